@@ -148,13 +148,12 @@ static void print_progress(void *context, const char *text)
     }
 }
 
-static void on_progress(void *context, size_t done_bytes, size_t total_bytes)
+static void on_progress(void *context, size_t bytes)
 {
     struct loading *loading = context;
-    (void)total_bytes;
     struct bag_load_status *status = loading->plan->changer->status;
-    bag_progress_update(&loading->progress, done_bytes, uv_hrtime());
-    status->now.done_bytes = loading->before_bytes + done_bytes;
+    bag_progress_update(&loading->progress, loading->progress.done_bytes + bytes, uv_hrtime());
+    status->now.done_bytes = loading->before_bytes + loading->progress.done_bytes;
     bag_load_status_tell(status);
 }
 

@@ -83,7 +83,7 @@ static unsigned start(struct run *run, pthread_t *threads, unsigned wanted)
 }
 
 /* Returns when all have ended and their last parts were told of. */
-static void wait_for_all(struct bag_crew *crew, void (*tell)(void *context, size_t done),
+static void wait_for_all(struct bag_crew *crew, void (*tell)(void *context, size_t parts),
                          void *context)
 {
     size_t told = 0;
@@ -92,7 +92,7 @@ static void wait_for_all(struct bag_crew *crew, void (*tell)(void *context, size
         size_t done = crew->done;
         if (tell && done != told) {
             pthread_mutex_unlock(&crew->lock);
-            tell(context, done);
+            tell(context, done - told);
             pthread_mutex_lock(&crew->lock);
             told = done;
         } else if (crew->running > 0) {
@@ -106,7 +106,7 @@ static void wait_for_all(struct bag_crew *crew, void (*tell)(void *context, size
 
 bool bag_crew_run(struct bag_crew *crew, unsigned threads,
                   bool (*work)(void *context, struct bag_problem *problem),
-                  void (*tell)(void *context, size_t done), void *context,
+                  void (*tell)(void *context, size_t parts), void *context,
                   struct bag_problem *problem)
 {
     struct run run = {crew, work, context};

@@ -37,11 +37,12 @@ void bag_crew_free(struct bag_crew *crew);
 void bag_crew_did(struct bag_crew *crew, size_t parts);
 
 /* Runs `work` on `threads` (>= 1) threads. Fewer are enough; none is a failure. `tell` (may be
- * NULL) is called with crew->done on the calling thread, whenever that has grown and at the end,
- * while the lock is free. False with *problem, which may be crew->problem, where one has failed. */
+ * NULL) is called on the calling thread, while the lock is free, with the parts that were done
+ * since it was called last, of all that were. False with *problem, which may be crew->problem,
+ * where one has failed. */
 bool bag_crew_run(struct bag_crew *crew, unsigned threads,
                   bool (*work)(void *context, struct bag_problem *problem),
-                  void (*tell)(void *context, size_t done), void *context,
+                  void (*tell)(void *context, size_t parts), void *context,
                   struct bag_problem *problem);
 
 #endif

@@ -33,10 +33,8 @@ struct crowd {
 struct building {
     /* Set before the builders start. */
     const struct bag_keys_source *source;
+    const struct bag_load_options *options;
     struct bag_keys keys;
-
-    bag_load_progress *progress;
-    void *context; /* its */
 
     struct bag_crew crew; /* whose lock guards what follows; it counts keys */
     size_t next_key;
@@ -123,17 +121,15 @@ static bool run_builder(void *context, struct bag_problem *problem)
 }
 
 /* On the thread that waits for the builders. */
-static void tell_progress(void *context, size_t done_keys)
+static void tell_progress(void *context, size_t keys)
 {
-    const struct building *building = context;
-    if (building->progress)
-        building->progress(building->context, done_keys * sizeof(uint64_t),
-                           building->source->num_keys * sizeof(uint64_t));
+    bag_load_tell(((const struct building *)context)->options, keys * sizeof(uint64_t));
 }
 
-static bool run_builders(struct building *building, unsigned threads, struct bag_problem *problem)
+static bool run_builders(struct building *building, struct bag_problem *problem)
 {
     size_t pieces = (building->source->num_keys + PIECE_KEYS - 1) / PIECE_KEYS;
+    unsigned threads = building->options->threads ? building->options->threads : 1;
     unsigned wanted = threads > pieces ? (unsigned)pieces : threads;
     building->next_key = building->crew.done = 0;
     return wanted == 0 ||
@@ -222,13 +218,12 @@ static bool reject_duplicate(struct building *building, struct bag_problem *prob
 }
 
 /* Tries seeds until no key is crowded out: with random ones the first try does. */
-static bool try_seeds(struct building *building, unsigned threads, struct bag_problem *problem)
+static bool try_seeds(struct building *building, struct bag_problem *problem)
 {
     for (int tries = 0; tries < MAX_TRIES; tries++) {
         if (tries > 0)
             clear_lines(building);
-        bool ok =
-            choose_seed(&building->keys.seed, problem) && run_builders(building, threads, problem);
+        bool ok = choose_seed(&building->keys.seed, problem) && run_builders(building, problem);
         enum bag_keys_outcome outcome = insert_crowds(building);
         if (!ok || outcome == BAG_KEYS_ADDED)
             return ok;
@@ -244,8 +239,8 @@ size_t bag_keys_index_bytes(size_t num_keys)
     return bag_keys_for(num_keys).num_lines * sizeof(struct bag_keys_line);
 }
 
-bool bag_keys_index_build(const struct bag_keys_source *source, unsigned threads,
-                          bag_load_progress *progress, void *context, struct bag_keys_index *index,
+bool bag_keys_index_build(const struct bag_keys_source *source,
+                          const struct bag_load_options *options, struct bag_keys_index *index,
                           struct bag_problem *problem)
 {
     memset(index, 0, sizeof *index);
@@ -256,13 +251,13 @@ bool bag_keys_index_build(const struct bag_keys_source *source, unsigned threads
             problem, BAG_ERROR_FILE, "there are %zu keys%s; an index of keys takes up to %" PRId64,
             max_keys, source->spare_keys ? " with the spare ones" : "", BAG_KEYS_MAX_ROWS);
     struct building building = {
-        .source = source, .keys = bag_keys_for(max_keys), .progress = progress, .context = context};
+        .source = source, .options = options, .keys = bag_keys_for(max_keys)};
     index->mapping_bytes = bag_keys_index_bytes(max_keys);
     building.keys.lines = bag_pages_map(index->mapping_bytes, problem);
     if (!building.keys.lines)
         return false;
     bag_crew_init(&building.crew);
-    bool ok = try_seeds(&building, threads ? threads : 1, problem);
+    bool ok = try_seeds(&building, problem);
     bag_crew_free(&building.crew);
     index->keys = building.keys;
     if (!ok)
@@ -332,14 +327,14 @@ void bag_key_files_close(struct bag_key_files *opened)
 }
 
 bool bag_keys_index_of_files(const struct bag_keys_source *source,
-                             const struct bag_key_files *files, unsigned threads,
-                             bag_load_progress *progress, void *context,
+                             const struct bag_key_files *files,
+                             const struct bag_load_options *options,
                              struct bag_table_memory *memory, struct bag_problem *problem)
 {
     struct bag_keys_source typed = *source;
     typed.is_signed = files->files[0].npy.dtype == BAG_I64;
     typed.spare_keys = memory->spare_rows;
-    if (!bag_keys_index_build(&typed, threads, progress, context, &memory->index, problem))
+    if (!bag_keys_index_build(&typed, options, &memory->index, problem))
         return bag_file_reject(files->files[0].path, problem);
     memory->keys_dtype = files->files[0].npy.dtype;
     if (bag_files_check_read(files->files, files->fds, files->count, problem))
@@ -354,17 +349,16 @@ static bool read_files(void *context, size_t first, size_t count, uint64_t *keys
     return bag_key_files_read(context, first, count, keys, problem);
 }
 
-bool bag_table_load_keys(const struct bag_table_file *files, size_t count, unsigned threads,
-                         bag_load_progress *progress, void *context,
-                         struct bag_table_memory *memory, struct bag_problem *problem)
+bool bag_table_load_keys(const struct bag_table_file *files, size_t count,
+                         const struct bag_load_options *options, struct bag_table_memory *memory,
+                         struct bag_problem *problem)
 {
     struct bag_key_files opened;
     if (!bag_key_files_open(files, count, &opened, problem))
         return false;
     struct bag_keys_source source = {
         .read = read_files, .context = &opened, .num_keys = (size_t)memory->table.num_rows};
-    bool ok =
-        bag_keys_index_of_files(&source, &opened, threads, progress, context, memory, problem);
+    bool ok = bag_keys_index_of_files(&source, &opened, options, memory, problem);
     bag_key_files_close(&opened);
     return ok;
 }

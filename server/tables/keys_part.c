@@ -136,13 +136,11 @@ static bool read_part_keys(void *context, size_t first, size_t count, uint64_t *
     return ok;
 }
 
-bool bag_part_rows_index(const struct bag_part_rows *rows, unsigned threads,
-                         bag_load_progress *progress, void *context,
+bool bag_part_rows_index(const struct bag_part_rows *rows, const struct bag_load_options *options,
                          struct bag_table_memory *memory, struct bag_problem *problem)
 {
     struct bag_part_rows own = *rows;
     struct bag_keys_source source = {
         .read = read_part_keys, .context = &own, .num_keys = rows->count};
-    return bag_keys_index_of_files(&source, &rows->keys, threads, progress, context, memory,
-                                   problem);
+    return bag_keys_index_of_files(&source, &rows->keys, options, memory, problem);
 }

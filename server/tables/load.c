@@ -104,14 +104,6 @@ bool bag_table_load_file(const struct bag_table_file *file, const struct bag_loa
     return ok;
 }
 
-void bag_files_on_progress(void *context, size_t done_bytes, size_t total_bytes)
-{
-    const struct bag_files_progress *files = context;
-    (void)total_bytes;
-    if (files->progress)
-        files->progress(files->context, files->before_bytes + done_bytes, files->total_bytes);
-}
-
 /* Room for the rows of all files and spare ones. */
 static bool allocate_parts(const struct bag_npy *npy, const int64_t *shape, size_t file_bytes,
                            size_t spare_rows, struct bag_table_memory *memory,
@@ -140,42 +132,30 @@ void bag_table_log_pages(const char *path, struct bag_table_memory *memory)
             BAG_LOG_NUMBER("huge_page_bytes", memory->huge_bytes));
 }
 
-bool bag_table_load_parts(const struct bag_table_file *files, size_t count, size_t spare_rows,
-                          const struct bag_load_options *options, struct bag_table_memory *memory,
-                          struct bag_problem *problem)
+bool bag_table_load(const struct bag_table_file *files, size_t count, size_t spare_rows,
+                    const struct bag_load_options *options, struct bag_table_memory *memory,
+                    struct bag_problem *problem)
 {
     const struct bag_npy *npy = &files[0].npy;
-    struct bag_files_progress parts = {.progress = options->progress, .context = options->context};
-    struct bag_load_options part_options = *options;
     int64_t shape[BAG_MAX_RANK];
+    size_t bytes = npy->data_bytes;
     memcpy(shape, npy->shape, sizeof shape);
-    for (size_t i = 1; i < count; i++)
+    for (size_t i = 1; i < count; i++) {
         shape[0] += files[i].npy.shape[0];
-    for (size_t i = 0; i < count; i++)
-        parts.total_bytes += files[i].npy.data_bytes;
-    if (!allocate_parts(npy, shape, parts.total_bytes, spare_rows, memory, problem))
+        bytes += files[i].npy.data_bytes;
+    }
+    if (!allocate_parts(npy, shape, bytes, spare_rows, memory, problem))
         return bag_file_reject(files[0].path, problem);
-    part_options.progress = bag_files_on_progress;
-    part_options.context = &parts;
+    char *rows = memory->mapping;
     for (size_t i = 0; i < count; i++) {
-        if (!bag_table_load_file(&files[i], &part_options,
-                                 (char *)memory->mapping + parts.before_bytes, problem)) {
+        if (!bag_table_load_file(&files[i], options, rows, problem)) {
             bag_table_unload(memory);
             return false;
         }
-        parts.before_bytes += files[i].npy.data_bytes;
+        rows += files[i].npy.data_bytes;
     }
     bag_table_log_pages(files[0].path, memory);
     return true;
-}
-
-bool bag_table_load(const struct bag_table_file *file, unsigned threads,
-                    bag_load_progress *progress, void *context, struct bag_table_memory *memory,
-                    struct bag_problem *problem)
-{
-    const struct bag_load_options options = {
-        .threads = threads, .progress = progress, .context = context};
-    return bag_table_load_parts(file, 1, 0, &options, memory, problem);
 }
 
 /* ---- projections ----------------------------------------------------------------------------- */
@@ -189,8 +169,9 @@ struct bag_projection_memory *bag_projection_load(const struct bag_table_file *m
         bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", matrix->path);
         return NULL;
     }
-    if (!bag_table_load(matrix, 1, NULL, NULL, &memory->matrix, problem) ||
-        (bias && !bag_table_load(bias, 1, NULL, NULL, &memory->bias, problem))) {
+    const struct bag_load_options options = {.threads = 1};
+    if (!bag_table_load(matrix, 1, 0, &options, &memory->matrix, problem) ||
+        (bias && !bag_table_load(bias, 1, 0, &options, &memory->bias, problem))) {
         bag_projection_free(memory);
         return NULL;
     }

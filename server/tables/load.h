@@ -17,6 +17,23 @@
 #include <sys/types.h>
 #include <time.h>
 
+/* How a table is read, while others may be served. Zeros: by one thread, quietly. */
+struct bag_load_options {
+    unsigned threads;             /* that read; at least 1, whatever is said */
+    uint64_t bytes_per_second;    /* that all of them read of elements; 0: any */
+    const atomic_bool *cancelled; /* set by any thread: reading fails soon; NULL: never */
+    /* Told on the loading thread of bytes that were read since it was told last: together all bytes
+     * of a table that was loaded. NULL: not wanted. */
+    void (*progress)(void *context, size_t bytes);
+    void *context; /* its */
+};
+
+static inline void bag_load_tell(const struct bag_load_options *options, size_t bytes)
+{
+    if (options->progress)
+        options->progress(options->context, bytes);
+}
+
 /* ---- the index of keys (keys_index.c) -------------------------------------------------------- */
 
 /* The index of a keyed table: memory for kernels/keys.h, filled by several threads.
@@ -25,10 +42,6 @@
  * thread is held, and the eighth of the keys that has no room at first, 2 bytes for each key.
  * Called from any one thread at a time; the builders that it starts are joined before it returns.
  */
-
-/* Told about progress from the loading thread: `done` of `total` bytes of this table so far. The
- * last call for a table that was loaded says that all are. */
-typedef void bag_load_progress(void *context, size_t done_bytes, size_t total_bytes);
 
 struct bag_keys_index {
     struct bag_keys keys;
@@ -50,11 +63,10 @@ struct bag_keys_source {
 /* Bytes of memory that an index of so many keys takes: at most 10 a key, and 1 KiB. */
 size_t bag_keys_index_bytes(size_t num_keys);
 
-/* Builds the index with `threads` builders (at least 1). Rejects a key that is duplicated, with the
- * rows of the first such pair. On failure nothing stays allocated. `progress` may be NULL; its
- * bytes are those of the keys, 8 each. */
-bool bag_keys_index_build(const struct bag_keys_source *source, unsigned threads,
-                          bag_load_progress *progress, void *context, struct bag_keys_index *index,
+/* Builds the index. Rejects a key that is duplicated, with the rows of the first such pair. On
+ * failure nothing stays allocated. */
+bool bag_keys_index_build(const struct bag_keys_source *source,
+                          const struct bag_load_options *options, struct bag_keys_index *index,
                           struct bag_problem *problem);
 
 /* Gives the memory back; an index of zeros is allowed. */
@@ -175,27 +187,13 @@ static inline bool bag_table_is_keyed(const struct bag_table_memory *memory)
     return memory->index.keys.lines != NULL;
 }
 
-/* Reads the table with `threads` readers (at least 1) in large blocks. On failure nothing stays
+/* Reads the table in large blocks, from one file or several, whose rows, of one type and shape,
+ * follow each other; behind them there is room for `spare_rows` more. On failure nothing stays
  * allocated and *problem names the file and the reason; a file that was replaced or written to
- * since bag_table_file_open, or while it is read, is one. `progress` may be NULL. */
-bool bag_table_load(const struct bag_table_file *file, unsigned threads,
-                    bag_load_progress *progress, void *context, struct bag_table_memory *memory,
+ * since bag_table_file_open, or while it is read, is one. */
+bool bag_table_load(const struct bag_table_file *files, size_t count, size_t spare_rows,
+                    const struct bag_load_options *options, struct bag_table_memory *memory,
                     struct bag_problem *problem);
-
-/* How a table is read while others are served. */
-struct bag_load_options {
-    unsigned threads;             /* that read; at least 1 */
-    uint64_t bytes_per_second;    /* that all of them read; 0: any */
-    const atomic_bool *cancelled; /* set by any thread: reading fails soon; NULL: never */
-    bag_load_progress *progress;  /* NULL: not wanted */
-    void *context;                /* its */
-};
-
-/* The same of a table in several files, whose rows follow each other; all have rows of one type and
- * shape. Behind them there is room for `spare_rows` more. */
-bool bag_table_load_parts(const struct bag_table_file *files, size_t count, size_t spare_rows,
-                          const struct bag_load_options *options, struct bag_table_memory *memory,
-                          struct bag_problem *problem);
 
 /* ---- rows of a part by keys (keys_part.c) ----------------------------------------------------
  */
@@ -219,8 +217,8 @@ bool bag_key_files_read(const struct bag_key_files *opened, size_t first, size_t
 /* Builds memory->index of what the source reads from those files, whose type and spare keys it
  * takes; afterwards they must be as they were. */
 bool bag_keys_index_of_files(const struct bag_keys_source *source,
-                             const struct bag_key_files *files, unsigned threads,
-                             bag_load_progress *progress, void *context,
+                             const struct bag_key_files *files,
+                             const struct bag_load_options *options,
                              struct bag_table_memory *memory, struct bag_problem *problem);
 
 /* Which rows of a keyed table a part by keys has: those of its own keys, the first kept_rows, and
@@ -254,15 +252,14 @@ bool bag_part_rows_select(const struct bag_part_rows *rows, size_t first, size_t
                           struct bag_part_selection *selection, struct bag_problem *problem);
 
 /* Builds memory->index of the keys of the part's rows, as bag_table_load_keys does. */
-bool bag_part_rows_index(const struct bag_part_rows *rows, unsigned threads,
-                         bag_load_progress *progress, void *context,
+bool bag_part_rows_index(const struct bag_part_rows *rows, const struct bag_load_options *options,
                          struct bag_table_memory *memory, struct bag_problem *problem);
 
 /* Builds memory->index of the keys in those files, I64 or U64 of 1 dimension, together as many as
  * the table has rows, with room for memory->spare_rows more. On failure the table stays, dense. */
-bool bag_table_load_keys(const struct bag_table_file *files, size_t count, unsigned threads,
-                         bag_load_progress *progress, void *context,
-                         struct bag_table_memory *memory, struct bag_problem *problem);
+bool bag_table_load_keys(const struct bag_table_file *files, size_t count,
+                         const struct bag_load_options *options, struct bag_table_memory *memory,
+                         struct bag_problem *problem);
 
 /* Memory for a table that is made, not read; zeroed. `shape` has `rank` dimensions, rank >= 1. */
 bool bag_table_create(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
@@ -317,14 +314,6 @@ bool bag_table_allocate(struct bag_table_memory *memory, struct bag_problem *pro
 
 /* Says in the log how much of a large table's memory is in huge pages, and keeps it. */
 void bag_table_log_pages(const char *path, struct bag_table_memory *memory);
-
-/* Progress over all files of a table: the context of bag_files_on_progress. */
-struct bag_files_progress {
-    bag_load_progress *progress; /* NULL: not wanted */
-    void *context;
-    size_t before_bytes, total_bytes;
-};
-bag_load_progress bag_files_on_progress;
 
 /* Reads the elements of one file into place, and makes sure that nobody wrote to it before or
  * meanwhile. */

@@ -78,11 +78,11 @@ bool bag_table_can_map(const struct bag_table_file *file, struct bag_problem *pr
 }
 
 /* Reads it all by the file's descriptor, ahead of the pages that are then only entered. */
-static bool warm(const struct bag_map *map, bag_load_progress *progress, void *context,
+static bool warm(const struct bag_map *map, const struct bag_load_options *options,
                  struct bag_problem *problem)
 {
     posix_fadvise(map->fd, (off_t)map->file_offset, (off_t)WARM_BYTES, POSIX_FADV_WILLNEED);
-    for (size_t done = 0; done < map->bytes;) {
+    for (size_t done = 0, told = 0; done < map->bytes;) {
         size_t bytes = map->bytes - done < WARM_BYTES ? map->bytes - done : WARM_BYTES;
         posix_fadvise(map->fd, (off_t)(map->file_offset + done + bytes), (off_t)WARM_BYTES,
                       POSIX_FADV_WILLNEED);
@@ -91,9 +91,9 @@ static bool warm(const struct bag_map *map, bag_load_progress *progress, void *c
                                    "it could not be read, or shrank meanwhile; publish a table by "
                                    "renaming a complete file");
         done += bytes;
-        if (progress && done > map->data_offset)
-            progress(context, done < map->bytes ? done - map->data_offset : map->data_bytes,
-                     map->data_bytes);
+        size_t read = done < map->bytes ? done - map->data_offset : map->data_bytes;
+        bag_load_tell(options, read - told);
+        told = read;
     }
     return true;
 }
@@ -128,8 +128,8 @@ static bool map_pages(struct bag_map *map, struct bag_problem *problem)
 }
 
 /* The file is open; what it holds is where *npy says. */
-static bool map_file(struct bag_map *map, const struct bag_npy *npy, bag_load_progress *progress,
-                     void *context, struct bag_problem *problem)
+static bool map_file(struct bag_map *map, const struct bag_npy *npy,
+                     const struct bag_load_options *options, struct bag_problem *problem)
 {
     struct stat state;
     map->file_offset = npy->data_offset / map->page_bytes * map->page_bytes;
@@ -143,7 +143,7 @@ static bool map_file(struct bag_map *map, const struct bag_npy *npy, bag_load_pr
         return bag_problem_set(problem, BAG_ERROR_FILE, "cannot be read: %s", strerror(errno));
     atomic_store(&map->file_bytes, bag_map_file_bytes(map, &state));
     atomic_store(&map->state, bag_map_state(&state));
-    if (map->residence != BAG_MAP_ON_DEMAND && !warm(map, progress, context, problem))
+    if (map->residence != BAG_MAP_ON_DEMAND && !warm(map, options, problem))
         return false;
     madvise(map->start, map->bytes, MADV_RANDOM);
     return map->residence != BAG_MAP_LOCKED || lock_pages(map, problem);
@@ -178,12 +178,12 @@ static struct bag_map *create(const char *path, int fd, enum bag_map_residence r
 }
 
 bool bag_table_map(const struct bag_table_file *file, enum bag_map_residence residence,
-                   bag_load_progress *progress, void *context, struct bag_table_memory *memory,
+                   const struct bag_load_options *options, struct bag_table_memory *memory,
                    struct bag_problem *problem)
 {
     const struct bag_npy *npy = &file->npy;
     if (npy->count == 0)
-        return bag_table_load(file, 1, progress, context, memory, problem);
+        return bag_table_load(file, 1, 0, options, memory, problem);
     if (!bag_table_can_map(file, problem))
         return false;
     if (!bag_map_catch_sigbus(problem))
@@ -195,7 +195,7 @@ bool bag_table_map(const struct bag_table_file *file, enum bag_map_residence res
     struct bag_map *map = create(file->path, fd, residence);
     if (!map)
         bag_problem_no_memory(problem);
-    if (!map || !map_file(map, npy, progress, context, problem)) {
+    if (!map || !map_file(map, npy, options, problem)) {
         bag_map_free(map);
         return bag_file_reject(file->path, problem);
     }

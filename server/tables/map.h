@@ -38,10 +38,9 @@ enum bag_map_residence {
 bool bag_table_can_map(const struct bag_table_file *file, struct bag_problem *problem);
 
 /* Maps the elements of a file that holds them as the table has them: in C order, little-endian. At
- * any offset; on failure nothing stays mapped and *problem names the file and the reason.
- * `progress`, which may be NULL, is told of what is read. */
+ * any offset; on failure nothing stays mapped and *problem names the file and the reason. */
 bool bag_table_map(const struct bag_table_file *file, enum bag_map_residence residence,
-                   bag_load_progress *progress, void *context, struct bag_table_memory *memory,
+                   const struct bag_load_options *options, struct bag_table_memory *memory,
                    struct bag_problem *problem);
 
 /* Nobody reads the table any more. NULL is ignored. */

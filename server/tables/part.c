@@ -207,17 +207,9 @@ static bool sift_files(const struct bag_source *source, struct sieve *sieve,
     struct bag_rows_sink sink = {.put = sieve->kept ? put_kept : put_columns,
                                  .context = sieve,
                                  .most_rows = sieve->kept ? BAG_PART_BLOCK_ROWS : SIZE_MAX};
-    struct bag_files_progress progress = {.progress = options->progress,
-                                          .context = options->context};
-    struct bag_load_options file_options = *options;
-    file_options.progress = bag_files_on_progress;
-    file_options.context = &progress;
-    for (size_t i = 0; i < source->num_files; i++)
-        progress.total_bytes += bag_table_file_bytes(&source->files[i]);
     for (size_t i = 0; i < source->num_files; i++) {
-        if (!sift_file(&source->files[i], &file_options, &sink, problem))
+        if (!sift_file(&source->files[i], options, &sink, problem))
             return false;
-        progress.before_bytes += bag_table_file_bytes(&source->files[i]);
         sieve->before += (size_t)source->files[i].npy.shape[0];
     }
     return true;
@@ -251,7 +243,7 @@ static bool load_range(const struct bag_source *source, const struct bag_load_op
     bool has_copy = own->table.num_rows > own->shape[0];
     struct bag_load_options quiet = *options;
     quiet.progress = NULL;
-    if (!bag_table_load_parts(source->files, source->num_files, has_copy, options, memory, problem))
+    if (!bag_table_load(source->files, source->num_files, has_copy, options, memory, problem))
         return false;
     if (!has_copy || bag_table_load_file(&source->default_file, &quiet,
                                          (char *)memory->mapping + bytes, problem))

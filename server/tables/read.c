@@ -272,11 +272,9 @@ static bool run_reader(void *context, struct bag_problem *problem)
 }
 
 /* On the thread that waits for the readers. */
-static void tell_progress(void *context, size_t done_bytes)
+static void tell_progress(void *context, size_t bytes)
 {
-    const struct reading *reading = context;
-    if (reading->options->progress)
-        reading->options->progress(reading->options->context, done_bytes, reading->npy->data_bytes);
+    bag_load_tell(((const struct reading *)context)->options, bytes);
 }
 
 static bool run_readers(struct reading *reading, struct bag_problem *problem)

@@ -30,20 +30,6 @@ void bag_stored_table_drop(struct bag_stored_table *table)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* Keys are read when the elements are there. */
-struct key_progress {
-    const struct bag_load_options *options;
-    size_t before_bytes;
-};
-
-static void on_keys_progress(void *context, size_t done_bytes, size_t total_bytes)
-{
-    const struct key_progress *keys = context;
-    if (keys->options->progress)
-        keys->options->progress(keys->options->context, keys->before_bytes + done_bytes,
-                                total_bytes);
-}
-
 static enum bag_map_residence residence_of(const struct bag_model_config *model)
 {
     if (model->lock_pages)
@@ -59,15 +45,11 @@ static size_t bytes_of(const struct bag_table_file *files, size_t count)
     return bytes;
 }
 
-static size_t element_bytes(const struct bag_source *source)
-{
-    bool reads = !source->maps || residence_of(source->model) != BAG_MAP_ON_DEMAND;
-    return reads ? bytes_of(source->files, source->num_files) : 0;
-}
-
 size_t bag_source_read_bytes(const struct bag_source *source)
 {
-    return element_bytes(source) + bytes_of(source->key_files, source->num_key_files);
+    bool reads = !source->maps || residence_of(source->model) != BAG_MAP_ON_DEMAND;
+    return (reads ? bytes_of(source->files, source->num_files) : 0) +
+           bytes_of(source->key_files, source->num_key_files);
 }
 
 /* Maps or reads the elements. */
@@ -78,10 +60,9 @@ static bool bring_elements(const struct bag_source *source, const struct bag_par
     if (!source->maps && bag_table_is_part(&source->own))
         return bag_part_load(source, kept, options, memory, problem);
     if (!source->maps)
-        return bag_table_load_parts(source->files, source->num_files,
-                                    (size_t)source->model->spare_rows, options, memory, problem);
-    if (!bag_table_map(&source->files[0], residence_of(source->model), options->progress,
-                       options->context, memory, problem))
+        return bag_table_load(source->files, source->num_files, (size_t)source->model->spare_rows,
+                              options, memory, problem);
+    if (!bag_table_map(&source->files[0], residence_of(source->model), options, memory, problem))
         return false;
     bag_log(BAG_LOG_LEVEL_INFO, "mapped", BAG_LOG_TEXT("model", source->model->name),
             BAG_LOG_TEXT("file", source->files[0].path),
@@ -100,13 +81,10 @@ static bool bring_keys(const struct bag_source *source, const struct bag_part_ro
                        const struct bag_load_options *options, struct bag_table_memory *memory,
                        struct bag_problem *problem)
 {
-    struct key_progress keys = {options, element_bytes(source)};
     if (kept)
-        return bag_part_rows_index(kept, options->threads, on_keys_progress, &keys, memory,
-                                   problem);
+        return bag_part_rows_index(kept, options, memory, problem);
     return !bag_source_is_keyed(source) ||
-           bag_table_load_keys(source->key_files, source->num_key_files, options->threads,
-                               on_keys_progress, &keys, memory, problem);
+           bag_table_load_keys(source->key_files, source->num_key_files, options, memory, problem);
 }
 
 bool bag_source_load_keys(const struct bag_source *source, unsigned threads,

@@ -220,10 +220,10 @@ static bool run_thread(void *context, struct bag_problem *problem)
     return ok;
 }
 
-static void tell_progress(void *context, size_t done_bytes)
+static void tell_progress(void *context, size_t bytes)
 {
-    const struct job *job = context;
-    bag_progress_update(job->conversion->progress, done_bytes, uv_hrtime());
+    struct bag_progress *progress = ((const struct job *)context)->conversion->progress;
+    bag_progress_update(progress, progress->done_bytes + bytes, uv_hrtime());
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */

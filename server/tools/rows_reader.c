@@ -290,8 +290,9 @@ bool bag_rows_check_keys(const struct bag_source *source, unsigned threads,
                          struct bag_problem *problem)
 {
     struct bag_table_memory memory = {.table = source->table};
-    bool ok = bag_table_load_keys(source->key_files, source->num_key_files, threads, NULL, NULL,
-                                  &memory, problem);
+    const struct bag_load_options options = {.threads = threads};
+    bool ok =
+        bag_table_load_keys(source->key_files, source->num_key_files, &options, &memory, problem);
     bag_keys_index_free(&memory.index);
     return ok;
 }

@@ -60,7 +60,8 @@ static void load(struct part *part, const char *path)
     struct bag_table_file file;
     struct bag_problem problem;
     if (!bag_table_file_open(path, BAG_DTYPE_COUNT, &file, &problem) ||
-        !bag_table_load(&file, 2, NULL, NULL, &part->memory, &problem))
+        !bag_table_load(&file, 1, 0, &(struct bag_load_options){.threads = 2}, &part->memory,
+                        &problem))
         die(problem.text);
     const struct bag_rules rules = {.output_dtype = part->memory.table.dtype, .default_index = -1};
     bag_pool_prepare(&part->memory.table, &rules, &part->plan);

@@ -65,7 +65,8 @@ static void build(uint64_t *keys, size_t count, unsigned threads, struct bag_key
 {
     struct bag_keys_source source = {read_keys, keys, count, true, 0};
     struct bag_problem problem;
-    if (!bag_keys_index_build(&source, threads, NULL, NULL, index, &problem)) {
+    if (!bag_keys_index_build(&source, &(struct bag_load_options){.threads = threads}, index,
+                              &problem)) {
         fprintf(stderr, "%s\n", problem.text);
         exit(1);
     }

@@ -18,7 +18,8 @@ static int dump(const struct bag_table_file *file, unsigned threads)
     struct bag_table_memory memory;
     struct bag_problem problem;
     size_t bytes = bag_table_file_bytes(file);
-    if (!bag_table_load(file, threads, NULL, NULL, &memory, &problem))
+    if (!bag_table_load(file, 1, 0, &(struct bag_load_options){.threads = threads}, &memory,
+                        &problem))
         return reject(problem.text);
     bool ok = fwrite(memory.table.rows, 1, bytes, stdout) == bytes && fflush(stdout) == 0;
     bag_table_unload(&memory);

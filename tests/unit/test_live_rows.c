@@ -158,7 +158,8 @@ static void make_keyed(struct bag_table_memory *memory, size_t spare, int64_t ke
     memory->shape[0] = memory->table.num_rows = 4;
     memory->spare_rows = spare;
     memory->keys_dtype = BAG_I64;
-    assert_true(bag_keys_index_build(&source, 1, NULL, NULL, &memory->index, &problem));
+    assert_true(bag_keys_index_build(&source, &(struct bag_load_options){.threads = 1},
+                                     &memory->index, &problem));
     assert_true(bag_live_rows_make(memory, kept_rows));
 }
 

@@ -19,7 +19,8 @@ static void test_second_page_is_gone(void **state)
     snprintf(shape, sizeof shape, "(%d, %zu)", ROWS, page_bytes);
     size_t header_bytes = write_table("|u1", "False", shape, rows, bytes);
     struct bag_table_file file = open_file();
-    assert_true(bag_table_map(&file, BAG_MAP_ON_DEMAND, NULL, NULL, &memory, &problem));
+    assert_true(bag_table_map(&file, BAG_MAP_ON_DEMAND, &(struct bag_load_options){.threads = 1},
+                              &memory, &problem));
     for (int64_t row = 0; row < ROWS; row++)
         assert_true(bag_map_has_row(memory.map, row));
 

@@ -67,7 +67,7 @@ static void reads_keys_of_several_files(void **state)
     struct bag_problem problem;
     (void)state;
     open_files(files);
-    if (!bag_table_load_keys(files, 3, 2, NULL, NULL, &memory, &problem))
+    if (!bag_table_load_keys(files, 3, &(struct bag_load_options){.threads = 2}, &memory, &problem))
         fail_msg("%s", problem.text);
     assert_true(bag_table_is_keyed(&memory));
     assert_int_equal(memory.keys_dtype, BAG_I64);
@@ -89,7 +89,8 @@ static void names_the_rows_of_equal_keys_across_files(void **state)
     open_files(files);
     write_keys(2, 7 - PART + 1, PART, false);
     assert_true(bag_table_raw_open(paths[2], BAG_I64, 1, any, &files[2], &problem));
-    assert_false(bag_table_load_keys(files, 3, 2, NULL, NULL, &memory, &problem));
+    assert_false(
+        bag_table_load_keys(files, 3, &(struct bag_load_options){.threads = 2}, &memory, &problem));
     snprintf(expected, sizeof expected, "key 0 is duplicated, in rows 0 and %d", 2 * PART - 8);
     assert_non_null(strstr(problem.text, expected));
     assert_false(bag_table_is_keyed(&memory));
@@ -103,18 +104,20 @@ static void rejects_files_that_changed_after_they_were_checked(void **state)
     (void)state;
     open_files(files);
     write_keys(2, 0, PART - 1, true);
-    assert_false(bag_table_load_keys(files, 3, 2, NULL, NULL, &memory, &problem));
+    assert_false(
+        bag_table_load_keys(files, 3, &(struct bag_load_options){.threads = 2}, &memory, &problem));
     assert_non_null(strstr(problem.text, "keys2: the file changed after it was checked"));
     unlink(paths[0]);
-    assert_false(bag_table_load_keys(files, 3, 2, NULL, NULL, &memory, &problem));
+    assert_false(
+        bag_table_load_keys(files, 3, &(struct bag_load_options){.threads = 2}, &memory, &problem));
     assert_non_null(strstr(problem.text, "keys0: cannot be opened"));
 }
 
 /* Cuts a file off once the first keys were read; when they all were, that is seen at the end. */
-static void cut(void *context, size_t done_bytes, size_t total_bytes)
+static void cut(void *context, size_t bytes)
 {
     (void)context;
-    assert_true(done_bytes <= total_bytes);
+    assert_true(bytes > 0);
     assert_int_equal(truncate(paths[2], 8), 0);
 }
 
@@ -125,7 +128,8 @@ static void rejects_files_that_change_while_they_are_read(void **state)
     struct bag_problem problem;
     (void)state;
     open_files(files);
-    assert_false(bag_table_load_keys(files, 3, 1, cut, NULL, &memory, &problem));
+    assert_false(bag_table_load_keys(
+        files, 3, &(struct bag_load_options){.threads = 1, .progress = cut}, &memory, &problem));
     assert_non_null(strstr(problem.text, "keys2: the file "));
     assert_false(bag_table_is_keyed(&memory));
 }

@@ -32,32 +32,31 @@ static void reject_open(const char *sentence)
     assert_int_equal(count_entries("/proc/self/fd"), open_files);
 }
 
-static void reject_load(const struct bag_table_file *file, bag_load_progress *progress,
-                        const char *sentence)
+static void reject_load(const struct bag_table_file *file,
+                        void (*progress)(void *context, size_t bytes), const char *sentence)
 {
+    const struct bag_load_options options = {.threads = 1, .progress = progress};
     struct bag_table_memory memory;
     struct bag_problem problem;
     size_t open_files = count_entries("/proc/self/fd");
-    assert_false(bag_table_load(file, 1, progress, NULL, &memory, &problem));
+    assert_false(bag_table_load(file, 1, 0, &options, &memory, &problem));
     check_text(&problem, sentence);
     assert_int_equal(count_entries("/proc/self/fd"), open_files);
 }
 
 /* ---- files that change ----------------------------------------------------------------------- */
 
-static void shrink(void *context, size_t done_bytes, size_t total_bytes)
+static void shrink(void *context, size_t bytes)
 {
     (void)context;
-    (void)done_bytes;
-    (void)total_bytes;
+    (void)bytes;
     assert_int_equal(truncate(path, 4096), 0);
 }
 
-static void touch(void *context, size_t done_bytes, size_t total_bytes)
+static void touch(void *context, size_t bytes)
 {
     (void)context;
-    (void)done_bytes;
-    (void)total_bytes;
+    (void)bytes;
     write_at("x", 1, 200);
     assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){{1, 0}, {1, 0}}, 0), 0);
 }
@@ -66,6 +65,7 @@ static void touch(void *context, size_t done_bytes, size_t total_bytes)
  * then are stopped by the file's new state. */
 static void rejects_a_file_that_shrinks_while_it_is_read(void **state)
 {
+    const struct bag_load_options options = {.threads = 2, .progress = shrink};
     (void)state;
     size_t header_bytes = write_header("|u1", "False", "(134217728,)");
     assert_int_equal(truncate(path, (off_t)header_bytes + 134217728), 0);
@@ -73,7 +73,7 @@ static void rejects_a_file_that_shrinks_while_it_is_read(void **state)
     size_t before = mapped_bytes(), open_files = count_entries("/proc/self/fd");
     struct bag_table_memory memory;
     struct bag_problem problem;
-    assert_false(bag_table_load(&file, 2, shrink, NULL, &memory, &problem));
+    assert_false(bag_table_load(&file, 1, 0, &options, &memory, &problem));
     assert_non_null(strstr(problem.text, path));
     assert_non_null(strstr(problem.text, "while it was read; publish a table by renaming"));
     assert_int_equal(count_entries("/proc/self/fd"), open_files);

@@ -221,7 +221,8 @@ static void attach_keyed(struct bag_table_memory *memory)
     memory->spare_rows = ROWS / 2;
     memory->shape[0] = memory->table.num_rows = ROWS / 2;
     memory->keys_dtype = BAG_U64;
-    assert_true(bag_keys_index_build(&source, 1, NULL, NULL, &memory->index, &problem));
+    assert_true(bag_keys_index_build(&source, &(struct bag_load_options){.threads = 1},
+                                     &memory->index, &problem));
     struct bag_updates_table table = {.name = "items", .memory = memory};
     if (!bag_updates_attach(&updates, &table, &problem))
         fail_msg("%s", problem.text);

@@ -99,7 +99,8 @@ static void load(bool keyed, const struct state *state, struct bag_table_memory 
     memory->spare_rows = IDS;
     memory->shape[0] = memory->table.num_rows = (int64_t)rows;
     memory->keys_dtype = BAG_U64;
-    assert_true(bag_keys_index_build(&source, 1, NULL, NULL, &memory->index, &problem));
+    assert_true(bag_keys_index_build(&source, &(struct bag_load_options){.threads = 1},
+                                     &memory->index, &problem));
 }
 
 static struct state read_table(bool keyed, const struct bag_table_memory *memory)
