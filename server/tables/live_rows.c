@@ -344,21 +344,12 @@ static char *row_at(const struct bag_live_rows *live, uint64_t row)
     return (char *)live->memory->mapping + row * bag_row_bytes(&live->memory->table);
 }
 
-static void put_rows_at(struct bag_live_rows *live, const struct bag_rows_batch *batch)
-{
-    size_t row_bytes = bag_row_bytes(&live->memory->table);
-    write_begin(live);
-    for (size_t i = 0; i < batch->count; i++)
-        memcpy(row_at(live, (uint64_t)find_local(live, batch->ids[i])), batch->rows + i * row_bytes,
-               row_bytes);
-    write_end(live);
-}
-
-/* Whether the table has all rows of a batch, which may have been checked with another one. */
-static bool check_rows(const struct bag_live_rows *live, const struct bag_rows_batch *batch,
-                       struct bag_problem *problem)
+/* The table need not have all rows of a batch, which may have been checked with another one. */
+static bool put_indices(struct bag_live_rows *live, const struct bag_rows_batch *batch,
+                        struct bag_problem *problem)
 {
     uint64_t num_rows = (uint64_t)live->memory->table.num_rows;
+    size_t row_bytes = bag_row_bytes(&live->memory->table);
     for (size_t i = 0; i < batch->count; i++) {
         if (find_local(live, batch->ids[i]) < 0)
             return bag_problem_set(problem, BAG_ERROR_FILE,
@@ -367,6 +358,11 @@ static bool check_rows(const struct bag_live_rows *live, const struct bag_rows_b
                                    "update (updates_through)",
                                    batch->ids[i], (int64_t)num_rows - 1);
     }
+    write_begin(live);
+    for (size_t i = 0; i < batch->count; i++)
+        memcpy(row_at(live, (uint64_t)find_local(live, batch->ids[i])), batch->rows + i * row_bytes,
+               row_bytes);
+    write_end(live);
     return true;
 }
 
@@ -381,31 +377,10 @@ static int64_t take_row(struct bag_live_rows *live)
     return row;
 }
 
-static void remove_keys(struct bag_live_rows *live, const uint64_t *keys, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        int64_t row = bag_keys_remove(&live->memory->index.keys, keys[i]);
-        if (row >= live->kept_rows)
-            live->freed[live->num_freed++] = row;
-    }
-}
-
 /* Marks a row that was given to a new key, while others are yet to be given one; and back. */
 static int64_t mark_new(int64_t row)
 {
     return -2 - row;
-}
-
-/* Takes back the rows that new keys got. */
-static void take_back(struct bag_live_rows *live, const struct bag_rows_batch *batch,
-                      const int64_t *rows)
-{
-    for (size_t i = 0; i < batch->count; i++) {
-        if (rows[i] < -1) {
-            bag_keys_remove(&live->memory->index.keys, batch->ids[i]);
-            live->freed[live->num_freed++] = mark_new(rows[i]);
-        }
-    }
 }
 
 /* Gives a row to each key that has none (-1), marked as new; all or nothing. */
@@ -419,7 +394,12 @@ static bool add_keys(struct bag_live_rows *live, const struct bag_rows_batch *ba
         if (bag_keys_insert(&live->memory->index.keys, batch->ids[i], row, &other) !=
             BAG_KEYS_ADDED) {
             live->freed[live->num_freed++] = row;
-            take_back(live, batch, rows);
+            for (size_t j = 0; j < i; j++) {
+                if (rows[j] < -1) {
+                    bag_keys_remove(&live->memory->index.keys, batch->ids[j]);
+                    live->freed[live->num_freed++] = mark_new(rows[j]);
+                }
+            }
             return false;
         }
         rows[i] = mark_new(row);
@@ -427,38 +407,34 @@ static bool add_keys(struct bag_live_rows *live, const struct bag_rows_batch *ba
     return true;
 }
 
-/* `rows` are those of the batch's keys, -1 for new ones, for which there is room. */
-static bool put_rows_of(struct bag_live_rows *live, const struct bag_rows_batch *batch,
-                        int64_t *rows)
-{
-    size_t row_bytes = bag_row_bytes(&live->memory->table);
-    write_begin(live);
-    bool ok = add_keys(live, batch, rows);
-    for (size_t i = 0; ok && i < batch->count; i++) {
-        int64_t row = rows[i] < 0 ? mark_new(rows[i]) : rows[i];
-        memcpy(row_at(live, (uint64_t)row), batch->rows + i * row_bytes, row_bytes);
-    }
-    write_end(live);
-    return ok;
-}
-
 static bool put_keys(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                      struct bag_problem *problem)
 {
-    size_t num_new;
-    return find_rows(live, batch, &num_new, problem) &&
-           (put_rows_of(live, batch, live->found) ||
-            bag_problem_set(problem, BAG_ERROR_INTERNAL,
-                            "the index has no place for a new key; are the keys chosen?"));
+    size_t row_bytes = bag_row_bytes(&live->memory->table), num_new;
+    if (!find_rows(live, batch, &num_new, problem))
+        return false;
+    write_begin(live);
+    bool ok = add_keys(live, batch, live->found);
+    for (size_t i = 0; ok && i < batch->count; i++) {
+        int64_t row = live->found[i] < 0 ? mark_new(live->found[i]) : live->found[i];
+        memcpy(row_at(live, (uint64_t)row), batch->rows + i * row_bytes, row_bytes);
+    }
+    write_end(live);
+    return ok || bag_problem_set(problem, BAG_ERROR_INTERNAL,
+                                 "the index has no place for a new key; are the keys chosen?");
 }
 
-static bool remove_all(struct bag_live_rows *live, const struct bag_rows_batch *batch,
-                       struct bag_problem *problem)
+static bool remove_keys(struct bag_live_rows *live, const struct bag_rows_batch *batch,
+                        struct bag_problem *problem)
 {
     if (!reserve_freed(live, batch->count, problem))
         return false;
     write_begin(live);
-    remove_keys(live, batch->ids, batch->count);
+    for (size_t i = 0; i < batch->count; i++) {
+        int64_t row = bag_keys_remove(&live->memory->index.keys, batch->ids[i]);
+        if (row >= live->kept_rows)
+            live->freed[live->num_freed++] = row;
+    }
     write_end(live);
     return true;
 }
@@ -466,10 +442,7 @@ static bool remove_all(struct bag_live_rows *live, const struct bag_rows_batch *
 bool bag_live_rows_apply(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                          struct bag_problem *problem)
 {
-    if (bag_table_is_keyed(live->memory))
-        return batch->deletes ? remove_all(live, batch, problem) : put_keys(live, batch, problem);
-    if (!check_rows(live, batch, problem))
-        return false;
-    put_rows_at(live, batch);
-    return true;
+    if (!bag_table_is_keyed(live->memory))
+        return put_indices(live, batch, problem);
+    return batch->deletes ? remove_keys(live, batch, problem) : put_keys(live, batch, problem);
 }
