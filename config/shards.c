@@ -1,6 +1,7 @@
 /* Addresses of shards; see shards.h. */
 #include "shards.h"
 
+#include "json.h"
 #include "names.h"
 
 #include <stdio.h>
@@ -110,5 +111,51 @@ bool bag_shards_check(const struct bag_model_config *model, struct bag_problem *
         bag_problem_prefix(problem, "model '%s'", model->name);
     bag_names_free(&names);
     free(copy);
+    return ok;
+}
+
+/* ---- rules ----------------------------------------------------------------------------------- */
+
+static const char *rule_of(const cJSON *parameters, const char *key)
+{
+    const cJSON *rule = cJSON_GetObjectItemCaseSensitive(parameters, key);
+    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(rule, "string_value"));
+}
+
+/* The setting of the i-th pooling key, of a model. */
+static bool take_rule(struct bag_model_config *model, size_t i, const char *value,
+                      struct bag_problem *problem)
+{
+    const struct bag_entry entry = {.keys = &bag_model_keys};
+    const char *key = bag_feature_keys.settings[i].key;
+    struct bag_reason reason;
+    if (!bag_setting_apply(bag_entry_setting(&entry, key), model, value, &reason))
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "its %s is '%s', which %s", key,
+                               bag_quote(value, strlen(value)).text, reason.text);
+    model->rules.has_padding_idx |= strcmp(key, "padding_idx") == 0;
+    model->rules.has_default_index |= strcmp(key, "default_index") == 0;
+    return true;
+}
+
+bool bag_shards_take_rules(struct bag_model_config *model, const char *text, size_t bytes,
+                           enum bag_dtype output_dtype, struct bag_problem *problem)
+{
+    cJSON *tree = bag_json_parse(text, bytes, problem);
+    const cJSON *parameters = cJSON_GetObjectItemCaseSensitive(tree, "parameters");
+    bool ok = tree != NULL;
+    if (ok && (!rule_of(parameters, "reduction") || rule_of(parameters, "projected")))
+        ok = bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                             rule_of(parameters, "projected")
+                                 ? "its rows are projected there; the front has 'projection'"
+                                 : "its answer is no configuration that names a reduction");
+    for (size_t i = 0; ok && i < bag_feature_keys.num_settings; i++) {
+        const char *key = bag_feature_keys.settings[i].key;
+        const char *value = rule_of(parameters, key);
+        if (strcmp(key, "output_datatype") == 0)
+            value = bag_dtypes[output_dtype].name;
+        if (value && !(model->set >> i & 1) && !bag_feature_keys.settings[i].is_path)
+            ok = take_rule(model, i, value, problem);
+    }
+    bag_json_free(tree);
     return ok;
 }

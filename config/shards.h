@@ -4,7 +4,6 @@
 
 #include "config.h"
 #include "proto/http_client.h"
-#include "proto/json.h"
 
 /* What the path of a model of shards begins with; addresses follow, with blanks between them. */
 #define BAG_SHARDS_PREFIX "shards:"
@@ -24,7 +23,8 @@ struct bag_shard_address {
 };
 
 /* A path of an array of texts, on the heap; NULL without memory. */
-char *bag_shards_path(const cJSON *addresses);
+struct cJSON;
+char *bag_shards_path(const struct cJSON *addresses);
 
 /* The name on the shards. */
 const char *bag_shards_model(const struct bag_model_config *model);
@@ -36,5 +36,11 @@ bool bag_shards_next(const char **at, struct bag_shard_address *address,
 
 /* Whether a model's addresses are some, no two the same. */
 bool bag_shards_check(const struct bag_model_config *model, struct bag_problem *problem);
+
+/* Takes the rules by which a shard pools, of GET /v2/models/M/versions/V/config and the type of its
+ * output, into a model, but for those that are set there. False with *problem, which begins behind
+ * the shard's name, where the document is none, or rows are projected on the shard. */
+bool bag_shards_take_rules(struct bag_model_config *model, const char *text, size_t bytes,
+                           enum bag_dtype output_dtype, struct bag_problem *problem);
 
 #endif

@@ -173,6 +173,7 @@ static bool add_table(cJSON *object, const struct bag_v2_feature *feature)
 {
     return bag_v2_add_integer(object, "rows", (uint64_t)feature->num_rows) &&
            bag_v2_add_integer(object, "row_elements", feature->rows->row_elements) &&
+           cJSON_AddStringToObject(object, "datatype", bag_dtypes[feature->rows->dtype].name) &&
            cJSON_AddStringToObject(object, "row_format",
                                    bag_row_format_names[feature->rows->row_format]) &&
            bag_v2_add_integer(object, "bytes", feature->table_bytes) &&

@@ -417,6 +417,7 @@ static void run(struct serve *serve)
     struct bag_problem problem;
     serve->service.config = &serve->config;
     serve->service.loader = &serve->loader;
+    serve->service.shards = serve->loader.shards;
     serve->service.state = BAG_SERVICE_LOADING;
     signal(SIGABRT, on_abort);
     if (!start_registry(serve, &problem) || !start(serve, &problem)) {

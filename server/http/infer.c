@@ -101,6 +101,16 @@ static bool rejects_while_draining(const struct bag_service *service)
     return service->state == BAG_SERVICE_DRAINING && service->config->options.drain_delay_s == 0;
 }
 
+/* False, with the reply made, for one whose rows are elsewhere. */
+static bool has_rows(struct bag_http_request *request)
+{
+    if (!request->job.infer.input.model->is_remote)
+        return true;
+    bag_http_reply_error(&request->reply, BAG_ERROR_NOT_READY,
+                         "this server has no rows of the model; ask its shards");
+    return false;
+}
+
 bool bag_http_accept_infer(struct bag_http_request *request)
 {
     const struct bag_http_context *context = request->context;
@@ -112,7 +122,7 @@ bool bag_http_accept_infer(struct bag_http_request *request)
             "server's main address");
         return false;
     }
-    if (!find_model(request))
+    if (!find_model(request) || !has_rows(request))
         return false;
     if (rejects_while_draining(context->service)) {
         bag_http_reply_error(&request->reply, BAG_ERROR_DRAINING, "the server is stopping");
@@ -269,7 +279,7 @@ enum bag_http_outcome bag_http_post_infer(struct bag_http_request *request)
 {
     if (request->may_suspend) /* it could not be done at once */
         return hand_over(request);
-    if (!find_model(request) || !set_body(request) ||
+    if (!find_model(request) || !has_rows(request) || !set_body(request) ||
         (is_surely_expensive(request) && !has_room(request)))
         return BAG_HTTP_DONE;
     return infer_inline(request) ? BAG_HTTP_DONE : hand_over(request);

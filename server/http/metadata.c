@@ -1,5 +1,5 @@
-/* Handlers of metadata and statistics: what the server is, whether it is ready, which models it
- * has, and what it has counted. What grows with the number of models is made by a worker. */
+/* Handlers of metadata and statistics: what the server is, which models it has, and what it has
+ * counted. What grows with the number of models is made by a worker. */
 #include "metadata.h"
 #include "kernels/pool.h"
 #include "proto/v2_documents.h"
@@ -7,7 +7,6 @@
 #include "server/memory/memory.h"
 #include "server/metrics/metrics.h"
 #include "server/models/change.h"
-#include "server/tables/map.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,27 +16,6 @@ static enum bag_http_outcome answer(struct bag_http_request *request, int status
 {
     bag_http_reply_json(&request->reply, status, document);
     return BAG_HTTP_DONE;
-}
-
-/* The same of what changes from one moment to the next. */
-static enum bag_http_outcome answer_now(struct bag_http_request *request, int status,
-                                        char *document)
-{
-    answer(request, status, document);
-    request->reply.no_store = true;
-    return BAG_HTTP_DONE;
-}
-
-/* Why a model that was loaded does not answer in full; NULL: it does. */
-static const char *find_fault(const struct bag_model *model)
-{
-    for (size_t i = 0; model->mapped && i < model->num_features; i++) {
-        const struct bag_map *map = model->features[i].memory->map;
-        if (map && !bag_map_has_file(map))
-            return "the table's file was truncated while it was served; publish a table by "
-                   "renaming a complete file";
-    }
-    return NULL;
 }
 
 /* ---- the server ------------------------------------------------------------------------------ */
@@ -62,54 +40,9 @@ enum bag_http_outcome bag_http_get_server(struct bag_http_request *request)
     bool metrics = request->context->service->metrics.on;
     bool control =
         request->context->service->config->options.model_control != BAG_MODEL_CONTROL_NONE;
-    return answer(request, 200, bag_v2_describe_server(BAG_VERSION, metrics, control));
-}
-
-enum bag_http_outcome bag_http_get_live(struct bag_http_request *request)
-{
-    return answer_now(request, 200, bag_v2_describe_health("live", true, NULL));
-}
-
-/* Answers with what was described: 503 where it is not ready, or the server drains. */
-static enum bag_http_outcome answer_readiness(struct bag_http_request *request, bool is_ready,
-                                              bool stops, char *document)
-{
-    if (is_ready)
-        return answer_now(request, 200, document);
-    bag_http_reply_failure(&request->reply, stops ? BAG_ERROR_DRAINING : BAG_ERROR_NOT_READY,
-                           document);
-    request->reply.no_store = true;
-    return BAG_HTTP_DONE;
-}
-
-/* From the signal on, also while everything is still served. */
-bool bag_http_is_stopping(const struct bag_http_request *request)
-{
-    return request->context->service->state >= BAG_SERVICE_LEAVING;
-}
-
-static const char stopping[] = "the server is stopping";
-
-enum bag_http_outcome bag_http_get_ready(struct bag_http_request *request)
-{
-    const struct bag_service *service = request->context->service;
-    const struct bag_model *not_ready = request->snapshot->not_ready;
-    bool stops = bag_http_is_stopping(request);
-    /* Where models come and go, one that does not answer is no fault of the server. */
-    if (service->config->options.model_control != BAG_MODEL_CONTROL_NONE &&
-        service->state != BAG_SERVICE_LOADING)
-        not_ready = NULL;
-    char text[BAG_PROBLEM_TEXT_BYTES];
-    /* The tables are published a moment before changes and signals are taken. */
-    const char *loading =
-        service->state == BAG_SERVICE_LOADING ? "the first tables are still being loaded" : NULL;
-    const char *why = stops ? stopping : not_ready ? not_ready->reason : loading;
-    if (!stops && not_ready && not_ready->state != BAG_MODEL_LOADING) {
-        snprintf(text, sizeof text, "model '%s' version %s is %s: %s", not_ready->name,
-                 not_ready->version, bag_model_state_names[not_ready->state], not_ready->reason);
-        why = text;
-    }
-    return answer_readiness(request, !why, stops, bag_v2_describe_health("ready", !why, why));
+    return answer(request, 200,
+                  bag_v2_describe_server(BAG_VERSION, request->context->service->shards->instance,
+                                         metrics, control));
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */
@@ -290,23 +223,6 @@ enum bag_http_outcome bag_http_get_model_config(struct bag_http_request *request
     return describe_model(request, make_config);
 }
 
-enum bag_http_outcome bag_http_get_model_ready(struct bag_http_request *request)
-{
-    const struct bag_http_target *target = &request->target;
-    const struct bag_model *model =
-        bag_snapshot_find(request->snapshot, target->model, target->version);
-    bool stops = bag_http_is_stopping(request);
-    if (!model || model->is_unloaded) {
-        bag_http_find_model(request->snapshot, target, &request->reply);
-        return BAG_HTTP_DONE;
-    }
-    const char *fault = find_fault(model);
-    bool ready = !stops && model->state == BAG_MODEL_READY && !fault;
-    const char *why = ready ? NULL : stops ? stopping : fault ? fault : model->reason;
-    return answer_readiness(request, ready, stops,
-                            bag_v2_describe_readiness(target->model, ready, why));
-}
-
 /* How far the loader is with a version: LOADING, or its table is being read again. */
 static bool describe_loading(const struct bag_model *model, const struct bag_load_view *view,
                              char *text, size_t room)
@@ -329,19 +245,18 @@ struct bag_v2_index_entry bag_http_describe_state(const struct bag_snapshot *sna
                                                   size_t room)
 {
     const char *note = bag_snapshot_find_note(snapshot, model);
-    const char *fault = find_fault(model);
-    enum bag_model_state state = stops   ? BAG_MODEL_UNLOADING
-                                 : fault ? BAG_MODEL_UNAVAILABLE
-                                         : model->state;
     bool loads = !stops && describe_loading(model, view, text, room);
+    bool is_faulty = !stops && !loads && bag_http_find_fault(model, text, room);
+    enum bag_model_state state = stops       ? BAG_MODEL_UNLOADING
+                                 : is_faulty ? BAG_MODEL_UNAVAILABLE
+                                             : model->state;
     return (struct bag_v2_index_entry){.name = model->name,
                                        .version = model->version,
                                        .state = bag_model_state_names[state],
-                                       .reason = stops   ? stopping
-                                                 : loads ? text
-                                                 : fault ? fault
-                                                 : note  ? note
-                                                         : model->reason};
+                                       .reason = stops                ? bag_http_stopping
+                                                 : loads || is_faulty ? text
+                                                 : note               ? note
+                                                                      : model->reason};
 }
 
 static void make_index(struct bag_http_request *request)
@@ -361,13 +276,13 @@ static void make_index(struct bag_http_request *request)
     char(*texts)[BAG_HTTP_REASON_BYTES] = malloc((snapshot->count + 1) * sizeof *texts);
     for (size_t i = 0; entries && texts && i < snapshot->count; i++) {
         const struct bag_model *model = snapshot->listed[i];
-        if (!ready_only || (!stops && model->state == BAG_MODEL_READY && !find_fault(model))) {
-            entries[count] = bag_http_describe_state(snapshot, model, stops, &view, texts[count],
-                                                     BAG_HTTP_REASON_BYTES);
-            count++;
-        }
+        entries[count] = bag_http_describe_state(snapshot, model, stops, &view, texts[count],
+                                                 BAG_HTTP_REASON_BYTES);
+        const char *ready = bag_model_state_names[BAG_MODEL_READY];
+        count += !ready_only || strcmp(entries[count].state, ready) == 0;
     }
-    answer_now(request, 200, entries && texts ? bag_v2_describe_index(entries, count) : NULL);
+    bag_http_answer_now(request, 200,
+                        entries && texts ? bag_v2_describe_index(entries, count) : NULL);
     free(entries);
     free(texts);
 }
@@ -407,7 +322,7 @@ static void make_metrics(struct bag_http_request *request)
 {
     char *text =
         bag_expose_prometheus(&request->context->service->metrics, request->snapshot, BAG_VERSION);
-    answer_now(request, 200, text);
+    bag_http_answer_now(request, 200, text);
     request->reply.type = text ? BAG_PROMETHEUS_TYPE : NULL;
 }
 
@@ -432,7 +347,8 @@ static void answer_statistics(struct bag_http_request *request, struct bag_model
             bag_expose_statistics(&request->context->service->metrics, models[i],
                                   &statistics[ready++]);
     }
-    answer_now(request, 200, statistics ? bag_v2_describe_statistics(statistics, ready) : NULL);
+    bag_http_answer_now(request, 200,
+                        statistics ? bag_v2_describe_statistics(statistics, ready) : NULL);
     free(statistics);
 }
 
@@ -485,7 +401,7 @@ static void make_model_metrics(struct bag_http_request *request)
     size_t count;
     struct bag_model *const *models = find_versions(request, &count);
     char *text = bag_expose_models(&request->context->service->metrics, models, count);
-    answer_now(request, 200, text);
+    bag_http_answer_now(request, 200, text);
     request->reply.type = text ? BAG_PROMETHEUS_TYPE : NULL;
 }
 

@@ -7,8 +7,19 @@
 #include "request.h"
 #include "server/models/change.h"
 
-/* Of the progress of a version that is being loaded. */
-#define BAG_HTTP_REASON_BYTES 128
+/* Of the progress of a version that is being loaded, or what is wrong with one that is. */
+#define BAG_HTTP_REASON_BYTES BAG_PROBLEM_TEXT_BYTES
+
+/* Of a document that says so. */
+extern const char bag_http_stopping[];
+
+/* Answers with a document of what changes from one moment to the next; NULL: there was no memory.
+ */
+enum bag_http_outcome bag_http_answer_now(struct bag_http_request *request, int status,
+                                          char *document);
+
+/* Why a model that was loaded does not answer in full; false: it does. */
+bool bag_http_find_fault(const struct bag_model *model, char *text, size_t room);
 
 /* From the signal on, also while everything is still served. */
 bool bag_http_is_stopping(const struct bag_http_request *request);

@@ -9,6 +9,7 @@
 #include "server/memory/memory.h"
 #include "server/metrics/history.h"
 #include "server/models/snapshot.h"
+#include "server/shards/shards.h"
 #include "server/trace/trace.h"
 
 #include <stdatomic.h>
@@ -28,6 +29,7 @@ struct bag_service {
     struct bag_workers *workers;    /* borrowed; of all loops */
     struct bag_updates *updates;    /* borrowed; NULL: rows never change */
     struct bag_loader *loader;      /* borrowed; changes the models */
+    struct bag_shards *shards;      /* borrowed; of all models of shards */
     bool has_admin;                 /* there is a second listener */
     struct bag_budget budget;       /* of the memory of all requests */
     struct bag_metrics metrics;     /* of all loops */

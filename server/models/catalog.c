@@ -8,15 +8,78 @@
 /* ---- what is found
  * ------------------------------------------------------------------------------- */
 
+/* Adds a copy of a named model, with what shards have of it, which is taken over. */
+static bool add_copy(struct bag_scan *scan, const struct bag_model_config *model,
+                     struct bag_remote *remote)
+{
+    struct bag_remote **remotes =
+        reallocarray(scan->remotes, scan->num_remotes + 1, sizeof *remotes);
+    if (remotes)
+        scan->remotes = remotes;
+    if (!remotes || !bag_config_add_copy(&scan->found, model)) {
+        bag_remote_free(remote);
+        return false;
+    }
+    remotes[scan->num_remotes++] = remote;
+    return true;
+}
+
+/* One that cannot be served. */
+static bool add_rejected(struct bag_scan *scan, const struct bag_model_config *model,
+                         const char *reason)
+{
+    if (!add_copy(scan, model, NULL))
+        return false;
+    char **own = &scan->found.models[scan->found.num_models - 1].reason;
+    free(*own);
+    return (*own = strdup(reason)) != NULL;
+}
+
+/* The versions that all shards of a group have. */
+static bool add_versions(struct bag_scan *scan, const struct bag_model_config *model,
+                         struct bag_shard_group *group)
+{
+    struct bag_shard_version *versions;
+    char reason[BAG_PROBLEM_TEXT_BYTES];
+    size_t count;
+    if (!bag_shard_group_list(group, &versions, &count, reason))
+        return false;
+    bool ok = count > 0 || add_rejected(scan, model, reason);
+    for (size_t i = 0; ok && i < count; i++) {
+        const struct bag_shard_version *version = &versions[i];
+        struct bag_remote *remote = version->reason ? NULL : bag_remote_make(group, version);
+        ok = version->reason ? add_rejected(scan, &version->config, version->reason)
+                             : remote && add_copy(scan, &version->config, remote);
+    }
+    bag_shard_versions_free(versions, count);
+    return ok;
+}
+
+static bool add_front(struct bag_scan *scan, const struct bag_model_config *model,
+                      struct bag_problem *problem)
+{
+    if (!bag_config_check_model(scan->config, model, problem))
+        return false;
+    struct bag_shard_group *group = bag_shards_find(scan->shards, model, problem);
+    if (!group)
+        return false;
+    bool ok = add_versions(scan, model, group);
+    bag_shard_group_drop(group);
+    return ok || bag_problem_no_memory(problem);
+}
+
 static bool add_named(struct bag_scan *scan, struct bag_problem *problem)
 {
     const struct bag_config *config = scan->config;
-    for (size_t i = 0; i < config->num_models; i++) {
-        if (!bag_config_add_copy(&scan->found, &config->models[i]))
-            return bag_problem_no_memory(problem);
+    bool ok = true;
+    for (size_t i = 0; ok && i < config->num_models; i++) {
+        const struct bag_model_config *model = &config->models[i];
+        ok = bag_model_is_front(model)
+                 ? add_front(scan, model, problem)
+                 : add_copy(scan, model, NULL) || bag_problem_no_memory(problem);
     }
-    scan->num_named = config->num_models;
-    return true;
+    scan->num_named = scan->found.num_models;
+    return ok;
 }
 
 /* Features of models that are not there, and the like. */
@@ -43,10 +106,16 @@ static bool make_sources(struct bag_scan *scan, struct bag_catalog *catalog,
     size_t count = scan->found.num_models;
     catalog->sources = calloc(count + 1, sizeof *catalog->sources);
     for (size_t i = 0; catalog->sources && i < count; i++) {
-        struct bag_source *source = bag_source_make(&scan->found.models[i], i < scan->num_named);
+        /* What shards have comes and goes as what is in a folder. */
+        bool is_named = i < scan->num_named && !bag_model_is_front(&scan->found.models[i]);
+        struct bag_source *source = bag_source_make(&scan->found.models[i], is_named);
         if (!source)
             return bag_problem_no_memory(problem);
         catalog->sources[catalog->count++] = source;
+        if (i < scan->num_remotes) {
+            source->remote = scan->remotes[i];
+            scan->remotes[i] = NULL;
+        }
         enum bag_load load = source->model->load;
         source->is_alone = scan->config->options.updates == BAG_SWITCH_ON;
         source->maps = (load == BAG_LOAD_COUNT ? scan->config->options.load : load) == BAG_LOAD_MAP;
@@ -97,10 +166,10 @@ const struct bag_named_source *bag_catalog_find(const struct bag_catalog *catalo
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *config, bool is_first,
-                      struct bag_problem *problem)
+bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *config,
+                      struct bag_shards *shards, bool is_first, struct bag_problem *problem)
 {
-    struct bag_scan scan = {.config = config, .is_first = is_first};
+    struct bag_scan scan = {.config = config, .shards = shards, .is_first = is_first};
     *catalog = (struct bag_catalog){0};
     bool ok = add_named(&scan, problem) && (!config->models_dir || bag_scan_folder(&scan, problem));
     if (ok && config->models_dir && scan.found.num_models == 0)
@@ -110,6 +179,11 @@ bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *conf
                              config->models_dir);
     ok = ok && check_models(&scan, problem) && make_sources(&scan, catalog, problem) &&
          sort_sources(catalog, problem);
+    if (ok)
+        bag_shards_forget(shards);
+    for (size_t i = 0; i < scan.num_remotes; i++)
+        bag_remote_free(scan.remotes[i]);
+    free(scan.remotes);
     bag_config_free_models(&scan.found);
     return ok;
 }

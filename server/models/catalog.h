@@ -7,6 +7,9 @@
  *   DIR/NAME/VERSION/config.json    optionally, keys of this version; or alone, with the features
  *                                   of a collection
  *
+ * Of a model of shards there are the versions that all of its shards have; where there are none,
+ * one with the reason.
+ *
  * Names with a leading dot are skipped (mounted volumes hold some); other files are ignored. A
  * version of a folder that cannot be served has a source with a reason. Used by one thread at a
  * time. */
@@ -31,8 +34,8 @@ struct bag_catalog {
 /* Looks for them. `is_first`: what is ignored is logged. False with *problem where something that
  * is named is wrong, the folder cannot be read, or two have one name and version; what serves is
  * then not touched. In any case bag_catalog_free is due. */
-bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *config, bool is_first,
-                      struct bag_problem *problem);
+bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *config,
+                      struct bag_shards *shards, bool is_first, struct bag_problem *problem);
 
 void bag_catalog_free(struct bag_catalog *catalog);
 
@@ -45,8 +48,12 @@ const struct bag_named_source *bag_catalog_find(const struct bag_catalog *catalo
 
 struct bag_scan {
     const struct bag_config *config;
-    struct bag_config found; /* models alone */
-    size_t num_named;        /* of them, at the beginning */
+    struct bag_shards *shards;
+    struct bag_config found;     /* models alone */
+    size_t num_named;            /* of them, at the beginning */
+    struct bag_remote **remotes; /* owned; of the first num_remotes what shards have; NULL: it is
+                                    no model of shards, or cannot be served */
+    size_t num_remotes;
     bool is_first;
 };
 

@@ -280,7 +280,7 @@ bool bag_changer_take_deltas(struct bag_changer *changer, const struct bag_contr
     bool ok = true;
     for (size_t i = 0; changer->updates && current && i < current->count; i++) {
         const struct bag_model *model = current->listed[i];
-        if (!model->memory || !model->source ||
+        if (!model->memory || model->memory->remote || !model->source ||
             (control && !bag_control_find(control, model->name)))
             continue;
         struct bag_updates_table table = bag_change_updates_table(model);
@@ -332,8 +332,9 @@ static bool load_table(struct loading *loading, struct bag_change_entry *entry,
     if (!entry->model)
         return false;
     entry->source = NULL;
-    return changer->updates ? follow_updates(loading->plan, entry, problem)
-                            : check_table(entry->model, problem);
+    return changer->updates && !entry->model->memory->remote
+               ? follow_updates(loading->plan, entry, problem)
+               : check_table(entry->model, problem);
 }
 
 static bool load_collection(struct bag_change_plan *plan, struct bag_change_entry *entry,

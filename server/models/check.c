@@ -95,6 +95,9 @@ static bool add_catalog(struct check *check, const struct bag_catalog *catalog,
     bool ok = true;
     for (size_t i = 0; ok && i < catalog->count; i++) {
         struct bag_source *source = catalog->sources[i];
+        /* Shards are not asked. */
+        if (bag_model_is_front(source->model))
+            continue;
         if (source->model->reason)
             ok = bag_problem_set(problem, BAG_ERROR_FILE, "%s", source->model->reason);
         else if (!bag_source_is_collection(source))
@@ -135,7 +138,7 @@ bool bag_loader_check(const struct bag_loader *loader, struct bag_problem *probl
 {
     struct bag_catalog catalog;
     struct check check = {.count = 0};
-    bool ok = bag_catalog_scan(&catalog, loader->config, false, problem) &&
+    bool ok = bag_catalog_scan(&catalog, loader->config, loader->shards, false, problem) &&
               add_catalog(&check, &catalog, problem) &&
               add_collections(&check, loader->first, problem) && check_tables(&check, problem);
     free(check.bags);

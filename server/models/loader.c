@@ -25,7 +25,7 @@ static struct bag_change_plan *make_plan(struct bag_loader *loader, enum bag_cha
 {
     struct bag_catalog catalog;
     struct bag_change_plan *plan = NULL;
-    if (bag_catalog_scan(&catalog, loader->changer.config, is_first, problem))
+    if (bag_catalog_scan(&catalog, loader->changer.config, loader->shards, is_first, problem))
         plan = bag_change_plan_make(&loader->changer, kind, &catalog, control, NULL, problem);
     bag_catalog_free(&catalog);
     return plan;
@@ -43,7 +43,8 @@ bool bag_loader_open(struct bag_loader *loader, const struct bag_config *config,
                                            .load_gemm = load_gemm,
                                            .status = &loader->status,
                                            .cancelled = &loader->cancelled};
-    if (pthread_mutex_init(&loader->status.lock, NULL) != 0)
+    loader->shards = bag_shards_make();
+    if (!loader->shards || pthread_mutex_init(&loader->status.lock, NULL) != 0)
         return bag_problem_no_memory(problem);
     loader->first = make_plan(loader, BAG_CHANGE_START, NULL, true, problem);
     if (!loader->first)
@@ -60,6 +61,8 @@ void bag_loader_close(struct bag_loader *loader)
     bag_change_plan_free(loader->first);
     loader->first = NULL;
     bag_changer_free(&loader->changer);
+    bag_shards_free(loader->shards);
+    loader->shards = NULL;
     bag_config_free(&loader->reread);
 }
 
@@ -250,21 +253,51 @@ static void poll_model(struct bag_loader *loader, struct bag_catalog *catalog, c
     bag_change_plan_free(plan);
 }
 
-static void poll_files(struct bag_loader *loader)
+/* Whether the name is that of a model of shards. */
+static bool is_front(const struct bag_named_source *named)
 {
-    struct bag_catalog catalog;
+    return *named->place && bag_model_is_front((*named->place)->model);
+}
+
+/* The models that are configured and in folders, as they are now. */
+static bool scan(struct bag_loader *loader, struct bag_catalog *catalog)
+{
     struct bag_problem why;
-    bool ok = bag_catalog_scan(&catalog, loader->changer.config, false, &why);
-    loader->changer.num_polls++;
+    bool ok = bag_catalog_scan(catalog, loader->changer.config, loader->shards, false, &why);
     if (ok)
         forget_problem(loader, "");
     else
         log_poll(loader, "", &why);
-    for (size_t i = 0; ok && i < catalog.count && !atomic_load(&loader->cancelled); i++) {
-        const char *name = catalog.named[i].name;
-        if (i == 0 || strcmp(name, catalog.named[i - 1].name) != 0)
-            poll_model(loader, &catalog, name);
+    return ok;
+}
+
+static void poll_names(struct bag_loader *loader, struct bag_catalog *catalog, bool fronts_alone)
+{
+    for (size_t i = 0; i < catalog->count && !atomic_load(&loader->cancelled); i++) {
+        const char *name = catalog->named[i].name;
+        bool is_first = i == 0 || strcmp(name, catalog->named[i - 1].name) != 0;
+        if (is_first && (!fronts_alone || is_front(&catalog->named[i])))
+            poll_model(loader, catalog, name);
     }
+}
+
+/* Shards have other versions than before, whatever model_control says of files. */
+static void poll_fronts(struct bag_loader *loader)
+{
+    struct bag_catalog catalog;
+    if (scan(loader, &catalog))
+        poll_names(loader, &catalog, true);
+    bag_catalog_free(&catalog);
+}
+
+static void poll_files(struct bag_loader *loader)
+{
+    struct bag_catalog catalog;
+    struct bag_problem why;
+    bool ok = scan(loader, &catalog);
+    loader->changer.num_polls++;
+    if (ok)
+        poll_names(loader, &catalog, false);
     bag_catalog_free(&catalog);
     if (ok && !atomic_load(&loader->cancelled)) {
         bag_records_trim(&loader->changer);
@@ -279,6 +312,16 @@ static void on_left(void *context)
     struct bag_loader *loader = context;
     uv_mutex_lock(&loader->lock);
     loader->collect = true;
+    uv_cond_signal(&loader->wake);
+    uv_mutex_unlock(&loader->lock);
+}
+
+/* Told on a thread that asks shards. */
+static void on_shards(void *context)
+{
+    struct bag_loader *loader = context;
+    uv_mutex_lock(&loader->lock);
+    loader->polls_shards = true;
     uv_cond_signal(&loader->wake);
     uv_mutex_unlock(&loader->lock);
 }
@@ -308,18 +351,20 @@ static bool do_next(struct bag_loader *loader, uint64_t *next_poll_ns)
     bool polls = loader->config->options.model_control == BAG_MODEL_CONTROL_POLL &&
                  !atomic_load(&loader->cancelled) && uv_hrtime() >= *next_poll_ns;
     struct bag_change *change = loader->first_change;
-    bool collect = loader->collect;
-    if (!change && !collect && !polls)
+    bool collect = loader->collect, polls_shards = loader->polls_shards;
+    if (!change && !collect && !polls && !polls_shards)
         return false;
     if (change && !(loader->first_change = change->next))
         loader->last_change = &loader->first_change;
     loader->num_changes -= change != NULL;
-    loader->collect = false;
+    loader->collect = loader->polls_shards = false;
     uv_mutex_unlock(&loader->lock);
     if (collect)
         bag_registry_collect(loader->changer.registry);
     if (change)
         carry_out(loader, change);
+    if (polls_shards)
+        poll_fronts(loader);
     if (polls) {
         poll_files(loader);
         *next_poll_ns = uv_hrtime() + (uint64_t)loader->config->options.poll_seconds * 1000000000;
@@ -371,6 +416,10 @@ bool bag_loader_start(struct bag_loader *loader, struct bag_problem *problem)
     loader->changer.context = loader;
     loader->changer.registry->on_left = on_left;
     loader->changer.registry->left_context = loader;
+    loader->shards->on_change = on_shards;
+    loader->shards->context = loader;
+    if (!bag_shards_start(loader->shards, problem))
+        return false;
     int error = bag_thread_start(&loader->thread, run, loader);
     if (error)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM,
@@ -421,6 +470,7 @@ void bag_loader_stop(struct bag_loader *loader)
     uv_cond_signal(&loader->wake);
     uv_mutex_unlock(&loader->lock);
     uv_thread_join(&loader->thread);
+    bag_shards_stop(loader->shards);
     loader->changer.registry->on_left = NULL;
     uv_cond_destroy(&loader->wake);
     uv_mutex_destroy(&loader->lock);

@@ -27,6 +27,7 @@ struct bag_loader {
     struct bag_changer changer;
     struct bag_load_status status;
     const struct bag_config *config; /* borrowed; options */
+    struct bag_shards *shards;       /* owned */
     struct bag_config reread;        /* the last one that was read again; empty: none was */
     struct bag_change_plan *first;   /* owned; until it is carried out */
     size_t first_models, first_bytes;
@@ -36,7 +37,7 @@ struct bag_loader {
     uv_cond_t wake;
     struct bag_change *first_change, **last_change; /* that wait, */
     size_t num_changes;                             /* and how many */
-    bool stop, collect;                             /* what the thread is to do */
+    bool stop, collect, polls_shards;               /* what the thread is to do */
     bool failed;                                    /* the models cannot be published, */
     struct bag_problem problem;                     /* and why */
     /* Set before the start. Told on the loader's thread when bag_loader_succeeded may be asked. */

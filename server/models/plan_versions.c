@@ -165,8 +165,8 @@ static void look(void *context, struct bag_version_plan *version)
         version->files = BAG_FILES_NEW;
     else if (is_of(version->ready, source))
         version->files = BAG_FILES_SERVING;
-    else if (plan->kind == BAG_CHANGE_POLL && !plan->changer->config->options.ready_file &&
-             !was_seen(choosing, source))
+    else if (plan->kind == BAG_CHANGE_POLL && !source->remote &&
+             !plan->changer->config->options.ready_file && !was_seen(choosing, source))
         version->files = BAG_FILES_MOVING;
     else
         version->files = is_of(version->held, source) ? BAG_FILES_HELD : BAG_FILES_NEW;

@@ -139,7 +139,7 @@ static bool keep(struct bag_changer *changer, struct bag_model *model)
 
 bool bag_change_lacks_updates(const struct bag_changer *changer, const struct bag_model *model)
 {
-    if (!changer->updates || !model->memory || !model->source)
+    if (!changer->updates || !model->memory || model->memory->remote || !model->source)
         return false;
     struct bag_updates_table table = bag_change_updates_table(model);
     return bag_updates_lacks(changer->updates, &table);

@@ -93,6 +93,7 @@ static bool set_feature(struct bag_model *model, size_t i, const char *name,
     model->sorted[i] = feature;
     model->typical_row_bytes += bag_row_bytes(&feature->memory->table) / model->num_features;
     model->mapped |= feature->memory->map != NULL;
+    model->is_remote |= feature->memory->remote != NULL;
     model->resolves |= bag_needs_rows(rules);
     return feature->name;
 }

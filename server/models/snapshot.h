@@ -69,6 +69,7 @@ struct bag_model {
     bool projects;                     /* some feature does */
     bool resolves;                     /* some feature's indices are keys, or get a default row */
     bool mapped;                       /* some feature's table is in its file */
+    bool is_remote;                    /* some feature's table is on shards */
     struct bag_live_rows **live;       /* owned; the tables whose rows change, each once, in the
                                           order of their addresses */
     size_t num_live;

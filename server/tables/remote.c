@@ -1,16 +1,85 @@
 /* Tables whose parts other servers have; see remote.h. */
 #include "remote.h"
+#include "source.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 void bag_remote_free(struct bag_remote *remote)
 {
     if (!remote)
         return;
-    if (remote->drop_group)
-        remote->drop_group(remote->group);
+    bag_shard_group_drop(remote->group);
     free(remote->model);
     free(remote->version);
     free(remote->addresses);
     free(remote);
+}
+
+/* Texts and places of its own, and a hold of the group, for one whose members are those of another.
+ * NULL without memory. */
+static struct bag_remote *own(const struct bag_remote *members)
+{
+    struct bag_remote *remote = malloc(sizeof *remote);
+    if (!remote)
+        return NULL;
+    *remote = *members;
+    bag_shard_group_hold(remote->group);
+    remote->model = strdup(members->model);
+    remote->version = strdup(members->version);
+    remote->addresses = calloc(members->num_shards, sizeof *remote->addresses);
+    if (remote->addresses)
+        memcpy(remote->addresses, members->addresses,
+               members->num_shards * sizeof *members->addresses);
+    if (remote->model && remote->version && remote->addresses)
+        return remote;
+    bag_remote_free(remote);
+    return NULL;
+}
+
+struct bag_remote *bag_remote_copy(const struct bag_remote *remote)
+{
+    return own(remote);
+}
+
+struct bag_remote *bag_remote_make(struct bag_shard_group *group,
+                                   const struct bag_shard_version *version)
+{
+    char name[129];
+    snprintf(name, sizeof name, "%s", bag_shards_model(&version->config));
+    return own(&(struct bag_remote){.part = version->table.part,
+                                    .num_shards = version->table.part.of,
+                                    .is_keyed = version->table.is_keyed,
+                                    .skips_absent = version->config.absent == BAG_SHARD_ABSENT_SKIP,
+                                    .model = name,
+                                    .version = version->config.version,
+                                    .addresses = version->members,
+                                    .group = group,
+                                    .table = version->table});
+}
+
+uint64_t bag_remote_hash(uint64_t hash, const struct bag_remote *remote)
+{
+    hash = bag_hash_bytes(hash, remote->model, strlen(remote->model) + 1);
+    hash = bag_hash_bytes(hash, remote->version, strlen(remote->version) + 1);
+    hash = bag_hash_bytes(hash, &remote->table, sizeof remote->table);
+    return bag_hash_bytes(hash, remote->addresses, remote->num_shards * sizeof *remote->addresses);
+}
+
+bool bag_source_describe_remote(struct bag_source *source, struct bag_problem *problem)
+{
+    const struct bag_remote *remote = source->remote;
+    const struct bag_shard_table *table = &remote->table;
+    source->rank = table->rank;
+    memcpy(source->shape, table->shape, sizeof source->shape);
+    source->table = (struct bag_table){.dtype = table->dtype,
+                                       .num_rows = table->shape[0],
+                                       .row_elements = (size_t)table->row_elements,
+                                       .row_format = table->row_format};
+    return remote->part.by != BAG_PART_COLUMNS || !remote->skips_absent ||
+           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "model '%s': absent skip is for parts by rows or keys; without a part "
+                           "of its columns no row is whole",
+                           source->model->name);
 }

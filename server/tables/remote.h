@@ -6,8 +6,7 @@
 
 #include "kernels/part.h"
 #include "load.h"
-
-struct bag_shard_group;
+#include "server/shards/shards.h"
 
 /* One version of it. struct bag_table_memory says of the whole table how many rows there are, of
  * what. */
@@ -20,7 +19,7 @@ struct bag_remote {
     char *version;                 /* on all of them; owned */
     size_t *addresses;             /* of part i the place among the group's addresses; owned */
     struct bag_shard_group *group; /* held */
-    void (*drop_group)(struct bag_shard_group *group);
+    struct bag_shard_table table;  /* as the shards say */
 };
 
 /* Whether keys, not rows, are asked for. */
@@ -28,6 +27,17 @@ static inline bool bag_table_takes_keys(const struct bag_table_memory *memory)
 {
     return memory->remote ? memory->remote->is_keyed : bag_table_is_keyed(memory);
 }
+
+/* What the shards have in one of their versions, for a model that is configured so. The group is
+ * held. NULL without memory. */
+struct bag_remote *bag_remote_make(struct bag_shard_group *group,
+                                   const struct bag_shard_version *version);
+
+/* NULL without memory. */
+struct bag_remote *bag_remote_copy(const struct bag_remote *remote);
+
+/* Takes in what tells one from another. */
+uint64_t bag_remote_hash(uint64_t hash, const struct bag_remote *remote);
 
 /* NULL is ignored. */
 void bag_remote_free(struct bag_remote *remote);

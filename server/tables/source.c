@@ -222,6 +222,8 @@ static void name_source(const struct bag_source *source, char *what, size_t byte
     const struct bag_model_config *model = source->model;
     if (source->is_unnamed)
         snprintf(what, bytes, "%s", model->path);
+    else if (source->remote)
+        snprintf(what, bytes, "model '%s'", model->name);
     else
         snprintf(what, bytes, "model '%s' (%s)", model->name, model->path);
 }
@@ -249,6 +251,13 @@ static bool describe_file(struct bag_source *source, struct bag_problem *problem
     name_source(source, what, sizeof what);
     bag_problem_prefix(problem, "%s", what);
     return false;
+}
+
+static bool describe(struct bag_source *source, struct bag_problem *problem)
+{
+    if (source->remote)
+        return bag_source_describe_remote(source, problem);
+    return is_made(source->model) ? describe_made(source, problem) : describe_file(source, problem);
 }
 
 /* ---- what is known before the elements are read -----------------------------------------------
@@ -333,6 +342,8 @@ static uint64_t hash_table(const struct bag_source *source)
         hash = hash_word(hash_word(hash, (uint64_t)source->own.kept_default),
                          (uint64_t)source->own.kept_rows);
     }
+    if (source->remote)
+        hash = bag_remote_hash(hash, source->remote);
     if (source->is_alone) {
         for (const char *at = source->model->name; *at; at++)
             hash = hash_word(hash, (unsigned char)*at);
@@ -385,6 +396,7 @@ void bag_source_free(struct bag_source *source)
     free(source->files);
     free(source->key_files);
     free(source->scales);
+    bag_remote_free(source->remote);
     bag_model_config_free(source->model);
     free(source->model);
     free(source);
@@ -429,8 +441,7 @@ bool bag_source_open_table(struct bag_source *source, struct bag_problem *proble
     const struct bag_model_config *model = source->model;
     char what[512];
     name_source(source, what, sizeof what);
-    if (!make_features(source, 1, problem) ||
-        !(is_made(model) ? describe_made(source, problem) : describe_file(source, problem)))
+    if (!make_features(source, 1, problem) || !describe(source, problem))
         return false;
     struct bag_feature_config pooling;
     bag_config_pooling(model, NULL, &pooling);

@@ -7,6 +7,7 @@
 
 #include "config/config.h"
 #include "load.h"
+#include "remote.h"
 
 /* ---- demo tables ----------------------------------------------------------------------------- */
 
@@ -87,13 +88,14 @@ struct bag_source {
     size_t num_scales;
     char **paths; /* owned; some of those files' */
     size_t num_paths;
-    const char *beside;     /* one of these: another table in the folder of a keyed one, which is
-                               not served; NULL: there is none */
-    const char *deltas;     /* one of these: the folder of delta folders of a version in a folder of
-                               models, which need not be there; NULL: there is none */
-    bool maps;              /* the table stays in its file */
-    struct bag_table table; /* as the kernels will see it; it has no rows yet */
-    uint32_t rank;          /* of the table; the first dimension is its rows */
+    const char *beside; /* one of these: another table in the folder of a keyed one, which is
+                           not served; NULL: there is none */
+    const char *deltas; /* one of these: the folder of delta folders of a version in a folder of
+                           models, which need not be there; NULL: there is none */
+    bool maps;          /* the table stays in its file */
+    struct bag_remote *remote; /* owned; shards have the table; NULL: it is here */
+    struct bag_table table;    /* as the kernels will see it; it has no rows yet */
+    uint32_t rank;             /* of the table; the first dimension is its rows */
     int64_t shape[BAG_MAX_RANK];
     struct bag_table_memory own; /* what of it is loaded, without memory: all of it, or a part, by
                                     keys with the most rows that it may have */
@@ -126,6 +128,9 @@ bool bag_source_is_table(const char *name);
 
 /* Finds and opens the files of a model of a table: source->files and key_files. */
 bool bag_source_locate(struct bag_source *source, struct bag_problem *problem);
+
+/* Describes the table of a source whose `remote` is set. */
+bool bag_source_describe_remote(struct bag_source *source, struct bag_problem *problem);
 
 /* ---- codes and scales in arrays of their own (split.c): private to server/tables ---------------
  */
@@ -188,7 +193,7 @@ bool bag_source_projects(const struct bag_source *source);
 
 static inline bool bag_source_is_keyed(const struct bag_source *source)
 {
-    return source->num_key_files > 0;
+    return source->remote ? source->remote->is_keyed : source->num_key_files > 0;
 }
 
 static inline bool bag_source_is_collection(const struct bag_source *source)

@@ -178,7 +178,7 @@ bool bag_source_check_keys(const struct bag_rules *rules, const struct bag_table
 {
     uint64_t key = (uint64_t)rules->default_index;
     struct bag_live_rows *live = memory->live;
-    if (!rules->keyed || !rules->has_default_index)
+    if (!rules->keyed || !rules->has_default_index || memory->remote)
         return true;
     if (live)
         bag_live_rows_read(&live, 1);

@@ -157,10 +157,24 @@ static void describe(const struct bag_table_memory *own, struct bag_table_memory
     memory->map = read.map;
     memory->index = read.index;
     memory->keys_dtype = read.keys_dtype;
+    memory->remote = read.remote;
     if (bag_table_is_part(own) && own->part.by == BAG_PART_KEYS)
         memory->table.num_rows = memory->shape[0] = read.shape[0];
 }
 
+/* Of what shards have there is nothing here but what it is. */
+static bool take_remote(const struct bag_source *source, struct bag_table_memory *memory,
+                        struct bag_problem *problem)
+{
+    *memory = (struct bag_table_memory){.rank = source->rank,
+                                        .whole_rows = (uint64_t)source->shape[0],
+                                        .whole_elements = source->table.row_elements,
+                                        .keys_dtype = source->remote->table.keys_dtype,
+                                        .remote = bag_remote_copy(source->remote)};
+    return memory->remote || bag_problem_no_memory(problem);
+}
+
+/* The elements are those of the file; what they stand for, the source knows. */
 struct bag_stored_table *bag_source_load(const struct bag_source *source,
                                          const struct bag_load_options *options,
                                          struct bag_problem *problem)
@@ -169,8 +183,9 @@ struct bag_stored_table *bag_source_load(const struct bag_source *source,
     if (source->beside)
         bag_log(BAG_LOG_LEVEL_WARNING, "ignored", BAG_LOG_TEXT("path", source->beside),
                 BAG_LOG_TEXT("reason", "there is a keyed table in its folder, which is served"));
-    if (!(source->make ? make_table(source, &memory, problem)
-                       : read_table(source, options, &memory, problem)))
+    if (!(source->remote ? take_remote(source, &memory, problem)
+          : source->make ? make_table(source, &memory, problem)
+                         : read_table(source, options, &memory, problem)))
         return NULL;
     describe(&source->own, &memory);
     struct bag_stored_table *stored = bag_stored_table_make(&memory, source->table_fingerprint);

@@ -24,9 +24,9 @@ def i64(name, dims, optional):
     return {"name": name, "data_type": "TYPE_INT64", "dims": dims, "optional": optional}
 
 
-def facts(rows, row_elements, table_bytes):
+def facts(rows, row_elements, table_bytes, datatype="FP32"):
     """Those that say what the table is."""
-    return {"rows": str(rows), "row_elements": str(row_elements), "row_format": "plain",
+    return {"rows": str(rows), "row_elements": str(row_elements), "datatype": datatype, "row_format": "plain",
             "bytes": str(table_bytes), "keyed": "false"}
 
 
@@ -61,7 +61,7 @@ def test_config_of_another_model(client):
                  [{"name": "embeddings", "data_type": "TYPE_INT16", "dims": [-1, 2, 3]}])
     expect_equal(value["input"][2]["data_type"], "TYPE_INT16")
     expect_equal(value["parameters"], parameters(
-        **facts(5, 6, 60), reduction="mean", default_index="4", padding_idx="-2", include_last_offset="true",
+        **facts(5, 6, 60, "INT16"), reduction="mean", default_index="4", padding_idx="-2", include_last_offset="true",
         weighted_mean="true", prune_invalid="true", unsorted_segments="true",
         require_zero_first_offset="true", require_matching_index_types="true",
         out_of_range="skip"))

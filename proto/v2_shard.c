@@ -1,0 +1,206 @@
+/* What servers of parts say of themselves; see v2_shard.h. */
+#include "v2_shard.h"
+
+#include "json.h"
+#include "v2_reader.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const cJSON *member(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+/* The text of a member; "" where it is none. */
+static const char *text_of(const cJSON *object, const char *key)
+{
+    const char *text = cJSON_GetStringValue(member(object, key));
+    return text ? text : "";
+}
+
+static bool reject(struct bag_problem *problem, const char *why)
+{
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s", why);
+}
+
+/* A tree of an answer; NULL with *problem. */
+static cJSON *parse(const char *text, size_t bytes, struct bag_problem *problem)
+{
+    cJSON *tree = bag_json_parse(text, bytes, problem);
+    if (!tree)
+        bag_problem_prefix(problem, "its answer is no JSON");
+    return tree;
+}
+
+/* ---- the server ------------------------------------------------------------------------------ */
+
+static bool is_instance(const char *text)
+{
+    return strlen(text) == BAG_INSTANCE_BYTES - 1 &&
+           strspn(text, "0123456789abcdef") == BAG_INSTANCE_BYTES - 1;
+}
+
+bool bag_shard_read_instance(const char *text, size_t bytes, char instance[BAG_INSTANCE_BYTES],
+                             struct bag_problem *problem)
+{
+    cJSON *tree = parse(text, bytes, problem);
+    if (!tree)
+        return false;
+    const char *found = text_of(tree, "instance");
+    bool ok = strcmp(text_of(tree, "name"), "bagserve") == 0 && is_instance(found);
+    if (ok)
+        memcpy(instance, found, BAG_INSTANCE_BYTES);
+    bag_json_free(tree);
+    return ok || reject(problem, "it is no bagserve, or one of a version that has no parts");
+}
+
+/* ---- versions -------------------------------------------------------------------------------- */
+
+/* Takes a number into the ascending list, without the lowest where that is full. */
+static void add_version(struct bag_shard_versions *versions, uint64_t number)
+{
+    size_t i = versions->count;
+    while (i > 0 && versions->numbers[i - 1] > number)
+        i--;
+    if (i > 0 && versions->numbers[i - 1] == number)
+        return;
+    if (versions->count < BAG_SHARD_MAX_VERSIONS) {
+        memmove(&versions->numbers[i + 1], &versions->numbers[i],
+                (versions->count - i) * sizeof *versions->numbers);
+        versions->numbers[i] = number;
+        versions->count++;
+    } else if (i > 0) {
+        memmove(&versions->numbers[0], &versions->numbers[1], (i - 1) * sizeof *versions->numbers);
+        versions->numbers[i - 1] = number;
+    }
+}
+
+bool bag_shard_read_versions(const char *text, size_t bytes, struct bag_shard_versions *versions,
+                             struct bag_problem *problem)
+{
+    cJSON *tree = parse(text, bytes, problem);
+    const cJSON *list = member(tree, "versions"), *item;
+    bool ok = cJSON_IsArray(list);
+    int64_t number;
+    versions->count = 0;
+    if (!tree)
+        return false;
+    cJSON_ArrayForEach(item, list)
+    {
+        const char *version = cJSON_GetStringValue(item);
+        ok = ok && version && bag_integer_parse(version, &number) && number > 0;
+        if (ok)
+            add_version(versions, (uint64_t)number);
+    }
+    bag_json_free(tree);
+    return ok || reject(problem, "its answer is no metadata of a model");
+}
+
+/* ---- one version ----------------------------------------------------------------------------- */
+
+static bool read_number(const cJSON *object, const char *key, int64_t most, int64_t *number)
+{
+    return bag_v2_integer(member(object, key), 0, (double)most, number);
+}
+
+/* The part, and the rows and elements of the whole table. */
+static bool read_part(const cJSON *facts, struct bag_shard_table *table)
+{
+    const cJSON *part = member(facts, "part");
+    const char *by = text_of(part, "by");
+    const int64_t most = INT64_C(1) << 52;
+    int64_t index = 0, of = 1, elements;
+    bool is_whole = !part;
+    if (!read_number(is_whole ? facts : part, "rows", most, &table->shape[0]) ||
+        !read_number(is_whole ? facts : part, "row_elements", most, &elements))
+        return false;
+    table->row_elements = (uint64_t)elements;
+    table->part = (struct bag_part){.by = is_whole ? table->is_keyed ? BAG_PART_KEYS : BAG_PART_ROWS
+                                                   : bag_part_way_find(by, strlen(by))};
+    if (!is_whole &&
+        (table->part.by == BAG_PART_WAY_COUNT || !read_number(part, "of", BAG_MAX_PARTS, &of) ||
+         of < 1 || !read_number(part, "index", of - 1, &index)))
+        return false;
+    table->part.index = (uint32_t)index;
+    table->part.of = (uint32_t)of;
+    return true;
+}
+
+static const cJSON *find_tensor(const cJSON *list, const char *name)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list)
+    {
+        if (strcmp(text_of(item, "name"), name) == 0)
+            return item;
+    }
+    return NULL;
+}
+
+static enum bag_dtype dtype_of(const cJSON *object)
+{
+    const char *name = text_of(object, "datatype");
+    enum bag_dtype dtype = bag_dtype_find(name, strlen(name));
+    return dtype == BAG_BOOL || dtype == BAG_BYTES ? BAG_DTYPE_COUNT : dtype;
+}
+
+/* The dimensions of a row: those of the output, or where that has a part of the columns, how many
+ * elements there are. */
+static bool read_shape(const cJSON *output, struct bag_shard_table *table)
+{
+    const cJSON *shape = member(output, "shape"), *size;
+    uint64_t elements = 1;
+    table->rank = 0;
+    cJSON_ArrayForEach(size, shape)
+    {
+        int64_t number;
+        if (table->rank == BAG_MAX_RANK)
+            return false;
+        if (table->rank > 0 && (!bag_v2_integer(size, 0, BAG_V2_LARGEST_EXACT, &number) ||
+                                __builtin_mul_overflow(elements, (uint64_t)number, &elements)))
+            return false;
+        if (table->rank > 0)
+            table->shape[table->rank] = number;
+        table->rank++;
+    }
+    if (table->part.by != BAG_PART_COLUMNS)
+        return table->rank >= 1 && elements == table->row_elements;
+    const uint64_t columns =
+        bag_part_begin(table->row_elements, table->part.index + 1, table->part.of) -
+        bag_part_begin(table->row_elements, table->part.index, table->part.of);
+    bool is_part = table->rank >= 1 && elements == columns;
+    table->rank = 2;
+    table->shape[1] = (int64_t)table->row_elements;
+    return is_part;
+}
+
+static bool read_table(const cJSON *tree, struct bag_shard_table *table)
+{
+    const cJSON *facts = member(tree, "parameters");
+    const cJSON *output = find_tensor(member(tree, "outputs"), "embeddings");
+    const cJSON *ids = find_tensor(member(tree, "inputs"), "indices");
+    const char *format = text_of(facts, "row_format");
+    table->is_keyed = cJSON_IsTrue(member(facts, "keyed"));
+    table->row_format = bag_row_format_find(format, strlen(format));
+    table->dtype = dtype_of(facts);
+    table->output_dtype = dtype_of(output);
+    table->keys_dtype = dtype_of(ids);
+    return table->row_format != BAG_ROW_FORMAT_COUNT && table->dtype != BAG_DTYPE_COUNT &&
+           table->output_dtype != BAG_DTYPE_COUNT &&
+           (table->keys_dtype == BAG_I64 || table->keys_dtype == BAG_U64) &&
+           read_part(facts, table) && read_shape(output, table);
+}
+
+bool bag_shard_read_table(const char *text, size_t bytes, struct bag_shard_table *table,
+                          struct bag_problem *problem)
+{
+    cJSON *tree = parse(text, bytes, problem);
+    memset(table, 0, sizeof *table);
+    if (!tree)
+        return false;
+    bool ok = read_table(tree, table);
+    bag_json_free(tree);
+    return ok || reject(problem, "its answer is no metadata of a table, or of a part of one");
+}

@@ -1,0 +1,44 @@
+/* What is read of a server that has a part of a table: who it is, which versions of a model it has
+ * ready, and which part of what table one of them is. Anybody may have answered: all of it is
+ * checked, and sentences begin behind the server's name. */
+#ifndef BAG_V2_SHARD_H
+#define BAG_V2_SHARD_H
+
+#include "kernels/part.h"
+#include "kernels/pool.h"
+#include "problem.h"
+
+/* Hexadecimal digits of a process, with the NUL. */
+#define BAG_INSTANCE_BYTES 17
+
+/* Reads GET /v2; rejects what is no bagserve. */
+bool bag_shard_read_instance(const char *text, size_t bytes, char instance[BAG_INSTANCE_BYTES],
+                             struct bag_problem *problem);
+
+/* The versions of a model that are READY, the highest so many, ascending. */
+#define BAG_SHARD_MAX_VERSIONS 8
+struct bag_shard_versions {
+    uint64_t numbers[BAG_SHARD_MAX_VERSIONS];
+    size_t count;
+};
+
+/* Reads GET /v2/models/M. */
+bool bag_shard_read_versions(const char *text, size_t bytes, struct bag_shard_versions *versions,
+                             struct bag_problem *problem);
+
+/* One version: its part, and the whole table. */
+struct bag_shard_table {
+    struct bag_part part; /* a whole table is part 0 of 1, by rows, or by keys where it has some */
+    bool is_keyed;
+    enum bag_dtype dtype, keys_dtype, output_dtype;
+    enum bag_row_format row_format;
+    uint32_t rank;
+    int64_t shape[BAG_MAX_RANK]; /* of the whole table */
+    uint64_t row_elements;       /* of the whole table's rows */
+};
+
+/* Reads GET /v2/models/M/versions/V. */
+bool bag_shard_read_table(const char *text, size_t bytes, struct bag_shard_table *table,
+                          struct bag_problem *problem);
+
+#endif

@@ -1,0 +1,248 @@
+/* Asking one shard what it has, on a blocking socket with a time-out; see shards.h. */
+#include "shards.h"
+
+#include "proto/v2_client.h"
+#include "server/system/files.h"
+#include "server/system/sockets.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <uv.h>
+
+#define TIMEOUT_MS 2000
+
+/* The longest document that is read of a shard: metadata of a model has some thousands. */
+#define DOCUMENT_BYTES ((size_t)1 << 20)
+
+struct talk {
+    struct bag_shard_group *group;
+    struct bag_shard_host *host;
+    int fd;            /* -1: not connected */
+    uint64_t until_ns; /* when it is given up, however little at a time comes */
+    char *body;        /* owned; of the last answer */
+    size_t body_bytes;
+};
+
+/* ---- connecting ------------------------------------------------------------------------------ */
+
+static size_t resolve(const struct bag_shard_address *address, struct bag_shard_place *places,
+                      struct bag_problem *problem)
+{
+    struct sockaddr_un *local = (void *)&places[0].address;
+    size_t count = 0;
+    if (address->socket) {
+        memset(local, 0, sizeof *local);
+        local->sun_family = AF_UNIX;
+        snprintf(local->sun_path, sizeof local->sun_path, "%s", address->socket);
+        places[0].bytes = sizeof *local;
+        return 1;
+    }
+    struct addrinfo *list = bag_address_find(address->url.host, address->url.port, 0, problem);
+    for (const struct addrinfo *at = list; at && count < BAG_SHARD_PLACES; at = at->ai_next) {
+        memcpy(&places[count].address, at->ai_addr, at->ai_addrlen);
+        places[count++].bytes = at->ai_addrlen;
+    }
+    if (list)
+        freeaddrinfo(list);
+    return count;
+}
+
+/* Loops connect to what was found last, also where the name leads nowhere now. */
+static void keep_places(struct talk *talk, const struct bag_shard_place *places, size_t count)
+{
+    struct bag_shards *shards = talk->group->shards;
+    pthread_mutex_lock(&shards->lock);
+    memcpy(talk->host->places, places, count * sizeof *places);
+    talk->host->num_places = count;
+    pthread_mutex_unlock(&shards->lock);
+}
+
+static bool connect_to(struct talk *talk, bool *refused, struct bag_problem *problem)
+{
+    struct bag_shard_place places[BAG_SHARD_PLACES];
+    size_t count = resolve(&talk->host->address, places, problem);
+    int error = 0;
+    *refused = true;
+    if (count == 0)
+        return false;
+    keep_places(talk, places, count);
+    for (size_t i = 0; i < count && talk->fd < 0; i++) {
+        talk->fd = bag_address_connect(&places[i].address, places[i].bytes, TIMEOUT_MS);
+        error = talk->fd < 0 ? errno : 0;
+    }
+    *refused = talk->fd < 0 && error != ETIMEDOUT && error != EAGAIN && error != EINPROGRESS;
+    return talk->fd >= 0 || bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s", strerror(error));
+}
+
+/* ---- one document ---------------------------------------------------------------------------- */
+
+static bool send_request(struct talk *talk, const char *path, const char *token,
+                         struct bag_problem *problem)
+{
+    const struct bag_shard_address *address = &talk->host->address;
+    const struct bag_text *prefix = &address->url.path;
+    char text[2048];
+    int bytes =
+        snprintf(text, sizeof text,
+                 "GET %.*s%s HTTP/1.1\r\nHost: %s\r\nAccept: application/json\r\n%s%s%s\r\n",
+                 address->socket ? 0 : (int)prefix->bytes, address->socket ? "" : prefix->data,
+                 path, address->socket ? "localhost" : address->url.authority,
+                 token ? "Authorization: Bearer " : "", token ? token : "", token ? "\r\n" : "");
+    if (bytes >= (int)sizeof text)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "the token is too long");
+    return bag_send_all(talk->fd, text, (size_t)bytes) ||
+           bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s", strerror(errno));
+}
+
+/* Reads until there are `wanted` bytes, or of 0 the end of a head. */
+static bool receive(struct talk *talk, char *text, size_t room, size_t wanted, size_t *bytes,
+                    struct bag_problem *problem)
+{
+    while (wanted ? *bytes < wanted : !memmem(text, *bytes, "\r\n\r\n", 4)) {
+        if (*bytes == room)
+            return bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                                   "its answer has a head of more than "
+                                   "8 KiB");
+        ssize_t count = recv(talk->fd, text + *bytes, room - *bytes, 0);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count == 0)
+            return bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                                   *bytes ? "it closed the connection in its answer"
+                                          : "it closed the connection without an answer");
+        if (count < 0 || uv_hrtime() > talk->until_ns)
+            return bag_problem_set(problem, BAG_ERROR_SYSTEM, "no answer within %d s",
+                                   TIMEOUT_MS / 1000);
+        *bytes += (size_t)count;
+    }
+    return true;
+}
+
+static bool receive_answer(struct talk *talk, struct bag_reply_head *head,
+                           struct bag_problem *problem)
+{
+    char text[BAG_REPLY_HEAD_BYTES];
+    size_t bytes = 0;
+    free(talk->body);
+    talk->body = NULL;
+    if (!receive(talk, text, sizeof text, 0, &bytes, problem))
+        return false;
+    const char *end = (const char *)memmem(text, bytes, "\r\n\r\n", 4) + 4;
+    if (!bag_reply_head_parse(text, (size_t)(end - text), head, problem))
+        return false;
+    if (head->body_bytes > DOCUMENT_BYTES)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "its answer has %llu bytes",
+                               (unsigned long long)head->body_bytes);
+    size_t before = bytes - (size_t)(end - text);
+    if (before > head->body_bytes)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "its answer is longer than it says");
+    talk->body_bytes = (size_t)head->body_bytes;
+    if (!(talk->body = malloc(talk->body_bytes + 1)))
+        return bag_problem_no_memory(problem);
+    memcpy(talk->body, end, before);
+    return receive(talk, talk->body, talk->body_bytes, talk->body_bytes, &before, problem);
+}
+
+static bool get(struct talk *talk, const char *path, const char *token, struct bag_problem *problem)
+{
+    struct bag_reply_head head;
+    char sentence[200];
+    bool ignored;
+    if (talk->fd < 0 && !connect_to(talk, &ignored, problem))
+        return false;
+    if (!send_request(talk, path, token, problem) || !receive_answer(talk, &head, problem))
+        return false;
+    if (head.closes) {
+        close(talk->fd);
+        talk->fd = -1;
+    }
+    if (head.status == 200)
+        return true;
+    bag_client_read_error(talk->body, talk->body_bytes, sentence, sizeof sentence);
+    return bag_problem_set(problem, BAG_ERROR_SYSTEM, "it answers %d: %s", head.status, sentence);
+}
+
+/* ---- all that a shard says ------------------------------------------------------------------- */
+
+/* What one version is; why it is no part of a table goes to its reason. False where the shard
+ * cannot be asked. */
+static bool ask_version(struct talk *talk, const char *token, struct bag_shard_said *said, size_t i,
+                        struct bag_problem *problem)
+{
+    const char *model = bag_shards_model(&talk->group->config);
+    char path[256];
+    struct bag_problem why;
+    unsigned long long version = said->versions.numbers[i];
+    snprintf(path, sizeof path, "/v2/models/%s/versions/%llu", model, version);
+    if (!get(talk, path, token, problem))
+        return false;
+    bool ok = bag_shard_read_table(talk->body, talk->body_bytes, &said->tables[i], &why);
+    snprintf(path, sizeof path, "/v2/models/%s/versions/%llu/config", model, version);
+    if (ok && !get(talk, path, token, problem))
+        return false;
+    if (!bag_model_config_copy(&said->configs[i], &talk->group->config))
+        return bag_problem_no_memory(problem);
+    ok = ok && bag_shards_take_rules(&said->configs[i], talk->body, talk->body_bytes,
+                                     said->tables[i].output_dtype, &why);
+    if (!ok)
+        snprintf(said->reasons[i], sizeof said->reasons[i], "%s", why.text);
+    return true;
+}
+
+static bool ask_all(struct talk *talk, const char *token, struct bag_shard_said *said,
+                    struct bag_problem *problem)
+{
+    char path[256];
+    if (!get(talk, "/v2", token, problem) ||
+        !bag_shard_read_instance(talk->body, talk->body_bytes, said->instance, problem))
+        return false;
+    snprintf(path, sizeof path, "/v2/models/%s", bag_shards_model(&talk->group->config));
+    if (!get(talk, path, token, problem) ||
+        !bag_shard_read_versions(talk->body, talk->body_bytes, &said->versions, problem))
+        return false;
+    bool ok = true;
+    for (size_t i = 0; ok && i < said->versions.count; i++)
+        ok = ask_version(talk, token, said, i, problem);
+    return ok;
+}
+
+static void keep_token(struct bag_shard_group *group, const char *token)
+{
+    pthread_mutex_lock(&group->shards->lock);
+    snprintf(group->token, sizeof group->token, "%s", token ? token : "");
+    pthread_mutex_unlock(&group->shards->lock);
+}
+
+bool bag_shard_ask(struct bag_shard_group *group, struct bag_shard_host *host,
+                   struct bag_shard_said *said, bool *refused, struct bag_problem *problem)
+{
+    struct talk talk = {.group = group,
+                        .host = host,
+                        .fd = -1,
+                        .until_ns = uv_hrtime() + TIMEOUT_MS * UINT64_C(1000000)};
+    const char *path = group->config.shard_token_file;
+    char *token = NULL;
+    memset(said, 0, sizeof *said);
+    *refused = false;
+    bool ok = !path || !*path || (token = bag_file_read_token(path, BAG_SCOPE_COUNT, problem));
+    ok = ok && connect_to(&talk, refused, problem) && ask_all(&talk, token, said, problem);
+    said->is_known = ok;
+    if (ok)
+        keep_token(group, token);
+    if (talk.fd >= 0)
+        close(talk.fd);
+    free(talk.body);
+    free(token);
+    return ok;
+}
+
+void bag_shard_said_free(struct bag_shard_said *said)
+{
+    for (size_t i = 0; i < BAG_SHARD_MAX_VERSIONS; i++)
+        bag_model_config_free(&said->configs[i]);
+    memset(said, 0, sizeof *said);
+}

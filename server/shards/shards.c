@@ -1,0 +1,470 @@
+/* The registry of groups, and the threads that ask their shards; see shards.h. */
+#include "shards.h"
+
+#include "server/system/crew.h"
+#include "server/system/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SECOND_NS UINT64_C(1000000000)
+
+/* One that is away is asked more often: it is waited for. */
+#define AWAY_NS (SECOND_NS / 4)
+
+/* So many are asked at once. */
+#define MAX_THREADS 16
+
+/* One that does not answer so often in a row is away; one that refuses connections, at once. */
+#define MAX_FAILURES 3
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+struct errand {
+    struct bag_shard_group *group; /* held */
+    struct bag_shard_member *member;
+};
+
+/* The member that is due next, which nobody asks; its time, or UINT64_MAX where there is none. */
+static uint64_t find_due(const struct bag_shards *shards, struct errand *errand)
+{
+    uint64_t due_ns = UINT64_MAX;
+    for (struct bag_shard_group *group = shards->groups; group; group = group->next) {
+        for (size_t i = 0; i < group->num_members; i++) {
+            struct bag_shard_member *member = &group->members[i];
+            if (member->is_being_asked || member->due_ns >= due_ns)
+                continue;
+            due_ns = member->due_ns;
+            *errand = (struct errand){group, member};
+        }
+    }
+    return due_ns;
+}
+
+static void wait_until(struct bag_shards *shards, uint64_t until_ns)
+{
+    struct timespec until = {.tv_sec = (time_t)(until_ns / SECOND_NS),
+                             .tv_nsec = (long)(until_ns % SECOND_NS)};
+    if (until_ns == UINT64_MAX)
+        pthread_cond_wait(&shards->changed, &shards->lock);
+    else
+        pthread_cond_timedwait(&shards->changed, &shards->lock, &until);
+}
+
+static bool take_errand(struct bag_shards *shards, struct errand *errand)
+{
+    while (!shards->stops) {
+        uint64_t due_ns = find_due(shards, errand);
+        if (due_ns <= now_ns()) {
+            errand->member->is_being_asked = true;
+            bag_shard_group_hold(errand->group);
+            return true;
+        }
+        wait_until(shards, due_ns);
+    }
+    return false;
+}
+
+/* Whether that is another state than before, which is logged. */
+static void set_away(struct bag_shard_member *member, bool is_away)
+{
+    if (atomic_exchange(&member->host->is_away, is_away) == is_away)
+        return;
+    if (is_away)
+        bag_log(BAG_LOG_LEVEL_WARNING, "shard is away",
+                BAG_LOG_TEXT("shard", member->host->address.text),
+                BAG_LOG_TEXT("reason", member->why));
+    else
+        bag_log(BAG_LOG_LEVEL_INFO, "shard is back",
+                BAG_LOG_TEXT("shard", member->host->address.text));
+}
+
+/* Keeps what was said; of one that did not answer what it said before stays. */
+static void keep(struct bag_shard_member *member, struct bag_shard_said *said, bool refused,
+                 const struct bag_problem *why)
+{
+    member->is_being_asked = false;
+    member->failures = said->is_known ? 0 : member->failures + 1;
+    snprintf(member->why, sizeof member->why, "%s", said->is_known ? "" : why->text);
+    if (said->is_known) {
+        struct bag_shard_said before = member->said;
+        member->said = *said;
+        *said = before;
+    }
+    bool is_away =
+        refused || member->failures >= MAX_FAILURES || (member->failures && !member->said.is_known);
+    set_away(member, is_away);
+    member->due_ns = now_ns() + (member->failures ? AWAY_NS : SECOND_NS);
+}
+
+static void carry_out(struct bag_shards *shards, const struct errand *errand)
+{
+    struct bag_shard_said *said = malloc(sizeof *said);
+    struct bag_problem why;
+    bool refused = false;
+    pthread_mutex_unlock(&shards->lock);
+    if (said)
+        bag_shard_ask(errand->group, errand->member->host, said, &refused, &why);
+    pthread_mutex_lock(&shards->lock);
+    if (!said) {
+        errand->member->is_being_asked = false;
+        errand->member->due_ns = now_ns() + SECOND_NS;
+        return;
+    }
+    uint64_t hash = errand->group->said_hash;
+    keep(errand->member, said, refused, &why);
+    bag_shard_group_agree(errand->group);
+    bool changed = errand->group->said_hash != hash && !shards->stops;
+    pthread_mutex_unlock(&shards->lock);
+    bag_shard_said_free(said);
+    free(said);
+    if (changed)
+        shards->on_change(shards->context);
+    pthread_mutex_lock(&shards->lock);
+}
+
+static void *run(void *context)
+{
+    struct bag_shards *shards = context;
+    struct errand errand;
+    pthread_mutex_lock(&shards->lock);
+    while (take_errand(shards, &errand)) {
+        carry_out(shards, &errand);
+        pthread_mutex_unlock(&shards->lock);
+        bag_shard_group_drop(errand.group);
+        pthread_mutex_lock(&shards->lock);
+    }
+    shards->num_ended++;
+    pthread_cond_broadcast(&shards->changed);
+    pthread_mutex_unlock(&shards->lock);
+    return NULL;
+}
+
+/* As many threads as there are shards, up to a bound. Under the lock. */
+static bool start_threads(struct bag_shards *shards, struct bag_problem *problem)
+{
+    while (shards->is_started && shards->num_threads < MAX_THREADS &&
+           shards->num_threads < shards->num_members) {
+        pthread_t thread;
+        int error = bag_thread_start(&thread, run, shards);
+        if (error)
+            return shards->num_threads > 0 ||
+                   bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                                   "no thread can be started to ask shards: %s", strerror(error));
+        pthread_detach(thread);
+        shards->num_threads++;
+    }
+    return true;
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+void bag_shard_group_hold(struct bag_shard_group *group)
+{
+    atomic_fetch_add(&group->holders, 1);
+}
+
+void bag_shard_group_drop(struct bag_shard_group *group)
+{
+    if (atomic_fetch_sub(&group->holders, 1) > 1)
+        return;
+    for (size_t i = 0; i < group->num_members; i++)
+        bag_shard_said_free(&group->members[i].said);
+    bag_shard_versions_free(group->versions, group->num_versions);
+    bag_model_config_free(&group->config);
+    free(group->members);
+    free(group);
+}
+
+/* The host of an address, made where it is new; NULL without memory. */
+static struct bag_shard_host *find_host(struct bag_shards *shards,
+                                        const struct bag_shard_address *address)
+{
+    struct bag_shard_host **link = &shards->hosts;
+    for (; *link; link = &(*link)->next) {
+        if (strcmp((*link)->address.text, address->text) == 0)
+            return *link;
+    }
+    struct bag_shard_host *host = calloc(1, sizeof *host);
+    const char *at = address->text;
+    struct bag_problem ignored;
+    if (!host)
+        return NULL;
+    bag_shards_next(&at, &host->address, &ignored); /* once more: it points into its own text */
+    host->number = shards->num_hosts++;
+    return *link = host;
+}
+
+static bool add_members(struct bag_shards *shards, struct bag_shard_group *group)
+{
+    struct bag_shard_address address;
+    struct bag_problem ignored;
+    size_t count = 0;
+    for (const char *at = group->config.path; bag_shards_next(&at, &address, &ignored);)
+        count++;
+    group->members = calloc(count, sizeof *group->members);
+    for (const char *at = group->config.path;
+         group->members && bag_shards_next(&at, &address, &ignored);) {
+        struct bag_shard_host *host = find_host(shards, &address);
+        if (!host)
+            return false;
+        group->members[group->num_members++].host = host;
+    }
+    return group->members != NULL;
+}
+
+/* Under the lock. */
+static struct bag_shard_group *make_group(struct bag_shards *shards,
+                                          const struct bag_model_config *model,
+                                          struct bag_problem *problem)
+{
+    struct bag_shard_group *group = calloc(1, sizeof *group);
+    if (!group || !bag_model_config_copy(&group->config, model)) {
+        free(group);
+        bag_problem_no_memory(problem);
+        return NULL;
+    }
+    group->shards = shards;
+    group->holders = 1;
+    group->hash = bag_model_config_hash(model);
+    bool ok = add_members(shards, group) || bag_problem_no_memory(problem);
+    shards->num_members += group->num_members;
+    if (!ok || !start_threads(shards, problem)) {
+        shards->num_members -= group->num_members;
+        bag_shard_group_drop(group);
+        return NULL;
+    }
+    bag_shard_group_agree(group);
+    group->next = shards->groups;
+    shards->groups = group;
+    pthread_cond_broadcast(&shards->changed);
+    return group;
+}
+
+struct bag_shard_group *bag_shards_find(struct bag_shards *shards,
+                                        const struct bag_model_config *model,
+                                        struct bag_problem *problem)
+{
+    uint64_t hash = bag_model_config_hash(model);
+    pthread_mutex_lock(&shards->lock);
+    struct bag_shard_group *group = shards->groups;
+    while (group && (group->hash != hash || strcmp(group->config.name, model->name) != 0))
+        group = group->next;
+    if (!group)
+        group = make_group(shards, model, problem);
+    if (group) {
+        group->is_wanted = true;
+        bag_shard_group_hold(group);
+    }
+    pthread_mutex_unlock(&shards->lock);
+    return group;
+}
+
+void bag_shards_forget(struct bag_shards *shards)
+{
+    pthread_mutex_lock(&shards->lock);
+    for (struct bag_shard_group **link = &shards->groups, *group; (group = *link);) {
+        if (group->is_wanted) {
+            group->is_wanted = false;
+            link = &group->next;
+            continue;
+        }
+        *link = group->next;
+        shards->num_members -= group->num_members;
+        bag_shard_group_drop(group);
+    }
+    pthread_mutex_unlock(&shards->lock);
+}
+
+/* ---- what others are told -------------------------------------------------------------------- */
+
+void bag_shard_versions_free(struct bag_shard_version *versions, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        free(versions[i].reason);
+        free(versions[i].members);
+        bag_model_config_free(&versions[i].config);
+    }
+    free(versions);
+}
+
+/* Gives a copy, whose members are those of another, texts and places of its own. */
+static bool copy_version(struct bag_shard_version *copy, const struct bag_shard_version *version,
+                         size_t num_members)
+{
+    *copy = *version;
+    copy->reason = version->reason ? strdup(version->reason) : NULL;
+    copy->members = calloc(num_members, sizeof *copy->members);
+    if (copy->members)
+        memcpy(copy->members, version->members, num_members * sizeof *copy->members);
+    if (!bag_model_config_copy(&copy->config, &version->config)) {
+        memset(&copy->config, 0, sizeof copy->config);
+        return false;
+    }
+    return copy->members && (copy->reason || !version->reason);
+}
+
+bool bag_shard_group_list(struct bag_shard_group *group, struct bag_shard_version **versions,
+                          size_t *count, char reason[512])
+{
+    pthread_mutex_t *lock = &group->shards->lock;
+    pthread_mutex_lock(lock);
+    *versions = calloc(group->num_versions + 1, sizeof **versions);
+    bool ok = *versions != NULL;
+    for (*count = 0; ok && *count < group->num_versions; ++*count)
+        ok = copy_version(&(*versions)[*count], &group->versions[*count], group->num_members);
+    memcpy(reason, group->reason, sizeof group->reason);
+    pthread_mutex_unlock(lock);
+    if (!ok)
+        bag_shard_versions_free(*versions, *count);
+    return ok;
+}
+
+/* Under the lock. */
+static bool is_away(const struct bag_shard_group *group, char *text, size_t room)
+{
+    const struct bag_shard_member *away = NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < group->num_members; i++) {
+        if (!atomic_load(&group->members[i].host->is_away))
+            continue;
+        away = away ? away : &group->members[i];
+        count++;
+    }
+    size_t most = group->config.shard_ready == BAG_SHARD_READY_ANY ? group->num_members - 1 : 0;
+    if (group->reason[0])
+        snprintf(text, room, "%s", group->reason);
+    else if (count > most)
+        snprintf(text, room, "shard %s is away: %s", away->host->address.text,
+                 away->why[0] ? away->why : "it refused a connection");
+    return group->reason[0] || count > most;
+}
+
+bool bag_shard_group_is_away(struct bag_shard_group *group, char *text, size_t room)
+{
+    pthread_mutex_lock(&group->shards->lock);
+    bool found = is_away(group, text, room);
+    pthread_mutex_unlock(&group->shards->lock);
+    return found;
+}
+
+bool bag_shards_find_away(struct bag_shards *shards,
+                          bool (*counts)(const void *context, const char *name),
+                          const void *context, char *text, size_t room)
+{
+    bool found = false;
+    pthread_mutex_lock(&shards->lock);
+    for (const struct bag_shard_group *group = shards->groups; group && !found;
+         group = group->next) {
+        int used = snprintf(text, room, "model '%s': ", group->config.name);
+        found =
+            counts(context, group->config.name) && is_away(group, text + used, room - (size_t)used);
+    }
+    pthread_mutex_unlock(&shards->lock);
+    return found;
+}
+
+void bag_shard_group_token(struct bag_shard_group *group, char token[BAG_SHARD_TOKEN_BYTES])
+{
+    pthread_mutex_lock(&group->shards->lock);
+    memcpy(token, group->token, sizeof group->token);
+    pthread_mutex_unlock(&group->shards->lock);
+}
+
+void bag_shard_group_ask(struct bag_shard_group *group)
+{
+    struct bag_shards *shards = group->shards;
+    pthread_mutex_lock(&shards->lock);
+    for (size_t i = 0; i < group->num_members; i++)
+        group->members[i].due_ns = 0;
+    pthread_cond_broadcast(&shards->changed);
+    pthread_mutex_unlock(&shards->lock);
+}
+
+struct bag_shard_host *bag_shard_group_host(const struct bag_shard_group *group, size_t member)
+{
+    return group->members[member].host;
+}
+
+bool bag_shard_host_place(struct bag_shards *shards, struct bag_shard_host *host,
+                          struct bag_shard_place *place)
+{
+    pthread_mutex_lock(&shards->lock);
+    bool found = host->num_places > 0;
+    if (found)
+        *place = host->places[host->turn++ % host->num_places];
+    pthread_mutex_unlock(&shards->lock);
+    return found;
+}
+
+/* ---- the registry ---------------------------------------------------------------------------- */
+
+struct bag_shards *bag_shards_make(void)
+{
+    struct bag_shards *shards = calloc(1, sizeof *shards);
+    pthread_condattr_t attributes;
+    uint64_t number;
+    if (!shards)
+        return NULL;
+    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
+        number = (uint64_t)getpid() << 32 ^ now_ns();
+    snprintf(shards->instance, sizeof shards->instance, "%016" PRIx64, number);
+    pthread_mutex_init(&shards->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&shards->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return shards;
+}
+
+bool bag_shards_start(struct bag_shards *shards, struct bag_problem *problem)
+{
+    pthread_mutex_lock(&shards->lock);
+    shards->is_started = true;
+    bool ok = start_threads(shards, problem);
+    pthread_mutex_unlock(&shards->lock);
+    return ok;
+}
+
+void bag_shards_stop(struct bag_shards *shards)
+{
+    uint64_t until_ns = now_ns() + 2 * SECOND_NS;
+    pthread_mutex_lock(&shards->lock);
+    shards->stops = true;
+    pthread_cond_broadcast(&shards->changed);
+    while (shards->num_ended < shards->num_threads && now_ns() < until_ns)
+        wait_until(shards, until_ns);
+    pthread_mutex_unlock(&shards->lock);
+}
+
+void bag_shards_free(struct bag_shards *shards)
+{
+    if (!shards)
+        return;
+    pthread_mutex_lock(&shards->lock);
+    bool has_ended = shards->num_ended == shards->num_threads;
+    pthread_mutex_unlock(&shards->lock);
+    if (!has_ended)
+        return;
+    bag_shards_forget(shards); /* which are still wanted, */
+    bag_shards_forget(shards); /* and no longer */
+    for (struct bag_shard_host *host = shards->hosts, *next; host; host = next) {
+        next = host->next;
+        free(host);
+    }
+    pthread_cond_destroy(&shards->changed);
+    pthread_mutex_destroy(&shards->lock);
+    free(shards);
+}

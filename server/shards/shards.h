@@ -1,0 +1,177 @@
+/* The servers that have parts of tables (shards): what each has is asked once a second, and put
+ * together to what all of a table's have.
+ *
+ * A group is the shards of one configured model. Threads of their own ask them, several at once,
+ * with blocking sockets; names are resolved anew each time. What a group knows changes under the
+ * registry's lock; others take copies. */
+#ifndef BAG_SHARDS_H
+#define BAG_SHARDS_H
+
+#include "config/shards.h"
+#include "proto/v2_shard.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+/* Most addresses of one name that are kept. */
+#define BAG_SHARD_PLACES 8
+
+struct bag_shard_place {
+    struct sockaddr_storage address;
+    socklen_t bytes;
+};
+
+/* An address as it is configured: one for all groups that name it. Lives as long as the registry.
+ */
+struct bag_shard_host {
+    struct bag_shard_address address; /* never changes, as the number */
+    size_t number;                    /* from 0, in the order in which they were named */
+    atomic_bool is_away; /* it refused connections, or did not answer lately; any thread clears it
+                            that had an answer */
+    struct bag_shard_host *next;
+
+    /* Under the registry's lock. */
+    struct bag_shard_place places[BAG_SHARD_PLACES]; /* where its name leads */
+    size_t num_places, turn;
+};
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+/* What one shard said when it was asked last. */
+struct bag_shard_said {
+    bool is_known; /* it has answered */
+    char instance[BAG_INSTANCE_BYTES];
+    struct bag_shard_versions versions;
+    struct bag_shard_table tables[BAG_SHARD_MAX_VERSIONS];   /* of these, and how each pools: */
+    struct bag_model_config configs[BAG_SHARD_MAX_VERSIONS]; /* owned copies of the group's */
+    char reasons[BAG_SHARD_MAX_VERSIONS][512]; /* why a version is no part; "": it is one */
+};
+
+struct bag_shard_member {
+    struct bag_shard_host *host;
+    struct bag_shard_said said;
+    char why[512];       /* it could not be asked; "": it could */
+    unsigned failures;   /* in a row */
+    uint64_t due_ns;     /* when it is to be asked */
+    bool is_being_asked; /* by a thread, which alone changes it */
+};
+
+/* A version of the table, as all shards have it; or why it is none. */
+struct bag_shard_version {
+    uint64_t number;
+    char *reason; /* owned; NULL: it can be served */
+    struct bag_shard_table table;
+    struct bag_model_config config; /* of the model in this version; owned */
+    size_t *members; /* owned; of part i the place of its address, which is also that in the
+                        configuration */
+};
+
+#define BAG_SHARD_TOKEN_BYTES 1024
+
+struct bag_shard_group {
+    struct bag_shards *shards;
+    atomic_size_t holders;
+    struct bag_model_config config; /* owned; of the front's model */
+    uint64_t hash;                  /* of it */
+    size_t num_members;
+    struct bag_shard_group *next;
+
+    /* Under the registry's lock. */
+    bool is_wanted;                     /* by the configuration */
+    struct bag_shard_member *members;   /* owned */
+    struct bag_shard_version *versions; /* owned; ascending */
+    size_t num_versions;
+    char token[BAG_SHARD_TOKEN_BYTES]; /* that shards are sent; "": none */
+    char reason[512];                  /* why there is no version; "": there is one */
+    uint64_t said_hash; /* of versions and reason: others are told of where that is another */
+};
+
+/* The registry of all. One for each process. */
+struct bag_shards {
+    char instance[BAG_INSTANCE_BYTES]; /* of this process: a front that is its own shard has it */
+    /* Told on a thread of the shards', without the lock, that some group has other versions or
+     * another reason. Set before the first group. */
+    void (*on_change)(void *context);
+    void *context;
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t changed;
+    struct bag_shard_host *hosts; /* owned */
+    size_t num_hosts;
+    struct bag_shard_group *groups; /* held */
+    size_t num_members;             /* of all groups */
+    size_t num_threads, num_ended;
+    bool is_started, stops;
+};
+
+/* NULL without memory. */
+struct bag_shards *bag_shards_make(void);
+
+/* From here on shards are asked: starts the threads, now and as groups are made. */
+bool bag_shards_start(struct bag_shards *shards, struct bag_problem *problem);
+
+/* Ends the threads, within two seconds: one that is still resolving a name is left behind. */
+void bag_shards_stop(struct bag_shards *shards);
+
+/* Frees all, unless a thread was left behind, when nobody holds a group any more. NULL is ignored.
+ */
+void bag_shards_free(struct bag_shards *shards);
+
+/* The group of a model of shards, made where there is none, held for the caller; from then on its
+ * shards are asked. NULL with *problem without memory or a thread. */
+struct bag_shard_group *bag_shards_find(struct bag_shards *shards,
+                                        const struct bag_model_config *model,
+                                        struct bag_problem *problem);
+
+/* Asks no longer the shards of groups that the configuration does not have: those that
+ * bag_shards_find has not found since the last call. */
+void bag_shards_forget(struct bag_shards *shards);
+
+void bag_shard_group_hold(struct bag_shard_group *group);
+void bag_shard_group_drop(struct bag_shard_group *group);
+
+/* Copies of the group's versions, and why there are none ("": there are some). False without
+ * memory. */
+bool bag_shard_group_list(struct bag_shard_group *group, struct bag_shard_version **versions,
+                          size_t *count, char reason[512]);
+void bag_shard_versions_free(struct bag_shard_version *versions, size_t count);
+
+/* Why the group is not ready, as its `ready` says, for anybody to see; false: it is. Any thread. */
+bool bag_shard_group_is_away(struct bag_shard_group *group, char *text, size_t room);
+
+/* The same of any group whose model counts. */
+bool bag_shards_find_away(struct bag_shards *shards,
+                          bool (*counts)(const void *context, const char *name),
+                          const void *context, char *text, size_t room);
+
+/* The token that the group's shards are sent; "": none. Any thread. */
+void bag_shard_group_token(struct bag_shard_group *group, char token[BAG_SHARD_TOKEN_BYTES]);
+
+/* Has all of the group's shards asked at once. Any thread. */
+void bag_shard_group_ask(struct bag_shard_group *group);
+
+/* The host of a group's address, by its place in the configuration. Any thread, without a lock. */
+struct bag_shard_host *bag_shard_group_host(const struct bag_shard_group *group, size_t member);
+
+/* Where the host is to be reached, another of its places each time; false where its name leads
+ * nowhere. Any thread. */
+bool bag_shard_host_place(struct bag_shards *shards, struct bag_shard_host *host,
+                          struct bag_shard_place *place);
+
+/* ---- private to server/shards ---------------------------------------------------------------- */
+
+/* Asks one shard of a group for all that it says, within two seconds. False with why; *refused says
+ * that nobody listens, or its name leads nowhere, so that it is away at once. What it `said` is to
+ * be freed in any case. Changes the host's places, under the lock. */
+bool bag_shard_ask(struct bag_shard_group *group, struct bag_shard_host *host,
+                   struct bag_shard_said *said, bool *refused, struct bag_problem *problem);
+void bag_shard_said_free(struct bag_shard_said *said);
+
+/* What all shards of the group have: sets its versions and reason. Under the lock. Without memory
+ * they stay. */
+void bag_shard_group_agree(struct bag_shard_group *group);
+
+#endif

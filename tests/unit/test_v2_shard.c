@@ -1,0 +1,126 @@
+/* What servers of parts say of themselves, well and badly. */
+#include "testing.h"
+
+#include "proto/v2_shard.h"
+
+static const char part[] =
+    "{\"name\": \"items\", \"versions\": [\"2\"], \"inputs\": [{\"name\": \"indices\", "
+    "\"datatype\": \"INT64\", \"shape\": [-1]}], \"outputs\": [{\"name\": \"embeddings\", "
+    "\"datatype\": \"FP32\", \"shape\": [-1, 3]}], \"parameters\": {\"rows\": 4, "
+    "\"row_elements\": 3, \"datatype\": \"FP16\", \"row_format\": \"plain\", \"keyed\": false%s}}";
+
+static bool read(const char *more, struct bag_shard_table *table, struct bag_problem *problem)
+{
+    char text[1024];
+    snprintf(text, sizeof text, part, more);
+    return bag_shard_read_table(text, strlen(text), table, problem);
+}
+
+static void test_parts(void **state)
+{
+    struct bag_shard_table table;
+    struct bag_problem problem;
+    (void)state;
+    assert_true(read("", &table, &problem));
+    assert_int_equal(table.part.by, BAG_PART_ROWS);
+    assert_int_equal(table.part.index, 0);
+    assert_int_equal(table.part.of, 1);
+    assert_int_equal(table.rank, 2);
+    assert_int_equal(table.shape[0], 4);
+    assert_int_equal(table.shape[1], 3);
+    assert_int_equal(table.dtype, BAG_F16);
+    assert_int_equal(table.output_dtype, BAG_F32);
+    assert_true(read(", \"part\": {\"by\": \"columns\", \"index\": 1, \"of\": 3, \"rows\": 4, "
+                     "\"row_elements\": 8}",
+                     &table, &problem));
+    assert_int_equal(table.part.by, BAG_PART_COLUMNS);
+    assert_int_equal(table.shape[1], 8); /* columns 2 to 5 of 8 are here */
+    assert_true(read(", \"part\": {\"by\": \"rows\", \"index\": 2, \"of\": 3, \"rows\": 12, "
+                     "\"row_elements\": 3}",
+                     &table, &problem));
+    assert_int_equal(table.shape[0], 12);
+    assert_int_equal(table.part.index, 2);
+}
+
+static void test_wrong_parts(void **state)
+{
+    static const char *const wrong[] = {
+        ", \"part\": {}",
+        ", \"part\": 1",
+        ", \"part\": {\"by\": \"row\", \"index\": 0, \"of\": 3, \"rows\": 12, \"row_elements\": 3}",
+        ", \"part\": {\"by\": \"rows\", \"index\": 3, \"of\": 3, \"rows\": 12, \"row_elements\": "
+        "3}",
+        ", \"part\": {\"by\": \"rows\", \"index\": 0, \"of\": 0, \"rows\": 12, \"row_elements\": "
+        "3}",
+        ", \"part\": {\"by\": \"rows\", \"index\": 0, \"of\": 4097, \"rows\": 12, "
+        "\"row_elements\": 3}",
+        ", \"part\": {\"by\": \"rows\", \"index\": 0, \"of\": 3, \"rows\": -1, \"row_elements\": "
+        "3}",
+        ", \"part\": {\"by\": \"rows\", \"index\": 0, \"of\": 3, \"rows\": 12, \"row_elements\": "
+        "4}",
+        ", \"part\": {\"by\": \"columns\", \"index\": 0, \"of\": 3, \"rows\": 4, "
+        "\"row_elements\": 8}",
+        ", \"part\": {\"by\": \"rows\", \"index\": 0.5, \"of\": 3, \"rows\": 12, "
+        "\"row_elements\": 3}",
+    };
+    struct bag_shard_table table;
+    struct bag_problem problem;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        if (read(wrong[i], &table, &problem))
+            fail_msg("%s was taken", wrong[i]);
+        assert_string_equal(problem.text,
+                            "its answer is no metadata of a table, or of a part of one");
+    }
+    assert_false(bag_shard_read_table("{", 1, &table, &problem));
+    assert_int_equal(strncmp(problem.text, "its answer is no JSON", 21), 0);
+}
+
+static void test_versions(void **state)
+{
+    static const char text[] = "{\"versions\": [\"3\", \"12\", \"1\", \"4\", \"5\", \"6\", \"7\", "
+                               "\"8\", \"9\", \"3\"]}";
+    static const uint64_t highest[] = {3, 4, 5, 6, 7, 8, 9, 12};
+    static const char *const wrong[] = {"{}", "{\"versions\": [1]}", "{\"versions\": [\"0\"]}",
+                                        "{\"versions\": [\"a\"]}", "[]"};
+    struct bag_shard_versions versions;
+    struct bag_problem problem;
+    (void)state;
+    assert_true(bag_shard_read_versions(text, sizeof text - 1, &versions, &problem));
+    assert_int_equal(versions.count, COUNT_OF(highest));
+    assert_memory_equal(versions.numbers, highest, sizeof highest);
+    assert_true(bag_shard_read_versions("{\"versions\": []}", 16, &versions, &problem));
+    assert_int_equal(versions.count, 0);
+    for (size_t i = 0; i < COUNT_OF(wrong); i++)
+        assert_false(bag_shard_read_versions(wrong[i], strlen(wrong[i]), &versions, &problem));
+}
+
+static void test_instances(void **state)
+{
+    static const char *const wrong[] = {
+        "{}",
+        "{\"name\": \"triton\", \"instance\": "
+        "\"0123456789abcdef\"}",
+        "{\"name\": \"bagserve\"}", "{\"name\": \"bagserve\", \"instance\": \"0123456789abcde\"}",
+        "{\"name\": \"bagserve\", \"instance\": "
+        "\"0123456789abcdeg\"}"};
+    static const char right[] = "{\"name\": \"bagserve\", \"instance\": \"0123456789abcdef\"}";
+    char instance[BAG_INSTANCE_BYTES];
+    struct bag_problem problem;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(wrong); i++)
+        assert_false(bag_shard_read_instance(wrong[i], strlen(wrong[i]), instance, &problem));
+    assert_true(bag_shard_read_instance(right, sizeof right - 1, instance, &problem));
+    assert_string_equal(instance, "0123456789abcdef");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_wrong_parts),
+        cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_instances),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
