@@ -163,34 +163,37 @@ BAG_LANE void f32v_store_f16(char *to, f32v values)
     _mm_storeu_si128((__m128i *)(void *)to, f16_of(values));
 }
 
-/* Rounded to bf16, in the upper halves. A NaN stays one where its lower half is zero, as that of
- * bf16 numbers and of what is computed from them. */
-BAG_LANE __m256i round_bf16(f32v values)
+/* Rounded to bf16, in the upper halves. */
+BAG_LANE __m256i round_bf16(enum bag_bf16_of of, f32v values)
 {
     __m256i bits = _mm256_castps_si256(values);
+    if (of == BAG_BF16_OF_ONE)
+        return bits;
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    return _mm256_add_epi32(bits, _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd));
+    __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd));
+    if (of == BAG_BF16_OF_SUMS)
+        return rounded;
+    __m256i nan = _mm256_or_si256(bits, _mm256_set1_epi32(1 << 22));
+    f32v is_nan = _mm256_cmp_ps(values, values, _CMP_UNORD_Q);
+    return _mm256_blendv_epi8(rounded, nan, _mm256_castps_si256(is_nan));
 }
 
 /* The results of a pair of vectors with sums of bf16 numbers. */
-BAG_LANE void f32v_store_bf16_pair(char *to, f32v even, f32v odd)
+BAG_LANE void f32v_store_bf16_pair(enum bag_bf16_of of, char *to, f32v even, f32v odd)
 {
-    __m256i low = _mm256_srli_epi32(round_bf16(even), 16), high = round_bf16(odd);
+    __m256i low = _mm256_srli_epi32(round_bf16(of, even), 16), high = round_bf16(of, odd);
     _mm256_storeu_si256((__m256i *)(void *)to, _mm256_blend_epi16(low, high, 0xaa));
 }
 
-BAG_LANE __m128i bf16_of(f32v values)
+BAG_LANE __m128i bf16_of(enum bag_bf16_of of, f32v values)
 {
-    __m256i nan = _mm256_or_si256(_mm256_castps_si256(values), _mm256_set1_epi32(1 << 22));
-    f32v is_nan = _mm256_cmp_ps(values, values, _CMP_UNORD_Q);
-    __m256i rounded = _mm256_blendv_epi8(round_bf16(values), nan, _mm256_castps_si256(is_nan));
-    __m256i upper = _mm256_srli_epi32(rounded, 16);
+    __m256i upper = _mm256_srli_epi32(round_bf16(of, values), 16);
     return _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
 }
 
-BAG_LANE void f32v_store_bf16(char *to, f32v values)
+BAG_LANE void f32v_store_bf16(enum bag_bf16_of of, char *to, f32v values)
 {
-    _mm_storeu_si128((__m128i *)(void *)to, bf16_of(values));
+    _mm_storeu_si128((__m128i *)(void *)to, bf16_of(of, values));
 }
 
 /* Puts the columns of a pair of vectors in order. */
@@ -304,20 +307,21 @@ BAG_LANE void store_parts(char *to, size_t last, size_t part_bytes, __m256i part
     }
 }
 
-BAG_LANE void f32v_store_some(enum bag_dtype dtype, char *to, const struct f32v_some *some,
-                              f32v values)
+BAG_LANE void f32v_store_some(enum bag_dtype dtype, enum bag_bf16_of of, char *to,
+                              const struct f32v_some *some, f32v values)
 {
     size_t bytes = dtype == BAG_F32 ? sizeof(float) : sizeof(uint16_t);
     __m256i parts = dtype == BAG_F32   ? _mm256_castps_si256(values)
                     : dtype == BAG_F16 ? _mm256_zextsi128_si256(f16_of(values))
-                                       : _mm256_zextsi128_si256(bf16_of(values));
+                                       : _mm256_zextsi128_si256(bf16_of(of, values));
     store_parts(to, some->last * bytes, some->part * bytes, parts);
 }
 
-BAG_LANE void f64v_store_some(enum bag_dtype dtype, char *to, const struct f64v_some *some,
-                              f64v values)
+BAG_LANE void f64v_store_some(enum bag_dtype dtype, enum bag_bf16_of of, char *to,
+                              const struct f64v_some *some, f64v values)
 {
     (void)dtype;
+    (void)of;
     size_t part_bytes = some->part * sizeof(double);
     store_parts(to, some->last * sizeof(double), part_bytes, _mm256_castpd_si256(values));
 }

@@ -162,28 +162,32 @@ BAG_LANE void f32v_store_f16(char *to, f32v values)
                         _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Rounded to bf16, in the upper halves. A NaN stays one where its lower half is zero, as that of
- * bf16 numbers and of what is computed from them. */
-BAG_LANE __m512i round_bf16(f32v values)
+/* Rounded to bf16, in the upper halves. */
+BAG_LANE __m512i round_bf16(enum bag_bf16_of of, f32v values)
 {
     __m512i bits = _mm512_castps_si512(values);
+    if (of == BAG_BF16_OF_ONE)
+        return bits;
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    return _mm512_add_epi32(bits, _mm512_add_epi32(_mm512_set1_epi32(0x7fff), odd));
+    __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(_mm512_set1_epi32(0x7fff), odd));
+    if (of == BAG_BF16_OF_SUMS)
+        return rounded;
+    __m512i nan = _mm512_or_si512(bits, _mm512_set1_epi32(1 << 22));
+    __mmask16 is_nan = _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q);
+    return _mm512_mask_mov_epi32(rounded, is_nan, nan);
 }
 
 /* The results of a pair of vectors with sums of bf16 numbers. */
-BAG_LANE void f32v_store_bf16_pair(char *to, f32v even, f32v odd)
+BAG_LANE void f32v_store_bf16_pair(enum bag_bf16_of of, char *to, f32v even, f32v odd)
 {
-    __m512i low = _mm512_srli_epi32(round_bf16(even), 16), high = round_bf16(odd);
+    __m512i low = _mm512_srli_epi32(round_bf16(of, even), 16), high = round_bf16(of, odd);
     __m512i upper = _mm512_and_si512(high, _mm512_set1_epi32((int)0xffff0000));
     _mm512_storeu_si512(to, _mm512_or_si512(low, upper));
 }
 
-BAG_LANE void f32v_store_bf16(char *to, f32v values)
+BAG_LANE void f32v_store_bf16(enum bag_bf16_of of, char *to, f32v values)
 {
-    __m512i nan = _mm512_or_si512(_mm512_castps_si512(values), _mm512_set1_epi32(1 << 22));
-    __mmask16 is_nan = _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q);
-    __m512i upper = _mm512_srli_epi32(_mm512_mask_mov_epi32(round_bf16(values), is_nan, nan), 16);
+    __m512i upper = _mm512_srli_epi32(round_bf16(of, values), 16);
     _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(upper));
 }
 

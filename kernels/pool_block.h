@@ -208,6 +208,10 @@ BAG_LANE uint64_t bag_load_some(const char *from, size_t bytes)
            (uint64_t)(uint8_t)from[bytes - 1] << 8 * (bytes - 1);
 }
 
+/* What is rounded to bf16: anything; sums of bf16 numbers, whose NaNs stay ones as their lower
+ * halves are zero; or such a number itself. */
+enum bag_bf16_of { BAG_BF16_OF_ANY, BAG_BF16_OF_SUMS, BAG_BF16_OF_ONE };
+
 /* The instances for one kind of rows. */
 struct bag_tile_set {
     /* Rows of one tile, by its vectors, 0 where they are narrower than one; NULL: see below. */

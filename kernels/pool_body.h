@@ -100,7 +100,7 @@ BAG_LANE void V(pool_tile)(const struct bag_rows *rows, enum bag_row_kind kind, 
         V(take_rows)(rows, kind, half, mode, vectors, tile, true, &place, end, sums);
     if (rows->args->divides)
         V(divide_sums)(rows, mode, vectors, bounds, kept, sums);
-    V(store_result)(rows, kind, mode, vectors, tile, out, sums);
+    V(store_result)(rows, kind, mode, vectors, tile, false, out, sums);
 }
 
 /* Every tile of a bag before the next bag, while its pages are in the TLB. */
@@ -148,7 +148,7 @@ BAG_LANE size_t V(pool_full)(const struct bag_rows *rows, enum bag_row_kind kind
         V(take_rows)(rows, kind, half, mode, vectors, tile, fetches, &place, end, sums);
         if (rows->args->divides)
             V(divide_sums)(rows, mode, vectors, bounds, bounds[1] - bounds[0], sums);
-        V(store_result)(rows, kind, mode, vectors, tile, out, sums);
+        V(store_result)(rows, kind, mode, vectors, tile, false, out, sums);
     }
     return (size_t)(bounds - rows->block->bounds);
 }
@@ -164,6 +164,17 @@ BAG_LANE void V(pool_tiles)(const struct bag_rows *rows, enum bag_row_kind kind,
         bag_ref_empty(rows->block, bag++);
 }
 
+BAG_LANE void V(pool_wide)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
+                           enum bag_mode mode, int vectors, const struct V(tile) * tile)
+{
+    /* For short rows that are not widened, in the nearest caches, a loop of their own pays. */
+    if (!bag_kind_converts(kind) && vectors <= 2 && mode == BAG_MODE_PLAIN &&
+        rows->fetch_end == rows->ids)
+        V(pool_tiles)(rows, kind, half, mode, vectors, tile, false);
+    else
+        V(pool_tiles)(rows, kind, half, mode, vectors, tile, true);
+}
+
 BAG_LANE void V(pool_all)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
                           enum bag_mode mode, int vectors, const struct V(tile) * only)
 {
@@ -173,24 +184,22 @@ BAG_LANE void V(pool_all)(const struct bag_rows *rows, enum bag_row_kind kind, b
         return;
     }
 #if BAG_NARROW_ROWS
-    /* What is done for a row of a few columns is so little that a loop for each width pays. */
-    struct V(tile) narrow = *only;
-    if (vectors == 0 && mode == BAG_MODE_PLAIN && only->some.part > 1) {
+    if (vectors == 0) {
+        const size_t part = only->some.part;
+        struct V(tile) narrow = *only;
         narrow.some.part = 4;
-        if (only->some.part == 4)
-            V(pool_tiles)(rows, kind, half, mode, vectors, &narrow, true);
+        if (part == 4)
+            V(pool_wide)(rows, kind, half, mode, vectors, &narrow);
         narrow.some.part = 2;
-        if (only->some.part == 2)
-            V(pool_tiles)(rows, kind, half, mode, vectors, &narrow, true);
+        if (part == 2)
+            V(pool_wide)(rows, kind, half, mode, vectors, &narrow);
+        narrow.some.part = 1;
+        if (part == 1)
+            V(pool_wide)(rows, kind, half, mode, vectors, &narrow);
         return;
     }
 #endif
-    /* So does one for short rows that are not widened, in the nearest caches. */
-    if (!bag_kind_converts(kind) && vectors <= 2 && mode == BAG_MODE_PLAIN &&
-        rows->fetch_end == rows->ids)
-        V(pool_tiles)(rows, kind, half, mode, vectors, only, false);
-    else
-        V(pool_tiles)(rows, kind, half, mode, vectors, only, true);
+    V(pool_wide)(rows, kind, half, mode, vectors, only);
 }
 
 BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind,
@@ -208,30 +217,49 @@ BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind
 
 /* Pools a block of bags of one tile and one entry each, that nothing divides; returns false at one
  * of another length. So few instructions let many rows be loaded at once. */
-BAG_LANE bool V(pool_singles)(const struct bag_block *block, enum bag_row_kind kind,
-                              enum bag_mode mode, int vectors)
+BAG_LANE bool V(take_singles)(const struct bag_rows *rows, enum bag_row_kind kind,
+                              enum bag_mode mode, int vectors, const struct V(tile) * tile)
 {
-    const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(kind)), *rows = &copy;
-    const struct V(tile) tile = V(only_tile)(rows, kind, vectors);
     const size_t out_bytes = rows->args->bag_stride, ahead = out_bytes * (vectors <= 4 ? 8 : 2);
-    const size_t *bounds = block->bounds, *last = bounds + block->num_bags;
+    const size_t *bounds = rows->block->bounds, *last = bounds + rows->block->num_bags;
     size_t entry = *bounds;
     const char *id = rows->ids + entry * rows->id_bytes;
-    for (char *out = tile.out; bounds < last; out += out_bytes, id += rows->id_bytes) {
+    for (char *out = tile->out; bounds < last; out += out_bytes, id += rows->id_bytes) {
         BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
         if (*++bounds != entry + 1)
             return false;
         V(clear)(sums, vectors);
         if (id < rows->fetch_end)
-            V(fetch)(rows, kind, vectors, &tile, bag_checked_id(id + rows->ahead_bytes));
+            V(fetch)(rows, kind, vectors, tile, bag_checked_id(id + rows->ahead_bytes));
         V(fetch_result)(kind, vectors, out + ahead);
         V(take_row)
-        (rows, kind, rows->half_params, mode, vectors, &tile, entry, bag_checked_id(id), false,
+        (rows, kind, rows->half_params, mode, vectors, tile, entry, bag_checked_id(id), false,
          sums);
-        V(store_result)(rows, kind, mode, vectors, &tile, out, sums);
+        V(store_result)(rows, kind, mode, vectors, tile, true, out, sums);
         entry++;
     }
     return true;
+}
+
+BAG_LANE bool V(pool_singles)(const struct bag_block *block, enum bag_row_kind kind,
+                              enum bag_mode mode, int vectors)
+{
+    const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(kind)), *rows = &copy;
+    const struct V(tile) tile = V(only_tile)(rows, kind, vectors);
+#if BAG_NARROW_ROWS
+    if (vectors == 0) {
+        struct V(tile) narrow = tile;
+        narrow.some.part = 4;
+        if (tile.some.part == 4)
+            return V(take_singles)(rows, kind, mode, vectors, &narrow);
+        narrow.some.part = 2;
+        if (tile.some.part == 2)
+            return V(take_singles)(rows, kind, mode, vectors, &narrow);
+        narrow.some.part = 1;
+        return V(take_singles)(rows, kind, mode, vectors, &narrow);
+    }
+#endif
+    return V(take_singles)(rows, kind, mode, vectors, &tile);
 }
 
 #undef V

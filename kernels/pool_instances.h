@@ -104,20 +104,21 @@ BAG_LANE f32v f32v_weight(enum bag_row_kind kind, const struct bag_pool_args *ar
     return f32v_all(bag_load_f32(args->weights, entry));
 }
 
-BAG_LANE void f32v_store(enum bag_dtype dtype, char *row, size_t column, f32v values)
+BAG_LANE void f32v_store(enum bag_dtype dtype, enum bag_bf16_of of, char *row, size_t column,
+                         f32v values)
 {
     if (dtype == BAG_F32)
         f32v_store_f32(row + column * sizeof(float), values);
     else if (dtype == BAG_F16)
         f32v_store_f16(row + column * sizeof(uint16_t), values);
     else
-        f32v_store_bf16(row + column * sizeof(uint16_t), values);
+        f32v_store_bf16(of, row + column * sizeof(uint16_t), values);
 }
 
 /* A pair of vectors that is not in order, as bf16. */
-BAG_LANE void f32v_store_pair(char *row, size_t column, f32v even, f32v odd)
+BAG_LANE void f32v_store_pair(enum bag_bf16_of of, char *row, size_t column, f32v even, f32v odd)
 {
-    f32v_store_bf16_pair(row + column * sizeof(uint16_t), even, odd);
+    f32v_store_bf16_pair(of, row + column * sizeof(uint16_t), even, odd);
 }
 
 /* ---- the same of f64
@@ -174,14 +175,17 @@ BAG_LANE f64v f64v_weight(enum bag_row_kind kind, const struct bag_pool_args *ar
     return f64v_all(bag_weight_f64(args, entry));
 }
 
-BAG_LANE void f64v_store(enum bag_dtype dtype, char *row, size_t column, f64v values)
+BAG_LANE void f64v_store(enum bag_dtype dtype, enum bag_bf16_of of, char *row, size_t column,
+                         f64v values)
 {
     (void)dtype;
+    (void)of;
     f64v_store_f64(row + column * sizeof(double), values);
 }
 
-BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
+BAG_LANE void f64v_store_pair(enum bag_bf16_of of, char *row, size_t column, f64v even, f64v odd)
 {
+    (void)of;
     (void)row;
     (void)column;
     (void)even;
@@ -263,8 +267,8 @@ BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
 #define WEIGHTED_SINGLES_E5M2(X, ...)
 #define WEIGHTED_SINGLES_F16(X, ...)
 #define WEIGHTED_SINGLES_BF16(X, ...)
-#define WEIGHTED_SINGLES_F32(X, ...) BAG_WHOLE_TILES(X, __VA_ARGS__)
-#define WEIGHTED_SINGLES_F64(X, ...) BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define WEIGHTED_SINGLES_F32(X, ...) NARROW(X, __VA_ARGS__) BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define WEIGHTED_SINGLES_F64(X, ...) NARROW(X, __VA_ARGS__) BAG_WHOLE_TILES(X, __VA_ARGS__)
 
 #define SPLIT_TILES(X, vector, kind, mode) \
     BAG_SPLIT_TILES(X, vector, kind, mode) OTHER_TILES_##kind(X, vector, kind, mode)

@@ -171,19 +171,23 @@ BAG_LANE void f32v_store_f16(char *to, f32v values)
     vst1q_u8((uint8_t *)to, vreinterpretq_u8_f16(halves));
 }
 
-BAG_LANE uint16x4_t to_bf16(float32x4_t values)
+BAG_LANE uint16x4_t to_bf16(enum bag_bf16_of of, float32x4_t values)
 {
     uint32x4_t bits = vreinterpretq_u32_f32(values);
     uint32x4_t upper = vshrq_n_u32(bits, 16);
+    if (of == BAG_BF16_OF_ONE)
+        return vmovn_u32(upper);
     uint32x4_t odd = vandq_u32(upper, vdupq_n_u32(1));
     uint32x4_t rounded = vshrq_n_u32(vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff))), 16);
+    if (of == BAG_BF16_OF_SUMS)
+        return vmovn_u32(rounded);
     uint32x4_t nan = vorrq_u32(upper, vdupq_n_u32(0x40));
     return vmovn_u32(vbslq_u32(vceqq_f32(values, values), rounded, nan));
 }
 
-BAG_LANE void f32v_store_bf16(char *to, f32v values)
+BAG_LANE void f32v_store_bf16(enum bag_bf16_of of, char *to, f32v values)
 {
-    uint16x8_t halves = vcombine_u16(to_bf16(values.low), to_bf16(values.high));
+    uint16x8_t halves = vcombine_u16(to_bf16(of, values.low), to_bf16(of, values.high));
     vst1q_u8((uint8_t *)to, vreinterpretq_u8_u16(halves));
 }
 
@@ -194,8 +198,9 @@ BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
     (void)odd;
 }
 
-BAG_LANE void f32v_store_bf16_pair(char *to, f32v even, f32v odd)
+BAG_LANE void f32v_store_bf16_pair(enum bag_bf16_of of, char *to, f32v even, f32v odd)
 {
+    (void)of;
     (void)to;
     (void)even;
     (void)odd;

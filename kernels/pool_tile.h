@@ -236,61 +236,64 @@ BAG_LANE void V(divide_sums)(const struct bag_rows *rows, enum bag_mode mode, in
 }
 
 /* A vector of the result, from `column` on. */
-BAG_LANE void V(store_of)(enum bag_dtype dtype, int vectors, const struct V(tile) * tile, char *out,
-                          size_t column, BODY values)
+BAG_LANE void V(store_of)(enum bag_dtype dtype, enum bag_bf16_of of, int vectors,
+                          const struct V(tile) * tile, char *out, size_t column, BODY values)
 {
 #if BAG_NARROW_ROWS
     if (vectors == 0) {
-        V(store_some)(dtype, out, &tile->some, values);
+        V(store_some)(dtype, of, out, &tile->some, values);
         return;
     }
 #endif
     (void)tile;
     (void)vectors;
-    V(store)(dtype, out, column, values);
+    V(store)(dtype, of, out, column, values);
 }
 
-/* Writes a bag's part of the result, which begins at `out`; `dtype` is a constant. */
+/* Writes a bag's part of the result, which begins at `out`; `dtype` and `of` are constants. */
 BAG_LANE void V(store_all)(const struct V(tile) * tile, enum bag_row_kind kind, int vectors,
-                           enum bag_dtype dtype, char *out, const BODY *sums)
+                           enum bag_dtype dtype, enum bag_bf16_of of, char *out, const BODY *sums)
 {
 #pragma GCC unroll 16
     for (int i = 0; i < V(sums_of)(vectors); i++) {
         size_t column = V(column)(tile, V(paired)(kind, vectors), vectors, i);
-        V(store_of)(dtype, vectors, tile, out, column, sums[i]);
+        V(store_of)(dtype, of, vectors, tile, out, column, sums[i]);
     }
 }
 
-/* Likewise as bf16, from sums that are not in order yet. */
-BAG_LANE void V(store_unordered)(const struct V(tile) * tile, int vectors, char *out,
-                                 const BODY *sums)
+/* Likewise as bf16, from sums of bf16 numbers that are not in order yet. */
+BAG_LANE void V(store_unordered)(const struct V(tile) * tile, int vectors, enum bag_bf16_of of,
+                                 char *out, const BODY *sums)
 {
     const int paired = V(paired)(BAG_KIND_OF_BF16, vectors);
 #pragma GCC unroll 16
     for (int i = 0; i < paired; i += 2)
-        V(store_pair)(out, V(column)(tile, paired, vectors, i), sums[i], sums[i + 1]);
+        V(store_pair)(of, out, V(column)(tile, paired, vectors, i), sums[i], sums[i + 1]);
 #pragma GCC unroll 16
     for (int i = paired; i < vectors; i++)
-        V(store)(BAG_BF16, out, V(column)(tile, paired, vectors, i), sums[i]);
+        V(store)(BAG_BF16, of, out, V(column)(tile, paired, vectors, i), sums[i]);
 }
 
-/* Writes sums as elements of the result. Weights may bring a NaN of any payload. */
+/* Writes sums as elements of the result: those of one row where `single`. Weights may bring a NaN
+ * of any payload. */
 BAG_LANE void V(store_result)(const struct bag_rows *rows, enum bag_row_kind kind,
                               enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                              char *out, BODY *sums)
+                              bool single, char *out, BODY *sums)
 {
-    const bool may_pair =
-        kind == BAG_KIND_OF_BF16 && mode == BAG_MODE_PLAIN && V(paired)(kind, vectors) > 0;
+    const bool of_bf16 = kind == BAG_KIND_OF_BF16 && mode == BAG_MODE_PLAIN;
+    const enum bag_bf16_of of = !of_bf16 ? BAG_BF16_OF_ANY
+                                : single ? BAG_BF16_OF_ONE
+                                         : BAG_BF16_OF_SUMS;
     const enum bag_dtype result = rows->args->output_dtype;
-    if (may_pair && result == BAG_BF16) {
-        V(store_unordered)(tile, vectors, out, sums);
+    if (of_bf16 && V(paired)(kind, vectors) > 0 && result == BAG_BF16) {
+        V(store_unordered)(tile, vectors, of, out, sums);
         return;
     }
     V(order)(kind, sums, vectors);
     if (BODY_DTYPE == BAG_F64 || result == BODY_DTYPE)
-        V(store_all)(tile, kind, vectors, BODY_DTYPE, out, sums);
+        V(store_all)(tile, kind, vectors, BODY_DTYPE, of, out, sums);
     else if (result == BAG_F16)
-        V(store_all)(tile, kind, vectors, BAG_F16, out, sums);
+        V(store_all)(tile, kind, vectors, BAG_F16, of, out, sums);
     else
-        V(store_all)(tile, kind, vectors, BAG_BF16, out, sums);
+        V(store_all)(tile, kind, vectors, BAG_BF16, of, out, sums);
 }
