@@ -351,7 +351,7 @@ def test_bad_configurations(directory):
             ('{"models": [{"name": "items"}]}', ["items", "path"]),
             (json.dumps({"models": [{"path": path}]}), ["name"]),
             (model(reduction="avg"), ["reduction", "avg", "mean"]),
-            (model(reduce="sum"), ["reduce", "reduction"]),
+            (model(reducton="sum"), ["reducton", "reduction"]),
             (model(default_index=4), ["default_index", "4", "items"]),
             (model(default_index=-2), ["default_index", "-2", "items"]),
             (model(padding_idx=4), ["padding_idx", "4", "items"]),
