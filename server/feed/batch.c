@@ -18,12 +18,12 @@ enum { ARENA_BASE_BYTES = 1 << 20, ARENA_FACTOR = 16 };
 void bag_feed_batch_init(struct bag_feed_batch *batch)
 {
     *batch = (struct bag_feed_batch){.messages = 0};
-    bag_arena_init(&batch->arena, ARENA_BASE_BYTES);
+    bag_arena_init(&batch->last.arena, ARENA_BASE_BYTES);
 }
 
 void bag_feed_batch_free(struct bag_feed_batch *batch)
 {
-    bag_arena_free(&batch->arena);
+    bag_arena_free(&batch->last.arena);
     free(batch->ids);
     free(batch->rows);
 }
@@ -58,12 +58,36 @@ static const char *header_of(const rd_kafka_message_t *message, const char *want
     return text;
 }
 
-static bool decode(struct bag_feed_batch *batch, const rd_kafka_message_t *message,
-                   struct bag_v2_rows *rows, struct bag_problem *problem)
+/* Where this message's JSON and length are those of the last one, its tensors are, too, but for
+ * what is behind the JSON. */
+static bool repeats(struct bag_feed_decoded *last, const rd_kafka_message_t *message,
+                    size_t head_bytes)
 {
+    const char *payload = message->payload;
+    if (!last->head_bytes || head_bytes != last->head_bytes || message->len != last->bytes ||
+        memcmp(payload, last->head, head_bytes) != 0)
+        return false;
+    if (last->ids_at)
+        last->rows.ids.data = payload + last->ids_at;
+    if (last->rows_at)
+        last->rows.rows.data = payload + last->rows_at;
+    return true;
+}
+
+/* Where a tensor's bytes begin in the payload; 0: its numbers are in the JSON. */
+static size_t place_of(const struct bag_tensor *tensor, const rd_kafka_message_t *message)
+{
+    const char *payload = message->payload, *data = tensor->data;
+    return data >= payload && data <= payload + message->len ? (size_t)(data - payload) : 0;
+}
+
+/* Decodes it to batch->last.rows. */
+static bool decode(struct bag_feed_batch *batch, const rd_kafka_message_t *message,
+                   struct bag_problem *problem)
+{
+    struct bag_feed_decoded *last = &batch->last;
     char json_length[32], coding[32];
     size_t header_bytes = message->len;
-    bag_arena_reset(&batch->arena, ARENA_BASE_BYTES + ARENA_FACTOR * message->len);
     if (!message->payload)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "the message has no value");
     if (*header_of(message, "Content-Encoding", coding, sizeof coding))
@@ -73,12 +97,24 @@ static bool decode(struct bag_feed_batch *batch, const rd_kafka_message_t *messa
     header_of(message, "Inference-Header-Content-Length", json_length, sizeof json_length);
     if (*json_length && !bag_v2_header_length(json_length, message->len, &header_bytes, problem))
         return false;
+    if (repeats(last, message, header_bytes))
+        return true;
+    last->head_bytes = 0;
+    bag_arena_reset(&last->arena, ARENA_BASE_BYTES + ARENA_FACTOR * message->len);
     if (!bag_v2_rows_decode(message->payload, message->len, header_bytes, &bag_json_default_limits,
-                            &batch->arena, rows, problem))
+                            &last->arena, &last->rows, problem))
         return false;
-    return !rows->sequence ||
-           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "the message has a sequence; its offset + 1 is its number");
+    if (last->rows.sequence)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "the message has a sequence; its offset + 1 is its number");
+    last->bytes = message->len;
+    last->ids_at = place_of(&last->rows.ids, message);
+    last->rows_at = place_of(&last->rows.rows, message);
+    if (header_bytes <= sizeof last->head) {
+        last->head_bytes = header_bytes;
+        memcpy(last->head, message->payload, header_bytes);
+    }
+    return true;
 }
 
 /* ---- merging --------------------------------------------------------------------------------- */
@@ -138,26 +174,26 @@ enum bag_feed_added bag_feed_batch_add(struct bag_feed_batch *batch,
                                        const rd_kafka_message_t *message, size_t max_rows,
                                        struct bag_problem *problem)
 {
-    struct bag_v2_rows rows;
-    if (!decode(batch, message, &rows, problem))
+    const struct bag_v2_rows *rows = &batch->last.rows;
+    if (!decode(batch, message, problem))
         return BAG_FEED_IS_WRONG;
-    size_t ids_bytes = rows.ids.count * bag_dtypes[rows.ids.dtype].bytes;
-    size_t rows_bytes = rows.deletes ? 0 : rows.rows.count * bag_dtypes[rows.rows.dtype].bytes;
+    size_t ids_bytes = rows->ids.count * bag_dtypes[rows->ids.dtype].bytes;
+    size_t rows_bytes = rows->deletes ? 0 : rows->rows.count * bag_dtypes[rows->rows.dtype].bytes;
     if (batch->messages &&
-        (batch->is_alone || !is_whole(&rows) || !is_of_kind(batch, &rows) ||
-         batch->count + rows.ids.count > max_rows ||
+        (batch->is_alone || !is_whole(rows) || !is_of_kind(batch, rows) ||
+         batch->count + rows->ids.count > max_rows ||
          batch->ids_bytes + batch->rows_bytes + ids_bytes + rows_bytes > MAX_BYTES))
         return BAG_FEED_IS_FULL;
     if (!batch->messages)
-        take_kind(batch, &rows);
-    if (!append(&batch->ids, &batch->ids_bytes, &batch->ids_room, rows.ids.data, ids_bytes) ||
-        !append(&batch->rows, &batch->rows_bytes, &batch->rows_room, rows.rows.data, rows_bytes)) {
+        take_kind(batch, rows);
+    if (!append(&batch->ids, &batch->ids_bytes, &batch->ids_room, rows->ids.data, ids_bytes) ||
+        !append(&batch->rows, &batch->rows_bytes, &batch->rows_room, rows->rows.data, rows_bytes)) {
         bag_problem_no_memory(problem);
         return BAG_FEED_IS_WRONG;
     }
     batch->messages++;
-    batch->count += rows.ids.count;
-    batch->row_shape[0] = batch->is_alone ? rows.rows.shape[0] : (int64_t)batch->count;
+    batch->count += rows->ids.count;
+    batch->row_shape[0] = batch->is_alone ? rows->rows.shape[0] : (int64_t)batch->count;
     batch->sequence = (uint64_t)message->offset + 1;
     batch->last_ms = rd_kafka_message_timestamp(message, NULL);
     return BAG_FEED_ADDED;

@@ -113,7 +113,13 @@ struct bag_feed_batch {
     size_t count;     /* of ids */
     char *ids, *rows; /* owned; side by side */
     size_t ids_bytes, rows_bytes, ids_room, rows_room;
-    struct bag_arena arena; /* of the message that is decoded */
+    struct bag_feed_decoded {
+        struct bag_arena arena;
+        struct bag_v2_rows rows;
+        size_t bytes, ids_at, rows_at; /* of the message; 0: the numbers are in its JSON */
+        char head[1024];               /* its JSON, which most messages have in common */
+        size_t head_bytes;             /* 0: none, or a longer one */
+    } last;                            /* message that was decoded */
 };
 
 enum bag_feed_added { BAG_FEED_ADDED, BAG_FEED_IS_FULL, BAG_FEED_IS_WRONG };

@@ -13,6 +13,7 @@
 #define ANSWER_MAX_BYTES ((size_t)1 << 20)
 #define TIMEOUT_MS       30000L
 #define CONNECT_MS       5000L
+#define UPLOAD_BYTES     (512L << 10) /* of a body in one call of the system */
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -94,6 +95,7 @@ bool bag_feed_server_open(struct bag_feed_server *server, const struct bag_feed_
     curl_easy_setopt(server->curl, CURLOPT_WRITEDATA, server);
     curl_easy_setopt(server->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
     curl_easy_setopt(server->curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(server->curl, CURLOPT_UPLOAD_BUFFERSIZE, UPLOAD_BYTES);
     return true;
 }
 

@@ -59,6 +59,25 @@ def test_rows_arrive_in_order(world, kafka):
             feed.stop()
 
 
+def test_one_header_for_many(world, kafka):
+    """Messages whose JSON is the same: numbers of the JSON, and those behind it, which are each message's own."""
+    want = table()
+    for last in (b"[3]", b"[9]", b"[3]"):
+        head = (b'{"inputs":[{"name":"indices","datatype":"INT64","shape":[1],"data":' + last + b'},{"name":"rows",'
+                b'"datatype":"FP32","shape":[1,4],"parameters":{"binary_data_size":16}}]}')
+        for number in range(1, 4):
+            row = np.full((1, COLUMNS), float(number) + want.max(), np.float32)
+            kafka.produce(head + row.tobytes(), len(head))
+            want[int(last[1:2])] = row
+    for number in range(100):
+        kafka.batch([number % ROWS, (number + 1) % ROWS], np.full((2, COLUMNS), number, np.float32))
+        want[[number % ROWS, (number + 1) % ROWS]] = number
+    kafka.flush()
+    with world.server() as server, client_of(server) as client, feed_of(world, kafka, server):
+        reaches(client, 109)
+        expect_equal(rows_of(client, "dense", range(ROWS)).tolist(), want.tolist())
+
+
 def test_merged_to_few_batches(world, kafka):
     for number in range(1000):
         kafka.batch([number % ROWS], value(number))
