@@ -136,6 +136,9 @@ struct bag_tensor {
     X(DEFAULT_KEY_MISSING, "default_key_missing")                   \
     X(DEFAULT_ROW_NEEDED, "default_row_needed")                     \
     X(INDEX_OUT_OF_RANGE, "index_out_of_range")                     \
+    X(ROW_OF_OTHER_PART, "row_of_other_part")                       \
+    X(KEY_OF_OTHER_PART, "key_of_other_part")                       \
+    X(DEFAULT_OF_OTHER_PART, "default_of_other_part")               \
     X(SEGMENT_ID_OUT_OF_RANGE, "segment_id_out_of_range")           \
     X(SEGMENT_IDS_NOT_SORTED, "segment_ids_not_sorted")             \
     X(RESULT_TOO_LARGE, "result_too_large")

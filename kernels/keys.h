@@ -20,6 +20,7 @@
 #ifndef BAG_KEYS_H
 #define BAG_KEYS_H
 
+#include "part.h"
 #include "pool.h"
 
 #define BAG_KEYS_PER_LINE 7
@@ -104,26 +105,33 @@ int64_t bag_keys_hashed_row(uint64_t key, int64_t num_rows);
 
 /* ---- a checked call -------------------------------------------------------------------------- */
 
-/* Whether rows must take the place of indices after bag_pool_check, before anything else is done
- * with its args: those of keyed tables, and of dense ones where a default row takes the place of
- * what is outside. */
-static inline bool bag_needs_rows(const struct bag_rules *rules)
-{
-    return rules->keyed || rules->missing == BAG_MISSING_DEFAULT;
-}
+/* Which ids are those of a part by rows or by keys. */
+struct bag_part_ids {
+    struct bag_part part;
+    bool is_partial; /* those of other parts leave their bags; otherwise they are rejected */
+
+    /* Of a part by rows. */
+    int64_t first_row, own_rows; /* of the whole table those from first_row on, which come first
+                                    in memory */
+    int64_t local_rows;          /* in memory; the row behind its own is kept_row, another part's */
+    int64_t kept_row;            /* -1: none */
+};
 
 struct bag_resolving {
     const struct bag_keys *keys;     /* NULL: a dense table */
+    const struct bag_part_ids *part; /* NULL: all ids are the table's own */
     const struct bag_rules *rules;   /* as bag_pool_check got them */
     const struct bag_inputs *inputs; /* likewise */
     int64_t *rows;                   /* room for one for each index; args points at it afterwards */
     uint8_t *replaced;               /* room for as many, for args->replaced; NULL: not wanted */
     size_t num_missing;              /* set: keys, or indices, that the table does not have */
+    size_t num_other;                /* set: that are another part's, and left out */
 };
 
 /* Puts rows in the place of the indices of `args` and of default_index. Entries that are padding
- * leave first; then missing keys are rejected, skipped or given a row, and indices outside of a
- * dense table are given one. */
+ * leave first; then those of other parts are left out or rejected, missing keys are rejected,
+ * skipped or given a row, and indices outside of a dense table are given one. Of a part by rows
+ * `args` was checked as if its table had all rows of the whole one. */
 enum bag_status bag_keys_resolve(struct bag_resolving *resolving, struct bag_pool_args *args,
                                  struct bag_fault *fault);
 

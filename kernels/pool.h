@@ -191,6 +191,7 @@ struct bag_pool_args {
     bool skip_outside;            /* entries with an index outside the table leave the bag */
     bool prunes;                  /* those with a negative one are said to be pruned */
     bool keyed;                   /* the indices were keys: those outside are missing ones */
+    bool is_part;                 /* the indices were ids of a table of which this is a part */
     bool skip_unweighted;         /* entries whose weight is not above zero leave the bag */
     bool unsorted;                /* segments: bag_pool_sort must run before bag_pool_run */
     bool streams;                 /* the result is written past the caches, where its bags have no
@@ -215,11 +216,18 @@ struct bag_pool_args {
 struct bag_pool_plan {
     struct bag_rules rules;
     struct bag_pool_args args; /* but for what a request brings */
+    bool needs_rows; /* bag_keys_resolve must follow bag_pool_check: of keyed tables, and of
+                        dense ones where a default row takes the place of what is outside;
+                        of parts the caller sets it */
 };
 
 /* Makes the plan for a table and rules that bag_rules_check accepts, once for many calls. */
 void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rules,
                       struct bag_pool_plan *plan);
+
+/* Makes a plan for the rows of a part, which are `table`, one for ids of the whole table with that
+ * many rows: bag_keys_resolve must follow. */
+void bag_pool_prepare_part(struct bag_pool_plan *plan, int64_t whole_rows);
 
 /* Checks `inputs` against the table and the rules of the plan and fills `args`. The form follows
  * from the inputs present: offsets, segment_ids, or 2-D indices alone. A result of more than

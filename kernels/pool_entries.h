@@ -46,7 +46,8 @@ size_t bag_ids_lower_bound(const struct bag_ids *ids, size_t from, int64_t value
     X(PADDING, "padding")      \
     X(PRUNED, "pruned")        \
     X(OUTSIDE, "out_of_range") \
-    X(MISSING, "missing")
+    X(MISSING, "missing")      \
+    X(OTHER, "other_part")
 
 enum bag_entry_status {
 #define BAG_X(id, name) BAG_ENTRY_##id,
@@ -58,9 +59,12 @@ enum bag_entry_status {
 extern const char *const bag_entry_status_names[BAG_ENTRY_COUNT];
 
 /* What bag_keys_resolve leaves in the place of indices and keys that have no row: of those that are
- * padding, and of all others. */
+ * padding, of those that are another part's, and of all others; of indices behind the last row of a
+ * table of which this is a part. */
 #define BAG_ROW_MISSING (-1)
 #define BAG_ROW_PADDING (-2)
+#define BAG_ROW_OTHER   (-3)
+#define BAG_ROW_BEHIND  INT64_MAX
 
 /* What became of an entry: why it does not count; or what it was, OUTSIDE or MISSING, where another
  * row took its place, whether that counts or not. */

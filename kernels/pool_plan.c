@@ -131,6 +131,15 @@ struct bag_kernel_choice bag_choose_kernels(const struct bag_row_walk *walk, boo
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
+static void set_padding(struct bag_pool_plan *plan)
+{
+    const struct bag_rules *rules = &plan->rules;
+    if (rules->has_padding_idx && !rules->keyed)
+        plan->args.padding_row = rules->padding_idx < 0
+                                     ? rules->padding_idx + plan->args.table.num_rows
+                                     : rules->padding_idx;
+}
+
 void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rules,
                       struct bag_pool_plan *plan)
 {
@@ -153,9 +162,15 @@ void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rul
     };
     plan->args.walk.whole =
         bag_choose_kernels(&plan->args.walk, plan->args.divides, 0, table->row_elements);
-    if (rules->has_padding_idx && !rules->keyed)
-        plan->args.padding_row =
-            rules->padding_idx < 0 ? rules->padding_idx + table->num_rows : rules->padding_idx;
+    plan->needs_rows = rules->keyed || rules->missing == BAG_MISSING_DEFAULT;
+    set_padding(plan);
+}
+
+void bag_pool_prepare_part(struct bag_pool_plan *plan, int64_t whole_rows)
+{
+    plan->args.table.num_rows = whole_rows;
+    plan->needs_rows = true;
+    set_padding(plan);
 }
 
 void bag_pool_widen(struct bag_pool_args *args)

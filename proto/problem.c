@@ -119,6 +119,14 @@ static const char *const fault_texts[BAG_STATUS_COUNT] = {
         "{low} to {high}",
     [BAG_STATUS_INDEX_OUT_OF_RANGE] = "'indices' at position {position} is {value}; it must be "
                                       "from {low} to {high}, the last row",
+    [BAG_STATUS_ROW_OF_OTHER_PART] =
+        "'indices' at position {position} is {value}, a row of another part: this server has part "
+        "{low} of {high} by rows; with the parameter partial its sums leave out ids of others",
+    [BAG_STATUS_KEY_OF_OTHER_PART] =
+        "'indices' at position {position} is {key}, a key of another part: this server has part "
+        "{low} of {high} by keys; with the parameter partial its sums leave out ids of others",
+    [BAG_STATUS_DEFAULT_OF_OTHER_PART] =
+        "'default_index' is {key}, which is of another part: this server has part {low} of {high}",
     [BAG_STATUS_SEGMENT_ID_OUT_OF_RANGE] =
         "'segment_ids' at position {position} is {value}; it must be from {low} to {high}, less "
         "than 'num_segments'",

@@ -121,19 +121,23 @@ static bool read_missing(const cJSON *item, const char *key, const char *allowed
     return *missing != BAG_MISSING_COUNT || reject_word(key, item, allowed, problem);
 }
 
-/* A number, or a text of digits for what a double does not hold exactly. */
+/* A number, a text of digits for what a double does not hold exactly, or "none". */
 static bool read_padding(const cJSON *item, struct bag_v2_overrides *overrides,
                          struct bag_problem *problem)
 {
     overrides->has_padding_idx = item != NULL;
-    overrides->padding_is_text = cJSON_IsString(item);
-    bool ok = !item || (overrides->padding_is_text
-                            ? bag_key_parse(item->valuestring, &overrides->padding_idx)
-                            : bag_v2_integer(item, -BAG_V2_LARGEST_EXACT, BAG_V2_LARGEST_EXACT,
-                                             &overrides->padding_idx));
+    overrides->padding_is_none = cJSON_IsString(item) && strcmp(item->valuestring, "none") == 0;
+    overrides->padding_is_text = cJSON_IsString(item) && !overrides->padding_is_none;
+    if (!item || overrides->padding_is_none)
+        return true;
+    bool ok = overrides->padding_is_text
+                  ? bag_key_parse(item->valuestring, &overrides->padding_idx)
+                  : bag_v2_integer(item, -BAG_V2_LARGEST_EXACT, BAG_V2_LARGEST_EXACT,
+                                   &overrides->padding_idx);
     return ok || bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                  "parameter padding_idx must be an integer: from %.0f to %.0f, or "
-                                 "for tables with keys a text of the digits of one of 64 bits",
+                                 "for tables with keys a text of the digits of one of 64 bits; or "
+                                 "\"none\"",
                                  -BAG_V2_LARGEST_EXACT, BAG_V2_LARGEST_EXACT);
 }
 
@@ -150,11 +154,33 @@ static bool read_timeout(const cJSON *parameters, struct bag_v2_overrides *overr
     return true;
 }
 
+/* {"by": "rows", "index": 0, "of": 3} */
+static bool read_part(const cJSON *item, struct bag_v2_overrides *overrides,
+                      struct bag_problem *problem)
+{
+    const char *by = cJSON_GetStringValue(bag_v2_member(item, "by"));
+    int64_t index = 0, of = 1;
+    overrides->has_part = item != NULL;
+    bool ok = bag_v2_integer(bag_v2_member(item, "index"), 0, BAG_MAX_PARTS - 1, &index) &&
+              bag_v2_integer(bag_v2_member(item, "of"), 1, BAG_MAX_PARTS, &of);
+    overrides->part =
+        (struct bag_part){.by = by ? bag_part_way_find(by, strlen(by)) : BAG_PART_WAY_COUNT,
+                          .index = (uint32_t)index,
+                          .of = (uint32_t)of};
+    return !item ||
+           (ok && overrides->part.by != BAG_PART_WAY_COUNT && index < of &&
+            cJSON_GetArraySize(item) == 3) ||
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "parameter part must be {\"by\": \"columns\", \"rows\" or \"keys\", "
+                           "\"index\": I, \"of\": N}, with I from 0 to N - 1 and N up to %d",
+                           BAG_MAX_PARTS);
+}
+
 static bool read_parameters(struct bag_v2_reader *reader)
 {
     struct bag_v2_overrides *overrides = &reader->request->overrides;
     const cJSON *parameters = bag_v2_member(reader->header.tree, "parameters");
-    bool has_explain;
+    bool has_explain, has_partial;
     if (!parameters)
         return true;
     if (!cJSON_IsObject(parameters))
@@ -163,6 +189,8 @@ static bool read_parameters(struct bag_v2_reader *reader)
     return read_flag(parameters, "include_last_offset", &overrides->has_include_last_offset,
                      &overrides->include_last_offset, reader->problem) &&
            read_flag(parameters, "explain", &has_explain, &overrides->explain, reader->problem) &&
+           read_flag(parameters, "partial", &has_partial, &overrides->partial, reader->problem) &&
+           read_part(bag_v2_member(parameters, "part"), overrides, reader->problem) &&
            read_timeout(parameters, overrides, reader->problem) &&
            read_padding(bag_v2_member(parameters, "padding_idx"), overrides, reader->problem) &&
            read_missing(bag_v2_member(parameters, "missing"), "missing",
@@ -181,8 +209,8 @@ static bool read_parameters(struct bag_v2_reader *reader)
 /* ---- warnings -------------------------------------------------------------------------------- */
 
 static const char *const request_parameters[] = {
-    "reduction", "padding_idx", "include_last_offset", "output_datatype",    "missing",
-    "timeout",   "explain",     "out_of_range",        "binary_data_output", NULL};
+    "reduction", "padding_idx",  "include_last_offset", "output_datatype", "missing", "timeout",
+    "explain",   "out_of_range", "binary_data_output",  "partial",         "part",    NULL};
 
 /* What Triton's clients set beside these: it changes no number. */
 static const char *const harmless_parameters[] = {"priority", "sequence_id", "sequence_start",

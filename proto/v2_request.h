@@ -8,6 +8,7 @@
 #define BAG_V2_REQUEST_H
 
 #include "arena.h"
+#include "kernels/part.h"
 #include "kernels/pool.h"
 #include "problem.h"
 #include "text.h"
@@ -38,12 +39,16 @@ struct bag_v2_overrides {
     enum bag_reduction reduction;
     int64_t padding_idx;
     bool padding_is_text; /* of digits, for keys beyond 2^53 */
+    bool padding_is_none; /* nothing is padding, whatever the model says */
     bool has_missing, has_out_of_range;
     enum bag_missing missing, out_of_range;
     bool include_last_offset;
     enum bag_dtype output_dtype;
     uint64_t timeout_us; /* how long the request may wait in a queue; 0: not said */
     bool explain;        /* the reply says what became of every bag */
+    bool partial;        /* sums are asked for, to be added to those of other parts */
+    bool has_part;
+    struct bag_part part; /* that the server must have */
 };
 
 struct bag_v2_request {

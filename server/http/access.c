@@ -35,6 +35,7 @@ static void count_success(struct bag_recorder *recorder, const struct bag_infer 
                                     .bytes = infer->plan.work.bytes,
                                     .defaults = infer->output.default_bags,
                                     .missing = infer->plan.missing_keys,
+                                    .others = infer->plan.other_ids,
                                     .watch = &infer->watch,
                                     .now_ms = now_ms};
     bag_metrics_on_success(recorder, infer->input.model, &work);

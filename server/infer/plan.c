@@ -36,6 +36,15 @@ static bool match_table(struct bag_planner *planner)
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
+/* Sums are not divided, so that weights go with every mean; and what is outside of a dense table is
+ * for who adds up the parts' answers to leave out or replace. */
+static void adapt_to_parts(struct bag_rules *rules)
+{
+    rules->weighted_mean = true;
+    if (!rules->keyed)
+        rules->missing = BAG_MISSING_ERROR;
+}
+
 /* The feature's rules with what the request's parameters change. */
 static bool find_rules(const struct bag_planner *planner, const struct bag_feature *feature,
                        struct bag_rules *rules, struct bag_fault *fault)
@@ -45,8 +54,8 @@ static bool find_rules(const struct bag_planner *planner, const struct bag_featu
     if (overrides->has_reduction)
         rules->reduction = overrides->reduction;
     if (overrides->has_padding_idx) {
-        rules->has_padding_idx = true;
-        rules->padding_idx = overrides->padding_idx;
+        rules->has_padding_idx = !overrides->padding_is_none;
+        rules->padding_idx = overrides->padding_is_none ? 0 : overrides->padding_idx;
     }
     if (rules->keyed)
         rules->missing = overrides->has_missing ? overrides->missing : rules->missing;
@@ -56,7 +65,10 @@ static bool find_rules(const struct bag_planner *planner, const struct bag_featu
         rules->include_last_offset = overrides->include_last_offset;
     if (overrides->has_output_dtype)
         rules->output_dtype = overrides->output_dtype;
-    return bag_rules_check(&feature->memory->table, rules, fault) == BAG_STATUS_OK;
+    if (overrides->partial)
+        adapt_to_parts(rules);
+    struct bag_table table = bag_table_by_ids(feature->memory);
+    return bag_rules_check(&table, rules, fault) == BAG_STATUS_OK;
 }
 
 /* KeyedJaggedTensor's offsets have an end, and it is not known at this point which type they came
@@ -71,7 +83,7 @@ static bool changes_rules(const struct bag_v2_overrides *overrides)
 {
     return overrides->has_reduction || overrides->has_padding_idx || overrides->has_missing ||
            overrides->has_out_of_range || overrides->has_include_last_offset ||
-           overrides->has_output_dtype;
+           overrides->has_output_dtype || overrides->partial;
 }
 
 /* The plan of a feature's pool for this request: the feature's own, or made in *plan. NULL with a
@@ -82,7 +94,7 @@ static const struct bag_pool_plan *find_plan(const struct bag_planner *planner,
 {
     struct bag_rules rules;
     bool is_own = !changes_rules(&planner->request->overrides) &&
-                  feature->plan.args.table.num_rows == feature->memory->table.num_rows;
+                  feature->plan.args.table.num_rows == bag_table_by_ids(feature->memory).num_rows;
     if (is_own && !planner->kjt)
         return &feature->plan;
     if (is_own)
@@ -138,6 +150,16 @@ static struct bag_inputs inputs_of(const struct bag_planner *planner, size_t fea
                                                                : NULL}};
 }
 
+static struct bag_part_ids part_ids_of(const struct bag_table_memory *memory, bool is_partial)
+{
+    return (struct bag_part_ids){.part = memory->part,
+                                 .is_partial = is_partial,
+                                 .first_row = (int64_t)memory->first_row,
+                                 .own_rows = memory->shape[0],
+                                 .local_rows = memory->table.num_rows,
+                                 .kept_row = memory->keeps_default ? memory->kept_default : -1};
+}
+
 /* Puts rows in place of keys. False with a problem, or a fault that the caller tells. */
 static bool resolve_keys(const struct bag_planner *planner, size_t i, const struct bag_rules *rules,
                          const struct bag_inputs *inputs, struct bag_fault *fault)
@@ -146,8 +168,10 @@ static bool resolve_keys(const struct bag_planner *planner, size_t i, const stru
     struct bag_pool_args *args = &planner->args[i];
     size_t count = args->indices.count;
     bool explains = planner->request->overrides.explain;
+    struct bag_part_ids part = part_ids_of(memory, planner->request->overrides.partial);
     struct bag_resolving resolving = {
         .keys = rules->keyed ? &memory->index.keys : NULL,
+        .part = bag_table_divides_ids(memory) ? &part : NULL,
         .rules = rules,
         .inputs = inputs,
         .rows = bag_arena_array(planner->arena, count, sizeof *resolving.rows),
@@ -160,6 +184,7 @@ static bool resolve_keys(const struct bag_planner *planner, size_t i, const stru
         return false;
     if (rules->keyed)
         planner->plan->missing_keys += resolving.num_missing;
+    planner->plan->other_ids += resolving.num_other;
     return true;
 }
 
@@ -175,7 +200,7 @@ static bool check_pool(const struct bag_planner *planner, size_t i)
         struct bag_inputs inputs = inputs_of(planner, i, &part);
         ok = bag_pool_check(plan, &inputs, planner->limits->max_reply_bytes, &planner->args[i],
                             &fault) == BAG_STATUS_OK;
-        if (ok && bag_needs_rows(&plan->rules))
+        if (ok && plan->needs_rows)
             ok = resolve_keys(planner, i, &plan->rules, &inputs, &fault);
         else if (ok)
             bag_pool_prefetch(&planner->args[i], planner->model->num_features == 1);
@@ -186,6 +211,54 @@ static bool check_pool(const struct bag_planner *planner, size_t i)
         return reject_weights(planner, feature, plan->rules.reduction);
     bag_problem_from_fault(planner->problem, &fault);
     return name_feature(planner, i);
+}
+
+/* A server that came back with another part must not answer in the place of this one. */
+static bool check_part(const struct bag_planner *planner, const struct bag_feature *feature)
+{
+    const struct bag_part *want = &planner->request->overrides.part;
+    const struct bag_part *has = &feature->memory->part;
+    bool is_whole = has->of <= 1 && want->of == 1;
+    if (is_whole || (has->by == want->by && has->index == want->index && has->of == want->of))
+        return true;
+    if (has->of == 0)
+        return bag_problem_set(planner->problem, BAG_ERROR_CONFLICT,
+                               "the table is no part, and part %u of %u by %s was asked for",
+                               want->index, want->of, bag_part_way_names[want->by]);
+    return bag_problem_set(
+        planner->problem, BAG_ERROR_CONFLICT,
+        "the table is part %u of %u by %s, and part %u of %u by %s was asked for", has->index,
+        has->of, bag_part_way_names[has->by], want->index, want->of, bag_part_way_names[want->by]);
+}
+
+/* What a feature can answer for others to add up. */
+static bool check_partial(const struct bag_planner *planner, const struct bag_feature *feature)
+{
+    if (feature->projection)
+        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                               "parameter partial is for tables without a projection: who adds up "
+                               "the parts' sums projects them");
+    if (planner->request->overrides.has_output_dtype)
+        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                               "parameter output_datatype cannot be combined with partial: sums "
+                               "are sent in the type that they are added in");
+    return true;
+}
+
+static bool check_parts(const struct bag_planner *planner)
+{
+    const struct bag_v2_overrides *overrides = &planner->request->overrides;
+    for (size_t i = 0; i < planner->model->num_features; i++) {
+        const struct bag_feature *feature = &planner->model->features[i];
+        if (feature->memory->remote)
+            return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                                   "parameters part and partial are for servers that have tables; "
+                                   "other servers have this one");
+        if ((overrides->has_part && !check_part(planner, feature)) ||
+            (overrides->partial && !check_partial(planner, feature)))
+            return name_feature(planner, i);
+    }
+    return true;
 }
 
 /* A request may make missing keys an error; what else the model does is not its to say. */
@@ -210,10 +283,12 @@ static bool check_missing(const struct bag_planner *planner, const char *paramet
                            keyed ? "with" : "without", keyed ? "out_of_range" : "missing");
 }
 
-/* What the request's parameters say of keys. */
+/* What the request's parameters say of keys, and of parts. */
 static bool check_overrides(const struct bag_planner *planner)
 {
     const struct bag_v2_overrides *overrides = &planner->request->overrides;
+    if ((overrides->has_part || overrides->partial) && !check_parts(planner))
+        return false;
     if (overrides->has_missing && !check_missing(planner, "missing", overrides->missing, true))
         return false;
     if (overrides->has_out_of_range &&
@@ -232,7 +307,7 @@ static bool check_pools(const struct bag_planner *planner)
 {
     const struct bag_model *model = planner->model;
     size_t bags = 0;
-    planner->plan->missing_keys = 0;
+    planner->plan->missing_keys = planner->plan->other_ids = 0;
     if (!check_overrides(planner))
         return false;
     for (size_t i = 0; i < model->num_features; i++) {
@@ -300,6 +375,7 @@ bool bag_plan_make(struct bag_plan *plan, const struct bag_model *model,
     bool collection = bag_model_is_collection(model);
     plan->id = request->id;
     plan->warnings = request->warnings;
+    plan->partial = request->overrides.partial;
     plan->timeout_us = request->overrides.timeout_us ? request->overrides.timeout_us : UINT64_MAX;
     if (!take_memory(&planner) ||
         !(collection ? bag_planner_match_collection(&planner) : match_table(&planner)))

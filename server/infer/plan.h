@@ -88,7 +88,10 @@ struct bag_plan {
     struct bag_ops_work work;
     bool projects;             /* some op does */
     bool explains;             /* the reply says what became of every bag */
+    bool partial;              /* of each op, the counts of its bags are the next output, and with
+                                  weights their sums the one behind it */
     size_t missing_keys;       /* that keyed tables do not have */
+    size_t other_ids;          /* that are of other parts, and left out */
     uint64_t project_products; /* multiplications that this takes */
 
     /* What a model of a table needs of these, so that nothing is allocated for it. */

@@ -2,10 +2,15 @@
  *
  * Features are pooled only where an output needs them, and twice where two do. At the end, running
  * a list of ops. */
+#include "kernels/partial.h"
 #include "plan.h"
 #include "proto/text.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* Of a part's answer about a feature, at most. */
+#define PARTIAL_OUTPUTS 3
 
 /* ---- adding to the plan ---------------------------------------------------------------------- */
 
@@ -121,6 +126,63 @@ static bool add_feature(struct bag_planner *planner, size_t i, enum bag_v2_encod
     return end_output(planner, output, result_bytes_of(planner, i, dtype));
 }
 
+/* ---- a part's answer about one feature ------------------------------------------------------- */
+
+/* An output beside the sums: "counts" or "weight_sums", of a collection behind the feature's name.
+ */
+static bool add_beside(struct bag_planner *planner, size_t i, const char *what,
+                       enum bag_dtype dtype, size_t words, bool binary)
+{
+    const char *feature = planner->model->features[i].name, *name = what;
+    const size_t num_bags = planner->args[i].num_bags;
+    if (bag_model_is_collection(planner->model)) {
+        size_t bytes = strlen(feature) + 1 + strlen(what) + 1;
+        char *joined = bag_arena_alloc(planner->arena, bytes);
+        if (!joined)
+            return bag_planner_no_memory(planner);
+        snprintf(joined, bytes, "%s.%s", feature, what);
+        name = joined;
+    }
+    struct bag_v2_reply_output *output = begin_output(planner, name, dtype, binary);
+    output->rank = 1 + (words > 1);
+    output->shape[0] = (int64_t)num_bags;
+    output->shape[1] = (int64_t)words;
+    output->count = num_bags * words;
+    return end_output(planner, output, output->count * bag_dtypes[dtype].bytes);
+}
+
+/* Sums, counts and, with weights, their sums. */
+static bool add_partial(struct bag_planner *planner, size_t i, enum bag_v2_encoding encoding)
+{
+    const struct bag_feature *feature = &planner->model->features[i];
+    const struct bag_table_memory *memory = feature->memory;
+    const bool binary = bag_v2_is_binary(planner->request, encoding);
+    struct bag_plan *plan = planner->plan;
+    struct bag_op *op = &plan->ops[plan->num_ops++];
+    if (&op->args != &planner->args[i])
+        op->args = planner->args[i];
+    const struct bag_partial_form form = bag_partial_form(op->args.table.dtype, op->args.reduction);
+    bag_pool_make_partial(&op->args);
+    op->output = plan->num_outputs;
+    op->offset = 0;
+    op->feature = i;
+    op->projection = NULL;
+    struct bag_v2_reply_output *output =
+        begin_output(planner, feature->name, form.sums_dtype, binary);
+    output->rank = form.sum_words > 1 ? 3 : memory->rank;
+    output->shape[0] = (int64_t)op->args.num_bags;
+    memcpy(&output->shape[1], &memory->shape[1], (memory->rank - 1) * sizeof memory->shape[0]);
+    if (form.sum_words > 1) {
+        output->shape[1] = (int64_t)op->args.table.row_elements;
+        output->shape[2] = (int64_t)form.sum_words;
+    }
+    output->count = op->args.result_bytes / bag_dtypes[form.sums_dtype].bytes;
+    return end_output(planner, output, op->args.result_bytes) &&
+           add_beside(planner, i, "counts", BAG_I64, 1, binary) &&
+           (!op->args.weights ||
+            add_beside(planner, i, "weight_sums", form.weights_dtype, form.weight_words, binary));
+}
+
 /* ---- all features side by side --------------------------------------------------------------- */
 
 /* Whether the feature can stand beside the first one. */
@@ -200,6 +262,10 @@ static bool reject_output(const struct bag_planner *planner, struct bag_text nam
 /* How many ops the output needs; 0 with the problem set where it is unknown or cannot be. */
 static size_t ops_of(const struct bag_planner *planner, struct bag_text name)
 {
+    if (is_concatenation(planner, name) && planner->plan->partial)
+        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                               "output '" BAG_EMBEDDINGS "' cannot be combined with parameter "
+                               "partial: ask for the features");
     if (is_concatenation(planner, name))
         return planner->model->num_features;
     const struct bag_feature *feature = bag_model_feature(planner->model, name.data, name.bytes);
@@ -247,11 +313,18 @@ static bool take_memory(struct bag_planner *planner, size_t outputs, size_t ops)
     struct bag_plan *plan = planner->plan;
     plan->outputs = &plan->one_output;
     plan->ops = &plan->one_op;
-    if (bag_model_is_collection(planner->model)) {
-        plan->outputs = bag_arena_array(planner->arena, outputs, sizeof *plan->outputs);
+    if (bag_model_is_collection(planner->model))
         plan->ops = bag_arena_array(planner->arena, ops, sizeof *plan->ops);
-    }
+    if (bag_model_is_collection(planner->model) || plan->partial)
+        plan->outputs =
+            bag_arena_array(planner->arena, plan->partial ? outputs * PARTIAL_OUTPUTS : outputs,
+                            sizeof *plan->outputs);
     return (plan->outputs && plan->ops) || bag_planner_no_memory(planner);
+}
+
+static bool add_output(struct bag_planner *planner, size_t feature, enum bag_v2_encoding encoding)
+{
+    return (planner->plan->partial ? add_partial : add_feature)(planner, feature, encoding);
 }
 
 static bool add_asked(struct bag_planner *planner, const struct bag_v2_output *asked)
@@ -260,7 +333,7 @@ static bool add_asked(struct bag_planner *planner, const struct bag_v2_output *a
         return add_all(planner, asked->encoding);
     const struct bag_feature *feature =
         bag_model_feature(planner->model, asked->name.data, asked->name.bytes);
-    return add_feature(planner, (size_t)(feature - planner->model->features), asked->encoding);
+    return add_output(planner, (size_t)(feature - planner->model->features), asked->encoding);
 }
 
 bool bag_planner_make_outputs(struct bag_planner *planner)
@@ -280,7 +353,7 @@ bool bag_planner_make_outputs(struct bag_planner *planner)
             return false;
     }
     for (size_t i = 0; !request->num_outputs && i < planner->model->num_features; i++) {
-        if (bag_planner_has(planner, i) && !add_feature(planner, i, BAG_V2_DEFAULT))
+        if (bag_planner_has(planner, i) && !add_output(planner, i, BAG_V2_DEFAULT))
             return false;
     }
     return true;

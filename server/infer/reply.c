@@ -1,5 +1,6 @@
 /* The bytes of a reply; see infer.h. */
 #include "infer.h"
+#include "kernels/partial.h"
 
 #include <string.h>
 
@@ -241,8 +242,23 @@ static void pack(struct bag_infer *infer)
     output->coding = infer->input.reply_coding;
 }
 
+/* Of a part's answer: how many entries its bags have, and what their weights add up to. */
+static void count_entries(const struct bag_infer *infer)
+{
+    const struct bag_plan *plan = &infer->plan;
+    char *results = infer->scratch.results;
+    for (size_t i = 0; plan->partial && i < plan->num_ops; i++) {
+        const struct bag_op *op = &plan->ops[i];
+        const struct bag_v2_reply_output *counts = &plan->outputs[op->output + 1];
+        bag_pool_counts(&op->args, results + ((const char *)counts[0].data - results));
+        if (op->args.weights)
+            bag_pool_weight_sums(&op->args, results + ((const char *)counts[1].data - results));
+    }
+}
+
 bool bag_reply_end(struct bag_infer *infer)
 {
+    count_entries(infer);
     bool prints = !infer->plan.binary;
     if (prints)
         print_numbers(infer);

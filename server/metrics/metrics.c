@@ -176,6 +176,7 @@ void bag_metrics_on_success(struct bag_recorder *recorder, const struct bag_mode
     bag_counter_add(counters->bytes[0], work->bytes);
     bag_counter_add(counters->defaults[0], work->defaults);
     bag_counter_add(counters->missing[0], work->missing);
+    bag_counter_add(counters->others[0], work->others);
     bag_counter_set(counters->last[0], work->now_ms);
 }
 

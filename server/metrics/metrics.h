@@ -169,7 +169,7 @@ void bag_metrics_on_batch(struct bag_recorder *recorder, const struct bag_model 
 
 /* An inference was answered with its result. */
 struct bag_metrics_work {
-    size_t bags, rows, bytes, defaults, missing;
+    size_t bags, rows, bytes, defaults, missing, others;
     const struct bag_stopwatch *watch;
     uint64_t now_ms; /* uv_now */
 };

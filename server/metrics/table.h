@@ -43,6 +43,8 @@
       "Bags that came without an index and got the row default_index.")                            \
     X(missing, COUNTER, ONE, "bagserve_missing_keys_total", "keys",                                \
       "Keys in answered requests that their table does not have.")                                 \
+    X(others, COUNTER, ONE, "bagserve_other_part_ids_total", "ids",                                \
+      "Ids in answered partial requests that are of other parts of their table.")                  \
     X(last, MOMENT, ONE, "bagserve_last_inference_timestamp_seconds", "seconds since 1970",        \
       "When a request was last answered with its result; 0 means never.")
 

@@ -76,6 +76,8 @@ void bag_feature_prepare(const struct bag_feature *feature, struct bag_rules rul
     if (feature->projection)
         rules.output_dtype = BAG_F32;
     bag_pool_prepare(&feature->memory->table, &rules, plan);
+    if (bag_table_divides_ids(feature->memory))
+        bag_pool_prepare_part(plan, bag_table_by_ids(feature->memory).num_rows);
 }
 
 /* The model's feature `i` pools the table of `table`: itself, or another model, which it holds.
@@ -94,7 +96,6 @@ static bool set_feature(struct bag_model *model, size_t i, const char *name,
     model->typical_row_bytes += bag_row_bytes(&feature->memory->table) / model->num_features;
     model->mapped |= feature->memory->map != NULL;
     model->is_remote |= feature->memory->remote != NULL;
-    model->resolves |= bag_needs_rows(rules);
     return feature->name;
 }
 
@@ -106,6 +107,7 @@ static void take_projection(struct bag_model *model, size_t i,
     feature->projection = projection;
     model->projects |= projection != NULL;
     bag_feature_prepare(feature, feature->rules, &feature->plan);
+    model->resolves |= feature->plan.needs_rows;
 }
 
 struct bag_model *bag_model_of_table(const char *name, const char *version,

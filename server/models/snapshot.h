@@ -67,7 +67,7 @@ struct bag_model {
     const struct bag_feature **sorted; /* owned; a collection's features by name */
     size_t typical_row_bytes;          /* the mean over the features */
     bool projects;                     /* some feature does */
-    bool resolves;                     /* some feature's indices are keys, or get a default row */
+    bool resolves;                     /* of some feature, rows take the place of indices */
     bool mapped;                       /* some feature's table is in its file */
     bool is_remote;                    /* some feature's table is on shards */
     struct bag_live_rows **live;       /* owned; the tables whose rows change, each once, in the

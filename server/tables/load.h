@@ -151,6 +151,21 @@ static inline bool bag_table_is_part(const struct bag_table_memory *memory)
     return memory->part.of > 0;
 }
 
+/* Whether ids may be of other parts; every part by columns has all. */
+static inline bool bag_table_divides_ids(const struct bag_table_memory *memory)
+{
+    return bag_table_is_part(memory) && memory->part.by != BAG_PART_COLUMNS;
+}
+
+/* The table as its ids are counted: of a part by rows it has all rows of the whole one. */
+static inline struct bag_table bag_table_by_ids(const struct bag_table_memory *memory)
+{
+    struct bag_table table = memory->table;
+    if (bag_table_is_part(memory) && memory->part.by == BAG_PART_ROWS)
+        table.num_rows = (int64_t)memory->whole_rows;
+    return table;
+}
+
 /* Whether a row, or a key, of the whole table is the part's own: its ids, and its updates, are for
  * no other. Every part by columns has all. */
 static inline bool bag_table_owns(const struct bag_table_memory *memory, uint64_t id)

@@ -193,6 +193,18 @@ static void test_rejects_malformed_headers(void **state)
         {TENSOR(INT32 "\"shape\":[9007199254740993],\"data\":[1]"),
          "dimension 0 of \"shape\" must be an integer from 0 to 9007199254740991"},
         {"{\"inputs\":[],\"parameters\":{\"include_last_offset\":1}}", "include_last_offset must"},
+        {"{\"inputs\":[],\"parameters\":{\"partial\":1}}", "partial must be true or false"},
+        {"{\"inputs\":[],\"parameters\":{\"part\":\"rows 0 of 3\"}}", "parameter part must be {"},
+        {"{\"inputs\":[],\"parameters\":{\"part\":{\"by\":\"row\",\"index\":0,\"of\":3}}}",
+         "parameter part must be {"},
+        {"{\"inputs\":[],\"parameters\":{\"part\":{\"by\":\"rows\",\"index\":3,\"of\":3}}}",
+         "with I from 0 to N - 1 and N up to 4096"},
+        {"{\"inputs\":[],\"parameters\":{\"part\":{\"by\":\"rows\",\"index\":0,\"of\":4097}}}",
+         "parameter part must be {"},
+        {"{\"inputs\":[],\"parameters\":{\"part\":{\"by\":\"rows\",\"of\":3}}}",
+         "parameter part must be {"},
+        {"{\"inputs\":[],\"parameters\":{\"part\":{\"by\":\"rows\",\"index\":0,\"of\":3,\"a\":1}}}",
+         "parameter part must be {"},
         {"{\"inputs\":[],\"parameters\":{\"output_datatype\":\"F32\"}}",
          "output_datatype is \"F32\"; it must be"},
         {"{\"inputs\":[],\"parameters\":{\"binary_data_output\":\"yes\"}}",
@@ -201,6 +213,26 @@ static void test_rejects_malformed_headers(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         rejects(cases[i][0], cases[i][1]);
+}
+
+static void test_reads_which_part_is_asked(void **state)
+{
+    (void)state;
+    struct bag_v2_request request;
+    struct bag_problem problem;
+    struct bag_arena arena;
+    const char *body = "{\"inputs\":[],\"parameters\":{\"partial\":true,\"padding_idx\":\"none\","
+                       "\"part\":{\"by\":\"keys\",\"index\":4095,\"of\":4096}}}";
+    bag_arena_init(&arena, 1 << 20);
+    assert_true(bag_v2_request_decode(body, strlen(body), strlen(body), &bag_json_default_limits,
+                                      &arena, &request, &problem));
+    const struct bag_v2_overrides *overrides = &request.overrides;
+    assert_true(overrides->partial && overrides->has_part && request.warnings.bytes == 0);
+    assert_int_equal(overrides->part.by, BAG_PART_KEYS);
+    assert_true(overrides->part.index == 4095 && overrides->part.of == 4096);
+    assert_true(overrides->has_padding_idx && overrides->padding_is_none);
+    assert_false(overrides->padding_is_text);
+    bag_arena_free(&arena);
 }
 
 static void test_rejects_data_that_does_not_fit(void **state)
@@ -378,6 +410,7 @@ int main(void)
         cmocka_unit_test(test_reads_mixed_tensors),
         cmocka_unit_test(test_rejects_bytes_that_do_not_fit),
         cmocka_unit_test(test_rejects_malformed_headers),
+        cmocka_unit_test(test_reads_which_part_is_asked),
         cmocka_unit_test(test_rejects_data_that_does_not_fit),
         cmocka_unit_test(test_reads_the_header_length),
         cmocka_unit_test(test_chooses_encodings),

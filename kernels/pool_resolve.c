@@ -1,0 +1,254 @@
+/* Rows in the place of keys and of ids of a whole table, in a call that was checked; see keys.h. */
+#include "keys.h"
+#include "pool_entries.h"
+
+static bool is_wide(enum bag_dtype dtype)
+{
+    return bag_dtypes[dtype].bytes == 8;
+}
+
+/* Whether a key is signed says how messages show it. */
+static enum bag_status fails(const struct bag_tensor *tensor, struct bag_fault fault,
+                             struct bag_fault *found)
+{
+    fault.got = tensor ? tensor->dtype : BAG_I64;
+    *found = fault;
+    return fault.status;
+}
+
+static bool is_of_other(const struct bag_part_ids *part, uint64_t key)
+{
+    return part && bag_part_of_key(key, part->part.of) != part->part.index;
+}
+
+static enum bag_status reject_default(const struct bag_resolving *resolving, int64_t id,
+                                      struct bag_fault *fault)
+{
+    const struct bag_part_ids *part = resolving->part;
+    const struct bag_tensor *tensor = resolving->inputs->tensor[BAG_DEFAULT_INDEX];
+    if (!part || (resolving->keys && !is_of_other(part, (uint64_t)id)))
+        return fails(tensor,
+                     (struct bag_fault){.status = BAG_STATUS_DEFAULT_KEY_MISSING,
+                                        .input = BAG_DEFAULT_INDEX,
+                                        .value = id},
+                     fault);
+    return fails(tensor,
+                 (struct bag_fault){.status = BAG_STATUS_DEFAULT_OF_OTHER_PART,
+                                    .input = BAG_DEFAULT_INDEX,
+                                    .value = id,
+                                    .low = part->part.index,
+                                    .high = part->part.of},
+                 fault);
+}
+
+/* The request's default_index goes before the rules'. A partial call gives it to no empty bag. */
+static enum bag_status take_default_key(const struct bag_resolving *resolving,
+                                        struct bag_pool_args *args, struct bag_fault *fault)
+{
+    const struct bag_tensor *tensor = resolving->inputs->tensor[BAG_DEFAULT_INDEX];
+    int64_t key = resolving->rules->default_index;
+    if (tensor) {
+        struct bag_ids ids = {tensor->data, 1, is_wide(tensor->dtype)};
+        key = bag_id_at(&ids, 0);
+    } else if (!resolving->rules->has_default_index) {
+        return BAG_STATUS_OK;
+    }
+    if (resolving->part && resolving->part->is_partial &&
+        resolving->rules->missing != BAG_MISSING_DEFAULT)
+        return BAG_STATUS_OK;
+    args->default_row = bag_keys_find_one(resolving->keys, (uint64_t)key);
+    if (args->default_row >= 0)
+        return BAG_STATUS_OK;
+    return reject_default(resolving, key, fault);
+}
+
+/* The row of an entry that has none of its own. */
+static int64_t row_instead(const struct bag_rules *rules, const struct bag_pool_args *args,
+                           uint64_t key)
+{
+    switch (rules->missing) {
+    case BAG_MISSING_DEFAULT:
+        return args->default_row;
+    case BAG_MISSING_HASH:
+        return bag_keys_hashed_row(key, rules->hash_rows);
+    case BAG_MISSING_ERROR:
+    case BAG_MISSING_SKIP:
+    case BAG_MISSING_COUNT:
+        break;
+    }
+    return BAG_ROW_MISSING;
+}
+
+/* Judges an entry that is of another part. */
+static enum bag_status leave_to_others(struct bag_resolving *resolving, struct bag_pool_args *args,
+                                       size_t entry, int64_t id, struct bag_fault *fault)
+{
+    const struct bag_part_ids *part = resolving->part;
+    resolving->rows[entry] = BAG_ROW_OTHER;
+    resolving->num_other++;
+    args->skip_outside = true;
+    if (part->is_partial)
+        return BAG_STATUS_OK;
+    return fails(resolving->inputs->tensor[BAG_INDICES],
+                 (struct bag_fault){.status = resolving->keys ? BAG_STATUS_KEY_OF_OTHER_PART
+                                                              : BAG_STATUS_ROW_OF_OTHER_PART,
+                                    .input = BAG_INDICES,
+                                    .position = (int64_t)entry,
+                                    .value = id,
+                                    .low = part->part.index,
+                                    .high = part->part.of},
+                 fault);
+}
+
+/* Judges one entry whose key has no row. */
+static void replace(struct bag_resolving *resolving, const struct bag_pool_args *args, size_t entry,
+                    int64_t key)
+{
+    const struct bag_rules *rules = resolving->rules;
+    resolving->rows[entry] = row_instead(rules, args, (uint64_t)key);
+    resolving->num_missing++;
+    if (resolving->replaced)
+        resolving->replaced[entry] = resolving->rows[entry] >= 0;
+}
+
+/* After the look-up: padding, which the table may have or not, keys of other parts, of which some
+ * may be here, and missing keys. */
+static enum bag_status judge_keys(struct bag_resolving *resolving, struct bag_pool_args *args,
+                                  struct bag_fault *fault)
+{
+    const struct bag_rules *rules = resolving->rules;
+    for (size_t entry = 0; entry < args->indices.count; entry++) {
+        int64_t key = bag_id_at(&args->indices, entry);
+        if (rules->has_padding_idx && key == rules->padding_idx) {
+            resolving->rows[entry] = BAG_ROW_PADDING;
+            args->skip_outside = true;
+        } else if (is_of_other(resolving->part, (uint64_t)key)) {
+            if (leave_to_others(resolving, args, entry, key, fault) != BAG_STATUS_OK)
+                return fault->status;
+        } else if (resolving->rows[entry] < 0) {
+            if (rules->missing == BAG_MISSING_ERROR)
+                return fails(resolving->inputs->tensor[BAG_INDICES],
+                             (struct bag_fault){.status = BAG_STATUS_KEY_MISSING,
+                                                .input = BAG_INDICES,
+                                                .position = (int64_t)entry,
+                                                .value = key},
+                             fault);
+            replace(resolving, args, entry, key);
+            args->skip_outside |= resolving->rows[entry] < 0;
+        }
+    }
+    return BAG_STATUS_OK;
+}
+
+static enum bag_status resolve_keys(struct bag_resolving *resolving, struct bag_pool_args *args,
+                                    struct bag_fault *fault)
+{
+    enum bag_status status = take_default_key(resolving, args, fault);
+    if (status != BAG_STATUS_OK)
+        return status;
+    size_t missing = bag_keys_find(resolving->keys, &args->indices, resolving->rows);
+    return missing || resolving->rules->has_padding_idx || resolving->part
+               ? judge_keys(resolving, args, fault)
+               : BAG_STATUS_OK;
+}
+
+/* A dense table's own rows stay, but for padding, which leaves before the default row, perhaps the
+ * same, takes the place of others. Negative ones leave where the rules prune them. */
+static void resolve_indices(struct bag_resolving *resolving, struct bag_pool_args *args)
+{
+    for (size_t entry = 0; entry < args->indices.count; entry++) {
+        int64_t index = bag_id_at(&args->indices, entry);
+        resolving->rows[entry] = index;
+        if (args->padding_row != -1 && index == args->padding_row) {
+            resolving->rows[entry] = BAG_ROW_PADDING;
+            args->skip_outside = true;
+        } else if (index < 0 && args->prunes) {
+            resolving->rows[entry] = BAG_ROW_MISSING;
+        } else if (index < 0 || index >= args->table.num_rows) {
+            replace(resolving, args, entry, index);
+        }
+    }
+}
+
+/* ---- ids of a whole table, on a part by rows ------------------------------------------------- */
+
+/* The row in this memory; -1: it is not here. */
+static int64_t local_row(const struct bag_part_ids *part, int64_t row)
+{
+    int64_t local = row - part->first_row;
+    if (local >= 0 && local < part->own_rows)
+        return local;
+    return row == part->kept_row ? part->own_rows : -1;
+}
+
+/* A partial call has none. */
+static enum bag_status find_default_row(const struct bag_resolving *resolving,
+                                        struct bag_pool_args *args, struct bag_fault *fault)
+{
+    const struct bag_part_ids *part = resolving->part;
+    int64_t row = args->default_row;
+    if (row < 0 || part->is_partial) {
+        args->default_row = -1;
+        return BAG_STATUS_OK;
+    }
+    args->default_row = local_row(part, row);
+    if (args->default_row >= 0)
+        return BAG_STATUS_OK;
+    return reject_default(resolving, row, fault);
+}
+
+/* What is outside of the whole table has passed the check where the rules let it: it leaves, or
+ * the default row takes its place. */
+static void replace_outside(struct bag_resolving *resolving, const struct bag_pool_args *args,
+                            size_t entry, int64_t index)
+{
+    if (index < 0 && args->prunes)
+        resolving->rows[entry] = BAG_ROW_MISSING;
+    else if (resolving->rules->missing == BAG_MISSING_DEFAULT)
+        replace(resolving, args, entry, index);
+    else
+        resolving->rows[entry] = index < 0 ? BAG_ROW_MISSING : BAG_ROW_BEHIND;
+}
+
+static enum bag_status resolve_part(struct bag_resolving *resolving, struct bag_pool_args *args,
+                                    struct bag_fault *fault)
+{
+    const struct bag_part_ids *part = resolving->part;
+    const int64_t whole_rows = args->table.num_rows;
+    enum bag_status status = find_default_row(resolving, args, fault);
+    for (size_t entry = 0; status == BAG_STATUS_OK && entry < args->indices.count; entry++) {
+        int64_t index = bag_id_at(&args->indices, entry);
+        int64_t local = (int64_t)((uint64_t)index - (uint64_t)part->first_row);
+        resolving->rows[entry] = local;
+        if (args->padding_row != -1 && index == args->padding_row) {
+            resolving->rows[entry] = BAG_ROW_PADDING;
+            args->skip_outside = true;
+        } else if (index < 0 || index >= whole_rows) {
+            replace_outside(resolving, args, entry, index);
+        } else if (local < 0 || local >= part->own_rows) {
+            status = leave_to_others(resolving, args, entry, index, fault);
+        }
+    }
+    args->table.num_rows = part->local_rows;
+    return status;
+}
+
+enum bag_status bag_keys_resolve(struct bag_resolving *resolving, struct bag_pool_args *args,
+                                 struct bag_fault *fault)
+{
+    enum bag_status status = BAG_STATUS_OK;
+    resolving->num_missing = resolving->num_other = 0;
+    if (resolving->replaced)
+        memset(resolving->replaced, 0, args->indices.count);
+    if (resolving->keys)
+        status = resolve_keys(resolving, args, fault);
+    else if (resolving->part)
+        status = resolve_part(resolving, args, fault);
+    else
+        resolve_indices(resolving, args);
+    args->indices = (struct bag_ids){resolving->rows, args->indices.count, true};
+    args->padding_row = BAG_ROW_PADDING;
+    args->replaced = resolving->replaced;
+    args->is_part = resolving->part != NULL;
+    return status;
+}
