@@ -1,55 +1,11 @@
 /* Parts of tables: together they hold what the whole table has, at every size, of every kind of
  * rows, and nothing else of it. */
 #include "kernels/rowformat.h"
-#include "server/tables/source.h"
-#include "table_fixture.h"
+#include "part_fixture.h"
 #include "testing.h"
-
-static char keys_path[96];
-
-static int set_up_both(void **state)
-{
-    int code = set_up(state);
-    snprintf(keys_path, sizeof keys_path, "%s/keys.npy", directory);
-    return code;
-}
-
-static int tear_down_both(void **state)
-{
-    unlink(keys_path);
-    return tear_down(state);
-}
 
 /* ---- sources ----------------------------------------------------------------------------------
  */
-
-/* A model of the file at `path`, by keys of its configuration: name, value, ..., NULL. */
-static struct bag_source *make_source(const char *file, const char *const *settings)
-{
-    struct bag_config config;
-    struct bag_problem problem;
-    assert_true(bag_config_init(&config));
-    assert_true(bag_config_add_model(&config, "t", file, "1", &problem));
-    for (; *settings; settings += 2) {
-        if (!bag_config_set_model_key(&config, 0, settings[0], settings[1], &problem))
-            fail_msg("%s", problem.text);
-    }
-    struct bag_source *source = bag_source_make(&config.models[0], true);
-    assert_non_null(source);
-    bag_config_free(&config);
-    return source;
-}
-
-static struct bag_stored_table *load(struct bag_source *source)
-{
-    struct bag_problem problem;
-    const struct bag_load_options options = {.threads = 3};
-    struct bag_stored_table *stored = NULL;
-    if (!bag_source_open_table(source, &problem) ||
-        !(stored = bag_source_load(source, &options, &problem)))
-        fail_msg("%s", problem.text);
-    return stored;
-}
 
 /* What is asked of a part, beside what is asked of the whole. */
 static void with_part(const char *const *settings, const char *by, uint32_t index, uint32_t of,
@@ -67,7 +23,7 @@ static void with_part(const char *const *settings, const char *by, uint32_t inde
 static void reject(const char *const *settings, bool maps, const char *rejection)
 {
     struct bag_problem problem;
-    struct bag_source *source = make_source(path, settings);
+    struct bag_source *source = make_source(settings);
     char whole[512];
     source->maps = maps;
     snprintf(whole, sizeof whole, "model 't' (%s): %s", path, rejection);
@@ -78,11 +34,6 @@ static void reject(const char *const *settings, bool maps, const char *rejection
 
 /* ---- what is in memory ------------------------------------------------------------------------
  */
-
-static const char *row_of(const struct bag_table_memory *memory, int64_t row)
-{
-    return (const char *)memory->table.rows + (size_t)row * bag_row_bytes(&memory->table);
-}
 
 static void check_row(const struct bag_table_memory *part, int64_t local,
                       const struct bag_table_memory *whole, int64_t row)
@@ -166,8 +117,8 @@ static void check_part(const struct table *table, const struct bag_table_memory 
     const char *settings[32];
     char part[64];
     with_part(table->settings, table->by, index, of, settings, part);
-    struct bag_source *source = make_source(path, settings);
-    struct bag_stored_table *stored = load(source);
+    struct bag_source *source = make_source(settings);
+    struct bag_stored_table *stored = load_source(source);
     const struct bag_table_memory *memory = &stored->memory;
     assert_int_equal(memory->whole_rows, whole->table.num_rows);
     assert_int_equal(memory->whole_elements, whole->table.row_elements);
@@ -191,8 +142,8 @@ static void check_part(const struct table *table, const struct bag_table_memory 
 
 static void check_table(const struct table *table)
 {
-    struct bag_source *source = make_source(path, table->settings);
-    struct bag_stored_table *whole = load(source);
+    struct bag_source *source = make_source(table->settings);
+    struct bag_stored_table *whole = load_source(source);
     const uint32_t counts[] = {1, 2, 3, 7, 50};
     for (size_t i = 0; i < COUNT_OF(counts); i++) {
         uint64_t rows = 0;
@@ -325,17 +276,12 @@ static void cuts_rows_of_four_bits(void **state)
 /* ---- keys -------------------------------------------------------------------------------------
  */
 
-static int64_t *write_keys(size_t count)
+static int64_t *make_keys(size_t count)
 {
-    char own[96], shape[32];
     int64_t *keys = malloc((count + 1) * sizeof *keys);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i <= count; i++)
         keys[i] = (int64_t)(i * UINT64_C(0x9e3779b97f4a7c15)) >> (i % 3 * 16);
-    memcpy(own, path, sizeof own);
-    memcpy(path, keys_path, sizeof own);
-    snprintf(shape, sizeof shape, "(%zu,)", count);
-    write_table("<i8", "False", shape, keys, count * sizeof *keys);
-    memcpy(path, own, sizeof own);
+    write_keys(keys, count);
     return keys;
 }
 
@@ -346,7 +292,7 @@ static void keyed_tables(void **state)
     const char *const plain[] = {"keys", keys_path, NULL};
     (void)state;
     for (size_t i = 0; i < COUNT_OF(counts); i++) {
-        int64_t *keys = write_keys(counts[i]);
+        int64_t *keys = make_keys(counts[i]);
         char default_key[24];
         snprintf(default_key, sizeof default_key, "%lld",
                  (long long)keys[counts[i] ? counts[i] - 1 : 0]);
@@ -381,7 +327,7 @@ static void rejects_what_cannot_be_divided(void **state)
     static const char *const columns[] = {"part", "columns 0 of 2", NULL};
     static const char *const mapped[] = {"part", "rows 0 of 2", "default_index", "3", NULL};
     (void)state;
-    free(write_keys(4));
+    free(make_keys(4));
     write_four_rows();
     reject(by_rows, false,
            "part: a table with keys is divided by keys or by columns: a range of its rows could "
@@ -407,7 +353,7 @@ static void parts_are_tables_of_their_own(void **state)
             settings[2] = "default_index"; /* it keeps another row */
             settings[3] = "3";
         }
-        struct bag_source *source = make_source(path, settings);
+        struct bag_source *source = make_source(settings);
         assert_true(bag_source_open_table(source, &problem));
         fingerprints[i] = source->table_fingerprint;
         for (size_t j = 0; j < i; j++)
