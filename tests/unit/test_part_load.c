@@ -145,7 +145,8 @@ static void check_table(const struct table *table)
     struct bag_source *source = make_source(table->settings);
     struct bag_stored_table *whole = load_source(source);
     const uint32_t counts[] = {1, 2, 3, 7, 50};
-    for (size_t i = 0; i < COUNT_OF(counts); i++) {
+    size_t num_counts = whole->memory.table.num_rows > 10000 ? 3 : COUNT_OF(counts);
+    for (size_t i = 0; i < num_counts; i++) {
         uint64_t rows = 0;
         size_t columns = 0;
         for (uint32_t index = 0; index < counts[i]; index++)
@@ -317,6 +318,18 @@ static void keyed_tables(void **state)
     }
 }
 
+/* Rows so wide that fewer are read at once than keys are counted together. */
+static void keys_of_wide_rows(void **state)
+{
+    const char *const plain[] = {"keys", keys_path, NULL};
+    int64_t *keys = make_keys(20001);
+    struct table table = {.settings = plain, .by = "keys", .keys = keys, .kept_default = -1};
+    (void)state;
+    write_rows("<u2", "False", 20001, 500, 2);
+    check_table(&table);
+    free(keys);
+}
+
 /* ---- what cannot be ----------------------------------------------------------------------------
  */
 
@@ -374,6 +387,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(quantised_rows, set_up_both, tear_down_both),
         cmocka_unit_test(cuts_rows_of_four_bits),
         cmocka_unit_test_setup_teardown(keyed_tables, set_up_both, tear_down_both),
+        cmocka_unit_test_setup_teardown(keys_of_wide_rows, set_up_both, tear_down_both),
         cmocka_unit_test_setup_teardown(rejects_what_cannot_be_divided, set_up_both,
                                         tear_down_both),
         cmocka_unit_test_setup_teardown(parts_are_tables_of_their_own, set_up_both, tear_down_both),
