@@ -87,6 +87,35 @@ static bool no_memory(struct bag_problem *problem)
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for a piece of the keys");
 }
 
+/* Adds runs of wanted keys; as bag_keys_fill. */
+static bool fill_wanted(const struct building *building, struct piece piece,
+                        struct buffers *buffers, size_t *count)
+{
+    const struct bag_keys_source *source = building->source;
+    *count = 0;
+    for (size_t at = 0, end; at < piece.count; at = end + 1) {
+        size_t crowded = 0;
+        for (end = at; end < piece.count &&
+                       source->wants(source->context, piece.first + end, buffers->keys[end]);)
+            end++;
+        if (end > at &&
+            !bag_keys_fill(&building->keys, buffers->keys + at, end - at,
+                           (int64_t)(piece.first + at), buffers->crowded + *count, &crowded))
+            return false;
+        *count += crowded;
+    }
+    return true;
+}
+
+static bool fill(const struct building *building, struct piece piece, struct buffers *buffers,
+                 size_t *count)
+{
+    if (building->source->wants)
+        return fill_wanted(building, piece, buffers, count);
+    return bag_keys_fill(&building->keys, buffers->keys, piece.count, (int64_t)piece.first,
+                         buffers->crowded, count);
+}
+
 static bool build_piece(struct building *building, struct piece piece, struct buffers *buffers,
                         struct bag_problem *problem)
 {
@@ -94,8 +123,7 @@ static bool build_piece(struct building *building, struct piece piece, struct bu
     size_t count;
     if (!source->read(source->context, piece.first, piece.count, buffers->keys, problem))
         return false;
-    if (!bag_keys_fill(&building->keys, buffers->keys, piece.count, (int64_t)piece.first,
-                       buffers->crowded, &count)) {
+    if (!fill(building, piece, buffers, &count)) {
         stop(building);
         return true;
     }
@@ -180,9 +208,14 @@ static void clear_lines(struct building *building)
 static enum bag_keys_outcome insert_piece(struct building *building, struct piece piece,
                                           struct buffers *buffers, size_t *stopped, int64_t *other)
 {
-    for (size_t i = 0; i < piece.count; i++)
-        buffers->crowded[i] = (struct bag_keys_entry){buffers->keys[i], (int64_t)(piece.first + i)};
-    return bag_keys_insert_all(&building->keys, buffers->crowded, piece.count, stopped, other);
+    const struct bag_keys_source *source = building->source;
+    size_t count = 0;
+    for (size_t i = 0; i < piece.count; i++) {
+        if (!source->wants || source->wants(source->context, piece.first + i, buffers->keys[i]))
+            buffers->crowded[count++] =
+                (struct bag_keys_entry){buffers->keys[i], (int64_t)(piece.first + i)};
+    }
+    return bag_keys_insert_all(&building->keys, buffers->crowded, count, stopped, other);
 }
 
 static bool name_duplicate(const struct building *building, struct bag_keys_entry twin,

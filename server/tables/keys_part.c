@@ -144,3 +144,41 @@ bool bag_part_rows_index(const struct bag_part_rows *rows, const struct bag_load
         .read = read_part_keys, .context = &own, .num_keys = rows->count};
     return bag_keys_index_of_files(&source, &rows->keys, options, memory, problem);
 }
+
+/* ---- of rows in their file --------------------------------------------------------------------
+ */
+
+struct mapped_keys {
+    struct bag_key_files files;
+    const struct bag_table_memory *part;
+};
+
+static bool read_all_keys(void *context, size_t first, size_t count, uint64_t *keys,
+                          struct bag_problem *problem)
+{
+    const struct mapped_keys *mapped = context;
+    return bag_key_files_read(&mapped->files, first, count, keys, problem);
+}
+
+static bool wants_key(const void *context, size_t row, uint64_t key)
+{
+    const struct mapped_keys *mapped = context;
+    return has_row(mapped->part, row, key);
+}
+
+bool bag_part_index_mapped(const struct bag_table_file *key_files, size_t count,
+                           const struct bag_table_memory *part,
+                           const struct bag_load_options *options, struct bag_table_memory *memory,
+                           struct bag_problem *problem)
+{
+    struct mapped_keys mapped = {.part = part};
+    if (!bag_key_files_open(key_files, count, &mapped.files, problem))
+        return false;
+    struct bag_keys_source source = {.read = read_all_keys,
+                                     .context = &mapped,
+                                     .num_keys = (size_t)part->whole_rows,
+                                     .wants = wants_key};
+    bool ok = bag_keys_index_of_files(&source, &mapped.files, options, memory, problem);
+    bag_key_files_close(&mapped.files);
+    return ok;
+}

@@ -58,6 +58,8 @@ struct bag_keys_source {
     size_t num_keys;
     bool is_signed;    /* how messages show a key */
     size_t spare_keys; /* that may be added later */
+    /* Which of them come into the index; NULL: all. Called by several threads at once. */
+    bool (*wants)(const void *context, size_t row, uint64_t key);
 };
 
 /* Bytes of memory that an index of so many keys takes: at most 10 a key, and 1 KiB. */
@@ -269,6 +271,12 @@ bool bag_part_rows_select(const struct bag_part_rows *rows, size_t first, size_t
 /* Builds memory->index of the keys of the part's rows, as bag_table_load_keys does. */
 bool bag_part_rows_index(const struct bag_part_rows *rows, const struct bag_load_options *options,
                          struct bag_table_memory *memory, struct bag_problem *problem);
+
+/* The same of a part whose rows stay in their file: rows are those of the whole table. */
+bool bag_part_index_mapped(const struct bag_table_file *key_files, size_t count,
+                           const struct bag_table_memory *part,
+                           const struct bag_load_options *options, struct bag_table_memory *memory,
+                           struct bag_problem *problem);
 
 /* Builds memory->index of the keys in those files, I64 or U64 of 1 dimension, together as many as
  * the table has rows, with room for memory->spare_rows more. On failure the table stays, dense. */

@@ -89,8 +89,11 @@ static void describe_keys(struct bag_source *source)
 static bool check_mapped(const struct bag_source *source, struct bag_problem *problem)
 {
     const struct bag_table_memory *own = &source->own;
-    if (own->part.by != BAG_PART_ROWS)
-        return reject("only a part by rows can be mapped: say load copy", problem);
+    if (own->part.by == BAG_PART_COLUMNS)
+        return reject("a part by columns cannot be mapped: say load copy", problem);
+    if (own->part.by == BAG_PART_KEYS && source->model->lock_pages)
+        return reject("mlock keeps all of the file in memory: say load copy, which keeps the part",
+                      problem);
     return own->table.num_rows == own->shape[0] ||
            bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                            "part: default_index is %lld, a row of another part, of which a mapped "

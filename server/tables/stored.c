@@ -77,12 +77,21 @@ static bool is_by_keys(const struct bag_source *source)
     return bag_table_is_part(&source->own) && source->own.part.by == BAG_PART_KEYS;
 }
 
+/* Whether the part's rows are taken from among those of the file. */
+static bool picks_rows(const struct bag_source *source)
+{
+    return is_by_keys(source) && !source->maps;
+}
+
 static bool bring_keys(const struct bag_source *source, const struct bag_part_rows *kept,
                        const struct bag_load_options *options, struct bag_table_memory *memory,
                        struct bag_problem *problem)
 {
     if (kept)
         return bag_part_rows_index(kept, options, memory, problem);
+    if (is_by_keys(source))
+        return bag_part_index_mapped(source->key_files, source->num_key_files, &source->own,
+                                     options, memory, problem);
     return !bag_source_is_keyed(source) ||
            bag_table_load_keys(source->key_files, source->num_key_files, options, memory, problem);
 }
@@ -92,7 +101,7 @@ bool bag_source_load_keys(const struct bag_source *source, unsigned threads,
 {
     const struct bag_load_options options = {.threads = threads};
     struct bag_part_rows kept;
-    if (!is_by_keys(source))
+    if (!picks_rows(source))
         return bring_keys(source, NULL, &options, memory, problem);
     if (!bag_part_rows_find(source->key_files, source->num_key_files, &source->own, &kept, problem))
         return false;
@@ -119,7 +128,7 @@ static bool read_table(const struct bag_source *source, const struct bag_load_op
                        struct bag_table_memory *memory, struct bag_problem *problem)
 {
     struct bag_part_rows kept;
-    if (!is_by_keys(source))
+    if (!picks_rows(source))
         return read_both(source, NULL, options, memory, problem);
     if (!bag_part_rows_find(source->key_files, source->num_key_files, &source->own, &kept, problem))
         return false;

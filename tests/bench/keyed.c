@@ -63,7 +63,7 @@ static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
 
 static void build(uint64_t *keys, size_t count, unsigned threads, struct bag_keys_index *index)
 {
-    struct bag_keys_source source = {read_keys, keys, count, true, 0};
+    struct bag_keys_source source = {read_keys, keys, count, true, 0, NULL};
     struct bag_problem problem;
     if (!bag_keys_index_build(&source, &(struct bag_load_options){.threads = threads}, index,
                               &problem)) {

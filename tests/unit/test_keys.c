@@ -26,7 +26,7 @@ static bool build(const uint64_t *keys, size_t count, unsigned threads,
                   struct bag_keys_index *index, struct bag_problem *problem)
 {
     struct array array = {keys, SIZE_MAX};
-    struct bag_keys_source source = {read_array, &array, count, true, 0};
+    struct bag_keys_source source = {read_array, &array, count, true, 0, NULL};
     return bag_keys_index_build(&source, &(struct bag_load_options){.threads = threads}, index,
                                 problem);
 }
@@ -391,7 +391,7 @@ static void shows_unsigned_keys_as_such(void **state)
     (void)state;
     static const uint64_t keys[] = {UINT64_MAX, UINT64_MAX};
     struct array array = {keys, SIZE_MAX};
-    struct bag_keys_source source = {read_array, &array, 2, false, 0};
+    struct bag_keys_source source = {read_array, &array, 2, false, 0, NULL};
     struct bag_keys_index index;
     struct bag_problem problem;
     assert_false(
@@ -407,7 +407,7 @@ static void ends_where_reading_fails(void **state)
     for (size_t i = 0; i < MANY; i++)
         keys[i] = i;
     struct array array = {keys, MANY / 2};
-    struct bag_keys_source source = {read_array, &array, MANY, true, 0};
+    struct bag_keys_source source = {read_array, &array, MANY, true, 0, NULL};
     struct bag_keys_index index;
     struct bag_problem problem;
     assert_false(
@@ -419,7 +419,8 @@ static void ends_where_reading_fails(void **state)
 static void rejects_more_keys_than_rows_can_be_numbered(void **state)
 {
     (void)state;
-    struct bag_keys_source source = {read_array, NULL, (size_t)BAG_KEYS_MAX_ROWS + 1, true, 0};
+    struct bag_keys_source source = {read_array, NULL, (size_t)BAG_KEYS_MAX_ROWS + 1,
+                                     true,       0,    NULL};
     struct bag_keys_index index;
     struct bag_problem problem;
     assert_false(
@@ -447,7 +448,7 @@ static void tells_progress_to_the_end(void **state)
     for (size_t i = 0; i < MANY; i++)
         keys[i] = i;
     struct array array = {keys, SIZE_MAX};
-    struct bag_keys_source source = {read_array, &array, MANY, true, 0};
+    struct bag_keys_source source = {read_array, &array, MANY, true, 0, NULL};
     struct bag_keys_index index;
     struct bag_problem problem;
     assert_true(bag_keys_index_build(&source, &options, &index, &problem));

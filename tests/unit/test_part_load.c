@@ -79,6 +79,21 @@ static void check_columns(const struct bag_table_memory *part, const struct bag_
     free(want);
 }
 
+/* Those of the part are in its index, with their rows in the file. */
+static void check_mapped_keys(const struct bag_table_memory *part,
+                              const struct bag_table_memory *whole, const int64_t *keys,
+                              int64_t hash_rows, int64_t kept_default)
+{
+    assert_int_equal(part->table.num_rows, whole->table.num_rows);
+    for (int64_t row = 0; row < (int64_t)part->whole_rows; row++) {
+        bool wants = bag_table_owns(part, (uint64_t)keys[row]) || row < hash_rows ||
+                     keys[row] == kept_default;
+        assert_int_equal(bag_keys_find_one(&part->index.keys, (uint64_t)keys[row]),
+                         wants ? row : -1);
+        check_row(part, row, whole, row);
+    }
+}
+
 /* Every key of the whole table is in the parts that it should be in, with its row. */
 static void check_keys(const struct bag_table_memory *part, const struct bag_table_memory *whole,
                        const int64_t *keys, int64_t hash_rows, int64_t kept_default)
@@ -105,6 +120,7 @@ static void check_keys(const struct bag_table_memory *part, const struct bag_tab
  */
 
 struct table {
+    bool maps;
     const char *const *settings;
     const char *by;
     const int64_t *keys; /* NULL: none */
@@ -118,6 +134,7 @@ static void check_part(const struct table *table, const struct bag_table_memory 
     char part[64];
     with_part(table->settings, table->by, index, of, settings, part);
     struct bag_source *source = make_source(settings);
+    source->maps = table->maps;
     struct bag_stored_table *stored = load_source(source);
     const struct bag_table_memory *memory = &stored->memory;
     assert_int_equal(memory->whole_rows, whole->table.num_rows);
@@ -127,13 +144,16 @@ static void check_part(const struct table *table, const struct bag_table_memory 
     if (memory->part.by == BAG_PART_ROWS) {
         check_rows(memory, whole, table->kept_default);
         assert_int_equal(bag_source_read_bytes(source),
-                         (size_t)memory->shape[0] * bag_row_bytes(&whole->table));
+                         table->maps ? 0 : (size_t)memory->shape[0] * bag_row_bytes(&whole->table));
     } else if (memory->part.by == BAG_PART_COLUMNS) {
         check_columns(memory, whole);
+    } else if (table->maps) {
+        check_mapped_keys(memory, whole, table->keys, table->hash_rows, table->kept_default);
     } else {
         check_keys(memory, whole, table->keys, table->hash_rows, table->kept_default);
     }
-    assert_true(bag_table_memory_bytes(memory) <= bag_source_bytes(source));
+    if (!table->maps)
+        assert_true(bag_table_memory_bytes(memory) <= bag_source_bytes(source));
     *rows += (uint64_t)memory->shape[0];
     *columns += memory->table.row_elements;
     bag_stored_table_drop(stored);
@@ -153,7 +173,7 @@ static void check_table(const struct table *table)
             check_part(table, &whole->memory, index, counts[i], &rows, &columns);
         if (strcmp(table->by, "columns") == 0)
             assert_int_equal(columns, whole->memory.table.row_elements);
-        else if (!table->hash_rows && table->kept_default == -1)
+        else if (!table->hash_rows && table->kept_default == -1 && !(table->maps && table->keys))
             assert_int_equal(rows, whole->memory.table.num_rows);
     }
     bag_stored_table_drop(whole);
@@ -314,8 +334,25 @@ static void keyed_tables(void **state)
                                .hash_rows = 30,
                                .kept_default = keys[counts[i] - 1]};
         check_table(&table);
+        table.maps = i % 2 == 0; /* that is not column-major */
+        check_table(&table);
         free(keys);
     }
+}
+
+static void mapped_ranges_of_rows(void **state)
+{
+    static const char *const none[] = {NULL}, *const quantised[] = {"row_format", "int8",
+                                                                    "row_elements", "9", NULL};
+    struct table table = {.maps = true, .settings = none, .by = "rows", .kept_default = -1};
+    (void)state;
+    write_rows("<f4", "False", 4099, 7, 4);
+    check_table(&table);
+    write_rows("<f4", "False", 0, 7, 4);
+    check_table(&table);
+    table.settings = quantised;
+    write_rows("|u1", "False", 333, 17, 1);
+    check_table(&table);
 }
 
 /* Rows so wide that fewer are read at once than keys are counted together. */
@@ -346,7 +383,7 @@ static void rejects_what_cannot_be_divided(void **state)
            "part: a table with keys is divided by keys or by columns: a range of its rows could "
            "not tell which keys are missing");
     reject(by_keys, false, "part: a table without keys is divided by rows or by columns");
-    reject(columns, true, "part: only a part by rows can be mapped: say load copy");
+    reject(columns, true, "part: a part by columns cannot be mapped: say load copy");
     reject(mapped, true,
            "part: default_index is 3, a row of another part, of which a mapped table can have no "
            "copy: say load copy");
@@ -387,6 +424,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(quantised_rows, set_up_both, tear_down_both),
         cmocka_unit_test(cuts_rows_of_four_bits),
         cmocka_unit_test_setup_teardown(keyed_tables, set_up_both, tear_down_both),
+        cmocka_unit_test_setup_teardown(mapped_ranges_of_rows, set_up_both, tear_down_both),
         cmocka_unit_test_setup_teardown(keys_of_wide_rows, set_up_both, tear_down_both),
         cmocka_unit_test_setup_teardown(rejects_what_cannot_be_divided, set_up_both,
                                         tear_down_both),

@@ -213,7 +213,7 @@ static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
 /* A keyed table of zeros, with the keys 100 to 103 and room for as many. */
 static void attach_keyed(struct bag_table_memory *memory)
 {
-    struct bag_keys_source source = {read_keys, NULL, ROWS / 2, false, ROWS / 2};
+    struct bag_keys_source source = {read_keys, NULL, ROWS / 2, false, ROWS / 2, NULL};
     struct bag_problem problem;
     int64_t shape[2] = {ROWS, COLUMNS};
     assert_true(bag_table_create(BAG_F32, 2, shape, memory, &problem));

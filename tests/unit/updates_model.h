@@ -95,7 +95,7 @@ static void load(bool keyed, const struct state *state, struct bag_table_memory 
     }
     if (!keyed)
         return;
-    struct bag_keys_source source = {read_keys, &list, rows, false, IDS};
+    struct bag_keys_source source = {read_keys, &list, rows, false, IDS, NULL};
     memory->spare_rows = IDS;
     memory->shape[0] = memory->table.num_rows = (int64_t)rows;
     memory->keys_dtype = BAG_U64;
