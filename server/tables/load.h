@@ -62,7 +62,7 @@ struct bag_keys_source {
     bool (*wants)(const void *context, size_t row, uint64_t key);
 };
 
-/* Bytes of memory that an index of so many keys takes: at most 10 a key, and 1 KiB. */
+/* Bytes of memory that an index of so many keys takes: at most 11 a key, and 1 KiB. */
 size_t bag_keys_index_bytes(size_t num_keys);
 
 /* Builds the index. Rejects a key that is duplicated, with the rows of the first such pair. On

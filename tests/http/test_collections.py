@@ -42,12 +42,17 @@ class Request:
                 self.rng.standard_normal(len(b)).astype(F32) for b in bags]
 
     def _kjt(self):
-        count = int(self.rng.integers(0, 7))
+        """Some features may be a user's, whose bag comes once for each candidate, or of two users by turns."""
+        count = int(self.rng.choice([0, 1, 2, 3, 4, 5, 6, 40]))
+        users = int(self.rng.integers(0, 3))
         weighted = all(f.takes_weights for f in self.features) and bool(self.rng.integers(2))
         bags, weights = [], []
         for feature in self.features:
             own = self._bags(feature, count)
             factors = self._weights(feature, own) if weighted else None
+            if users and self.rng.integers(2):
+                one = [i % users for i in range(count)]
+                own, factors = [own[i] for i in one], [factors[i] for i in one] if weighted else None
             self.want[feature.name] = feature.pool(own, factors)
             bags += own
             weights += factors or []
