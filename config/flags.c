@@ -287,12 +287,34 @@ static bool apply_option(struct bag_config *config, const struct flag *flag,
                            bag_quote(flag->value, strlen(flag->value)).text, reason.text);
 }
 
+/* "NAME=ROWSxELEMENTS,key=value,..." */
+static bool add_synthetic(struct bag_config *config, char *text, struct bag_problem *problem)
+{
+    size_t bytes = strcspn(text, ",");
+    char *keys = strdup(text + bytes);
+    text[bytes] = 0;
+    bool ok = keys ? bag_synthetic_add(config, text, problem) : bag_problem_no_memory(problem);
+    if (ok && !apply_table_keys(config, keys, config->num_models - 1, problem)) {
+        bag_problem_prefix(problem, "--synthetic %s", bag_quote(text, bytes).text);
+        ok = false;
+    } else if (ok && *keys) {
+        ok = bag_problem_set(problem, BAG_ERROR_USAGE, "--synthetic %s: '%s' is no key=value",
+                             bag_quote(text, bytes).text, bag_quote(keys, strlen(keys)).text);
+    }
+    free(keys);
+    return ok;
+}
+
 /* The preset's tables are added after all flags, which may say their bytes. */
 static bool apply_synthetic(struct bag_config *config, const char *value,
                             struct bag_problem *problem)
 {
-    if (strcmp(value, BAG_MLPERF_DLRM_V2_NAME) != 0)
-        return bag_synthetic_add(config, value, problem);
+    if (strcmp(value, BAG_MLPERF_DLRM_V2_NAME) != 0) {
+        char *text = strdup(value);
+        bool ok = text ? add_synthetic(config, text, problem) : bag_problem_no_memory(problem);
+        free(text);
+        return ok;
+    }
     config->synthetic_preset = true;
     return true;
 }

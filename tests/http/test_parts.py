@@ -1,0 +1,527 @@
+"""Parts of tables: what servers that have a part each hold, and answer, together is what one with all of it does.
+
+A server serves tables in all formats whole, and in parts: each row, asked of the part that has it by the
+protocol's own rules, must have the bits of the whole table's.
+"""
+
+import json
+
+import numpy as np
+import pytest
+
+import control
+from harness import Server, expect, expect_equal, expect_words, run, wait_until, write_json
+from keyed import hashed_row
+from table_files import random_rows, write_safetensors
+from updates import AUTHORIZED, applied, update
+from v2 import Client, Tensor, bf16_from_f32
+
+ROWS, COLUMNS, OF = 500, 7, 3
+MASK = 2**64 - 1
+RANGES = {size: [size * part // OF for part in range(OF + 1)] for size in (ROWS, COLUMNS, 9)}
+
+
+# ---- the protocol's rules -------------------------------------------------------------------------
+
+def part_of_key(key, parts=OF):
+    """As proto/PROTOCOL.md has it."""
+    h = int(key) & MASK
+    h = ((h ^ h >> 33) * 0xff51afd7ed558ccd) & MASK
+    h = ((h ^ h >> 33) * 0xc4ceb9fe1a85ec53) & MASK
+    return (h ^ h >> 33) * parts >> 64
+
+
+def part_of_row(row, rows=ROWS, parts=OF):
+    return next(part for part in range(parts) if rows * part // parts <= row < rows * (part + 1) // parts)
+
+
+def test_hash_of_the_protocol():
+    """The vectors there."""
+    for key, of_3, of_4096 in ((0, 0, 0), (1, 2, 2885), (42, 1, 2064), (2**53, 0, 185), (-1, 1, 1611)):
+        expect_equal((part_of_key(key), part_of_key(key, 4096)), (of_3, of_4096), key)
+
+
+# ---- tables in all formats ------------------------------------------------------------------------
+
+def write_dense(directory, rng):
+    """Files of tables without keys -> what a model of each says."""
+    values = rng.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    np.save(directory / "f32.npy", values)
+    np.save(directory / "big.npy", values.astype(">f4"))
+    np.save(directory / "fortran.npy", np.asfortranarray(values))
+    np.save(directory / "f16.npy", values.astype(np.float16))
+    np.save(directory / "f64.npy", values.astype(np.float64))
+    np.save(directory / "bf16.npy", bf16_from_f32(values))
+    np.save(directory / "i32.npy", rng.integers(-9999, 9999, (ROWS, COLUMNS)).astype(np.int32))
+    np.savez(directory / "z.npz", first=np.zeros(3), table=values)
+    (directory / "raw.bin").write_bytes(values.tobytes())
+    write_safetensors(directory / "t.safetensors", {"pad": ("U8", np.zeros((5,), np.uint8)), "t": ("F32", values)})
+    (directory / "split").mkdir()
+    write_safetensors(directory / "split" / "a-1.safetensors", {"t": ("F16", values.astype(np.float16))})
+    write_json(directory / "split" / "a.safetensors.index.json", {"weight_map": {"t": "a-1.safetensors"}})
+    models = {"f32": {"path": "f32.npy"}, "big": {"path": "big.npy"}, "fortran": {"path": "fortran.npy"},
+              "f16": {"path": "f16.npy"}, "f64": {"path": "f64.npy"}, "i32": {"path": "i32.npy"},
+              "bf16": {"path": "bf16.npy", "datatype": "BF16"}, "npz": {"path": "z.npz", "tensor": "table"},
+              "raw": {"path": "raw.bin", "datatype": "FP32", "shape": [-1, COLUMNS]},
+              "safetensors": {"path": "t.safetensors", "tensor": "t"}, "index": {"path": "split", "tensor": "t"}}
+    for row_format in ("int8", "int4", "int8_f16_front", "int4_f16_front", "f8_e4m3", "f8_e5m2",
+                       "f8_e4m3_scaled", "f8_e5m2_scaled"):
+        elements = 8 if "int4" in row_format else 9
+        np.save(directory / f"{row_format}.npy", random_rows(rng, row_format, elements, ROWS)[0])
+        models[row_format] = {"path": f"{row_format}.npy", "row_format": row_format, "row_elements": elements}
+    return models
+
+
+def make_keys(rng):
+    keys = np.concatenate([[0, -1, 1, 2**62, -2**63], rng.integers(-2**62, 2**62, ROWS - 5)])
+    expect_equal(len(set(keys.tolist())), ROWS)
+    return rng.permutation(keys).astype(np.int64)
+
+
+def write_keyed(directory, rng, keys):
+    """The same of tables with keys, whose files have them in one order."""
+    values = rng.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    folder = directory / "keyed"
+    folder.mkdir()
+    np.save(folder / "keys.npy", keys)
+    np.save(folder / "values.npy", values)
+    np.save(directory / "big_keys.npy", keys.astype(">u8"))
+    np.savez(directory / "keyed.npz", keys=keys, values=values)
+    write_safetensors(directory / "keyed.safetensors", {"keys": ("I64", keys), "values": ("F32", values)})
+    dumps = directory / "dumps"
+    dumps.mkdir()
+    for rank, (begin, end) in enumerate(((0, 100), (100, 100), (100, ROWS))):
+        (dumps / f"t_emb_keys.rank_{rank}.world_size_3").write_bytes(keys[begin:end].tobytes())
+        (dumps / f"t_emb_values.rank_{rank}.world_size_3").write_bytes(values[begin:end].tobytes())
+    np.save(directory / "keyed_int8.npy", random_rows(rng, "int8", 9, ROWS)[0])
+    own = {"keys": "keyed/keys.npy"}
+    return {"keyed": {"path": "keyed"}, "keyed_big": {"path": "big.npy", "keys": "big_keys.npy"},
+            "keyed_fortran": {"path": "fortran.npy"} | own, "keyed_npz": {"path": "keyed.npz"},
+            "keyed_safetensors": {"path": "keyed.safetensors"}, "dumps": {"path": "dumps"},
+            "keyed_int8": {"path": "keyed_int8.npy", "row_format": "int8", "row_elements": 9} | own}
+
+
+def divided(models, way, **more):
+    """A model of each part, NAME_WAY_INDEX."""
+    return [{"name": f"{name}_{way}_{index}", "part": {"by": way, "index": index, "of": OF}} | model | more
+            for name, model in models.items() for index in range(OF)]
+
+
+CAN_MAP = ("f32", "f16", "raw", "npz", "safetensors", "int4", "keyed", "keyed_npz")
+
+
+class World:
+    """The tables, and one server that has all of them, and all of their parts."""
+
+    def __init__(self, directory, rng):
+        self.keys = make_keys(rng)
+        self.dense, self.keyed = write_dense(directory, rng), write_keyed(directory, rng, self.keys)
+        whole = [{"name": name} | model for name, model in (self.dense | self.keyed).items()]
+        self.parts = (divided(self.dense, "rows") + divided(self.dense, "columns") +
+                      divided(self.keyed, "keys") + divided(self.keyed, "columns"))
+        mapped = []
+        for model in divided(self.dense, "rows") + divided(self.keyed, "keys"):
+            if model["name"].rsplit("_", 2)[0] in CAN_MAP:
+                mapped.append(model | {"name": f"mapped_{model['name']}", "load": "map"})
+        self.mapped = mapped
+        self.config = write_json(directory / "config.json", {"models": whole + self.parts + mapped})
+
+
+@pytest.fixture(scope="module", name="world")
+def make_world(shared_directory, rng):
+    return World(shared_directory, rng)
+
+
+@pytest.fixture(scope="module", name="server")
+def serve(world):
+    with Server("--config", world.config) as server:
+        yield server
+
+
+def ask(client, model, ids, status=200, **parameters):
+    """The row of each id."""
+    reply = client.infer(model, [Tensor("indices", np.asarray(ids, np.int64).reshape(-1, 1))], AUTHORIZED,
+                         binary=True, parameters={"binary_data_output": True} | parameters).expect(status)
+    return reply.embeddings() if status == 200 else reply.error()
+
+
+def expect_bits(got, want, what):
+    expect_equal((got.shape, got.dtype), (want.shape, want.dtype), what)
+    expect(got.tobytes() == want.tobytes(), f"{what}: other bits")
+
+
+def ids_of(world, name):
+    return world.keys if name in world.keyed else np.arange(ROWS)
+
+
+def test_parts_hold_the_whole(client, world):
+    """Every id of its part has its row, and no other has any."""
+    for model in world.parts + world.mapped:
+        name = model["name"].removeprefix("mapped_").rsplit("_", 2)[0]
+        way, index = model["part"]["by"], model["part"]["index"]
+        ids = ids_of(world, name)
+        whole = ask(client, name, ids)
+        if way == "columns":
+            begin, end = RANGES[whole.shape[1]][index:index + 2] if whole.shape[1] in RANGES else \
+                [whole.shape[1] * part // OF for part in (index, index + 1)]
+            expect_bits(ask(client, model["name"], ids), np.ascontiguousarray(whole[:, begin:end]), model["name"])
+            continue
+        owner = part_of_key if way == "keys" else part_of_row
+        own = np.array([owner(one) == index for one in ids.tolist()])
+        expect_bits(ask(client, model["name"], ids[own]), whole[own], model["name"])
+        for other in (ids[~own][0], ids[~own][-1]):
+            expect_words(ask(client, model["name"], [ids[own][0], other], 400),
+                         ["indices", "position 1", str(other), f"part {index} of {OF}"])
+
+
+def test_metadata(client, world):
+    for model in world.parts:
+        name, part = model["name"].rsplit("_", 2)[0], model["part"]
+        whole, own = (client.get(f"/v2/models/{one}").json() for one in (name, model["name"]))
+        facts, sizes = own["parameters"], whole["parameters"]
+        expect_equal(facts["part"], part | {"rows": ROWS, "row_elements": sizes["row_elements"]}, model["name"])
+        expect("part" not in sizes, name)
+        want = {"rows": ROWS, "row_elements": sizes["row_elements"]}
+        if part["by"] == "keys":
+            want["rows"] = sum(part_of_key(key) == part["index"] for key in world.keys.tolist())
+        else:
+            size = "rows" if part["by"] == "rows" else "row_elements"
+            want[size] = want[size] * (part["index"] + 1) // OF - want[size] * part["index"] // OF
+        expect_equal({key: facts[key] for key in want}, want, model["name"])
+        expect_equal(own["outputs"][0]["shape"], [-1, want["row_elements"]])
+        config = client.get(f"/v2/models/{model['name']}/config").json()["parameters"]
+        expect_equal(config["part"]["string_value"], f"{part['by']} {part['index']} of {OF}")
+        expect_equal(config["part.rows"]["string_value"], str(ROWS))
+        if part["by"] != "columns":
+            expect(facts["bytes"] < sizes["bytes"] // 2, (facts, sizes))
+
+
+def test_beyond_the_whole_table(client):
+    for index in range(OF):
+        for row in (-1, ROWS, 2**40):
+            error = ask(client, f"f32_rows_{index}", [RANGES[ROWS][index], row], 400)
+            expect_words(error, ["position 1", str(row), f"0 to {ROWS - 1}"])
+
+
+# ---- what every part has --------------------------------------------------------------------------
+
+def test_default_row(directory, rng):
+    """Empty bags and missing keys need no other part."""
+    values = rng.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    keys = make_keys(rng)
+    absent = [key for key in range(7000, 7200) if key not in keys]
+    np.save(directory / "v.npy", values)
+    np.save(directory / "k.npy", keys)
+    default = int(keys[400])
+    dense = {"path": "v.npy", "default_index": 77}
+    hashing = {"path": "v.npy", "keys": "k.npy", "missing": "hash", "hash_rows": 30,
+               "default_index": str(default)}
+    models = divided({"dense": dense}, "rows") + divided({"hashing": hashing}, "keys")
+    models.append({"name": "pair", "features": [{"name": "a", "model": "dense_rows_1"},
+                                                {"name": "b", "model": "hashing_keys_2"}]})
+    config = write_json(directory / "config.json", {"models": models})
+    with Server("--config", config) as server, Client(server) as client:
+        for index in range(OF):
+            empty = [Tensor("indices", np.zeros(0, np.int64)), Tensor("offsets", np.zeros(2, np.int64))]
+            got = client.infer(f"dense_rows_{index}", empty, binary=True).embeddings()
+            expect_bits(got, values[[77, 77]], index)
+            got = client.infer(f"hashing_keys_{index}", empty, binary=True).embeddings()
+            expect_bits(got, values[[400, 400]], index)
+            own = [key for key in absent if part_of_key(key) == index]
+            want = values[[hashed_row(key, 30) for key in own]]
+            expect_bits(ask(client, f"hashing_keys_{index}", own), want, index)
+            facts = client.get(f"/v2/models/hashing_keys_{index}").json()["parameters"]
+            kept = [part_of_key(key) == index or row < 30 or key == default for row, key in enumerate(keys.tolist())]
+            expect_equal(facts["rows"], sum(kept))
+    for change, words in (({"default_index": 78}, ["pair", "'a'", "78", "another part", "dense_rows_1"]),
+                          ({"default_index": int(RANGES[ROWS][1])}, [])):
+        models[-1]["features"][0] |= change
+        ended = run("serve", "--check", "--config", write_json(directory / "other.json", {"models": models}))
+        expect_equal(ended.returncode, 1 if words else 0, ended.stderr)
+        expect_words(ended.stderr, words)
+    models[-1]["features"][1] |= {"missing": "hash", "hash_rows": 31}
+    ended = run("serve", "--check", "--config", write_json(directory / "other.json", {"models": models}))
+    expect_words(ended.stderr, ["pair", "'b'", "hash_rows is 31", "first 30", "hashing_keys_2"])
+
+
+# ---- edges ----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("rows,columns,parts", [(0, 3, 2), (1, 1, 1), (1, 2, 5), (3, 2, 4096), (7, 7, 7)])
+def test_edge_sizes(directory, rng, rows, columns, parts):
+    values = rng.standard_normal((rows, columns)).astype(np.float32)
+    np.save(directory / "v.npy", values)
+    some = sorted({0, 1 % parts, parts // 2, parts - 1})
+    models = [{"name": f"{way}_{index}", "path": "v.npy", "part": {"by": way, "index": index, "of": parts}}
+              for way in ("rows", "columns") for index in some]
+    config = write_json(directory / "config.json", {"models": models})
+    with Server("--config", config) as server, Client(server) as client:
+        for index in some:
+            for way, size in (("rows", rows), ("columns", columns)):
+                begin, end = size * index // parts, size * (index + 1) // parts
+                facts = client.get(f"/v2/models/{way}_{index}").json()["parameters"]
+                expect_equal(facts["rows" if way == "rows" else "row_elements"], end - begin, (way, index))
+                if way == "rows":
+                    expect_bits(ask(client, f"rows_{index}", range(begin, end)), values[begin:end], index)
+                else:
+                    expect_bits(ask(client, f"columns_{index}", range(rows)),
+                                np.ascontiguousarray(values[:, begin:end]), index)
+
+
+def test_made_tables(directory):
+    """Rows of a formula are made for the part alone."""
+    part = "10000x64,part=rows 1 of 3"
+    with Server("--synthetic", f"t={part}", "--synthetic", "w=10000x64",
+                "--synthetic", "c=10000x64,part=columns 2 of 3") as server, Client(server) as client:
+        begin, end = 3333, 6666
+        ids = [begin, 5000, end - 1]
+        expect_bits(ask(client, "t", ids), ask(client, "w", ids), "rows")
+        expect_bits(ask(client, "c", ids), np.ascontiguousarray(ask(client, "w", ids)[:, 42:]), "columns")
+
+
+WRONG = [("v.npy", {"by": "rows", "index": 3, "of": 3}, {}, ["part", "I from 0 to N - 1"]),
+         ("v.npy", {"by": "keys", "index": 0, "of": 3}, {}, ["part: a table without keys"]),
+         ("v.npy", {"by": "rows", "index": 0, "of": 3}, {"keys": "k.npy"}, ["part: a table with keys", "columns"]),
+         ("cube.npy", {"by": "columns", "index": 0, "of": 3}, {}, ["2 dimensions", "has 3", "say rows"]),
+         ("v.npy", {"by": "columns", "index": 0, "of": 3}, {"load": "map"}, ["cannot be mapped", "load copy"]),
+         ("v.npy", {"by": "rows", "index": 0, "of": 3}, {"load": "map", "default_index": 499}, ["499", "load copy"]),
+         ("v.npy", {"by": "keys", "index": 0, "of": 3}, {"load": "map", "keys": "k.npy", "mlock": True}, ["mlock"]),
+         ("v.npy", {"by": "rows", "index": 0, "of": 3}, {"projection": "p.npy"}, ["projection", "has a part"])]
+
+
+@pytest.mark.parametrize("path,part,more,words", WRONG)
+def test_wrong_configurations(directory, path, part, more, words):
+    np.save(directory / "v.npy", np.zeros((ROWS, COLUMNS), np.float32))
+    np.save(directory / "cube.npy", np.zeros((4, 3, 2), np.float32))
+    np.save(directory / "k.npy", np.arange(ROWS))
+    np.save(directory / "p.npy", np.zeros((COLUMNS, 2), np.float32))
+    config = write_json(directory / "config.json", {"models": [{"name": "t", "path": path, "part": part} | more]})
+    ended = run("serve", "--check", "--config", config)
+    expect_equal(ended.returncode, 1, ended.stdout + ended.stderr)
+    expect_words(ended.stderr, ["t"] + words)
+
+
+def test_check_says_which_part(directory):
+    np.save(directory / "v.npy", np.zeros((ROWS, COLUMNS), np.float32))
+    np.save(directory / "k.npy", np.arange(ROWS))
+    models = divided({"d": {"path": "v.npy"}}, "rows") + \
+        divided({"k": {"path": "v.npy", "keys": "k.npy", "default_index": 3, "missing": "default"}}, "keys")
+    ended = run("serve", "--check", "--config", write_json(directory / "config.json", {"models": models}))
+    expect_equal(ended.returncode, 0, ended.stderr)
+    expect_words(ended.stdout, ["d_rows_0 version 1: 500 rows of 7 elements, FP32; of it part 0 of 3 by rows, "
+                                f"{166 * 28} bytes", "k_keys_2 version 1", "with keys; of it part 2 of 3 by keys"])
+
+
+# ---- reloads --------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("reload", ["load_first", "unload_first"])
+def test_reload(directory, rng, reload):
+    """A new version, and then another part, take the place of what served."""
+    root = directory / "models"
+    values = rng.standard_normal((2, ROWS, COLUMNS)).astype(np.float32)
+    for version in (1, 2):
+        (root / "t" / str(version)).mkdir(parents=True)
+    np.save(root / "t" / "1" / "t.npy", values[0])
+    settings = {"reload": reload, "part": {"by": "rows", "index": 0, "of": OF}, "keep_versions": 1}
+    write_json(root / "t" / "config.json", settings)
+    with control.serve(directory) as server:
+        client, end = server.client, RANGES[ROWS][1]
+        expect_bits(ask(client, "t", range(end)), values[0][:end], "the first version")
+        np.save(root / "t" / "2" / "t.npy", values[1])
+        server.admin.load("t").expect(200)
+        expect_bits(ask(client, "t", range(end)), values[1][:end], "the second version")
+        write_json(root / "t" / "config.json", settings | {"part": {"by": "columns", "index": 2, "of": OF}})
+        server.admin.load("t").expect(200)
+        expect_bits(ask(client, "t", range(ROWS)), np.ascontiguousarray(values[1][:, RANGES[COLUMNS][2]:]), "columns")
+
+
+# ---- updates --------------------------------------------------------------------------------------
+
+class Live:
+    """Tables of which each part takes updates of its own, with journals."""
+
+    def __init__(self, directory, rng):
+        self.directory, self.keys = directory, make_keys(rng)
+        self.values = rng.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+        np.save(directory / "v.npy", self.values)
+        np.save(directory / "k.npy", self.keys)
+        np.save(directory / "int8.npy", random_rows(rng, "int8", 9, ROWS)[0])
+        self.tokens = control.tokens(directory)
+        whole = {"rows": {"path": "v.npy", "default_index": 77},
+                 "columns": {"path": "v.npy"},
+                 "int8": {"path": "int8.npy", "row_format": "int8", "row_elements": 9},
+                 "keys": {"path": "v.npy", "keys": "k.npy", "spare_rows": 20, "missing": "hash", "hash_rows": 10}}
+        ways = {"int8": "columns"}
+        self.models = [{"name": name} | model for name, model in whole.items()]
+        for name, model in whole.items():
+            self.models += divided({name: model}, ways.get(name, name))
+        self.write(self.models)
+
+    def write(self, models):
+        self.config = write_json(self.directory / "config.json", {"models": models})
+
+    def server(self, *arguments):
+        return Server("--config", self.config, "--updates", "on", "--token-file", self.tokens,
+                      "--journal-dir", self.directory / "journal", *arguments)
+
+
+@pytest.fixture(name="live")
+def make_live(directory, rng):
+    return Live(directory, rng)
+
+
+def names_of(model, way):
+    return [model] + [f"{model}_{way}_{index}" for index in range(OF)]
+
+
+def send(client, model, way, ids, rows=None, **parameters):
+    """To the whole table, and to each part; rows that each left out."""
+    left_out = []
+    for name in names_of(model, way):
+        got = update(client, name, ids, rows, **parameters).expect(200).json()
+        expect_equal(got["rows"] + got.get("rows_left_out", 0), len(np.asarray(getattr(ids, "array", ids))), name)
+        left_out.append(got.get("rows_left_out", 0))
+    expect_equal(left_out[0], 0)
+    return left_out[1:]
+
+
+def check_live(client, live, new_keys):
+    """Every part's rows are the whole table's."""
+    whole = ask(client, "rows", range(ROWS))
+    for index in range(OF):
+        begin, end = RANGES[ROWS][index:index + 2]
+        expect_bits(ask(client, f"rows_rows_{index}", range(begin, end)), whole[begin:end], index)
+        empty = [Tensor("indices", np.zeros(0, np.int64)), Tensor("offsets", np.zeros(1, np.int64))]
+        expect_bits(client.infer(f"rows_rows_{index}", empty, AUTHORIZED, binary=True).embeddings(), whole[[77]], index)
+    for model in ("columns", "int8"):
+        whole = ask(client, model, range(ROWS))
+        for index in range(OF):
+            begin, end = RANGES[whole.shape[1]][index:index + 2]
+            expect_bits(ask(client, f"{model}_columns_{index}", range(ROWS)),
+                        np.ascontiguousarray(whole[:, begin:end]), (model, index))
+    ids = np.concatenate([live.keys, new_keys])
+    whole = ask(client, "keys", ids)
+    for index in range(OF):
+        own = np.array([part_of_key(key) == index for key in ids.tolist()])
+        expect_bits(ask(client, f"keys_keys_{index}", ids[own]), whole[own], index)
+        # Keys that are missing take one of the first rows, which every part has as it is now.
+        absent = np.array([key for key in range(9000, 9100) if part_of_key(key) == index])
+        expect_bits(ask(client, f"keys_keys_{index}", absent), ask(client, "keys", absent), index)
+
+
+def counter(client, name, model):
+    return int(next(value for key, value in client.metrics().items()
+                    if key.startswith(name) and f'model="{model}"' in key))
+
+
+def test_updates(live, rng):
+    """With a journal, over a restart."""
+    new_keys = np.arange(5000, 5006)
+    with live.server() as server, Client(server, headers=AUTHORIZED) as client:
+        ids = rng.permutation(ROWS)[:100]
+        ids[0] = 77 if 77 not in ids else ids[0]
+        rows = rng.standard_normal((100, COLUMNS)).astype(np.float32)
+        owners = np.array([part_of_row(row) for row in ids.tolist()])
+        want = [int(sum((owners != index) & (ids != 77))) for index in range(OF)]
+        expect_equal(send(client, "rows", "rows", ids, rows), want)
+        expect_equal(counter(client, "bagserve_updated_rows_left_out_total", "rows_rows_0"), want[0])
+        expect_equal(send(client, "columns", "columns", ids, rows), [0] * OF)
+        expect_equal(send(client, "int8", "columns", ids, rng.standard_normal((100, 9)).astype(np.float32)), [0] * OF)
+        changed = np.concatenate([rng.permutation(live.keys)[:90], live.keys[:10], new_keys]).view(np.uint64)
+        changed = np.unique(changed)
+        send(client, "keys", "keys", changed, rng.standard_normal((len(changed), COLUMNS)).astype(np.float32))
+        removed = np.concatenate([live.keys[100:120], live.keys[5:7], new_keys[:1]]).view(np.uint64)
+        send(client, "keys", "keys", removed, delete=True)
+        check_live(client, live, new_keys)
+        before = ask(client, "keys", live.keys)
+    with live.server() as server, Client(server, headers=AUTHORIZED) as client:
+        check_live(client, live, new_keys)
+        expect_bits(ask(client, "keys", live.keys), before, "after the restart")
+        applied(update(client, "rows_rows_2", [0], rows[:1]), 2, 0)  # it uses up its number
+
+
+def test_bad_updates(live):
+    with live.server() as server, Client(server, headers=AUTHORIZED) as client:
+        row = np.zeros((2, COLUMNS), np.float32)
+        for index in range(OF):
+            error = update(client, f"rows_rows_{index}", [0, ROWS], row).expect(400).error()
+            expect_words(error, ["position 1", str(ROWS), f"{ROWS} rows"])
+        error = update(client, "columns_columns_0", [0, 1], row[:, :2]).expect(400).error()
+        expect_words(error, ["FP32 [2, 2]", f"FP32 [2, {COLUMNS}]"])
+
+
+def test_a_journal_is_of_one_part(live):
+    """Another part, or other rows that are kept, lack what was left out."""
+    with live.server() as server, Client(server, headers=AUTHORIZED) as client:
+        applied(update(client, "rows_rows_0", [1, 400], np.zeros((2, COLUMNS), np.float32)), 1, 1)
+        applied(update(client, "rows", [1], np.zeros((1, COLUMNS), np.float32)), 1, 1)
+    changes = [("rows_rows_0", {"part": {"by": "rows", "index": 0, "of": 4}}, ["rows 0 of 3, 0 to 166", "rows 0 of 4"]),
+               ("rows_rows_0", {"default_index": 78}, ["default_index 77", "default_index 78"]),
+               ("rows", {"part": {"by": "rows", "index": 0, "of": 4}}, ["the whole table", "rows 0 of 4, 0 to 125"])]
+    for name, change, words in changes:
+        live.write([model | change if model["name"] == name else model for model in live.models])
+        with live.server() as server, Client(server, headers=AUTHORIZED) as client:
+            listed = client.request("POST", "/v2/repository/index", "{}").json()
+            reason = next(model["reason"] for model in listed if model["name"] == name)
+            expect_words(reason, words + ["journal", "move it away"])
+            ask(client, "columns", [0])  # others are served
+
+
+def test_updates_in_memory_are_of_one_part(directory, rng):
+    """Without a journal what was taken is for versions of the same part."""
+    root = directory / "models"
+    values = rng.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    for version in (1, 2):
+        (root / "t" / str(version)).mkdir(parents=True)
+    np.save(root / "t" / "1" / "t.npy", values)
+    write_json(root / "t" / "config.json", {"part": {"by": "rows", "index": 0, "of": OF}})
+    with control.serve(directory, "--updates", "on") as server:
+        client, admin, ones = server.client, server.admin, np.ones((2, COLUMNS), np.float32)
+        applied(update(admin.client, "t", [1, 400], ones), 1, 1)
+        np.save(root / "t" / "2" / "t.npy", values)
+        admin.load("t").expect(200)
+        expect_bits(ask(client, "t", [1]), ones[:1], "the second version")
+        write_json(root / "t" / "config.json", {"part": {"by": "rows", "index": 1, "of": OF}})
+        expect_words(admin.load("t").expect(400).error(), ["rows 0 of 3", "rows 1 of 3", "what other parts got"])
+        expect_bits(ask(client, "t", [1]), ones[:1], "what served")
+
+
+def test_deltas(directory, rng):
+    """Folders of updates hold the whole table's; each part takes its own of them."""
+    values = rng.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    new = rng.standard_normal((3, COLUMNS)).astype(np.float32)
+    tokens = control.tokens(directory)
+    roots = []
+    for way, index in (("rows", 1), ("columns", 2)):
+        root = directory / f"models_{way}"
+        roots.append((root, way, index))
+        folder = root / "t" / "1"
+        (folder / "deltas" / "1").mkdir(parents=True)
+        np.save(folder / "t.npy", values)
+        np.save(folder / "deltas" / "1" / "rows.npy", new)
+        np.save(folder / "deltas" / "1" / "indices.npy", np.array([3, 200, 499]))
+        write_json(folder / "config.json", {"part": {"by": way, "index": index, "of": OF}})
+    want = values.copy()
+    want[[3, 200, 499]] = new
+    for root, way, index in roots:
+        with Server("--models", root, "--updates", "on", "--token-file", tokens) as server, \
+                Client(server, headers=AUTHORIZED) as client:
+            wait_until(lambda: client.get("/v2/models/t").json()["parameters"]["updates_through"] == 1, "the delta")
+            if way == "rows":
+                begin, end = RANGES[ROWS][index:index + 2]
+                expect_bits(ask(client, "t", range(begin, end)), want[begin:end], way)
+            else:
+                expect_bits(ask(client, "t", range(ROWS)), np.ascontiguousarray(want[:, RANGES[COLUMNS][index]:]), way)
+
+
+# ---- memory ---------------------------------------------------------------------------------------
+
+def test_budget(directory):
+    """A part of a table that does not fit does."""
+    np.save(directory / "v.npy", np.zeros((200000, 16), np.float32))
+    options = ("--max-table-bytes", "8MiB", "--table")
+    ended = run("serve", "--check", *options, f"t={directory / 'v.npy'}")
+    expect(ended.returncode != 0 and "max_table_bytes" in ended.stderr, ended.stdout + ended.stderr)
+    for part in ("rows 1 of 2", "columns 0 of 2"):
+        with Server(*options, f"t={directory / 'v.npy'},part={part}") as server, Client(server) as client:
+            facts = client.get("/v2/models/t").json()["parameters"]
+            expect_equal((facts["bytes"], json.dumps(facts["part"]["rows"])), (6400000, "200000"))
