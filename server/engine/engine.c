@@ -111,43 +111,13 @@ static struct bag_job *take(struct bag_engine *engine, const struct bag_model *m
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
-static struct bag_task *get_task(struct bag_engine *engine)
-{
-    struct bag_task *task = engine->spare_tasks;
-    engine->spare_tasks = task->next;
-    return task;
-}
-
-/* A worker is done with the job. */
-static void end_job(struct bag_engine *engine, struct bag_job *job)
-{
-    job->running = false;
-    bag_queue_end(&engine->queue, job);
-    if (!job->failed)
-        bag_engine_learn_wait(engine, job);
-}
-
-/* All jobs of the task are done. */
-static void end_task(struct bag_engine *engine, struct bag_task *task)
-{
-    bag_engine_learn_cost(engine, task);
-    task->next = engine->spare_tasks;
-    engine->spare_tasks = task;
-    engine->running--;
-}
-
-static uint64_t max_batch_ns(const struct bag_engine *engine)
-{
-    uint64_t part_ns = engine->limits.latency_target_ns / TARGET_PARTS;
-    return part_ns && part_ns < MAX_BATCH_NS ? part_ns : MAX_BATCH_NS;
-}
-
 /* How much work a batch holds: one idle worker's part of the queue. */
 static uint64_t batch_budget_ns(const struct bag_engine *engine)
 {
     uint64_t part_ns = bag_engine_shared_ns(engine, engine->queue.load.waiting_ns) / 2;
     uint64_t budget_ns = part_ns > MIN_BATCH_NS ? part_ns : MIN_BATCH_NS;
-    uint64_t max_ns = max_batch_ns(engine);
+    uint64_t target_ns = engine->limits.latency_target_ns / TARGET_PARTS;
+    uint64_t max_ns = target_ns && target_ns < MAX_BATCH_NS ? target_ns : MAX_BATCH_NS;
     return budget_ns < max_ns ? budget_ns : max_ns;
 }
 
@@ -168,7 +138,8 @@ static void start_batch(struct bag_engine *engine, uint64_t now_ns)
     }
     if (!jobs)
         return;
-    struct bag_task *task = get_task(engine);
+    struct bag_task *task = engine->spare_tasks;
+    engine->spare_tasks = task->next;
     task->jobs = jobs;
     task->cost_ns = cost_ns;
     engine->running++;
@@ -208,12 +179,20 @@ static void on_wake(uv_poll_t *wake, int status, int events)
     for (struct bag_job *job = oldest, *next; job; job = next) {
         struct bag_task *task = job->task;
         next = job->next;
-        if (job->running)
-            end_job(engine, job);
+        if (job->running) {
+            job->running = false;
+            bag_queue_end(&engine->queue, job);
+            if (!job->failed)
+                bag_engine_learn_wait(engine, job);
+        }
         bag_metrics_on_batch(engine->recorder, job->infer.input.model, task ? task->num_pooled : 0);
         job->done(job);
-        if (task)
-            end_task(engine, task);
+        if (task) {
+            bag_engine_learn_cost(engine, task);
+            task->next = engine->spare_tasks;
+            engine->spare_tasks = task;
+            engine->running--;
+        }
     }
     engine->on_turn(engine->context);
 }

@@ -18,13 +18,8 @@ static bool contains(const uint64_t *numbers, size_t count, uint64_t number)
 /* Whether the policy lets a version be served. */
 static bool is_allowed(const struct bag_version_policy *policy, uint64_t number)
 {
-    if (policy->kind != BAG_VERSIONS_SPECIFIC)
-        return true;
-    for (size_t i = 0; i < policy->count; i++) {
-        if ((uint64_t)policy->numbers[i] == number)
-            return true;
-    }
-    return false;
+    return policy->kind != BAG_VERSIONS_SPECIFIC ||
+           contains((const uint64_t *)policy->numbers, policy->count, number);
 }
 
 bool bag_wish_unloads(const struct bag_wish *wish, uint64_t number)

@@ -58,22 +58,6 @@ static bool next_piece(struct building *building, struct piece *piece)
     return more;
 }
 
-static void piece_done(struct building *building, struct piece piece, struct crowd *crowd)
-{
-    pthread_mutex_lock(&building->crew.lock);
-    crowd->next = building->crowds;
-    building->crowds = crowd;
-    pthread_mutex_unlock(&building->crew.lock);
-    bag_crew_did(&building->crew, piece.count);
-}
-
-static void stop(struct building *building)
-{
-    pthread_mutex_lock(&building->crew.lock);
-    building->duplicate = true;
-    pthread_mutex_unlock(&building->crew.lock);
-}
-
 /* ---- one builder ----------------------------------------------------------------------------- */
 
 /* What a builder works with. */
@@ -124,7 +108,9 @@ static bool build_piece(struct building *building, struct piece piece, struct bu
     if (!source->read(source->context, piece.first, piece.count, buffers->keys, problem))
         return false;
     if (!fill(building, piece, buffers, &count)) {
-        stop(building);
+        pthread_mutex_lock(&building->crew.lock);
+        building->duplicate = true;
+        pthread_mutex_unlock(&building->crew.lock);
         return true;
     }
     struct crowd *crowd = malloc(sizeof *crowd + count * sizeof *crowd->entries);
@@ -132,7 +118,11 @@ static bool build_piece(struct building *building, struct piece piece, struct bu
         return no_memory(problem);
     crowd->count = count;
     memcpy(crowd->entries, buffers->crowded, count * sizeof *crowd->entries);
-    piece_done(building, piece, crowd);
+    pthread_mutex_lock(&building->crew.lock);
+    crowd->next = building->crowds;
+    building->crowds = crowd;
+    pthread_mutex_unlock(&building->crew.lock);
+    bag_crew_did(&building->crew, piece.count);
     return true;
 }
 
@@ -184,13 +174,6 @@ static enum bag_keys_outcome insert_crowds(struct building *building)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* A key as the file's type shows it. */
-static const char *key_text(uint64_t key, bool is_signed, char text[24])
-{
-    snprintf(text, 24, is_signed ? "%" PRId64 : "%" PRIu64, key);
-    return text;
-}
-
 static bool choose_seed(struct bag_keys_seed *seed, struct bag_problem *problem)
 {
     if (getrandom(seed, sizeof *seed, 0) == (ssize_t)sizeof *seed)
@@ -221,11 +204,12 @@ static enum bag_keys_outcome insert_piece(struct building *building, struct piec
 static bool name_duplicate(const struct building *building, struct bag_keys_entry twin,
                            int64_t other, struct bag_problem *problem)
 {
-    char text[24];
+    char text[24]; /* of the key, as the file's type shows it */
+    snprintf(text, sizeof text, building->source->is_signed ? "%" PRId64 : "%" PRIu64, twin.key);
     return bag_problem_set(problem, BAG_ERROR_FILE,
                            "key %s is duplicated, in rows %" PRId64 " and %" PRId64
                            " (counted from 0); every row needs a key of its own",
-                           key_text(twin.key, building->source->is_signed, text), other, twin.row);
+                           text, other, twin.row);
 }
 
 /* Which pair is the first depends on the order in which keys are added: adds them again, in order.

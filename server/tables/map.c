@@ -117,16 +117,6 @@ static bool lock_pages(struct bag_map *map, struct bag_problem *problem)
                            bag_format_bytes(map->bytes).text, strerror(error));
 }
 
-static bool map_pages(struct bag_map *map, struct bag_problem *problem)
-{
-    void *start = mmap(NULL, map->bytes, PROT_READ, MAP_SHARED, map->fd, (off_t)map->file_offset);
-    if (start == MAP_FAILED)
-        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "it cannot be mapped: %s",
-                               strerror(errno));
-    map->start = start;
-    return bag_map_register(map) || bag_problem_no_memory(problem);
-}
-
 /* The file is open; what it holds is where *npy says. */
 static bool map_file(struct bag_map *map, const struct bag_npy *npy,
                      const struct bag_load_options *options, struct bag_problem *problem)
@@ -137,8 +127,13 @@ static bool map_file(struct bag_map *map, const struct bag_npy *npy,
     map->data_bytes = npy->data_bytes;
     map->row_bytes = npy->data_bytes / (size_t)npy->shape[0];
     map->bytes = bag_map_pages(map, map->data_offset + map->data_bytes) * map->page_bytes;
-    if (!map_pages(map, problem))
-        return false;
+    void *start = mmap(NULL, map->bytes, PROT_READ, MAP_SHARED, map->fd, (off_t)map->file_offset);
+    if (start == MAP_FAILED)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "it cannot be mapped: %s",
+                               strerror(errno));
+    map->start = start;
+    if (!bag_map_register(map))
+        return bag_problem_no_memory(problem);
     if (fstat(map->fd, &state) != 0)
         return bag_problem_set(problem, BAG_ERROR_FILE, "cannot be read: %s", strerror(errno));
     atomic_store(&map->file_bytes, bag_map_file_bytes(map, &state));

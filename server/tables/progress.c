@@ -86,12 +86,11 @@ static void log_line(struct bag_progress *progress, uint64_t now_ns)
 void bag_progress_init(struct bag_progress *progress, bag_progress_print *print, void *context,
                        bool terminal)
 {
-    memset(progress, 0, sizeof *progress);
-    progress->print = print;
-    progress->context = context;
-    progress->terminal = terminal;
-    progress->doing = "loading";
-    progress->done = "loaded";
+    *progress = (struct bag_progress){.print = print,
+                                      .context = context,
+                                      .terminal = terminal,
+                                      .doing = "loading",
+                                      .done = "loaded"};
 }
 
 void bag_progress_start(struct bag_progress *progress, const char *name, size_t total_bytes,

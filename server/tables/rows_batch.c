@@ -30,14 +30,6 @@ bool bag_live_rows_converts(const struct bag_table *from, const struct bag_table
            (bag_live_rows_same(from, to) || (has_f32(from) && takes_f32));
 }
 
-static void widen(const float *values, size_t count, void *out)
-{
-    for (size_t i = 0; i < count; i++) {
-        double value = values[i];
-        memcpy((char *)out + i * sizeof value, &value, sizeof value);
-    }
-}
-
 bool bag_live_rows_convert(const struct bag_table *from, const void *rows, size_t count,
                            const struct bag_table *to, void *out, size_t *position)
 {
@@ -48,10 +40,12 @@ bool bag_live_rows_convert(const struct bag_table *from, const void *rows, size_
     source.rows = rows;
     for (*position = 0; ok && *position < count; *position += ok) {
         bag_row_decode(&source, (int64_t)*position, 0, from->row_elements, values);
-        if (to->dtype == BAG_F64)
-            widen(values, to->row_elements, (char *)out + *position * row_bytes);
-        else
-            ok = bag_row_encode(to, values, (unsigned char *)out + *position * row_bytes);
+        unsigned char *row = (unsigned char *)out + *position * row_bytes;
+        for (size_t i = 0; to->dtype == BAG_F64 && i < to->row_elements; i++) {
+            double value = values[i];
+            memcpy(row + i * sizeof value, &value, sizeof value);
+        }
+        ok = to->dtype == BAG_F64 || bag_row_encode(to, values, row);
     }
     free(values);
     return ok;
