@@ -120,6 +120,21 @@ static size_t output_elements(const cJSON *output)
     return axis > 0 ? elements : 0;
 }
 
+/* What is no part that can be is none. */
+static void read_part(const cJSON *facts, struct bag_client_table *table)
+{
+    const cJSON *object = member(facts, "part");
+    const char *by = text_of(object, "by");
+    int64_t index = number_of(member(object, "index")), of = number_of(member(object, "of"));
+    int64_t rows = number_of(member(object, "rows"));
+    enum bag_part_by way = by ? bag_part_way_find(by, strlen(by)) : BAG_PART_WAY_COUNT;
+    if (way == BAG_PART_WAY_COUNT || of < 1 || of > BAG_MAX_PARTS || index < 0 || index >= of)
+        return;
+    table->part = (struct bag_part){way, (uint32_t)index, (uint32_t)of};
+    if (way == BAG_PART_ROWS && rows > 0)
+        table->first_row = (int64_t)bag_part_begin((uint64_t)rows, (uint32_t)index, (uint32_t)of);
+}
+
 static bool read_table(const cJSON *facts, const char *name, const cJSON *outputs,
                        struct bag_client_table *table, struct bag_problem *problem)
 {
@@ -136,6 +151,7 @@ static bool read_table(const cJSON *facts, const char *name, const cJSON *output
     table->row_elements = elements > 0 ? (size_t)elements : 0;
     table->bytes = bytes > 0 ? (uint64_t)bytes : 0;
     table->keyed = cJSON_IsTrue(member(facts, "keyed"));
+    read_part(facts, table);
     table->row_format = format ? bag_row_format_find(format, strlen(format)) : BAG_ROWS_PLAIN;
     table->output_elements = output_elements(output);
     table->output_dtype = type ? bag_dtype_find(type, strlen(type)) : BAG_DTYPE_COUNT;

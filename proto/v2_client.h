@@ -3,6 +3,7 @@
 #ifndef BAG_V2_CLIENT_H
 #define BAG_V2_CLIENT_H
 
+#include "kernels/part.h"
 #include "kernels/pool.h"
 #include "problem.h"
 #include "text.h"
@@ -36,7 +37,9 @@ struct bag_client_table {
         row_format; /* BAG_ROW_FORMAT_COUNT: one that is not known; PLAIN: not said */
     uint64_t bytes; /* of all rows; 0: not said */
     bool keyed;
-    size_t output_elements;      /* of a bag's row in the reply; 0: not said */
+    struct bag_part part;   /* of 0: it is not said to be a part of a table; of one by rows those */
+    int64_t first_row;      /* begin here that it has */
+    size_t output_elements; /* of a bag's row in the reply; 0: not said */
     enum bag_dtype output_dtype; /* of these; BAG_DTYPE_COUNT: not said */
 
     /* How it pools, after bag_client_read_rules. */

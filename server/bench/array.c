@@ -266,3 +266,24 @@ bool bag_bench_keys_read(const char *path, enum bag_bench_part part, struct bag_
     return bag_problem_set(problem, BAG_ERROR_FILE,
                            "%s: keys are INT64 or UINT64 of one dimension, at least one", path);
 }
+
+bool bag_bench_keys_of_part(struct bag_bench_array *keys, const struct bag_part *part,
+                            struct bag_problem *problem)
+{
+    uint64_t *own = calloc(keys->npy.count + 1, sizeof *own), key;
+    size_t count = 0;
+    if (!own)
+        return bag_problem_no_memory(problem);
+    for (size_t i = 0; i < keys->npy.count; i++) {
+        memcpy(&key, keys->data + i * sizeof key, sizeof key);
+        if (bag_part_of_key(key, part->of) == part->index)
+            own[count++] = key;
+    }
+    free(keys->placed);
+    keys->placed = own;
+    keys->data = (const unsigned char *)own;
+    keys->npy.count = count;
+    return count || bag_problem_set(problem, BAG_ERROR_USAGE,
+                                    "none of the keys is of part %u of %u, which is asked",
+                                    part->index, part->of);
+}

@@ -2,6 +2,7 @@
 #ifndef BAG_BENCH_ARRAY_H
 #define BAG_BENCH_ARRAY_H
 
+#include "kernels/part.h"
 #include "proto/formats.h"
 
 /* What of a table's path is read. */
@@ -30,6 +31,10 @@ bool bag_bench_array_read(const char *path, enum bag_bench_part part, enum bag_d
 
 /* An array of zeros is allowed. */
 void bag_bench_array_free(struct bag_bench_array *array);
+
+/* Leaves those keys that are of the part; there must be one. */
+bool bag_bench_keys_of_part(struct bag_bench_array *keys, const struct bag_part *part,
+                            struct bag_problem *problem);
 
 /* Reads 64-bit keys, of one dimension. */
 bool bag_bench_keys_read(const char *path, enum bag_bench_part part, struct bag_bench_array *keys,

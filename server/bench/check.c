@@ -232,6 +232,11 @@ static bool read_table(struct check *check, size_t place, struct bag_problem *pr
     const struct bag_client_model *model = &query->target->model;
     const struct bag_client_table *facts = &model->tables[place];
     const char *path = bag_bench_find_file(&query->options->tables, model, facts);
+    if (facts->part.of)
+        return bag_problem_set(problem, BAG_ERROR_USAGE,
+                               "--check compares with whole tables, and '%s' is a part of one: "
+                               "ask a front of all parts, or a server of the whole table",
+                               facts->model ? facts->model : model->name);
     if (!path)
         return bag_problem_set(problem, BAG_ERROR_USAGE, "--check needs --table %s=PATH",
                                facts->model ? facts->model : model->name);

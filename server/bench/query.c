@@ -49,11 +49,14 @@ static bool read_keys(const struct bag_bench_options *options, const struct bag_
         return true;
     if (!path)
         path = bag_bench_find_file(&options->tables, model, table);
-    return path ? bag_bench_keys_read(path, part, &source->keys, problem)
-                : bag_problem_set(problem, BAG_ERROR_USAGE,
-                                  "the rows of '%s' have keys: --keys FILE names them, or the "
-                                  "table's folder",
-                                  model->is_collection ? table->name : model->name);
+    if (!path)
+        return bag_problem_set(problem, BAG_ERROR_USAGE,
+                               "the rows of '%s' have keys: --keys FILE names them, or the "
+                               "table's folder",
+                               model->is_collection ? table->name : model->name);
+    return bag_bench_keys_read(path, part, &source->keys, problem) &&
+           (!table->part.of || table->part.by != BAG_PART_KEYS ||
+            bag_bench_keys_of_part(&source->keys, &table->part, problem));
 }
 
 /* The rows of a table that are asked; of --rows those of a feature, or one range after the other.
@@ -82,7 +85,7 @@ static bool make_ranges(const struct bag_bench_options *options,
                                    "--rows: '%s' has %lld rows, fewer than are to be asked",
                                    table->name, (long long)held);
         source->ranges[i] = (struct bag_bench_range){
-            (uint64_t)first, bag_bench_ids_of((uint64_t)rows, options->zipf)};
+            (uint64_t)(first + table->first_row), bag_bench_ids_of((uint64_t)rows, options->zipf)};
         first += splits ? rows : 0;
     }
     return true;

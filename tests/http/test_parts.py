@@ -513,6 +513,22 @@ def test_deltas(directory, rng):
                 expect_bits(ask(client, "t", range(ROWS)), np.ascontiguousarray(want[:, RANGES[COLUMNS][index]:]), way)
 
 
+# ---- load ------------------------------------------------------------------------------------------
+
+def test_bench_asks_what_a_part_has(server, shared_directory):
+    """No request is for another part; comparing is for whole tables."""
+    keyed = ("--table", f"keyed_keys_0={shared_directory / 'keyed'}")
+    for model, more in (("f32_rows_1", ()), ("f32_columns_2", ()), ("keyed_keys_0", keyed)):
+        ended = run("bench", server.url, model, "--closed", "--requests", 50, "--warmup", 0, "--report", "-", *more)
+        expect_equal(ended.returncode, 0, ended.stderr)
+        report = json.loads(ended.stdout)["runs"][0]
+        expect_equal((report["answered"], report["errors"]), (50, {}), model)
+    ended = run("bench", server.url, "f32_rows_1", "--closed", "--requests", 5, "--warmup", 0, "--check", 3,
+                "--table", f"f32_rows_1={shared_directory / 'f32.npy'}")
+    expect(ended.returncode != 0, ended.stdout)
+    expect_words(ended.stderr, ["--check compares with whole tables", "f32_rows_1", "front"])
+
+
 # ---- memory ---------------------------------------------------------------------------------------
 
 def test_budget(directory):
