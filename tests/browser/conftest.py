@@ -8,20 +8,8 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "http"))
 
-import harness  # noqa: E402
+from fixtures import empty_directory, pytest_runtest_makereport, shared_directory  # noqa: E402,F401
 from page import Browser  # noqa: E402
-
-
-@pytest.fixture(name="directory")
-def empty_directory():
-    with harness.scratch() as path:
-        yield path
-
-
-@pytest.fixture(scope="module")
-def shared_directory():
-    with harness.scratch() as path:
-        yield path
 
 
 @pytest.fixture(scope="session", name="one_browser")

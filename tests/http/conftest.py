@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import harness
+from fixtures import empty_directory, pytest_runtest_makereport, shared_directory  # noqa: F401
 from v2 import Client
 
 
@@ -19,20 +20,6 @@ def pytest_addoption(parser):
     group.addoption("--clients", type=int, help="test_vanish.py: how many clients vanish")
     group.addoption("--server-option", action="append", default=[], metavar="OPTION",
                     help="test_drain.py: one more argument for the server; may be repeated")
-
-
-@pytest.fixture(name="directory")
-def empty_directory():
-    """An empty directory for one test."""
-    with harness.scratch() as path:
-        yield path
-
-
-@pytest.fixture(scope="module")
-def shared_directory():
-    """An empty directory for all tests of a file."""
-    with harness.scratch() as path:
-        yield path
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +33,3 @@ def connect(server):
     """A connection for each test, so that a broken answer does not reach the next one."""
     with Client(server) as client:
         yield client
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item):
-    """Adds what the servers of fixtures logged last to a failure; others print it themselves."""
-    report = (yield).get_result()
-    if report.failed:
-        for server in harness.Server.entered:
-            report.sections.append((f"log of server {server.process.pid}", server.last_lines()))

@@ -132,7 +132,7 @@ static void test_rejects_bytes_that_do_not_fit(void **state)
 #define TENSOR(rest) "{\"inputs\":[{\"name\":\"a\"," rest "}]}"
 #define INT32        "\"datatype\":\"INT32\","
 
-static void test_rejects_malformed_headers(void **state)
+static void test_rejects_malformed_inputs(void **state)
 {
     static const char *const cases[][2] = {
         {"[]", "must be a JSON object"},
@@ -171,6 +171,17 @@ static void test_rejects_malformed_headers(void **state)
         {"{\"inputs\":[{\"name\":\"a\"," INT32 "\"shape\":[0],\"data\":[]},"
          "{\"name\":\"a\"," INT32 "\"shape\":[0],\"data\":[]}]}",
          "input 'a' is duplicated"},
+        {TENSOR(INT32 "\"shape\":[9007199254740993],\"data\":[1]"),
+         "dimension 0 of \"shape\" must be an integer from 0 to 9007199254740991"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        rejects(cases[i][0], cases[i][1]);
+}
+
+static void test_rejects_malformed_outputs_and_parameters(void **state)
+{
+    static const char *const cases[][2] = {
         {"{\"inputs\":[],\"outputs\":{}}", "\"outputs\" must be an array of tensors"},
         {"{\"inputs\":[],\"outputs\":[{}]}", "outputs[0]: must be an object with a \"name\""},
         {"{\"inputs\":[],\"outputs\":[{\"name\":\"e\"},{\"name\":\"e\"}]}",
@@ -190,8 +201,6 @@ static void test_rejects_malformed_headers(void **state)
         {"{\"inputs\":[],\"parameters\":{\"padding_idx\":-9007199254740993}}",
          "padding_idx must be an integer"},
         {"{\"inputs\":[],\"parameters\":{\"timeout\":9007199254740993}}", "timeout must be an"},
-        {TENSOR(INT32 "\"shape\":[9007199254740993],\"data\":[1]"),
-         "dimension 0 of \"shape\" must be an integer from 0 to 9007199254740991"},
         {"{\"inputs\":[],\"parameters\":{\"include_last_offset\":1}}", "include_last_offset must"},
         {"{\"inputs\":[],\"parameters\":{\"partial\":1}}", "partial must be true or false"},
         {"{\"inputs\":[],\"parameters\":{\"part\":\"rows 0 of 3\"}}", "parameter part must be {"},
@@ -409,7 +418,8 @@ int main(void)
         cmocka_unit_test(test_reads_json_tensors),
         cmocka_unit_test(test_reads_mixed_tensors),
         cmocka_unit_test(test_rejects_bytes_that_do_not_fit),
-        cmocka_unit_test(test_rejects_malformed_headers),
+        cmocka_unit_test(test_rejects_malformed_inputs),
+        cmocka_unit_test(test_rejects_malformed_outputs_and_parameters),
         cmocka_unit_test(test_reads_which_part_is_asked),
         cmocka_unit_test(test_rejects_data_that_does_not_fit),
         cmocka_unit_test(test_reads_the_header_length),

@@ -75,25 +75,37 @@ static bool has_waiting(void)
     return waiting;
 }
 
+/* Starts workers, the first of which waits at the gate with this work. */
+static void start_at_gate(size_t count, enum bag_work_order order)
+{
+    start(count, 0);
+    world.work[0].run = wait_at_gate;
+    bag_workers_push(&world.workers, &world.work[0], order);
+    while (has_waiting())
+        sched_yield();
+}
+
+/* Opens the gate; work ends in this order. */
+static void expect_order(const size_t *order, size_t count)
+{
+    uv_sem_post(&world.gate);
+    stop();
+    for (size_t i = 0; i < count; i++)
+        assert_ptr_equal(world.order[i], &world.work[order[i]]);
+}
+
 /* One worker: what is urgent goes first, all else in its order. */
 static void test_urgent_work_goes_first(void **state)
 {
     static const size_t order[] = {0, 4, 3, 1, 2};
     (void)state;
-    start(1, 0);
-    world.work[0].run = wait_at_gate;
-    bag_workers_push(&world.workers, &world.work[0], BAG_WORK_IN_ORDER);
-    while (has_waiting())
-        sched_yield();
+    start_at_gate(1, BAG_WORK_IN_ORDER);
     push(1, BAG_WORK_IN_ORDER);
     push(2, BAG_WORK_IN_ORDER);
     push(3, BAG_WORK_URGENT);
     push(4, BAG_WORK_URGENT);
     assert_int_equal(bag_workers_idle(&world.workers), 0);
-    uv_sem_post(&world.gate);
-    stop();
-    for (size_t i = 0; i < COUNT_OF(order); i++)
-        assert_ptr_equal(world.order[i], &world.work[order[i]]);
+    expect_order(order, COUNT_OF(order));
 }
 
 /* One worker: documents and other work in turns, each in its order. */
@@ -101,19 +113,12 @@ static void test_documents_take_turns(void **state)
 {
     static const size_t order[] = {0, 1, 4, 2, 5, 3, 6};
     (void)state;
-    start(1, 0);
-    world.work[0].run = wait_at_gate;
-    bag_workers_push(&world.workers, &world.work[0], BAG_WORK_DOCUMENT);
-    while (has_waiting())
-        sched_yield();
+    start_at_gate(1, BAG_WORK_DOCUMENT);
     for (size_t i = 4; i <= 6; i++)
         push(i, BAG_WORK_DOCUMENT);
     for (size_t i = 1; i <= 3; i++)
         push(i, BAG_WORK_IN_ORDER);
-    uv_sem_post(&world.gate);
-    stop();
-    for (size_t i = 0; i < COUNT_OF(order); i++)
-        assert_ptr_equal(world.order[i], &world.work[order[i]]);
+    expect_order(order, COUNT_OF(order));
 }
 
 /* One worker: one document of each client before the second of any. */
@@ -122,19 +127,12 @@ static void test_clients_take_turns_for_documents(void **state)
     static const size_t order[] = {0, 1, 4, 6, 2, 5, 3};
     static const uint64_t clients[] = {9, 1, 1, 1, 2, 2, 3};
     (void)state;
-    start(1, 0);
-    world.work[0].run = wait_at_gate;
-    bag_workers_push(&world.workers, &world.work[0], BAG_WORK_DOCUMENT);
-    while (has_waiting())
-        sched_yield();
+    start_at_gate(1, BAG_WORK_DOCUMENT);
     for (size_t i = 1; i < COUNT_OF(order); i++) {
         world.work[i].client = clients[i];
         push(i, BAG_WORK_DOCUMENT);
     }
-    uv_sem_post(&world.gate);
-    stop();
-    for (size_t i = 0; i < COUNT_OF(order); i++)
-        assert_ptr_equal(world.order[i], &world.work[order[i]]);
+    expect_order(order, COUNT_OF(order));
 }
 
 /* Two workers: while one makes a document, the other one makes no second. */
@@ -142,20 +140,13 @@ static void test_one_document_at_a_time(void **state)
 {
     static const size_t order[] = {2, 3, 0, 1};
     (void)state;
-    start(2, 0);
-    world.work[0].run = wait_at_gate;
-    bag_workers_push(&world.workers, &world.work[0], BAG_WORK_DOCUMENT);
-    while (has_waiting())
-        sched_yield();
+    start_at_gate(2, BAG_WORK_DOCUMENT);
     push(1, BAG_WORK_DOCUMENT);
     push(2, BAG_WORK_IN_ORDER);
     push(3, BAG_WORK_IN_ORDER);
     while (atomic_load(&world.count) < 2)
         sched_yield();
-    uv_sem_post(&world.gate);
-    stop();
-    for (size_t i = 0; i < COUNT_OF(order); i++)
-        assert_ptr_equal(world.order[i], &world.work[order[i]]);
+    expect_order(order, COUNT_OF(order));
 }
 
 /* The caller keeps its own. */

@@ -71,35 +71,6 @@ struct bagserve_client {
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
-/* `url` as "http://HOST:PORT" or "https://HOST:PORT", or with a slash at its end; or
- * "unix:///PATH" of a Unix-domain socket. NULL without memory. */
-static inline struct bagserve_client *bagserve_open(const char *url, long timeout_ms)
-{
-    struct bagserve_client *client = calloc(1, sizeof *client);
-    const char *path = strncmp(url, "unix://", 7) == 0 ? url + 7 : NULL;
-    if (!client)
-        return NULL;
-    if (path)
-        url = "http://localhost";
-    client->curl = curl_easy_init();
-    client->url = malloc(strlen(url) + 1);
-    if (!client->curl || !client->url ||
-        (path && curl_easy_setopt(client->curl, CURLOPT_UNIX_SOCKET_PATH, path) != CURLE_OK)) {
-        if (client->curl)
-            curl_easy_cleanup(client->curl);
-        free(client->url);
-        free(client);
-        return NULL;
-    }
-    strcpy(client->url, url);
-    for (size_t bytes = strlen(url); bytes && url[bytes - 1] == '/'; bytes--)
-        client->url[bytes - 1] = 0;
-    curl_easy_setopt(client->curl, CURLOPT_ERRORBUFFER, client->error);
-    curl_easy_setopt(client->curl, CURLOPT_TIMEOUT_MS, timeout_ms);
-    curl_easy_setopt(client->curl, CURLOPT_NOSIGNAL, 1L);
-    return client;
-}
-
 /* NULL is ignored. */
 static inline void bagserve_close(struct bagserve_client *client)
 {
@@ -112,6 +83,31 @@ static inline void bagserve_close(struct bagserve_client *client)
     free(client->answer);
     free(client->values);
     free(client);
+}
+
+/* `url` as "http://HOST:PORT" or "https://HOST:PORT", or with a slash at its end; or
+ * "unix:///PATH" of a Unix-domain socket. NULL without memory. */
+static inline struct bagserve_client *bagserve_open(const char *url, long timeout_ms)
+{
+    struct bagserve_client *client = calloc(1, sizeof *client);
+    const char *path = strncmp(url, "unix://", 7) == 0 ? url + 7 : NULL;
+    if (!client)
+        return NULL;
+    if (path)
+        url = "http://localhost";
+    client->curl = curl_easy_init();
+    client->url = strdup(url);
+    if (!client->curl || !client->url ||
+        (path && curl_easy_setopt(client->curl, CURLOPT_UNIX_SOCKET_PATH, path) != CURLE_OK)) {
+        bagserve_close(client);
+        return NULL;
+    }
+    for (size_t bytes = strlen(url); bytes && url[bytes - 1] == '/'; bytes--)
+        client->url[bytes - 1] = 0;
+    curl_easy_setopt(client->curl, CURLOPT_ERRORBUFFER, client->error);
+    curl_easy_setopt(client->curl, CURLOPT_TIMEOUT_MS, timeout_ms);
+    curl_easy_setopt(client->curl, CURLOPT_NOSIGNAL, 1L);
+    return client;
 }
 
 /* What went wrong in the last call, in the server's words where it spoke; one line of text. */
@@ -213,9 +209,9 @@ static inline enum bagserve_result bagserve_set_url_(struct bagserve_client *cli
     curl_free(name);
     if (bytes < 0 || (size_t)bytes >= sizeof url)
         return bagserve_fail_(client, BAGSERVE_REFUSED, "the model's name is too long");
-    if (curl_easy_setopt(client->curl, CURLOPT_URL, url) != CURLE_OK)
-        return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
-    return BAGSERVE_OK;
+    return curl_easy_setopt(client->curl, CURLOPT_URL, url) == CURLE_OK
+               ? BAGSERVE_OK
+               : bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
 }
 
 /* Sends the body with these headers; the answer is in client->answer then. */
@@ -281,7 +277,7 @@ static inline enum bagserve_result bagserve_post_(struct bagserve_client *client
 /* Reads the name and the shape of the output that begins at *at, and moves *at behind them. */
 static inline int bagserve_read_output_(char **at, struct bagserve_output *output)
 {
-    size_t width = 1, name_bytes = strcspn(*at, "\"");
+    size_t name_bytes = strcspn(*at, "\"");
     if (name_bytes >= sizeof output->name)
         return 0;
     memcpy(output->name, *at, name_bytes);
@@ -292,9 +288,9 @@ static inline int bagserve_read_output_(char **at, struct bagserve_output *outpu
         return 0;
     shape += 9;
     output->rows.count = strtoull(shape, &shape, 10);
+    output->rows.width = 1;
     while (*shape == ',')
-        width *= strtoull(shape + 1, &shape, 10);
-    output->rows.width = width;
+        output->rows.width *= strtoull(shape + 1, &shape, 10);
     *at = shape;
     return *shape == ']';
 }
@@ -319,7 +315,7 @@ static inline enum bagserve_result bagserve_take_outputs_(struct bagserve_client
                                                           struct bagserve_output *outputs,
                                                           size_t room, size_t *count)
 {
-    size_t i, raw_bytes, needed = 0;
+    size_t i, needed = 0;
     if (!client->answer || client->header_bytes == 0 || client->header_bytes > client->answer_bytes)
         return bagserve_fail_(client, BAGSERVE_BAD_ANSWER, "the answer has no binary tensor");
     char *raw = client->answer + client->header_bytes, kept = *raw;
@@ -329,7 +325,7 @@ static inline enum bagserve_result bagserve_take_outputs_(struct bagserve_client
     if (*count == SIZE_MAX)
         return bagserve_fail_(client, BAGSERVE_BAD_ANSWER,
                               "the answer's outputs are not of FP32, or more than there is room");
-    raw_bytes = client->answer_bytes - client->header_bytes;
+    size_t raw_bytes = client->answer_bytes - client->header_bytes;
     for (i = 0; i < *count; i++)
         needed += outputs[i].rows.count * outputs[i].rows.width;
     if (*count == 0 || raw_bytes / sizeof(float) != needed || raw_bytes % sizeof(float) != 0)
@@ -394,8 +390,7 @@ static inline enum bagserve_result bagserve_compose_(struct bagserve_client *cli
     used += 2;
     if (needed > client->body_room) {
         free(client->body);
-        client->body = malloc(needed);
-        client->body_room = client->body ? needed : 0;
+        client->body_room = (client->body = malloc(needed)) ? needed : 0;
         if (!client->body)
             return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
     }
