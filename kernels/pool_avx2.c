@@ -363,8 +363,9 @@ static inline unsigned match_slots(const struct bag_keys *keys, const struct bag
     X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7) X(__VA_ARGS__, 8)
 /* clang-format on */
 #define BAG_WIDE_TILES(X, ...)
-#define BAG_SPLIT_TILES(X, ...)  X(__VA_ARGS__, 6) X(__VA_ARGS__, 8)
-#define BAG_OTHER_TILES(X, ...)  X(__VA_ARGS__, 5) X(__VA_ARGS__, 7)
+#define BAG_SPLIT_TILES(X, ...) X(__VA_ARGS__, 6) X(__VA_ARGS__, 8)
+#define BAG_OTHER_TILES(X, ...) X(__VA_ARGS__, 5) X(__VA_ARGS__, 7)
+#define BAG_LONG_TILES(X, ...)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 8)
 #define BAG_FIND_KEYS            find_keys
 #define BAG_ID_VECTOR_BYTES      32

@@ -221,7 +221,8 @@ static inline unsigned match_slots(const struct bag_keys *keys, const struct bag
 /* ---- kernels --------------------------------------------------------------------------------- */
 
 /* Up to 448 bytes of sums are one tile; longer rows are split into tiles of at most 256. Of some
- * kinds 512 and 1024 bytes are one tile, too, where it pays: there are 32 registers. */
+ * kinds 512 and 1024 bytes are one tile, too, and longer rows are split into such of 1024 where
+ * these are full, where it pays: there are 32 registers. */
 #define BAG_KERNELS      bag_avx512_kernels
 #define BAG_BELOW        &bag_avx2_kernels
 #define BAG_NARROW_ROWS  0
@@ -234,6 +235,7 @@ static inline unsigned match_slots(const struct bag_keys *keys, const struct bag
 #define BAG_WIDE_TILES(X, ...)  X(__VA_ARGS__, 8) X(__VA_ARGS__, 16)
 #define BAG_SPLIT_TILES(X, ...) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
 #define BAG_OTHER_TILES(X, ...)
+#define BAG_LONG_TILES(X, ...)   X(__VA_ARGS__, 16)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 4)
 #define BAG_FIND_KEYS            find_keys
 #define BAG_ID_VECTOR_BYTES      64

@@ -168,7 +168,7 @@ BAG_LANE void V(pool_wide)(const struct bag_rows *rows, enum bag_row_kind kind, 
                            enum bag_mode mode, int vectors, const struct V(tile) * tile)
 {
     /* For short rows that are not widened, in the nearest caches, a loop of their own pays. */
-    if (!bag_kind_converts(kind) && vectors <= 2 && mode == BAG_MODE_PLAIN &&
+    if (!bag_kind_converts(kind) && vectors > 0 && vectors <= 2 && mode == BAG_MODE_PLAIN &&
         rows->fetch_end == rows->ids)
         V(pool_tiles)(rows, kind, half, mode, vectors, tile, false);
     else
@@ -184,7 +184,8 @@ BAG_LANE void V(pool_all)(const struct bag_rows *rows, enum bag_row_kind kind, b
         return;
     }
 #if BAG_NARROW_ROWS
-    if (vectors == 0) {
+    /* What is done for a row of a few columns is so little that a loop for each width pays. */
+    if (vectors == 0 && (mode == BAG_MODE_PLAIN || !bag_kind_converts(kind))) {
         const size_t part = only->some.part;
         struct V(tile) narrow = *only;
         narrow.some.part = 4;
@@ -217,7 +218,7 @@ BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind
 
 /* Pools a block of bags of one tile and one entry each, that nothing divides; returns false at one
  * of another length. So few instructions let many rows be loaded at once. */
-BAG_LANE bool V(take_singles)(const struct bag_rows *rows, enum bag_row_kind kind,
+BAG_LANE bool V(take_singles)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
                               enum bag_mode mode, int vectors, const struct V(tile) * tile)
 {
     const size_t out_bytes = rows->args->bag_stride, ahead = out_bytes * (vectors <= 4 ? 8 : 2);
@@ -233,12 +234,31 @@ BAG_LANE bool V(take_singles)(const struct bag_rows *rows, enum bag_row_kind kin
             V(fetch)(rows, kind, vectors, tile, bag_checked_id(id + rows->ahead_bytes));
         V(fetch_result)(kind, vectors, out + ahead);
         V(take_row)
-        (rows, kind, rows->half_params, mode, vectors, tile, entry, bag_checked_id(id), false,
-         sums);
+        (rows, kind, half, mode, vectors, tile, entry, bag_checked_id(id), false, sums);
         V(store_result)(rows, kind, mode, vectors, tile, true, out, sums);
         entry++;
     }
     return true;
+}
+
+/* With a loop for each width of narrow rows. */
+BAG_LANE bool V(take_all_singles)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
+                                  enum bag_mode mode, int vectors, const struct V(tile) * tile)
+{
+#if BAG_NARROW_ROWS
+    if (vectors == 0) {
+        struct V(tile) narrow = *tile;
+        narrow.some.part = 4;
+        if (tile->some.part == 4)
+            return V(take_singles)(rows, kind, half, mode, vectors, &narrow);
+        narrow.some.part = 2;
+        if (tile->some.part == 2)
+            return V(take_singles)(rows, kind, half, mode, vectors, &narrow);
+        narrow.some.part = 1;
+        return V(take_singles)(rows, kind, half, mode, vectors, &narrow);
+    }
+#endif
+    return V(take_singles)(rows, kind, half, mode, vectors, tile);
 }
 
 BAG_LANE bool V(pool_singles)(const struct bag_block *block, enum bag_row_kind kind,
@@ -246,20 +266,10 @@ BAG_LANE bool V(pool_singles)(const struct bag_block *block, enum bag_row_kind k
 {
     const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(kind)), *rows = &copy;
     const struct V(tile) tile = V(only_tile)(rows, kind, vectors);
-#if BAG_NARROW_ROWS
-    if (vectors == 0) {
-        struct V(tile) narrow = tile;
-        narrow.some.part = 4;
-        if (tile.some.part == 4)
-            return V(take_singles)(rows, kind, mode, vectors, &narrow);
-        narrow.some.part = 2;
-        if (tile.some.part == 2)
-            return V(take_singles)(rows, kind, mode, vectors, &narrow);
-        narrow.some.part = 1;
-        return V(take_singles)(rows, kind, mode, vectors, &narrow);
-    }
-#endif
-    return V(take_singles)(rows, kind, mode, vectors, &tile);
+    const bool apart = kind == BAG_KIND_OF_INT8;
+    if (apart && rows->half_params)
+        return V(take_all_singles)(rows, kind, true, mode, vectors, &tile);
+    return V(take_all_singles)(rows, kind, !apart && rows->half_params, mode, vectors, &tile);
 }
 
 #undef V

@@ -9,11 +9,11 @@
  *   #define BAG_WIDE_TILES(X, ...)   likewise of some kinds, where such tiles pay: pool_plan.c
  *   #define BAG_SPLIT_TILES(X, ...)  likewise for rows that are split into tiles of n vectors
  *   #define BAG_OTHER_TILES(X, ...)  likewise of the kind whose columns cost the most alone
- *   #define BAG_LARGEST_TILE(X, ...) likewise for the largest such n alone
- *   #define BAG_FIND_KEYS            what looks keys up
- *   #define BAG_ID_VECTOR_BYTES      bytes of the vectors that check ids
- *   #define BAG_FAR                  how far ahead the rows of large tables are prefetched: so many
- *                                    times as those of near ones */
+ *   #define BAG_LONG_TILES(X, ...)   likewise of some kinds, for rows of several times the most
+ * vectors #define BAG_LARGEST_TILE(X, ...) likewise for the largest such n alone #define
+ * BAG_FIND_KEYS            what looks keys up #define BAG_ID_VECTOR_BYTES      bytes of the vectors
+ * that check ids #define BAG_FAR                  how far ahead the rows of large tables are
+ * prefetched: so many times as those of near ones */
 #include "pool_block.h"
 #include "simd_ids.h"
 
@@ -46,8 +46,8 @@ BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, bool half, const stru
         row.u4 = f32v_u4_open(row.scale, row.bias);
     if (kind == BAG_KIND_OF_E4M3)
         row.scale = f32v_all(rows->has_params ? bag_load_f32(params, 0) * 256 : 256);
-    if (kind == BAG_KIND_OF_E5M2 && rows->has_params)
-        row.scale = f32v_all(bag_load_f32(params, 0));
+    if (kind == BAG_KIND_OF_E5M2)
+        row.scale = f32v_all(rows->has_params ? bag_load_f32(params, 0) : 1);
     return row;
 }
 
@@ -251,13 +251,13 @@ BAG_LANE void f64v_store_pair(enum bag_bf16_of of, char *row, size_t column, f64
 #define WIDE_TILES_F64(X, ...)
 
 /* Kinds that also have the other widths of split rows, where there are no weights. */
-#define OTHER_TILES_INT8(X, ...) BAG_OTHER_TILES(X, __VA_ARGS__)
-#define OTHER_TILES_INT4(X, ...)
+#define OTHER_TILES_INT8(X, ...) BAG_OTHER_TILES(X, __VA_ARGS__) BAG_LONG_TILES(X, __VA_ARGS__)
+#define OTHER_TILES_INT4(X, ...) BAG_LONG_TILES(X, __VA_ARGS__)
 #define OTHER_TILES_E4M3(X, ...)
 #define OTHER_TILES_E5M2(X, ...)
-#define OTHER_TILES_F16(X, ...)
-#define OTHER_TILES_BF16(X, ...)
-#define OTHER_TILES_F32(X, ...)
+#define OTHER_TILES_F16(X, ...)  BAG_LONG_TILES(X, __VA_ARGS__)
+#define OTHER_TILES_BF16(X, ...) BAG_LONG_TILES(X, __VA_ARGS__)
+#define OTHER_TILES_F32(X, ...)  BAG_LONG_TILES(X, __VA_ARGS__)
 #define OTHER_TILES_F64(X, ...)
 
 /* Kinds that have bags of one entry with a weight, too: where these are as short as the rest. */

@@ -221,6 +221,7 @@ BAG_LANE void f32v_store_bf16_pair(enum bag_bf16_of of, char *to, f32v even, f32
 #define BAG_SPLIT_TILES(X, ...) \
     X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7) X(__VA_ARGS__, 8)
 #define BAG_OTHER_TILES(X, ...)
+#define BAG_LONG_TILES(X, ...)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 8)
 #define BAG_FIND_KEYS            bag_ref_keys_find
 #define BAG_ID_VECTOR_BYTES      16

@@ -96,7 +96,8 @@ static bool wide_pays(const struct bag_row_walk *walk)
     return walk->is_near || walk->kind == BAG_KIND_OF_F32 || walk->kind == BAG_KIND_OF_INT8;
 }
 
-/* The instance for rows of so many vectors: with as few tiles as can be, and these narrow. */
+/* The instance for rows of so many vectors: with as few tiles as can be, and these narrow; or of
+ * the most vectors each, where `wide` and all are full. */
 static bag_block_fn *instance_of(const struct bag_tile_set *set, enum bag_mode mode, size_t vectors,
                                  bool wide)
 {
@@ -104,6 +105,8 @@ static bag_block_fn *instance_of(const struct bag_tile_set *set, enum bag_mode m
         return set->whole[mode][vectors];
     if (vectors <= BAG_TILE_VECTORS && wide && set->wide[mode][vectors])
         return set->wide[mode][vectors];
+    if (wide && vectors % BAG_TILE_VECTORS == 0 && set->split[mode][BAG_TILE_VECTORS])
+        return set->split[mode][BAG_TILE_VECTORS];
     size_t num_tiles = (vectors + set->largest_tile - 1) / set->largest_tile;
     size_t tile_vectors = (vectors + num_tiles - 1) / num_tiles;
     while (!set->split[mode][tile_vectors])

@@ -160,7 +160,7 @@ BAG_LANE void V(take_row)(const struct bag_rows *rows, enum bag_row_kind kind, b
     BODY weight = weighted ? V(weight)(kind, args, entry) : V(all)(1);
     bool takes_larger = mode == BAG_MODE_GENERAL && args->reduction == BAG_MAX;
     /* Multiplying by 1 would cost e5m2 without a scale a fifth. */
-    if (kind == BAG_KIND_OF_E5M2 && !rows->has_params) {
+    if (kind == BAG_KIND_OF_E5M2 && mode != BAG_MODE_GENERAL && !rows->has_params) {
         V(take_columns)
         (kind, false, mode, vectors, tile, &row, weight, takes_larger, is_first, sums);
         return;
