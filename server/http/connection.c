@@ -7,6 +7,7 @@
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -104,8 +105,8 @@ static ssize_t peek(const struct bag_http_connection *connection)
 
 bool bag_http_connection_is_open(const struct bag_http_connection *connection)
 {
-    ssize_t bytes = peek(connection);
-    return bytes > 0 || (bytes < 0 && (errno == EAGAIN || errno == EINTR));
+    struct pollfd end = {.fd = connection->fd, .events = POLLRDHUP};
+    return poll(&end, 1, 0) <= 0;
 }
 
 /* When bytes moved last; just now on a Unix socket. */
@@ -278,7 +279,8 @@ static void sweep(struct bag_http_connections *connections, enum bag_http_connec
     for (size_t left = list->count / SWEEP_TICKS + 1; list->next_swept && left; left--) {
         struct bag_http_connection *connection = list->next_swept;
         list->next_swept = connection->next;
-        if ((stage != BAG_HTTP_CONNECTION_READING && !bag_http_connection_is_open(connection)) ||
+        ssize_t bytes = stage == BAG_HTTP_CONNECTION_READING ? 1 : peek(connection);
+        if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR) ||
             (stage != BAG_HTTP_CONNECTION_IDLE && is_still(connections, connection, now_ms)))
             bag_http_connection_end(connections, connection);
     }

@@ -13,9 +13,6 @@
 #include "server/metrics/metrics.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <uv.h>
 
 /* Where a connection stands beside what the library makes of it. */
@@ -102,8 +99,8 @@ void bag_http_connection_end(struct bag_http_connections *connections,
 void bag_http_connection_remove(struct bag_http_connections *connections,
                                 struct bag_http_connection *connection);
 
-/* False where the client has ended its side, or has gone; a suspended connection does not notice by
- * itself. Of such a one, any thread. */
+/* False where the client has ended its side, or has gone, whatever it had asked before; a suspended
+ * connection does not notice by itself. Of such a one, any thread. */
 bool bag_http_connection_is_open(const struct bag_http_connection *connection);
 
 /* How long ago the last bytes came, to some milliseconds; 0 of a Unix socket. They may have waited

@@ -173,8 +173,10 @@ def test_half_closed_clients_are_answered(directory):
             raw.close()
 
 
-def test_documents_for_nobody(directory):
-    """Of those who have waited for a second, who has left gets none; who asks and listens does."""
+@pytest.mark.parametrize("more", [0, 1000])
+def test_documents_for_nobody(directory, more):
+    """Of those who have waited for a second, who has left gets none, whatever else he had asked; who asks
+    and listens does."""
     with Server("--table", f"items={save(directory / 'items.npy')}", "--workers", 1) as server, \
             contextlib.ExitStack() as stack:
         with held_workers(server):
@@ -183,6 +185,7 @@ def test_documents_for_nobody(directory):
                 raw.send(head("GET", "/metrics"))
             wait_until_queued(server, [kept] + gone)
             for raw in gone:
+                raw.send(head("GET", "/metrics") * more)
                 raw.close()
             long_s = time.monotonic() + 1.1
             wait_until(lambda: time.monotonic() > long_s, "time stands still")

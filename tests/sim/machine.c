@@ -339,7 +339,9 @@ SIM_PUBLIC int sim_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
     int ready = 0;
     (void)timeout_ms;
     for (nfds_t i = 0; i < count; i++) {
-        fds[i].revents = sim_is_readable(fds[i].fd) ? POLLIN : 0;
+        const struct file *file = file_of(fds[i].fd);
+        uint32_t wanted = (uint16_t)fds[i].events | EPOLLERR | EPOLLHUP;
+        fds[i].revents = (short)(file ? events_of(file) & wanted : 0);
         ready += fds[i].revents != 0;
     }
     return ready;
