@@ -6,6 +6,8 @@
  * memory. */
 #include "source.h"
 
+#include "server/memory/memory.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,6 +220,16 @@ static bool sift_files(const struct bag_source *source, struct sieve *sieve,
     return true;
 }
 
+/* Keys may have been chosen to be of one part: then they are more than were counted with before. */
+static bool check_count(const struct bag_table_memory *expected,
+                        const struct bag_table_memory *memory, struct bag_problem *problem)
+{
+    size_t rows = (size_t)memory->table.num_rows + memory->spare_rows;
+    return memory->table.num_rows <= expected->table.num_rows ||
+           bag_pages_check(rows * bag_row_bytes(&memory->table) + bag_keys_index_bytes(rows), 0,
+                           problem);
+}
+
 static bool sift(const struct bag_source *source, const struct bag_part_rows *kept,
                  const struct bag_load_options *options, struct bag_table_memory *memory,
                  struct bag_problem *problem)
@@ -226,7 +238,7 @@ static bool sift(const struct bag_source *source, const struct bag_part_rows *ke
     *memory = source->own;
     if (kept)
         memory->table.num_rows = memory->shape[0] = (int64_t)kept->count;
-    if (!bag_table_allocate(memory, problem))
+    if (!check_count(&source->own, memory, problem) || !bag_table_allocate(memory, problem))
         return bag_file_reject(source->files[0].path, problem);
     sieve.rows = memory->mapping;
     if (!sieve.rows || sift_files(source, &sieve, options, problem)) {

@@ -541,3 +541,18 @@ def test_budget(directory):
         with Server(*options, f"t={directory / 'v.npy'},part={part}") as server, Client(server) as client:
             facts = client.get("/v2/models/t").json()["parameters"]
             expect_equal((facts["bytes"], json.dumps(facts["part"]["rows"])), (6400000, "200000"))
+
+
+def test_keys_of_one_part(directory):
+    """Where all keys are of one part, it is as large as the whole table, and so it is counted."""
+    keys = [key for key in range(200000) if part_of_key(key, 4) == 0][:40000]
+    np.save(directory / "v.npy", np.arange(40000 * 16, dtype=np.float32).reshape(-1, 16))
+    np.save(directory / "k.npy", np.array(keys))
+    table = f"t={directory / 'v.npy'},keys={directory / 'k.npy'},part=keys"
+    ended = run("serve", "--port", 0, "--max-table-bytes", "1MiB", "--table", f"{table} 0 of 4")
+    expect_equal(ended.returncode, 1, ended.stderr)
+    expect_words(ended.stderr, ["max_table_bytes is 1.00 MiB"])
+    for index, count in ((0, 40000), (1, 0)):
+        with Server("--max-table-bytes", "4MiB" if count else "1MiB",
+                    "--table", f"{table} {index} of 4") as server, Client(server) as client:
+            expect_equal(client.get("/v2/models/t").json()["parameters"]["rows"], count)
