@@ -160,6 +160,33 @@ static void test_rejects_rows_that_cannot_be(void **state)
     }
 }
 
+/* The longest texts fit. */
+static void test_headers_of_parts(void **state)
+{
+    struct bag_journal_header header = items, read;
+    unsigned char bytes[BAG_JOURNAL_MAX_HEADER_BYTES];
+    struct bag_problem problem;
+    size_t header_bytes;
+    (void)state;
+    header.first_sequence = 1;
+    for (size_t length = 0; length < BAG_JOURNAL_PART_BYTES; length += 127) {
+        memset(header.name, 'n', sizeof header.name - 1);
+        memset(header.part, 'p', length);
+        for (int keyed = 0; keyed < 2; keyed++) {
+            header.keyed = keyed;
+            size_t count = bag_journal_write_header(&header, bytes);
+            assert_in_range(count, 1, sizeof bytes);
+            char *copy = exact_copy(bytes, count);
+            assert_true(bag_journal_read_header(copy, count, &read, &header_bytes, &problem));
+            assert_int_equal(header_bytes, count);
+            assert_string_equal(read.name, header.name);
+            assert_string_equal(read.part, header.part);
+            assert_int_equal(read.keyed, keyed);
+            free(copy);
+        }
+    }
+}
+
 static void test_dense_tables_have_no_keys_to_delete(void **state)
 {
     struct bag_journal_header dense = items;
@@ -282,6 +309,7 @@ int main(void)
                                        cmocka_unit_test(test_rejects_headers),
                                        cmocka_unit_test(test_rejects_records),
                                        cmocka_unit_test(test_rejects_rows_that_cannot_be),
+                                       cmocka_unit_test(test_headers_of_parts),
                                        cmocka_unit_test(test_dense_tables_have_no_keys_to_delete),
                                        cmocka_unit_test(test_ranges),
                                        cmocka_unit_test(test_tail_of_heads),
