@@ -269,5 +269,8 @@ size_t bag_ref_keys_find(const struct bag_keys *keys, const struct bag_ids *ids,
 
 size_t bag_keys_find(const struct bag_keys *keys, const struct bag_ids *ids, int64_t *rows)
 {
-    return bag_kernels_used->find_keys(keys, ids, rows);
+    if (ids->count != 1)
+        return bag_kernels_used->find_keys(keys, ids, rows);
+    rows[0] = bag_keys_find_one(keys, (uint64_t)bag_id_at(ids, 0));
+    return rows[0] < 0;
 }

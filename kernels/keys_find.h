@@ -10,6 +10,9 @@
 
 #define FIND_BLOCK 16
 
+/* Calls of up to so many keys fetch the lines of the second probes, too. */
+#define FIND_SHORT 12
+
 /* From how many on those that were noted down are looked for. */
 #define FIND_LATER 32
 
@@ -40,13 +43,15 @@ static inline __attribute__((always_inline)) int64_t
 find_at(const struct bag_keys *keys, const struct bag_keys_line *line, uint64_t word)
 {
     unsigned matches = MATCH_SLOTS(keys, line, word);
-    unsigned slot = (unsigned)__builtin_ctz(matches | 1u << (BAG_KEYS_PER_LINE - 1));
+    unsigned slot = (unsigned)__builtin_ctz(matches | 1u << BAG_KEYS_PER_LINE);
+    unsigned none = (slot + 1) / 8;
+    slot -= none;
     uint64_t found = bag_keys_word(line, slot);
     uint64_t high = __atomic_load_n(&line->high[slot], __ATOMIC_ACQUIRE);
     uint64_t low = found ^ word;
     /* Sums of bits, as a branch on whether the key is here would often be guessed wrong. */
     uint64_t changed = low >> keys->low_bits | (bag_keys_word(line, slot) ^ found);
-    uint64_t absent = (uint64_t)(matches != 0) - 1;
+    uint64_t absent = 0 - (uint64_t)none;
     if (__builtin_expect((changed & ~absent) != 0, 0))
         return find_again(keys, (struct bag_keys_place){(size_t)(line - keys->lines), word});
     return (int64_t)(high << keys->low_bits | low | absent);
@@ -61,12 +66,13 @@ find_each(const struct bag_keys *keys, const struct find_homes *homes, size_t fi
     size_t absent = 0;
     for (size_t i = 0; i < count; i++) {
         int64_t row = find_at(keys, homes->lines[i], homes->words[i]);
+        size_t is_absent = (uint64_t)row >> 63; /* a sum, again */
         rows[first + i] = row;
-        absent += row < 0;
+        absent += is_absent;
         later->homes[later->count] = homes->lines[i];
         later->words[later->count] = homes->words[i];
         later->positions[later->count] = first + i;
-        later->count += (row < 0) & bag_keys_has_next(keys, homes->lines[i], homes->words[i]);
+        later->count += is_absent & bag_keys_has_next(keys, homes->lines[i], homes->words[i]);
     }
     return absent;
 }
@@ -141,6 +147,20 @@ static inline __attribute__((always_inline)) void find_begin(const struct bag_ke
         __builtin_prefetch(homes->lines[i], 0, 3);
 }
 
+/* Fetches the lines of the second probes: keys of a short call would wait for them once more. Not
+ * where the near caches hold all lines. Always inline, as prefetch_probes of keys.c is. */
+static inline __attribute__((always_inline)) void
+find_fetch_next(const struct bag_keys *keys, const struct find_homes *homes, size_t count)
+{
+    if (keys->num_lines * sizeof *keys->lines <= bag_caches.second)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        size_t home = (size_t)(homes->lines[i] - keys->lines);
+        struct bag_keys_place place = {home, homes->words[i]};
+        __builtin_prefetch(&keys->lines[bag_keys_next(keys, place).line], 0, 3);
+    }
+}
+
 static inline __attribute__((always_inline)) size_t
 find_all(const struct bag_keys *index, struct bag_ids ids, bool wide, int64_t *rows)
 {
@@ -150,8 +170,9 @@ find_all(const struct bag_keys *index, struct bag_ids ids, bool wide, int64_t *r
     size_t missing = 0;
     later.count = 0;
     ids.wide = wide;
-    if (ids.count > 0)
-        find_begin(keys, &ids, 0, &homes[0]);
+    find_begin(keys, &ids, 0, &homes[0]);
+    if (ids.count <= FIND_SHORT)
+        find_fetch_next(keys, &homes[0], ids.count);
     for (size_t i = 0; i < ids.count; i += FIND_BLOCK) {
         size_t left = ids.count - i, count = left < FIND_BLOCK ? left : FIND_BLOCK;
         const struct find_homes *now = &homes[i / FIND_BLOCK % 2];
