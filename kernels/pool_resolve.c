@@ -41,7 +41,8 @@ static enum bag_status reject_default(const struct bag_resolving *resolving, int
                  fault);
 }
 
-/* The request's default_index goes before the rules'. A partial call gives it to no empty bag. */
+/* The request's default_index goes before the rules'. A partial call gives it to no empty bag,
+ * but says whether the part that it is of has it. */
 static enum bag_status take_default_key(const struct bag_resolving *resolving,
                                         struct bag_pool_args *args, struct bag_fault *fault)
 {
@@ -54,7 +55,8 @@ static enum bag_status take_default_key(const struct bag_resolving *resolving,
         return BAG_STATUS_OK;
     }
     if (resolving->part && resolving->part->is_partial &&
-        resolving->rules->missing != BAG_MISSING_DEFAULT)
+        resolving->rules->missing != BAG_MISSING_DEFAULT &&
+        (!tensor || is_of_other(resolving->part, (uint64_t)key)))
         return BAG_STATUS_OK;
     args->default_row = bag_keys_find_one(resolving->keys, (uint64_t)key);
     if (args->default_row >= 0)

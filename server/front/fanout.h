@@ -13,6 +13,7 @@
 #ifndef BAG_FANOUT_H
 #define BAG_FANOUT_H
 
+#include "kernels/partial.h"
 #include "server/infer/infer.h"
 
 /* One op's request to one shard. By rows and keys a shard that has no id of the op gets none. */
@@ -21,7 +22,7 @@ struct bag_fanout_call {
     size_t op;      /* of the plan */
     size_t feature; /* of the model: its memory's `remote` says whom to ask */
     size_t shard;   /* of the remote table's group, which is also the number of its part */
-    char *body;     /* owned, from the inference's buffers; for POST .../infer */
+    char *body;     /* owned, until bag_fanout_free; for POST .../infer */
     size_t body_bytes;
     size_t header_bytes;    /* of the JSON: Inference-Header-Content-Length */
     size_t max_reply_bytes; /* of a reply of status 200; a longer one need not be read */
@@ -32,17 +33,22 @@ struct bag_fanout_call {
     bool is_absent; /* the shard's rows count as missing */
 
     /* Private to server/front/fanout*.c. */
-    const uint32_t *bags; /* whose ids were sent, ascending; NULL: all of them */
-    size_t num_bags;
-    size_t num_ids;                          /* that were sent, with that of default_index */
-    bool asks_default;                       /* one bag more was sent, of default_index alone */
-    const char *sums, *counts, *weight_sums; /* of the reply, at any alignment */
+    uint32_t *bags;    /* whose ids were sent, ascending; by columns unset: all of them */
+    size_t num_bags;   /* without that of default_index */
+    size_t num_ids;    /* with it */
+    bool asks_default; /* one bag more was sent, of default_index alone */
+    enum bag_dtype ids_dtype, offsets_dtype;
+    char *offsets;                             /* in the body */
+    char *next_id, *next_offset, *next_weight; /* likewise, while it is written */
+    size_t last_bag, next_bag;                 /* while bags are counted, and merged */
+    const char *sums, *counts, *weight_sums;   /* of the reply, at any alignment */
 };
 
 struct bag_fanout {
     struct bag_fanout_call *calls; /* owned; in the order of ops, then of shards */
     size_t count;                  /* 0: no shard need be asked */
     uint32_t *bags;                /* owned; of all calls */
+    struct bag_share *shares;      /* owned; room to merge a bag */
 };
 
 /* Makes the calls of a planned and prepared inference. False, holding nothing, with *problem where

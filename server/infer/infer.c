@@ -145,6 +145,8 @@ void bag_infer_reset(struct bag_infer *infer)
     infer->plan.id.bytes = 0;
     infer->scratch.pooled = NULL;
     infer->scratch.num_prefetched = 0;
+    infer->scratch.absent = NULL;
+    infer->scratch.absent_bytes = 0;
     infer->scratch.explanation = NULL;
     infer->scratch.explanation_bytes = 0;
     infer->output.bytes = infer->output.header_bytes = infer->output.default_bags = 0;
@@ -294,13 +296,18 @@ void bag_infer_pool(const struct bag_infer *infer, struct bag_split split)
         bag_ops_run(infer->plan.ops, split);
 }
 
+void bag_infer_drop(struct bag_infer *infer)
+{
+    bag_buffers_put(infer->scratch.pooled);
+    infer->scratch.pooled = NULL;
+    bag_reply_drop(infer);
+}
+
 bool bag_infer_check(struct bag_infer *infer, struct bag_problem *problem)
 {
     if (!infer->input.model->mapped || bag_mapped_check(infer, problem))
         return true;
-    bag_buffers_put(infer->scratch.pooled);
-    infer->scratch.pooled = NULL;
-    bag_reply_drop(infer);
+    bag_infer_drop(infer);
     return false;
 }
 

@@ -57,6 +57,9 @@ struct bag_infer_scratch {
     size_t num_prefetched;      /* entries, in the order of the ops, whose rows were prefetched */
     struct bag_map_epoch epoch; /* of mapped tables, before they were pooled */
     char *results;              /* of all outputs; a part of the reply where that is binary */
+    char *absent;               /* of a model that does without shards that are away: a JSON array
+                                   of those, in the arena, with blanks for as many as there are */
+    size_t absent_bytes;        /* 0: there is none */
 };
 
 /* One inference. Points into itself: it stays where it is from the plan on. */
@@ -96,6 +99,13 @@ void bag_infer_pool(const struct bag_infer *infer, struct bag_split split);
 bool bag_infer_check(struct bag_infer *infer, struct bag_problem *problem);
 
 void bag_infer_finish(struct bag_infer *infer);
+
+/* Before it is finished: names shards that were away in the reply of a model that does without
+ * them. */
+void bag_infer_tell_absent(struct bag_infer *infer, const char *const *addresses, size_t count);
+
+/* Ends an inference that was prepared, and will not be finished. */
+void bag_infer_drop(struct bag_infer *infer);
 
 /* The name of how the finished reply is compressed; NULL: it is not. */
 const char *bag_infer_reply_coding(const struct bag_infer *infer);

@@ -5,6 +5,7 @@
  *   outputs     what was asked for, and the ops that make it (plan_outputs.c) */
 #include "plan.h"
 #include "kernels/keys.h"
+#include "kernels/pool_entries.h"
 #include "kernels/rowformat.h"
 
 #include <string.h>
@@ -161,7 +162,7 @@ static struct bag_part_ids part_ids_of(const struct bag_table_memory *memory, bo
 }
 
 /* Puts rows in place of keys. False with a problem, or a fault that the caller tells. */
-static bool resolve_keys(const struct bag_planner *planner, size_t i, const struct bag_rules *rules,
+static bool resolve_keys(struct bag_planner *planner, size_t i, const struct bag_rules *rules,
                          const struct bag_inputs *inputs, struct bag_fault *fault)
 {
     const struct bag_table_memory *memory = planner->model->features[i].memory;
@@ -188,7 +189,45 @@ static bool resolve_keys(const struct bag_planner *planner, size_t i, const stru
     return true;
 }
 
-static bool check_pool(const struct bag_planner *planner, size_t i)
+/* Shards look up the keys. Each has the model's default row beside its own, but of another one only
+ * the shard that it is of. */
+static bool leave_keys(struct bag_planner *planner, size_t i, const struct bag_rules *rules,
+                       const struct bag_inputs *inputs, struct bag_fault *fault)
+{
+    const struct bag_tensor *tensor = inputs->tensor[BAG_DEFAULT_INDEX];
+    struct bag_pool_args *args = &planner->args[i];
+    fault->status = BAG_STATUS_OK;
+    if (!planner->keys)
+        planner->keys =
+            bag_arena_array(planner->arena, planner->model->num_features, sizeof *planner->keys);
+    if (!planner->keys)
+        return bag_planner_no_memory(planner);
+    struct bag_op_keys *keys = &planner->keys[i];
+    *keys = (struct bag_op_keys){.has_padding = rules->has_padding_idx,
+                                 .has_default = tensor || rules->has_default_index,
+                                 .padding = rules->padding_idx,
+                                 .default_key = rules->default_index,
+                                 .default_is_asked = tensor != NULL,
+                                 .missing = rules->missing,
+                                 .sent = args->indices,
+                                 .first_value = planner->kjt ? planner->kjt->firsts[i] : 0,
+                                 .from_values = planner->kjt != NULL};
+    if (tensor) {
+        struct bag_ids ids = {tensor->data, 1, bag_dtypes[tensor->dtype].bytes == 8};
+        keys->default_key = bag_id_at(&ids, 0);
+    }
+    if (keys->has_default)
+        args->default_row = 0; /* there is one */
+    if (!tensor || rules->missing != BAG_MISSING_DEFAULT ||
+        (rules->has_default_index && keys->default_key == rules->default_index))
+        return true;
+    return bag_problem_set(
+        planner->problem, BAG_ERROR_BAD_REQUEST,
+        "'default_index' cannot be another key than the model's, whose row every "
+        "server with a part has in the place of missing keys");
+}
+
+static bool check_pool(struct bag_planner *planner, size_t i)
 {
     const struct bag_feature *feature = &planner->model->features[i];
     struct bag_kjt_part part BAG_UNSET;
@@ -201,8 +240,9 @@ static bool check_pool(const struct bag_planner *planner, size_t i)
         ok = bag_pool_check(plan, &inputs, planner->limits->max_reply_bytes, &planner->args[i],
                             &fault) == BAG_STATUS_OK;
         if (ok && plan->needs_rows)
-            ok = resolve_keys(planner, i, &plan->rules, &inputs, &fault);
-        else if (ok)
+            ok = (plan->rules.keyed && feature->memory->remote ? leave_keys : resolve_keys)(
+                planner, i, &plan->rules, &inputs, &fault);
+        else if (ok && !feature->memory->remote)
             bag_pool_prefetch(&planner->args[i], planner->model->num_features == 1);
     }
     if (ok || fault.status == BAG_STATUS_OK)
@@ -303,7 +343,7 @@ static bool check_overrides(const struct bag_planner *planner)
     return true;
 }
 
-static bool check_pools(const struct bag_planner *planner)
+static bool check_pools(struct bag_planner *planner)
 {
     const struct bag_model *model = planner->model;
     size_t bags = 0;
@@ -335,6 +375,11 @@ static bool check_explaining(const struct bag_planner *planner)
         return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                "parameter explain: explanations are switched off (explain)");
     for (size_t i = 0; plan->explains && i < plan->num_ops; i++) {
+        if (plan->ops[i].is_remote && plan->ops[i].args.keyed)
+            return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                                   "parameter explain is for tables whose keys are here; other "
+                                   "servers look up those of '%s'",
+                                   planner->model->features[plan->ops[i].feature].name);
         if (plan->ops[i].args.unsorted)
             return bag_problem_set(
                 planner->problem, BAG_ERROR_BAD_REQUEST,

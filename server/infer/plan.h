@@ -15,14 +15,27 @@
 
 /* ---- ops ------------------------------------------------------------------------------------- */
 
+/* What is said of keys that are looked up elsewhere; `args` has the keys themselves. */
+struct bag_op_keys {
+    bool has_padding, has_default;
+    int64_t padding, default_key;
+    bool default_is_asked; /* the request brought it: whether the table has it is to be said */
+    enum bag_missing missing;
+    struct bag_ids sent; /* as the client sent them */
+    size_t first_value;  /* of KeyedJaggedTensor's values, where they are from there */
+    bool from_values;
+};
+
 /* A list of checked calls of the kernels, each with the place of its result. A request for a table
  * has one, one for a collection has one or more for each feature. */
 struct bag_op {
     struct bag_pool_args args;
-    size_t output;  /* of which of the reply's outputs the result is a part */
-    size_t offset;  /* of its first bag in that output, in bytes */
-    char *result;   /* where the op writes, once there is memory */
-    size_t feature; /* of the model */
+    size_t output;           /* of which of the reply's outputs the result is a part */
+    size_t offset;           /* of its first bag in that output, in bytes */
+    char *result;            /* where the op writes, once there is memory */
+    size_t feature;          /* of the model */
+    bool is_remote;          /* shards pool, and not bag_ops_run */
+    struct bag_op_keys keys; /* where those look up keys */
 
     /* Where pooled rows, in FP32, are yet to be projected into the output. */
     const struct bag_projection *projection; /* borrowed; NULL: the op writes to the output */
@@ -119,6 +132,7 @@ struct bag_planner {
     struct bag_problem *problem;
     struct bag_inputs *inputs;  /* of each feature; none where the request leaves it out */
     struct bag_pool_args *args; /* of each feature that has inputs */
+    struct bag_op_keys *keys;   /* of each feature; NULL: no keys are looked up elsewhere */
     struct bag_kjt *kjt;        /* the inputs of all features at once; NULL: `inputs` are theirs */
 };
 

@@ -73,6 +73,9 @@ static struct bag_op *add_op(struct bag_planner *planner, size_t i, enum bag_dty
     op->output = plan->num_outputs;
     op->offset = 0;
     op->feature = i;
+    op->is_remote = feature->memory->remote != NULL;
+    if (op->is_remote && planner->keys)
+        op->keys = planner->keys[i];
     op->projection = NULL;
     if (!feature->projection) {
         if (op->args.output_dtype != dtype)
@@ -166,6 +169,7 @@ static bool add_partial(struct bag_planner *planner, size_t i, enum bag_v2_encod
     op->output = plan->num_outputs;
     op->offset = 0;
     op->feature = i;
+    op->is_remote = false;
     op->projection = NULL;
     struct bag_v2_reply_output *output =
         begin_output(planner, feature->name, form.sums_dtype, binary);
@@ -396,8 +400,10 @@ void bag_ops_run(const struct bag_op *ops, struct bag_split split)
 {
     /* The last one may have no bag in it, and then need not exist. */
     size_t end = split.end_op + (split.end_bag > 0);
-    for (size_t i = split.first_op; i < end; i++)
-        bag_pool_run(&ops[i].args, bag_split_range(&split, &ops[i].args, i), ops[i].result);
+    for (size_t i = split.first_op; i < end; i++) {
+        if (!ops[i].is_remote)
+            bag_pool_run(&ops[i].args, bag_split_range(&split, &ops[i].args, i), ops[i].result);
+    }
 }
 
 struct bag_ops_work bag_ops_count_work(const struct bag_op *ops, size_t count)

@@ -179,7 +179,8 @@
     X(QUEUE_FULL, "queue_full", REJECTED)                                                          \
     X(TIMEOUT, "timeout", REJECTED)                                                                \
     X(CANCELLED, "cancelled", CANCELED)                                                            \
-    X(NOT_READY, "not_ready", REJECTED)
+    X(NOT_READY, "not_ready", REJECTED)                                                            \
+    X(SHARD, "shard", BACKEND)
 
 /* Triton's reasons. */
 #define BAG_FAILURES(X)                                                                            \
@@ -191,7 +192,7 @@
 /* X(status); anything else counts as the last. */
 #define BAG_HTTP_STATUSES(X)                                                                            \
     X(200) X(204) X(400) X(401) X(403) X(404) X(405) X(408) X(409) X(411) X(413) X(414) X(415) X(421) X(431) X(500)      \
-    X(501) X(503) X(505) X(507)
+    X(501) X(502) X(503) X(504) X(505) X(507)
 
 /* ---- the bounds of histograms ---------------------------------------------------------------- */
 

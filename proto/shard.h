@@ -1,0 +1,64 @@
+/* What a server asks another one that has a part of a table, and what that one answers: inference
+ * requests and replies of the V2 protocol, all in binary. A reply may be anybody's: all of it is
+ * checked. */
+#ifndef BAG_SHARD_H
+#define BAG_SHARD_H
+
+#include "kernels/part.h"
+#include "kernels/pool.h"
+#include "problem.h"
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* The tensors follow the header: ids, offsets, with the end of the last bag, default_index, INT64,
+ * where there is one, and weights. */
+struct bag_shard_request {
+    struct bag_part part;
+    bool is_partial;
+    enum bag_reduction reduction;
+    enum bag_dtype output_dtype; /* where it is not partial */
+    enum bag_dtype ids_dtype;    /* I32 or I64 */
+    enum bag_dtype offsets_dtype;
+    size_t num_ids, num_bags;
+    bool has_default, has_weights;
+    enum bag_dtype weights_dtype;
+    bool rejects_missing; /* keys that the table does not have are an error, whatever it says */
+};
+
+/* Room for the header of any request. */
+#define BAG_SHARD_HEADER_BYTES 1024
+
+/* Writes the JSON header; returns its bytes, less than that. */
+size_t bag_shard_request_header(const struct bag_shard_request *request,
+                                char header[BAG_SHARD_HEADER_BYTES]);
+
+/* Bytes of the tensors behind it; SIZE_MAX where they cannot be counted. */
+size_t bag_shard_request_tensor_bytes(const struct bag_shard_request *request);
+
+/* ---- replies --------------------------------------------------------------------------------- */
+
+/* An output that must be there. */
+struct bag_shard_output {
+    const char *name;
+    enum bag_dtype dtype;
+    size_t num_bags;     /* the first dimension */
+    size_t bag_elements; /* the product of the others */
+    const char *data;    /* set: in the reply, at any alignment */
+};
+
+/* So many bytes the JSON header of a reply may have. */
+#define BAG_SHARD_MAX_REPLY_HEADER 65536
+
+/* Reads a reply of that version of a model, whose outputs must be these in this order, all binary,
+ * and nothing else. False with BAD_GATEWAY and what the shard "answered". */
+bool bag_shard_reply_read(const char *reply, size_t bytes, size_t header_bytes, const char *version,
+                          struct bag_shard_output *outputs, size_t num_outputs,
+                          struct bag_problem *problem);
+
+/* What an error's body is about. */
+enum bag_shard_error { BAG_SHARD_ERROR_OTHER, BAG_SHARD_ERROR_INDEX, BAG_SHARD_ERROR_DEFAULT };
+
+/* Of `default_index`, or of the index at *position; or of anything else. */
+enum bag_shard_error bag_shard_error_read(const char *body, size_t bytes, size_t *position);
+
+#endif

@@ -1,0 +1,379 @@
+/* From an inference's plan to the requests to shards; see fanout.h.
+ *
+ * What stays of a bag is known here, but for keys that the table does not have: padding, pruned
+ * entries and those outside of the table have left, and the default row's id is in the place of
+ * others. By columns every shard gets all of it, and answers its columns of the result. By rows and
+ * by keys each gets its own, of the bags of which it has any, and answers sums. The default row of
+ * empty bags is asked for once, as one bag more, of the shard that has it. */
+#include "fanout.h"
+
+#include "deal.h"
+#include "kernels/partial.h"
+#include "proto/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- who gets which entries ------------------------------------------------------------------ */
+
+struct bag_deal bag_deal_of(const struct bag_infer *infer, size_t op)
+{
+    const struct bag_plan *plan = &infer->plan;
+    const struct bag_remote *remote =
+        infer->input.model->features[plan->ops[op].feature].memory->remote;
+    return (struct bag_deal){.op = &plan->ops[op],
+                             .args = &plan->ops[op].args,
+                             .remote = remote,
+                             .by_columns = remote->part.by == BAG_PART_COLUMNS};
+}
+
+/* What is left of a keyed call's prunes by weight is the shards' to do: they say first which keys
+ * are missing. */
+static bool keeps(const struct bag_deal *deal, size_t entry, int64_t id)
+{
+    const struct bag_op_keys *keys = &deal->op->keys;
+    if (deal->args->keyed)
+        return !keys->has_padding || id != keys->padding;
+    return bag_keeps(deal->args, entry, id);
+}
+
+static size_t shard_of(const struct bag_deal *deal, int64_t id)
+{
+    const uint32_t of = deal->remote->part.of;
+    if (deal->by_columns)
+        return 0;
+    if (deal->remote->part.by == BAG_PART_KEYS)
+        return bag_part_of_key((uint64_t)id, of);
+    return bag_part_of_row((uint64_t)id, (uint64_t)deal->args->table.num_rows, of);
+}
+
+static bool has_default(const struct bag_deal *deal)
+{
+    return deal->args->keyed ? deal->op->keys.has_default : deal->args->default_row >= 0;
+}
+
+static int64_t default_id(const struct bag_deal *deal)
+{
+    return deal->args->keyed ? deal->op->keys.default_key : deal->args->default_row;
+}
+
+/* Told of every entry that stays, bag by bag; and of every bag at its end. */
+typedef void entry_fn(const struct bag_deal *deal, struct bag_fanout_call *calls, size_t bag,
+                      size_t entry, int64_t id);
+typedef void bag_end_fn(struct bag_fanout_call *calls, size_t bag);
+
+/* Returns how many bags have no entry. */
+static size_t each_entry(const struct bag_deal *deal, struct bag_fanout_call *calls,
+                         entry_fn *of_entry, bag_end_fn *of_bag)
+{
+    const struct bag_pool_args *args = deal->args;
+    size_t bounds[BAG_BLOCK_BAGS + 1], hint = 0, count, num_empty = 0;
+    for (size_t first = 0; first < args->num_bags; first += count) {
+        count = args->num_bags - first < BAG_BLOCK_BAGS ? args->num_bags - first : BAG_BLOCK_BAGS;
+        bag_pool_bounds(args, first, first + count, &hint, bounds);
+        for (size_t i = 0; i < count; i++) {
+            bool is_empty = true;
+            for (size_t entry = bounds[i]; entry < bounds[i + 1]; entry++) {
+                int64_t id = bag_id_at(&args->indices, entry);
+                if (!keeps(deal, entry, id))
+                    continue;
+                of_entry(deal, &calls[shard_of(deal, id)], first + i, entry, id);
+                is_empty = false;
+            }
+            num_empty += is_empty;
+            if (of_bag)
+                of_bag(calls, first + i);
+        }
+    }
+    return num_empty;
+}
+
+/* ---- counting -------------------------------------------------------------------------------- */
+
+static void count_entry(const struct bag_deal *deal, struct bag_fanout_call *call, size_t bag,
+                        size_t entry, int64_t id)
+{
+    (void)deal, (void)entry, (void)id;
+    call->num_bags += call->num_ids == 0 || call->last_bag != bag;
+    call->last_bag = bag;
+    call->num_ids++;
+}
+
+/* How many ids and bags each call of the op has. */
+static void count_calls(const struct bag_deal *deal, struct bag_fanout_call *calls)
+{
+    size_t num_empty = each_entry(deal, calls, count_entry, NULL);
+    bool may_be_empty = num_empty > 0 || bag_deal_may_lose(deal) || deal->remote->skips_absent;
+    for (size_t i = 1; deal->by_columns && i < deal->remote->num_shards; i++)
+        calls[i].num_ids = calls[0].num_ids;
+    for (size_t i = 0; deal->by_columns && i < deal->remote->num_shards; i++)
+        calls[i].num_bags = deal->args->num_bags;
+    may_be_empty |= deal->args->keyed && deal->op->keys.default_is_asked;
+    if (deal->by_columns || !has_default(deal) || !may_be_empty)
+        return;
+    struct bag_fanout_call *call = &calls[shard_of(deal, default_id(deal))];
+    call->asks_default = true;
+    call->num_ids++;
+}
+
+/* ---- bodies ---------------------------------------------------------------------------------- */
+
+/* Indices of 32 bits where those say all of them. */
+static bool has_narrow_ids(const struct bag_deal *deal)
+{
+    return !deal->args->keyed && deal->args->table.num_rows <= INT32_MAX;
+}
+
+static struct bag_shard_request request_of(const struct bag_deal *deal,
+                                           const struct bag_fanout_call *call)
+{
+    const struct bag_pool_args *args = deal->args;
+    struct bag_part part = deal->remote->part;
+    part.index = (uint32_t)call->shard;
+    return (struct bag_shard_request){
+        .part = part,
+        .is_partial = !deal->by_columns,
+        .reduction = args->reduction,
+        .output_dtype = args->output_dtype,
+        .ids_dtype = has_narrow_ids(deal) ? BAG_I32 : BAG_I64,
+        .offsets_dtype = call->num_ids <= INT32_MAX ? BAG_I32 : BAG_I64,
+        .num_ids = call->num_ids,
+        .num_bags = call->num_bags + call->asks_default,
+        .has_default = (deal->by_columns && (!args->keyed || has_default(deal))) ||
+                       (call->asks_default && args->keyed && deal->op->keys.default_is_asked),
+        .has_weights = args->weights != NULL,
+        .weights_dtype = args->weights_dtype,
+        .rejects_missing = args->keyed && deal->op->keys.missing == BAG_MISSING_ERROR,
+    };
+}
+
+static char *put_id(char *at, enum bag_dtype dtype, int64_t id)
+{
+    int32_t narrow = (int32_t)id;
+    if (dtype == BAG_I64)
+        memcpy(at, &id, sizeof id);
+    else
+        memcpy(at, &narrow, sizeof narrow);
+    return at + bag_dtypes[dtype].bytes;
+}
+
+/* Of what is in the body before it is written. */
+static bool begin_body(const struct bag_infer *infer, const struct bag_deal *deal,
+                       struct bag_fanout_call *call)
+{
+    const struct bag_shard_request request = request_of(deal, call);
+    size_t bytes = bag_shard_request_tensor_bytes(&request);
+    if (__builtin_add_overflow(bytes, (size_t)BAG_SHARD_HEADER_BYTES, &bytes))
+        return false;
+    call->body = bag_buffers_get(infer->scratch.buffers, bytes);
+    if (!call->body)
+        return false;
+    call->header_bytes = bag_shard_request_header(&request, call->body);
+    call->body_bytes = call->header_bytes + bag_shard_request_tensor_bytes(&request);
+    call->ids_dtype = request.ids_dtype;
+    call->offsets_dtype = request.offsets_dtype;
+    call->next_id = call->body + call->header_bytes;
+    call->offsets = call->next_id + call->num_ids * bag_dtypes[call->ids_dtype].bytes;
+    call->next_offset = put_id(call->offsets, call->offsets_dtype, 0);
+    call->next_weight =
+        call->offsets + (request.num_bags + 1) * bag_dtypes[call->offsets_dtype].bytes;
+    if (request.has_default)
+        call->next_weight =
+            put_id(call->next_weight, BAG_I64, has_default(deal) ? default_id(deal) : -1);
+    call->num_ids = call->num_bags = 0; /* and counted again as they are written */
+    return true;
+}
+
+static void end_bag(struct bag_fanout_call *call)
+{
+    call->next_offset = put_id(call->next_offset, call->offsets_dtype, (int64_t)call->num_ids);
+}
+
+static void put_entry(const struct bag_deal *deal, struct bag_fanout_call *call, size_t bag,
+                      size_t entry, int64_t id)
+{
+    const struct bag_pool_args *args = deal->args;
+    size_t weight_bytes = bag_dtypes[args->weights_dtype].bytes;
+    if (!deal->by_columns && (call->num_bags == 0 || call->last_bag != bag)) {
+        if (call->num_bags > 0)
+            end_bag(call);
+        call->bags[call->num_bags++] = (uint32_t)bag;
+        call->last_bag = bag;
+    }
+    call->num_ids++;
+    call->next_id = put_id(call->next_id, call->ids_dtype, id);
+    if (!args->weights)
+        return;
+    memcpy(call->next_weight, (const char *)args->weights + entry * weight_bytes, weight_bytes);
+    call->next_weight += weight_bytes;
+}
+
+static void end_every_bag(struct bag_fanout_call *calls, size_t bag)
+{
+    (void)bag;
+    end_bag(&calls[0]);
+    calls[0].num_bags++;
+}
+
+/* 1, as a weight. */
+static void put_one(char *at, enum bag_dtype dtype)
+{
+    const double one = 1;
+    const float single = 1;
+    const uint16_t half = dtype == BAG_F16 ? 0x3c00 : 0x3f80;
+    const uint64_t whole = 1;
+    const void *from = dtype == BAG_F64                           ? (const void *)&one
+                       : dtype == BAG_F32                         ? (const void *)&single
+                       : bag_dtypes[dtype].kind == BAG_KIND_FLOAT ? (const void *)&half
+                                                                  : (const void *)&whole;
+    memcpy(at, from, bag_dtypes[dtype].bytes);
+}
+
+/* Ends the last bag, and adds that of the default row. */
+static void end_body(const struct bag_deal *deal, struct bag_fanout_call *call)
+{
+    if (call->num_bags > 0)
+        end_bag(call);
+    if (!call->asks_default)
+        return;
+    put_id(call->next_id, call->ids_dtype, default_id(deal));
+    if (deal->args->weights)
+        put_one(call->next_weight, deal->args->weights_dtype);
+    call->num_ids++;
+    end_bag(call);
+}
+
+/* All shards get the same tensors behind a header of their own. */
+static void copy_bodies(const struct bag_deal *deal, struct bag_fanout_call *calls)
+{
+    size_t tensor_bytes = calls[0].body_bytes - calls[0].header_bytes;
+    for (size_t i = 1; i < deal->remote->num_shards; i++) {
+        memcpy(calls[i].body + calls[i].header_bytes, calls[0].body + calls[0].header_bytes,
+               tensor_bytes);
+        calls[i].num_ids = calls[0].num_ids;
+        calls[i].num_bags = calls[0].num_bags;
+    }
+}
+
+static size_t reply_bytes_of(const struct bag_deal *deal, const struct bag_fanout_call *call)
+{
+    struct bag_fanout_form form = bag_fanout_form(deal, call);
+    size_t bytes = BAG_SHARD_MAX_REPLY_HEADER;
+    for (size_t i = 0; i < form.num_outputs; i++)
+        bytes += form.outputs[i].num_bags * form.outputs[i].bag_elements *
+                 bag_dtypes[form.outputs[i].dtype].bytes;
+    return bytes;
+}
+
+/* Writes the bodies of an op's calls, whose ids and bags were counted. */
+static bool write_calls(const struct bag_infer *infer, const struct bag_deal *deal,
+                        struct bag_fanout_call *calls, uint32_t **bags)
+{
+    for (size_t i = 0; i < deal->remote->num_shards; i++) {
+        calls[i].max_reply_bytes = reply_bytes_of(deal, &calls[i]);
+        if (!deal->by_columns) {
+            calls[i].bags = *bags;
+            *bags += calls[i].num_bags;
+        }
+        if ((deal->by_columns || calls[i].num_ids > 0) && !begin_body(infer, deal, &calls[i]))
+            return false;
+    }
+    each_entry(deal, calls, put_entry, deal->by_columns ? end_every_bag : NULL);
+    if (deal->by_columns)
+        copy_bodies(deal, calls);
+    for (size_t i = 0; !deal->by_columns && i < deal->remote->num_shards; i++) {
+        if (calls[i].body)
+            end_body(deal, &calls[i]);
+    }
+    return true;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* Makes room for a call to each shard of each remote op. */
+static bool take_calls(const struct bag_infer *infer, struct bag_fanout *fanout)
+{
+    const struct bag_plan *plan = &infer->plan;
+    size_t count = 0, most = 0;
+    for (size_t i = 0; i < plan->num_ops; i++) {
+        size_t shards = plan->ops[i].is_remote ? bag_deal_of(infer, i).remote->num_shards : 0;
+        count += shards;
+        most = shards > most ? shards : most;
+    }
+    fanout->calls = bag_buffers_get(infer->scratch.buffers, count * sizeof *fanout->calls);
+    fanout->shares = bag_buffers_get(infer->scratch.buffers, most * sizeof *fanout->shares);
+    if (!fanout->calls || !fanout->shares)
+        return false;
+    memset(fanout->calls, 0, count * sizeof *fanout->calls);
+    fanout->count = count;
+    for (size_t i = 0, at = 0; i < plan->num_ops; i++) {
+        size_t shards = plan->ops[i].is_remote ? bag_deal_of(infer, i).remote->num_shards : 0;
+        for (size_t shard = 0; shard < shards; shard++, at++) {
+            fanout->calls[at].op = i;
+            fanout->calls[at].feature = plan->ops[i].feature;
+            fanout->calls[at].shard = shard;
+        }
+        if (shards) {
+            struct bag_deal deal = bag_deal_of(infer, i);
+            count_calls(&deal, &fanout->calls[at - shards]);
+        }
+    }
+    return true;
+}
+
+static bool take_bags(const struct bag_infer *infer, struct bag_fanout *fanout)
+{
+    size_t num_bags = 0;
+    for (size_t i = 0; i < fanout->count; i++)
+        num_bags += fanout->calls[i].num_bags;
+    fanout->bags = bag_buffers_get(infer->scratch.buffers, num_bags * sizeof *fanout->bags);
+    return fanout->bags != NULL;
+}
+
+static bool write_all(const struct bag_infer *infer, struct bag_fanout *fanout)
+{
+    uint32_t *bags = fanout->bags;
+    for (size_t i = 0; i < fanout->count;) {
+        struct bag_deal deal = bag_deal_of(infer, fanout->calls[i].op);
+        if (!write_calls(infer, &deal, &fanout->calls[i], &bags))
+            return false;
+        i += deal.remote->num_shards;
+    }
+    return true;
+}
+
+/* Drops the calls that ask for nothing. */
+static void compact(struct bag_fanout *fanout)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < fanout->count; i++) {
+        if (fanout->calls[i].body)
+            fanout->calls[count++] = fanout->calls[i];
+    }
+    fanout->count = count;
+}
+
+bool bag_fanout_make(const struct bag_infer *infer, struct bag_fanout *fanout,
+                     struct bag_problem *problem)
+{
+    memset(fanout, 0, sizeof *fanout);
+    if (!take_calls(infer, fanout) || !take_bags(infer, fanout) || !write_all(infer, fanout)) {
+        bag_fanout_free(fanout);
+        return bag_budget_reject(infer->scratch.buffers->budget, "requests to shards",
+                                 infer->input.body_bytes, problem);
+    }
+    compact(fanout);
+    return true;
+}
+
+void bag_fanout_free(struct bag_fanout *fanout)
+{
+    for (size_t i = 0; i < fanout->count; i++) {
+        bag_buffers_put(fanout->calls[i].body);
+        bag_buffers_put(fanout->calls[i].reply);
+    }
+    bag_buffers_put(fanout->calls);
+    bag_buffers_put(fanout->bags);
+    bag_buffers_put(fanout->shares);
+    memset(fanout, 0, sizeof *fanout);
+}

@@ -1,0 +1,238 @@
+/* From shards' replies to the results of an inference; see fanout.h. */
+#include "deal.h"
+#include "kernels/partial.h"
+
+#include <string.h>
+
+/* ---- what must come -------------------------------------------------------------------------- */
+
+static size_t first_column(const struct bag_deal *deal, size_t shard)
+{
+    return bag_part_begin(deal->args->table.row_elements, (uint32_t)shard, deal->remote->part.of);
+}
+
+struct bag_fanout_form bag_fanout_form(const struct bag_deal *deal,
+                                       const struct bag_fanout_call *call)
+{
+    const struct bag_pool_args *args = deal->args;
+    const struct bag_partial_form partial = bag_partial_form(args->table.dtype, args->reduction);
+    const size_t num_bags = call->num_bags + call->asks_default;
+    if (deal->by_columns)
+        return (struct bag_fanout_form){{{.name = BAG_EMBEDDINGS,
+                                          .dtype = args->output_dtype,
+                                          .num_bags = num_bags,
+                                          .bag_elements = first_column(deal, call->shard + 1) -
+                                                          first_column(deal, call->shard)}},
+                                        1};
+    return (struct bag_fanout_form){
+        {{.name = BAG_EMBEDDINGS,
+          .dtype = partial.sums_dtype,
+          .num_bags = num_bags,
+          .bag_elements = args->table.row_elements * partial.sum_words},
+         {.name = "counts", .dtype = BAG_I64, .num_bags = num_bags, .bag_elements = 1},
+         {.name = "weight_sums",
+          .dtype = partial.weights_dtype,
+          .num_bags = num_bags,
+          .bag_elements = partial.weight_words}},
+        args->weights ? 3 : 2};
+}
+
+static int64_t count_at(const struct bag_fanout_call *call, size_t bag)
+{
+    int64_t count;
+    memcpy(&count, call->counts + bag * sizeof count, sizeof count);
+    return count;
+}
+
+/* How many ids of a bag of the call were sent. */
+static int64_t sent_ids(const struct bag_fanout_call *call, size_t bag)
+{
+    struct bag_ids offsets = {call->offsets, bag + 2, call->offsets_dtype == BAG_I64};
+    return bag_id_at(&offsets, bag + 1) - bag_id_at(&offsets, bag);
+}
+
+static bool check_counts(const struct bag_deal *deal, const struct bag_fanout_call *call,
+                         struct bag_problem *problem)
+{
+    const bool may_be_fewer = bag_deal_may_lose(deal);
+    for (size_t bag = 0; bag < call->num_bags + call->asks_default; bag++) {
+        int64_t count = count_at(call, bag), sent = sent_ids(call, bag);
+        if (count < 0 || count > sent || (count < sent && !may_be_fewer))
+            return bag_problem_set(problem, BAG_ERROR_BAD_GATEWAY,
+                                   "answered that %lld of the %lld ids of a bag were pooled",
+                                   (long long)count, (long long)sent);
+    }
+    return true;
+}
+
+bool bag_fanout_check(const struct bag_infer *infer, struct bag_fanout *fanout, size_t index,
+                      struct bag_problem *problem)
+{
+    struct bag_fanout_call *call = &fanout->calls[index];
+    const struct bag_deal deal = bag_deal_of(infer, call->op);
+    struct bag_fanout_form form = bag_fanout_form(&deal, call);
+    if (!bag_shard_reply_read(call->reply, call->reply_bytes, call->reply_header_bytes,
+                              deal.remote->version, form.outputs, form.num_outputs, problem))
+        return false;
+    call->sums = form.outputs[0].data;
+    call->counts = form.outputs[1].data;
+    call->weight_sums = form.outputs[2].data;
+    return deal.by_columns || check_counts(&deal, call, problem);
+}
+
+/* ---- whose fault an error is ----------------------------------------------------------------- */
+
+static bool blame_key(const struct bag_infer *infer, const struct bag_deal *deal,
+                      struct bag_fault fault, struct bag_problem *problem)
+{
+    const struct bag_model *model = infer->input.model;
+    const struct bag_op_keys *keys = &deal->op->keys;
+    bag_problem_from_fault(problem, &fault);
+    if (!bag_model_is_collection(model))
+        return true;
+    if (keys->from_values)
+        bag_problem_prefix(problem, "feature '%s' ('values' from position %zu on)",
+                           model->features[deal->op->feature].name, keys->first_value);
+    else
+        bag_problem_prefix(problem, "feature '%s'", model->features[deal->op->feature].name);
+    return true;
+}
+
+/* The first place of a key that is missing is the one that is named. */
+bool bag_fanout_blame(const struct bag_infer *infer, const struct bag_fanout *fanout, size_t index,
+                      struct bag_problem *problem)
+{
+    const struct bag_fanout_call *call = &fanout->calls[index];
+    const struct bag_deal deal = bag_deal_of(infer, call->op);
+    const struct bag_op_keys *keys = &deal.op->keys;
+    size_t position = 0;
+    if (!deal.args->keyed || !call->reply)
+        return false;
+    enum bag_shard_error about = bag_shard_error_read(call->reply, call->reply_bytes, &position);
+    bool is_default =
+        about == BAG_SHARD_ERROR_DEFAULT || (call->asks_default && position + 1 == call->num_ids);
+    if (keys->has_default && is_default)
+        return blame_key(infer, &deal,
+                         (struct bag_fault){.status = BAG_STATUS_DEFAULT_KEY_MISSING,
+                                            .value = keys->default_key,
+                                            .got = BAG_I64},
+                         problem);
+    if (about != BAG_SHARD_ERROR_INDEX || keys->missing != BAG_MISSING_ERROR ||
+        position >= call->num_ids)
+        return false;
+    struct bag_ids sent = {call->body + call->header_bytes, call->num_ids, true};
+    const int64_t key = bag_id_at(&sent, position);
+    size_t at = 0;
+    while (at < keys->sent.count && bag_id_at(&keys->sent, at) != key)
+        at++;
+    return blame_key(infer, &deal,
+                     (struct bag_fault){.status = BAG_STATUS_KEY_MISSING,
+                                        .position = (int64_t)at,
+                                        .value = key,
+                                        .got = BAG_I64},
+                     problem);
+}
+
+/* ---- putting together ------------------------------------------------------------------------ */
+
+/* Columns side by side; those of a shard that is away are zeros. */
+static void merge_columns(const struct bag_deal *deal, const struct bag_fanout_call *calls,
+                          size_t num_calls, char *result)
+{
+    const struct bag_pool_args *args = deal->args;
+    for (size_t i = 0; i < num_calls; i++) {
+        const struct bag_fanout_call *call = &calls[i];
+        size_t begin = first_column(deal, call->shard) * args->element_bytes;
+        size_t bytes = first_column(deal, call->shard + 1) * args->element_bytes - begin;
+        char *to = result + begin;
+        for (size_t bag = 0; bag < args->num_bags; bag++, to += args->bag_stride) {
+            if (call->is_absent)
+                memset(to, 0, bytes);
+            else
+                memcpy(to, call->sums + bag * bytes, bytes);
+        }
+    }
+}
+
+/* What a call says of one of its bags. */
+static struct bag_share share_of(const struct bag_merge *merge, const struct bag_fanout_call *call,
+                                 size_t bag)
+{
+    const struct bag_partial_form form = bag_partial_form(merge->dtype, merge->reduction);
+    size_t row_bytes = merge->columns * form.sum_words * bag_dtypes[form.sums_dtype].bytes;
+    size_t weight_bytes = form.weight_words * bag_dtypes[form.weights_dtype].bytes;
+    return (struct bag_share){.sums = call->sums + bag * row_bytes,
+                              .weight_sums =
+                                  call->weight_sums ? call->weight_sums + bag * weight_bytes : NULL,
+                              .count = (uint64_t)count_at(call, bag)};
+}
+
+/* The share of the default row, which every bag gets in which nothing was pooled: one of no entry
+ * where nobody has it. */
+static struct bag_share default_share(const struct bag_merge *merge,
+                                      const struct bag_fanout_call *calls, size_t num_calls)
+{
+    for (size_t i = 0; i < num_calls; i++) {
+        if (calls[i].asks_default && !calls[i].is_absent)
+            return share_of(merge, &calls[i], calls[i].num_bags);
+    }
+    return (struct bag_share){.count = 0};
+}
+
+/* Takes the shares of a bag from the calls that have it; returns how many have entries. */
+static size_t take_shares(const struct bag_merge *merge, struct bag_fanout_call *calls,
+                          size_t num_calls, size_t bag, struct bag_share *shares)
+{
+    size_t num_shares = 0;
+    for (size_t i = 0; i < num_calls; i++) {
+        struct bag_fanout_call *call = &calls[i];
+        if (call->next_bag == call->num_bags || call->bags[call->next_bag] != bag)
+            continue;
+        struct bag_share share = {.count = 0};
+        if (!call->is_absent)
+            share = share_of(merge, call, call->next_bag);
+        call->next_bag++;
+        if (share.count > 0)
+            shares[num_shares++] = share;
+    }
+    return num_shares;
+}
+
+static void merge_sums(const struct bag_deal *deal, struct bag_fanout_call *calls, size_t num_calls,
+                       struct bag_share *shares, char *result)
+{
+    const struct bag_pool_args *args = deal->args;
+    const struct bag_merge merge = {.dtype = args->table.dtype,
+                                    .reduction = args->reduction,
+                                    .is_weighted = args->weights != NULL,
+                                    .output_dtype = args->output_dtype,
+                                    .columns = args->table.row_elements};
+    const struct bag_share instead = default_share(&merge, calls, num_calls);
+    for (size_t i = 0; i < num_calls; i++)
+        calls[i].next_bag = 0;
+    for (size_t bag = 0; bag < args->num_bags; bag++, result += args->bag_stride) {
+        size_t num_shares = take_shares(&merge, calls, num_calls, bag, shares);
+        if (num_shares > 0)
+            bag_merge(&merge, shares, num_shares, result);
+        else
+            bag_merge(&merge, &instead, 1, result);
+    }
+}
+
+void bag_fanout_merge(struct bag_infer *infer, const struct bag_fanout *fanout)
+{
+    struct bag_fanout_call *calls = fanout->calls;
+    for (size_t op = 0, end = 0; op < infer->plan.num_ops; op++) {
+        if (!infer->plan.ops[op].is_remote)
+            continue;
+        const struct bag_deal deal = bag_deal_of(infer, op);
+        size_t first = end;
+        while (end < fanout->count && calls[end].op == op)
+            end++;
+        char *result = infer->plan.ops[op].result;
+        if (deal.by_columns)
+            merge_columns(&deal, calls + first, end - first, result);
+        else
+            merge_sums(&deal, calls + first, end - first, fanout->shares, result);
+    }
+}
