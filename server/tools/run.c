@@ -13,9 +13,12 @@ struct bag_source *bag_tool_find(const char *in, struct bag_problem *problem)
     if (!bag_config_init(&config) || asprintf(&value, "table=%s", in) < 0) {
         bag_problem_no_memory(problem);
         value = NULL;
-    } else if (bag_config_apply_flags(&config, 2, (char *[]){flag, value}, problem) &&
-               !(source = bag_source_make(&config.models[0], true))) {
-        bag_problem_no_memory(problem);
+    } else if (bag_config_apply_flags(&config, 2, (char *[]){flag, value}, problem)) {
+        if (config.models[0].part.of)
+            bag_problem_set(problem, BAG_ERROR_USAGE,
+                            "%s: part is what a server loads; this command takes whole tables", in);
+        else if (!(source = bag_source_make(&config.models[0], true)))
+            bag_problem_no_memory(problem);
     }
     if (source)
         source->is_unnamed = true;

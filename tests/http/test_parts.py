@@ -311,6 +311,14 @@ def test_check_says_which_part(directory):
                                 f"{166 * 28} bytes", "k_keys_2 version 1", "with keys; of it part 2 of 3 by keys"])
 
 
+def test_commands_take_whole_tables(directory):
+    np.save(directory / "v.npy", np.zeros((ROWS, COLUMNS), np.float32))
+    for command, out in (("inspect", ()), ("verify", ()), ("convert", (directory / "o.safetensors",))):
+        ended = run(command, f"{directory / 'v.npy'},part=rows 1 of 3", *out)
+        expect(ended.returncode != 0 and not (directory / "o.safetensors").exists(), ended.stdout)
+        expect_words(ended.stderr, ["part", "this command takes whole tables"])
+
+
 # ---- reloads --------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("reload", ["load_first", "unload_first"])
