@@ -54,6 +54,10 @@ static bool parse(struct bag_shard_address *address, struct bag_problem *problem
 {
     struct bag_problem why;
     address->socket = NULL;
+    for (const char *byte = address->text; *byte; byte++) {
+        if (*byte < '!' || *byte > '~' || *byte == '"' || *byte == '\\')
+            return reject(address, "it has visible ASCII without quotes and backslashes", problem);
+    }
     if (strncmp(address->text, SOCKET_PREFIX, strlen(SOCKET_PREFIX)) == 0) {
         address->socket = address->text + strlen(SOCKET_PREFIX);
         size_t bytes = strlen(address->socket);

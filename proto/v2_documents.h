@@ -162,6 +162,7 @@ struct bag_v2_reply {
     size_t num_outputs;
     struct bag_text explanation; /* a JSON array, under "parameters"; bytes 0: none */
     struct bag_text warnings;    /* likewise */
+    struct bag_text absent;      /* likewise */
 };
 
 /* The most bytes that bag_v2_reply_header writes, SIZE_MAX where that cannot be counted. */

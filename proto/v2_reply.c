@@ -81,7 +81,9 @@ static char *put_parameters(char *out, const struct bag_v2_reply *reply)
 {
     out = put_parameter(out, "explain", reply->explanation, true);
     out = put_parameter(out, "warnings", reply->warnings, !reply->explanation.bytes);
-    if (reply->explanation.bytes || reply->warnings.bytes)
+    out = put_parameter(out, "absent_shards", reply->absent,
+                        !reply->explanation.bytes && !reply->warnings.bytes);
+    if (reply->explanation.bytes || reply->warnings.bytes || reply->absent.bytes)
         *out++ = '}';
     return out;
 }
@@ -92,7 +94,8 @@ size_t bag_v2_reply_bound(const struct bag_v2_reply *reply)
     if (__builtin_add_overflow(strlen(reply->model_name) + strlen(reply->model_version) + 128,
                                reply->id.bytes, &total) ||
         __builtin_add_overflow(total, reply->explanation.bytes, &total) ||
-        __builtin_add_overflow(total, reply->warnings.bytes, &total))
+        __builtin_add_overflow(total, reply->warnings.bytes, &total) ||
+        __builtin_add_overflow(total, reply->absent.bytes, &total))
         return SIZE_MAX;
     for (size_t i = 0; i < reply->num_outputs; i++) {
         if (!output_bound(&reply->outputs[i], &one) || __builtin_add_overflow(total, one, &total))

@@ -190,6 +190,9 @@ struct bag_job {
     uint64_t unseen_ns; /* it has waited for the loop before the loop knew of it */
     bool planned;       /* infer has a plan; otherwise the worker makes it */
     void (*done)(struct bag_job *job);
+    /* Makes a part of the results on a worker, in place of bag_infer_run; the owner does the rest
+     * when the job is done. NULL: all are made. */
+    bool (*run)(struct bag_job *job);
     bool (*is_connected)(struct bag_job *job); /* false: its client has gone */
 
     /* The outcome. */

@@ -196,7 +196,8 @@ static void end_job(struct bag_task *task, struct bag_job *job, bool is_last)
     if (is_last)
         bag_model_read_end(job->infer.input.model);
     task->num_pooled += !job->failed;
-    bag_infer_free_scratch(&job->infer);
+    if (!job->run || job->failed)
+        bag_infer_free_scratch(&job->infer);
     if (is_last)
         add_cpu_time(task, task->started_ns);
     job->task = is_last ? task : NULL;
@@ -256,7 +257,7 @@ static void run_splits(struct bag_task *task, struct bag_job *job, unsigned coun
 /* The last job of a batch is split where that pays; false where it is not, and yet to be run. */
 static bool run_split_job(struct bag_task *task, struct bag_job *job)
 {
-    unsigned count = job->next ? 1 : count_splits(task, job);
+    unsigned count = job->next || job->run ? 1 : count_splits(task, job);
     if (count == 1)
         return false;
     job->failed = !bag_infer_prepare(&job->infer, &task->engine->buffers, &job->problem);
@@ -272,8 +273,9 @@ static void run_in_turn(struct bag_task *task, struct bag_job *const *jobs, size
                         bool is_last)
 {
     for (size_t i = 0; i < count; i++) {
-        jobs[i]->failed =
-            !bag_infer_run(&jobs[i]->infer, &task->engine->buffers, &jobs[i]->problem);
+        jobs[i]->failed = jobs[i]->run ? !jobs[i]->run(jobs[i])
+                                       : !bag_infer_run(&jobs[i]->infer, &task->engine->buffers,
+                                                        &jobs[i]->problem);
         end_job(task, jobs[i], is_last && i + 1 == count);
     }
 }
@@ -299,7 +301,7 @@ static void run_together(struct bag_task *task, struct bag_job *const *jobs, siz
 /* Jobs in groups of so many: all of one are decoded before the first is pooled. */
 static void run_groups(struct bag_task *task, size_t most)
 {
-    bool projects = task->jobs->infer.input.model->projects;
+    bool projects = task->jobs->infer.input.model->projects && !task->jobs->run;
     struct bag_job *jobs[BAG_INFER_TOGETHER];
     size_t count = 0;
     for (struct bag_job *job = task->jobs, *next; job; job = next) {

@@ -170,6 +170,10 @@ static const struct bag_model *find_table(struct bag_http_request *request)
     if (bag_model_is_collection(model))
         reject(request, BAG_ERROR_BAD_REQUEST,
                "the model is a collection and has no rows; change those of its tables' models");
+    else if (model->memory->remote)
+        reject(request, BAG_ERROR_CONFLICT,
+               "the rows of this model are on its shards; send the update to each of them, which "
+               "leaves out what is not its own");
     else if (!model->memory->live)
         reject(request, BAG_ERROR_CONFLICT,
                "the rows of this model cannot be changed: its table is mapped from a file");

@@ -101,16 +101,6 @@ static bool rejects_while_draining(const struct bag_service *service)
     return service->state == BAG_SERVICE_DRAINING && service->config->options.drain_delay_s == 0;
 }
 
-/* False, with the reply made, for one whose rows are elsewhere. */
-static bool has_rows(struct bag_http_request *request)
-{
-    if (!request->job.infer.input.model->is_remote)
-        return true;
-    bag_http_reply_error(&request->reply, BAG_ERROR_NOT_READY,
-                         "this server has no rows of the model; ask its shards");
-    return false;
-}
-
 bool bag_http_accept_infer(struct bag_http_request *request)
 {
     const struct bag_http_context *context = request->context;
@@ -122,7 +112,7 @@ bool bag_http_accept_infer(struct bag_http_request *request)
             "server's main address");
         return false;
     }
-    if (!find_model(request) || !has_rows(request))
+    if (!find_model(request))
         return false;
     if (rejects_while_draining(context->service)) {
         bag_http_reply_error(&request->reply, BAG_ERROR_DRAINING, "the server is stopping");
@@ -205,6 +195,18 @@ static bool is_planned_quickly(struct bag_http_context *context, const struct ba
             bag_infer_knows_header(infer, &context->header_cache));
 }
 
+/* The same for one of a model of shards, which is planned: makes its calls. True where it has
+ * failed, and is answered; with request->trip the calls are yet to be sent. */
+static bool make_calls(struct bag_http_request *request)
+{
+    struct bag_job *job = &request->job;
+    job->planned = !job->infer.input.model->num_live || !job->infer.input.model->resolves;
+    if (!bag_http_front_make(request, request->context->inline_cost_ns) || !job->failed)
+        return false;
+    take_reply(request);
+    return true;
+}
+
 /* Answers at once where that is cheap; false where the engine should: handing a request over and
  * back costs about inline_work_us, and other clients would wait behind longer work, or behind the
  * disk that a mapped table is on. */
@@ -215,6 +217,8 @@ static bool infer_now(struct bag_http_request *request)
     if (job->infer.input.coding != BAG_CODING_IDENTITY || !is_planned_quickly(context, &job->infer))
         return false;
     job->failed = !bag_infer_plan(&job->infer, &context->header_cache, &job->problem);
+    if (!job->failed && job->infer.input.model->is_remote)
+        return make_calls(request);
     if (!job->failed && (job->infer.input.model->mapped ||
                          bag_infer_cost_ns(&job->infer) > context->inline_cost_ns)) {
         /* Keys that were looked up may be others' by the time that a worker pools. */
@@ -249,6 +253,10 @@ static struct bag_http_request *request_of(struct bag_job *job)
 static void on_job_done(struct bag_job *job)
 {
     struct bag_http_request *request = request_of(job);
+    if (request->trip) {
+        bag_http_front_begin(request, take_reply);
+        return;
+    }
     take_reply(request);
     bag_http_request_resume(request);
 }
@@ -267,8 +275,13 @@ static enum bag_http_outcome hand_over(struct bag_http_request *request)
 {
     if (!request->may_suspend)
         return BAG_HTTP_LATER;
+    if (request->trip) {
+        bag_http_front_begin(request, take_reply);
+        return BAG_HTTP_SUSPEND;
+    }
     if (!has_room(request))
         return BAG_HTTP_DONE;
+    request->job.run = request->job.infer.input.model->is_remote ? bag_http_front_run : NULL;
     request->job.done = on_job_done;
     request->job.is_connected = is_client_connected;
     bag_engine_submit(&request->context->engine, &request->job);
@@ -279,7 +292,7 @@ enum bag_http_outcome bag_http_post_infer(struct bag_http_request *request)
 {
     if (request->may_suspend) /* it could not be done at once */
         return hand_over(request);
-    if (!find_model(request) || !has_rows(request) || !set_body(request) ||
+    if (!find_model(request) || !set_body(request) ||
         (is_surely_expensive(request) && !has_room(request)))
         return BAG_HTTP_DONE;
     return infer_inline(request) ? BAG_HTTP_DONE : hand_over(request);

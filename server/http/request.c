@@ -313,6 +313,7 @@ void bag_http_request_end(struct bag_http_request *request, bool sent)
     bag_metrics_on_end(context->recorder, sent);
     bag_http_request_leave_models(request);
     bag_engine_withdraw(&context->engine, &request->job);
+    bag_http_front_end(request);
     if (request->line.client_bytes)
         *request->line.client_bytes -= request->body_room;
     bag_infer_reset(&request->job.infer);

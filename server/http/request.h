@@ -15,6 +15,7 @@
 
 #include "access.h"
 #include "routes.h"
+#include "server/front/trip.h"
 #include "service.h"
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -31,6 +32,7 @@ struct bag_http_context {
     struct bag_reader *reader;     /* of the service's registry; borrowed */
     bool infers;                   /* or is for admin alone */
     struct bag_engine engine;      /* expensive work */
+    struct bag_front front;        /* calls to shards */
     struct bag_recorder *recorder; /* the metrics'; NULL: they are off */
     struct bag_buffers buffers;    /* of bodies and replies */
     struct bag_header_cache header_cache;
@@ -94,7 +96,9 @@ struct bag_http_request {
     struct bag_work work;   /* of bag_http_request_elsewhere */
     uint64_t pushed_ns;     /* when it was given to the workers, on uv_hrtime's clock */
     void (*make_reply)(struct bag_http_request *request);
+    void (*answer)(struct bag_http_request *request); /* of bag_http_front_begin */
     struct bag_http_reply reply;
+    struct bag_trip *trip; /* owned; of a model of shards, once its calls are made; or NULL */
     struct bag_job job; /* an inference's; its model is NULL in other requests; the last member */
 };
 
@@ -126,6 +130,23 @@ void bag_http_request_end(struct bag_http_request *request, bool sent);
 
 /* Frees the requests that are kept for reuse. */
 void bag_http_requests_free(struct bag_http_context *context);
+
+/* ---- inference of models of shards (front.c) --------------------------------------------------
+ */
+
+/* Makes the calls of a request that is planned, where that takes a worker no more than `most_ns`;
+ * false where it does. What went wrong is in the job. */
+bool bag_http_front_make(struct bag_http_request *request, uint64_t most_ns);
+
+/* A worker does: job->run of such a request. */
+bool bag_http_front_run(struct bag_job *job);
+
+/* Sends the calls that were made. The reply is filled by `answer`, which is called later. */
+void bag_http_front_begin(struct bag_http_request *request,
+                          void (*answer)(struct bag_http_request *request));
+
+/* The request ends: so do its calls. */
+void bag_http_front_end(struct bag_http_request *request);
 
 /* ---- for handlers ---------------------------------------------------------------------------- */
 

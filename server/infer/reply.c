@@ -1,6 +1,8 @@
 /* The bytes of a reply; see infer.h. */
 #include "infer.h"
+
 #include "kernels/partial.h"
+#include "server/tables/remote.h"
 
 #include <string.h>
 
@@ -82,7 +84,8 @@ static struct bag_v2_reply reply_of(const struct bag_infer *infer)
                                  .outputs = plan->outputs,
                                  .num_outputs = plan->num_outputs,
                                  .explanation = {scratch->explanation, scratch->explanation_bytes},
-                                 .warnings = plan->warnings};
+                                 .warnings = plan->warnings,
+                                 .absent = {scratch->absent, scratch->absent_bytes}};
 }
 
 static bool check_most(const struct bag_infer *infer, struct bag_problem *problem)
@@ -116,10 +119,60 @@ static bool check_ratio(const struct bag_infer *infer, struct bag_problem *probl
                            infer->scratch.packed_bytes ? " as it was sent" : "", sent, ratio);
 }
 
+/* Room for the addresses of all shards that may be absent, each in quotes and with a comma. */
+static size_t absent_bytes(const struct bag_model *model)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < model->num_features; i++) {
+        const struct bag_remote *remote = model->features[i].memory->remote;
+        for (size_t j = 0; remote && remote->skips_absent && j < remote->num_shards; j++)
+            bytes += strlen(bag_remote_address(remote, j)) + 3;
+    }
+    return bytes;
+}
+
+/* An array without any of them, which is as long as one with all. */
+static bool reserve_absent(struct bag_infer *infer, struct bag_problem *problem)
+{
+    size_t bytes = infer->input.model->is_remote ? absent_bytes(infer->input.model) : 0;
+    char *text = bytes ? bag_arena_alloc(&infer->scratch.arena, bytes + 2) : NULL;
+    if (!bytes)
+        return true;
+    if (!text)
+        return bag_problem_no_memory(problem);
+    memset(text, ' ', bytes + 2);
+    text[0] = '[';
+    text[bytes + 1] = ']';
+    infer->scratch.absent = text;
+    infer->scratch.absent_bytes = bytes + 2;
+    return true;
+}
+
+/* What was written in front of binary results is written once more. */
+void bag_infer_tell_absent(struct bag_infer *infer, const char *const *addresses, size_t count)
+{
+    char *at = infer->scratch.absent + 1;
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = strlen(addresses[i]);
+        if (i > 0)
+            *at++ = ',';
+        *at++ = '"';
+        memcpy(at, addresses[i], bytes);
+        at += bytes;
+        *at++ = '"';
+    }
+    if (infer->plan.binary) {
+        struct bag_v2_reply reply = reply_of(infer);
+        bag_v2_reply_header(&reply, infer->output.reply);
+    }
+}
+
 bool bag_reply_bound(struct bag_infer *infer, struct bag_problem *problem)
 {
     const struct bag_plan *plan = &infer->plan;
     struct bag_infer_output *output = &infer->output;
+    if (!reserve_absent(infer, problem))
+        return false;
     infer->scratch.explanation_bytes = plan->explains ? explain_bound(plan, infer->input.model) : 0;
     struct bag_v2_reply reply = reply_of(infer);
     if (__builtin_add_overflow(bag_v2_reply_bound(&reply), plan->binary_bytes, &output->bytes))

@@ -3,6 +3,7 @@
 #include "prometheus.h"
 
 #include "server/models/change.h"
+#include "server/tables/remote.h"
 #include "server/updates/updates.h"
 
 #include <stdlib.h>
@@ -239,6 +240,52 @@ static void write_tables(struct bag_prometheus *out, const struct bag_snapshot *
     }
 }
 
+/* What a model's shards are, where it is the first version that has them; otherwise NULL. */
+static const struct bag_remote *remote_of(const struct bag_snapshot *snapshot, size_t model)
+{
+    const struct bag_table_memory *memory = snapshot->models[model]->memory;
+    const struct bag_remote *remote = memory ? memory->remote : NULL;
+    for (size_t i = model; remote && i > 0; i--) {
+        const struct bag_table_memory *before = snapshot->models[i - 1]->memory;
+        if (strcmp(snapshot->models[i - 1]->name, snapshot->models[model]->name) != 0)
+            break;
+        if (before && before->remote && before->remote->group == remote->group)
+            return NULL;
+    }
+    return remote;
+}
+
+/* How often each shard was asked, by what came of it; none where there are no shards. */
+static void write_shards(struct bag_prometheus *out, const struct bag_snapshot *snapshot)
+{
+    static const char name[] = "bagserve_shard_requests_total";
+    static const char *const outcomes[] = {
+#define BAG_X(id, label) label,
+        BAG_SHARD_OUTCOMES(BAG_X)
+#undef BAG_X
+    };
+    bool any = false;
+    for (size_t i = 0; i < snapshot->count; i++) {
+        const struct bag_remote *remote = remote_of(snapshot, i);
+        if (remote && !any)
+            bag_prometheus_family(out, name, "counter",
+                                  "Calls to a model's shards, by what came of them.", "requests");
+        any |= remote != NULL;
+        for (size_t j = 0; remote && j < remote->group->num_members * BAG_SHARD_OUTCOME_COUNT;
+             j++) {
+            const struct bag_shard_member *member =
+                &remote->group->members[j / BAG_SHARD_OUTCOME_COUNT];
+            size_t outcome = j % BAG_SHARD_OUTCOME_COUNT;
+            bag_prometheus_sample(out, name, "");
+            bag_prometheus_label(out, "model", snapshot->models[i]->name);
+            bag_prometheus_label(out, "shard", member->host->address.text);
+            bag_prometheus_label(out, "outcome", outcomes[outcome]);
+            bag_prometheus_value(
+                out, atomic_load_explicit(&member->outcomes[outcome], memory_order_relaxed), false);
+        }
+    }
+}
+
 static void write_models(struct bag_prometheus *out, const struct bag_metrics *metrics,
                          const struct bag_snapshot *snapshot,
                          const struct bag_model_counters *counters, size_t max_histograms)
@@ -261,6 +308,7 @@ static void write_models(struct bag_prometheus *out, const struct bag_metrics *m
     write_states(out, snapshot);
     write_updates(out, snapshot);
     write_tables(out, snapshot);
+    write_shards(out, snapshot);
 }
 
 static void write_loops(struct bag_prometheus *out, const struct bag_metrics *metrics)

@@ -253,10 +253,24 @@ static void poll_model(struct bag_loader *loader, struct bag_catalog *catalog, c
     bag_change_plan_free(plan);
 }
 
-/* Whether the name is that of a model of shards. */
-static bool is_front(const struct bag_named_source *named)
+/* What is polled at a time: all; or, where shards have others than before, models of shards, and
+ * then the collections over them. */
+enum polled { ALL, FRONTS, OVER_FRONTS };
+
+static bool is_front(const struct bag_config *config, const char *name)
 {
-    return *named->place && bag_model_is_front((*named->place)->model);
+    const struct bag_model_config *model = bag_config_find_model(config, name);
+    return model && bag_model_is_front(model);
+}
+
+static bool is_polled(const struct bag_config *config, const struct bag_named_source *named,
+                      enum polled polled)
+{
+    const struct bag_source *source = *named->place;
+    bool found = polled == ALL || (polled == FRONTS && is_front(config, named->name));
+    for (size_t i = 0; polled == OVER_FRONTS && source && i < source->model->num_features; i++)
+        found |= is_front(config, source->model->features[i].model);
+    return found;
 }
 
 /* The models that are configured and in folders, as they are now. */
@@ -271,12 +285,12 @@ static bool scan(struct bag_loader *loader, struct bag_catalog *catalog)
     return ok;
 }
 
-static void poll_names(struct bag_loader *loader, struct bag_catalog *catalog, bool fronts_alone)
+static void poll_names(struct bag_loader *loader, struct bag_catalog *catalog, enum polled polled)
 {
     for (size_t i = 0; i < catalog->count && !atomic_load(&loader->cancelled); i++) {
         const char *name = catalog->named[i].name;
         bool is_first = i == 0 || strcmp(name, catalog->named[i - 1].name) != 0;
-        if (is_first && (!fronts_alone || is_front(&catalog->named[i])))
+        if (is_first && is_polled(loader->changer.config, &catalog->named[i], polled))
             poll_model(loader, catalog, name);
     }
 }
@@ -285,8 +299,10 @@ static void poll_names(struct bag_loader *loader, struct bag_catalog *catalog, b
 static void poll_fronts(struct bag_loader *loader)
 {
     struct bag_catalog catalog;
-    if (scan(loader, &catalog))
-        poll_names(loader, &catalog, true);
+    if (scan(loader, &catalog)) {
+        poll_names(loader, &catalog, FRONTS);
+        poll_names(loader, &catalog, OVER_FRONTS);
+    }
     bag_catalog_free(&catalog);
 }
 
@@ -297,7 +313,7 @@ static void poll_files(struct bag_loader *loader)
     bool ok = scan(loader, &catalog);
     loader->changer.num_polls++;
     if (ok)
-        poll_names(loader, &catalog, false);
+        poll_names(loader, &catalog, ALL);
     bag_catalog_free(&catalog);
     if (ok && !atomic_load(&loader->cancelled)) {
         bag_records_trim(&loader->changer);

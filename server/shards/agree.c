@@ -216,8 +216,6 @@ static bool lacks_shards(const struct bag_shard_group *group, char *reason, size
         const struct bag_shard_member *member = &group->members[m];
         if (!member->said.is_known)
             unknown = unknown ? unknown : member;
-        else if (strcmp(member->said.instance, group->shards->instance) == 0)
-            return snprintf(reason, room, "%s is this server itself", name_of(member)), true;
         else
             *known = *known ? *known : member;
     }

@@ -196,10 +196,12 @@ static bool ask_version(struct talk *talk, const char *token, struct bag_shard_s
 static bool ask_all(struct talk *talk, const char *token, struct bag_shard_said *said,
                     struct bag_problem *problem)
 {
-    char path[256];
+    char path[256], instance[BAG_INSTANCE_BYTES];
     if (!get(talk, "/v2", token, problem) ||
-        !bag_shard_read_instance(talk->body, talk->body_bytes, said->instance, problem))
+        !bag_shard_read_instance(talk->body, talk->body_bytes, instance, problem))
         return false;
+    if (strcmp(instance, talk->group->shards->instance) == 0)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "it is this server itself");
     snprintf(path, sizeof path, "/v2/models/%s", bag_shards_model(&talk->group->config));
     if (!get(talk, path, token, problem) ||
         !bag_shard_read_versions(talk->body, talk->body_bytes, &said->versions, problem))

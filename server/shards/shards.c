@@ -393,10 +393,7 @@ void bag_shard_group_ask(struct bag_shard_group *group)
     pthread_mutex_unlock(&shards->lock);
 }
 
-struct bag_shard_host *bag_shard_group_host(const struct bag_shard_group *group, size_t member)
-{
-    return group->members[member].host;
-}
+/* ---- places ---------------------------------------------------------------------------------- */
 
 bool bag_shard_host_place(struct bag_shards *shards, struct bag_shard_host *host,
                           struct bag_shard_place *place)

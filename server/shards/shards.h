@@ -38,12 +38,41 @@ struct bag_shard_host {
     size_t num_places, turn;
 };
 
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+/* What became of a call to a shard. X(OUTCOME, "label") */
+#define BAG_SHARD_OUTCOMES(X)                                                       \
+    X(OK, "ok")             /* it was answered well */                              \
+    X(REFUSED, "refused")   /* nobody listens, or it is known to be away */         \
+    X(LATE, "late")         /* no answer in time */                                 \
+    X(CLOSED, "closed")     /* the connection ended before the answer did */        \
+    X(WRONG, "wrong")       /* the answer is none, or another than was asked for */ \
+    X(REJECTED, "rejected") /* the shard says that it cannot answer now */          \
+    X(MISMATCH, "mismatch") /* it has another part, or no such version */           \
+    X(HEDGED, "hedged")     /* asked a second time, as it was late */
+enum bag_shard_outcome {
+#define BAG_X(id, label) BAG_SHARD_##id,
+    BAG_SHARD_OUTCOMES(BAG_X)
+#undef BAG_X
+        BAG_SHARD_OUTCOME_COUNT
+};
+
+/* How long answers took lately: of times that double, four each, from 1 us on. All threads write
+ * it, and lose a count where two do at once. */
+#define BAG_SHARD_TIMES 96
+struct bag_shard_latency {
+    atomic_uint counts[BAG_SHARD_TIMES], total;
+};
+void bag_shard_latency_add(struct bag_shard_latency *latency, uint64_t ns);
+
+/* 95 of 100 took less; UINT64_MAX where there were few. */
+uint64_t bag_shard_latency_p95_ns(const struct bag_shard_latency *latency);
+
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 /* What one shard said when it was asked last. */
 struct bag_shard_said {
     bool is_known; /* it has answered */
-    char instance[BAG_INSTANCE_BYTES];
     struct bag_shard_versions versions;
     struct bag_shard_table tables[BAG_SHARD_MAX_VERSIONS];   /* of these, and how each pools: */
     struct bag_model_config configs[BAG_SHARD_MAX_VERSIONS]; /* owned copies of the group's */
@@ -52,6 +81,8 @@ struct bag_shard_said {
 
 struct bag_shard_member {
     struct bag_shard_host *host;
+    atomic_ullong outcomes[BAG_SHARD_OUTCOME_COUNT]; /* any thread */
+    struct bag_shard_latency latency;
     struct bag_shard_said said;
     char why[512];       /* it could not be asked; "": it could */
     unsigned failures;   /* in a row */
@@ -152,9 +183,6 @@ void bag_shard_group_token(struct bag_shard_group *group, char token[BAG_SHARD_T
 
 /* Has all of the group's shards asked at once. Any thread. */
 void bag_shard_group_ask(struct bag_shard_group *group);
-
-/* The host of a group's address, by its place in the configuration. Any thread, without a lock. */
-struct bag_shard_host *bag_shard_group_host(const struct bag_shard_group *group, size_t member);
 
 /* Where the host is to be reached, another of its places each time; false where its name leads
  * nowhere. Any thread. */

@@ -22,6 +22,12 @@ struct bag_remote {
     struct bag_shard_table table;  /* as the shards say */
 };
 
+/* The address of a shard, as it is configured. */
+static inline const char *bag_remote_address(const struct bag_remote *remote, size_t shard)
+{
+    return remote->group->members[remote->addresses[shard]].host->address.text;
+}
+
 /* Whether keys, not rows, are asked for. */
 static inline bool bag_table_takes_keys(const struct bag_table_memory *memory)
 {

@@ -281,6 +281,8 @@ static size_t projection_bytes(const struct bag_projection_source *projection)
 size_t bag_source_table_bytes(const struct bag_source *source)
 {
     const struct bag_table_memory *own = &source->own;
+    if (source->remote)
+        return 0;
     bool counts = !source->maps || source->model->lock_pages;
     size_t rows = (size_t)own->table.num_rows, index_bytes = 0;
     if (bag_source_is_keyed(source))
@@ -423,7 +425,8 @@ static bool fits_memory(const struct bag_source *source, struct bag_problem *pro
 {
     const struct bag_table_memory *own = &source->own;
     size_t bytes, rows = (size_t)own->table.num_rows;
-    return (!__builtin_add_overflow(rows, own->spare_rows, &rows) &&
+    return source->remote ||
+           (!__builtin_add_overflow(rows, own->spare_rows, &rows) &&
             !__builtin_mul_overflow(rows, bag_row_bytes(&own->table) + 64, &bytes)) ||
            bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "the tables are larger than any memory");
 }

@@ -49,6 +49,7 @@ static void test_addresses(void **state)
         {"http://", "write http://HOST:PORT"},
         {"http://a:0", "with a port from 1 to 65535"},
         {"http://a http://a", "model 'a': shards: address 'http://a': it is there twice"},
+        {"unix:/a\"b", "it has visible ASCII without quotes and backslashes"},
         {"unix:", "model 'a': shards: address 'unix:': a socket's path has 1 to 107 bytes"},
         {"", "model 'a': shards: there is no address"},
     };

@@ -1,0 +1,193 @@
+/* Which connection a call goes over, and how many there are of each loop to each address; see
+ * trip.h. */
+#include "link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of one loop to one address; further calls wait for one of them. */
+#define MAX_LINKS 256
+
+/* One that was idle for this long is closed: what lies between may have forgotten it. */
+#define IDLE_NS (UINT64_C(20) * 1000000000)
+
+/* ---- those that wait ------------------------------------------------------------------------- */
+
+/* The next errand that waits gets the link's place. */
+void bag_front_serve_waiting(struct bag_front *front, struct bag_front_lane *lane)
+{
+    struct bag_errand *errand = lane->first_waiting;
+    if (!errand || (!lane->idle && lane->count >= MAX_LINKS))
+        return;
+    if (!(lane->first_waiting = errand->next_waiting))
+        lane->last_waiting = &lane->first_waiting;
+    errand->is_waiting = false;
+    bag_front_send(front, errand);
+}
+
+static void stop_waiting(struct bag_front_lane *lane, struct bag_errand *errand)
+{
+    struct bag_errand **at = &lane->first_waiting;
+    while (*at != errand)
+        at = &(*at)->next_waiting;
+    if (!(*at = errand->next_waiting))
+        lane->last_waiting = at;
+    errand->is_waiting = false;
+}
+
+static struct bag_front_lane *lane_of(const struct bag_front *front,
+                                      const struct bag_errand *errand)
+{
+    return front->lanes[errand->group->members[errand->member].host->number];
+}
+
+void bag_front_give_up(struct bag_front *front, struct bag_errand *errand)
+{
+    if (errand->is_waiting)
+        stop_waiting(lane_of(front, errand), errand);
+    for (int i = 0; i < 2; i++) {
+        struct bag_front_link *link = errand->links[i];
+        if (!link)
+            continue;
+        struct bag_front_lane *lane = link->lane;
+        bag_front_link_close(link);
+        bag_front_serve_waiting(front, lane);
+    }
+}
+
+/* ---- lanes ----------------------------------------------------------------------------------- */
+
+/* The lane to a host, made where there is none; NULL without memory. */
+static struct bag_front_lane *find_lane(struct bag_front *front, struct bag_shard_host *host)
+{
+    if (host->number >= front->num_lanes) {
+        size_t count = host->number + 1;
+        struct bag_front_lane **lanes = reallocarray(front->lanes, count, sizeof *lanes);
+        if (!lanes)
+            return NULL;
+        memset(lanes + front->num_lanes, 0, (count - front->num_lanes) * sizeof *lanes);
+        front->lanes = lanes;
+        front->num_lanes = count;
+    }
+    struct bag_front_lane *lane = front->lanes[host->number];
+    if (!lane && (lane = calloc(1, sizeof *lane))) {
+        lane->host = host;
+        lane->last_waiting = &lane->first_waiting;
+        front->lanes[host->number] = lane;
+    }
+    return lane;
+}
+
+static void wait_for_link(struct bag_front_lane *lane, struct bag_errand *errand)
+{
+    errand->is_waiting = true;
+    errand->next_waiting = NULL;
+    *lane->last_waiting = errand;
+    lane->last_waiting = &errand->next_waiting;
+}
+
+/* Whether connect(2) said that nobody listens there. */
+static bool is_refusal(int error)
+{
+    return error == ECONNREFUSED || error == ENOENT || error == EHOSTUNREACH ||
+           error == ENETUNREACH || error == EAGAIN;
+}
+
+/* It could not be sent; where it was sent before, that is waited for. */
+static void lose_unsent(struct bag_errand *errand, const char *why)
+{
+    if (!errand->links[0] && !errand->links[1])
+        bag_trip_lose(errand, BAG_SHARD_REFUSED, "%s", why);
+}
+
+static void send_new(struct bag_front *front, struct bag_front_lane *lane,
+                     struct bag_errand *errand)
+{
+    struct bag_shard_place place;
+    struct bag_front_link *link = NULL;
+    bool found = bag_shard_host_place(errand->group->shards, lane->host, &place);
+    while (found && !(link = bag_front_link_connect(front, lane, &place)) && is_refusal(errno) &&
+           errand->refusals++ == 0)
+        found = bag_shard_host_place(errand->group->shards, lane->host, &place);
+    int error = errno;
+    if (link)
+        bag_front_link_send(link, errand);
+    else if (!found)
+        lose_unsent(errand, "its name does not resolve");
+    else if ((error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) &&
+             lane->count > 0)
+        wait_for_link(lane, errand);
+    else
+        lose_unsent(errand, strerror(error));
+}
+
+void bag_front_send(struct bag_front *front, struct bag_errand *errand)
+{
+    struct bag_front_lane *lane = find_lane(front, errand->group->members[errand->member].host);
+    if (!lane) {
+        lose_unsent(errand, "not enough memory to ask");
+        return;
+    }
+    struct bag_front_link *link = lane->idle;
+    if (link) {
+        lane->idle = link->next;
+        bag_front_link_send(link, errand);
+    } else if (lane->count < MAX_LINKS) {
+        send_new(front, lane, errand);
+    } else {
+        wait_for_link(lane, errand);
+    }
+}
+
+/* ---- the front ------------------------------------------------------------------------------- */
+
+/* Closes connections that were idle for long; those used last stand first. */
+static void trim_lane(struct bag_front_lane *lane, uint64_t now_ns)
+{
+    for (struct bag_front_link **at = &lane->idle, *link; (link = *at);) {
+        if (now_ns - link->idle_ns < IDLE_NS) {
+            at = &link->next;
+            continue;
+        }
+        *at = link->next;
+        bag_front_link_close(link);
+    }
+}
+
+void bag_front_trim(struct bag_front *front)
+{
+    uint64_t now_ns = uv_now(front->loop) * 1000000;
+    for (size_t i = 0; i < front->num_lanes; i++) {
+        if (front->lanes[i])
+            trim_lane(front->lanes[i], now_ns);
+    }
+}
+
+bool bag_front_init(struct bag_front *front, uv_loop_t *loop, struct bag_buffers *buffers,
+                    uint64_t timeout_ms)
+{
+    *front = (struct bag_front){
+        .loop = loop, .buffers = buffers, .timeout_ns = timeout_ms * 1000000, .due_ns = UINT64_MAX};
+    front->timer.data = front;
+    return uv_timer_init(loop, &front->timer) == 0;
+}
+
+void bag_front_stop(struct bag_front *front)
+{
+    for (size_t i = 0; i < front->num_lanes; i++) {
+        while (front->lanes[i] && front->lanes[i]->idle) {
+            struct bag_front_link *link = front->lanes[i]->idle;
+            front->lanes[i]->idle = link->next;
+            bag_front_link_close(link);
+        }
+    }
+    uv_close((uv_handle_t *)&front->timer, NULL);
+}
+
+void bag_front_free(struct bag_front *front)
+{
+    for (size_t i = 0; i < front->num_lanes; i++)
+        free(front->lanes[i]);
+    free(front->lanes);
+}

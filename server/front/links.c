@@ -1,0 +1,407 @@
+/* Kept connections to shards, and one call over one of them; see link.h.
+ *
+ * A link is connected, sends, reads the head of its reply, then the body, and is idle again.
+ * Sockets of our own under uv_poll: a small call takes one system call to send and one to read. */
+#include "link.h"
+
+#include "server/system/sockets.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* So much is read in one turn. */
+#define TURN_BYTES ((size_t)1 << 20)
+
+/* A reply that is no success is a sentence. */
+#define ERROR_BYTES ((size_t)64 << 10)
+
+static void on_event(uv_poll_t *poll, int status, int events);
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+static void on_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+/* The link is gone; its errand has been told, or is told by the caller. */
+void bag_front_link_close(struct bag_front_link *link)
+{
+    struct bag_errand *errand = link->errand;
+    link->lane->count--;
+    for (int i = 0; errand && i < 2; i++) {
+        if (errand->links[i] == link)
+            errand->links[i] = NULL;
+    }
+    bag_buffers_put(link->body);
+    link->body = NULL;
+    uv_poll_stop(&link->poll);
+    close(link->fd);
+    uv_close((uv_handle_t *)&link->poll, on_closed);
+}
+
+static void unlink_idle(struct bag_front_link *link)
+{
+    struct bag_front_link **at = &link->lane->idle;
+    while (*at != link)
+        at = &(*at)->next;
+    *at = link->next;
+}
+
+/* Whether another link has the errand, too. */
+static bool has_other(const struct bag_front_link *link)
+{
+    const struct bag_errand *errand = link->errand;
+    return errand->links[errand->links[0] == link ? 1 : 0] != NULL;
+}
+
+/* The link ends without an answer. Where another still has the errand, that one is waited for. */
+static void lose(struct bag_front_link *link, enum bag_shard_outcome outcome, const char *why)
+{
+    struct bag_front *front = link->front;
+    struct bag_front_lane *lane = link->lane;
+    struct bag_errand *errand = link->errand;
+    bool other = has_other(link);
+    bag_front_link_close(link);
+    if (!other)
+        bag_trip_lose(errand, outcome, why ? "%s" : NULL, why);
+    bag_front_serve_waiting(front, lane);
+}
+
+/* Once more, over a new connection. */
+static void send_again(struct bag_front_link *link)
+{
+    struct bag_front *front = link->front;
+    struct bag_errand *errand = link->errand;
+    bool other = has_other(link);
+    bag_front_link_close(link);
+    if (!other)
+        bag_front_send(front, errand);
+}
+
+/* A shard that was refused once may be restarting, and an address may have another that listens. */
+static void on_refused(struct bag_front_link *link, int error)
+{
+    struct bag_errand *errand = link->errand;
+    if (errand->refusals++ == 0) {
+        send_again(link);
+        return;
+    }
+    atomic_store(&link->lane->host->is_away, true);
+    bag_shard_group_ask(errand->group);
+    lose(link, BAG_SHARD_REFUSED, strerror(error));
+}
+
+/* Before a byte of a reply a kept connection may have ended as the call was on its way. */
+static void on_ended(struct bag_front_link *link)
+{
+    if (link->is_kept && link->head_bytes == 0 && link->state != BAG_LINK_READING_BODY) {
+        send_again(link);
+        return;
+    }
+    lose(link, BAG_SHARD_CLOSED,
+         link->head_bytes ? "closed the connection in the middle of its answer"
+                          : "closed the connection without an answer");
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+static int poll_events(const struct bag_front_link *link)
+{
+    return link->state == BAG_LINK_CONNECTING ? UV_WRITABLE
+           : link->waits_to_send              ? UV_READABLE | UV_WRITABLE
+                                              : UV_READABLE;
+}
+
+static bool listen_to(struct bag_front_link *link)
+{
+    return uv_poll_start(&link->poll, poll_events(link), on_event) == 0;
+}
+
+static const struct bag_fanout_call *call_of(const struct bag_errand *errand)
+{
+    return &errand->trip->fanout.calls[errand - errand->trip->errands];
+}
+
+/* The head of a call; false where it does not fit. */
+static bool write_head(struct bag_front_link *link)
+{
+    const struct bag_errand *errand = link->errand;
+    const struct bag_fanout_call *call = call_of(errand);
+    const struct bag_shard_address *address = &link->lane->host->address;
+    const struct bag_remote *remote =
+        errand->trip->infer->input.model->features[call->feature].memory->remote;
+    const char *traceparent = errand->trip->traceparent,
+               *token_file = errand->group->config.shard_token_file;
+    char token[BAG_SHARD_TOKEN_BYTES] = "";
+    if (token_file && *token_file)
+        bag_shard_group_token(errand->group, token);
+    int bytes =
+        snprintf(link->request, sizeof link->request,
+                 "POST %.*s/v2/models/%s/versions/%s/infer HTTP/1.1\r\nHost: %s\r\n"
+                 "Content-Type: application/octet-stream\r\nContent-Length: %zu\r\n"
+                 "Inference-Header-Content-Length: %zu\r\n%s%s%s%s%s%s\r\n",
+                 address->socket ? 0 : (int)address->url.path.bytes,
+                 address->socket ? "" : address->url.path.data, remote->model, remote->version,
+                 address->socket ? "localhost" : address->url.authority, call->body_bytes,
+                 call->header_bytes, *token ? "Authorization: Bearer " : "", token,
+                 *token ? "\r\n" : "", traceparent ? "traceparent: " : "",
+                 traceparent ? traceparent : "", traceparent ? "\r\n" : "");
+    link->request_bytes = (size_t)bytes;
+    return bytes > 0 && (size_t)bytes < sizeof link->request;
+}
+
+/* Writes what is left of head and body; false where the connection has ended. */
+static bool write_some(struct bag_front_link *link)
+{
+    const struct bag_fanout_call *call = call_of(link->errand);
+    const size_t total = link->request_bytes + call->body_bytes;
+    while (link->sent < total) {
+        size_t in_head = link->sent < link->request_bytes ? link->request_bytes - link->sent : 0;
+        size_t in_body = total - link->sent - in_head;
+        struct iovec parts[2] = {{link->request + link->sent, in_head},
+                                 {call->body + (call->body_bytes - in_body), in_body}};
+        struct msghdr message = {.msg_iov = in_head ? parts : parts + 1,
+                                 .msg_iovlen = in_head ? 2 : 1};
+        ssize_t count = sendmsg(link->fd, &message, MSG_NOSIGNAL);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            return errno == EAGAIN;
+        link->sent += (size_t)count;
+    }
+    link->state = BAG_LINK_READING_HEAD;
+    return true;
+}
+
+static void send_some(struct bag_front_link *link)
+{
+    if (!write_some(link)) {
+        on_ended(link);
+        return;
+    }
+    bool waits = link->state == BAG_LINK_SENDING;
+    if (waits == link->waits_to_send)
+        return;
+    link->waits_to_send = waits;
+    if (!listen_to(link))
+        lose(link, BAG_SHARD_CLOSED, "cannot be listened to: the system lacks memory");
+}
+
+void bag_front_link_send(struct bag_front_link *link, struct bag_errand *errand)
+{
+    link->errand = errand;
+    errand->links[errand->links[0] ? 1 : 0] = link;
+    link->sent = link->head_bytes = link->body_bytes = 0;
+    if (!write_head(link)) {
+        lose(link, BAG_SHARD_WRONG,
+             "has an address, and the client a traceparent, too long to ask");
+        return;
+    }
+    if (link->state == BAG_LINK_CONNECTING)
+        return;
+    link->state = BAG_LINK_SENDING;
+    send_some(link);
+}
+
+/* ---- connecting ------------------------------------------------------------------------------ */
+
+/* A link that is being connected, or is; NULL with errno. */
+struct bag_front_link *bag_front_link_connect(struct bag_front *front, struct bag_front_lane *lane,
+                                              const struct bag_shard_place *place)
+{
+    const int on = 1;
+    struct bag_front_link *link = malloc(sizeof *link);
+    int fd =
+        link ? socket(place->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0) : -1;
+    if (fd < 0) {
+        free(link);
+        return NULL;
+    }
+    if (place->address.ss_family != AF_UNIX)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    bool waits = connect(fd, (const struct sockaddr *)&place->address, place->bytes) != 0;
+    link->poll.data = link;
+    if ((waits && errno != EINPROGRESS) || uv_poll_init(front->loop, &link->poll, fd) != 0) {
+        int error = waits ? errno : ENOMEM;
+        close(fd);
+        free(link);
+        errno = error;
+        return NULL;
+    }
+    link->front = front;
+    link->lane = lane;
+    link->next = NULL;
+    link->errand = NULL;
+    link->fd = fd;
+    link->state = waits ? BAG_LINK_CONNECTING : BAG_LINK_IDLE;
+    link->is_kept = link->waits_to_send = false;
+    link->body = NULL;
+    link->head_bytes = link->body_bytes = 0;
+    lane->count++;
+    if (listen_to(link))
+        return link;
+    bag_front_link_close(link);
+    errno = ENOMEM;
+    return NULL;
+}
+
+static void on_connected(struct bag_front_link *link)
+{
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
+        error = errno;
+    if (error) {
+        on_refused(link, error);
+        return;
+    }
+    link->errand->refusals = 0;
+    link->state = BAG_LINK_SENDING;
+    link->waits_to_send = true; /* as the poll is */
+    send_some(link);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* All of the reply is here: the link is idle, or closed, before the errand is told. */
+static void end_reply(struct bag_front_link *link)
+{
+    struct bag_front *front = link->front;
+    struct bag_front_lane *lane = link->lane;
+    struct bag_errand *errand = link->errand;
+    struct bag_reply_head reply = link->reply;
+    char *body = link->body;
+    const size_t sent_in_full = link->request_bytes + call_of(errand)->body_bytes;
+    link->body = NULL;
+    errand->links[errand->links[0] == link ? 0 : 1] = NULL;
+    link->errand = NULL;
+    if (reply.closes || link->sent < sent_in_full) {
+        bag_front_link_close(link);
+    } else {
+        link->is_kept = true;
+        link->state = BAG_LINK_IDLE;
+        link->idle_ns = uv_now(front->loop) * 1000000;
+        link->next = lane->idle;
+        lane->idle = link;
+    }
+    bag_trip_take(errand, &reply, body);
+    bag_front_serve_waiting(front, lane);
+}
+
+/* The head is here, and `rest` bytes behind it. */
+static bool begin_body(struct bag_front_link *link, size_t head_bytes)
+{
+    const struct bag_fanout_call *call = call_of(link->errand);
+    struct bag_problem why;
+    char text[200];
+    size_t rest = link->head_bytes - head_bytes;
+    if (!bag_reply_head_parse(link->head, head_bytes, &link->reply, &why)) {
+        lose(link, BAG_SHARD_WRONG, why.text);
+        return false;
+    }
+    size_t most = link->reply.status == 200 ? call->max_reply_bytes : ERROR_BYTES;
+    if (link->reply.body_bytes > most || rest > link->reply.body_bytes) {
+        snprintf(
+            text, sizeof text, "answered %llu bytes, where at most %zu were expected",
+            (unsigned long long)(rest > link->reply.body_bytes ? rest : link->reply.body_bytes),
+            most);
+        lose(link, BAG_SHARD_WRONG, text);
+        return false;
+    }
+    link->body = bag_buffers_get(link->front->buffers, (size_t)link->reply.body_bytes + 1);
+    if (!link->body) {
+        struct bag_errand *errand = link->errand;
+        bag_budget_reject(link->front->buffers->budget, "a shard's answer",
+                          (size_t)link->reply.body_bytes, &errand->trip->problem);
+        lose(link, BAG_SHARD_REJECTED, NULL);
+        return false;
+    }
+    memcpy(link->body, link->head + head_bytes, rest);
+    link->body_bytes = rest;
+    link->state = BAG_LINK_READING_BODY;
+    return true;
+}
+
+/* Reads the head; false where there is nothing more to read now, or the link has ended. */
+static bool read_head(struct bag_front_link *link)
+{
+    ssize_t count =
+        recv(link->fd, link->head + link->head_bytes, sizeof link->head - link->head_bytes, 0);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (count <= 0) {
+        on_ended(link);
+        return false;
+    }
+    size_t from = link->head_bytes < 3 ? 0 : link->head_bytes - 3;
+    link->head_bytes += (size_t)count;
+    const char *end = memmem(link->head + from, link->head_bytes - from, "\r\n\r\n", 4);
+    if (!end && link->head_bytes == sizeof link->head)
+        lose(link, BAG_SHARD_WRONG, "answered a head of more than 8 KiB");
+    return end && begin_body(link, (size_t)(end - link->head) + 4);
+}
+
+static void read_body(struct bag_front_link *link)
+{
+    const size_t total = (size_t)link->reply.body_bytes;
+    for (size_t turn = 0; link->body_bytes < total && turn < TURN_BYTES;) {
+        ssize_t count = recv(link->fd, link->body + link->body_bytes, total - link->body_bytes, 0);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0 && errno == EAGAIN)
+            return;
+        if (count <= 0) {
+            on_ended(link);
+            return;
+        }
+        link->body_bytes += (size_t)count;
+        turn += (size_t)count;
+    }
+    if (link->body_bytes == total)
+        end_reply(link);
+}
+
+/* Bytes, or the end, where nothing was asked. */
+static void on_idle_event(struct bag_front_link *link)
+{
+    unlink_idle(link);
+    bag_front_link_close(link);
+}
+
+static void go_on(struct bag_front_link *link, int status, int events)
+{
+    if (link->state == BAG_LINK_CONNECTING) {
+        on_connected(link);
+        return;
+    }
+    if (link->state == BAG_LINK_IDLE) {
+        on_idle_event(link);
+        return;
+    }
+    if (status < 0) {
+        on_ended(link);
+        return;
+    }
+    if (link->state == BAG_LINK_SENDING && (events & UV_WRITABLE)) {
+        send_some(link);
+        return;
+    }
+    /* A reply that begins before all was sent is read, too. */
+    if (link->state != BAG_LINK_READING_BODY && !read_head(link))
+        return;
+    read_body(link);
+}
+
+static void on_event(uv_poll_t *poll, int status, int events)
+{
+    struct bag_front_link *link = poll->data;
+    struct bag_front *front = link->front;
+    go_on(link, status, events);
+    bag_front_tell(front);
+}

@@ -1,0 +1,125 @@
+/* The calls of one inference, on their way to shards and back.
+ *
+ *   bag_trip_make    on any thread: prepares the inference, pools what is here, and makes the calls
+ *   bag_trip_begin   on the loop: sends all calls at once, over kept connections
+ *   `done`           on the loop, later: all are answered, or the trip has failed
+ *   bag_trip_finish  on any thread: puts the answers together and finishes the inference
+ *   bag_trip_free    on the loop
+ *
+ * One front for each loop. All but make and finish are of the loop's thread. */
+#ifndef BAG_FRONT_TRIP_H
+#define BAG_FRONT_TRIP_H
+
+#include "fanout.h"
+#include "server/shards/shards.h"
+
+#include <uv.h>
+
+struct bag_trip;
+struct bag_front_link;
+
+/* ---- connections (links.c) ------------------------------------------------------------------- */
+
+/* One call's way to its shard. */
+struct bag_errand {
+    struct bag_trip *trip;
+    struct bag_shard_group *group;   /* the model's holds it */
+    size_t member;                   /* of the group: its address */
+    struct bag_front_link *links[2]; /* where it was sent; the second: once more, as the first was
+                                        late; NULL: not, or no longer */
+    struct bag_errand *next_waiting; /* for a connection to the address */
+    uint64_t begun_ns;
+    unsigned refusals; /* connections that were refused, in a row */
+    bool is_waiting, is_hedged, is_done;
+};
+
+/* The connections of one loop to one address. */
+struct bag_front_lane {
+    struct bag_shard_host *host;
+    struct bag_front_link *idle;
+    size_t count; /* open ones */
+    struct bag_errand *first_waiting, **last_waiting;
+};
+
+struct bag_front {
+    uv_loop_t *loop;               /* borrowed */
+    struct bag_buffers *buffers;   /* borrowed; of replies; shared */
+    uint64_t timeout_ns;           /* of a shard's answer */
+    struct bag_front_lane **lanes; /* owned, as each; by the number of the host; NULL: none yet */
+    size_t num_lanes;
+    struct bag_trip *trips;         /* that are on their way */
+    struct bag_trip *over;          /* that are no longer, and are not told yet */
+    void (*on_turn)(void *context); /* told after trips were done */
+    void *context;
+    uv_timer_t timer; /* of what is due next with one of them */
+    uint64_t due_ns;  /* when that is; UINT64_MAX: the timer does not run */
+};
+
+bool bag_front_init(struct bag_front *front, uv_loop_t *loop, struct bag_buffers *buffers,
+                    uint64_t timeout_ms);
+
+/* Closes all handles; no trip is on its way. What is left is freed when the loop has ended. */
+void bag_front_stop(struct bag_front *front);
+void bag_front_free(struct bag_front *front);
+
+/* Private to server/front: sends the errand's call over a kept connection, or a new one, or lets it
+ * wait for one. */
+void bag_front_send(struct bag_front *front, struct bag_errand *errand);
+
+/* Closes connections that were idle for long. */
+void bag_front_trim(struct bag_front *front);
+
+/* Tells those whose trips are over; at the end of what a socket or the timer has brought. */
+void bag_front_tell(struct bag_front *front);
+
+/* Nobody waits for the errand's answer any more. */
+void bag_front_give_up(struct bag_front *front, struct bag_errand *errand);
+
+/* ---- trips (trip.c) -------------------------------------------------------------------------- */
+
+struct bag_trip {
+    struct bag_infer *infer; /* borrowed, as all that is not said to be owned */
+    struct bag_fanout fanout;
+    struct bag_errand *errands; /* owned; one for each call */
+    const char *traceparent;    /* of the client; NULL: none */
+    /* Both are called on the loop. `done` may free the trip. */
+    void (*done)(struct bag_trip *trip);
+    bool (*is_connected)(struct bag_trip *trip); /* false: the client has gone */
+    void *context;
+
+    struct bag_front *front;       /* NULL: not on its way */
+    struct bag_trip *next, **link; /* among those on their way, or those that are over */
+    size_t num_left;               /* calls that are not answered */
+    uint64_t begun_ns, deadline_ns, looked_ns;
+    bool deadline_is_clients; /* not that of a shard's answer */
+    bool is_over;             /* nothing is on its way any more */
+    bool failed;              /* `problem` says why */
+    bool is_mismatch;         /* a shard has another part, or lacks the version */
+    struct bag_problem problem;
+};
+
+/* Makes the trip of a planned inference. False, with *problem and the inference ended, where there
+ * is no memory. */
+bool bag_trip_make(struct bag_trip *trip, struct bag_infer *infer, struct bag_buffers *buffers,
+                   struct bag_problem *problem);
+
+/* Rough time that making it takes, and putting it together. */
+uint64_t bag_trip_cost_ns(const struct bag_infer *infer);
+
+/* Sends it; `done` is called later, never from here. `timeout_us` is what is left of the request's
+ * own; UINT64_MAX: any. */
+void bag_trip_begin(struct bag_trip *trip, struct bag_front *front, uint64_t timeout_us);
+
+/* All are answered: puts them together. */
+void bag_trip_finish(struct bag_trip *trip);
+
+/* Ends what is on its way, and the inference where that is not finished. */
+void bag_trip_free(struct bag_trip *trip);
+
+/* Private to server/front: the errand was answered with a whole reply, or not, for which *why is
+ * told; `outcome` is counted. Without a format the trip's problem is set already. */
+void bag_trip_take(struct bag_errand *errand, const struct bag_reply_head *head, char *reply);
+void bag_trip_lose(struct bag_errand *errand, enum bag_shard_outcome outcome, const char *format,
+                   ...) __attribute__((format(printf, 3, 4)));
+
+#endif

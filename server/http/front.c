@@ -1,0 +1,124 @@
+/* Requests for models of shards: what others than this server do for them. The calls are made where
+ * the request is planned, on the loop or on a worker, sent by the loop, and put together by it or
+ * by a worker, as it is little or much. */
+#include "request.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+
+/* So many times the work that is done at once is done on the loop: two ways to a worker and back
+ * are saved. */
+#define LOOP_FACTOR 4
+
+static struct bag_http_request *request_of(struct bag_job *job)
+{
+    return (void *)((char *)job - offsetof(struct bag_http_request, job));
+}
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+bool bag_http_front_run(struct bag_job *job)
+{
+    struct bag_http_request *request = request_of(job);
+    struct bag_trip *trip = malloc(sizeof *trip);
+    if (!trip)
+        return bag_problem_no_memory(&job->problem);
+    if (!bag_trip_make(trip, &job->infer, &request->context->engine.buffers, &job->problem)) {
+        free(trip);
+        return false;
+    }
+    request->trip = trip;
+    return true;
+}
+
+bool bag_http_front_make(struct bag_http_request *request, uint64_t most_ns)
+{
+    struct bag_job *job = &request->job;
+    if (bag_trip_cost_ns(&job->infer) > most_ns * LOOP_FACTOR)
+        return false;
+    job->failed = !bag_http_front_run(job);
+    return true;
+}
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+void bag_http_front_end(struct bag_http_request *request)
+{
+    if (!request->trip)
+        return;
+    bag_trip_free(request->trip);
+    free(request->trip);
+    request->trip = NULL;
+}
+
+/* All is put together, or has failed. */
+static void end(struct bag_http_request *request)
+{
+    bag_http_front_end(request);
+    request->answer(request);
+    bag_http_request_resume(request);
+}
+
+static void on_finished(struct bag_job *job)
+{
+    end(request_of(job));
+}
+
+static void finish_on_worker(struct bag_work *work)
+{
+    struct bag_http_request *request =
+        (void *)((char *)work - offsetof(struct bag_http_request, work));
+    bag_trip_finish(request->trip);
+    bag_infer_free_scratch(&request->job.infer);
+    bag_http_request_made(request);
+}
+
+static void on_done(struct bag_trip *trip)
+{
+    struct bag_http_request *request = trip->context;
+    struct bag_job *job = &request->job;
+    job->failed = trip->failed;
+    if (trip->failed) {
+        job->problem = trip->problem;
+        bag_infer_drop(&job->infer);
+    } else if (bag_trip_cost_ns(&job->infer) > request->context->inline_cost_ns * LOOP_FACTOR) {
+        job->done = on_finished;
+        job->task = NULL;
+        request->work.run = finish_on_worker;
+        bag_workers_push(request->context->engine.workers, &request->work, BAG_WORK_URGENT);
+        return;
+    } else {
+        bag_trip_finish(trip);
+    }
+    end(request);
+}
+
+/* ---- on the way ------------------------------------------------------------------------------ */
+
+static bool is_connected(struct bag_trip *trip)
+{
+    const struct bag_http_request *request = trip->context;
+    return request->calls->is_connected(request->connection);
+}
+
+/* What is left of the request's own time. */
+static uint64_t timeout_left_us(const struct bag_job *job)
+{
+    uint64_t timeout_us = job->infer.plan.timeout_us;
+    uint64_t waited_us = job->queued_ns ? (uv_hrtime() - job->queued_ns) / 1000 : 0;
+    if (timeout_us == UINT64_MAX)
+        return timeout_us;
+    return timeout_us > waited_us ? timeout_us - waited_us : 0;
+}
+
+void bag_http_front_begin(struct bag_http_request *request,
+                          void (*answer)(struct bag_http_request *request))
+{
+    struct bag_trip *trip = request->trip;
+    request->answer = answer;
+    trip->done = on_done;
+    trip->is_connected = is_connected;
+    trip->context = request;
+    trip->traceparent = request->head.traceparent;
+    bag_trip_begin(trip, &request->context->front, timeout_left_us(&request->job));
+}

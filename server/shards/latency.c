@@ -1,0 +1,44 @@
+/* How long shards took to answer lately; see shards.h. */
+#include "shards.h"
+
+/* So many are counted before all counts are halved. */
+#define MANY_TIMES 1024
+
+/* Too few to tell what is late. */
+#define FEW_TIMES 40
+
+/* The time from which on the i-th is counted. */
+static uint64_t time_ns(size_t i)
+{
+    return (4 + (i & 3)) << (i / 4) << 8; /* 1024 ns at first */
+}
+
+void bag_shard_latency_add(struct bag_shard_latency *latency, uint64_t ns)
+{
+    size_t i = 0;
+    while (i + 1 < BAG_SHARD_TIMES && time_ns(i + 1) <= ns)
+        i++;
+    atomic_fetch_add_explicit(&latency->counts[i], 1, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&latency->total, 1, memory_order_relaxed) + 1 < MANY_TIMES)
+        return;
+    unsigned total = 0;
+    for (i = 0; i < BAG_SHARD_TIMES; i++) {
+        unsigned half = atomic_load_explicit(&latency->counts[i], memory_order_relaxed) / 2;
+        atomic_store_explicit(&latency->counts[i], half, memory_order_relaxed);
+        total += half;
+    }
+    atomic_store_explicit(&latency->total, total, memory_order_relaxed);
+}
+
+uint64_t bag_shard_latency_p95_ns(const struct bag_shard_latency *latency)
+{
+    unsigned total = atomic_load_explicit(&latency->total, memory_order_relaxed), seen = 0;
+    if (total < FEW_TIMES)
+        return UINT64_MAX;
+    for (size_t i = 0; i + 1 < BAG_SHARD_TIMES; i++) {
+        seen += atomic_load_explicit(&latency->counts[i], memory_order_relaxed);
+        if (seen >= total - total / 20)
+            return time_ns(i + 1);
+    }
+    return UINT64_MAX;
+}

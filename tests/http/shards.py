@@ -1,0 +1,104 @@
+"""Shards of a table and the front that asks them, and what may stand between: a proxy that spoils answers."""
+
+import contextlib
+import json
+import socket
+import threading
+
+import numpy as np
+
+from harness import Server, wait_until, write_json
+from v2 import Client, Tensor
+
+OF = 3
+
+
+def ready(server, timeout_s=60):
+    """Waits until a front has its shards."""
+    with Client(server) as client:
+        wait_until(lambda: client.get("/v2/health/ready").status == 200, "the front is not ready", timeout_s)
+    return server
+
+
+def front_of(directory, urls, name="items", more=(), options=(), wait=True, **keys):
+    config = write_json(directory / "front.json",
+                        {"models": [{"name": name, "shards": list(urls)} | keys] + list(more)})
+    server = Server("--config", config, *options)
+    return ready(server) if wait else server
+
+
+@contextlib.contextmanager
+def parts_of(directory, model, way, count=OF):
+    """Servers that have a part of the model each."""
+    with contextlib.ExitStack() as stack:
+        servers = []
+        for index in range(count):
+            config = write_json(directory / f"{way}-{index}.json", {"models": [
+                {"name": "items"} | model | {"part": {"by": way, "index": index, "of": count}}]})
+            servers.append(stack.enter_context(Server("--config", config)))
+        yield servers
+
+
+def ask(client, ids, offsets, model="items", headers=None, binary=True, **parameters):
+    return client.infer(model, [Tensor("indices", np.asarray(ids, np.int64)),
+                                Tensor("offsets", np.asarray(offsets, np.int64))], headers, binary=binary,
+                        parameters={"binary_data_output": binary} | parameters)
+
+
+class Between:
+    """Passes everything on to a server, but for answers of inference: `spoil(connection, answer)` sends what it
+    likes, and returns whether the connection goes on."""
+
+    def __init__(self, server):
+        self.server, self.spoil, self.heads = server, None, []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                connection = self.listener.accept()[0]
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection):
+        with contextlib.suppress(OSError, ValueError), connection, \
+                socket.create_connection((self.server.host, self.server.port)) as shard:
+            source, answers = connection.makefile("rb"), shard.makefile("rb")
+            while message := read_message(source):
+                shard.sendall(message)
+                answer = read_message(answers)
+                spoils = self.spoil and b"/infer" in message.split(b"\r\n", 1)[0]
+                if spoils:
+                    self.heads.append(message.split(b"\r\n\r\n", 1)[0])
+                if not spoils:
+                    connection.sendall(answer)
+                elif not self.spoil(connection, answer):
+                    return
+
+
+def read_message(source):
+    """Head and body; nothing at the end."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        line = source.readline()
+        if not line:
+            return b""
+        head += line
+    lines = [line.lower() for line in head.split(b"\r\n")]
+    length = next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:")), 0)
+    return head + source.read(length)
+
+
+def reply(status, body, **headers):
+    """An answer of a shard, as bytes."""
+    body = body if isinstance(body, bytes) else json.dumps(body).encode()
+    lines = [f"HTTP/1.1 {status} x", f"Content-Length: {len(body)}"]
+    lines += [f"{key.replace('_', '-')}: {value}" for key, value in headers.items()]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
