@@ -425,9 +425,10 @@ static bool fits_memory(const struct bag_source *source, struct bag_problem *pro
 {
     const struct bag_table_memory *own = &source->own;
     size_t bytes, rows = (size_t)own->table.num_rows;
+    size_t key_bytes = bag_source_is_keyed(source) ? 64 : 0; /* far more than they take */
     return source->remote ||
            (!__builtin_add_overflow(rows, own->spare_rows, &rows) &&
-            !__builtin_mul_overflow(rows, bag_row_bytes(&own->table) + 64, &bytes)) ||
+            !__builtin_mul_overflow(rows, bag_row_bytes(&own->table) + key_bytes, &bytes)) ||
            bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "the tables are larger than any memory");
 }
 

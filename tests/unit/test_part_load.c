@@ -243,6 +243,24 @@ static void large_tables(void **state)
     }
 }
 
+/* Rows without elements take no memory, however many there are. */
+static void rows_of_nothing(void **state)
+{
+    static const char *const whole[] = {NULL}, *const third[] = {"part", "rows 1 of 3", NULL};
+    (void)state;
+    write_table("<f4", "False", "(1729382256910270464, 0)", "", 0);
+    for (int i = 0; i < 2; i++) {
+        struct bag_source *source = make_source(i ? third : whole);
+        struct bag_stored_table *stored = load_source(source);
+        int64_t rows = i ? 576460752303423488 : 1729382256910270464;
+        assert_int_equal(stored->memory.shape[0], rows);
+        assert_int_equal(stored->memory.first_row, i ? rows : 0);
+        assert_int_equal(bag_source_bytes(source), 0);
+        bag_stored_table_drop(stored);
+        bag_source_free(source);
+    }
+}
+
 static void rows_of_any_rank(void **state)
 {
     static const float data[5 * 2 * 3] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
@@ -420,6 +438,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(parts_by_rows_keep_the_default_row, set_up_both,
                                         tear_down_both),
         cmocka_unit_test_setup_teardown(large_tables, set_up_both, tear_down_both),
+        cmocka_unit_test_setup_teardown(rows_of_nothing, set_up_both, tear_down_both),
         cmocka_unit_test_setup_teardown(rows_of_any_rank, set_up_both, tear_down_both),
         cmocka_unit_test_setup_teardown(quantised_rows, set_up_both, tear_down_both),
         cmocka_unit_test(cuts_rows_of_four_bits),
