@@ -271,13 +271,15 @@ BAG_LANE __m128i load_parts(const char *from, const struct f32v_some *some, size
     return _mm_cvtsi64_si128((long long)(low | high << 8 * bytes));
 }
 
-/* The codes or elements of a row whose elements have less than 32 bits; those of four bits in
- * order. */
+/* The codes or elements of a row whose elements have less than 32 bits; those of INT4 and INT8 rows
+ * in order. */
 BAG_LANE __m128i f32v_load_some(enum bag_row_kind kind, const char *from,
                                 const struct f32v_some *some)
 {
     if (kind == BAG_KIND_OF_INT4)
         return _mm_cvtsi64_si128((long long)bag_load_some(from, (some->count + 1) / 2));
+    if (kind == BAG_KIND_OF_INT8)
+        return _mm_cvtsi64_si128((long long)bag_load_some(from, some->count));
     return load_parts(from, some, bag_kind_bits(kind) / 8);
 }
 

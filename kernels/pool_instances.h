@@ -26,6 +26,7 @@ struct f32v_row {
     f32v scale;        /* of INT8, E4M3 (256 times it) and E5M2 rows */
     f32v bias;         /* of INT8 rows */
     struct f32v_u4 u4; /* of INT4 rows */
+    bool padded; /* eight codes may be read: INT8 rows with scale and bias of f32 behind them */
 };
 
 /* The row whose first column to read is at `at`, and whose scale and bias, if it has any, are at
@@ -34,7 +35,7 @@ struct f32v_row {
 BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, bool half, const struct bag_rows *rows,
                                    const char *at, const char *params)
 {
-    struct f32v_row row = {.codes = at};
+    struct f32v_row row = {.codes = at, .padded = kind == BAG_KIND_OF_INT8 && !half};
     if (kind == BAG_KIND_OF_INT4 || (kind == BAG_KIND_OF_INT8 && half)) {
         row.scale = f32v_all_f16(params);
         row.bias = f32v_all_f16(params + sizeof(uint16_t));
@@ -82,11 +83,18 @@ BAG_LANE f32v f32v_narrow_columns(enum bag_row_kind kind, bool scaled, const str
 {
     if (kind == BAG_KIND_OF_F32)
         return f32v_load_some_f32(row->codes, some);
+    if (row->padded)
+        return f32v_columns(kind, scaled, BAG_PARITY_BOTH, row, 0);
     const __m128i codes = f32v_load_some(kind, row->codes, some);
-    struct f32v_row padded = *row;
-    padded.codes = (const char *)&codes;
-    f32v values = f32v_columns(kind, scaled, BAG_PARITY_BOTH, &padded, 0);
-    return kind == BAG_KIND_OF_INT4 ? f32v_part(values, some) : values;
+    struct f32v_row copy = *row;
+    copy.codes = (const char *)&codes;
+    return f32v_columns(kind, scaled, BAG_PARITY_BOTH, &copy, 0);
+}
+
+/* Puts sums that are in order into parts, where f32v_narrow_columns does not. */
+BAG_LANE f32v f32v_narrow_in_parts(enum bag_row_kind kind, f32v sums, const struct f32v_some *some)
+{
+    return kind == BAG_KIND_OF_INT4 || kind == BAG_KIND_OF_INT8 ? f32v_part(sums, some) : sums;
 }
 #endif
 
@@ -154,6 +162,13 @@ BAG_LANE f64v f64v_narrow_columns(enum bag_row_kind kind, bool scaled, const str
     (void)kind;
     (void)scaled;
     return f64v_load_some_f64(row->codes, some);
+}
+
+BAG_LANE f64v f64v_narrow_in_parts(enum bag_row_kind kind, f64v sums, const struct f64v_some *some)
+{
+    (void)kind;
+    (void)some;
+    return sums;
 }
 #endif
 

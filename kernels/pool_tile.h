@@ -176,8 +176,13 @@ BAG_LANE void V(clear)(BODY *sums, int vectors)
 }
 
 /* Puts the columns of all sums in order. */
-BAG_LANE void V(order)(enum bag_row_kind kind, BODY *sums, int vectors)
+BAG_LANE void V(order)(enum bag_row_kind kind, const struct V(tile) * tile, BODY *sums, int vectors)
 {
+#if BAG_NARROW_ROWS
+    if (vectors == 0)
+        sums[0] = V(narrow_in_parts)(kind, sums[0], &tile->some);
+#endif
+    (void)tile;
 #pragma GCC unroll 16
     for (int i = 0; i < V(sums_of)(vectors); i++)
         sums[i] = V(in_order)(kind, sums[i]);
@@ -289,7 +294,7 @@ BAG_LANE void V(store_result)(const struct bag_rows *rows, enum bag_row_kind kin
         V(store_unordered)(tile, vectors, of, out, sums);
         return;
     }
-    V(order)(kind, sums, vectors);
+    V(order)(kind, tile, sums, vectors);
     if (BODY_DTYPE == BAG_F64 || result == BODY_DTYPE)
         V(store_all)(tile, kind, vectors, BODY_DTYPE, of, out, sums);
     else if (result == BAG_F16)
