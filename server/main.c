@@ -127,7 +127,7 @@ static bool ask(int fd, struct bag_problem *problem)
     return bag_problem_set(problem, BAG_ERROR_NOT_READY, "not ready: %s", explain(text));
 }
 
-static int run_health(int argc, char *argv[])
+static int bag_cmd_health(int argc, char *argv[])
 {
     struct bag_config config;
     struct bag_problem problem;
@@ -170,37 +170,7 @@ static int print_help(FILE *stream)
     return stream == stderr ? BAG_EXIT_USAGE : 0;
 }
 
-static int run_serve(int argc, char *argv[])
-{
-    return bag_cmd_serve(argc, argv);
-}
-
-static int run_convert(int argc, char *argv[])
-{
-    return bag_cmd_convert(argc, argv);
-}
-
-static int run_inspect(int argc, char *argv[])
-{
-    return bag_cmd_inspect(argc, argv);
-}
-
-static int run_verify(int argc, char *argv[])
-{
-    return bag_cmd_verify(argc, argv);
-}
-
-static int run_bench(int argc, char *argv[])
-{
-    return bag_cmd_bench(argc, argv);
-}
-
-static int run_place(int argc, char *argv[])
-{
-    return bag_cmd_place(argc, argv);
-}
-
-static int run_completion(int argc, char *argv[])
+static int bag_cmd_completion(int argc, char *argv[])
 {
     if (argc == 1 && bag_config_print_completion(stdout, argv[0]))
         return 0;
@@ -208,21 +178,21 @@ static int run_completion(int argc, char *argv[])
     return BAG_EXIT_USAGE;
 }
 
-static int run_manual(int argc, char *argv[])
+static int bag_cmd_manual(int argc, char *argv[])
 {
     (void)argc, (void)argv;
     bag_config_print_manual(stdout, BAG_VERSION);
     return 0;
 }
 
-static int run_version(int argc, char *argv[])
+static int bag_cmd_version(int argc, char *argv[])
 {
     (void)argc, (void)argv;
     puts("bagserve " BAG_VERSION);
     return 0;
 }
 
-static int run_help(int argc, char *argv[])
+static int bag_cmd_help(int argc, char *argv[])
 {
     (void)argc, (void)argv;
     return print_help(stdout);
@@ -233,12 +203,12 @@ static const struct {
     const char *name;
     int (*run)(int argc, char *argv[]);
 } commands[] = {
-#define BAG_X(name, ...) {#name, run_##name},
+#define BAG_X(name, ...) {#name, bag_cmd_##name},
     BAG_COMMANDS(BAG_X)
 #undef BAG_X
-        {"--version", run_version},
-    {"--help", run_help},
-    {"-h", run_help},
+        {"--version", bag_cmd_version},
+    {"--help", bag_cmd_help},
+    {"-h", bag_cmd_help},
 };
 
 /* A descriptor below 3 that is closed would be given to something else, which then gets what is
