@@ -150,10 +150,10 @@ static void write_policy(const cJSON *object, struct scalar *scalar)
 static void write_part(const cJSON *object, struct scalar *scalar)
 {
     static const char *const keys[] = {"index", "of"};
-    const char *by = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "by"));
+    const char *by = bag_json_text(object, "by");
     struct scalar numbers[2] = {{.text = NULL}, {.text = NULL}};
     for (int i = 0; i < 2; i++) {
-        const cJSON *number = cJSON_GetObjectItemCaseSensitive(object, keys[i]);
+        const cJSON *number = bag_json_member(object, keys[i]);
         if (cJSON_IsNumber(number))
             write_number(number->valuedouble, &numbers[i]);
     }
@@ -308,7 +308,7 @@ bool bag_entry_apply(const struct bag_entry *entry, void *base, struct bag_rules
 
 const cJSON *bag_entry_member(const struct bag_entry *entry, const char *key)
 {
-    return cJSON_GetObjectItemCaseSensitive(entry->object, key);
+    return bag_json_member(entry->object, key);
 }
 
 const char *bag_entry_required(const struct bag_entry *entry, const char *key)

@@ -7,14 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const cJSON *member(const cJSON *object, const char *key)
-{
-    return cJSON_GetObjectItemCaseSensitive(object, key);
-}
-
 static cJSON *first_model(const struct bag_divided *divided)
 {
-    const cJSON *models = member(divided->tree, "models");
+    const cJSON *models = bag_json_member(divided->tree, "models");
     return models ? models->child : NULL;
 }
 
@@ -34,7 +29,7 @@ static bool make_absolute(cJSON *object, const char *folder)
 {
     static const char *const keys[] = {"path", "keys", "projection", "bias"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        const char *value = cJSON_GetStringValue(member(object, keys[i]));
+        const char *value = bag_json_text(object, keys[i]);
         if (!value || value[0] == '/' || value[0] == 0)
             continue;
         char *joined = join(folder, strlen(folder), "/", value);
@@ -43,7 +38,7 @@ static bool make_absolute(cJSON *object, const char *folder)
         if (!text || !cJSON_ReplaceItemInObjectCaseSensitive(object, keys[i], text))
             return false;
     }
-    const cJSON *features = member(object, "features");
+    const cJSON *features = bag_json_member(object, "features");
     for (cJSON *feature = features ? features->child : NULL; feature; feature = feature->next) {
         if (!make_absolute(feature, folder))
             return false;
@@ -78,7 +73,7 @@ void bag_divided_free(struct bag_divided *divided)
 /* NULL: it is a collection. */
 static const struct bag_placed *placed_of(const struct bag_divided *divided, const cJSON *model)
 {
-    const char *name = cJSON_GetStringValue(member(model, "name"));
+    const char *name = bag_json_text(model, "name");
     const size_t *at = name ? bag_names_find(&divided->names, name, NULL) : NULL;
     return at ? &divided->placed[*at] : NULL;
 }
@@ -178,7 +173,7 @@ char *bag_divided_front(const struct bag_divided *divided, const char *address)
 
 static double number_of(const cJSON *object, const char *key)
 {
-    const cJSON *item = member(object, key);
+    const cJSON *item = bag_json_member(object, key);
     return cJSON_IsNumber(item) ? item->valuedouble : -1;
 }
 
@@ -187,8 +182,8 @@ bool bag_divided_read(const char *text, size_t text_bytes, bag_placed_found *fou
 {
     struct bag_divided divided = {.tree = bag_json_parse(text, text_bytes, problem)};
     for (const cJSON *model = first_model(&divided); model; model = model->next) {
-        const char *name = cJSON_GetStringValue(member(model, "name"));
-        const cJSON *part = member(model, "part");
+        const char *name = bag_json_text(model, "name");
+        const cJSON *part = bag_json_member(model, "part");
         double index = part ? number_of(part, "index") : 0, of = part ? number_of(part, "of") : 1;
         if (name && of >= 1 && of <= BAG_MAX_PARTS && index >= 0 && index < of)
             found(context, name, (uint32_t)index, (uint32_t)of);

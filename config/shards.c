@@ -122,8 +122,8 @@ bool bag_shards_check(const struct bag_model_config *model, struct bag_problem *
 
 static const char *rule_of(const cJSON *parameters, const char *key)
 {
-    const cJSON *rule = cJSON_GetObjectItemCaseSensitive(parameters, key);
-    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(rule, "string_value"));
+    const cJSON *rule = bag_json_member(parameters, key);
+    return bag_json_text(rule, "string_value");
 }
 
 /* The setting of the i-th pooling key, of a model. */
@@ -145,7 +145,7 @@ bool bag_shards_take_rules(struct bag_model_config *model, const char *text, siz
                            enum bag_dtype output_dtype, struct bag_problem *problem)
 {
     cJSON *tree = bag_json_parse(text, bytes, problem);
-    const cJSON *parameters = cJSON_GetObjectItemCaseSensitive(tree, "parameters");
+    const cJSON *parameters = bag_json_member(tree, "parameters");
     bool ok = tree != NULL;
     if (ok && (!rule_of(parameters, "reduction") || rule_of(parameters, "projected")))
         ok = bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,

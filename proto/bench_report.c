@@ -97,15 +97,10 @@ char *bag_bench_report_print(const struct bag_bench_report *report)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static const cJSON *member(const cJSON *object, const char *key)
-{
-    return cJSON_GetObjectItemCaseSensitive(object, key);
-}
-
 /* A number from 0; `otherwise` where it is none, as null is. */
 static double number_of(const cJSON *object, const char *key, double otherwise)
 {
-    const cJSON *item = member(object, key);
+    const cJSON *item = bag_json_member(object, key);
     return cJSON_IsNumber(item) && item->valuedouble >= 0 ? item->valuedouble : otherwise;
 }
 
@@ -134,18 +129,19 @@ static void read_errors(const cJSON *object, struct bag_bench_run *run)
         struct bag_bench_error *error = &run->errors[run->num_errors++];
         copy_text(error->kind, sizeof error->kind, item->string);
         error->count = count_of(item, "count");
-        copy_text(error->first, sizeof error->first, cJSON_GetStringValue(member(item, "first")));
+        copy_text(error->first, sizeof error->first, bag_json_text(item, "first"));
     }
 }
 
 static void read_run(const cJSON *object, struct bag_bench_run *run)
 {
-    const cJSON *times = member(object, "latency_ms"), *late = member(object, "generator_late_ms");
+    const cJSON *times = bag_json_member(object, "latency_ms"),
+                *late = bag_json_member(object, "generator_late_ms");
     run->rate = number_of(object, "rate", 0);
     run->seconds = number_of(object, "seconds", 0);
     run->sent = count_of(object, "sent");
     run->answered = count_of(object, "answered");
-    read_errors(member(object, "errors"), run);
+    read_errors(bag_json_member(object, "errors"), run);
 #define BAG_X(member_, key) run->member_ = number_of(object, key, 0);
     RATES(BAG_X)
 #undef BAG_X
@@ -158,7 +154,7 @@ static void read_run(const cJSON *object, struct bag_bench_run *run)
 
 static bool read_mode(const cJSON *tree, enum bag_bench_mode *mode)
 {
-    const char *name = cJSON_GetStringValue(member(tree, "mode"));
+    const char *name = bag_json_text(tree, "mode");
     for (*mode = 0; name && *mode < BAG_BENCH_MODE_COUNT; ++*mode) {
         if (strcmp(bag_bench_modes[*mode], name) == 0)
             return true;
@@ -169,10 +165,10 @@ static bool read_mode(const cJSON *tree, enum bag_bench_mode *mode)
 static bool read_report(const cJSON *tree, struct bag_bench_report *report,
                         struct bag_problem *problem)
 {
-    const char *url = cJSON_GetStringValue(member(tree, "url"));
-    const char *model = cJSON_GetStringValue(member(tree, "model"));
-    const char *limited_by = cJSON_GetStringValue(member(tree, "limited_by"));
-    const cJSON *runs = member(tree, "runs"), *run;
+    const char *url = bag_json_text(tree, "url");
+    const char *model = bag_json_text(tree, "model");
+    const char *limited_by = bag_json_text(tree, "limited_by");
+    const cJSON *runs = bag_json_member(tree, "runs"), *run;
     int count = cJSON_GetArraySize(runs);
     if (!url || !model || !cJSON_IsArray(runs) || count > BAG_BENCH_MAX_RUNS ||
         !read_mode(tree, &report->mode))

@@ -20,6 +20,18 @@ cJSON *bag_json_parse(const char *text, size_t text_bytes, struct bag_problem *p
 
 void bag_json_free(cJSON *tree);
 
+/* A member of an object; NULL where it is none, or has none of that key. */
+static inline const cJSON *bag_json_member(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+/* The text of a member; NULL where it is none. */
+static inline const char *bag_json_text(const cJSON *object, const char *key)
+{
+    return cJSON_GetStringValue(bag_json_member(object, key));
+}
+
 /* The place of a node of the tree of that very text: of its key, or of itself in an array. Lines
  * and columns count from 1, columns in bytes. For messages: it reads the text up to there. */
 struct bag_json_position {

@@ -151,11 +151,6 @@ static bool is_count(const cJSON *item)
            item->valuedouble == (double)(uint64_t)item->valuedouble;
 }
 
-static const cJSON *member(const cJSON *item, const char *key)
-{
-    return cJSON_GetObjectItemCaseSensitive(item, key);
-}
-
 /* Where a tensor is, counted from the end of the header. */
 struct place {
     uint64_t begin, end;
@@ -164,7 +159,7 @@ struct place {
 
 static bool read_place(const cJSON *item, struct place *place, struct bag_problem *problem)
 {
-    const cJSON *offsets = member(item, "data_offsets");
+    const cJSON *offsets = bag_json_member(item, "data_offsets");
     const cJSON *begin = cJSON_IsArray(offsets) ? offsets->child : NULL;
     const cJSON *end = begin ? begin->next : NULL;
     if (!end || end->next || !is_count(begin) || !is_count(end) ||
@@ -192,7 +187,7 @@ static bool count_elements(const cJSON *shape, uint64_t *count)
 
 static bool check_shape(const cJSON *item, struct bag_problem *problem)
 {
-    const cJSON *shape = member(item, "shape");
+    const cJSON *shape = bag_json_member(item, "shape");
     bool ok = cJSON_IsArray(shape);
     for (const cJSON *size = ok ? shape->child : NULL; size; size = size->next)
         ok = ok && is_count(size);
@@ -206,12 +201,12 @@ static bool check_shape(const cJSON *item, struct bag_problem *problem)
  * have any. */
 static bool check_bytes(const cJSON *item, const struct place *place, struct bag_problem *problem)
 {
-    const cJSON *name = member(item, "dtype");
+    const cJSON *name = bag_json_member(item, "dtype");
     const struct type *type = find_type(name->valuestring);
     uint64_t count, bits = 0, bytes = place->end - place->begin;
     if (!type)
         return true;
-    if (!count_elements(member(item, "shape"), &count) ||
+    if (!count_elements(bag_json_member(item, "shape"), &count) ||
         __builtin_mul_overflow(count, type->bits, &bits))
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "its shape is too large for any file: the bits of its elements pass "
@@ -229,7 +224,7 @@ static bool read_tensor(const cJSON *item, struct place *place, struct bag_probl
     if (!cJSON_IsObject(item))
         bag_problem_set(problem, BAG_ERROR_FILE,
                         "it must be an object with 'dtype', 'shape' and 'data_offsets'");
-    else if (!cJSON_IsString(member(item, "dtype")))
+    else if (!cJSON_IsString(bag_json_member(item, "dtype")))
         bag_problem_set(problem, BAG_ERROR_FILE, "'dtype' must be a string such as \"F32\"");
     else if (check_shape(item, problem) && read_place(item, place, problem) &&
              check_bytes(item, place, problem))
@@ -331,7 +326,7 @@ bool bag_safetensors_parse(const void *bytes, size_t count, uint64_t file_bytes,
     file->tree = parse_header(bytes, count, file->data_offset, problem);
     if (!file->tree)
         return false;
-    file->metadata = member(file->tree, BAG_SAFETENSORS_METADATA);
+    file->metadata = bag_json_member(file->tree, BAG_SAFETENSORS_METADATA);
     uint64_t data_bytes = file_bytes > file->data_offset ? file_bytes - file->data_offset : 0;
     if (check_tensors(file->tree, data_bytes, problem))
         return true;
@@ -359,7 +354,7 @@ const char *bag_safetensors_next(const struct bag_safetensors *file, const struc
 
 const char *bag_safetensors_metadata(const struct bag_safetensors *file, const char *key)
 {
-    return cJSON_GetStringValue(member(file->metadata, key));
+    return bag_json_text(file->metadata, key);
 }
 
 bool bag_safetensors_next_note(const struct bag_safetensors *file, const struct cJSON **cursor,
@@ -375,7 +370,7 @@ bool bag_safetensors_next_note(const struct bag_safetensors *file, const struct 
 
 bool bag_safetensors_has(const struct bag_safetensors *file, const char *name)
 {
-    return strcmp(name, BAG_SAFETENSORS_METADATA) != 0 && member(file->tree, name);
+    return strcmp(name, BAG_SAFETENSORS_METADATA) != 0 && bag_json_member(file->tree, name);
 }
 
 /* What BAG_SAFETENSORS_METADATA says of the rows of the tensor, whose type is U8. */
@@ -409,10 +404,10 @@ static bool describe_layout(const struct bag_safetensors *file, const cJSON *ite
     int64_t sizes[BAG_MAX_RANK];
     uint32_t rank = 0;
     struct place place;
-    if (cJSON_GetArraySize(member(item, "shape")) > BAG_MAX_RANK)
+    if (cJSON_GetArraySize(bag_json_member(item, "shape")) > BAG_MAX_RANK)
         return bag_problem_set(problem, BAG_ERROR_FILE, "it has more than %d dimensions",
                                BAG_MAX_RANK);
-    for (const cJSON *size = member(item, "shape")->child; size; size = size->next)
+    for (const cJSON *size = bag_json_member(item, "shape")->child; size; size = size->next)
         sizes[rank++] = (int64_t)size->valuedouble;
     return read_place(item, &place, problem) &&
            bag_npy_describe(dtype, rank, sizes, file->data_offset + place.begin, layout, problem);
@@ -421,13 +416,13 @@ static bool describe_layout(const struct bag_safetensors *file, const cJSON *ite
 bool bag_safetensors_describe(const struct bag_safetensors *file, const char *name,
                               struct bag_safetensors_tensor *tensor, struct bag_problem *problem)
 {
-    return bag_safetensors_describe_at(file, member(file->tree, name), tensor, problem);
+    return bag_safetensors_describe_at(file, bag_json_member(file->tree, name), tensor, problem);
 }
 
 bool bag_safetensors_describe_at(const struct bag_safetensors *file, const struct cJSON *item,
                                  struct bag_safetensors_tensor *tensor, struct bag_problem *problem)
 {
-    tensor->type = member(item, "dtype")->valuestring;
+    tensor->type = bag_json_member(item, "dtype")->valuestring;
     const struct type *type = find_type(tensor->type);
     if (!type || type->dtype == BAG_DTYPE_COUNT) {
         bag_problem_set(problem, BAG_ERROR_FILE,
@@ -451,7 +446,7 @@ bool bag_safetensors_describe_at(const struct bag_safetensors *file, const struc
 
 static bool check_index(const cJSON *tree, struct bag_problem *problem)
 {
-    const cJSON *map = cJSON_IsObject(tree) ? member(tree, "weight_map") : NULL;
+    const cJSON *map = cJSON_IsObject(tree) ? bag_json_member(tree, "weight_map") : NULL;
     if (!cJSON_IsObject(map))
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the index must be an object with 'weight_map', an object of the "
@@ -488,13 +483,15 @@ void bag_safetensors_index_free(struct bag_safetensors_index *index)
 const char *bag_safetensors_index_file(const struct bag_safetensors_index *index,
                                        const char *tensor)
 {
-    return cJSON_GetStringValue(member(member(index->tree, "weight_map"), tensor));
+    return cJSON_GetStringValue(
+        bag_json_member(bag_json_member(index->tree, "weight_map"), tensor));
 }
 
 const char *bag_safetensors_index_next(const struct bag_safetensors_index *index,
                                        const struct cJSON **cursor)
 {
-    const cJSON *item = *cursor ? (*cursor)->next : member(index->tree, "weight_map")->child;
+    const cJSON *item =
+        *cursor ? (*cursor)->next : bag_json_member(index->tree, "weight_map")->child;
     *cursor = item;
     return item ? item->string : NULL;
 }

@@ -10,17 +10,6 @@
 
 /* ---- members --------------------------------------------------------------------------------- */
 
-static const cJSON *member(const cJSON *object, const char *key)
-{
-    return cJSON_GetObjectItemCaseSensitive(object, key);
-}
-
-/* The text of a member; NULL where it is none. */
-static const char *text_of(const cJSON *object, const char *key)
-{
-    return cJSON_GetStringValue(member(object, key));
-}
-
 /* A whole number from 0 to 2^53 - 1; -1 for anything else. */
 static int64_t number_of(const cJSON *item)
 {
@@ -59,8 +48,8 @@ static bool read_names(const cJSON *list, bool is_index, struct bag_client_names
         return bag_problem_no_memory(problem);
     cJSON_ArrayForEach(item, list)
     {
-        const char *name = is_index ? text_of(item, "name") : cJSON_GetStringValue(item);
-        const char *state = is_index ? text_of(item, "state") : "READY";
+        const char *name = is_index ? bag_json_text(item, "name") : cJSON_GetStringValue(item);
+        const char *state = is_index ? bag_json_text(item, "state") : "READY";
         if (!name)
             return reject(problem, "no list of models: a name is missing");
         if (state && strcmp(state, "READY") == 0 && !add_name(names, name, room, problem))
@@ -75,8 +64,8 @@ bool bag_client_read_names(const char *text, size_t bytes, struct bag_client_nam
     cJSON *tree = bag_json_parse(text, bytes, problem);
     *names = (struct bag_client_names){NULL, 0};
     bool is_index = cJSON_IsArray(tree);
-    bool ok =
-        tree && read_names(is_index ? tree : member(tree, "models"), is_index, names, problem);
+    bool ok = tree && read_names(is_index ? tree : bag_json_member(tree, "models"), is_index, names,
+                                 problem);
     bag_json_free(tree);
     if (!ok)
         bag_client_names_free(names);
@@ -98,7 +87,7 @@ static const cJSON *find_tensor(const cJSON *list, const char *name)
     const cJSON *item;
     cJSON_ArrayForEach(item, list)
     {
-        const char *text = text_of(item, "name");
+        const char *text = bag_json_text(item, "name");
         if (text && strcmp(text, name) == 0)
             return item;
     }
@@ -108,7 +97,7 @@ static const cJSON *find_tensor(const cJSON *list, const char *name)
 /* The elements of a bag's row, of the shape [-1, a, b]: a * b; 0 where that is not said. */
 static size_t output_elements(const cJSON *output)
 {
-    const cJSON *shape = member(output, "shape"), *size;
+    const cJSON *shape = bag_json_member(output, "shape"), *size;
     size_t elements = 1, axis = 0;
     cJSON_ArrayForEach(size, shape)
     {
@@ -123,10 +112,11 @@ static size_t output_elements(const cJSON *output)
 /* What is no part that can be is none. */
 static void read_part(const cJSON *facts, struct bag_client_table *table)
 {
-    const cJSON *object = member(facts, "part");
-    const char *by = text_of(object, "by");
-    int64_t index = number_of(member(object, "index")), of = number_of(member(object, "of"));
-    int64_t rows = number_of(member(object, "rows"));
+    const cJSON *object = bag_json_member(facts, "part");
+    const char *by = bag_json_text(object, "by");
+    int64_t index = number_of(bag_json_member(object, "index")),
+            of = number_of(bag_json_member(object, "of"));
+    int64_t rows = number_of(bag_json_member(object, "rows"));
     enum bag_part_by way = by ? bag_part_way_find(by, strlen(by)) : BAG_PART_WAY_COUNT;
     if (way == BAG_PART_WAY_COUNT || of < 1 || of > BAG_MAX_PARTS || index < 0 || index >= of)
         return;
@@ -139,18 +129,18 @@ static bool read_table(const cJSON *facts, const char *name, const cJSON *output
                        struct bag_client_table *table, struct bag_problem *problem)
 {
     const cJSON *output = find_tensor(outputs, name);
-    const char *owner = text_of(facts, "model"), *format = text_of(facts, "row_format");
-    const char *type = text_of(output, "datatype");
-    int64_t bytes = number_of(member(facts, "bytes"));
-    int64_t elements = number_of(member(facts, "row_elements"));
+    const char *owner = bag_json_text(facts, "model"), *format = bag_json_text(facts, "row_format");
+    const char *type = bag_json_text(output, "datatype");
+    int64_t bytes = number_of(bag_json_member(facts, "bytes"));
+    int64_t elements = number_of(bag_json_member(facts, "row_elements"));
     table->name = strdup(name);
     table->model = owner ? strdup(owner) : NULL;
     if (!table->name || (owner && !table->model))
         return bag_problem_no_memory(problem);
-    table->rows = number_of(member(facts, "rows"));
+    table->rows = number_of(bag_json_member(facts, "rows"));
     table->row_elements = elements > 0 ? (size_t)elements : 0;
     table->bytes = bytes > 0 ? (uint64_t)bytes : 0;
-    table->keyed = cJSON_IsTrue(member(facts, "keyed"));
+    table->keyed = cJSON_IsTrue(bag_json_member(facts, "keyed"));
     read_part(facts, table);
     table->row_format = format ? bag_row_format_find(format, strlen(format)) : BAG_ROWS_PLAIN;
     table->output_elements = output_elements(output);
@@ -169,7 +159,7 @@ static bool read_features(const cJSON *list, const cJSON *outputs, struct bag_cl
         return bag_problem_no_memory(problem);
     cJSON_ArrayForEach(item, list)
     {
-        const char *name = text_of(item, "name");
+        const char *name = bag_json_text(item, "name");
         if (!name)
             return reject(problem, "no collection: a feature has no name");
         if (!read_table(item, name, outputs, &model->tables[model->num_tables++], problem))
@@ -186,7 +176,7 @@ static void list_inputs(const cJSON *inputs, char *text, size_t room)
     *text = 0;
     cJSON_ArrayForEach(item, inputs)
     {
-        const char *name = text_of(item, "name");
+        const char *name = bag_json_text(item, "name");
         if (name && used < room)
             used += (size_t)snprintf(text + used, room - used, "%s'%s'", used ? ", " : "",
                                      bag_quote(name, strlen(name)).text);
@@ -207,8 +197,9 @@ static bool reject_inputs(const cJSON *inputs, struct bag_problem *problem)
 static bool read_inputs(const cJSON *tree, struct bag_client_model *model,
                         struct bag_problem *problem)
 {
-    const cJSON *inputs = member(tree, "inputs"), *facts = member(tree, "parameters");
-    bool takes_forms = cJSON_IsArray(member(facts, "forms"));
+    const cJSON *inputs = bag_json_member(tree, "inputs"),
+                *facts = bag_json_member(tree, "parameters");
+    bool takes_forms = cJSON_IsArray(bag_json_member(facts, "forms"));
     const cJSON *ids = find_tensor(inputs, "values");
     model->is_collection = ids && find_tensor(inputs, "lengths");
     if (!model->is_collection) {
@@ -216,7 +207,7 @@ static bool read_inputs(const cJSON *tree, struct bag_client_model *model,
         if (!ids || (!takes_forms && !find_tensor(inputs, "offsets")))
             return reject_inputs(inputs, problem);
     }
-    const char *type = text_of(ids, "datatype");
+    const char *type = bag_json_text(ids, "datatype");
     model->ids_dtype = type && strcmp(type, "UINT64") == 0 ? BAG_U64 : BAG_I64;
     model->takes_weights =
         takes_forms || find_tensor(inputs, model->is_collection ? "weights" : "per_sample_weights");
@@ -226,9 +217,11 @@ static bool read_inputs(const cJSON *tree, struct bag_client_model *model,
 static bool read_model(const cJSON *tree, struct bag_client_model *model,
                        struct bag_problem *problem)
 {
-    const cJSON *facts = member(tree, "parameters"), *outputs = member(tree, "outputs");
-    const char *name = text_of(tree, "name");
-    const char *version = cJSON_GetStringValue(cJSON_GetArrayItem(member(tree, "versions"), 0));
+    const cJSON *facts = bag_json_member(tree, "parameters"),
+                *outputs = bag_json_member(tree, "outputs");
+    const char *name = bag_json_text(tree, "name");
+    const char *version =
+        cJSON_GetStringValue(cJSON_GetArrayItem(bag_json_member(tree, "versions"), 0));
     if (!name)
         return reject(problem, "no metadata of a model");
     model->name = strdup(name);
@@ -238,7 +231,7 @@ static bool read_model(const cJSON *tree, struct bag_client_model *model,
     if (!read_inputs(tree, model, problem))
         return false;
     if (model->is_collection)
-        return read_features(member(facts, "features"), outputs, model, problem);
+        return read_features(bag_json_member(facts, "features"), outputs, model, problem);
     if (!(model->tables = calloc(1, sizeof *model->tables)))
         return bag_problem_no_memory(problem);
     model->num_tables = 1;
@@ -290,14 +283,14 @@ static const char *rule_of(const cJSON *parameters, const struct bag_client_mode
     char name[256];
     snprintf(name, sizeof name, "%s%s%s", model->is_collection ? table->name : "",
              model->is_collection ? "." : "", key);
-    return text_of(member(parameters, name), "string_value");
+    return bag_json_text(bag_json_member(parameters, name), "string_value");
 }
 
 bool bag_client_read_rules(const char *text, size_t bytes, struct bag_client_model *model,
                            struct bag_problem *problem)
 {
     cJSON *tree = bag_json_parse(text, bytes, problem);
-    const cJSON *parameters = member(tree, "parameters");
+    const cJSON *parameters = bag_json_member(tree, "parameters");
     bool ok = tree != NULL;
     for (size_t i = 0; ok && i < model->num_tables; i++) {
         struct bag_client_table *table = &model->tables[i];
@@ -325,7 +318,7 @@ bool bag_client_read_number(const char *text, size_t bytes, const char *within, 
 {
     struct bag_problem problem;
     cJSON *tree = bag_json_parse(text, bytes, &problem);
-    int64_t value = number_of(member(within ? member(tree, within) : tree, name));
+    int64_t value = number_of(bag_json_member(within ? bag_json_member(tree, within) : tree, name));
     if (value >= 0)
         *number = (uint64_t)value;
     bag_json_free(tree);
@@ -336,7 +329,7 @@ void bag_client_read_error(const char *text, size_t bytes, char *sentence, size_
 {
     struct bag_problem problem;
     cJSON *tree = bag_json_parse(text, bytes, &problem);
-    const char *error = text_of(tree, "error");
+    const char *error = bag_json_text(tree, "error");
     size_t used = 0;
     if (error)
         bytes = strlen(error);
@@ -360,8 +353,9 @@ static bool place_output(const cJSON *outputs, const char *name, enum bag_dtype 
     *at = 0;
     cJSON_ArrayForEach(item, outputs)
     {
-        const char *text = text_of(item, "name"), *type = text_of(item, "datatype");
-        int64_t size = number_of(member(member(item, "parameters"), "binary_data_size"));
+        const char *text = bag_json_text(item, "name"), *type = bag_json_text(item, "datatype");
+        int64_t size =
+            number_of(bag_json_member(bag_json_member(item, "parameters"), "binary_data_size"));
         *dtype = type ? bag_dtype_find(type, strlen(type)) : BAG_DTYPE_COUNT;
         *bytes = (size_t)size;
         if (text && strcmp(text, name) == 0)
@@ -378,7 +372,7 @@ bool bag_client_find_output(const char *body, size_t bytes, size_t json_bytes, c
 {
     size_t at, size;
     cJSON *tree = json_bytes <= bytes ? bag_json_parse(body, json_bytes, problem) : NULL;
-    bool found = place_output(member(tree, "outputs"), name, dtype, &at, &size);
+    bool found = place_output(bag_json_member(tree, "outputs"), name, dtype, &at, &size);
     bag_json_free(tree);
     if (!found)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,

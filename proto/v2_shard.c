@@ -8,15 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const cJSON *member(const cJSON *object, const char *key)
-{
-    return cJSON_GetObjectItemCaseSensitive(object, key);
-}
-
 /* The text of a member; "" where it is none. */
 static const char *text_of(const cJSON *object, const char *key)
 {
-    const char *text = cJSON_GetStringValue(member(object, key));
+    const char *text = bag_json_text(object, key);
     return text ? text : "";
 }
 
@@ -81,7 +76,7 @@ bool bag_shard_read_versions(const char *text, size_t bytes, struct bag_shard_ve
                              struct bag_problem *problem)
 {
     cJSON *tree = parse(text, bytes, problem);
-    const cJSON *list = member(tree, "versions"), *item;
+    const cJSON *list = bag_json_member(tree, "versions"), *item;
     bool ok = cJSON_IsArray(list);
     int64_t number;
     versions->count = 0;
@@ -102,13 +97,13 @@ bool bag_shard_read_versions(const char *text, size_t bytes, struct bag_shard_ve
 
 static bool read_number(const cJSON *object, const char *key, int64_t most, int64_t *number)
 {
-    return bag_v2_integer(member(object, key), 0, (double)most, number);
+    return bag_v2_integer(bag_json_member(object, key), 0, (double)most, number);
 }
 
 /* The part, and the rows and elements of the whole table. */
 static bool read_part(const cJSON *facts, struct bag_shard_table *table)
 {
-    const cJSON *part = member(facts, "part");
+    const cJSON *part = bag_json_member(facts, "part");
     const char *by = text_of(part, "by");
     const int64_t most = INT64_C(1) << 52;
     int64_t index = 0, of = 1, elements;
@@ -150,7 +145,7 @@ static enum bag_dtype dtype_of(const cJSON *object)
  * elements there are. */
 static bool read_shape(const cJSON *output, struct bag_shard_table *table)
 {
-    const cJSON *shape = member(output, "shape"), *size;
+    const cJSON *shape = bag_json_member(output, "shape"), *size;
     uint64_t elements = 1;
     table->rank = 0;
     cJSON_ArrayForEach(size, shape)
@@ -178,11 +173,11 @@ static bool read_shape(const cJSON *output, struct bag_shard_table *table)
 
 static bool read_table(const cJSON *tree, struct bag_shard_table *table)
 {
-    const cJSON *facts = member(tree, "parameters");
-    const cJSON *output = find_tensor(member(tree, "outputs"), "embeddings");
-    const cJSON *ids = find_tensor(member(tree, "inputs"), "indices");
+    const cJSON *facts = bag_json_member(tree, "parameters");
+    const cJSON *output = find_tensor(bag_json_member(tree, "outputs"), "embeddings");
+    const cJSON *ids = find_tensor(bag_json_member(tree, "inputs"), "indices");
     const char *format = text_of(facts, "row_format");
-    table->is_keyed = cJSON_IsTrue(member(facts, "keyed"));
+    table->is_keyed = cJSON_IsTrue(bag_json_member(facts, "keyed"));
     table->row_format = bag_row_format_find(format, strlen(format));
     table->dtype = dtype_of(facts);
     table->output_dtype = dtype_of(output);
