@@ -61,15 +61,6 @@ static bool read_name(const cJSON *item, char name[129], struct bag_problem *pro
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-/* Triton's ways to bring a model along. */
-static bool reject_files(const char *key, struct bag_problem *problem)
-{
-    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "parameter '%s' is not supported: a model's configuration and files are "
-                           "those in its folder",
-                           bag_quote(key, strlen(key)).text);
-}
-
 static bool read_parameter(const cJSON *item, bool is_group, struct bag_control *control,
                            struct bag_problem *problem)
 {
@@ -77,8 +68,12 @@ static bool read_parameter(const cJSON *item, bool is_group, struct bag_control 
         return read_flag(item, &control->unload_dependents, problem);
     if (strcmp(item->string, "version") == 0 && !is_group)
         return read_version(item, control->items->version, problem);
+    /* Triton's ways to bring a model along. */
     if (strcmp(item->string, "config") == 0 || strncmp(item->string, "file:", 5) == 0)
-        return reject_files(item->string, problem);
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "parameter '%s' is not supported: a model's configuration and files "
+                               "are those in its folder",
+                               bag_quote(item->string, strlen(item->string)).text);
     return reject_unknown(" in parameters", item->string, problem);
 }
 
@@ -183,34 +178,23 @@ static bool read_top(const cJSON *tree, bool is_group, struct bag_control *contr
     return control->count > 0 || reject(problem, "the key 'models' is missing");
 }
 
-static bool read_body(const char *body, size_t bytes, bool is_group, struct bag_control *control,
-                      struct bag_problem *problem)
+bool bag_control_read(const char *body, size_t bytes, const char *model, bool unload,
+                      struct bag_control *control, struct bag_problem *problem)
 {
+    *control = (struct bag_control){.wait = true};
+    if (model) {
+        if (!(control->items = calloc(1, sizeof *control->items)))
+            return bag_problem_no_memory(problem);
+        control->count = 1;
+        control->items->unload = unload;
+        snprintf(control->items->name, sizeof control->items->name, "%s", model);
+    }
     cJSON *tree = bag_json_parse(bytes ? body : "{}", bytes ? bytes : 2, problem);
-    bool ok = tree && read_top(tree, is_group, control, problem);
+    bool ok = tree && read_top(tree, !model, control, problem);
     bag_json_free(tree);
     if (!ok)
         bag_control_free(control);
     return ok;
-}
-
-bool bag_control_read_model(const char *body, size_t bytes, const char *model, bool unload,
-                            struct bag_control *control, struct bag_problem *problem)
-{
-    *control = (struct bag_control){.wait = true, .items = calloc(1, sizeof *control->items)};
-    if (!control->items)
-        return bag_problem_no_memory(problem);
-    control->count = 1;
-    control->items->unload = unload;
-    snprintf(control->items->name, sizeof control->items->name, "%s", model);
-    return read_body(body, bytes, false, control, problem);
-}
-
-bool bag_control_read_group(const char *body, size_t bytes, struct bag_control *control,
-                            struct bag_problem *problem)
-{
-    *control = (struct bag_control){.wait = true};
-    return read_body(body, bytes, true, control, problem);
 }
 
 void bag_control_free(struct bag_control *control)

@@ -212,14 +212,11 @@ struct bag_control {
     bool unload_dependents;         /* collections over unloaded tables, too */
 };
 
-/* Reads the body of a request about one model. BAD_REQUEST with *problem where it is malformed, or
- * brings Triton's `config` or files, which are not supported. */
-bool bag_control_read_model(const char *body, size_t bytes, const char *model, bool unload,
-                            struct bag_control *control, struct bag_problem *problem);
-
-/* The same of a group. */
-bool bag_control_read_group(const char *body, size_t bytes, struct bag_control *control,
-                            struct bag_problem *problem);
+/* Reads the body of a request about one model, to be loaded or unloaded; or, where `model` is NULL,
+ * about a group, which says so of each. BAD_REQUEST with *problem where it is malformed, or brings
+ * Triton's `config` or files, which are not supported. */
+bool bag_control_read(const char *body, size_t bytes, const char *model, bool unload,
+                      struct bag_control *control, struct bag_problem *problem);
 
 /* Frees what was read; zeros are allowed. */
 void bag_control_free(struct bag_control *control);

@@ -106,14 +106,14 @@ static enum bag_http_outcome submit(struct bag_http_request *request,
     return waits ? BAG_HTTP_SUSPEND : BAG_HTTP_DONE;
 }
 
-static enum bag_http_outcome change_model(struct bag_http_request *request, bool unload)
+static enum bag_http_outcome change(struct bag_http_request *request, const char *model,
+                                    bool unload)
 {
     struct bag_control control;
     struct bag_problem problem;
     if (!request->may_suspend)
         return BAG_HTTP_LATER;
-    if (bag_control_read_model(request->body, request->body_bytes, request->target.model, unload,
-                               &control, &problem))
+    if (bag_control_read(request->body, request->body_bytes, model, unload, &control, &problem))
         return submit(request, &control);
     bag_http_reply_problem(&request->reply, &problem);
     return BAG_HTTP_DONE;
@@ -121,24 +121,17 @@ static enum bag_http_outcome change_model(struct bag_http_request *request, bool
 
 enum bag_http_outcome bag_http_post_load(struct bag_http_request *request)
 {
-    return change_model(request, false);
+    return change(request, request->target.model, false);
 }
 
 enum bag_http_outcome bag_http_post_unload(struct bag_http_request *request)
 {
-    return change_model(request, true);
+    return change(request, request->target.model, true);
 }
 
 enum bag_http_outcome bag_http_post_load_group(struct bag_http_request *request)
 {
-    struct bag_control control;
-    struct bag_problem problem;
-    if (!request->may_suspend)
-        return BAG_HTTP_LATER;
-    if (bag_control_read_group(request->body, request->body_bytes, &control, &problem))
-        return submit(request, &control);
-    bag_http_reply_problem(&request->reply, &problem);
-    return BAG_HTTP_DONE;
+    return change(request, NULL, false);
 }
 
 /* ---- updates of rows ------------------------------------------------------------------------- */

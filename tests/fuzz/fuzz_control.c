@@ -38,9 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     char *body = malloc(count); /* exact: one byte beyond is found */
     require(body);
     memcpy(body, bytes + 1, count - 1);
-    bool ok = (bytes[0] & 1) ? bag_control_read_group(body, count - 1, &control, &problem)
-                             : bag_control_read_model(body, count - 1, "items", bytes[0] & 2,
-                                                      &control, &problem);
+    bool ok = bag_control_read(body, count - 1, (bytes[0] & 1) ? NULL : "items", bytes[0] & 2,
+                               &control, &problem);
     if (ok) {
         check_items(&control);
         check_description(&control);

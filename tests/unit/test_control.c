@@ -8,7 +8,7 @@ static bool read_model(const char *body, bool unload, struct bag_control *contro
                        struct bag_problem *problem)
 {
     char *copy = exact_copy(body, strlen(body));
-    bool ok = bag_control_read_model(copy, strlen(body), "items", unload, control, problem);
+    bool ok = bag_control_read(copy, strlen(body), "items", unload, control, problem);
     free(copy);
     return ok;
 }
@@ -16,7 +16,7 @@ static bool read_model(const char *body, bool unload, struct bag_control *contro
 static bool read_group(const char *body, struct bag_control *control, struct bag_problem *problem)
 {
     char *copy = exact_copy(body, strlen(body));
-    bool ok = bag_control_read_group(copy, strlen(body), control, problem);
+    bool ok = bag_control_read(copy, strlen(body), NULL, false, control, problem);
     free(copy);
     return ok;
 }
