@@ -19,6 +19,10 @@
 /* No more shards are named in a reply. */
 #define BAG_TOLD_ABSENT 256
 
+/* How long what shards have is waited for, and how often that is looked for. */
+#define RENEWAL_NS      (UINT64_C(2000000000))
+#define RENEWAL_LOOK_NS (UINT64_C(20000000))
+
 /* Nothing is asked twice before that. */
 #define MIN_HEDGE_NS (UINT64_C(1000000))
 
@@ -148,6 +152,18 @@ static void fail(struct bag_trip *trip)
     end_trip(trip);
 }
 
+/* What shards have is being asked; until it is known, or time is up, the trip stays. */
+static void wait_for_renewal(struct bag_trip *trip)
+{
+    uint64_t until_ns = uv_hrtime() + RENEWAL_NS;
+    trip->waits = true;
+    trip->renewal_ns = uv_hrtime() + RENEWAL_LOOK_NS;
+    trip->deadline_ns = until_ns < trip->deadline_ns ? until_ns : trip->deadline_ns;
+    for (size_t i = 0; i < trip->fanout.count; i++)
+        bag_front_give_up(trip->front, &trip->errands[i]);
+    wake_at(trip->front, trip->renewal_ns);
+}
+
 /* What a client is told of an outcome. */
 static enum bag_error kind_of(enum bag_shard_outcome outcome)
 {
@@ -171,7 +187,7 @@ void bag_trip_lose(struct bag_errand *errand, enum bag_shard_outcome outcome, co
     struct bag_trip *trip = errand->trip;
     char why[300];
     va_list arguments;
-    if (errand->is_done || trip->is_over)
+    if (errand->is_done || trip->is_over || trip->waits)
         return;
     count(errand, outcome);
     if (format && may_skip(errand, outcome)) {
@@ -190,6 +206,10 @@ void bag_trip_lose(struct bag_errand *errand, enum bag_shard_outcome outcome, co
     if (outcome == BAG_SHARD_MISMATCH) {
         trip->is_mismatch = true;
         bag_shard_group_ask(errand->group);
+        if (trip->is_renewed) {
+            wait_for_renewal(trip);
+            return;
+        }
     }
     fail(trip);
 }
@@ -230,7 +250,7 @@ static void take_error(struct bag_errand *errand, int status, const char *text, 
 void bag_trip_take(struct bag_errand *errand, const struct bag_reply_head *head, char *reply)
 {
     struct bag_trip *trip = errand->trip;
-    if (errand->is_done || trip->is_over) {
+    if (errand->is_done || trip->is_over || trip->waits) {
         bag_buffers_put(reply);
         return;
     }
@@ -263,6 +283,8 @@ static uint64_t hedge_at(const struct bag_errand *errand)
 static uint64_t due_of(const struct bag_trip *trip)
 {
     uint64_t due_ns = trip->deadline_ns;
+    if (trip->waits)
+        return trip->renewal_ns < due_ns ? trip->renewal_ns : due_ns;
     if (trip->looked_ns + LOOK_NS < due_ns)
         due_ns = trip->looked_ns + LOOK_NS;
     for (size_t i = 0; i < trip->fanout.count; i++) {
@@ -303,8 +325,23 @@ static void hedge(struct bag_trip *trip, uint64_t now_ns)
     }
 }
 
+/* Whether some group is known by now to have nothing that could be served. */
+static bool lacks_versions(const struct bag_trip *trip)
+{
+    bool found = false;
+    for (size_t i = 0; !found && i < trip->fanout.count; i++)
+        found = bag_shard_group_lacks_versions(trip->errands[i].group);
+    return found;
+}
+
 static void look_after(struct bag_trip *trip, uint64_t now_ns)
 {
+    if (trip->waits) {
+        trip->renewal_ns = now_ns + RENEWAL_LOOK_NS;
+        if (now_ns >= trip->deadline_ns || trip->is_renewed(trip) || lacks_versions(trip))
+            fail(trip);
+        return;
+    }
     if (now_ns >= trip->deadline_ns) {
         end_late(trip);
         return;
@@ -367,7 +404,7 @@ void bag_trip_begin(struct bag_trip *trip, struct bag_front *front, uint64_t tim
     insert(&front->trips, trip);
     for (size_t i = 0; i < trip->fanout.count; i++)
         begin_errand(trip, i);
-    for (size_t i = 0; i < trip->fanout.count && !trip->is_over; i++) {
+    for (size_t i = 0; i < trip->fanout.count && !trip->is_over && !trip->waits; i++) {
         struct bag_errand *errand = &trip->errands[i];
         if (atomic_load_explicit(&member_of(errand)->host->is_away, memory_order_relaxed))
             bag_trip_lose(errand, BAG_SHARD_REFUSED, "it does not answer");

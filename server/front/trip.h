@@ -85,16 +85,20 @@ struct bag_trip {
     /* Both are called on the loop. `done` may free the trip. */
     void (*done)(struct bag_trip *trip);
     bool (*is_connected)(struct bag_trip *trip); /* false: the client has gone */
+    /* Of a trip that failed as a shard has something else than was known: whether that is known by
+     * now, and the inference can be made anew. NULL: nobody waits for that. */
+    bool (*is_renewed)(struct bag_trip *trip);
     void *context;
 
     struct bag_front *front;       /* NULL: not on its way */
     struct bag_trip *next, **link; /* among those on their way, or those that are over */
     size_t num_left;               /* calls that are not answered */
-    uint64_t begun_ns, deadline_ns, looked_ns;
+    uint64_t begun_ns, deadline_ns, looked_ns, renewal_ns;
     bool deadline_is_clients; /* not that of a shard's answer */
     bool is_over;             /* nothing is on its way any more */
     bool failed;              /* `problem` says why */
     bool is_mismatch;         /* a shard has another part, or lacks the version */
+    bool waits;               /* for what shards have to be known; nothing is on its way */
     struct bag_problem problem;
 };
 

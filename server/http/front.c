@@ -73,10 +73,28 @@ static void finish_on_worker(struct bag_work *work)
     bag_http_request_made(request);
 }
 
+/* Whether something else than the request began with is served under its model's name by now. */
+static bool is_renewed(struct bag_trip *trip)
+{
+    const struct bag_http_request *request = trip->context;
+    struct bag_reader *reader = request->context->reader;
+    struct bag_snapshot *now = bag_snapshot_acquire(reader);
+    bool found = bag_snapshot_find(now, request->target.model, request->target.version) !=
+                 request->job.infer.input.model;
+    bag_snapshot_release(reader, now);
+    return found;
+}
+
 static void on_done(struct bag_trip *trip)
 {
     struct bag_http_request *request = trip->context;
     struct bag_job *job = &request->job;
+    if (trip->is_mismatch && trip->is_renewed && is_renewed(trip)) {
+        bag_infer_drop(&job->infer);
+        bag_http_front_end(request);
+        bag_http_request_renew(request);
+        return;
+    }
     job->failed = trip->failed;
     if (trip->failed) {
         job->problem = trip->problem;
@@ -118,6 +136,7 @@ void bag_http_front_begin(struct bag_http_request *request,
     request->answer = answer;
     trip->done = on_done;
     trip->is_connected = is_connected;
+    trip->is_renewed = request->is_anew ? NULL : is_renewed;
     trip->context = request;
     trip->traceparent = request->head.traceparent;
     bag_trip_begin(trip, &request->context->front, timeout_left_us(&request->job));

@@ -290,10 +290,10 @@ static enum bag_http_outcome hand_over(struct bag_http_request *request)
 
 enum bag_http_outcome bag_http_post_infer(struct bag_http_request *request)
 {
-    if (request->may_suspend) /* it could not be done at once */
+    if (request->may_suspend && !request->is_anew) /* it could not be done at once */
         return hand_over(request);
     if (!find_model(request) || !set_body(request) ||
         (is_surely_expensive(request) && !has_room(request)))
         return BAG_HTTP_DONE;
-    return infer_inline(request) ? BAG_HTTP_DONE : hand_over(request);
+    return !request->is_anew && infer_inline(request) ? BAG_HTTP_DONE : hand_over(request);
 }

@@ -37,6 +37,14 @@ void bag_http_request_leave_models(struct bag_http_request *request)
     request->snapshot = NULL;
 }
 
+void bag_http_request_renew(struct bag_http_request *request)
+{
+    bag_http_request_leave_models(request);
+    request->is_anew = true;
+    request->stage = BAG_HTTP_BODY;
+    request->calls->resume(request->connection);
+}
+
 void bag_http_request_finish(struct bag_http_request *request)
 {
     request->stage = BAG_HTTP_FINISHED;

@@ -84,6 +84,7 @@ struct bag_http_request {
     struct bag_http_target target;
     enum bag_http_stage stage;
     bool may_suspend; /* the handler */
+    bool is_anew;     /* it is answered once more, by other models than it began with */
     bool rejected;    /* for its form, or for too many connections: the connection ends with it */
     bool body_unread; /* the reply leaves before all of the body has come */
     size_t max_body_bytes;       /* of a route that takes a body */
@@ -152,6 +153,10 @@ void bag_http_front_end(struct bag_http_request *request);
 
 /* The reply of a handler that returned SUSPEND is filled. */
 void bag_http_request_resume(struct bag_http_request *request);
+
+/* A request whose handler returned SUSPEND is answered from its body on, by the models of now: its
+ * handler is called as if it had just come, but may suspend. */
+void bag_http_request_renew(struct bag_http_request *request);
 
 /* For a handler to return: `make_reply` fills the reply on a worker, where making it takes longer
  * than a turn of the loop should. It may read the snapshot and what never changes. */

@@ -257,6 +257,14 @@ static uint64_t hash_versions(const struct bag_shard_group *group)
     return hash;
 }
 
+static bool is_any_good(const struct bag_shard_version *versions, size_t count)
+{
+    bool found = false;
+    for (size_t i = 0; i < count; i++)
+        found |= !versions[i].reason;
+    return found;
+}
+
 void bag_shard_group_agree(struct bag_shard_group *group)
 {
     const struct bag_shard_member *known;
@@ -268,6 +276,8 @@ void bag_shard_group_agree(struct bag_shard_group *group)
             bag_shard_versions_free(versions, count);
             return;
         }
+        if (count > 0 && !is_any_good(versions, count))
+            snprintf(reason, sizeof reason, "%s", versions[count - 1].reason);
         if (count == 0) {
             int used = snprintf(reason, sizeof reason, "no version is ready on all shards: ");
             list_versions(group, reason + used, sizeof reason - (size_t)used);

@@ -360,6 +360,14 @@ bool bag_shard_group_is_away(struct bag_shard_group *group, char *text, size_t r
     return found;
 }
 
+bool bag_shard_group_lacks_versions(struct bag_shard_group *group)
+{
+    pthread_mutex_lock(&group->shards->lock);
+    bool lacks = group->reason[0] != 0;
+    pthread_mutex_unlock(&group->shards->lock);
+    return lacks;
+}
+
 bool bag_shards_find_away(struct bag_shards *shards,
                           bool (*counts)(const void *context, const char *name),
                           const void *context, char *text, size_t room)

@@ -173,6 +173,9 @@ void bag_shard_versions_free(struct bag_shard_version *versions, size_t count);
 /* Why the group is not ready, as its `ready` says, for anybody to see; false: it is. Any thread. */
 bool bag_shard_group_is_away(struct bag_shard_group *group, char *text, size_t room);
 
+/* Whether there is no version that all have. Any thread. */
+bool bag_shard_group_lacks_versions(struct bag_shard_group *group);
+
 /* The same of any group whose model counts. */
 bool bag_shards_find_away(struct bag_shards *shards,
                           bool (*counts)(const void *context, const char *name),

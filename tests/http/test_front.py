@@ -274,6 +274,28 @@ def test_late_answers(spoilt):
     held.set()
 
 
+def test_hedge(directory, tables):
+    """An answer that is late is asked for a second time, over another connection."""
+    with parts_of(directory, tables["rows"], "rows", 1) as [server], Between(server) as between, \
+            front_of(directory, [between.url], hedge="p95", options=("--shard-timeout-ms", "20000")) as front, \
+            Client(front) as client:
+        for _ in range(100):
+            ask(client, [1], [0]).expect()
+        held, first = threading.Event(), threading.Lock()
+
+        def spoil(connection, answer):
+            if first.acquire(blocking=False):
+                held.wait(30)
+                return False
+            connection.sendall(answer)
+            return True
+        between.spoil = spoil
+        ask(client, [1], [0]).expect()
+        held.set()
+        hedged = re.search(r'outcome="hedged"\} (\d+)', client.get("/metrics").expect().body.decode())
+        expect(int(hedged[1]) >= 1, hedged[0])
+
+
 def test_traceparent_and_token_are_passed_on(directory, tables):
     token = directory / "token"
     token.write_text("secret-of-shards\n")
@@ -302,6 +324,36 @@ def test_absent_shards(directory, tables):
             expect_equal(answer.header()[0]["parameters"]["absent_shards"], [servers[1].url])
             expect_equal(answer.embeddings().tobytes(), two.tobytes())
         expect_equal(client.get("/v2/health/ready").status, 200)
+
+
+def test_shards_that_change_places(directory, tables, rng):
+    """Addresses that lead to other parts than before: no row is wrong, and the request is answered."""
+    values = np.load(tables["rows"]["path"])
+    ports = [free_port(), free_port()]
+    configs = [write_json(directory / f"part-{index}.json", {"models": [
+        {"name": "items", "path": tables["rows"]["path"], "part": {"by": "rows", "index": index, "of": 2}}]})
+        for index in range(2)]
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    shards = [Server("--config", config, "--port", port) for config, port in zip(configs, ports)]
+    try:
+        with front_of(directory, urls, options=("--shard-timeout-ms", "20000")) as front, Client(front) as client:
+            for turn in range(2):
+                want = (values[1] + values[299]).tobytes()
+                expect_equal(ask(client, [1, 299], [0]).expect().embeddings().tobytes(), want)
+                for shard in shards:
+                    shard.kill()
+                order = ports[::-1] if turn == 0 else ports
+                shards = [Server("--config", config, "--port", port) for config, port in zip(configs, order)]
+
+                def answered():
+                    answer = ask(client, [1, 299], [0])
+                    if answer.status == 200:
+                        expect_equal(answer.embeddings().tobytes(), want)
+                    return answer.status == 200
+                wait_until(answered, "it is not answered")
+    finally:
+        for shard in shards:
+            shard.kill()
 
 
 def test_shard_that_goes_and_comes(directory, tables):
