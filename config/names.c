@@ -12,14 +12,6 @@ struct bag_name {
     size_t place;
 };
 
-static size_t hash_of(const char *name, const char *version)
-{
-    uint64_t hash = bag_hash_bytes(BAG_HASH_START, name, strlen(name) + 1);
-    if (version)
-        hash = bag_hash_bytes(hash, version, strlen(version));
-    return (size_t)(hash ^ hash >> 32);
-}
-
 static bool is_same(const struct bag_name *slot, const char *name, const char *version)
 {
     return !slot->version == !version && strcmp(slot->name, name) == 0 &&
@@ -30,7 +22,10 @@ static bool is_same(const struct bag_name *slot, const char *name, const char *v
 static struct bag_name *slot_of(const struct bag_names *names, const char *name,
                                 const char *version)
 {
-    size_t at = hash_of(name, version) & (names->num_slots - 1);
+    uint64_t hash = bag_hash_bytes(BAG_HASH_START, name, strlen(name) + 1);
+    if (version)
+        hash = bag_hash_bytes(hash, version, strlen(version));
+    size_t at = (size_t)(hash ^ hash >> 32) & (names->num_slots - 1);
     while (names->slots[at].name && !is_same(&names->slots[at], name, version))
         at = (at + 1) & (names->num_slots - 1);
     return &names->slots[at];

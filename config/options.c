@@ -128,12 +128,6 @@ static bool apply_number(const struct bag_setting *setting, int64_t *member, con
     return true;
 }
 
-static bool apply_key(const struct bag_setting *setting, int64_t *member, const char *text,
-                      struct bag_reason *reason)
-{
-    return bag_key_parse(text, member) || reject(setting, reason);
-}
-
 /* One dimension and what ends it, ',' or ']'; NULL where there is none. */
 static const char *read_dimension(const char *at, int64_t least, int64_t *size)
 {
@@ -258,7 +252,7 @@ bool bag_setting_apply(const struct bag_setting *setting, void *base, const char
     case BAG_SETTING_BYTES:
         return apply_number(setting, member, text, reason);
     case BAG_SETTING_KEY:
-        return apply_key(setting, member, text, reason);
+        return bag_key_parse(text, member) || reject(setting, reason);
     case BAG_SETTING_SHAPE:
         return apply_shape(setting, member, text, reason);
     case BAG_SETTING_TEXT:

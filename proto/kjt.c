@@ -153,11 +153,6 @@ static bool read_offsets(const struct walk *walk)
                            walk->by_length ? "lengths" : "offsets", end, walk->num_values);
 }
 
-static struct bag_ids ids_of(const struct bag_tensor *tensor)
-{
-    return (struct bag_ids){tensor->data, tensor->count, tensor->dtype == BAG_I64};
-}
-
 static bool take_memory(struct bag_kjt *kjt, size_t num_features, struct bag_arena *arena,
                         struct bag_problem *problem)
 {
@@ -183,10 +178,11 @@ bool bag_kjt_read(struct bag_kjt *kjt, const struct bag_kjt_features *features,
         !take_memory(kjt, features->count, arena, problem))
         return false;
     const struct bag_tensor *lengths = kjt->tensors[BAG_KJT_LENGTHS];
+    const struct bag_tensor *ends = lengths ? lengths : kjt->tensors[BAG_KJT_OFFSETS];
     struct walk walk = {.kjt = kjt,
                         .features = features,
                         .problem = problem,
-                        .ids = ids_of(lengths ? lengths : kjt->tensors[BAG_KJT_OFFSETS]),
+                        .ids = {ends->data, ends->count, ends->dtype == BAG_I64},
                         .by_length = lengths != NULL,
                         .num_values = kjt->tensors[BAG_KJT_VALUES]->count};
     return check_start(&walk) && read_offsets(&walk);

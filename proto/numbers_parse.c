@@ -343,16 +343,6 @@ static ALWAYS_INLINE bool run_floats(struct reader *reader, size_t bytes,
     return end_run(reader, element, after);
 }
 
-static bool read_f32(struct reader *reader)
-{
-    return run_floats(reader, 4, BAG_F32_FORMAT);
-}
-
-static bool read_f64(struct reader *reader)
-{
-    return run_floats(reader, 8, BAG_F64_FORMAT);
-}
-
 /* ---- booleans -------------------------------------------------------------------------------- */
 
 static bool run_bools(struct reader *reader)
@@ -381,9 +371,9 @@ static bool read_run(struct reader *reader)
     case BAG_BOOL:
         return run_bools(reader);
     case BAG_F32:
-        return read_f32(reader);
+        return run_floats(reader, 4, BAG_F32_FORMAT);
     case BAG_F64:
-        return read_f64(reader);
+        return run_floats(reader, 8, BAG_F64_FORMAT);
     default:
         return read_integers(reader);
     }

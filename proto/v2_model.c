@@ -281,25 +281,18 @@ static cJSON *add_config_tensor(cJSON *list, const struct tensor *tensor)
     return ok ? item : NULL;
 }
 
-static bool add_inputs(cJSON *tree, const struct bag_v2_model *model)
+static bool add_inputs_and_outputs(cJSON *tree, const struct bag_v2_model *model)
 {
     struct tensor tensor;
-    cJSON *list = cJSON_AddArrayToObject(tree, "input");
-    bool ok = list != NULL;
+    cJSON *inputs = cJSON_AddArrayToObject(tree, "input");
+    cJSON *outputs = cJSON_AddArrayToObject(tree, "output");
+    bool ok = inputs && outputs;
     for (size_t i = 0; ok && model_input(model, i, &tensor); i++) {
-        cJSON *item = add_config_tensor(list, &tensor);
+        cJSON *item = add_config_tensor(inputs, &tensor);
         ok = item && cJSON_AddBoolToObject(item, "optional", tensor.optional);
     }
-    return ok;
-}
-
-static bool add_outputs(cJSON *tree, const struct bag_v2_model *model)
-{
-    struct tensor tensor;
-    cJSON *list = cJSON_AddArrayToObject(tree, "output");
-    bool ok = list != NULL;
     for (size_t i = 0; ok && model_output(model, i, &tensor); i++)
-        ok = add_config_tensor(list, &tensor) != NULL;
+        ok = add_config_tensor(outputs, &tensor) != NULL;
     return ok;
 }
 
@@ -447,7 +440,7 @@ char *bag_v2_describe_config(const struct bag_v2_model *model)
     bool ok = cJSON_AddStringToObject(tree, "name", model->name) &&
               cJSON_AddStringToObject(tree, "platform", "bagserve") &&
               cJSON_AddStringToObject(tree, "backend", "bagserve") && add_policy(tree, model) &&
-              cJSON_AddNumberToObject(tree, "max_batch_size", 0) && add_inputs(tree, model) &&
-              add_outputs(tree, model) && add_parameters(tree, model);
+              cJSON_AddNumberToObject(tree, "max_batch_size", 0) &&
+              add_inputs_and_outputs(tree, model) && add_parameters(tree, model);
     return bag_v2_print_tree(tree, ok);
 }

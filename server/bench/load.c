@@ -263,11 +263,6 @@ static void serve(struct bag_bench_load *load, uint64_t until_ns)
 
 /* ---- the loops ------------------------------------------------------------------------------- */
 
-static bool has_gone(const struct bag_bench_load *load, uint64_t now)
-{
-    return load->failed_in_a_row >= 8 && now - load->last_reply_ns > GONE_NS;
-}
-
 static void run_closed(struct bag_bench_load *load)
 {
     uint64_t end_ns = load->counts[load->num_counts - 1].end_ns;
@@ -317,7 +312,7 @@ static bool run_open_step(struct bag_bench_load *load, uint64_t last_ns)
         uint64_t due_ns = (uint64_t)due;
         struct bag_bench_connection *connection = wait_for_turn(load, due_ns, last_ns, &burst);
         uint64_t now = now_ns();
-        load->gone = has_gone(load, now);
+        load->gone = load->failed_in_a_row >= 8 && now - load->last_reply_ns > GONE_NS;
         if (stopped || load->gone)
             return false;
         if (connection)
