@@ -42,17 +42,19 @@ class Request:
                 self.rng.standard_normal(len(b)).astype(F32) for b in bags]
 
     def _kjt(self):
-        """Some features may be a user's, whose bag comes once for each candidate, or of two users by turns."""
-        count = int(self.rng.choice([0, 1, 2, 3, 4, 5, 6, 40]))
-        users = int(self.rng.integers(0, 3))
+        """Some features may be of one or two users, whose long bags come once for each candidate."""
+        count = int(self.rng.choice([0, 1, 2, 3, 4, 5, 6, 9]))
+        users, in_order = int(self.rng.choice([0, 0, 0, 0, 1, 2])), bool(self.rng.integers(4))
         weighted = all(f.takes_weights for f in self.features) and bool(self.rng.integers(2))
         bags, weights = [], []
         for feature in self.features:
             own = self._bags(feature, count)
-            factors = self._weights(feature, own) if weighted else None
+            bag_of = range(count)
             if users and self.rng.integers(2):
-                one = [i % users for i in range(count)]
-                own, factors = [own[i] for i in one], [factors[i] for i in one] if weighted else None
+                own = [self.rng.integers(0, len(feature.table), 150) for _ in range(users)]
+                bag_of = [i * users // count if in_order else i % users for i in range(count)]
+            factors = self._weights(feature, own) if weighted else None
+            own, factors = ([each[i] for i in bag_of] if each else each for each in (own, factors))
             self.want[feature.name] = feature.pool(own, factors)
             bags += own
             weights += factors or []
