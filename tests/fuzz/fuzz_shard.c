@@ -1,0 +1,35 @@
+/* libFuzzer: what a front reads of a shard, which may be anybody: replies whose JSON ends at a
+ * place that the first byte says, and errors. */
+#include "fuzz.h"
+
+#include "proto/shard.h"
+
+static void read_reply(const char *reply, size_t bytes, size_t header_bytes)
+{
+    struct bag_shard_output outputs[] = {
+        {.name = "embeddings", .dtype = BAG_F32, .num_bags = 2, .bag_elements = 3},
+        {.name = "counts", .dtype = BAG_I64, .num_bags = 2, .bag_elements = 1}};
+    struct bag_problem problem;
+    for (size_t count = 1; count <= 2; count++) {
+        if (!bag_shard_reply_read(reply, bytes, header_bytes, "1", outputs, count, &problem)) {
+            require(problem.kind == BAG_ERROR_BAD_GATEWAY || problem.kind == BAG_ERROR_NO_MEMORY);
+            continue;
+        }
+        require(outputs[0].data == reply + header_bytes);
+        require(header_bytes + 2 * 3 * 4 + (count - 1) * 2 * 8 == bytes);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
+{
+    size_t position = 0;
+    if (count == 0)
+        return 0;
+    char *text = malloc(count > 1 ? count - 1 : 1); /* exact: one byte beyond is found */
+    memcpy(text, bytes + 1, count - 1);
+    read_reply(text, count - 1, count - 1 > bytes[0] ? count - 1 - bytes[0] : bytes[0]);
+    if (bag_shard_error_read(text, count - 1, &position) != BAG_SHARD_ERROR_INDEX)
+        require(position == 0);
+    free(text);
+    return 0;
+}
