@@ -28,16 +28,21 @@
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
+/* Beside dealing and adding, what an inference of tables that are here would cost: all where some
+ * are, otherwise what is not pooling, as printing. */
 uint64_t bag_trip_cost_ns(const struct bag_infer *infer)
 {
-    uint64_t answers = 0;
+    uint64_t answers = 0, pooling_ns = bag_infer_pool_cost_ns(infer);
+    bool is_local = false;
     for (size_t i = 0; i < infer->plan.num_ops; i++) {
         const struct bag_op *op = &infer->plan.ops[i];
         const struct bag_table_memory *memory = infer->input.model->features[op->feature].memory;
         uint64_t bytes = op->args.num_bags * memory->table.row_elements * sizeof(float);
         answers += memory->remote ? bytes * memory->remote->num_shards : 0;
+        is_local |= !memory->remote;
     }
-    return infer->plan.work.rows * ID_NS + answers / SUM_BYTES_PER_NS;
+    return infer->plan.work.rows * ID_NS + answers / SUM_BYTES_PER_NS + bag_infer_cost_ns(infer) -
+           (is_local ? 0 : pooling_ns);
 }
 
 bool bag_trip_make(struct bag_trip *trip, struct bag_infer *infer, struct bag_buffers *buffers,

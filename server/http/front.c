@@ -34,7 +34,7 @@ bool bag_http_front_run(struct bag_job *job)
 bool bag_http_front_make(struct bag_http_request *request, uint64_t most_ns)
 {
     struct bag_job *job = &request->job;
-    if (bag_trip_cost_ns(&job->infer) > most_ns * LOOP_FACTOR)
+    if (job->infer.input.model->mapped || bag_trip_cost_ns(&job->infer) > most_ns * LOOP_FACTOR)
         return false;
     job->failed = !bag_http_front_run(job);
     return true;

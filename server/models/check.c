@@ -106,13 +106,23 @@ static bool add_catalog(struct check *check, const struct bag_catalog *catalog,
     return ok;
 }
 
+/* Whether a model, or a table of a collection, is on shards, which are not asked. */
+static bool is_of_shards(const struct bag_config *config, const char *name)
+{
+    const struct bag_model_config *model = bag_config_find_model(config, name);
+    bool found = model && bag_model_is_front(model);
+    for (size_t i = 0; model && !found && i < model->num_features; i++)
+        found = is_of_shards(config, model->features[i].model);
+    return found;
+}
+
 /* The features of collections that are served; nothing in the plan may be UNAVAILABLE. */
 static bool add_collections(struct check *check, const struct bag_change_plan *plan,
                             struct bag_problem *problem)
 {
     for (size_t i = 0; i < plan->count; i++) {
         const struct bag_change_entry *entry = &plan->entries[i];
-        if (!bag_entry_serves(entry))
+        if (!bag_entry_serves(entry) && !is_of_shards(plan->changer->config, entry->model->name))
             return bag_problem_set(problem, BAG_ERROR_FILE, "%s", entry->model->reason);
         if (entry->source && bag_source_is_collection(entry->source) &&
             !add(check, entry->source, problem))

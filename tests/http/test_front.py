@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from harness import Server, expect, expect_equal, expect_words, free_port, wait_until, write_json
+from harness import Server, expect, expect_equal, expect_words, free_port, run, wait_until, write_json
 from shards import OF, Between, ask, front_of, parts_of, ready, reply
 from v2 import Client, Tensor
 
@@ -186,6 +186,13 @@ def test_what_is_no_table(directory, tables, rng):
         refused(directory, urls, ["answers 404"], shard_model="others")
         refused(directory, [f"http://127.0.0.1:{free_port()}"], ["refused"])
         refused(directory, ["http://no-such-name.invalid:8000"], ["no-such-name.invalid"])
+
+
+def test_check_asks_no_shard(directory, tables):
+    config = write_json(directory / "front.json", {"models": [
+        {"name": "items", "shards": ["http://127.0.0.1:1"]}, {"name": "own"} | tables["rows"],
+        {"name": "pair", "features": [{"name": "a", "model": "items"}, {"name": "b", "model": "own"}]}]})
+    expect_equal(run("serve", "--config", config, "--check").returncode, 0)
 
 
 def test_itself(directory):
