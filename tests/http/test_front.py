@@ -3,6 +3,7 @@ that are away, late, wrong or hostile are told by their address, and never make 
 
 import json
 import re
+import resource
 import threading
 import time
 
@@ -11,7 +12,7 @@ import pytest
 
 from harness import Server, expect, expect_equal, expect_words, free_port, run, wait_until, write_json
 from shards import OF, Between, ask, front_of, parts_of, ready, reply
-from v2 import Client, Tensor
+from v2 import Client, Raw, Tensor, head, infer_body
 
 ROWS, COLUMNS = 300, 10
 
@@ -301,6 +302,53 @@ def test_hedge(directory, tables):
         held.set()
         hedged = re.search(r'outcome="hedged"\} (\d+)', client.get("/metrics").expect().body.decode())
         expect(int(hedged[1]) >= 1, hedged[0])
+
+
+def test_unix_socket(directory, tables):
+    path = directory / "shard.sock"
+    config = write_json(directory / "shard.json", {"models": [{"name": "items"} | tables["rows"]]})
+    with Server("--config", config, "--unix", path), front_of(directory, [f"unix:{path}"]) as front, \
+            Client(front) as client:
+        for _ in range(3):
+            ask(client, [1, 2], [0]).expect()
+
+
+def test_client_that_goes_away(spoilt):
+    """Its calls end with it, long before the shard's time is up."""
+    between, client = spoilt
+    ended = threading.Event()
+
+    def spoil(connection, _):
+        connection.settimeout(30)
+        if connection.recv(1) == b"":
+            ended.set()
+        return False
+    between.spoil = spoil
+    with Raw(client.server) as leaving:
+        body, headers = infer_body([Tensor("indices", np.array([[120]]))], binary=True)
+        leaving.send(head("POST", "/v2/models/items/infer", headers, body))
+        wait_until(lambda: client.get("/v2/health/live").status == 200 and between.heads, "it was not asked")
+    expect(ended.wait(30), "the shard's connection is still open")
+    expect('outcome="late"} 1' not in client.get("/metrics").expect().body.decode(), "it was only late")
+
+
+def test_more_calls_than_descriptors(directory, tables):
+    """Calls wait for connections where there are no more descriptors: all are answered."""
+    many = {"name": "many", "features": [{"name": f"f{i}", "model": "items"} for i in range(40)]}
+    with parts_of(directory, tables["rows"], "rows") as servers, \
+            front_of(directory, [server.url for server in servers], more=[many]) as front, Client(front) as client:
+        wait_until(lambda: client.get("/v2/models/many/ready").status == 200, "no collection")
+        client.close()
+        most = front.descriptors() + 30
+        resource.prlimit(front.process.pid, resource.RLIMIT_NOFILE, (most, most))
+        ids = np.tile([1, 120, 299], 40)
+        want = np.load(tables["rows"]["path"])[[1, 120, 299]].sum(0)
+        with Client(front) as another:
+            for _ in range(5):
+                answer = another.infer("many", [Tensor("values", ids), Tensor("lengths", np.full(40, 3))], binary=True,
+                                       parameters={"binary_data_output": True}).expect()
+                expect_equal([tensor.array.tobytes() for tensor in answer.outputs().values()], [want.tobytes()] * 40)
+            expect(front.descriptors() <= most, front.descriptors())
 
 
 def test_traceparent_and_token_are_passed_on(directory, tables):
