@@ -89,14 +89,14 @@ void bag_table_unload(struct bag_table_memory *memory)
 /* ---- loading --------------------------------------------------------------------------------- */
 
 bool bag_table_load_file(const struct bag_table_file *file, const struct bag_load_options *options,
-                         void *rows, struct bag_problem *problem)
+                         void *rows, const struct bag_rows_sink *sink, struct bag_problem *problem)
 {
     int fd = bag_file_reopen(file, problem);
     if (fd < 0)
         return false;
     uint32_t crc32 = 0;
-    bool ok = ((bag_read_elements(fd, &file->npy, options, rows, file->has_crc32 ? &crc32 : NULL,
-                                  problem) &&
+    bool ok = ((bag_read_elements(fd, &file->npy, options, rows, sink,
+                                  file->has_crc32 ? &crc32 : NULL, problem) &&
                 bag_file_check_crc32(file, fd, crc32, problem)) ||
                bag_file_reject(file->path, problem)) &&
               bag_file_check_unchanged(file, fd, problem);
@@ -148,7 +148,7 @@ bool bag_table_load(const struct bag_table_file *files, size_t count, size_t spa
         return bag_file_reject(files[0].path, problem);
     char *rows = memory->mapping;
     for (size_t i = 0; i < count; i++) {
-        if (!bag_table_load_file(&files[i], options, rows, problem)) {
+        if (!bag_table_load_file(&files[i], options, rows, NULL, problem)) {
             bag_table_unload(memory);
             return false;
         }

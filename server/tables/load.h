@@ -338,16 +338,6 @@ bool bag_table_allocate(struct bag_table_memory *memory, struct bag_problem *pro
 /* Says in the log how much of a large table's memory is in huge pages, and keeps it. */
 void bag_table_log_pages(const char *path, struct bag_table_memory *memory);
 
-/* Reads the elements of one file into place, and makes sure that nobody wrote to it before or
- * meanwhile. */
-bool bag_table_load_file(const struct bag_table_file *file, const struct bag_load_options *options,
-                         void *rows, struct bag_problem *problem);
-
-/* Reads all elements into `rows`, which has npy->data_bytes. Progress is told on the caller's own
- * thread. *crc32 gets the XOR of bag_npz_crc32_part of all; NULL: not wanted (read.c). */
-bool bag_read_elements(int fd, const struct bag_npy *npy, const struct bag_load_options *options,
-                       void *rows, uint32_t *crc32, struct bag_problem *problem);
-
 /* Where rows go that are not read into place: row after row as the table has them. Called by
  * several threads at once, for each row once. */
 struct bag_rows_sink {
@@ -357,9 +347,16 @@ struct bag_rows_sink {
     size_t most_rows; /* that one call takes */
 };
 
-/* The same of all rows, of at least one element, in blocks. */
-bool bag_read_rows(int fd, const struct bag_npy *npy, const struct bag_load_options *options,
-                   const struct bag_rows_sink *sink, uint32_t *crc32, struct bag_problem *problem);
+/* Reads all elements into `rows`, which has npy->data_bytes, or through the sink where that is not
+ * NULL. Progress is told on the caller's own thread. *crc32 gets the XOR of bag_npz_crc32_part of
+ * all; NULL: not wanted (read.c). */
+bool bag_read_elements(int fd, const struct bag_npy *npy, const struct bag_load_options *options,
+                       void *rows, const struct bag_rows_sink *sink, uint32_t *crc32,
+                       struct bag_problem *problem);
+
+/* The same of a file, and makes sure that nobody wrote to it before or meanwhile. */
+bool bag_table_load_file(const struct bag_table_file *file, const struct bag_load_options *options,
+                         void *rows, const struct bag_rows_sink *sink, struct bag_problem *problem);
 
 /* Opens a file again that was checked before; -1 with the problem set where it is not as it was. */
 int bag_file_reopen(const struct bag_table_file *file, struct bag_problem *problem);

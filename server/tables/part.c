@@ -11,7 +11,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- what a part is ---------------------------------------------------------------------------
  */
@@ -189,23 +188,6 @@ static bool put_kept(void *context, size_t first_row, size_t num_rows, const uns
     return ok;
 }
 
-/* Rows of one file, which nobody may write to meanwhile. */
-static bool sift_file(const struct bag_table_file *file, const struct bag_load_options *options,
-                      const struct bag_rows_sink *sink, struct bag_problem *problem)
-{
-    uint32_t crc32 = 0;
-    int fd = bag_file_reopen(file, problem);
-    if (fd < 0)
-        return false;
-    bool ok =
-        ((bag_read_rows(fd, &file->npy, options, sink, file->has_crc32 ? &crc32 : NULL, problem) &&
-          bag_file_check_crc32(file, fd, crc32, problem)) ||
-         bag_file_reject(file->path, problem)) &&
-        bag_file_check_unchanged(file, fd, problem);
-    close(fd);
-    return ok;
-}
-
 static bool sift_files(const struct bag_source *source, struct sieve *sieve,
                        const struct bag_load_options *options, struct bag_problem *problem)
 {
@@ -213,7 +195,7 @@ static bool sift_files(const struct bag_source *source, struct sieve *sieve,
                                  .context = sieve,
                                  .most_rows = sieve->kept ? BAG_PART_BLOCK_ROWS : SIZE_MAX};
     for (size_t i = 0; i < source->num_files; i++) {
-        if (!sift_file(&source->files[i], options, &sink, problem))
+        if (!bag_table_load_file(&source->files[i], options, NULL, &sink, problem))
             return false;
         sieve->before += (size_t)source->files[i].npy.shape[0];
     }
@@ -261,7 +243,7 @@ static bool load_range(const struct bag_source *source, const struct bag_load_op
     if (!bag_table_load(source->files, source->num_files, has_copy, options, memory, problem))
         return false;
     if (!has_copy || bag_table_load_file(&source->default_file, &quiet,
-                                         (char *)memory->mapping + bytes, problem))
+                                         (char *)memory->mapping + bytes, NULL, problem))
         return true;
     bag_table_unload(memory);
     return false;

@@ -277,34 +277,23 @@ static void tell_progress(void *context, size_t bytes)
     bag_load_tell(((const struct reading *)context)->options, bytes);
 }
 
-static bool run_readers(struct reading *reading, struct bag_problem *problem)
-{
-    unsigned wanted = (unsigned)within(reading->options->threads, 1, reading->tiling.count);
-    reading->piece_bytes = piece_bytes_of(reading->options);
-    bag_crew_init(&reading->crew);
-    bool ok = bag_crew_run(&reading->crew, wanted, run_reader, tell_progress, reading, problem);
-    bag_crew_free(&reading->crew);
-    return ok;
-}
-
 bool bag_read_elements(int fd, const struct bag_npy *npy, const struct bag_load_options *options,
-                       void *rows, uint32_t *crc32, struct bag_problem *problem)
+                       void *rows, const struct bag_rows_sink *sink, uint32_t *crc32,
+                       struct bag_problem *problem)
 {
-    struct reading reading = {
-        .fd = fd, .npy = npy, .rows = rows, .options = options, .crc32 = crc32};
     if (npy->count == 0)
         return true;
-    reading.tiling = tiling_of(npy);
-    return run_readers(&reading, problem);
-}
-
-bool bag_read_rows(int fd, const struct bag_npy *npy, const struct bag_load_options *options,
-                   const struct bag_rows_sink *sink, uint32_t *crc32, struct bag_problem *problem)
-{
-    struct reading reading = {
-        .fd = fd, .npy = npy, .sink = sink, .options = options, .crc32 = crc32};
-    if (npy->count == 0)
-        return true;
-    reading.tiling = row_tiling_of(npy, sink->most_rows);
-    return run_readers(&reading, problem);
+    struct reading reading = {.fd = fd,
+                              .npy = npy,
+                              .tiling = sink ? row_tiling_of(npy, sink->most_rows) : tiling_of(npy),
+                              .piece_bytes = piece_bytes_of(options),
+                              .rows = rows,
+                              .sink = sink,
+                              .options = options,
+                              .crc32 = crc32};
+    unsigned wanted = (unsigned)within(options->threads, 1, reading.tiling.count);
+    bag_crew_init(&reading.crew);
+    bool ok = bag_crew_run(&reading.crew, wanted, run_reader, tell_progress, &reading, problem);
+    bag_crew_free(&reading.crew);
+    return ok;
 }
