@@ -411,8 +411,11 @@ void bag_trip_begin(struct bag_trip *trip, struct bag_front *front, uint64_t tim
         begin_errand(trip, i);
     for (size_t i = 0; i < trip->fanout.count && !trip->is_over && !trip->waits; i++) {
         struct bag_errand *errand = &trip->errands[i];
-        if (atomic_load_explicit(&member_of(errand)->host->is_away, memory_order_relaxed))
+        const struct bag_shard_member *member = member_of(errand);
+        if (atomic_load_explicit(&member->host->is_away, memory_order_relaxed))
             bag_trip_lose(errand, BAG_SHARD_REFUSED, "it does not answer");
+        else if (atomic_load_explicit(&member->is_useless, memory_order_relaxed))
+            bag_trip_lose(errand, BAG_SHARD_REFUSED, "it tells nothing of its model");
         else
             bag_front_send(front, errand);
     }

@@ -120,10 +120,10 @@ static bool is_connected(struct bag_trip *trip)
 }
 
 /* What is left of the request's own time. */
-static uint64_t timeout_left_us(const struct bag_job *job)
+static uint64_t timeout_left_us(const struct bag_http_request *request)
 {
-    uint64_t timeout_us = job->infer.plan.timeout_us;
-    uint64_t waited_us = job->queued_ns ? (uv_hrtime() - job->queued_ns) / 1000 : 0;
+    uint64_t timeout_us = request->job.infer.plan.timeout_us;
+    uint64_t waited_us = (uv_hrtime() - request->asked_ns) / 1000;
     if (timeout_us == UINT64_MAX)
         return timeout_us;
     return timeout_us > waited_us ? timeout_us - waited_us : 0;
@@ -139,5 +139,7 @@ void bag_http_front_begin(struct bag_http_request *request,
     trip->is_renewed = request->is_anew ? NULL : is_renewed;
     trip->context = request;
     trip->traceparent = request->head.traceparent;
-    bag_trip_begin(trip, &request->context->front, timeout_left_us(&request->job));
+    if (!request->is_anew)
+        request->asked_ns = request->job.queued_ns ? request->job.queued_ns : uv_hrtime();
+    bag_trip_begin(trip, &request->context->front, timeout_left_us(request));
 }

@@ -297,6 +297,7 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
     request->job.infer.input.model = NULL;
     request->job.infer.watch.runs = false;
     request->job.announced = false;
+    request->job.queued_ns = 0;
     request->job.done = on_made;
     request->job.task = NULL;
     request->context = context;
@@ -319,9 +320,9 @@ void bag_http_request_end(struct bag_http_request *request, bool sent)
     if (request->stage == BAG_HTTP_READY) /* nobody could take the reply any more */
         bag_http_request_finish(request);
     bag_metrics_on_end(context->recorder, sent);
+    bag_http_front_end(request); /* its calls are of the models */
     bag_http_request_leave_models(request);
     bag_engine_withdraw(&context->engine, &request->job);
-    bag_http_front_end(request);
     if (request->line.client_bytes)
         *request->line.client_bytes -= request->body_room;
     bag_infer_reset(&request->job.infer);

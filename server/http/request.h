@@ -83,10 +83,11 @@ struct bag_http_request {
     unsigned scopes;                    /* of its token, bit i for scope i; 0: it brought none */
     struct bag_http_target target;
     enum bag_http_stage stage;
-    bool may_suspend; /* the handler */
-    bool is_anew;     /* it is answered once more, by other models than it began with */
-    bool rejected;    /* for its form, or for too many connections: the connection ends with it */
-    bool body_unread; /* the reply leaves before all of the body has come */
+    bool may_suspend;  /* the handler */
+    bool is_anew;      /* it is answered once more, by other models than it began with */
+    bool rejected;     /* for its form, or for too many connections: the connection ends with it */
+    bool body_unread;  /* the reply leaves before all of the body has come */
+    uint64_t asked_ns; /* of one for shards: since when its timeout runs */
     size_t max_body_bytes;       /* of a route that takes a body */
     const char *max_body_option; /* for messages; static */
     char *body;                  /* owned, from the context's buffers; NULL: nothing has come */

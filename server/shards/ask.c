@@ -21,7 +21,8 @@
 struct talk {
     struct bag_shard_group *group;
     struct bag_shard_host *host;
-    int fd;            /* -1: not connected */
+    int fd; /* -1: not connected */
+    enum bag_shard_contact contact;
     uint64_t until_ns; /* when it is given up, however little at a time comes */
     char *body;        /* owned; of the last answer */
     size_t body_bytes;
@@ -61,12 +62,12 @@ static void keep_places(struct talk *talk, const struct bag_shard_place *places,
     pthread_mutex_unlock(&shards->lock);
 }
 
-static bool connect_to(struct talk *talk, bool *refused, struct bag_problem *problem)
+static bool connect_to(struct talk *talk, struct bag_problem *problem)
 {
     struct bag_shard_place places[BAG_SHARD_PLACES];
     size_t count = resolve(&talk->host->address, places, problem);
     int error = 0;
-    *refused = true;
+    talk->contact = BAG_SHARD_NOBODY;
     if (count == 0)
         return false;
     keep_places(talk, places, count);
@@ -74,7 +75,8 @@ static bool connect_to(struct talk *talk, bool *refused, struct bag_problem *pro
         talk->fd = bag_address_connect(&places[i].address, places[i].bytes, TIMEOUT_MS);
         error = talk->fd < 0 ? errno : 0;
     }
-    *refused = talk->fd < 0 && error != ETIMEDOUT && error != EAGAIN && error != EINPROGRESS;
+    if (talk->fd >= 0 || error == ETIMEDOUT || error == EAGAIN || error == EINPROGRESS)
+        talk->contact = BAG_SHARD_SILENT;
     return talk->fd >= 0 || bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s", strerror(error));
 }
 
@@ -151,11 +153,12 @@ static bool get(struct talk *talk, const char *path, const char *token, struct b
 {
     struct bag_reply_head head;
     char sentence[200];
-    bool ignored;
-    if (talk->fd < 0 && !connect_to(talk, &ignored, problem))
+    talk->contact = BAG_SHARD_SILENT;
+    if (talk->fd < 0 && !connect_to(talk, problem))
         return false;
     if (!send_request(talk, path, token, problem) || !receive_answer(talk, &head, problem))
         return false;
+    talk->contact = BAG_SHARD_ANSWERED;
     if (head.closes) {
         close(talk->fd);
         talk->fd = -1;
@@ -220,7 +223,8 @@ static void keep_token(struct bag_shard_group *group, const char *token)
 }
 
 bool bag_shard_ask(struct bag_shard_group *group, struct bag_shard_host *host,
-                   struct bag_shard_said *said, bool *refused, struct bag_problem *problem)
+                   struct bag_shard_said *said, enum bag_shard_contact *contact,
+                   struct bag_problem *problem)
 {
     struct talk talk = {.group = group,
                         .host = host,
@@ -229,10 +233,10 @@ bool bag_shard_ask(struct bag_shard_group *group, struct bag_shard_host *host,
     const char *path = group->config.shard_token_file;
     char *token = NULL;
     memset(said, 0, sizeof *said);
-    *refused = false;
     bool ok = !path || !*path || (token = bag_file_read_token(path, BAG_SCOPE_COUNT, problem));
-    ok = ok && connect_to(&talk, refused, problem) && ask_all(&talk, token, said, problem);
+    ok = ok && connect_to(&talk, problem) && ask_all(&talk, token, said, problem);
     said->is_known = ok;
+    *contact = talk.contact;
     if (ok)
         keep_token(group, token);
     if (talk.fd >= 0)

@@ -77,24 +77,36 @@ static bool take_errand(struct bag_shards *shards, struct errand *errand)
     return false;
 }
 
-/* Whether that is another state than before, which is logged. */
+/* What loops go by; and where it is another state than before, it is logged. */
 static void set_away(struct bag_shard_member *member, bool is_away)
 {
-    if (atomic_exchange(&member->host->is_away, is_away) == is_away)
+    struct bag_shard_host *host = member->host;
+    atomic_store(&host->is_away, is_away);
+    if (host->is_told_away == is_away)
         return;
+    host->is_told_away = is_away;
     if (is_away)
-        bag_log(BAG_LOG_LEVEL_WARNING, "shard is away",
-                BAG_LOG_TEXT("shard", member->host->address.text),
+        bag_log(BAG_LOG_LEVEL_WARNING, "shard is away", BAG_LOG_TEXT("shard", host->address.text),
                 BAG_LOG_TEXT("reason", member->why));
     else
-        bag_log(BAG_LOG_LEVEL_INFO, "shard is back",
-                BAG_LOG_TEXT("shard", member->host->address.text));
+        bag_log(BAG_LOG_LEVEL_INFO, "shard is back", BAG_LOG_TEXT("shard", host->address.text));
+}
+
+/* Likewise of one that answers, but not of this model: others may be asked of it. */
+static void set_useless(const struct bag_shard_group *group, struct bag_shard_member *member,
+                        bool is_useless)
+{
+    if (atomic_exchange(&member->is_useless, is_useless) != is_useless && is_useless)
+        bag_log(BAG_LOG_LEVEL_WARNING, "shard lacks the model",
+                BAG_LOG_TEXT("shard", member->host->address.text),
+                BAG_LOG_TEXT("model", group->config.name), BAG_LOG_TEXT("reason", member->why));
 }
 
 /* Keeps what was said; of one that did not answer what it said before stays. */
-static void keep(struct bag_shard_member *member, struct bag_shard_said *said, bool refused,
-                 const struct bag_problem *why)
+static void keep(const struct errand *errand, struct bag_shard_said *said,
+                 enum bag_shard_contact contact, const struct bag_problem *why)
 {
+    struct bag_shard_member *member = errand->member;
     member->is_being_asked = false;
     member->failures = said->is_known ? 0 : member->failures + 1;
     snprintf(member->why, sizeof member->why, "%s", said->is_known ? "" : why->text);
@@ -103,9 +115,14 @@ static void keep(struct bag_shard_member *member, struct bag_shard_said *said, b
         member->said = *said;
         *said = before;
     }
-    bool is_away =
-        refused || member->failures >= MAX_FAILURES || (member->failures && !member->said.is_known);
-    set_away(member, is_away);
+    bool is_lasting =
+        member->failures >= MAX_FAILURES || (member->failures && !member->said.is_known);
+    if (contact == BAG_SHARD_ANSWERED)
+        set_away(member, false);
+    else if (contact == BAG_SHARD_NOBODY || is_lasting)
+        set_away(member, true);
+    set_useless(errand->group, member,
+                is_lasting && (contact == BAG_SHARD_ANSWERED || contact == BAG_SHARD_UNASKED));
     member->due_ns = now_ns() + (member->failures ? AWAY_NS : SECOND_NS);
 }
 
@@ -113,10 +130,10 @@ static void carry_out(struct bag_shards *shards, const struct errand *errand)
 {
     struct bag_shard_said *said = malloc(sizeof *said);
     struct bag_problem why;
-    bool refused = false;
+    enum bag_shard_contact contact = BAG_SHARD_UNASKED;
     pthread_mutex_unlock(&shards->lock);
     if (said)
-        bag_shard_ask(errand->group, errand->member->host, said, &refused, &why);
+        bag_shard_ask(errand->group, errand->member->host, said, &contact, &why);
     pthread_mutex_lock(&shards->lock);
     if (!said) {
         errand->member->is_being_asked = false;
@@ -124,7 +141,7 @@ static void carry_out(struct bag_shards *shards, const struct errand *errand)
         return;
     }
     uint64_t hash = errand->group->said_hash;
-    keep(errand->member, said, refused, &why);
+    keep(errand, said, contact, &why);
     bag_shard_group_agree(errand->group);
     bool changed = errand->group->said_hash != hash && !shards->stops;
     pthread_mutex_unlock(&shards->lock);
@@ -338,9 +355,10 @@ static bool is_away(const struct bag_shard_group *group, char *text, size_t room
     const struct bag_shard_member *away = NULL;
     size_t count = 0;
     for (size_t i = 0; i < group->num_members; i++) {
-        if (!atomic_load(&group->members[i].host->is_away))
+        const struct bag_shard_member *member = &group->members[i];
+        if (!atomic_load(&member->host->is_away) && !atomic_load(&member->is_useless))
             continue;
-        away = away ? away : &group->members[i];
+        away = away ? away : member;
         count++;
     }
     size_t most = group->config.shard_ready == BAG_SHARD_READY_ANY ? group->num_members - 1 : 0;

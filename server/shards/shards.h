@@ -36,6 +36,7 @@ struct bag_shard_host {
     /* Under the registry's lock. */
     struct bag_shard_place places[BAG_SHARD_PLACES]; /* where its name leads */
     size_t num_places, turn;
+    bool is_told_away; /* as it was logged last */
 };
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -84,10 +85,11 @@ struct bag_shard_member {
     atomic_ullong outcomes[BAG_SHARD_OUTCOME_COUNT]; /* any thread */
     struct bag_shard_latency latency;
     struct bag_shard_said said;
-    char why[512];       /* it could not be asked; "": it could */
-    unsigned failures;   /* in a row */
-    uint64_t due_ns;     /* when it is to be asked */
-    bool is_being_asked; /* by a thread, which alone changes it */
+    atomic_bool is_useless; /* it answers, and has told nothing of the model lately; any thread */
+    char why[512];          /* it could not be asked; "": it could */
+    unsigned failures;      /* in a row */
+    uint64_t due_ns;        /* when it is to be asked */
+    bool is_being_asked;    /* by a thread, which alone changes it */
 };
 
 /* A version of the table, as all shards have it; or why it is none. */
@@ -194,11 +196,19 @@ bool bag_shard_host_place(struct bag_shards *shards, struct bag_shard_host *host
 
 /* ---- private to server/shards ---------------------------------------------------------------- */
 
-/* Asks one shard of a group for all that it says, within two seconds. False with why; *refused says
- * that nobody listens, or its name leads nowhere, so that it is away at once. What it `said` is to
- * be freed in any case. Changes the host's places, under the lock. */
+/* How an address was found. */
+enum bag_shard_contact {
+    BAG_SHARD_UNASKED, /* there is no token to ask with */
+    BAG_SHARD_SILENT,  /* no answer, or none of HTTP */
+    BAG_SHARD_NOBODY,  /* nobody listens, or its name leads nowhere: it is away at once */
+    BAG_SHARD_ANSWERED /* whatever it was */
+};
+
+/* Asks one shard of a group for all that it says, within two seconds. False with why. What it
+ * `said` is to be freed in any case. Changes the host's places, under the lock. */
 bool bag_shard_ask(struct bag_shard_group *group, struct bag_shard_host *host,
-                   struct bag_shard_said *said, bool *refused, struct bag_problem *problem);
+                   struct bag_shard_said *said, enum bag_shard_contact *contact,
+                   struct bag_problem *problem);
 void bag_shard_said_free(struct bag_shard_said *said);
 
 /* What all shards of the group have: sets its versions and reason. Under the lock. Without memory

@@ -1,0 +1,59 @@
+"""What a front keeps apart: models that have shards at the same addresses, requests that use one after the other what
+was allocated once, and shards that come and go."""
+
+import time
+
+import numpy as np
+import pytest
+
+from harness import expect, expect_equal, expect_words, wait_until
+from shards import ask, front_of, parts_of, ready
+from v2 import Client
+
+ROWS = 300
+
+
+@pytest.fixture(scope="module", name="model")
+def write_table(shared_directory):
+    np.save(shared_directory / "items.npy", np.arange(ROWS * 4, dtype=np.float32).reshape(ROWS, 4))
+    return {"path": str(shared_directory / "items.npy")}
+
+
+def test_model_that_the_shards_lack(directory, model):
+    """Shards that do not have one model answer for another all the same."""
+    with parts_of(directory, model, "rows") as servers:
+        urls = [server.url for server in servers]
+        other = {"name": "other", "shards": urls, "shard_model": "nothing"}
+        with front_of(directory, urls, more=[other], wait=False) as front, Client(front) as client:
+            wait_until(lambda: client.get("/v2/models/items/ready").status == 200, "no items")
+            for url in urls:
+                front.wait_event("shard lacks the model")
+            begun = time.monotonic()
+            while time.monotonic() - begun < 1:  # both are asked some times meanwhile
+                expect_equal(ask(client, [1, 120, 299], [0]).expect().embeddings().shape, (1, 4))
+            answer = ask(client, [1], [0], model="other")
+            expect_equal(answer.status, 503)
+            expect_words(answer.error(), ["answers 404", "nothing"])
+            away = [event for event in front.events() if event.get("event") == "shard is away"]
+            expect_equal(away, [])
+
+
+def test_shard_that_goes_under_load_is_logged(directory, model):
+    with parts_of(directory, model, "rows") as servers, \
+            front_of(directory, [server.url for server in servers]) as front, Client(front) as client:
+        servers[1].kill()
+        servers[1]._end_checked = True
+        wait_until(lambda: ask(client, [120], [0]).status == 503, "it answers without a shard")
+        expect_equal(front.wait_event("shard is away")["shard"], servers[1].url)
+
+
+def test_timeout_behind_another_request(directory, model):
+    """The time of a request that is answered on the loop is its own, not that of one that was queued before."""
+    with parts_of(directory, model, "rows") as servers, \
+            front_of(directory, [server.url for server in servers]) as front, Client(front) as client:
+        ready(front)
+        ask(client, np.arange(200000) % ROWS, np.arange(0, 200000, 5)).expect()
+        begun = time.monotonic()
+        wait_until(lambda: time.monotonic() - begun > 0.3, "time stands still")
+        for _ in range(3):
+            expect(ask(client, [1, 120], [0], timeout=250000).expect().embeddings().shape == (1, 4), "shape")
