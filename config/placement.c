@@ -171,10 +171,13 @@ char *bag_divided_front(const struct bag_divided *divided, const char *address)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static double number_of(const cJSON *object, const char *key)
+/* An integer from 0 to BAG_MAX_PARTS; -1: it is something else. */
+static int number_of(const cJSON *object, const char *key)
 {
     const cJSON *item = bag_json_member(object, key);
-    return cJSON_IsNumber(item) ? item->valuedouble : -1;
+    bool ok = cJSON_IsNumber(item) && item->valuedouble >= 0 &&
+              item->valuedouble <= BAG_MAX_PARTS && item->valuedouble == item->valueint;
+    return ok ? item->valueint : -1;
 }
 
 bool bag_divided_read(const char *text, size_t text_bytes, bag_placed_found *found, void *context,
@@ -184,8 +187,8 @@ bool bag_divided_read(const char *text, size_t text_bytes, bag_placed_found *fou
     for (const cJSON *model = first_model(&divided); model; model = model->next) {
         const char *name = bag_json_text(model, "name");
         const cJSON *part = bag_json_member(model, "part");
-        double index = part ? number_of(part, "index") : 0, of = part ? number_of(part, "of") : 1;
-        if (name && of >= 1 && of <= BAG_MAX_PARTS && index >= 0 && index < of)
+        int index = part ? number_of(part, "index") : 0, of = part ? number_of(part, "of") : 1;
+        if (name && index >= 0 && index < of)
             found(context, name, (uint32_t)index, (uint32_t)of);
     }
     bool ok = divided.tree != NULL;

@@ -358,7 +358,9 @@ bool bag_place_pack(struct bag_placement *placement, struct bag_problem *problem
     if (has_memory)
         qsort_r(packing.order, placement->num_items, sizeof *packing.order, compare, &packing);
     if (first == 0) {
-        first = placement->num_before ? placement->num_before : fewest(placement);
+        first = fewest(placement);
+        if (first < placement->num_before)
+            first = placement->num_before;
         last = BAG_PLACE_MAX_NODES;
     }
     for (uint64_t nodes = first; has_memory && !packed && nodes <= last; nodes++) {

@@ -4,6 +4,7 @@
 #define BAG_PLACE_H
 
 #include "config/placement.h"
+#include "kernels/part.h"
 #include "pack.h"
 #include "proto/embedded.h"
 
@@ -15,7 +16,7 @@ struct bag_place {
     const char *path;               /* of CONFIG; borrowed */
     const char *address;            /* of a node, with {index} in place of its number; borrowed */
     bool by_columns;                /* how dense tables are cut; otherwise by rows */
-    bool *keyed;                    /* owned; of each item */
+    enum bag_part_by *ways;         /* owned; how each item is cut */
     struct bag_names names;         /* owned; of the items, and their places */
     struct bag_placement placement; /* an item for each name of a table, in their order */
 };
@@ -25,6 +26,9 @@ void bag_place_free(struct bag_place *place);
 /* Reads CONFIG and the heads of its tables' files: items with their bytes. In any case
  * bag_place_free is due. */
 bool bag_place_read(struct bag_place *place, const char *path, struct bag_problem *problem);
+
+/* Whether a model has files: the front keeps others as they are. */
+bool bag_place_is_table(const struct bag_model_config *model);
 
 /* What earlier runs wrote into the folder: where items were. One that has none is no error. */
 bool bag_place_read_before(struct bag_place *place, const char *folder,

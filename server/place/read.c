@@ -1,5 +1,6 @@
 /* What is to be placed: the configuration, the heads of its tables, and what earlier runs and
  * metrics say of them. */
+#include "config/shards.h"
 #include "kernels/pool.h"
 #include "place.h"
 #include "proto/samples.h"
@@ -13,13 +14,21 @@
 #define MAX_CONFIG_BYTES  ((size_t)64 << 20)
 #define MAX_METRICS_BYTES ((size_t)256 << 20)
 
+/* No counter of bytes is larger; sums of such are finite. */
+#define MAX_METRIC 0x1p64
+
 void bag_place_free(struct bag_place *place)
 {
     bag_config_free(&place->config);
     bag_names_free(&place->names);
     free(place->text);
-    free(place->keyed);
+    free(place->ways);
     bag_placement_free(&place->placement);
+}
+
+bool bag_place_is_table(const struct bag_model_config *model)
+{
+    return model->path && !bag_model_is_front(model);
 }
 
 static struct bag_place_item *find(const struct bag_place *place, const char *name)
@@ -30,25 +39,54 @@ static struct bag_place_item *find(const struct bag_place *place, const char *na
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-/* Into how many parts a table can be cut. */
-static uint32_t most_parts(const struct bag_place *place, const struct bag_source *source)
+/* How a table is cut. Of rows that stay in their file there are no columns. */
+static enum bag_part_by way_of(const struct bag_place *place, const struct bag_source *source)
 {
-    uint64_t units = place->by_columns && !bag_source_is_keyed(source)
-                         ? source->table.row_elements
-                         : (uint64_t)source->table.num_rows;
-    return units < 1 ? 1 : units < BAG_PLACE_MAX_NODES ? (uint32_t)units : BAG_PLACE_MAX_NODES;
+    if (bag_source_is_keyed(source))
+        return BAG_PART_KEYS;
+    bool has_columns = source->rank == 2 && !source->maps;
+    return place->by_columns && has_columns ? BAG_PART_COLUMNS : BAG_PART_ROWS;
 }
 
-/* Versions of a table are placed together: the item has the bytes of all. */
+/* Whether the table can be served in parts, as bag_source_describe_own has it: what is projected is
+ * the sum over all of them, and a mapped table has no row but its own. */
+static bool can_be_cut(const struct bag_source *source)
+{
+    const struct bag_model_config *model = source->model;
+    bool is_keyed = bag_source_is_keyed(source);
+    bool needs_whole = is_keyed ? model->lock_pages : source->features[0].rules.default_index >= 0;
+    bool is_projected = model->projection && *model->projection;
+    return !is_projected && !(source->maps && needs_whole);
+}
+
+/* Into how many parts a table can be cut. */
+static uint32_t most_parts(const struct bag_source *source, enum bag_part_by way)
+{
+    uint64_t units =
+        way == BAG_PART_COLUMNS ? source->table.row_elements : (uint64_t)source->table.num_rows;
+    if (units < 1 || !can_be_cut(source))
+        return 1;
+    return units < BAG_PLACE_MAX_NODES ? (uint32_t)units : BAG_PLACE_MAX_NODES;
+}
+
+/* Rows that stay in their file, which the kernel is to keep in memory. */
+static uint64_t rows_in_file(const struct bag_source *source)
+{
+    bool counts = source->maps && !source->model->lock_pages;
+    return counts ? (uint64_t)source->table.num_rows * bag_row_bytes(&source->table) : 0;
+}
+
+/* Versions of a table are placed together: the item has the bytes of all, and is whole where they
+ * cannot be cut in one way. */
 static bool add_version(struct bag_place *place, const struct bag_source *source,
                         struct bag_problem *problem)
 {
     struct bag_placement *placement = &place->placement;
     struct bag_place_item *item = find(place, source->model->name);
     const struct bag_rules *rules = &source->features[0].rules;
-    bool is_keyed = bag_source_is_keyed(source);
+    enum bag_part_by way = way_of(place, source);
     uint64_t kept = (uint64_t)rules->hash_rows + 1;
-    uint32_t parts = most_parts(place, source);
+    uint32_t parts = most_parts(source, way);
     if (source->model->part.of > 0)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "%s: model '%s' has a part already; leave \"part\" out: the "
@@ -56,15 +94,17 @@ static bool add_version(struct bag_place *place, const struct bag_source *source
                                place->path, source->model->name);
     if (!item) {
         item = &placement->items[placement->num_items];
-        place->keyed[placement->num_items] = is_keyed;
+        place->ways[placement->num_items] = way;
         item->name = bag_config_find_model(&place->config, source->model->name)->name;
         item->most_parts = parts;
         bag_names_put(&place->names, item->name, NULL, placement->num_items++);
     }
+    if (way != place->ways[item - placement->items])
+        parts = 1;
     if (parts < item->most_parts)
         item->most_parts = parts;
-    item->bytes += bag_source_bytes(source);
-    item->keys += is_keyed ? (uint64_t)source->table.num_rows : 0;
+    item->bytes += bag_source_bytes(source) + rows_in_file(source);
+    item->keys += way == BAG_PART_KEYS ? (uint64_t)source->table.num_rows : 0;
     item->kept_bytes += kept * bag_row_bytes(&source->table);
     return true;
 }
@@ -80,6 +120,8 @@ static bool add_table(struct bag_place *place, const struct bag_model_config *mo
         bag_model_config_free(&copy);
         return bag_problem_no_memory(problem);
     }
+    enum bag_load load = source->model->load;
+    source->maps = (load == BAG_LOAD_COUNT ? place->config.options.load : load) == BAG_LOAD_MAP;
     bool ok = bag_source_open_table(source, problem) && add_version(place, source, problem);
     bag_source_free(source);
     return ok;
@@ -89,11 +131,12 @@ static bool add_tables(struct bag_place *place, struct bag_problem *problem)
 {
     size_t count = place->config.num_models;
     place->placement.items = calloc(count + 1, sizeof *place->placement.items);
-    place->keyed = calloc(count + 1, sizeof *place->keyed);
-    if (!place->placement.items || !place->keyed || !bag_names_reserve(&place->names, count))
+    place->ways = calloc(count + 1, sizeof *place->ways);
+    if (!place->placement.items || !place->ways || !bag_names_reserve(&place->names, count))
         return bag_problem_no_memory(problem);
     for (size_t i = 0; i < count; i++) {
-        if (place->config.models[i].path && !add_table(place, &place->config.models[i], problem))
+        if (bag_place_is_table(&place->config.models[i]) &&
+            !add_table(place, &place->config.models[i], problem))
             return false;
     }
     return place->placement.num_items > 0 ||
@@ -160,15 +203,26 @@ static bool read_node(struct bag_place *place, const char *path, uint32_t node,
     return ok && (!before.no_memory || bag_problem_no_memory(problem));
 }
 
+/* Whether every part was on a node, each on another one. */
+static bool was_whole(const struct bag_place_item *item)
+{
+    for (uint32_t i = 0; i < item->num_before; i++) {
+        bool ok = item->before[i] != UINT32_MAX;
+        for (uint32_t j = 0; ok && j < i; j++)
+            ok = item->before[j] != item->before[i];
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
 /* What was not whole is as if it had not been placed. */
 static void forget_incomplete(struct bag_place *place)
 {
     for (size_t i = 0; i < place->placement.num_items; i++) {
         struct bag_place_item *item = &place->placement.items[i];
-        for (uint32_t j = 0; j < item->num_before; j++) {
-            if (item->before[j] == UINT32_MAX)
-                item->num_before = 0;
-        }
+        if (!was_whole(item))
+            item->num_before = 0;
     }
 }
 
@@ -215,7 +269,8 @@ bool bag_place_read_metrics(struct bag_place *place, const char *path, struct ba
     if (!text)
         return false;
     while (bag_samples_next(&at, "bagserve_gathered_bytes_total", "model", &sample)) {
-        if (!sample.label.data || sample.label.bytes >= sizeof name || sample.value < 0)
+        if (!sample.label.data || sample.label.bytes >= sizeof name || sample.value < 0 ||
+            sample.value > MAX_METRIC)
             continue;
         snprintf(name, sizeof name, "%.*s", (int)sample.label.bytes, sample.label.data);
         add_rate(place, name, sample.value);

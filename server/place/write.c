@@ -1,6 +1,5 @@
 /* The files of a placement: a configuration for each node and one for the front, the map for
  * HAProxy, and manifests for Kubernetes. Each appears whole or not at all. */
-#include "kernels/part.h"
 #include "place.h"
 #include "server/system/files.h"
 
@@ -121,7 +120,7 @@ static bool write_map(const struct bag_place *place, const char *folder,
             fprintf(stream, "%s front\n", item->name);
     }
     for (size_t i = 0; i < place->config.num_models; i++) {
-        if (!place->config.models[i].path)
+        if (!bag_place_is_table(&place->config.models[i]))
             fprintf(stream, "%s front\n", place->config.models[i].name);
     }
     bool ok = (fclose(stream) == 0 && text) || bag_problem_no_memory(problem);
@@ -195,13 +194,6 @@ static bool write_kubernetes(const struct bag_place *place, const struct bag_div
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static const char *way_of(const struct bag_place *place, size_t item)
-{
-    if (place->keyed[item])
-        return bag_part_way_names[BAG_PART_KEYS];
-    return bag_part_way_names[place->by_columns ? BAG_PART_COLUMNS : BAG_PART_ROWS];
-}
-
 /* The tables as configurations name them; NULL without memory. */
 static struct bag_placed *list_placed(const struct bag_place *place)
 {
@@ -209,7 +201,8 @@ static struct bag_placed *list_placed(const struct bag_place *place)
     struct bag_placed *list = calloc(count, sizeof *list);
     for (size_t i = 0; list && i < count; i++) {
         const struct bag_place_item *item = &place->placement.items[i];
-        list[i] = (struct bag_placed){item->name, way_of(place, i), item->nodes, item->parts};
+        list[i] = (struct bag_placed){item->name, bag_part_way_names[place->ways[i]], item->nodes,
+                                      item->parts};
     }
     return list;
 }

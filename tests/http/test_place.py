@@ -148,3 +148,48 @@ def test_what_is_wrong(directory, tables, arguments, config, code, words):
     ended = place(*arguments, "--out", directory / "out", tables, code=code)
     expect(words in ended.stderr, ended.stderr)
     expect(not (directory / "out").exists(), "it wrote something")
+
+
+def test_what_cannot_be_cut_so(directory):
+    """Each node's file passes --check, however its tables are read."""
+    save_tables(directory, {"v": 1000})
+    np.save(directory / "cube.npy", np.zeros((1000, 4, 4), np.float32))
+    np.save(directory / "matrix.npy", np.zeros((16, 4), np.float32))
+    np.save(directory / "keys.npy", np.arange(1000))
+    out, path, mapped = directory / "out", directory / "config.json", {"path": "v.npy", "load": "map"}
+    for keys, way in ((mapped, "rows"), ({"path": "cube.npy"}, "rows"), (mapped | {"mlock": True}, "rows"),
+                      (mapped | {"keys": "keys.npy"}, "keys"), ({"path": "v.npy"}, "columns")):
+        path.write_text(json.dumps({"models": [{"name": "t"} | keys]}))
+        place("--memory", 50000, "--by", "columns", "--out", out, path)
+        found = nodes_of(out)
+        expect(len(found) > 1 and all(models["t"]["by"] == way for models in found), (keys, found))
+        for node in range(len(found)):
+            ended = run("serve", "--config", str(out / f"node-{node}.json"), "--check")
+            expect_equal(ended.returncode, 0, ended.stderr)
+    for keys in ({"path": "v.npy", "projection": "matrix.npy"}, mapped | {"default_index": 3},
+                 mapped | {"keys": "keys.npy", "mlock": True}):
+        path.write_text(json.dumps({"models": [{"name": "t"} | keys]}))
+        ended = place("--memory", 50000, "--out", out, path, code=1)
+        expect("can be cut into 1 parts" in ended.stderr, ended.stderr)
+
+
+def test_the_front_keeps_what_shards_have(directory, tables):
+    config = json.loads(tables.read_text())
+    config["models"].append({"name": "far", "shards": ["http://far:8000"]})
+    tables.write_text(json.dumps(config))
+    place("--memory", "1GiB", "--out", directory / "out", tables)
+    expect("far" not in nodes_of(directory / "out")[0], "a node has it")
+    front = json.loads((directory / "out/front.json").read_text())
+    expect_equal(front["models"][-1], config["models"][-1])
+    expect("far front\n" in (directory / "out/haproxy.map").read_text(), "the map lacks it")
+
+
+def test_files_that_were_changed(directory, tables):
+    """Two parts on one node, of which the node could serve but one."""
+    out = directory / "out"
+    out.mkdir()
+    models = [{"name": "large", "part": {"by": "rows", "index": index, "of": 2}} for index in range(2)]
+    (out / "node-0.json").write_text(json.dumps({"models": models}))
+    (out / "node-1.json").write_text(json.dumps({"models": []}))
+    place("--memory", "150000", "--out", out, tables)
+    expect_equal([models["large"]["index"] for models in nodes_of(out)], [0, 1])

@@ -104,6 +104,8 @@ static void test_what_others_wrote(void **state)
         "{\"models\": [{\"name\": \"a\", \"part\": {\"index\": 2, \"of\": 2}}]}",
         "{\"models\": [{\"name\": \"a\", \"part\": {\"index\": -1, \"of\": 2}}]}",
         "{\"models\": [{\"name\": \"a\", \"part\": {\"index\": 0, \"of\": 1e300}}]}",
+        "{\"models\": [{\"name\": \"a\", \"part\": {\"index\": 1.2, \"of\": 1.5}}]}",
+        "{\"models\": [{\"name\": \"a\", \"part\": {\"index\": 0.5, \"of\": 2}}]}",
     };
     struct bag_problem problem;
     char list[200] = "";
