@@ -1,7 +1,7 @@
 /* Requests for models of shards: what others than this server do for them. The calls are made where
  * the request is planned, on the loop or on a worker, sent by the loop, and put together by it or
  * by a worker, as it is little or much. */
-#include "request.h"
+#include "front.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -85,14 +85,24 @@ static bool is_renewed(struct bag_trip *trip)
     return found;
 }
 
+/* The request is answered from its body on, by the models of now: its handler is called as if it
+ * had just come, but may suspend. */
+static void begin_anew(struct bag_http_request *request)
+{
+    bag_infer_drop(&request->job.infer);
+    bag_http_front_end(request);
+    bag_http_request_leave_models(request);
+    request->is_anew = true;
+    request->stage = BAG_HTTP_BODY;
+    request->calls->resume(request->connection);
+}
+
 static void on_done(struct bag_trip *trip)
 {
     struct bag_http_request *request = trip->context;
     struct bag_job *job = &request->job;
     if (trip->is_mismatch && trip->is_renewed && is_renewed(trip)) {
-        bag_infer_drop(&job->infer);
-        bag_http_front_end(request);
-        bag_http_request_renew(request);
+        begin_anew(request);
         return;
     }
     job->failed = trip->failed;

@@ -1,6 +1,6 @@
 /* The handler of inference: answers cheap requests at once and hands expensive ones to the engine.
  * Runs on the loop's thread. */
-#include "request.h"
+#include "front.h"
 
 #include <netinet/in.h>
 #include <stddef.h>

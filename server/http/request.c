@@ -1,5 +1,5 @@
 /* One request and its reply; see request.h. */
-#include "request.h"
+#include "front.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -35,14 +35,6 @@ void bag_http_request_leave_models(struct bag_http_request *request)
     if (request->snapshot)
         bag_snapshot_release(request->context->reader, request->snapshot);
     request->snapshot = NULL;
-}
-
-void bag_http_request_renew(struct bag_http_request *request)
-{
-    bag_http_request_leave_models(request);
-    request->is_anew = true;
-    request->stage = BAG_HTTP_BODY;
-    request->calls->resume(request->connection);
 }
 
 void bag_http_request_finish(struct bag_http_request *request)

@@ -133,31 +133,10 @@ void bag_http_request_end(struct bag_http_request *request, bool sent);
 /* Frees the requests that are kept for reuse. */
 void bag_http_requests_free(struct bag_http_context *context);
 
-/* ---- inference of models of shards (front.c) --------------------------------------------------
- */
-
-/* Makes the calls of a request that is planned, where that takes a worker no more than `most_ns`;
- * false where it does. What went wrong is in the job. */
-bool bag_http_front_make(struct bag_http_request *request, uint64_t most_ns);
-
-/* A worker does: job->run of such a request. */
-bool bag_http_front_run(struct bag_job *job);
-
-/* Sends the calls that were made. The reply is filled by `answer`, which is called later. */
-void bag_http_front_begin(struct bag_http_request *request,
-                          void (*answer)(struct bag_http_request *request));
-
-/* The request ends: so do its calls. */
-void bag_http_front_end(struct bag_http_request *request);
-
 /* ---- for handlers ---------------------------------------------------------------------------- */
 
 /* The reply of a handler that returned SUSPEND is filled. */
 void bag_http_request_resume(struct bag_http_request *request);
-
-/* A request whose handler returned SUSPEND is answered from its body on, by the models of now: its
- * handler is called as if it had just come, but may suspend. */
-void bag_http_request_renew(struct bag_http_request *request);
 
 /* For a handler to return: `make_reply` fills the reply on a worker, where making it takes longer
  * than a turn of the loop should. It may read the snapshot and what never changes. */
