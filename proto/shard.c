@@ -28,9 +28,10 @@ static size_t put_parameters(char *out, size_t room, const struct bag_shard_requ
         out, room,
         "],\"parameters\":{\"binary_data_output\":true,\"include_last_offset\":true,"
         "\"padding_idx\":\"none\",\"reduction\":\"%s\","
-        "\"part\":{\"by\":\"%s\",\"index\":%u,\"of\":%u}%s",
+        "\"part\":{\"by\":\"%s\",\"index\":%u,\"of\":%u}%s%s",
         bag_reduction_names[request->reduction], bag_part_way_names[part->by], part->index,
-        part->of, request->rejects_missing ? ",\"missing\":\"error\"" : "");
+        part->of, request->rejects_missing ? ",\"missing\":\"error\"" : "",
+        request->rejects_outside ? ",\"out_of_range\":\"error\"" : "");
     if (request->is_partial)
         return used + (size_t)snprintf(out + used, room - used, ",\"partial\":true}}");
     return used + (size_t)snprintf(out + used, room - used, ",\"output_datatype\":\"%s\"}}",

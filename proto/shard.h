@@ -23,6 +23,7 @@ struct bag_shard_request {
     bool has_default, has_weights;
     enum bag_dtype weights_dtype;
     bool rejects_missing; /* keys that the table does not have are an error, whatever it says */
+    bool rejects_outside; /* likewise row numbers that it does not have */
 };
 
 /* Room for the header of any request. */

@@ -144,6 +144,7 @@ static struct bag_shard_request request_of(const struct bag_deal *deal,
         .has_weights = args->weights != NULL,
         .weights_dtype = args->weights_dtype,
         .rejects_missing = args->keyed && deal->op->keys.missing == BAG_MISSING_ERROR,
+        .rejects_outside = !args->keyed, /* they have left, or are the default row's */
     };
 }
 

@@ -287,18 +287,19 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
 
 static void log_entry(const struct bag_change_plan *plan, const struct bag_model *model)
 {
-    const char *event = model->state == BAG_MODEL_READY ? "model ready"
-                        : model->is_unloaded            ? "model unloaded"
-                                                        : "model unavailable";
     bool is_known = plan->kind == BAG_CHANGE_START && model->state == BAG_MODEL_READY;
     for (size_t i = 0; i < plan->num_prior; i++)
         is_known |= plan->prior[i].model == model;
     if (is_known)
         return;
-    bag_log(model->state == BAG_MODEL_UNAVAILABLE && !model->is_unloaded ? BAG_LOG_LEVEL_WARNING
-                                                                         : BAG_LOG_LEVEL_INFO,
-            event, BAG_LOG_TEXT("model", model->name), BAG_LOG_TEXT("version", model->version),
-            BAG_LOG_TEXT("reason", model->cause));
+    if (model->state == BAG_MODEL_READY)
+        bag_log(BAG_LOG_LEVEL_INFO, "model ready", BAG_LOG_TEXT("model", model->name),
+                BAG_LOG_TEXT("version", model->version));
+    else
+        bag_log(model->is_unloaded ? BAG_LOG_LEVEL_INFO : BAG_LOG_LEVEL_WARNING,
+                model->is_unloaded ? "model unloaded" : "model unavailable",
+                BAG_LOG_TEXT("model", model->name), BAG_LOG_TEXT("version", model->version),
+                BAG_LOG_TEXT("reason", model->cause));
 }
 
 static void log_shape(const struct bag_change_plan *plan, const struct bag_model *model)

@@ -8,7 +8,7 @@ import pytest
 
 from harness import expect, expect_equal, expect_words, wait_until
 from shards import ask, front_of, parts_of, ready
-from v2 import Client
+from v2 import Client, Tensor
 
 ROWS = 300
 
@@ -26,8 +26,8 @@ def test_model_that_the_shards_lack(directory, model):
         other = {"name": "other", "shards": urls, "shard_model": "nothing"}
         with front_of(directory, urls, more=[other], wait=False) as front, Client(front) as client:
             wait_until(lambda: client.get("/v2/models/items/ready").status == 200, "no items")
-            for url in urls:
-                front.wait_event("shard lacks the model")
+            front.wait_event("shard lacks the model")
+            expect("reason" not in front.wait_event("model ready"), "a model is ready for a reason")
             begun = time.monotonic()
             while time.monotonic() - begun < 1:  # both are asked some times meanwhile
                 expect_equal(ask(client, [1, 120, 299], [0]).expect().embeddings().shape, (1, 4))
@@ -57,3 +57,16 @@ def test_timeout_behind_another_request(directory, model):
         wait_until(lambda: time.monotonic() - begun > 0.3, "time stands still")
         for _ in range(3):
             expect(ask(client, [1, 120], [0], timeout=250000).expect().embeddings().shape == (1, 4), "shape")
+
+
+def test_rules_of_the_shards(directory, model):
+    """What the front has done by the client's rules, shards do not do once more by their own."""
+    rules = {"out_of_range": "default", "default_index": 1}
+    for way in ("columns", "rows"):
+        with parts_of(directory, model | rules, way) as servers, \
+                front_of(directory, [server.url for server in servers]) as front, Client(front) as client:
+            inputs = [Tensor("indices", np.array([7, 299])), Tensor("offsets", np.array([0, 2, 2])),
+                      Tensor("default_index", np.array([-1]))]
+            answer = client.infer("items", inputs, binary=True, parameters={"out_of_range": "error"}).expect()
+            want = np.arange(ROWS * 4, dtype=np.float32).reshape(ROWS, 4)[[7, 299]].sum(axis=0)
+            expect_equal(answer.embeddings().tolist(), [want.tolist(), [0] * 4, [0] * 4], way)
