@@ -92,6 +92,8 @@ def test_named_metrics_exist(server):
     # Those that are written only where rows may change.
     table = (ROOT / "server" / "metrics" / "table.h").read_text()
     families |= set(re.findall(r'"(bagserve_\w+)"', table.split("#define BAG_UPDATE_METRICS")[1].split("#define")[0]))
+    # Those that a server writes only where models have shards.
+    families |= set(re.findall(r'"(bagserve_shard_\w+)"', (ROOT / "server" / "metrics" / "expose.c").read_text()))
     # Those of bagserve-feed, whose table has their names without the beginning.
     families |= {f"bagserve_feed_{name}" for path in (ROOT / "server" / "feed").glob("*.[ch]")
                  for name in re.findall(r"\bX\((\w+), \"", path.read_text())}

@@ -122,15 +122,15 @@ def test_metadata(directory, rng):
         {"name": "users", "path": "users", "spare_rows": 20},
         {"name": "all", "features": [{"name": "b", "model": "users"},
                                      {"name": "a", "model": "codes"}]}]})
-    codes = {"rows": ROWS, "row_elements": 7, "row_format": "int4", "bytes": ROWS * 8,
+    codes = {"rows": ROWS, "row_elements": 7, "datatype": "FP32", "row_format": "int4", "bytes": ROWS * 8,
              "keyed": False, "updates_through": 0}
-    cube = {"rows": 5, "row_elements": 6, "row_format": "plain", "bytes": 60, "keyed": False,
+    cube = {"rows": 5, "row_elements": 6, "datatype": "FP16", "row_format": "plain", "bytes": 60, "keyed": False,
             "updates_through": 0}
     with Server("--config", directory / "config.json") as server, Client(server) as client:
         users = client.get("/v2/models/users").json()["parameters"]
         expect(users["bytes"] > 9 * 16, users)
         expect_equal({**users, "bytes": 0},
-                     {"rows": 9, "row_elements": 4, "row_format": "plain", "bytes": 0,
+                     {"rows": 9, "row_elements": 4, "datatype": "FP32", "row_format": "plain", "bytes": 0,
                       "keyed": True, "updates_through": 0, "forms": ["offsets", "packed", "segments"]})
         for name, facts in (("codes", codes), ("cube", cube)):
             found = client.get(f"/v2/models/{name}").json()["parameters"]
@@ -138,7 +138,7 @@ def test_metadata(directory, rng):
             strings = client.get(f"/v2/models/{name}/config").json()["parameters"]
             expect_equal({k: strings[k]["string_value"] for k in
                           ("rows", "row_elements", "row_format", "bytes", "forms", "form")},
-                         {k: str(v) for k, v in facts.items() if k not in ("keyed", "updates_through")} |
+                         {k: str(v) for k, v in facts.items() if k not in ("keyed", "updates_through", "datatype")} |
                          {"forms": "offsets packed segments", "form": "offsets"})
         facts = client.get("/v2/models/all").json()["parameters"]
         del users["forms"]
