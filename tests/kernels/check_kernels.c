@@ -302,7 +302,7 @@ int main(int argc, char *argv[])
         if (bag_isa_usable((enum bag_isa)isa))
             printf(" %s", bag_isa_names[isa]);
     printf("\n");
-    if (!fill_large_memory()) {
+    if (!make_memory()) {
         printf("FAILED: no memory of %d bytes\n", LARGE_BYTES);
         return 1;
     }

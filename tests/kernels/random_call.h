@@ -1,6 +1,6 @@
 /* Random calls of the kernels that lean toward the edges: sizes around those of vectors and tiles,
- * special numbers, unaligned memory, tables around the bounds at which rows are prefetched in
- * another way. A seed gives the same call every time. */
+ * special numbers, unaligned memory that ends where it may be read, tables around the bounds at
+ * which rows are prefetched in another way. A seed gives the same call every time. */
 #ifndef BAG_RANDOM_CALL_H
 #define BAG_RANDOM_CALL_H
 
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
@@ -50,12 +51,23 @@ static bool one_in(size_t n)
 
 /* ---- a call ---------------------------------------------------------------------------------- */
 
-static unsigned char row_memory[MAX_ROWS * MAX_COLUMNS * 8 + 64];
-static unsigned char index_memory[MAX_ENTRIES * 8 + 8], weight_memory[MAX_ENTRIES * 8 + 8];
+/* Bytes between pages that nothing may read. */
+struct fenced {
+    unsigned char *bytes;
+    size_t count;
+};
+
+static struct fenced row_memory, index_memory, weight_memory;
 static int64_t offsets[MAX_BAGS + 1];
 
 /* LARGE_BYTES whose every word is a finite number of every type. */
-static unsigned char *large_memory;
+static struct fenced large_memory;
+
+/* So many bytes at the end of the memory, or near its beginning. */
+static unsigned char *place_bytes(const struct fenced *memory, size_t bytes)
+{
+    return memory->bytes + (one_in(2) ? memory->count - bytes : below(9));
+}
 
 struct call {
     struct bag_table table;
@@ -149,10 +161,10 @@ static void fill_quantised(const struct bag_table *table, unsigned char *rows, b
 
 static void choose_rows(struct bag_table *table)
 {
-    unsigned char *rows = row_memory + (one_in(2) ? 0 : below(64));
     bool special = one_in(3);
-    table->rows = rows;
     table->num_rows = 1 + (int64_t)below(MAX_ROWS);
+    unsigned char *rows = place_bytes(&row_memory, (size_t)table->num_rows * bag_row_bytes(table));
+    table->rows = rows;
     if (table->row_format == BAG_ROWS_PLAIN)
         fill_plain(table, rows, special);
     else
@@ -165,8 +177,8 @@ static void choose_large_rows(struct call *call)
     static const size_t sizes[] = {20 << 20, 30 << 20, 3 << 20, 90 << 20, 200 << 10, 400 << 10};
     struct bag_table *table = &call->table;
     size_t size = sizes[below(call->is_plain ? 2 : COUNT_OF(sizes))];
-    table->rows = large_memory + (one_in(2) ? 0 : below(64));
     table->num_rows = (int64_t)(size / bag_row_bytes(table));
+    table->rows = place_bytes(&large_memory, (size_t)table->num_rows * bag_row_bytes(table));
 }
 
 static void choose_table(struct call *call)
@@ -252,14 +264,17 @@ static void repeat_bags(const struct call *call, unsigned char *ids, size_t id_b
 
 static void choose_entries(struct call *call, size_t count)
 {
-    unsigned char *ids = index_memory + below(8), *weights = weight_memory + below(8);
     bool wide = one_in(2), special = one_in(4);
     enum bag_dtype weights_dtype = call->table.dtype;
     if (bag_dtypes[weights_dtype].kind == BAG_KIND_FLOAT && one_in(3))
         weights_dtype = BAG_F32;
     size_t weight_bytes = bag_dtypes[weights_dtype].bytes;
+    unsigned char *ids = place_bytes(&index_memory, count * (wide ? 8 : 4));
+    unsigned char *weights = place_bytes(&weight_memory, count * weight_bytes);
     for (size_t i = 0; i < count; i++) {
-        int64_t id = (int64_t)below((size_t)call->table.num_rows);
+        int64_t id = call->table.num_rows - 1;
+        if (!one_in(20))
+            id = (int64_t)below((size_t)call->table.num_rows);
         if (call->rules.missing == BAG_MISSING_SKIP && one_in(6))
             id = one_in(2) ? -1 - (int64_t)below(1000) : INT32_MAX - (int64_t)below(1000);
         int32_t narrow = (int32_t)id;
@@ -304,16 +319,26 @@ static void claim_rows(struct call *call)
         call->table.num_rows = claimed;
 }
 
-static bool fill_large_memory(void)
+static bool fence(struct fenced *memory, size_t bytes)
 {
-    void *memory =
-        mmap(NULL, LARGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    memory->count = (bytes + page - 1) / page * page;
+    unsigned char *at =
+        mmap(NULL, memory->count + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memory->bytes = at + page;
+    return at != MAP_FAILED && mprotect(memory->bytes, memory->count, PROT_READ | PROT_WRITE) == 0;
+}
+
+static bool make_memory(void)
+{
+    if (!fence(&row_memory, MAX_ROWS * MAX_COLUMNS * 8 + 64) ||
+        !fence(&index_memory, MAX_ENTRIES * 8 + 8) || !fence(&weight_memory, MAX_ENTRIES * 8 + 8) ||
+        !fence(&large_memory, LARGE_BYTES))
         return false;
-    uint64_t *words = memory;
-    for (size_t i = 0; i < LARGE_BYTES / sizeof *words; i++)
-        words[i] = UINT64_C(0x3d003c003d003c00) | (draw() & UINT64_C(0x80ff80ff80ff80ff));
-    large_memory = memory;
+    for (size_t i = 0; i < large_memory.count; i += sizeof(uint64_t)) {
+        uint64_t word = UINT64_C(0x3d003c003d003c00) | (draw() & UINT64_C(0x80ff80ff80ff80ff));
+        memcpy(large_memory.bytes + i, &word, sizeof word);
+    }
     return true;
 }
 

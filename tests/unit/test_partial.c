@@ -287,7 +287,7 @@ static void parts_make_the_whole(void **state)
     uint64_t first = given ? strtoull(given, NULL, 10) : 1;
     print_message("seeds %llu to %llu\n", (unsigned long long)first,
                   (unsigned long long)first + CALLS - 1);
-    assert_true(fill_large_memory());
+    assert_true(make_memory());
     bag_isa_use(bag_isa_best());
     for (uint64_t seed = first; seed < first + CALLS; seed++)
         check_call(seed);
