@@ -14,16 +14,19 @@
 
 /* ---- those that wait ------------------------------------------------------------------------- */
 
-/* The next errand that waits gets the link's place. */
+/* Those that wait are sent while there is a place; one that fails at once leaves its to the next.
+ */
 void bag_front_serve_waiting(struct bag_front *front, struct bag_front_lane *lane)
 {
-    struct bag_errand *errand = lane->first_waiting;
-    if (!errand || (!lane->idle && lane->count >= MAX_LINKS))
-        return;
-    if (!(lane->first_waiting = errand->next_waiting))
-        lane->last_waiting = &lane->first_waiting;
-    errand->is_waiting = false;
-    bag_front_send(front, errand);
+    for (struct bag_errand *errand;
+         (errand = lane->first_waiting) && (lane->idle || lane->count < MAX_LINKS);) {
+        if (!(lane->first_waiting = errand->next_waiting))
+            lane->last_waiting = &lane->first_waiting;
+        errand->is_waiting = false;
+        bag_front_send(front, errand);
+        if (errand->is_waiting) /* the system has no descriptor for it */
+            return;
+    }
 }
 
 static void stop_waiting(struct bag_front_lane *lane, struct bag_errand *errand)

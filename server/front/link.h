@@ -41,7 +41,7 @@ void bag_front_link_send(struct bag_front_link *link, struct bag_errand *errand)
 /* The link is gone; its errand has been told, or is told by the caller. */
 void bag_front_link_close(struct bag_front_link *link);
 
-/* The next errand that waits gets the place of a link that was closed, or is idle. */
+/* Errands that wait get the places of links that were closed, or are idle. */
 void bag_front_serve_waiting(struct bag_front *front, struct bag_front_lane *lane);
 
 #endif

@@ -20,6 +20,8 @@
 /* A reply that is no success is a sentence. */
 #define ERROR_BYTES ((size_t)64 << 10)
 
+#define NO_LISTENING "cannot be listened to: the system lacks memory"
+
 static void on_event(uv_poll_t *poll, int status, int events);
 
 /* ---- ends ------------------------------------------------------------------------------------ */
@@ -40,9 +42,8 @@ void bag_front_link_close(struct bag_front_link *link)
     }
     bag_buffers_put(link->body);
     link->body = NULL;
-    uv_poll_stop(&link->poll);
-    close(link->fd);
-    uv_close((uv_handle_t *)&link->poll, on_closed);
+    uv_close((uv_handle_t *)&link->poll, on_closed); /* takes the descriptor from the poll: */
+    close(link->fd);                                 /* from here on it may be another's */
 }
 
 static void unlink_idle(struct bag_front_link *link)
@@ -190,7 +191,7 @@ static void send_some(struct bag_front_link *link)
         return;
     link->waits_to_send = waits;
     if (!listen_to(link))
-        lose(link, BAG_SHARD_CLOSED, "cannot be listened to: the system lacks memory");
+        lose(link, BAG_SHARD_CLOSED, NO_LISTENING);
 }
 
 void bag_front_link_send(struct bag_front_link *link, struct bag_errand *errand)
@@ -325,7 +326,13 @@ static bool begin_body(struct bag_front_link *link, size_t head_bytes)
     memcpy(link->body, link->head + head_bytes, rest);
     link->body_bytes = rest;
     link->state = BAG_LINK_READING_BODY;
-    return true;
+    if (!link->waits_to_send)
+        return true;
+    link->waits_to_send = false; /* it is answered: what is left need not be sent */
+    if (listen_to(link))
+        return true;
+    lose(link, BAG_SHARD_CLOSED, NO_LISTENING);
+    return false;
 }
 
 /* Reads the head; false where there is nothing more to read now, or the link has ended. */

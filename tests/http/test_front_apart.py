@@ -1,14 +1,17 @@
 """What a front keeps apart: models that have shards at the same addresses, requests that use one after the other what
 was allocated once, and shards that come and go."""
 
+import contextlib
+import socket
+import threading
 import time
 
 import numpy as np
 import pytest
 
 from harness import expect, expect_equal, expect_words, wait_until
-from shards import ask, front_of, parts_of, ready
-from v2 import Client, Tensor
+from shards import ask, front_of, parts_of, read_message, ready
+from v2 import Client, Tensor, head, infer_body
 
 ROWS = 300
 
@@ -70,3 +73,55 @@ def test_rules_of_the_shards(directory, model):
             answer = client.infer("items", inputs, binary=True, parameters={"out_of_range": "error"}).expect()
             want = np.arange(ROWS * 4, dtype=np.float32).reshape(ROWS, 4)[[7, 299]].sum(axis=0)
             expect_equal(answer.embeddings().tolist(), [want.tolist(), [0] * 4, [0] * 4], way)
+
+
+class Holding:
+    """A Unix socket that passes a shard's metadata on, and never answers an inference."""
+
+    def __init__(self, path, server):
+        self.path, self.server, self.held = path, server, []
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(path))
+        self.listener.listen(512)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self.listener.accept()[0],), daemon=True).start()
+
+    def _serve(self, connection):
+        with contextlib.suppress(OSError), socket.create_connection((self.server.host, self.server.port)) as shard:
+            source, answers = connection.makefile("rb"), shard.makefile("rb")
+            while message := read_message(source):
+                if b"/infer" in message.split(b"\r\n", 1)[0]:
+                    self.held.append(connection)
+                    return
+                shard.sendall(message)
+                connection.sendall(read_message(answers))
+
+    def leave(self):
+        """As a process that is killed."""
+        self.path.unlink()
+        self.listener.shutdown(socket.SHUT_RDWR)
+        for connection in self.held:
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def test_requests_that_wait_for_a_connection(directory, model):
+    """More than a front has connections to a shard: where that goes, all of them are answered, not at their deadline."""
+    body, _ = infer_body([Tensor("indices", np.array([[1]]))])
+    message = head("POST", "/v2/models/items/infer", body=body)
+    with parts_of(directory, model, "rows", 1) as [server], contextlib.ExitStack() as stack:
+        holding = Holding(directory / "shard.sock", server)
+        front = stack.enter_context(front_of(directory, [f"unix:{directory}/shard.sock"],
+                                             options=("--shard-timeout-ms", "600000", "--loops", "1")))
+        clients = [stack.enter_context(socket.create_connection((front.host, front.port))) for _ in range(900)]
+        for client in clients:
+            client.sendall(message)
+        wait_until(lambda: len(holding.held) == 256, "it has other connections")
+        holding.leave()
+        for client in clients:
+            client.settimeout(60)
+            answer = read_message(client.makefile("rb"))
+            expect(answer.split()[1] in (b"502", b"503"), answer)
