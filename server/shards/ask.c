@@ -77,6 +77,8 @@ static bool connect_to(struct talk *talk, struct bag_problem *problem)
     }
     if (talk->fd >= 0 || error == ETIMEDOUT || error == EAGAIN || error == EINPROGRESS)
         talk->contact = BAG_SHARD_SILENT;
+    else if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS)
+        talk->contact = BAG_SHARD_UNASKED;
     return talk->fd >= 0 || bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s", strerror(error));
 }
 

@@ -102,12 +102,17 @@ static void set_useless(const struct bag_shard_group *group, struct bag_shard_me
                 BAG_LOG_TEXT("model", group->config.name), BAG_LOG_TEXT("reason", member->why));
 }
 
-/* Keeps what was said; of one that did not answer what it said before stays. */
+/* Keeps what was said; of one that did not answer what it said before stays. One that could not be
+ * asked is as it was. */
 static void keep(const struct errand *errand, struct bag_shard_said *said,
                  enum bag_shard_contact contact, const struct bag_problem *why)
 {
     struct bag_shard_member *member = errand->member;
     member->is_being_asked = false;
+    if (contact == BAG_SHARD_UNASKED && member->said.is_known) {
+        member->due_ns = now_ns() + AWAY_NS;
+        return;
+    }
     member->failures = said->is_known ? 0 : member->failures + 1;
     snprintf(member->why, sizeof member->why, "%s", said->is_known ? "" : why->text);
     if (said->is_known) {
@@ -121,8 +126,7 @@ static void keep(const struct errand *errand, struct bag_shard_said *said,
         set_away(member, false);
     else if (contact == BAG_SHARD_NOBODY || is_lasting)
         set_away(member, true);
-    set_useless(errand->group, member,
-                is_lasting && (contact == BAG_SHARD_ANSWERED || contact == BAG_SHARD_UNASKED));
+    set_useless(errand->group, member, is_lasting && contact == BAG_SHARD_ANSWERED);
     member->due_ns = now_ns() + (member->failures ? AWAY_NS : SECOND_NS);
 }
 

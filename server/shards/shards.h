@@ -198,7 +198,7 @@ bool bag_shard_host_place(struct bag_shards *shards, struct bag_shard_host *host
 
 /* How an address was found. */
 enum bag_shard_contact {
-    BAG_SHARD_UNASKED, /* there is no token to ask with */
+    BAG_SHARD_UNASKED, /* this server lacks descriptors, memory or the token */
     BAG_SHARD_SILENT,  /* no answer, or none of HTTP */
     BAG_SHARD_NOBODY,  /* nobody listens, or its name leads nowhere: it is away at once */
     BAG_SHARD_ANSWERED /* whatever it was */

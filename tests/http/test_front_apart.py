@@ -2,6 +2,8 @@
 was allocated once, and shards that come and go."""
 
 import contextlib
+import os
+import resource
 import socket
 import threading
 import time
@@ -73,6 +75,24 @@ def test_rules_of_the_shards(directory, model):
             answer = client.infer("items", inputs, binary=True, parameters={"out_of_range": "error"}).expect()
             want = np.arange(ROWS * 4, dtype=np.float32).reshape(ROWS, 4)[[7, 299]].sum(axis=0)
             expect_equal(answer.embeddings().tolist(), [want.tolist(), [0] * 4, [0] * 4], way)
+
+
+def test_front_without_descriptors(directory, model):
+    """A front that has none to ask its shards with has not lost them."""
+    with parts_of(directory, model, "rows") as servers, \
+            front_of(directory, [server.url for server in servers]) as front, Client(front) as client:
+        ask(client, [1, 120, 299], [0]).expect()
+        pid = front.process.pid
+        used = max(int(number) for number in os.listdir(f"/proc/{pid}/fd"))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 1, used + 1))
+        with contextlib.ExitStack() as stack:
+            for _ in range(used):  # what is left of them
+                stack.enter_context(socket.create_connection((front.host, front.port)))
+            front.wait_event("cannot accept connections")
+            begun = time.monotonic()
+            while time.monotonic() - begun < 2:
+                ask(client, [1, 120, 299], [0]).expect()
+        expect_equal([event for event in front.events() if event.get("event") == "shard is away"], [])
 
 
 class Holding:
