@@ -221,10 +221,11 @@ static bool lacks_shards(const struct bag_shard_group *group, char *reason, size
     }
     if (!unknown || (*known && group->config.shard_ready == BAG_SHARD_READY_ANY))
         return false;
+    struct bag_problem told;
+    bag_problem_set(&told, BAG_ERROR_NOT_READY, "its shards have not been asked yet");
     if (unknown->why[0])
-        snprintf(reason, room, "shard %s: %s", name_of(unknown), unknown->why);
-    else
-        snprintf(reason, room, "its shards have not been asked yet");
+        bag_problem_set(&told, BAG_ERROR_NOT_READY, "shard %s: %s", name_of(unknown), unknown->why);
+    snprintf(reason, room, "%s", told.text);
     return true;
 }
 
