@@ -5,8 +5,10 @@
 #include "v2_client.h"
 #include "v2_reader.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
@@ -52,6 +54,16 @@ size_t bag_shard_request_header(const struct bag_shard_request *request,
         used += put_tensor(header + used, room - used, "per_sample_weights", request->num_ids,
                            request->weights_dtype, ",");
     return used + put_parameters(header + used, room - used, request);
+}
+
+/* The parameters are the last member, and the time is their last one. */
+size_t bag_shard_request_timed(const char *header, size_t bytes, uint64_t timeout_us,
+                               char timed[BAG_SHARD_TIMED_BYTES])
+{
+    memcpy(timed, header, bytes - 2);
+    return bytes - 2 +
+           (size_t)snprintf(timed + bytes - 2, BAG_SHARD_TIMED_BYTES - (bytes - 2),
+                            ",\"timeout\":%" PRIu64 "}}", timeout_us);
 }
 
 size_t bag_shard_request_tensor_bytes(const struct bag_shard_request *request)

@@ -33,6 +33,13 @@ struct bag_shard_request {
 size_t bag_shard_request_header(const struct bag_shard_request *request,
                                 char header[BAG_SHARD_HEADER_BYTES]);
 
+/* Room for one that says how much time is left. */
+#define BAG_SHARD_TIMED_BYTES (BAG_SHARD_HEADER_BYTES + 32)
+
+/* Copies a header, and has it say how much time is left: at least 1. Returns its bytes. */
+size_t bag_shard_request_timed(const char *header, size_t bytes, uint64_t timeout_us,
+                               char timed[BAG_SHARD_TIMED_BYTES]);
+
 /* Bytes of the tensors behind it; SIZE_MAX where they cannot be counted. */
 size_t bag_shard_request_tensor_bytes(const struct bag_shard_request *request);
 

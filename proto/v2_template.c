@@ -9,12 +9,14 @@
 /* Digits of a number that is taken without checking for overflow, and is exact everywhere. */
 #define MAX_DIGITS 15
 
-/* Text that must be the same, and the open place behind it: a dimension, a size, or the id. */
+/* Text that must be the same, and the open place behind it: a dimension, a size, the timeout, or
+ * the id. */
 struct piece {
     const char *text;
     size_t bytes;
     int64_t *dimension; /* NULL: none */
-    size_t *size;       /* NULL: none; where both are: the id */
+    size_t *size;       /* NULL: none */
+    uint64_t *timeout;  /* NULL: none; where all are: the id */
 };
 
 struct bag_v2_template {
@@ -58,7 +60,7 @@ struct finder {
     struct bag_v2_template *template;
     const char *from; /* the end of the last place */
     const char *end;
-    size_t shapes, sizes; /* that were found so far */
+    size_t shapes, sizes, timeouts; /* that were found so far */
 };
 
 static const char *skip_space(const char *at, const char *end)
@@ -68,23 +70,25 @@ static const char *skip_space(const char *at, const char *end)
     return at;
 }
 
-static void add_piece(struct finder *finder, const char *at, int64_t *dimension, size_t *size)
+/* What is from the last place to `at`, where the next one is. */
+static void add_piece(struct finder *finder, const char *at, struct piece place)
 {
     struct bag_v2_template *template = finder->template;
-    template->pieces[template->num_pieces++] =
-        (struct piece){finder->from, (size_t)(at - finder->from), dimension, size};
+    place.text = finder->from;
+    place.bytes = (size_t)(at - finder->from);
+    template->pieces[template->num_pieces++] = place;
 }
 
 /* Opens the number at `at`, which must have that value; returns what is behind it. */
-static const char *open_number(struct finder *finder, const char *at, int64_t *dimension,
-                               size_t *size)
+static const char *open_number(struct finder *finder, const char *at, uint64_t expected,
+                               struct piece place)
 {
-    uint64_t value, expected = dimension ? (uint64_t)*dimension : *size;
+    uint64_t value;
     const char *behind = read_number(at, finder->end, &value);
     bool is_whole = behind && behind < finder->end && !memchr(".eE", *behind, 3);
     if (!is_whole || value != expected)
         return NULL;
-    add_piece(finder, at, dimension, size);
+    add_piece(finder, at, place);
     finder->from = behind;
     return behind;
 }
@@ -97,7 +101,8 @@ static const char *open_shape(struct finder *finder, const char *at)
     struct bag_v2_input *input = &request->inputs[finder->shapes++];
     for (uint32_t i = 0; at && i < input->rank; i++) {
         at = skip_space(at + 1, finder->end); /* behind the bracket or the comma */
-        at = open_number(finder, at, &input->shape[i], NULL);
+        at = open_number(finder, at, (uint64_t)input->shape[i],
+                         (struct piece){.dimension = &input->shape[i]});
         at = at ? skip_space(at, finder->end) : NULL;
     }
     return at;
@@ -108,7 +113,17 @@ static const char *open_size(struct finder *finder, const char *at)
     struct bag_v2_request *request = &finder->template->request;
     if (finder->sizes == request->num_inputs)
         return NULL;
-    return open_number(finder, at, NULL, &request->inputs[finder->sizes++].raw.bytes);
+    size_t *size = &request->inputs[finder->sizes++].raw.bytes;
+    return open_number(finder, at, *size, (struct piece){.size = size});
+}
+
+/* Those who say how much time is left say another each time. */
+static const char *open_timeout(struct finder *finder, const char *at)
+{
+    uint64_t *timeout = &finder->template->request.overrides.timeout_us;
+    if (finder->timeouts++ > 0)
+        return NULL;
+    return open_number(finder, at, *timeout, (struct piece){.timeout = timeout});
 }
 
 static bool is_key(const char *string, const char *behind, const char *key)
@@ -126,7 +141,7 @@ static const char *open_string(struct finder *finder, const char *string, const 
     const char *at = skip_space(quote + 1, finder->end);
     if (string == id) {
         struct bag_text text;
-        add_piece(finder, string, NULL, NULL);
+        add_piece(finder, string, (struct piece){0});
         return finder->from = read_string(string, finder->end, &text);
     }
     if (at == finder->end || *at != ':')
@@ -134,6 +149,8 @@ static const char *open_string(struct finder *finder, const char *string, const 
     at = skip_space(at + 1, finder->end);
     if (is_key(string, quote + 1, "shape"))
         return open_shape(finder, at);
+    if (is_key(string, quote + 1, "timeout"))
+        return open_timeout(finder, at);
     return is_key(string, quote + 1, "binary_data_size") ? open_size(finder, at) : at;
 }
 
@@ -151,7 +168,7 @@ static bool find_places(struct bag_v2_template *template, const char *header, si
             return false;
     }
     template->pieces[template->num_pieces] =
-        (struct piece){finder.from, (size_t)(finder.end - finder.from), NULL, NULL};
+        (struct piece){finder.from, (size_t)(finder.end - finder.from), NULL, NULL, NULL};
     return finder.shapes == template->request.num_inputs &&
            finder.sizes == template->request.num_inputs;
 }
@@ -161,7 +178,7 @@ static bool decode(struct bag_v2_template *template, const char *body, size_t bo
 {
     struct bag_v2_request *request = &template->request;
     struct bag_problem ignored;
-    size_t places = 1;
+    size_t places = 2; /* id and timeout */
     if (!bag_v2_request_decode(body, body_bytes, header_bytes, &bag_json_default_limits,
                                &template->arena, request, &ignored))
         return false;
@@ -202,11 +219,13 @@ static const char *read_place(const struct piece *piece, const char *at, const c
                               struct bag_v2_request *request)
 {
     uint64_t value;
-    if (!piece->dimension && !piece->size)
+    if (!piece->dimension && !piece->size && !piece->timeout)
         return read_string(at, end, &request->id);
     at = read_number(at, end, &value);
     if (piece->dimension)
         *piece->dimension = (int64_t)value;
+    else if (piece->timeout)
+        *piece->timeout = value;
     else
         *piece->size = (size_t)value;
     return at;

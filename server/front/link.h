@@ -24,7 +24,7 @@ struct bag_front_link {
     bool waits_to_send; /* the poll is of room, too */
     uint64_t idle_ns;   /* since when */
     size_t sent, request_bytes;
-    char request[3072]; /* the head */
+    char request[4096]; /* the head, and the body's JSON */
     size_t head_bytes, body_bytes;
     struct bag_reply_head reply;
     char *body;                      /* owned; from the front's buffers */

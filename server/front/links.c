@@ -4,6 +4,7 @@
  * Sockets of our own under uv_poll: a small call takes one system call to send and one to read. */
 #include "link.h"
 
+#include "proto/shard.h"
 #include "server/system/sockets.h"
 
 #include <errno.h>
@@ -129,11 +130,20 @@ static const struct bag_fanout_call *call_of(const struct bag_errand *errand)
     return &errand->trip->fanout.calls[errand - errand->trip->errands];
 }
 
-/* The head of a call; false where it does not fit. */
+static size_t tensor_bytes_of(const struct bag_fanout_call *call)
+{
+    return call->body_bytes - call->header_bytes;
+}
+
+/* The head of a call, and the JSON of its body, which says how much time is left; false where it
+ * does not fit. */
 static bool write_head(struct bag_front_link *link)
 {
     const struct bag_errand *errand = link->errand;
     const struct bag_fanout_call *call = call_of(errand);
+    char json[BAG_SHARD_TIMED_BYTES];
+    size_t json_bytes = bag_shard_request_timed(call->body, call->header_bytes,
+                                                bag_trip_left_us(errand->trip), json);
     const struct bag_shard_address *address = &link->lane->host->address;
     const struct bag_remote *remote =
         errand->trip->infer->input.model->features[call->feature].memory->remote;
@@ -142,31 +152,34 @@ static bool write_head(struct bag_front_link *link)
     char token[BAG_SHARD_TOKEN_BYTES] = "";
     if (token_file && *token_file)
         bag_shard_group_token(errand->group, token);
-    int bytes =
-        snprintf(link->request, sizeof link->request,
-                 "POST %.*s/v2/models/%s/versions/%s/infer HTTP/1.1\r\nHost: %s\r\n"
-                 "Content-Type: application/octet-stream\r\nContent-Length: %zu\r\n"
-                 "Inference-Header-Content-Length: %zu\r\n%s%s%s%s%s%s\r\n",
-                 address->socket ? 0 : (int)address->url.path.bytes,
-                 address->socket ? "" : address->url.path.data, remote->model, remote->version,
-                 address->socket ? "localhost" : address->url.authority, call->body_bytes,
-                 call->header_bytes, *token ? "Authorization: Bearer " : "", token,
-                 *token ? "\r\n" : "", traceparent ? "traceparent: " : "",
-                 traceparent ? traceparent : "", traceparent ? "\r\n" : "");
-    link->request_bytes = (size_t)bytes;
-    return bytes > 0 && (size_t)bytes < sizeof link->request;
+    int bytes = snprintf(link->request, sizeof link->request,
+                         "POST %.*s/v2/models/%s/versions/%s/infer HTTP/1.1\r\nHost: %s\r\n"
+                         "Content-Type: application/octet-stream\r\nContent-Length: %zu\r\n"
+                         "Inference-Header-Content-Length: %zu\r\n%s%s%s%s%s%s\r\n",
+                         address->socket ? 0 : (int)address->url.path.bytes,
+                         address->socket ? "" : address->url.path.data, remote->model,
+                         remote->version, address->socket ? "localhost" : address->url.authority,
+                         json_bytes + tensor_bytes_of(call), json_bytes,
+                         *token ? "Authorization: Bearer " : "", token, *token ? "\r\n" : "",
+                         traceparent ? "traceparent: " : "", traceparent ? traceparent : "",
+                         traceparent ? "\r\n" : "");
+    link->request_bytes = (size_t)bytes + json_bytes;
+    if (bytes < 0 || link->request_bytes > sizeof link->request)
+        return false;
+    memcpy(link->request + bytes, json, json_bytes);
+    return true;
 }
 
-/* Writes what is left of head and body; false where the connection has ended. */
+/* Writes what is left of head, JSON and tensors; false where the connection has ended. */
 static bool write_some(struct bag_front_link *link)
 {
     const struct bag_fanout_call *call = call_of(link->errand);
-    const size_t total = link->request_bytes + call->body_bytes;
+    const size_t total = link->request_bytes + tensor_bytes_of(call);
     while (link->sent < total) {
         size_t in_head = link->sent < link->request_bytes ? link->request_bytes - link->sent : 0;
-        size_t in_body = total - link->sent - in_head;
+        size_t in_tensors = total - link->sent - in_head;
         struct iovec parts[2] = {{link->request + link->sent, in_head},
-                                 {call->body + (call->body_bytes - in_body), in_body}};
+                                 {call->body + (call->body_bytes - in_tensors), in_tensors}};
         struct msghdr message = {.msg_iov = in_head ? parts : parts + 1,
                                  .msg_iovlen = in_head ? 2 : 1};
         ssize_t count = sendmsg(link->fd, &message, MSG_NOSIGNAL);
@@ -278,7 +291,7 @@ static void end_reply(struct bag_front_link *link)
     struct bag_errand *errand = link->errand;
     struct bag_reply_head reply = link->reply;
     char *body = link->body;
-    const size_t sent_in_full = link->request_bytes + call_of(errand)->body_bytes;
+    const size_t sent_in_full = link->request_bytes + tensor_bytes_of(call_of(errand));
     link->body = NULL;
     errand->links[errand->links[0] == link ? 0 : 1] = NULL;
     link->errand = NULL;

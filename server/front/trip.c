@@ -232,7 +232,17 @@ static void take_answer(struct bag_errand *errand)
     settle(errand);
 }
 
-/* A reply that is no success. */
+/* At the deadline each errand that is left is lost: where rows may be missing, all of them. */
+static void end_late(struct bag_trip *trip)
+{
+    uint64_t ms = (trip->deadline_ns - trip->begun_ns) / 1000000;
+    for (size_t i = 0; i < trip->fanout.count && !trip->is_over; i++)
+        bag_trip_lose(&trip->errands[i], BAG_SHARD_LATE, "has not answered within %llu ms (%s)",
+                      (unsigned long long)ms,
+                      trip->deadline_is_clients ? "the request's timeout" : "shard_timeout_ms");
+}
+
+/* A reply that is no success. A shard that gives up a request when its time is up is late. */
 static void take_error(struct bag_errand *errand, int status, const char *text, size_t bytes)
 {
     struct bag_trip *trip = errand->trip;
@@ -241,6 +251,10 @@ static void take_error(struct bag_errand *errand, int status, const char *text, 
                                           (size_t)(errand - trip->errands), &trip->problem)) {
         count(errand, BAG_SHARD_OK);
         fail(trip);
+        return;
+    }
+    if (uv_hrtime() >= trip->deadline_ns) {
+        end_late(trip);
         return;
     }
     bag_client_read_error(text, bytes, sentence, sizeof sentence);
@@ -272,6 +286,12 @@ void bag_trip_take(struct bag_errand *errand, const struct bag_reply_head *head,
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
+uint64_t bag_trip_left_us(const struct bag_trip *trip)
+{
+    uint64_t now_ns = uv_hrtime();
+    return trip->deadline_ns >= now_ns + 1000 ? (trip->deadline_ns - now_ns) / 1000 : 1;
+}
+
 /* When an errand is asked a second time; UINT64_MAX: never. */
 static uint64_t hedge_at(const struct bag_errand *errand)
 {
@@ -297,16 +317,6 @@ static uint64_t due_of(const struct bag_trip *trip)
         due_ns = hedge_ns < due_ns ? hedge_ns : due_ns;
     }
     return due_ns;
-}
-
-/* At the deadline each errand that is left is lost: where rows may be missing, all of them. */
-static void end_late(struct bag_trip *trip)
-{
-    uint64_t ms = (trip->deadline_ns - trip->begun_ns) / 1000000;
-    for (size_t i = 0; i < trip->fanout.count && !trip->is_over; i++)
-        bag_trip_lose(&trip->errands[i], BAG_SHARD_LATE, "has not answered within %llu ms (%s)",
-                      (unsigned long long)ms,
-                      trip->deadline_is_clients ? "the request's timeout" : "shard_timeout_ms");
 }
 
 /* A tenth of all answers, at the most: a shard that is slow for all is not asked twice as much. */

@@ -120,6 +120,9 @@ void bag_trip_finish(struct bag_trip *trip);
 /* Ends what is on its way, and the inference where that is not finished. */
 void bag_trip_free(struct bag_trip *trip);
 
+/* Private to server/front: microseconds until the trip's deadline, at least 1. */
+uint64_t bag_trip_left_us(const struct bag_trip *trip);
+
 /* Private to server/front: the errand was answered with a whole reply, or not, for which *why is
  * told; `outcome` is counted. Without a format the trip's problem is set already. */
 void bag_trip_take(struct bag_errand *errand, const struct bag_reply_head *head, char *reply);

@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import re
 import socket
 import threading
+import time
 
 import numpy as np
 
@@ -50,7 +52,7 @@ class Between:
     likes, and returns whether the connection goes on."""
 
     def __init__(self, server):
-        self.server, self.spoil, self.heads = server, None, []
+        self.server, self.spoil, self.heads, self.bodies, self.asked = server, None, [], [], None
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -60,6 +62,10 @@ class Between:
 
     def __exit__(self, *_):
         self.listener.close()
+
+    def timeouts(self):
+        """Of each request whose answer was spoilt, the microseconds that it said were left."""
+        return [int(re.search(rb'"timeout":(\d+)\}\}', body)[1]) for body in self.bodies]
 
     def _accept(self):
         with contextlib.suppress(OSError):
@@ -72,11 +78,14 @@ class Between:
                 socket.create_connection((self.server.host, self.server.port)) as shard:
             source, answers = connection.makefile("rb"), shard.makefile("rb")
             while message := read_message(source):
+                self.asked = time.monotonic()
                 shard.sendall(message)
                 answer = read_message(answers)
                 spoils = self.spoil and b"/infer" in message.split(b"\r\n", 1)[0]
                 if spoils:
-                    self.heads.append(message.split(b"\r\n\r\n", 1)[0])
+                    head, body = message.split(b"\r\n\r\n", 1)
+                    self.heads.append(head)
+                    self.bodies.append(body)
                 if not spoils:
                     connection.sendall(answer)
                 elif not self.spoil(connection, answer):

@@ -282,6 +282,36 @@ def test_late_answers(spoilt):
     held.set()
 
 
+def test_time_that_is_left(spoilt):
+    """Shards are told how long they may take: no more than the client has, and less where they are asked once more."""
+    between, client = spoilt
+    between.spoil = lambda connection, answer: connection.sendall(answer) is None
+    ask(client, [120], [0]).expect()
+    ask(client, [120], [0], timeout=900_000).expect()
+    leaves = [True]
+    between.spoil = lambda connection, answer: not (leaves and leaves.pop()) and connection.sendall(answer) is None
+    ask(client, [120], [0], timeout=800_000).expect()
+    of_shard, of_client, first, second = between.timeouts()
+    expect(900_000 < of_shard <= 1_500_000, of_shard)
+    expect(800_000 < of_client <= 900_000, of_client)
+    expect(800_000 >= first > second > 0, (first, second))
+
+
+def test_shard_that_gives_up(spoilt):
+    """One that says that time is up when it is has not been busy: it is late."""
+    between, client = spoilt
+    def spoil(connection, _):
+        while time.monotonic() < between.asked + between.timeouts()[-1] / 1e6:
+            pass
+        connection.sendall(reply(503, {"error": "the request waited in the queue past its timeout"}))
+        return True
+    between.spoil = spoil
+    for _ in range(20):
+        answer = ask(client, [120], [0], timeout=20_000)
+        expect_equal(answer.status, 504)
+        expect_words(answer.error(), [between.url, "20 ms", "request's timeout"])
+
+
 def test_hedge(directory, tables):
     """An answer that is late is asked for a second time, over another connection."""
     with parts_of(directory, tables["rows"], "rows", 1) as [server], Between(server) as between, \
@@ -300,6 +330,8 @@ def test_hedge(directory, tables):
         between.spoil = spoil
         ask(client, [1], [0]).expect()
         held.set()
+        first, second = between.timeouts()
+        expect(20_000_000 > first > second > 0, (first, second))
         hedged = re.search(r'outcome="hedged"\} (\d+)', client.get("/metrics").expect().body.decode())
         expect(int(hedged[1]) >= 1, hedged[0])
 

@@ -147,6 +147,35 @@ static void test_numbers_and_ids(void **state)
     bag_v2_template_free(template);
 }
 
+/* Who says how much time is left says another each time. */
+static void test_timeouts(void **state)
+{
+#define TIMED(timeout)                                                                        \
+    "{\"inputs\":[{\"name\":\"timeout\",\"shape\":[2],\"datatype\":\"INT32\",\"parameters\":" \
+    "{\"binary_data_size\":8}}],\"parameters\":{\"timeout\":" timeout "}}"
+    static const struct {
+        const char *header;
+        bool fits;
+    } cases[] = {
+        {TIMED("5"), true},
+        {TIMED("123456789012345"), true},
+        {TIMED("0"), true},
+        {TIMED("05"), false},
+        {TIMED("1234567890123456"), false},
+        {TIMED("-5"), false},
+        {TIMED("5.0"), false},
+        {TIMED("null"), false},
+    };
+    struct bag_v2_template *template = make(TIMED("4999811"));
+    (void)state;
+    assert_non_null(template);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        if (fits(template, cases[i].header, strlen(cases[i].header)) != cases[i].fits)
+            fail_msg("%s", cases[i].header);
+    }
+    bag_v2_template_free(template);
+}
+
 /* JSON data, what does not decode, and where it is not sure whose a number is. */
 static void test_no_templates(void **state)
 {
@@ -161,6 +190,8 @@ static void test_no_templates(void **state)
         INPUT "\"INT32\"" SIZE "}}],\"other\":{\"binary_data_size\":8}}",
         INPUT "\"INT\\u00332\"" SIZE "}}]}",
         INPUT "\"INT32\"" SIZE ".0}}]}",
+        INPUT "\"INT32\"" SIZE "}}],\"parameters\":{\"timeout\":10.0}}",
+        INPUT "\"INT32\"" SIZE "}}],\"parameters\":{\"timeout\":null}}",
         INPUT "\"INT32\"" SIZE "}}],\"id\":\"\xc3\xa4\"}",
     };
     (void)state;
@@ -234,8 +265,11 @@ static void test_wide_headers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_byte_differs), cmocka_unit_test(test_numbers_and_ids),
-        cmocka_unit_test(test_no_templates),     cmocka_unit_test(test_learns_what_comes_often),
+        cmocka_unit_test(test_one_byte_differs),
+        cmocka_unit_test(test_numbers_and_ids),
+        cmocka_unit_test(test_timeouts),
+        cmocka_unit_test(test_no_templates),
+        cmocka_unit_test(test_learns_what_comes_often),
         cmocka_unit_test(test_wide_headers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
