@@ -181,10 +181,11 @@ static bool read_shards(const struct bag_entry *entry, const cJSON *shards, char
                                       "their versions",
                                       entry->where);
     if (ok)
-        cJSON_ArrayForEach(item, shards) ok = ok && cJSON_IsString(item);
+        cJSON_ArrayForEach(item, shards) ok =
+            ok && cJSON_IsString(item) && *item->valuestring && !strchr(item->valuestring, ' ');
     if (!ok)
         return bag_config_json_reject(entry->json, shards,
-                                      "shards%s must be an array of addresses: "
+                                      "shards%s must be an array of addresses without blanks: "
                                       "[\"http://HOST:PORT\", \"unix:PATH\"]",
                                       entry->where);
     *path = bag_shards_path(shards);

@@ -212,11 +212,10 @@ static bool reject_value(const struct bag_config_json *json, const cJSON *item, 
                          const struct scalar *scalar, const struct bag_reason *reason)
 {
     const char *quote = cJSON_IsString(item) ? "\"" : "";
-    const char *shown = cJSON_IsArray(item)    ? "[...]"
-                        : cJSON_IsObject(item) ? "{...}"
-                        : scalar->text         ? scalar->text
-                        : cJSON_IsNull(item)   ? "null"
-                                               : "{...}";
+    const char *shown = scalar->text          ? scalar->text
+                        : cJSON_IsArray(item) ? "[...]"
+                        : cJSON_IsNull(item)  ? "null"
+                                              : "{...}";
     return bag_config_json_reject(json, item, "%s %s%s%s%s: %s", item->string, quote,
                                   bag_quote(shown, strlen(shown)).text, quote, where, reason->text);
 }

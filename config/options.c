@@ -62,9 +62,8 @@ static void describe_form(enum bag_setting_type type, struct bag_reason *reason)
             BAG_MAX_RANK);
     else if (type == BAG_SETTING_PART)
         snprintf(reason->text, sizeof reason->text,
-                 "must be {\"by\": WAY, \"index\": I, \"of\": N}: columns, rows or keys, N from 1 "
-                 "to %d, "
-                 "I from 0 to N - 1; as a text rows 0 of 3",
+                 "must be {\"by\": WAY, \"index\": I, \"of\": N} and nothing else, WAY rows, "
+                 "columns or keys, N from 1 to %d, I from 0 to N - 1; as a text rows 0 of 3",
                  BAG_MAX_PARTS);
     else
         snprintf(reason->text, sizeof reason->text,

@@ -64,8 +64,11 @@ static bool parse(struct bag_shard_address *address, struct bag_problem *problem
         return (bytes >= 1 && bytes <= SOCKET_PATH_BYTES) ||
                reject(address, "a socket's path has 1 to 107 bytes", problem);
     }
-    if (strncmp(address->text, "http://", 7) != 0)
+    if (strncmp(address->text, "http://", 7) != 0 && strncmp(address->text, "https://", 8) != 0)
         return reject(address, "write http://HOST:PORT or unix:PATH", problem);
+    if (strchr(address->text, '@')) /* what may be a password is told to no log */
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "shards: an address must not have a user");
     return bag_url_parse(address->text, &address->url, &why) || reject(address, why.text, problem);
 }
 

@@ -90,7 +90,7 @@ static void test_wrong_types(void **state)
         {"{\"http\": {\"port\": true}}",
          AT(1, 11) "port true in 'http': must be an integer from 0 to 65535"},
         {"{\"http\": {\"port\": [1]}}",
-         AT(1, 11) "port [...] in 'http': must be an integer from 0 to 65535"},
+         AT(1, 11) "port [1] in 'http': must be an integer from 0 to 65535"},
         {"{\"http\": {\"host\": {}}}",
          AT(1, 11) "host {...} in 'http': must be a text of 1 to 255 bytes"},
         {"{\"log\": {\"log_level\": 1}}",

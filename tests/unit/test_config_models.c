@@ -279,7 +279,10 @@ static void test_words(void **state)
 static void test_sources(void **state)
 {
     struct fixture *fixture = *state;
-    static const char *const bad[] = {"[]", "[-2]", "[1, -1]", "[1.5]", "[\"1\"]", "[[1]]", "3"};
+    static const char *const bad[][2] = {
+        {"[]", "[]"},       {"[-2]", "[-2]"},     {"[1, -1]", "[1,-1]"},
+        {"[1.5]", "[1.5]"}, {"[\"1\"]", "[...]"}, {"[[1]]", "[...]"},
+        {"3", "3"}};
     char keys[128], rejection[256];
     entry(fixture, "\"shape\": [-1, 64], \"keys\": \"k.npy\", \"tensor\": \"v\"", NULL);
     const struct bag_model_config *model = &fixture->config.models[0];
@@ -289,11 +292,11 @@ static void test_sources(void **state)
     assert_string_equal(model->tensor, "v");
     assert_string_equal(model->keys, "k.npy");
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
-        snprintf(keys, sizeof keys, "\"shape\": %s", bad[i]);
+        snprintf(keys, sizeof keys, "\"shape\": %s", bad[i][0]);
         snprintf(rejection, sizeof rejection,
                  "shape %s in model 'items': must be an array of 1 to 32 whole numbers, such as "
                  "[-1, 64]: only the first may be -1, for any",
-                 bad[i][0] == '[' ? "[...]" : bad[i]);
+                 bad[i][1]);
         entry(fixture, keys, rejection);
     }
 }
@@ -301,35 +304,35 @@ static void test_sources(void **state)
 static void test_parts(void **state)
 {
     struct fixture *fixture = *state;
-    static const char *const bad[] = {"{\"by\": \"rows\", \"index\": 3, \"of\": 3}",
-                                      "{\"by\": \"rows\", \"index\": 0, \"of\": 0}",
-                                      "{\"by\": \"rows\", \"index\": 0, \"of\": 4097}",
-                                      "{\"by\": \"rows\", \"index\": -1, \"of\": 3}",
-                                      "{\"by\": \"rows\", \"index\": 0.5, \"of\": 3}",
-                                      "{\"by\": \"rows\", \"index\": 1e300, \"of\": 1e300}",
-                                      "{\"by\": \"rows\", \"index\": \"0\", \"of\": 3}",
-                                      "{\"by\": \"row\", \"index\": 0, \"of\": 3}",
-                                      "{\"by\": \"rows \", \"index\": 0, \"of\": 3}",
-                                      "{\"by\": 1, \"index\": 0, \"of\": 3}",
-                                      "{\"by\": \"rows\", \"of\": 3}",
-                                      "{\"by\": \"rows\", \"index\": 0, \"of\": 3, \"at\": 1}",
-                                      "{}",
-                                      "\"rows 0 of 3\"",
-                                      "[0, 3]"};
+    /* What is said, and how it is shown. */
+    static const char *const bad[][2] = {
+        {"{\"by\": \"rows\", \"index\": 3, \"of\": 3}", "rows 3 of 3"},
+        {"{\"by\": \"rows\", \"index\": 0, \"of\": 0}", "rows 0 of 0"},
+        {"{\"by\": \"rows\", \"index\": 0, \"of\": 4097}", "rows 0 of 4097"},
+        {"{\"by\": \"rows\", \"index\": -1, \"of\": 3}", "rows -1 of 3"},
+        {"{\"by\": \"rows\", \"index\": 0.5, \"of\": 3}", "rows 0.5 of 3"},
+        {"{\"by\": \"rows\", \"index\": 1e300, \"of\": 1e300}", "rows 1e+300 of 1e+300"},
+        {"{\"by\": \"rows\", \"index\": \"0\", \"of\": 3}", "{...}"},
+        {"{\"by\": \"row\", \"index\": 0, \"of\": 3}", "{...}"},
+        {"{\"by\": \"rows \", \"index\": 0, \"of\": 3}", "{...}"},
+        {"{\"by\": 1, \"index\": 0, \"of\": 3}", "{...}"},
+        {"{\"by\": \"rows\", \"of\": 3}", "{...}"},
+        {"{\"by\": \"rows\", \"index\": 0, \"of\": 3, \"at\": 1}", "{...}"},
+        {"{}", "{...}"},
+        {"\"rows 0 of 3\"", "\"rows 0 of 3\""},
+        {"[0, 3]", "[0,3]"}};
     char keys[160], rejection[320];
     entry(fixture, "\"part\": {\"by\": \"keys\", \"index\": 4095, \"of\": 4096}", NULL);
     assert_int_equal(fixture->config.models[0].part.by, BAG_PART_KEYS);
     assert_int_equal(fixture->config.models[0].part.index, 4095);
     assert_int_equal(fixture->config.models[0].part.of, 4096);
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
-        snprintf(keys, sizeof keys, "\"part\": %s", bad[i]);
-        snprintf(
-            rejection, sizeof rejection,
-            "part %s in model 'items': must be {\"by\": WAY, \"index\": I, \"of\": N}: columns, "
-            "rows or keys, N from 1 to 4096, I from 0 to N - 1; as a text rows 0 of 3",
-            bad[i][0] == '['   ? "[...]"
-            : bad[i][0] == '{' ? "{...}"
-                               : bad[i]);
+        snprintf(keys, sizeof keys, "\"part\": %s", bad[i][0]);
+        snprintf(rejection, sizeof rejection,
+                 "part %s in model 'items': must be {\"by\": WAY, \"index\": I, \"of\": N} and "
+                 "nothing else, WAY rows, columns or keys, N from 1 to 4096, I from 0 to N - 1; as "
+                 "a text rows 0 of 3",
+                 bad[i][1]);
         entry(fixture, keys, rejection);
     }
     bag_config_free(&fixture->config);

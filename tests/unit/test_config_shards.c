@@ -23,6 +23,10 @@ static void test_keys(void **state)
         {"\"shards\": \"http://a\"", "shards in model 'a' must be an array of addresses"},
         {"\"shards\": []", "shards in model 'a' must be an array of addresses"},
         {"\"shards\": [1]", "shards in model 'a' must be an array of addresses"},
+        {"\"shards\": [\"http://a http://b\"]",
+         "shards in model 'a' must be an array of addresses without blanks"},
+        {"\"shards\": [\"http://a\", \"\"]",
+         "shards in model 'a' must be an array of addresses without blanks"},
         {"\"version\": 2, \"shards\": [\"http://a\"]",
          "key 'version' in model 'a' cannot be combined with 'shards', which say their versions"},
         {"\"shards\": [\"http://a\"], \"tensor\": \"x\"",
@@ -45,7 +49,9 @@ static void test_addresses(void **state)
     struct bag_problem problem;
     static const char *const addresses[][2] = {
         {"a:1", "model 'a': shards: address 'a:1': write http://HOST:PORT or unix:PATH"},
-        {"https://a", "write http://HOST:PORT or unix:PATH"},
+        {"https://a", "https is not spoken; ask a proxy"},
+        {"ftp://a", "write http://HOST:PORT or unix:PATH"},
+        {"http://user:secret@a", "model 'a': shards: an address must not have a user"},
         {"http://", "write http://HOST:PORT"},
         {"http://a:0", "with a port from 1 to 65535"},
         {"http://a http://a", "model 'a': shards: address 'http://a': it is there twice"},
@@ -60,6 +66,7 @@ static void test_addresses(void **state)
         assert_true(bag_config_add_model(&fixture->config, "a", text, "1", &problem));
         assert_false(bag_config_check_models(&fixture->config, &problem));
         assert_non_null(strstr(problem.text, addresses[i][1]));
+        assert_null(strstr(problem.text, "secret"));
     }
 }
 
