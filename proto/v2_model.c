@@ -177,7 +177,8 @@ static bool add_table(cJSON *object, const struct bag_v2_feature *feature)
            cJSON_AddStringToObject(object, "row_format",
                                    bag_row_format_names[feature->rows->row_format]) &&
            bag_v2_add_integer(object, "bytes", feature->table_bytes) &&
-           cJSON_AddBoolToObject(object, "keyed", feature->rules->keyed);
+           cJSON_AddBoolToObject(object, "keyed", feature->rules->keyed) &&
+           (feature->num_shards == 0 || bag_v2_add_integer(object, "shards", feature->num_shards));
 }
 
 /* Which part of which table it is. */

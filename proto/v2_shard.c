@@ -143,8 +143,9 @@ static enum bag_dtype dtype_of(const cJSON *object)
 
 /* The dimensions of a row: those of the output, or where that has a part of the columns, how many
  * elements there are. */
-static bool read_shape(const cJSON *output, struct bag_shard_table *table)
+static bool read_shape(const cJSON *output, struct bag_shard_table *table, const char **why)
 {
+    static const char projected[] = "its rows are projected there; the front has 'projection'";
     const cJSON *shape = bag_json_member(output, "shape"), *size;
     uint64_t elements = 1;
     table->rank = 0;
@@ -160,18 +161,21 @@ static bool read_shape(const cJSON *output, struct bag_shard_table *table)
             table->shape[table->rank] = number;
         table->rank++;
     }
-    if (table->part.by != BAG_PART_COLUMNS)
-        return table->rank >= 1 && elements == table->row_elements;
-    const uint64_t columns =
-        bag_part_begin(table->row_elements, table->part.index + 1, table->part.of) -
-        bag_part_begin(table->row_elements, table->part.index, table->part.of);
-    bool is_part = table->rank >= 1 && elements == columns;
-    table->rank = 2;
-    table->shape[1] = (int64_t)table->row_elements;
-    return is_part;
+    if (table->rank == 0)
+        return false;
+    uint64_t columns = table->row_elements;
+    if (table->part.by == BAG_PART_COLUMNS) {
+        columns = bag_part_begin(table->row_elements, table->part.index + 1, table->part.of) -
+                  bag_part_begin(table->row_elements, table->part.index, table->part.of);
+        table->rank = 2;
+        table->shape[1] = (int64_t)table->row_elements;
+    }
+    *why = elements == columns ? *why : projected;
+    return elements == columns;
 }
 
-static bool read_table(const cJSON *tree, struct bag_shard_table *table)
+/* False with *why where that is more than that it is no table. */
+static bool read_table(const cJSON *tree, struct bag_shard_table *table, const char **why)
 {
     const cJSON *facts = bag_json_member(tree, "parameters");
     const cJSON *output = find_tensor(bag_json_member(tree, "outputs"), "embeddings");
@@ -185,7 +189,7 @@ static bool read_table(const cJSON *tree, struct bag_shard_table *table)
     return table->row_format != BAG_ROW_FORMAT_COUNT && table->dtype != BAG_DTYPE_COUNT &&
            table->output_dtype != BAG_DTYPE_COUNT &&
            (table->keys_dtype == BAG_I64 || table->keys_dtype == BAG_U64) &&
-           read_part(facts, table) && read_shape(output, table);
+           read_part(facts, table) && read_shape(output, table, why);
 }
 
 bool bag_shard_read_table(const char *text, size_t bytes, struct bag_shard_table *table,
@@ -195,7 +199,17 @@ bool bag_shard_read_table(const char *text, size_t bytes, struct bag_shard_table
     memset(table, 0, sizeof *table);
     if (!tree)
         return false;
-    bool ok = read_table(tree, table);
+    const cJSON *facts = bag_json_member(tree, "parameters");
+    const char *why = "its answer is no metadata of a table, or of a part of one", *other = NULL;
+    bool ok = read_table(tree, table, &why);
+    if (bag_json_member(facts, "shards"))
+        other = "its table is on shards of its own: name those here";
+    if (bag_json_member(facts, "features"))
+        other = "its model is a collection: a model of shards is one table";
+    if (other)
+        ok = reject(problem, other);
+    else if (!ok)
+        reject(problem, why);
     bag_json_free(tree);
-    return ok || reject(problem, "its answer is no metadata of a table, or of a part of one");
+    return ok;
 }

@@ -263,7 +263,7 @@ static void take_error(struct bag_errand *errand, int status, const char *text, 
         : status == 408 || status == 429 || status == 503 || status == 504 || status == 507
             ? BAG_SHARD_REJECTED
             : BAG_SHARD_WRONG;
-    bag_trip_lose(errand, outcome, "answered %d: %s", status, sentence);
+    bag_trip_lose(errand, outcome, "answered %d%s%s", status, *sentence ? ": " : "", sentence);
 }
 
 void bag_trip_take(struct bag_errand *errand, const struct bag_reply_head *head, char *reply)

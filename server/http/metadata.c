@@ -118,24 +118,25 @@ static uint64_t updates_through(const struct bag_feature *feature)
 
 struct bag_v2_feature bag_http_describe_feature(const struct bag_feature *feature)
 {
-    return (struct bag_v2_feature){.name = feature->name,
-                                   .table = feature->model->name,
-                                   .rows = &feature->memory->table,
-                                   .num_rows = feature->memory->shape[0],
-                                   .table_bytes = bag_table_memory_bytes(feature->memory),
-                                   .updates_through = updates_through(feature),
-                                   .output_dtype = feature->rules.output_dtype,
-                                   .keys_dtype = feature->memory->keys_dtype,
-                                   .row_shape = feature->projection
-                                                    ? &feature->projection->matrix.shape[1]
-                                                    : &feature->memory->shape[1],
-                                   .row_rank = feature->projection ? 1 : feature->memory->rank - 1,
-                                   .row_elements = bag_feature_columns(feature),
-                                   .projected = feature->projection != NULL,
-                                   .rules = &feature->rules,
-                                   .part = feature->memory->part,
-                                   .whole_rows = feature->memory->whole_rows,
-                                   .whole_elements = feature->memory->whole_elements};
+    return (struct bag_v2_feature){
+        .name = feature->name,
+        .table = feature->model->name,
+        .rows = &feature->memory->table,
+        .num_rows = feature->memory->shape[0],
+        .table_bytes = bag_table_memory_bytes(feature->memory),
+        .updates_through = updates_through(feature),
+        .output_dtype = feature->rules.output_dtype,
+        .keys_dtype = feature->memory->keys_dtype,
+        .row_shape = feature->projection ? &feature->projection->matrix.shape[1]
+                                         : &feature->memory->shape[1],
+        .row_rank = feature->projection ? 1 : feature->memory->rank - 1,
+        .row_elements = bag_feature_columns(feature),
+        .projected = feature->projection != NULL,
+        .rules = &feature->rules,
+        .part = feature->memory->part,
+        .whole_rows = feature->memory->whole_rows,
+        .whole_elements = feature->memory->whole_elements,
+        .num_shards = feature->memory->remote ? feature->memory->remote->num_shards : 0};
 }
 
 /* The features as documents show them; on the heap, NULL without memory. */

@@ -67,7 +67,9 @@ static bool reject_collection(const struct bag_change_plan *plan, struct bag_cha
                               struct bag_problem *problem)
 {
     bool is_asked = bag_control_find(plan->control, bag_entry_name(entry)) != NULL;
-    bool is_found = !was_published && !is_asked && !bag_entry_source(entry)->is_named;
+    bool is_polled = plan->kind == BAG_CHANGE_POLL;
+    bool is_found =
+        !was_published && !is_asked && (is_polled || !bag_entry_source(entry)->is_named);
     if (is_found || bag_change_goes_without(plan, entry, why))
         return bag_change_reject(entry, why->text, false, problem);
     *problem = *why;

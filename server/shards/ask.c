@@ -102,15 +102,14 @@ static bool send_request(struct talk *talk, const char *path, const char *token,
            bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s", strerror(errno));
 }
 
-/* Reads until there are `wanted` bytes, or of 0 the end of a head. */
-static bool receive(struct talk *talk, char *text, size_t room, size_t wanted, size_t *bytes,
+/* Reads a head to its end, or a body until there is no more room. */
+static bool receive(struct talk *talk, char *text, size_t room, bool is_head, size_t *bytes,
                     struct bag_problem *problem)
 {
-    while (wanted ? *bytes < wanted : !memmem(text, *bytes, "\r\n\r\n", 4)) {
+    while (is_head ? !memmem(text, *bytes, "\r\n\r\n", 4) : *bytes < room) {
         if (*bytes == room)
             return bag_problem_set(problem, BAG_ERROR_SYSTEM,
-                                   "its answer has a head of more than "
-                                   "8 KiB");
+                                   "its answer has a head of more than 8 KiB");
         ssize_t count = recv(talk->fd, text + *bytes, room - *bytes, 0);
         if (count < 0 && errno == EINTR)
             continue;
@@ -133,7 +132,7 @@ static bool receive_answer(struct talk *talk, struct bag_reply_head *head,
     size_t bytes = 0;
     free(talk->body);
     talk->body = NULL;
-    if (!receive(talk, text, sizeof text, 0, &bytes, problem))
+    if (!receive(talk, text, sizeof text, true, &bytes, problem))
         return false;
     const char *end = (const char *)memmem(text, bytes, "\r\n\r\n", 4) + 4;
     if (!bag_reply_head_parse(text, (size_t)(end - text), head, problem))
@@ -148,7 +147,7 @@ static bool receive_answer(struct talk *talk, struct bag_reply_head *head,
     if (!(talk->body = malloc(talk->body_bytes + 1)))
         return bag_problem_no_memory(problem);
     memcpy(talk->body, end, before);
-    return receive(talk, talk->body, talk->body_bytes, talk->body_bytes, &before, problem);
+    return receive(talk, talk->body, talk->body_bytes, false, &before, problem);
 }
 
 static bool get(struct talk *talk, const char *path, const char *token, struct bag_problem *problem)
@@ -168,7 +167,8 @@ static bool get(struct talk *talk, const char *path, const char *token, struct b
     if (head.status == 200)
         return true;
     bag_client_read_error(talk->body, talk->body_bytes, sentence, sizeof sentence);
-    return bag_problem_set(problem, BAG_ERROR_SYSTEM, "it answers %d: %s", head.status, sentence);
+    return bag_problem_set(problem, BAG_ERROR_SYSTEM, "it answers %d%s%s", head.status,
+                           *sentence ? ": " : "", sentence);
 }
 
 /* ---- all that a shard says ------------------------------------------------------------------- */

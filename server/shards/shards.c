@@ -97,13 +97,13 @@ static void set_useless(const struct bag_shard_group *group, struct bag_shard_me
                         bool is_useless)
 {
     if (atomic_exchange(&member->is_useless, is_useless) != is_useless && is_useless)
-        bag_log(BAG_LOG_LEVEL_WARNING, "shard lacks the model",
+        bag_log(BAG_LOG_LEVEL_WARNING, "shard tells nothing of a model",
                 BAG_LOG_TEXT("shard", member->host->address.text),
                 BAG_LOG_TEXT("model", group->config.name), BAG_LOG_TEXT("reason", member->why));
 }
 
 /* Keeps what was said; of one that did not answer what it said before stays. One that could not be
- * asked is as it was. */
+ * asked is as it was: this server lacks what it is asked with, maybe for this model alone. */
 static void keep(const struct errand *errand, struct bag_shard_said *said,
                  enum bag_shard_contact contact, const struct bag_problem *why)
 {
@@ -124,9 +124,10 @@ static void keep(const struct errand *errand, struct bag_shard_said *said,
         member->failures >= MAX_FAILURES || (member->failures && !member->said.is_known);
     if (contact == BAG_SHARD_ANSWERED)
         set_away(member, false);
-    else if (contact == BAG_SHARD_NOBODY || is_lasting)
+    else if (contact == BAG_SHARD_NOBODY || (is_lasting && contact == BAG_SHARD_SILENT))
         set_away(member, true);
-    set_useless(errand->group, member, is_lasting && contact == BAG_SHARD_ANSWERED);
+    set_useless(errand->group, member,
+                is_lasting && (contact == BAG_SHARD_ANSWERED || contact == BAG_SHARD_UNASKED));
     member->due_ns = now_ns() + (member->failures ? AWAY_NS : SECOND_NS);
 }
 

@@ -113,10 +113,12 @@ def test_metadata(trio):
     mine, other = (one.get("/v2/models/items").expect().json() for one in (asked, compared))
     for facts in (mine["parameters"], other["parameters"]):
         facts.pop("bytes")
+    expect_equal(mine["parameters"].pop("shards"), OF)
     expect_equal(mine, other, way)
     mine, other = (one.get("/v2/models/items/config").expect().json()["parameters"] for one in (asked, compared))
     for facts in (mine, other):
         facts.pop("bytes")
+    expect_equal(mine.pop("shards"), {"string_value": str(OF)})
     expect_equal(mine, other, way)
     expect_equal(asked.get("/v2/models/items/ready").expect().json(), {"name": "items", "ready": True})
     [entry] = json.loads(asked.request("POST", "/v2/repository/index").expect().body)

@@ -31,7 +31,7 @@ def test_model_that_the_shards_lack(directory, model):
         other = {"name": "other", "shards": urls, "shard_model": "nothing"}
         with front_of(directory, urls, more=[other], wait=False) as front, Client(front) as client:
             wait_until(lambda: client.get("/v2/models/items/ready").status == 200, "no items")
-            front.wait_event("shard lacks the model")
+            front.wait_event("shard tells nothing of a model")
             expect("reason" not in front.wait_event("model ready"), "a model is ready for a reason")
             begun = time.monotonic()
             while time.monotonic() - begun < 1:  # both are asked some times meanwhile
@@ -145,3 +145,85 @@ def test_requests_that_wait_for_a_connection(directory, model):
             client.settimeout(60)
             answer = read_message(client.makefile("rb"))
             expect(answer.split()[1] in (b"502", b"503"), answer)
+
+
+def test_token_file_that_is_missing(directory, model):
+    """Shards that one model has no token for are not away: others ask the same addresses."""
+    with parts_of(directory, model, "rows") as servers:
+        urls = [server.url for server in servers]
+        other = {"name": "other", "shards": urls, "shard_model": "items", "shard_token_file": "nothing"}
+        with front_of(directory, urls, more=[other], wait=False) as front, Client(front) as client:
+            wait_until(lambda: client.get("/v2/models/items/ready").status == 200, "no items")
+            expect_words(front.wait_event("shard tells nothing of a model")["reason"], ["nothing", "cannot be opened"])
+            begun = time.monotonic()
+            while time.monotonic() - begun < 1:  # both are asked some times meanwhile
+                ask(client, [1, 120, 299], [0]).expect()
+            answer = ask(client, [1], [0], model="other")
+            expect_equal(answer.status, 503)
+            expect_words(answer.error(), [urls[0], "cannot be opened"])
+            expect_equal([event for event in front.events() if event.get("event") == "shard is away"], [])
+
+
+def refuses(directory, urls, name, words, **keys):
+    with front_of(directory, urls, name=name, wait=False, **keys) as front, Client(front) as client:
+        wait_until(lambda: all(word in (client.get("/v2/health/ready").error() or "") for word in words),
+                   f"readiness does not say {words}", 20)
+
+
+def test_fronts_collections_and_projections_are_no_shards(directory, model):
+    """What a shard has is one table, as it is, and its own."""
+    np.save(directory / "square.npy", np.ones((4, 4), np.float32))
+    np.save(directory / "wide.npy", np.ones((4, 7), np.float32))
+    more = [{"name": "both", "features": [{"name": "a", "model": "items"}]},
+            {"name": "square", "projection": str(directory / "square.npy")} | model,
+            {"name": "wide", "projection": str(directory / "wide.npy")} | model]
+    with parts_of(directory, model, "rows") as servers, \
+            front_of(directory, [server.url for server in servers], more=more) as front:
+        refuses(directory, [front.url], "items", ["on shards of its own", front.url])
+        refuses(directory, [front.url], "both", ["is a collection", front.url])
+        refuses(directory, [front.url], "square", ["projected there", "the front has 'projection'"])
+        refuses(directory, [front.url], "wide", ["projected there", "the front has 'projection'"])
+
+
+def test_shard_that_answers_without_a_body(directory, model):
+    with parts_of(directory, model, "rows", 1) as [server], Saying(b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n") as other:
+        refuses(directory, [server.url, other.url], "items", [other.url, "it answers 302"])
+
+
+def test_reason_of_a_collection_follows(directory, model):
+    """A collection that lacks two tables names the one that is still lacking."""
+    absent = Saying(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+    with parts_of(directory, model, "rows") as servers, absent:
+        more = [{"name": "other", "shards": [absent.url]},
+                {"name": "both", "features": [{"name": "a", "model": "items"}, {"name": "b", "model": "other"}]}]
+        urls = [server.url for server in servers]
+        with front_of(directory, urls, more=more, wait=False) as front, Client(front) as client:
+            wait_until(lambda: "model 'other', whose table it needs" in
+                       (client.get("/v2/models/both/ready").error() or ""), "it names another table")
+
+
+class Saying:
+    """A server that answers whatever it is asked with the same bytes."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self.listener.accept()[0],), daemon=True).start()
+
+    def _serve(self, connection):
+        with contextlib.suppress(OSError), connection:
+            source = connection.makefile("rb")
+            while read_message(source):
+                connection.sendall(self.answer)

@@ -56,10 +56,6 @@ static void test_wrong_parts(void **state)
         "\"row_elements\": 3}",
         ", \"part\": {\"by\": \"rows\", \"index\": 0, \"of\": 3, \"rows\": -1, \"row_elements\": "
         "3}",
-        ", \"part\": {\"by\": \"rows\", \"index\": 0, \"of\": 3, \"rows\": 12, \"row_elements\": "
-        "4}",
-        ", \"part\": {\"by\": \"columns\", \"index\": 0, \"of\": 3, \"rows\": 4, "
-        "\"row_elements\": 8}",
         ", \"part\": {\"by\": \"rows\", \"index\": 0.5, \"of\": 3, \"rows\": 12, "
         "\"row_elements\": 3}",
     };
@@ -71,6 +67,20 @@ static void test_wrong_parts(void **state)
             fail_msg("%s was taken", wrong[i]);
         assert_string_equal(problem.text,
                             "its answer is no metadata of a table, or of a part of one");
+    }
+    static const char *const others[][2] = {
+        {", \"part\": {\"by\": \"rows\", \"index\": 0, \"of\": 3, \"rows\": 12, \"row_elements\": "
+         "4}",
+         "its rows are projected there; the front has 'projection'"},
+        {", \"part\": {\"by\": \"columns\", \"index\": 0, \"of\": 3, \"rows\": 4, "
+         "\"row_elements\": 8}",
+         "its rows are projected there; the front has 'projection'"},
+        {", \"shards\": 3", "its table is on shards of its own: name those here"},
+        {", \"features\": []", "its model is a collection: a model of shards is one table"},
+    };
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
+        assert_false(read(others[i][0], &table, &problem));
+        assert_string_equal(problem.text, others[i][1]);
     }
     assert_false(bag_shard_read_table("{", 1, &table, &problem));
     assert_int_equal(strncmp(problem.text, "its answer is no JSON", 21), 0);
