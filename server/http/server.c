@@ -54,6 +54,12 @@ static void on_engine_turn(void *context)
     bag_http_server_run(context);
 }
 
+static bool free_some(struct bag_http_context *context)
+{
+    bool more = bag_buffers_free_some(&context->buffers);
+    return bag_buffers_free_some(&context->engine.buffers) || more;
+}
+
 static void report_levels(const struct bag_http_server *server)
 {
     if (!server->context.recorder)
@@ -113,9 +119,9 @@ static void drop_refused(struct bag_http_connections *connections)
         bag_http_connection_remove(connections, admitted->first);
 }
 
-/* Where the library has more to do than its rounds, the loop comes back without sleeping, after
- * signals and finished work had their turn: a timer of 0 ms that is set from its own callback would
- * keep libuv from ever getting there. */
+/* Where the library has more to do than its rounds, or memory to give back, the loop comes back
+ * without sleeping, after signals and finished work had their turn: a timer of 0 ms that is set
+ * from its own callback would keep libuv from ever getting there. */
 void bag_http_server_run(struct bag_http_server *server)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms;
@@ -123,7 +129,7 @@ void bag_http_server_run(struct bag_http_server *server)
     bool timed = run_library(server, &timeout_ms);
     drop_refused(&server->connections);
     bag_engine_dispatch(&server->context.engine);
-    if (timed && timeout_ms == 0)
+    if (free_some(&server->context) || (timed && timeout_ms == 0))
         uv_idle_start(&server->again, on_again);
     else
         uv_idle_stop(&server->again);
@@ -141,6 +147,8 @@ static void on_trim(uv_timer_t *trim)
     bag_front_trim(&server->context.front);
     bag_buffers_trim(&server->context.buffers);
     bag_buffers_trim(&server->context.engine.buffers);
+    if (free_some(&server->context))
+        uv_idle_start(&server->again, on_again);
 }
 
 static struct MHD_Daemon *start_daemon(struct bag_http_server *server)

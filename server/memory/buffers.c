@@ -13,12 +13,12 @@
 #define MAX_KEPT_BYTES ((size_t)128 << 20)
 #define KEPT_PART      16
 
-/* What bag_buffers_trim frees at most: the loop has to wait for it. */
-#define MAX_TRIM_BYTES ((size_t)64 << 20)
+/* From 2 MiB on memory is mapped. */
+#define MAPPED_CLASS 11
 
-/* From here on memory is mapped in huge pages where the system has them: to fault in and to unmap
- * small ones costs 0.2 us each, 3 ms for 60 MB, which the loop's thread has not. */
-#define MAPPED_BYTES ((size_t)2 << 20)
+/* A huge page. To give back small ones costs 0.2 to 0.6 us each, 3 to 9 ms for 60 MB, which a turn
+ * of the loop has not. */
+#define STEP_BYTES ((size_t)2 << 20)
 
 /* Stands in front of the memory, which starts ALIGNMENT bytes after it. */
 struct bag_buffer {
@@ -92,81 +92,102 @@ static size_t max_kept_bytes(const struct bag_buffers *buffers)
     return part < MAX_KEPT_BYTES ? part : MAX_KEPT_BYTES;
 }
 
-/* Keeps a buffer; false where it should be freed. */
+/* Keeps a buffer; false where it should be freed. With the pool locked. */
 static bool keep(struct bag_buffers *buffers, struct bag_buffer *buffer)
 {
     unsigned size_class = buffer->size_class;
-    if (size_class == BAG_BUFFER_CLASSES)
+    if (size_class == BAG_BUFFER_CLASSES ||
+        class_bytes(size_class) + buffers->kept_bytes > max_kept_bytes(buffers))
         return false;
-    lock(buffers);
-    bool room = class_bytes(size_class) + buffers->kept_bytes <= max_kept_bytes(buffers);
-    if (room) {
-        buffer->next = buffers->free[size_class];
-        buffers->free[size_class] = buffer;
-        buffers->num_free[size_class]++;
-        buffers->kept_bytes += class_bytes(size_class);
-    }
-    unlock(buffers);
-    return room;
+    buffer->next = buffers->free[size_class];
+    buffers->free[size_class] = buffer;
+    buffers->num_free[size_class]++;
+    buffers->kept_bytes += class_bytes(size_class);
+    return true;
 }
 
-static void free_buffer(struct bag_buffer *buffer)
+/* With the pool locked. */
+static void let_go(struct bag_buffer *buffer)
 {
+    struct bag_buffers *home = buffer->home;
     if (buffer->attachment.object)
         buffer->attachment.drop(buffer->attachment.object);
-    bag_budget_give(buffer->home->budget, buffer->bytes);
-    if (buffer->bytes >= MAPPED_BYTES)
-        bag_memory_unmap(buffer, buffer->bytes);
+    buffer->next = home->leaving;
+    home->leaving = buffer;
+}
+
+/* Of the first buffer that leaves the last step, or all where it is small; how much that was. */
+static size_t free_step(struct bag_buffers *buffers)
+{
+    struct bag_buffer *buffer = buffers->leaving;
+    bool mapped = buffer->size_class >= MAPPED_CLASS;
+    size_t rest = mapped ? (buffer->bytes - 1) / STEP_BYTES * STEP_BYTES : 0;
+    size_t bytes = buffer->bytes - rest;
+    buffer->bytes = rest;
+    if (!rest)
+        buffers->leaving = buffer->next;
+    if (mapped)
+        bag_memory_unmap((char *)buffer + rest, bytes);
     else
         free(buffer);
+    bag_budget_give(buffers->budget, bytes);
+    return bytes;
 }
 
-/* Frees kept buffers of the class until `left` are left, or until no more than *bytes were to be
- * freed. */
-static void free_kept(struct bag_buffers *buffers, unsigned size_class, unsigned left,
-                      size_t *bytes)
+/* Lets kept buffers of the class go until `left` are left. */
+static void drop_kept(struct bag_buffers *buffers, unsigned size_class, unsigned left)
 {
-    while (buffers->num_free[size_class] > left && class_bytes(size_class) <= *bytes) {
-        *bytes -= class_bytes(size_class);
-        free_buffer(remove_kept(buffers, size_class));
-    }
+    while (buffers->num_free[size_class] > left)
+        let_go(remove_kept(buffers, size_class));
 }
 
-static void free_all_kept(struct bag_buffers *buffers)
+/* All that nobody uses, at once. */
+static void free_all(struct bag_buffers *buffers)
 {
-    size_t bytes = SIZE_MAX;
     lock(buffers);
     for (unsigned i = 0; i < BAG_BUFFER_CLASSES; i++)
-        free_kept(buffers, i, 0, &bytes);
+        drop_kept(buffers, i, 0);
+    while (buffers->leaving)
+        free_step(buffers);
     unlock(buffers);
 }
 
 void bag_buffers_trim(struct bag_buffers *buffers)
 {
-    size_t bytes = MAX_TRIM_BYTES;
     lock(buffers);
-    for (unsigned i = BAG_BUFFER_CLASSES; i-- > 0;) {
-        free_kept(buffers, i, buffers->num_free[i] - buffers->min_free[i], &bytes);
+    for (unsigned i = 0; i < BAG_BUFFER_CLASSES; i++) {
+        drop_kept(buffers, i, buffers->num_free[i] - buffers->min_free[i]);
         buffers->min_free[i] = buffers->num_free[i];
     }
     unlock(buffers);
+}
+
+bool bag_buffers_free_some(struct bag_buffers *buffers)
+{
+    size_t freed = 0;
+    if (!atomic_load_explicit(&buffers->leaving, memory_order_relaxed))
+        return false;
+    lock(buffers);
+    while (buffers->leaving && freed < STEP_BYTES)
+        freed += free_step(buffers);
+    unlock(buffers);
+    return true;
 }
 
 static struct bag_buffer *make_buffer(struct bag_buffers *buffers, size_t bytes,
                                       unsigned size_class)
 {
     size_t room = size_class == BAG_BUFFER_CLASSES ? bytes : class_bytes(size_class);
-    struct bag_problem ignored;
     if (room > SIZE_MAX - 2 * ALIGNMENT)
         return NULL;
     room = ALIGNMENT + (room + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (!bag_budget_take(buffers->budget, room)) {
-        free_all_kept(buffers);
+        free_all(buffers);
         if (!bag_budget_take(buffers->budget, room))
             return NULL;
     }
     struct bag_buffer *buffer =
-        room >= MAPPED_BYTES ? bag_memory_map(room, &ignored) : aligned_alloc(ALIGNMENT, room);
+        size_class >= MAPPED_CLASS ? bag_memory_map_small(room) : aligned_alloc(ALIGNMENT, room);
     if (!buffer) {
         bag_budget_give(buffers->budget, room);
         return NULL;
@@ -193,7 +214,7 @@ bool bag_buffers_init(struct bag_buffers *buffers, bool shared, struct bag_budge
 
 void bag_buffers_free(struct bag_buffers *buffers)
 {
-    free_all_kept(buffers);
+    free_all(buffers);
     if (buffers->shared)
         uv_mutex_destroy(&buffers->lock);
 }
@@ -225,6 +246,9 @@ void bag_buffers_put(void *memory)
     if (!memory)
         return;
     struct bag_buffer *buffer = buffer_of(memory);
-    if (!keep(buffer->home, buffer))
-        free_buffer(buffer);
+    struct bag_buffers *home = buffer->home;
+    lock(home);
+    if (!keep(home, buffer))
+        let_go(buffer);
+    unlock(home);
 }

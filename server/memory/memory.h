@@ -23,7 +23,12 @@ struct bag_format_bytes bag_format_bytes(size_t bytes);
  * where the machine has no more. The caller owns it. */
 void *bag_memory_map(size_t bytes, struct bag_problem *problem);
 
-/* Gives back what bag_memory_map(bytes) returned. NULL is allowed. */
+/* The same without asking for huge pages; NULL where the machine has no more. For a thread that
+ * must not wait: the first byte written to a huge page has the kernel find and clear all of it,
+ * which may take 5 ms. */
+void *bag_memory_map_small(size_t bytes);
+
+/* Gives back what one of these returned. NULL is allowed. */
 void bag_memory_unmap(void *memory, size_t bytes);
 
 /* What is left of the machine's memory and of the control groups' limits, by the files below;
@@ -125,6 +130,7 @@ struct bag_buffers {
     unsigned num_free[BAG_BUFFER_CLASSES];
     unsigned min_free[BAG_BUFFER_CLASSES]; /* since the last bag_buffers_trim */
     size_t kept_bytes;
+    _Atomic(struct bag_buffer *) leaving; /* until bag_buffers_free_some */
     bool shared;
     uv_mutex_t lock;                 /* of a shared pool */
     struct bag_memory_source source; /* this pool, for arenas and decompression */
@@ -133,12 +139,16 @@ struct bag_buffers {
 /* Once initialised the pool must not move. */
 bool bag_buffers_init(struct bag_buffers *buffers, bool shared, struct bag_budget *budget);
 
-/* Frees what the pool keeps. All its memory has come back. */
+/* Frees what the pool has. All its memory has come back. */
 void bag_buffers_free(struct bag_buffers *buffers);
 
-/* Frees some of what was not needed since the last call. To be called about once a second: after a
+/* Lets go of what was not needed since the last call. To be called about once a second: after a
  * burst the process becomes small again, and a steady load keeps what it uses. */
 void bag_buffers_trim(struct bag_buffers *buffers);
+
+/* What a pool does not keep goes back to the system, and to the budget, some megabytes at a time:
+ * the loop's thread calls this in each of its turns. False where there was nothing. */
+bool bag_buffers_free_some(struct bag_buffers *buffers);
 
 /* At least `bytes` of memory, aligned to 64, not cleared; NULL where the budget or the system has
  * no more. */

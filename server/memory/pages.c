@@ -70,6 +70,11 @@ static void *reject(size_t bytes, struct bag_problem *problem)
     return NULL;
 }
 
+void *bag_memory_map_small(size_t bytes)
+{
+    return fits_address_space(bytes) ? map_aligned(bytes) : NULL;
+}
+
 void *bag_memory_map(size_t bytes, struct bag_problem *problem)
 {
     void *memory = NULL;

@@ -15,6 +15,7 @@
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -233,12 +234,15 @@ static int ask(const struct message *message, size_t *reply_bytes)
     return status;
 }
 
-/* Asks three times: what disturbs a turn from outside does so once. */
+/* A machine with other work, or a virtual one, makes some turn of many long: what the server does
+ * is long each time. */
+#define MOST_TRIES 25
+
 static void expect_short_turns(const char *what, int status, const struct message *message)
 {
     uint64_t least_ns = UINT64_MAX;
     size_t reply_bytes = 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i == 0 || (i < MOST_TRIES && least_ns > LIMIT_NS); i++) {
         int got = ask(message, &reply_bytes);
         if (got != status)
             fail_msg("%s: status %d: %s", what, got, world.excerpt);
@@ -251,9 +255,12 @@ static void expect_short_turns(const char *what, int status, const struct messag
         fail_msg("%s: %llu us on the loop's thread", what, (unsigned long long)least_ns / 1000);
 }
 
-/* With a file c.json and the others that `write_models` writes into world.folder. */
+/* Memory in small pages, which many machines have alone, is the slowest to be given back.
+ *
+ * With a file c.json and the others that `write_models` writes into world.folder. */
 static int start_server(void (*write_models)(void))
 {
+    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
     world.reply_room = 1 << 20;
     world.reply = malloc(world.reply_room);
     snprintf(world.folder, sizeof world.folder, "/tmp/test_loop_time.XXXXXX");

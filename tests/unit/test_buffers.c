@@ -158,7 +158,72 @@ static void test_unused_memory_goes_back(void **state)
     assert_int_equal(buffers.kept_bytes, 1024);
     bag_buffers_trim(&buffers);
     assert_int_equal(buffers.kept_bytes, 0);
+    assert_true(bag_buffers_free_some(&buffers));
+    assert_false(bag_buffers_free_some(&buffers));
     assert_int_equal(budget.used_bytes, 0);
+    bag_buffers_free(&buffers);
+}
+
+/* What a turn of the loop gives back: no buffer of any size holds it. */
+static void test_memory_goes_back_by_steps(void **state)
+{
+    static const size_t mib = (size_t)1 << 20;
+    struct bag_budget budget;
+    struct bag_buffers buffers;
+    void *memory[3];
+    (void)state;
+    bag_budget_init(&budget, (size_t)4 << 30, 0);
+    for (int shared = 0; shared < 2; shared++) {
+        assert_true(bag_buffers_init(&buffers, shared, &budget));
+        memory[0] = bag_buffers_get(&buffers, 200 * mib);
+        memory[1] = bag_buffers_get(&buffers, 64 * mib);
+        memory[2] = bag_buffers_get(&buffers, mib);
+        memset(memory[0], 1, 200 * mib);
+        for (int i = 0; i < 3; i++)
+            bag_buffers_put(memory[i]);
+        bag_buffers_trim(&buffers);
+        bag_buffers_trim(&buffers);
+        assert_int_equal(budget.used_bytes, 265 * mib + 3 * 64);
+        for (size_t before = budget.used_bytes; before; before = budget.used_bytes) {
+            assert_true(bag_buffers_free_some(&buffers));
+            assert_in_range(before - budget.used_bytes, 64, 4 * mib - 1);
+        }
+        assert_false(bag_buffers_free_some(&buffers));
+        bag_buffers_put(bag_buffers_get(&buffers, 200 * mib));
+        bag_buffers_free(&buffers);
+        assert_int_equal(budget.used_bytes, 0);
+    }
+}
+
+/* The flags of the mapping that has this address ("VmFlags: rd wr mr mw me ac"). */
+static void read_flags(const void *memory, char *flags, size_t room)
+{
+    FILE *file = fopen("/proc/self/smaps", "re");
+    unsigned long begin, end, wanted = (unsigned long)memory;
+    bool inside = false, found = false;
+    assert_non_null(file);
+    while (!found && fgets(flags, (int)room, file)) {
+        if (strncmp(flags, "VmFlags:", 8) == 0)
+            found = inside;
+        else if (sscanf(flags, "%lx-%lx ", &begin, &end) == 2)
+            inside = begin <= wanted && wanted < end;
+    }
+    fclose(file);
+    assert_true(found);
+}
+
+/* Bodies are written by the loop's thread. */
+static void test_no_huge_page_is_waited_for(void **state)
+{
+    struct bag_buffers buffers;
+    char flags[512];
+    (void)state;
+    assert_true(bag_buffers_init(&buffers, false, NULL));
+    void *memory = bag_buffers_get(&buffers, 60 << 20);
+    read_flags(memory, flags, sizeof flags);
+    assert_non_null(strstr(flags, " wr "));
+    assert_null(strstr(flags, " hg"));
+    bag_buffers_put(memory);
     bag_buffers_free(&buffers);
 }
 
@@ -216,6 +281,8 @@ int main(void)
         cmocka_unit_test(test_sizes_do_not_overflow),
         cmocka_unit_test(test_a_budget_bounds_all_pools),
         cmocka_unit_test(test_unused_memory_goes_back),
+        cmocka_unit_test(test_memory_goes_back_by_steps),
+        cmocka_unit_test(test_no_huge_page_is_waited_for),
         cmocka_unit_test(test_an_attachment_stays_with_its_memory),
         cmocka_unit_test(test_the_default_is_half_of_what_is_left),
     };
