@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Digits of a position, which do not overflow. */
+#define MAX_DIGITS 15
+
 /* ---- requests -------------------------------------------------------------------------------- */
 
 static size_t put_tensor(char *out, size_t room, const char *name, size_t count,
@@ -30,10 +33,11 @@ static size_t put_parameters(char *out, size_t room, const struct bag_shard_requ
         out, room,
         "],\"parameters\":{\"binary_data_output\":true,\"include_last_offset\":true,"
         "\"padding_idx\":\"none\",\"reduction\":\"%s\","
-        "\"part\":{\"by\":\"%s\",\"index\":%u,\"of\":%u}%s%s",
+        "\"part\":{\"by\":\"%s\",\"index\":%u,\"of\":%u}%s%s%s",
         bag_reduction_names[request->reduction], bag_part_way_names[part->by], part->index,
         part->of, request->rejects_missing ? ",\"missing\":\"error\"" : "",
-        request->rejects_outside ? ",\"out_of_range\":\"error\"" : "");
+        request->rejects_outside ? ",\"out_of_range\":\"error\"" : "",
+        request->explains ? ",\"explain\":true" : "");
     if (request->is_partial)
         return used + (size_t)snprintf(out + used, room - used, ",\"partial\":true}}");
     return used + (size_t)snprintf(out + used, room - used, ",\"output_datatype\":\"%s\"}}",
@@ -151,14 +155,59 @@ static bool read_outputs(const cJSON *list, const char *data, size_t data_bytes,
     return (!item && data_bytes == 0) || reject(problem, "more than was asked for");
 }
 
+/* What is behind the first place of a word; NULL: it has none. */
+static const char *find_behind(const char *text, const char *end, const char *word)
+{
+    const size_t bytes = strlen(word);
+    while ((text = memchr(text, word[0], (size_t)(end - text)))) {
+        if ((size_t)(end - text) < bytes)
+            return NULL;
+        if (memcmp(text, word, bytes) == 0)
+            return text + bytes;
+        text++;
+    }
+    return NULL;
+}
+
+/* Where the parameters with the explanation begin, behind all else that is read; NULL: there is
+ * none. */
+static const char *find_explanation(const char *reply, size_t header_bytes)
+{
+    static const char begin[] = ",\"parameters\":{\"explain\":[";
+    const char *behind = find_behind(reply, reply + header_bytes, begin);
+    return behind ? behind - (sizeof begin - 1) : NULL;
+}
+
+/* The header without the explanation, which may be long. */
+static cJSON *parse_header(const char *reply, size_t header_bytes, struct bag_problem *problem)
+{
+    const char *explanation = find_explanation(reply, header_bytes);
+    if (!explanation)
+        return bag_json_parse(reply, header_bytes, problem);
+    size_t bytes = (size_t)(explanation - reply);
+    char *copy = malloc(bytes + 1);
+    if (!copy) {
+        bag_problem_no_memory(problem);
+        return NULL;
+    }
+    memcpy(copy, reply, bytes);
+    copy[bytes] = '}';
+    cJSON *tree = bag_json_parse(copy, bytes + 1, problem);
+    free(copy);
+    return tree;
+}
+
 bool bag_shard_reply_read(const char *reply, size_t bytes, size_t header_bytes, const char *version,
                           struct bag_shard_output *outputs, size_t num_outputs,
                           struct bag_problem *problem)
 {
     struct bag_problem ignored;
-    if (header_bytes == 0 || header_bytes > bytes || header_bytes > BAG_SHARD_MAX_REPLY_HEADER)
+    if (header_bytes == 0 || header_bytes > bytes)
         return reject(problem, "no reply with binary tensors");
-    cJSON *tree = bag_json_parse(reply, header_bytes, &ignored);
+    const char *explanation = find_explanation(reply, header_bytes);
+    if ((explanation ? (size_t)(explanation - reply) : header_bytes) > BAG_SHARD_MAX_REPLY_HEADER)
+        return reject(problem, "a reply with a header of more than 64 KiB");
+    cJSON *tree = parse_header(reply, header_bytes, &ignored);
     if (!tree && ignored.kind == BAG_ERROR_NO_MEMORY)
         return bag_problem_no_memory(problem);
     bool ok = cJSON_IsObject(tree) || reject(problem, "a reply whose header is no JSON object");
@@ -169,6 +218,36 @@ bool bag_shard_reply_read(const char *reply, size_t bytes, size_t header_bytes, 
                             bytes - header_bytes, outputs, num_outputs, problem);
     bag_json_free(tree);
     return ok;
+}
+
+bool bag_shard_missing_begin(struct bag_shard_missing *missing, const char *reply,
+                             size_t header_bytes)
+{
+    *missing = (struct bag_shard_missing){.at = find_explanation(reply, header_bytes),
+                                          .end = reply + header_bytes};
+    return missing->at != NULL;
+}
+
+size_t bag_shard_missing_next(struct bag_shard_missing *missing)
+{
+    if (!missing->is_in_list) {
+        const char *at = find_behind(missing->at, missing->end, "\"missing\":[");
+        if (!at)
+            return SIZE_MAX;
+        missing->at = at;
+    }
+    size_t position = 0;
+    const char *first = missing->at;
+    while (missing->at < missing->end && *missing->at >= '0' && *missing->at <= '9' &&
+           missing->at - first < MAX_DIGITS)
+        position = position * 10 + (size_t)(*missing->at++ - '0');
+    missing->is_wrong = missing->at == first || position < missing->next ||
+                        missing->at == missing->end || (*missing->at != ',' && *missing->at != ']');
+    if (missing->is_wrong)
+        return SIZE_MAX;
+    missing->is_in_list = *missing->at++ == ',';
+    missing->next = position + 1;
+    return position;
 }
 
 enum bag_shard_error bag_shard_error_read(const char *body, size_t bytes, size_t *position)

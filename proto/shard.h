@@ -24,6 +24,7 @@ struct bag_shard_request {
     enum bag_dtype weights_dtype;
     bool rejects_missing; /* keys that the table does not have are an error, whatever it says */
     bool rejects_outside; /* likewise row numbers that it does not have */
+    bool explains;        /* which keys those are is asked */
 };
 
 /* Room for the header of any request. */
@@ -54,7 +55,7 @@ struct bag_shard_output {
     const char *data;    /* set: in the reply, at any alignment */
 };
 
-/* So many bytes the JSON header of a reply may have. */
+/* So many bytes the JSON header of a reply may have, without an explanation. */
 #define BAG_SHARD_MAX_REPLY_HEADER 65536
 
 /* Reads a reply of that version of a model, whose outputs must be these in this order, all binary,
@@ -62,6 +63,22 @@ struct bag_shard_output {
 bool bag_shard_reply_read(const char *reply, size_t bytes, size_t header_bytes, const char *version,
                           struct bag_shard_output *outputs, size_t num_outputs,
                           struct bag_problem *problem);
+
+/* The ids of a request whose keys the table does not have, as the reply explains: a reader of their
+ * positions. */
+struct bag_shard_missing {
+    const char *at, *end;
+    bool is_in_list, is_wrong;
+    size_t next; /* the least position that may come */
+};
+
+/* Begins at an explanation; false where the reply has none. */
+bool bag_shard_missing_begin(struct bag_shard_missing *missing, const char *reply,
+                             size_t header_bytes);
+
+/* The next position; SIZE_MAX: there is none, or with is_wrong another text than an explanation.
+ * They ascend. */
+size_t bag_shard_missing_next(struct bag_shard_missing *missing);
 
 /* What an error's body is about. */
 enum bag_shard_error { BAG_SHARD_ERROR_OTHER, BAG_SHARD_ERROR_INDEX, BAG_SHARD_ERROR_DEFAULT };

@@ -24,27 +24,8 @@ struct bag_deal bag_deal_of(const struct bag_infer *infer, size_t op)
     return (struct bag_deal){.op = &plan->ops[op],
                              .args = &plan->ops[op].args,
                              .remote = remote,
-                             .by_columns = remote->part.by == BAG_PART_COLUMNS};
-}
-
-/* What is left of a keyed call's prunes by weight is the shards' to do: they say first which keys
- * are missing. */
-static bool keeps(const struct bag_deal *deal, size_t entry, int64_t id)
-{
-    const struct bag_op_keys *keys = &deal->op->keys;
-    if (deal->args->keyed)
-        return !keys->has_padding || id != keys->padding;
-    return bag_keeps(deal->args, entry, id);
-}
-
-static size_t shard_of(const struct bag_deal *deal, int64_t id)
-{
-    const uint32_t of = deal->remote->part.of;
-    if (deal->by_columns)
-        return 0;
-    if (deal->remote->part.by == BAG_PART_KEYS)
-        return bag_part_of_key((uint64_t)id, of);
-    return bag_part_of_row((uint64_t)id, (uint64_t)deal->args->table.num_rows, of);
+                             .by_columns = remote->part.by == BAG_PART_COLUMNS,
+                             .explains = plan->explains && plan->ops[op].args.keyed};
 }
 
 static bool has_default(const struct bag_deal *deal)
@@ -75,9 +56,9 @@ static size_t each_entry(const struct bag_deal *deal, struct bag_fanout_call *ca
             bool is_empty = true;
             for (size_t entry = bounds[i]; entry < bounds[i + 1]; entry++) {
                 int64_t id = bag_id_at(&args->indices, entry);
-                if (!keeps(deal, entry, id))
+                if (!bag_deal_keeps(deal, entry, id))
                     continue;
-                of_entry(deal, &calls[shard_of(deal, id)], first + i, entry, id);
+                of_entry(deal, &calls[bag_deal_shard(deal, id)], first + i, entry, id);
                 is_empty = false;
             }
             num_empty += is_empty;
@@ -111,7 +92,7 @@ static void count_calls(const struct bag_deal *deal, struct bag_fanout_call *cal
     may_be_empty |= deal->args->keyed && deal->op->keys.default_is_asked;
     if (deal->by_columns || !has_default(deal) || !may_be_empty)
         return;
-    struct bag_fanout_call *call = &calls[shard_of(deal, default_id(deal))];
+    struct bag_fanout_call *call = &calls[bag_deal_shard(deal, default_id(deal))];
     call->asks_default = true;
     call->num_ids++;
 }
@@ -144,6 +125,7 @@ static struct bag_shard_request request_of(const struct bag_deal *deal,
         .has_weights = args->weights != NULL,
         .weights_dtype = args->weights_dtype,
         .rejects_missing = args->keyed && deal->op->keys.missing == BAG_MISSING_ERROR,
+        .explains = deal->explains,
         .rejects_outside = !args->keyed, /* they have left, or are the default row's */
     };
 }
@@ -258,8 +240,12 @@ static void copy_bodies(const struct bag_deal *deal, struct bag_fanout_call *cal
 
 static size_t reply_bytes_of(const struct bag_deal *deal, const struct bag_fanout_call *call)
 {
+    const struct bag_pool_args sent = {.num_bags = call->num_bags + call->asks_default,
+                                       .indices = {NULL, call->num_ids, true}};
     struct bag_fanout_form form = bag_fanout_form(deal, call);
     size_t bytes = BAG_SHARD_MAX_REPLY_HEADER;
+    if (deal->explains)
+        bytes += bag_v2_explain_bound(&sent, BAG_EMBEDDINGS);
     for (size_t i = 0; i < form.num_outputs; i++)
         bytes += form.outputs[i].num_bags * form.outputs[i].bag_elements *
                  bag_dtypes[form.outputs[i].dtype].bytes;

@@ -14,6 +14,7 @@
 #define BAG_FANOUT_H
 
 #include "kernels/partial.h"
+#include "proto/shard.h"
 #include "server/infer/infer.h"
 
 /* One op's request to one shard. By rows and keys a shard that has no id of the op gets none. */
@@ -42,6 +43,8 @@ struct bag_fanout_call {
     char *next_id, *next_offset, *next_weight; /* likewise, while it is written */
     size_t last_bag, next_bag;                 /* while bags are counted, and merged */
     const char *sums, *counts, *weight_sums;   /* of the reply, at any alignment */
+    struct bag_shard_missing missing;          /* of its explanation */
+    size_t next_told, next_missing;            /* while that is read */
 };
 
 struct bag_fanout {

@@ -77,7 +77,8 @@ bool bag_fanout_check(const struct bag_infer *infer, struct bag_fanout *fanout, 
     call->sums = form.outputs[0].data;
     call->counts = form.outputs[1].data;
     call->weight_sums = form.outputs[2].data;
-    return deal.by_columns || check_counts(&deal, call, problem);
+    return (deal.by_columns || check_counts(&deal, call, problem)) &&
+           (!deal.explains || bag_deal_check_explanation(call, problem));
 }
 
 /* ---- whose fault an error is ----------------------------------------------------------------- */
@@ -234,5 +235,7 @@ void bag_fanout_merge(struct bag_infer *infer, const struct bag_fanout *fanout)
             merge_columns(&deal, calls + first, end - first, result);
         else
             merge_sums(&deal, calls + first, end - first, fanout->shares, result);
+        if (infer->plan.explains)
+            bag_deal_explain(&infer->plan.ops[op], &deal, calls + first, end - first);
     }
 }

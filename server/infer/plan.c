@@ -366,6 +366,14 @@ static bool check_pools(struct bag_planner *planner)
 
 /* ---- explaining ------------------------------------------------------------------------------ */
 
+/* What becomes of entries that shards pool is known when they have answered. */
+static bool take_fates(const struct bag_planner *planner, struct bag_op *op)
+{
+    op->rows = bag_arena_array(planner->arena, op->args.indices.count, sizeof *op->rows);
+    op->replaced = bag_arena_alloc(planner->arena, op->args.indices.count);
+    return op->rows && op->replaced;
+}
+
 /* Unsorted segments have lost their positions by the time they are bags. */
 static bool check_explaining(const struct bag_planner *planner)
 {
@@ -375,12 +383,10 @@ static bool check_explaining(const struct bag_planner *planner)
         return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                "parameter explain: explanations are switched off (explain)");
     for (size_t i = 0; plan->explains && i < plan->num_ops; i++) {
-        if (plan->ops[i].is_remote && plan->ops[i].args.keyed)
-            return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
-                                   "parameter explain is for tables whose keys are here; other "
-                                   "servers look up those of '%s'",
-                                   planner->model->features[plan->ops[i].feature].name);
-        if (plan->ops[i].args.unsorted)
+        struct bag_op *op = &plan->ops[i];
+        if (op->is_remote && !take_fates(planner, op))
+            return bag_planner_no_memory(planner);
+        if (op->args.unsorted)
             return bag_problem_set(
                 planner->problem, BAG_ERROR_BAD_REQUEST,
                 "parameter explain cannot be combined with unsorted segments; sort "

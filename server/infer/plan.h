@@ -36,6 +36,9 @@ struct bag_op {
     size_t feature;          /* of the model */
     bool is_remote;          /* shards pool, and not bag_ops_run */
     struct bag_op_keys keys; /* where those look up keys */
+    int64_t *rows;           /* where the reply explains what shards pool: room for what became of
+                                each entry, as bag_keys_resolve tells it */
+    uint8_t *replaced;       /* likewise */
 
     /* Where pooled rows, in FP32, are yet to be projected into the output. */
     const struct bag_projection *projection; /* borrowed; NULL: the op writes to the output */

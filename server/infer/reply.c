@@ -52,6 +52,20 @@ static char *explain(const struct bag_plan *plan, const struct bag_model *model,
     return text;
 }
 
+static void put_explanation(struct bag_infer *infer)
+{
+    struct bag_infer_scratch *scratch = &infer->scratch;
+    char *end = explain(&infer->plan, infer->input.model, scratch->explanation);
+    scratch->explanation_bytes = (size_t)(end - scratch->explanation);
+}
+
+/* Whether some of it is known only when shards have answered. */
+static bool is_explained_later(const struct bag_infer *infer)
+{
+    return infer->plan.explains && infer->input.model->is_remote;
+}
+
+/* Blanks are as long as what comes in their place can be. */
 static bool write_explanation(struct bag_infer *infer)
 {
     struct bag_infer_scratch *scratch = &infer->scratch;
@@ -60,8 +74,10 @@ static bool write_explanation(struct bag_infer *infer)
     scratch->explanation = bag_buffers_get(scratch->buffers, scratch->explanation_bytes);
     if (!scratch->explanation)
         return false;
-    char *end = explain(&infer->plan, infer->input.model, scratch->explanation);
-    scratch->explanation_bytes = (size_t)(end - scratch->explanation);
+    if (is_explained_later(infer))
+        memset(scratch->explanation, ' ', scratch->explanation_bytes);
+    else
+        put_explanation(infer);
     return true;
 }
 
@@ -309,9 +325,20 @@ static void count_entries(const struct bag_infer *infer)
     }
 }
 
+/* Binary results move up behind a header that is shorter. */
+static void explain_now(struct bag_infer *infer)
+{
+    const char *results = infer->scratch.results;
+    put_explanation(infer);
+    if (infer->plan.binary)
+        memmove(begin_binary(infer), results, infer->plan.result_bytes);
+}
+
 bool bag_reply_end(struct bag_infer *infer)
 {
     count_entries(infer);
+    if (is_explained_later(infer))
+        explain_now(infer);
     bool prints = !infer->plan.binary;
     if (prints)
         print_numbers(infer);

@@ -20,6 +20,16 @@ static void read_reply(const char *reply, size_t bytes, size_t header_bytes)
     }
 }
 
+static void read_explanation(const char *reply, size_t header_bytes)
+{
+    struct bag_shard_missing missing;
+    if (!bag_shard_missing_begin(&missing, reply, header_bytes))
+        return;
+    for (size_t position, least = 0; (position = bag_shard_missing_next(&missing)) != SIZE_MAX;
+         least = position + 1)
+        require(position >= least);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
 {
     size_t position = 0;
@@ -28,6 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     char *text = malloc(count > 1 ? count - 1 : 1); /* exact: one byte beyond is found */
     memcpy(text, bytes + 1, count - 1);
     read_reply(text, count - 1, count - 1 > bytes[0] ? count - 1 - bytes[0] : bytes[0]);
+    read_explanation(text, count - 1);
     if (bag_shard_error_read(text, count - 1, &position) != BAG_SHARD_ERROR_INDEX)
         require(position == 0);
     free(text);

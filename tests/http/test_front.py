@@ -97,6 +97,22 @@ def test_forms_and_weights(trio, rng, shared_directory):
             same(got, want, (way, [tensor.name for tensor in form], binary))
 
 
+def test_explain(trio, rng, shared_directory):
+    """What became of every bag is one server's, to the byte, also of keys that only a shard can miss."""
+    way, asked, compared, _ = trio
+    ids = np.load(shared_directory / "keys.npy") if way == "keys" else np.arange(ROWS)
+    for number in range(40):
+        values = ids[rng.integers(0, ROWS, 60)]
+        if way == "keys":
+            values[rng.random(60) < 0.3] = rng.integers(0, 900)
+        inputs = [Tensor("indices", values), Tensor("offsets", np.sort(rng.integers(0, 60, 12)))]
+        if number % 2:
+            inputs.append(Tensor("per_sample_weights", (rng.integers(-8, 8, 60) / 4).astype(np.float32)))
+        parameters = {"explain": True, "binary_data_output": number % 3 > 0, "padding_idx": int(values[7])}
+        got, want = (one.infer("items", inputs, parameters=parameters) for one in (asked, compared))
+        expect_equal((got.status, got.body), (200, want.body), (way, number))
+
+
 def test_errors_have_the_clients_positions(trio):
     way, asked, compared, _ = trio
     wrong = [([1, 2, 3], [0, 2, 1]), ([1], [0, 5])]
@@ -412,6 +428,10 @@ def test_absent_shards(directory, tables):
             answer = ask(client, [1, 120, 299], [0], binary=binary).expect()
             expect_equal(answer.header()[0]["parameters"]["absent_shards"], [servers[1].url])
             expect_equal(answer.embeddings().tobytes(), two.tobytes())
+            answer = ask(client, [1, 120, 299, 120], [0, 3], binary=binary, explain=True).expect()
+            expect_equal(answer.header()[0]["parameters"]["explain"][0]["bags"],
+                         [{"rows": 2, "default": False, "other_part": [1]},
+                          {"rows": 0, "default": False, "other_part": [3]}])
         expect_equal(client.get("/v2/health/ready").status, 200)
 
 

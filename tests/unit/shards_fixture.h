@@ -181,6 +181,7 @@ static void make_parts(void)
     world.front.memory.remote = remote;
     serve(&world.front, ROWS, ROWS, COLUMNS);
     world.front.memory.table.rows = NULL;
+    world.front.model.is_remote = true;
     bag_feature_prepare(&world.front.feature, world.rules, &world.front.feature.plan);
 }
 
@@ -306,10 +307,12 @@ static void make_request(struct text *text)
         weights[i] = (int64_t)below(6) - 1;
     }
     text->used = 0;
-    put(text, "{\"parameters\":{\"reduction\":\"%s\"", reductions[reduction]);
+    put(text, "{\"parameters\":{\"binary_data_output\":%s,\"reduction\":\"%s\"",
+        one_in(4) ? "true" : "false", reductions[reduction]);
     const char *quote = world.rules.keyed ? "\"" : "";
     if (count > 0 && one_in(3))
         put(text, ",\"padding_idx\":%s%lld%s", quote, (long long)ids[0], quote);
+    put(text, ",\"explain\":%s", one_in(3) ? "true" : "false");
     put(text, "},\"inputs\":[");
     put_numbers(text, "indices", "INT64", shape, ids, count);
     put(text, "%s", groups.bytes);

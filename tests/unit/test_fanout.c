@@ -142,9 +142,10 @@ static void shards_answer_as_one_server(void **state)
             memmove(zero, zero + 1, strlen(zero));
         bool takes_default_elsewhere =
             strstr(front, "'default_index' cannot be another key") != NULL;
-        /* Of several missing keys any may be named. */
+        /* Of several missing keys any may be named, and all else that is wrong before them. */
         bool miss_keys = strstr(whole, "a key that the table does not have") &&
-                         strstr(front, "a key that the table does not have");
+                         (strstr(front, "a key that the table does not have") ||
+                          strstr(front, "cannot be combined with unsorted segments"));
         if (!takes_default_elsewhere && !miss_keys && strcmp(whole, front) != 0)
             reject(seed, body.bytes, whole, front);
         same += header_bytes != SIZE_MAX;
@@ -245,6 +246,43 @@ static void refuses_short_replies_and_wrong_counts(void **state)
     end_call(&infer, &fanout);
 }
 
+/* Another explanation than of the ids that were sent. */
+static void refuses_other_explanations(void **state)
+{
+    static const char body[] =
+        "{\"parameters\":{\"explain\":true},\"inputs\":[{\"name\":\"indices\","
+        "\"datatype\":\"INT64\",\"shape\":[1,3],\"data\":[1,2,3]}]}";
+    static const char *const wrong[] = {"0,2,1", "0,1,1", "0,1,3", "x,1,2",
+                                        ",0,12", "0,1 2", "0,1,2,"};
+    struct bag_infer infer;
+    struct bag_fanout fanout;
+    struct bag_problem problem;
+    (void)state;
+    random_state = 11;
+    do {
+        make_world();
+    } while (world.by != BAG_PART_KEYS || world.num_parts > 1 ||
+             world.rules.missing != BAG_MISSING_SKIP || world.rules.has_default_index);
+    begin(&infer, &world.front, body, strlen(body), strlen(body));
+    assert_true(bag_infer_plan(&infer, NULL, &problem));
+    assert_true(bag_infer_prepare(&infer, &world.buffers, &problem));
+    assert_true(bag_fanout_make(&infer, &fanout, &problem));
+    assert_true(ask_shards(&infer, &fanout, &problem));
+    struct bag_fanout_call *call = &fanout.calls[0];
+    char *list = memmem(call->reply, call->reply_header_bytes, "\"missing\":[0,1,2]", 17);
+    assert_non_null(list);
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        memcpy(list + 11, wrong[i], strlen(wrong[i]));
+        assert_false(bag_fanout_check(&infer, &fanout, 0, &problem));
+        assert_non_null(strstr(problem.text, "without an explanation"));
+    }
+    memcpy(list + 11, "0,1,2]", 6);
+    assert_true(bag_fanout_check(&infer, &fanout, 0, &problem));
+    memcpy(memmem(call->reply, call->reply_header_bytes, "explain", 7), "exclaim", 7);
+    assert_false(bag_fanout_check(&infer, &fanout, 0, &problem));
+    end_call(&infer, &fanout);
+}
+
 /* Rows of a shard that is away count as missing: what others have is the answer. */
 static void leaves_out_absent_shards(void **state)
 {
@@ -264,6 +302,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards_answer_as_one_server),
         cmocka_unit_test(refuses_other_replies),
+        cmocka_unit_test(refuses_other_explanations),
         cmocka_unit_test(leaves_out_absent_shards),
         cmocka_unit_test(refuses_short_replies_and_wrong_counts),
     };

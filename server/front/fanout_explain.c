@@ -1,0 +1,94 @@
+/* What became of the entries that shards pool, to be explained to the client; see fanout.h.
+ *
+ * Shards explain which keys the table does not have. All else is known here. */
+#include "deal.h"
+
+bool bag_deal_check_explanation(const struct bag_fanout_call *call, struct bag_problem *problem)
+{
+    struct bag_shard_missing missing;
+    size_t position = 0;
+    bool ok = bag_shard_missing_begin(&missing, call->reply, call->reply_header_bytes);
+    while (ok && (position = bag_shard_missing_next(&missing)) < call->num_ids)
+        ;
+    return (ok && !missing.is_wrong && position == SIZE_MAX) ||
+           bag_problem_set(problem, BAG_ERROR_BAD_GATEWAY,
+                           "answered without an explanation of what it was asked for");
+}
+
+/* The call that has the ids of a shard; by columns any whose reply there is. NULL: there is none.
+ */
+static struct bag_fanout_call *find_call(const struct bag_deal *deal, struct bag_fanout_call *calls,
+                                         size_t num_calls, size_t shard)
+{
+    size_t first = 0, end = num_calls;
+    if (deal->by_columns) {
+        while (first < end && calls[first].is_absent)
+            first++;
+        return first < end ? &calls[first] : NULL;
+    }
+    while (first < end) {
+        size_t middle = first + (end - first) / 2;
+        if (calls[middle].shard < shard)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first < num_calls && !calls[first].is_absent ? &calls[first] : NULL;
+}
+
+/* Whether the next id that the call was sent is a key that the table does not have. */
+static bool is_missing(struct bag_fanout_call *call)
+{
+    if (call->next_told++ < call->next_missing)
+        return false;
+    call->next_missing = bag_shard_missing_next(&call->missing);
+    return true;
+}
+
+/* What bag_keys_resolve would leave in the place of an entry. */
+static int64_t row_of(const struct bag_deal *deal, struct bag_fanout_call *calls, size_t num_calls,
+                      size_t entry, uint8_t *replaced)
+{
+    const struct bag_pool_args *args = deal->args;
+    const int64_t id = bag_id_at(&args->indices, entry);
+    *replaced = args->replaced ? args->replaced[entry] : 0;
+    if (!bag_deal_keeps(deal, entry, id)) {
+        if (args->keyed)
+            return BAG_ROW_PADDING;
+        return id < 0 && id != args->padding_row ? BAG_ROW_MISSING : id;
+    }
+    struct bag_fanout_call *call = find_call(deal, calls, num_calls, bag_deal_shard(deal, id));
+    if (!call)
+        return BAG_ROW_OTHER;
+    if (!args->keyed)
+        return id;
+    if (!is_missing(call))
+        return 0; /* some row */
+    *replaced = deal->op->keys.missing != BAG_MISSING_SKIP;
+    return *replaced ? 0 : BAG_ROW_MISSING;
+}
+
+void bag_deal_explain(struct bag_op *op, const struct bag_deal *deal, struct bag_fanout_call *calls,
+                      size_t num_calls)
+{
+    struct bag_pool_args *args = &op->args;
+    const size_t end = bag_pool_first_entry(args, args->num_bags);
+    bool has_other = false;
+    for (size_t i = 0; deal->explains && i < num_calls; i++) {
+        struct bag_fanout_call *call = &calls[i];
+        call->next_told = 0;
+        if (!call->is_absent &&
+            bag_shard_missing_begin(&call->missing, call->reply, call->reply_header_bytes))
+            call->next_missing = bag_shard_missing_next(&call->missing);
+    }
+    for (size_t entry = bag_pool_first_entry(args, 0); entry < end; entry++) {
+        op->rows[entry] = row_of(deal, calls, num_calls, entry, &op->replaced[entry]);
+        has_other |= op->rows[entry] == BAG_ROW_OTHER;
+    }
+    args->indices = (struct bag_ids){op->rows, args->indices.count, true};
+    args->replaced = op->replaced;
+    args->is_part = true;
+    args->skip_outside |= args->keyed || has_other;
+    if (args->keyed)
+        args->padding_row = BAG_ROW_PADDING;
+}
