@@ -80,6 +80,10 @@ static const struct bag_placed *placed_of(const struct bag_divided *divided, con
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+/* What a front has of a table, and not its shards. */
+static const char *const projection_keys[] = {"projection", "bias"};
+static const char *const front_keys[] = {"form", "optional_inputs", "projection", "bias"};
+
 /* All options; the caller adds models to *models. */
 static cJSON *begin(const struct bag_divided *divided, cJSON **models)
 {
@@ -123,14 +127,15 @@ char *bag_divided_node(const struct bag_divided *divided, uint32_t node)
         if (!placed || index == placed->parts)
             continue;
         cJSON *copy = cJSON_Duplicate(model, true);
+        for (size_t i = 0; i < 2; i++)
+            cJSON_DeleteItemFromObjectCaseSensitive(copy, projection_keys[i]);
         ok = cJSON_AddItemToArray(models, copy) &&
              (placed->parts == 1 || add_part(copy, placed, index));
     }
     return end(tree, ok);
 }
 
-/* The address of a node, to be freed. */
-static char *address_of(const char *address, uint32_t node)
+char *bag_divided_address(const char *address, uint32_t node)
 {
     static const char marker[] = "{index}";
     const char *at = strstr(address, marker);
@@ -141,7 +146,23 @@ static char *address_of(const char *address, uint32_t node)
     return join(address, (size_t)(at - address), number, at + sizeof marker - 1);
 }
 
-static bool add_shards(cJSON *models, const struct bag_placed *placed, const char *address)
+/* As the last of its versions says. */
+static bool add_front_keys(const struct bag_divided *divided, const struct bag_placed *placed,
+                           cJSON *front)
+{
+    const cJSON *last = NULL;
+    for (const cJSON *model = first_model(divided); model; model = model->next)
+        last = placed_of(divided, model) == placed ? model : last;
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof front_keys / sizeof *front_keys; i++) {
+        const cJSON *value = bag_json_member(last, front_keys[i]);
+        ok = !value || cJSON_AddItemToObject(front, front_keys[i], cJSON_Duplicate(value, true));
+    }
+    return ok;
+}
+
+static bool add_shards(const struct bag_divided *divided, cJSON *models,
+                       const struct bag_placed *placed, const char *address)
 {
     cJSON *model = cJSON_CreateObject();
     if (!cJSON_AddItemToArray(models, model) ||
@@ -150,11 +171,11 @@ static bool add_shards(cJSON *models, const struct bag_placed *placed, const cha
     cJSON *shards = cJSON_AddArrayToObject(model, "shards");
     bool ok = shards != NULL;
     for (uint32_t i = 0; ok && i < placed->parts; i++) {
-        char *text = address_of(address, placed->nodes[i]);
+        char *text = bag_divided_address(address, placed->nodes[i]);
         ok = text && cJSON_AddItemToArray(shards, cJSON_CreateString(text));
         free(text);
     }
-    return ok;
+    return ok && add_front_keys(divided, placed, model);
 }
 
 char *bag_divided_front(const struct bag_divided *divided, const char *address)
@@ -162,7 +183,7 @@ char *bag_divided_front(const struct bag_divided *divided, const char *address)
     cJSON *models, *tree = begin(divided, &models);
     bool ok = tree != NULL;
     for (size_t i = 0; ok && i < divided->count; i++)
-        ok = add_shards(models, &divided->placed[i], address);
+        ok = add_shards(divided, models, &divided->placed[i], address);
     for (const cJSON *model = first_model(divided); ok && model; model = model->next)
         ok =
             placed_of(divided, model) || cJSON_AddItemToArray(models, cJSON_Duplicate(model, true));

@@ -31,13 +31,17 @@ bool bag_divided_init(struct bag_divided *divided, const char *text, size_t text
                       struct bag_problem *problem);
 void bag_divided_free(struct bag_divided *divided);
 
-/* The file of a node: all options, and of its tables each version. On the heap; NULL without
- * memory. */
+/* The file of a node: all options, and of its tables each version, without projections: those are
+ * of what the front adds up. On the heap; NULL without memory. */
 char *bag_divided_node(const struct bag_divided *divided, uint32_t node);
 
-/* The file of the front: all options, the tables as shards, and the collections. `address` is that
- * of a node, with {index} in place of its number. Likewise. */
+/* The file of the front: all options, the tables as shards, with how they are shown and projected,
+ * and the collections. `address` is that of a node, with {index} in place of its number. Likewise.
+ */
 char *bag_divided_front(const struct bag_divided *divided, const char *address);
+
+/* The address of a node. Likewise. */
+char *bag_divided_address(const char *address, uint32_t node);
 
 /* Tells of each table in a node's file which part of it that is; 0 of 1: the whole. */
 typedef void bag_placed_found(void *context, const char *name, uint32_t index, uint32_t of);

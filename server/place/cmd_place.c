@@ -1,5 +1,6 @@
 /* `bagserve place`: says which node has which tables, and writes what each node and the front are
  * started with. */
+#include "config/shards.h"
 #include "place.h"
 #include "proto/text.h"
 #include "server/commands.h"
@@ -64,12 +65,24 @@ static bool read_flags(struct bag_place *place, const char *const *values,
 /* Once it is known how many nodes there are. */
 static bool check_address(const struct bag_place *place, struct bag_problem *problem)
 {
-    return place->placement.num_nodes == 1 || strstr(place->address, "{index}") ||
-           bag_problem_set(
-               problem, BAG_ERROR_USAGE,
-               "--address %s: must have {index} where the number of a node stands, such "
-               "as " DEFAULT_ADDRESS,
-               bag_quote(place->address, strlen(place->address)).text);
+    struct bag_shard_address parsed;
+    if (place->placement.num_nodes > 1 && !strstr(place->address, "{index}"))
+        return bag_problem_set(
+            problem, BAG_ERROR_USAGE,
+            "--address %s: must have {index} where the number of a node stands, such "
+            "as " DEFAULT_ADDRESS,
+            bag_quote(place->address, strlen(place->address)).text);
+    char *address = bag_divided_address(place->address, place->placement.num_nodes - 1);
+    const char *at = address;
+    if (!address)
+        return bag_problem_no_memory(problem);
+    bool ok = bag_shards_next(&at, &parsed, problem) && !*at;
+    free(address);
+    return ok ||
+           bag_problem_set(problem, BAG_ERROR_USAGE,
+                           "--address %s: must be http://HOST:PORT or unix:PATH, with {index} "
+                           "where the number of a node stands, such as " DEFAULT_ADDRESS,
+                           bag_quote(place->address, strlen(place->address)).text);
 }
 
 /* ---- what is told ---------------------------------------------------------------------------- */
@@ -113,8 +126,9 @@ static void tell(const struct bag_place *place)
             printf("%s (%s) is in %u parts\n", placement->items[i].name,
                    bag_format_bytes(placement->items[i].bytes).text, placement->items[i].parts);
     }
-    printf("%zu tables of %s on %u nodes", placement->num_items,
-           bag_format_bytes(placement->bytes).text, placement->num_nodes);
+    printf("%zu table%s of %s on %u node%s", placement->num_items,
+           placement->num_items == 1 ? "" : "s", bag_format_bytes(placement->bytes).text,
+           placement->num_nodes, placement->num_nodes == 1 ? "" : "s");
     if (placement->num_before > 0)
         printf("; %s are elsewhere than before (%.1f %%)",
                bag_format_bytes(placement->moved_bytes).text,

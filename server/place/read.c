@@ -48,15 +48,14 @@ static enum bag_part_by way_of(const struct bag_place *place, const struct bag_s
     return place->by_columns && has_columns ? BAG_PART_COLUMNS : BAG_PART_ROWS;
 }
 
-/* Whether the table can be served in parts, as bag_source_describe_own has it: what is projected is
- * the sum over all of them, and a mapped table has no row but its own. */
+/* Whether the table can be served in parts, as bag_source_describe_own has it: a mapped table has
+ * no row but its own. */
 static bool can_be_cut(const struct bag_source *source)
 {
     const struct bag_model_config *model = source->model;
     bool is_keyed = bag_source_is_keyed(source);
     bool needs_whole = is_keyed ? model->lock_pages : source->features[0].rules.default_index >= 0;
-    bool is_projected = model->projection && *model->projection;
-    return !is_projected && !(source->maps && needs_whole);
+    return !(source->maps && needs_whole);
 }
 
 /* Into how many parts a table can be cut. */
@@ -74,6 +73,23 @@ static uint64_t rows_in_file(const struct bag_source *source)
 {
     bool counts = source->maps && !source->model->lock_pages;
     return counts ? (uint64_t)source->table.num_rows * bag_row_bytes(&source->table) : 0;
+}
+
+static bool is_same(const char *one, const char *other)
+{
+    return strcmp(one ? one : "", other ? other : "") == 0;
+}
+
+/* What is projected is the sum over all parts: the front does it, for all versions in one way. */
+static bool check_projection(const struct bag_place *place, const struct bag_model_config *model,
+                             struct bag_problem *problem)
+{
+    const struct bag_model_config *first = bag_config_find_model(&place->config, model->name);
+    return (is_same(first->projection, model->projection) && is_same(first->bias, model->bias)) ||
+           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "%s: versions of model '%s' have different projections; the front that "
+                           "projects what nodes have takes one",
+                           place->path, model->name);
 }
 
 /* Versions of a table are placed together: the item has the bytes of all, and is whole where they
@@ -113,6 +129,8 @@ static bool add_table(struct bag_place *place, const struct bag_model_config *mo
                       struct bag_problem *problem)
 {
     struct bag_model_config copy;
+    if (!check_projection(place, model, problem))
+        return false;
     if (!bag_model_config_copy(&copy, model))
         return bag_problem_no_memory(problem);
     struct bag_source *source = bag_source_make(&copy, true);

@@ -103,7 +103,7 @@ static bool write_nodes(const struct bag_divided *divided, uint32_t num_nodes, c
 
 /* ---- HAProxy and Kubernetes ------------------------------------------------------------------ */
 
-/* A line for each model: the node that has all of it, or the front. */
+/* A line for each model: the node that has all of it and projects nothing, or the front. */
 static bool write_map(const struct bag_place *place, const char *folder,
                       struct bag_problem *problem)
 {
@@ -114,7 +114,8 @@ static bool write_map(const struct bag_place *place, const char *folder,
         return bag_problem_no_memory(problem);
     for (size_t i = 0; i < place->placement.num_items; i++) {
         const struct bag_place_item *item = &place->placement.items[i];
-        if (item->parts == 1)
+        const struct bag_model_config *model = bag_config_find_model(&place->config, item->name);
+        if (item->parts == 1 && !(model->projection && *model->projection))
             fprintf(stream, "%s node-%u\n", item->name, item->nodes[0]);
         else
             fprintf(stream, "%s front\n", item->name);

@@ -1,11 +1,14 @@
 """bagserve place: tables over several servers, what is written for each, and what moves."""
 
+import contextlib
 import json
 
 import numpy as np
 import pytest
 
-from harness import expect, expect_equal, run
+from harness import Server, expect, expect_equal, run, write_json
+from shards import ready
+from v2 import Client, Tensor
 
 ROW_BYTES = 16 * 4
 
@@ -135,6 +138,10 @@ def test_what_is_asked_counts(directory, tables):
     (["--memory", "1GiB", "--by", "keys"], {}, 2, "--by"),
     (["--memory", "100000", "--nodes", "2"], {}, 1, "do not fit into 2 nodes of 100000 bytes"),
     (["--memory", "150000", "--address", "http://a"], {}, 2, "must have {index}"),
+    (["--memory", "150000", "--address", "ftp://a{index}"], {}, 2, "must be http://HOST:PORT or unix:PATH"),
+    (["--memory", "150000", "--address", "http://a:80000{index}"], {}, 2, "must be http://HOST:PORT or unix:PATH"),
+    (["--memory", "1GiB"], {"models": [{"name": "x", "path": "tiny.npy", "projection": "a.npy"},
+                                        {"name": "x", "path": "tiny.npy", "version": 2}]}, 2, "different projections"),
     (["--memory", "1GiB"], {"models_dir": "."}, 2, "has a models_dir, of which nothing can be placed"),
     (["--memory", "1GiB"], {"models": [{"name": "x", "path": "tiny.npy",
                                         "part": {"by": "rows", "index": 0, "of": 1}}]}, 2, "has a part already"),
@@ -154,7 +161,6 @@ def test_what_cannot_be_cut_so(directory):
     """Each node's file passes --check, however its tables are read."""
     save_tables(directory, {"v": 1000})
     np.save(directory / "cube.npy", np.zeros((1000, 4, 4), np.float32))
-    np.save(directory / "matrix.npy", np.zeros((16, 4), np.float32))
     np.save(directory / "keys.npy", np.arange(1000))
     out, path, mapped = directory / "out", directory / "config.json", {"path": "v.npy", "load": "map"}
     for keys, way in ((mapped, "rows"), ({"path": "cube.npy"}, "rows"), (mapped | {"mlock": True}, "rows"),
@@ -166,11 +172,40 @@ def test_what_cannot_be_cut_so(directory):
         for node in range(len(found)):
             ended = run("serve", "--config", str(out / f"node-{node}.json"), "--check")
             expect_equal(ended.returncode, 0, ended.stderr)
-    for keys in ({"path": "v.npy", "projection": "matrix.npy"}, mapped | {"default_index": 3},
-                 mapped | {"keys": "keys.npy", "mlock": True}):
+    for keys in (mapped | {"default_index": 3}, mapped | {"keys": "keys.npy", "mlock": True}):
         path.write_text(json.dumps({"models": [{"name": "t"} | keys]}))
         ended = place("--memory", 50000, "--out", out, path, code=1)
         expect("can be cut into 1 parts" in ended.stderr, ended.stderr)
+
+
+def test_projections_and_forms_are_the_fronts(directory, rng):
+    """What nodes have is added up before it is projected. Started as it was written, all answer as one server does."""
+    np.save(directory / "v.npy", rng.integers(-99, 99, (1000, 16)).astype(np.float32))
+    np.save(directory / "h.npy", rng.integers(-99, 99, (1000, 16)).astype(np.float16))
+    np.save(directory / "matrix.npy", rng.integers(-9, 9, (16, 3)).astype(np.float32))
+    np.save(directory / "bias.npy", rng.integers(-9, 9, 3).astype(np.float32))
+    projected = {"projection": "matrix.npy", "bias": "bias.npy"}
+    features = [{"name": "a", "model": "cut"}, {"name": "b", "model": "cut", "projection": ""}, {"name": "c", "model": "half"}]
+    path = write_json(directory / "config.json", {"models": [
+        {"name": "cut", "path": "v.npy", "form": "packed", "default_index": 7} | projected,
+        {"name": "half", "path": "h.npy", "output_datatype": "FP16", "reduction": "mean"} | projected,
+        {"name": "all", "features": features}]})
+    out = directory / "out"
+    for by in ("rows", "columns"):
+        place("--memory", 40000, "--by", by, "--out", out, "--address", "unix:%s/{index}" % directory, path)
+        expect(not any("projection" in (out / f"node-{node}.json").read_text() for node in range(len(nodes_of(out)))), "nodes project")
+        expect_equal((out / "haproxy.map").read_text(), "cut front\nhalf front\nall front\n")
+        with contextlib.ExitStack() as stack:
+            for node in range(len(nodes_of(out))):
+                stack.enter_context(Server("--config", out / f"node-{node}.json", "--unix", directory / str(node)))
+            front, one = (stack.enter_context(Server("--config", config)) for config in (out / "front.json", path))
+            asked, compared = (stack.enter_context(Client(ready(server))) for server in (front, one))
+            expect_equal(asked.get("/v2/models/cut").expect().json()["inputs"], compared.get("/v2/models/cut").expect().json()["inputs"])
+            for model, inputs in (("cut", ["indices"]), ("half", ["indices"]), ("all", ["a.indices", "b.indices", "c.indices"])):
+                for shape in ((3, 0), (5, 2), (1, 40)):
+                    tensors = [Tensor(name, rng.integers(0, 1000, shape)) for name in inputs]
+                    got, want = (client.infer(model, tensors).expect().json() for client in (asked, compared))
+                    expect_equal(got, want, (by, model, shape))
 
 
 def test_the_front_keeps_what_shards_have(directory, tables):
