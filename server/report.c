@@ -1,6 +1,7 @@
 /* What is told of the models; see report.h. */
 #include "report.h"
 
+#include "config/shards.h"
 #include "server/system/log.h"
 
 #include <stdio.h>
@@ -56,11 +57,48 @@ static void print_model(const struct bag_source *source)
     putchar('\n');
 }
 
+/* Whether a model, or a table of a collection, is on shards, which are not asked. */
+static bool is_of_shards(const struct bag_config *config, const struct bag_model_config *model)
+{
+    bool found = bag_model_is_front(model);
+    for (size_t i = 0; i < model->num_features && !found; i++) {
+        const struct bag_model_config *table =
+            bag_config_find_model(config, model->features[i].model);
+        found = table && bag_model_is_front(table);
+    }
+    return found;
+}
+
+/* What is served as soon as shards have answered; returns how many models that are. */
+static size_t print_models_of_shards(const struct bag_config *config)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < config->num_models; i++) {
+        const struct bag_model_config *model = &config->models[i];
+        struct bag_shard_address address;
+        struct bag_problem ignored;
+        size_t shards = 0;
+        if (!is_of_shards(config, model))
+            continue;
+        count++;
+        for (const char *at = model->path; at && bag_shards_next(&at, &address, &ignored);)
+            shards++;
+        if (shards)
+            printf("%s: the table of %zu shard%s\n", model->name, shards, shards == 1 ? "" : "s");
+        else
+            printf("%s: %zu feature%s, of shards, too\n", model->name, model->num_features,
+                   model->num_features == 1 ? "" : "s");
+    }
+    return count;
+}
+
 void bag_report_checked(const struct bag_loader *loader)
 {
     size_t cursor = 0;
     for (const struct bag_source *source; (source = bag_loader_next(loader, &cursor));)
         print_model(source);
-    printf("The configuration is valid: %zu model%s, %zu bytes of tables.\n", loader->first_models,
-           loader->first_models == 1 ? "" : "s", loader->first_bytes);
+    size_t of_shards = print_models_of_shards(loader->config);
+    size_t count = loader->first_models + of_shards;
+    printf("The configuration is valid: %zu model%s, %zu bytes of tables%s.\n", count,
+           count == 1 ? "" : "s", loader->first_bytes, of_shards ? "; shards were not asked" : "");
 }

@@ -1,6 +1,7 @@
 /* What serving would find wrong with the models, found without taking memory for their tables; see
  * loader.h. */
 #include "loader.h"
+#include "server/system/files.h"
 #include "server/tables/map.h"
 
 #include <stdio.h>
@@ -88,6 +89,23 @@ static bool check_table(const struct bags *bags, size_t count, struct bag_proble
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
+/* The files of a model of shards; the shards are not asked. */
+static bool check_front(const struct bag_model_config *model, struct bag_problem *problem)
+{
+    const char *bias, *matrix = bag_config_projection(model, NULL, &bias);
+    const char *token_file = model->shard_token_file;
+    struct bag_table_file file;
+    char *token = NULL;
+    bool ok = !token_file || !*token_file ||
+              (token = bag_file_read_token(token_file, BAG_SCOPE_COUNT, problem));
+    free(token);
+    ok = ok && (!matrix || bag_table_file_open(matrix, BAG_DTYPE_COUNT, &file, problem)) &&
+         (!bias || bag_table_file_open(bias, BAG_DTYPE_COUNT, &file, problem));
+    if (!ok)
+        bag_problem_prefix(problem, "model '%s'", model->name);
+    return ok;
+}
+
 /* Every version in the folder, also those that are not served. */
 static bool add_catalog(struct check *check, const struct bag_catalog *catalog,
                         struct bag_problem *problem)
@@ -95,10 +113,9 @@ static bool add_catalog(struct check *check, const struct bag_catalog *catalog,
     bool ok = true;
     for (size_t i = 0; ok && i < catalog->count; i++) {
         struct bag_source *source = catalog->sources[i];
-        /* Shards are not asked. */
         if (bag_model_is_front(source->model))
-            continue;
-        if (source->model->reason)
+            ok = check_front(source->model, problem);
+        else if (source->model->reason)
             ok = bag_problem_set(problem, BAG_ERROR_FILE, "%s", source->model->reason);
         else if (!bag_source_is_collection(source))
             ok = bag_source_open_table(source, problem) && add(check, source, problem);

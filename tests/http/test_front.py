@@ -211,7 +211,17 @@ def test_check_asks_no_shard(directory, tables):
     config = write_json(directory / "front.json", {"models": [
         {"name": "items", "shards": ["http://127.0.0.1:1"]}, {"name": "own"} | tables["rows"],
         {"name": "pair", "features": [{"name": "a", "model": "items"}, {"name": "b", "model": "own"}]}]})
-    expect_equal(run("serve", "--config", config, "--check").returncode, 0)
+    ended = run("serve", "--config", config, "--check")
+    expect_equal((ended.returncode, ended.stdout.splitlines()),
+                 (0, ["own version 1: 300 rows of 10 elements, FP32", "items: the table of 1 shard",
+                      "pair: 2 features, of shards, too",
+                      "The configuration is valid: 3 models, 12000 bytes of tables; shards were not asked."]))
+    for key in ("shard_token_file", "projection"):
+        config = write_json(directory / "front.json", {"models": [
+            {"name": "items", "shards": ["http://127.0.0.1:1"], key: "nothing"}]})
+        ended = run("serve", "--config", config, "--check")
+        expect_equal(ended.returncode, 1)
+        expect_words(ended.stderr, ["model 'items'", "nothing", "cannot be opened"])
 
 
 def test_itself(directory):
