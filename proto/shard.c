@@ -51,9 +51,9 @@ size_t bag_shard_request_header(const struct bag_shard_request *request,
     size_t used =
         put_tensor(header, room, "indices", request->num_ids, request->ids_dtype, "{\"inputs\":[");
     used += put_tensor(header + used, room - used, "offsets", request->num_bags + 1,
-                       request->offsets_dtype, ",");
+                       request->ids_dtype, ",");
     if (request->has_default)
-        used += put_tensor(header + used, room - used, "default_index", 1, BAG_I64, ",");
+        used += put_tensor(header + used, room - used, "default_index", 1, request->ids_dtype, ",");
     if (request->has_weights)
         used += put_tensor(header + used, room - used, "per_sample_weights", request->num_ids,
                            request->weights_dtype, ",");
@@ -72,14 +72,14 @@ size_t bag_shard_request_timed(const char *header, size_t bytes, uint64_t timeou
 
 size_t bag_shard_request_tensor_bytes(const struct bag_shard_request *request)
 {
-    size_t entry_bytes = bag_dtypes[request->ids_dtype].bytes, ids, offsets, sum;
+    const size_t id_bytes = bag_dtypes[request->ids_dtype].bytes;
+    size_t entry_bytes = id_bytes, ids, offsets, sum;
     if (request->has_weights)
         entry_bytes += bag_dtypes[request->weights_dtype].bytes;
     if (__builtin_mul_overflow(request->num_ids, entry_bytes, &ids) ||
-        __builtin_mul_overflow(request->num_bags + 1, bag_dtypes[request->offsets_dtype].bytes,
-                               &offsets) ||
+        __builtin_mul_overflow(request->num_bags + 1, id_bytes, &offsets) ||
         __builtin_add_overflow(ids, offsets, &sum) ||
-        __builtin_add_overflow(sum, request->has_default ? sizeof(int64_t) : 0, &sum))
+        __builtin_add_overflow(sum, request->has_default ? id_bytes : 0, &sum))
         return SIZE_MAX;
     return sum;
 }

@@ -17,8 +17,8 @@ struct bag_shard_request {
     bool is_partial;
     enum bag_reduction reduction;
     enum bag_dtype output_dtype; /* where it is not partial */
-    enum bag_dtype ids_dtype;    /* I32 or I64 */
-    enum bag_dtype offsets_dtype;
+    enum bag_dtype ids_dtype;    /* I32 or I64; of the offsets and the default, too: a model may
+                                    take no other than one type */
     size_t num_ids, num_bags;
     bool has_default, has_weights;
     enum bag_dtype weights_dtype;

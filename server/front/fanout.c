@@ -99,10 +99,11 @@ static void count_calls(const struct bag_deal *deal, struct bag_fanout_call *cal
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
 
-/* Indices of 32 bits where those say all of them. */
-static bool has_narrow_ids(const struct bag_deal *deal)
+/* Indices of 32 bits where those say all of them, and the offsets. */
+static bool has_narrow_ids(const struct bag_deal *deal, const struct bag_fanout_call *call)
 {
-    return !deal->args->keyed && deal->args->table.num_rows <= INT32_MAX;
+    return !deal->args->keyed && deal->args->table.num_rows <= INT32_MAX &&
+           call->num_ids <= INT32_MAX;
 }
 
 static struct bag_shard_request request_of(const struct bag_deal *deal,
@@ -116,8 +117,7 @@ static struct bag_shard_request request_of(const struct bag_deal *deal,
         .is_partial = !deal->by_columns,
         .reduction = args->reduction,
         .output_dtype = args->output_dtype,
-        .ids_dtype = has_narrow_ids(deal) ? BAG_I32 : BAG_I64,
-        .offsets_dtype = call->num_ids <= INT32_MAX ? BAG_I32 : BAG_I64,
+        .ids_dtype = has_narrow_ids(deal, call) ? BAG_I32 : BAG_I64,
         .num_ids = call->num_ids,
         .num_bags = call->num_bags + call->asks_default,
         .has_default = (deal->by_columns && (!args->keyed || has_default(deal))) ||
@@ -154,22 +154,20 @@ static bool begin_body(const struct bag_infer *infer, const struct bag_deal *dea
     call->header_bytes = bag_shard_request_header(&request, call->body);
     call->body_bytes = call->header_bytes + bag_shard_request_tensor_bytes(&request);
     call->ids_dtype = request.ids_dtype;
-    call->offsets_dtype = request.offsets_dtype;
     call->next_id = call->body + call->header_bytes;
     call->offsets = call->next_id + call->num_ids * bag_dtypes[call->ids_dtype].bytes;
-    call->next_offset = put_id(call->offsets, call->offsets_dtype, 0);
-    call->next_weight =
-        call->offsets + (request.num_bags + 1) * bag_dtypes[call->offsets_dtype].bytes;
+    call->next_offset = put_id(call->offsets, call->ids_dtype, 0);
+    call->next_weight = call->offsets + (request.num_bags + 1) * bag_dtypes[call->ids_dtype].bytes;
     if (request.has_default)
         call->next_weight =
-            put_id(call->next_weight, BAG_I64, has_default(deal) ? default_id(deal) : -1);
+            put_id(call->next_weight, call->ids_dtype, has_default(deal) ? default_id(deal) : -1);
     call->num_ids = call->num_bags = 0; /* and counted again as they are written */
     return true;
 }
 
 static void end_bag(struct bag_fanout_call *call)
 {
-    call->next_offset = put_id(call->next_offset, call->offsets_dtype, (int64_t)call->num_ids);
+    call->next_offset = put_id(call->next_offset, call->ids_dtype, (int64_t)call->num_ids);
 }
 
 static void put_entry(const struct bag_deal *deal, struct bag_fanout_call *call, size_t bag,

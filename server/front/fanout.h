@@ -34,12 +34,12 @@ struct bag_fanout_call {
     bool is_absent; /* the shard's rows count as missing */
 
     /* Private to server/front/fanout*.c. */
-    uint32_t *bags;    /* whose ids were sent, ascending; by columns unset: all of them */
-    size_t num_bags;   /* without that of default_index */
-    size_t num_ids;    /* with it */
-    bool asks_default; /* one bag more was sent, of default_index alone */
-    enum bag_dtype ids_dtype, offsets_dtype;
-    char *offsets;                             /* in the body */
+    uint32_t *bags;           /* whose ids were sent, ascending; by columns unset: all of them */
+    size_t num_bags;          /* without that of default_index */
+    size_t num_ids;           /* with it */
+    bool asks_default;        /* one bag more was sent, of default_index alone */
+    enum bag_dtype ids_dtype; /* of the ids, and of the offsets */
+    char *offsets;            /* in the body */
     char *next_id, *next_offset, *next_weight; /* likewise, while it is written */
     size_t last_bag, next_bag;                 /* while bags are counted, and merged */
     const char *sums, *counts, *weight_sums;   /* of the reply, at any alignment */

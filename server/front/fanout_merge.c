@@ -47,7 +47,7 @@ static int64_t count_at(const struct bag_fanout_call *call, size_t bag)
 /* How many ids of a bag of the call were sent. */
 static int64_t sent_ids(const struct bag_fanout_call *call, size_t bag)
 {
-    struct bag_ids offsets = {call->offsets, bag + 2, call->offsets_dtype == BAG_I64};
+    struct bag_ids offsets = {call->offsets, bag + 2, call->ids_dtype == BAG_I64};
     return bag_id_at(&offsets, bag + 1) - bag_id_at(&offsets, bag);
 }
 

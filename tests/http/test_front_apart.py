@@ -95,6 +95,24 @@ def test_front_without_descriptors(directory, model):
         expect_equal([event for event in front.events() if event.get("event") == "shard is away"], [])
 
 
+def test_one_type_for_all_index_tensors(directory, model):
+    """A model that requires it gets it of the front, too."""
+    np.save(directory / "keys.npy", np.arange(ROWS) * 3)
+    rules = {"require_matching_index_types": True, "require_zero_first_offset": True, "default_index": 3}
+    table = np.arange(ROWS * 4, dtype=np.float32).reshape(ROWS, 4)
+    for way, keys in (("rows", {}), ("columns", {}), ("keys", {"keys": str(directory / "keys.npy")}),
+                      ("columns", {"keys": str(directory / "keys.npy")})):
+        with parts_of(directory, model | rules | keys, way) as servers, \
+                front_of(directory, [server.url for server in servers]) as front, Client(front) as client:
+            scale, empty = (3, table[1]) if keys else (1, table[3])
+            for dtype in (np.int32, np.int64):
+                inputs = [Tensor("indices", np.array([7, 150, 299], dtype) * dtype(scale)),
+                          Tensor("offsets", np.array([0, 3], dtype))]
+                for more in ([], [Tensor("default_index", np.array([3], dtype))]):
+                    answer = client.infer("items", inputs + more, binary=True).expect().embeddings()
+                    expect_equal(answer.tolist(), [table[[7, 150, 299]].sum(axis=0).tolist(), empty.tolist()], (way, keys))
+
+
 class Holding:
     """A Unix socket that passes a shard's metadata on, and never answers an inference."""
 
