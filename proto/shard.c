@@ -5,8 +5,6 @@
 #include "v2_client.h"
 #include "v2_reader.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,49 +13,63 @@
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static size_t put_tensor(char *out, size_t room, const char *name, size_t count,
-                         enum bag_dtype dtype, const char *before)
+static char *put_tensor(char *out, const char *name, size_t count, enum bag_dtype dtype)
 {
-    return (size_t)snprintf(out, room,
-                            "%s{\"name\":\"%s\",\"shape\":[%zu],\"datatype\":\"%s\","
-                            "\"parameters\":{\"binary_data_size\":%zu}}",
-                            before, name, count, bag_dtypes[dtype].name,
-                            count * bag_dtypes[dtype].bytes);
+    out = bag_text_put(out, "{\"name\":\"");
+    out = bag_text_put(out, name);
+    out = bag_text_put(out, "\",\"shape\":[");
+    out = bag_digits_put(out, count);
+    out = bag_text_put(out, "],\"datatype\":\"");
+    out = bag_text_put(out, bag_dtypes[dtype].name);
+    out = bag_text_put(out, "\",\"parameters\":{\"binary_data_size\":");
+    out = bag_digits_put(out, count * bag_dtypes[dtype].bytes);
+    return bag_text_put(out, "}}");
+}
+
+static char *put_part(char *out, const struct bag_part *part)
+{
+    out = bag_text_put(out, "\"part\":{\"by\":\"");
+    out = bag_text_put(out, bag_part_way_names[part->by]);
+    out = bag_text_put(out, "\",\"index\":");
+    out = bag_digits_put(out, part->index);
+    out = bag_text_put(out, ",\"of\":");
+    out = bag_digits_put(out, part->of);
+    return bag_text_put(out, "}");
 }
 
 /* What the shard is to do: ids that are padding have left already. */
-static size_t put_parameters(char *out, size_t room, const struct bag_shard_request *request)
+static char *put_parameters(char *out, const struct bag_shard_request *request)
 {
-    const struct bag_part *part = &request->part;
-    size_t used = (size_t)snprintf(
-        out, room,
-        "],\"parameters\":{\"binary_data_output\":true,\"include_last_offset\":true,"
-        "\"padding_idx\":\"none\",\"reduction\":\"%s\","
-        "\"part\":{\"by\":\"%s\",\"index\":%u,\"of\":%u}%s%s%s",
-        bag_reduction_names[request->reduction], bag_part_way_names[part->by], part->index,
-        part->of, request->rejects_missing ? ",\"missing\":\"error\"" : "",
-        request->rejects_outside ? ",\"out_of_range\":\"error\"" : "",
-        request->explains ? ",\"explain\":true" : "");
+    out = bag_text_put(out, "{\"binary_data_output\":true,\"include_last_offset\":true,"
+                            "\"padding_idx\":\"none\",\"reduction\":\"");
+    out = bag_text_put(out, bag_reduction_names[request->reduction]);
+    out = put_part(bag_text_put(out, "\","), &request->part);
+    if (request->rejects_missing)
+        out = bag_text_put(out, ",\"missing\":\"error\"");
+    if (request->rejects_outside)
+        out = bag_text_put(out, ",\"out_of_range\":\"error\"");
+    if (request->explains)
+        out = bag_text_put(out, ",\"explain\":true");
     if (request->is_partial)
-        return used + (size_t)snprintf(out + used, room - used, ",\"partial\":true}}");
-    return used + (size_t)snprintf(out + used, room - used, ",\"output_datatype\":\"%s\"}}",
-                                   bag_dtypes[request->output_dtype].name);
+        return bag_text_put(out, ",\"partial\":true}");
+    out = bag_text_put(out, ",\"output_datatype\":\"");
+    out = bag_text_put(out, bag_dtypes[request->output_dtype].name);
+    return bag_text_put(out, "\"}");
 }
 
 size_t bag_shard_request_header(const struct bag_shard_request *request,
                                 char header[BAG_SHARD_HEADER_BYTES])
 {
-    const size_t room = BAG_SHARD_HEADER_BYTES;
-    size_t used =
-        put_tensor(header, room, "indices", request->num_ids, request->ids_dtype, "{\"inputs\":[");
-    used += put_tensor(header + used, room - used, "offsets", request->num_bags + 1,
-                       request->ids_dtype, ",");
+    char *out = bag_text_put(header, "{\"inputs\":[");
+    out = put_tensor(out, "indices", request->num_ids, request->ids_dtype);
+    out = put_tensor(bag_text_put(out, ","), "offsets", request->num_bags + 1, request->ids_dtype);
     if (request->has_default)
-        used += put_tensor(header + used, room - used, "default_index", 1, request->ids_dtype, ",");
+        out = put_tensor(bag_text_put(out, ","), "default_index", 1, request->ids_dtype);
     if (request->has_weights)
-        used += put_tensor(header + used, room - used, "per_sample_weights", request->num_ids,
-                           request->weights_dtype, ",");
-    return used + put_parameters(header + used, room - used, request);
+        out = put_tensor(bag_text_put(out, ","), "per_sample_weights", request->num_ids,
+                         request->weights_dtype);
+    out = put_parameters(bag_text_put(out, "],\"parameters\":"), request);
+    return (size_t)(bag_text_put(out, "}") - header);
 }
 
 /* The parameters are the last member, and the time is their last one. */
@@ -65,9 +77,9 @@ size_t bag_shard_request_timed(const char *header, size_t bytes, uint64_t timeou
                                char timed[BAG_SHARD_TIMED_BYTES])
 {
     memcpy(timed, header, bytes - 2);
-    return bytes - 2 +
-           (size_t)snprintf(timed + bytes - 2, BAG_SHARD_TIMED_BYTES - (bytes - 2),
-                            ",\"timeout\":%" PRIu64 "}}", timeout_us);
+    char *out = bag_text_put(timed + bytes - 2, ",\"timeout\":");
+    out = bag_digits_put(out, timeout_us);
+    return (size_t)(bag_text_put(out, "}}") - timed);
 }
 
 size_t bag_shard_request_tensor_bytes(const struct bag_shard_request *request)
@@ -86,16 +98,29 @@ size_t bag_shard_request_tensor_bytes(const struct bag_shard_request *request)
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
+/* Of a usual reply's header; a longer one is parsed. */
+#define USUAL_BYTES 2048
+
 static bool reject(struct bag_problem *problem, const char *what)
 {
     return bag_problem_set(problem, BAG_ERROR_BAD_GATEWAY, "answered %s", what);
 }
 
-/* The product of the dimensions after the first is compared: rows may have any rank. */
-static bool has_shape(const cJSON *shape, const struct bag_shard_output *want)
+/* The product of the dimensions after the first; false where it cannot be counted. */
+static bool count_elements(const struct bag_v2_reply_output *output, size_t *elements)
+{
+    bool fits = true;
+    *elements = 1;
+    for (uint32_t i = 1; i < output->rank; i++)
+        fits = fits && !__builtin_mul_overflow(*elements, (size_t)output->shape[i], elements);
+    return fits;
+}
+
+/* That product is compared: rows may have any rank. */
+static bool has_shape(const cJSON *shape, const struct bag_v2_reply_output *want)
 {
     const cJSON *item;
-    size_t elements = 1;
+    size_t elements = 1, wanted;
     int64_t size;
     bool is_first = true, fits = cJSON_IsArray(shape) && cJSON_GetArraySize(shape) > 0;
     cJSON_ArrayForEach(item, shape)
@@ -104,12 +129,12 @@ static bool has_shape(const cJSON *shape, const struct bag_shard_output *want)
         if (!fits)
             return false;
         if (is_first)
-            fits = (size_t)size == want->num_bags;
+            fits = size == want->shape[0];
         else
             fits = !__builtin_mul_overflow(elements, (size_t)size, &elements);
         is_first = false;
     }
-    return fits && elements == want->bag_elements;
+    return fits && count_elements(want, &wanted) && elements == wanted;
 }
 
 static bool is_text(const cJSON *item, const char *text)
@@ -117,8 +142,14 @@ static bool is_text(const cJSON *item, const char *text)
     return cJSON_IsString(item) && strcmp(item->valuestring, text) == 0;
 }
 
-/* Whether it is the output, of `bytes`. */
-static bool is_output(const cJSON *item, const struct bag_shard_output *want, size_t bytes)
+static size_t output_bytes(const struct bag_v2_reply_output *output)
+{
+    size_t bytes;
+    return __builtin_mul_overflow(output->count, bag_dtypes[output->dtype].bytes, &bytes) ? SIZE_MAX
+                                                                                          : bytes;
+}
+
+static bool is_output(const cJSON *item, const struct bag_v2_reply_output *want)
 {
     int64_t size;
     return is_text(bag_v2_member(item, "name"), want->name) &&
@@ -126,33 +157,24 @@ static bool is_output(const cJSON *item, const struct bag_shard_output *want, si
            has_shape(bag_v2_member(item, "shape"), want) &&
            bag_v2_integer(bag_v2_member(bag_v2_member(item, "parameters"), "binary_data_size"), 0,
                           BAG_V2_LARGEST_EXACT, &size) &&
-           (size_t)size == bytes;
+           (size_t)size == output_bytes(want);
 }
 
-/* Every output with its place behind the JSON. */
-static bool read_outputs(const cJSON *list, const char *data, size_t data_bytes,
-                         struct bag_shard_output *outputs, size_t num_outputs,
-                         struct bag_problem *problem)
+static bool check_outputs(const cJSON *list, const struct bag_v2_reply_output *outputs,
+                          size_t num_outputs, struct bag_problem *problem)
 {
     const cJSON *item = cJSON_IsArray(list) ? list->child : NULL;
-    for (size_t i = 0; i < num_outputs; i++, item = item ? item->next : NULL) {
-        struct bag_shard_output *want = &outputs[i];
-        size_t bytes;
-        if (__builtin_mul_overflow(want->num_bags, want->bag_elements, &bytes) ||
-            __builtin_mul_overflow(bytes, bag_dtypes[want->dtype].bytes, &bytes))
-            bytes = SIZE_MAX;
-        if (!item || !is_output(item, want, bytes))
-            return bag_problem_set(problem, BAG_ERROR_BAD_GATEWAY,
-                                   "answered without output '%s' as %s of %zu bags of %zu elements",
-                                   want->name, bag_dtypes[want->dtype].name, want->num_bags,
-                                   want->bag_elements);
-        if (bytes > data_bytes)
-            return reject(problem, "fewer bytes of tensors than it says");
-        want->data = data;
-        data += bytes;
-        data_bytes -= bytes;
+    for (size_t i = 0; i < num_outputs; i++, item = item->next) {
+        size_t elements = 0;
+        if (item && is_output(item, &outputs[i]))
+            continue;
+        count_elements(&outputs[i], &elements);
+        return bag_problem_set(problem, BAG_ERROR_BAD_GATEWAY,
+                               "answered without output '%s' as %s of %lld bags of %zu elements",
+                               outputs[i].name, bag_dtypes[outputs[i].dtype].name,
+                               (long long)outputs[i].shape[0], elements);
     }
-    return (!item && data_bytes == 0) || reject(problem, "more than was asked for");
+    return !item || reject(problem, "more than was asked for");
 }
 
 /* What is behind the first place of a word; NULL: it has none. */
@@ -178,46 +200,81 @@ static const char *find_explanation(const char *reply, size_t header_bytes)
     return behind ? behind - (sizeof begin - 1) : NULL;
 }
 
-/* The header without the explanation, which may be long. */
-static cJSON *parse_header(const char *reply, size_t header_bytes, struct bag_problem *problem)
+/* The part of a header in front of an explanation, which may be long. */
+static cJSON *parse_front(const char *header, size_t bytes, struct bag_problem *problem)
 {
-    const char *explanation = find_explanation(reply, header_bytes);
-    if (!explanation)
-        return bag_json_parse(reply, header_bytes, problem);
-    size_t bytes = (size_t)(explanation - reply);
     char *copy = malloc(bytes + 1);
     if (!copy) {
         bag_problem_no_memory(problem);
         return NULL;
     }
-    memcpy(copy, reply, bytes);
+    memcpy(copy, header, bytes);
     copy[bytes] = '}';
     cJSON *tree = bag_json_parse(copy, bytes + 1, problem);
     free(copy);
     return tree;
 }
 
-bool bag_shard_reply_read(const char *reply, size_t bytes, size_t header_bytes, const char *version,
-                          struct bag_shard_output *outputs, size_t num_outputs,
-                          struct bag_problem *problem)
+static bool check_header(const char *header, size_t bytes, const char *version,
+                         const struct bag_v2_reply_output *outputs, size_t num_outputs,
+                         struct bag_problem *problem)
 {
     struct bag_problem ignored;
-    if (header_bytes == 0 || header_bytes > bytes)
-        return reject(problem, "no reply with binary tensors");
-    const char *explanation = find_explanation(reply, header_bytes);
-    if ((explanation ? (size_t)(explanation - reply) : header_bytes) > BAG_SHARD_MAX_REPLY_HEADER)
+    const char *explanation = find_explanation(header, bytes);
+    const size_t front_bytes = explanation ? (size_t)(explanation - header) : bytes;
+    if (front_bytes > BAG_SHARD_MAX_REPLY_HEADER)
         return reject(problem, "a reply with a header of more than 64 KiB");
-    cJSON *tree = parse_header(reply, header_bytes, &ignored);
+    cJSON *tree = explanation ? parse_front(header, front_bytes, &ignored)
+                              : bag_json_parse(header, bytes, &ignored);
     if (!tree && ignored.kind == BAG_ERROR_NO_MEMORY)
         return bag_problem_no_memory(problem);
     bool ok = cJSON_IsObject(tree) || reject(problem, "a reply whose header is no JSON object");
     if (ok && !is_text(bag_v2_member(tree, "model_version"), version))
         ok = bag_problem_set(problem, BAG_ERROR_BAD_GATEWAY, "answered by another version than %s",
                              version);
-    ok = ok && read_outputs(bag_v2_member(tree, "outputs"), reply + header_bytes,
-                            bytes - header_bytes, outputs, num_outputs, problem);
+    ok = ok && check_outputs(bag_v2_member(tree, "outputs"), outputs, num_outputs, problem);
     bag_json_free(tree);
     return ok;
+}
+
+/* Whether the header is, byte for byte, the one that this program writes: nearly all are, and to
+ * parse one takes ten times as long. */
+static bool is_usual(const char *header, size_t bytes, const struct bag_v2_reply *usual)
+{
+    char text[USUAL_BYTES] BAG_UNSET;
+    return bag_v2_reply_bound(usual) <= sizeof text &&
+           (size_t)(bag_v2_reply_header(usual, text) - text) == bytes &&
+           memcmp(text, header, bytes) == 0;
+}
+
+/* Finds every output behind the JSON. */
+static bool place_outputs(const char *data, size_t bytes, struct bag_v2_reply_output *outputs,
+                          size_t num_outputs, struct bag_problem *problem)
+{
+    for (size_t i = 0; i < num_outputs; i++) {
+        size_t taken = output_bytes(&outputs[i]);
+        if (taken > bytes)
+            return reject(problem, "fewer bytes of tensors than it says");
+        outputs[i].data = data;
+        data += taken;
+        bytes -= taken;
+    }
+    return bytes == 0 || reject(problem, "more than was asked for");
+}
+
+bool bag_shard_reply_read(const char *reply, size_t bytes, size_t header_bytes, const char *model,
+                          const char *version, struct bag_v2_reply_output *outputs,
+                          size_t num_outputs, struct bag_problem *problem)
+{
+    const struct bag_v2_reply usual = {.model_name = model,
+                                       .model_version = version,
+                                       .outputs = outputs,
+                                       .num_outputs = num_outputs};
+    if (header_bytes == 0 || header_bytes > bytes)
+        return reject(problem, "no reply with binary tensors");
+    return (is_usual(reply, header_bytes, &usual) ||
+            check_header(reply, header_bytes, version, outputs, num_outputs, problem)) &&
+           place_outputs(reply + header_bytes, bytes - header_bytes, outputs, num_outputs, problem);
 }
 
 bool bag_shard_missing_begin(struct bag_shard_missing *missing, const char *reply,

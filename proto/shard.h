@@ -6,7 +6,7 @@
 
 #include "kernels/part.h"
 #include "kernels/pool.h"
-#include "problem.h"
+#include "v2_documents.h"
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
@@ -46,23 +46,16 @@ size_t bag_shard_request_tensor_bytes(const struct bag_shard_request *request);
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
-/* An output that must be there. */
-struct bag_shard_output {
-    const char *name;
-    enum bag_dtype dtype;
-    size_t num_bags;     /* the first dimension */
-    size_t bag_elements; /* the product of the others */
-    const char *data;    /* set: in the reply, at any alignment */
-};
-
 /* So many bytes the JSON header of a reply may have, without an explanation. */
 #define BAG_SHARD_MAX_REPLY_HEADER 65536
 
-/* Reads a reply of that version of a model, whose outputs must be these in this order, all binary,
- * and nothing else. False with BAD_GATEWAY and what the shard "answered". */
-bool bag_shard_reply_read(const char *reply, size_t bytes, size_t header_bytes, const char *version,
-                          struct bag_shard_output *outputs, size_t num_outputs,
-                          struct bag_problem *problem);
+/* Reads a reply of a model in that version, whose outputs must be these in this order, all binary,
+ * and nothing else. The dimensions behind the first may be others of the same product. Sets where
+ * the outputs' data is in the reply, at any alignment. False with BAD_GATEWAY and what the shard
+ * "answered". */
+bool bag_shard_reply_read(const char *reply, size_t bytes, size_t header_bytes, const char *model,
+                          const char *version, struct bag_v2_reply_output *outputs,
+                          size_t num_outputs, struct bag_problem *problem);
 
 /* The ids of a request whose keys the table does not have, as the reply explains: a reader of their
  * positions. */

@@ -79,6 +79,14 @@ static inline char *bag_digits_put(char *out, uint64_t value)
     return out + bytes;
 }
 
+/* Writes a text without the NUL that ends it; returns its end. Likewise. */
+static inline char *bag_text_put(char *out, const char *text)
+{
+    size_t bytes = strlen(text);
+    memcpy(out, text, bytes);
+    return out + bytes;
+}
+
 #define BAG_KIB INT64_C(1024)
 #define BAG_MIB (1024 * BAG_KIB)
 #define BAG_GIB (1024 * BAG_MIB)

@@ -15,13 +15,6 @@
 /* A dimension and its separator. */
 #define DIMENSION_BYTES (BAG_DIGITS_BYTES + 1)
 
-static char *put(char *out, const char *text)
-{
-    size_t bytes = strlen(text);
-    memcpy(out, text, bytes);
-    return out + bytes;
-}
-
 static char *put_shape(char *out, const struct bag_v2_reply_output *output)
 {
     *out++ = '[';
@@ -36,18 +29,18 @@ static char *put_shape(char *out, const struct bag_v2_reply_output *output)
 
 static char *put_output(char *out, const struct bag_v2_reply_output *output)
 {
-    out = put(out, "{\"name\":\"");
-    out = put(out, output->name);
-    out = put(out, "\",\"datatype\":\"");
-    out = put(out, bag_dtypes[output->dtype].name);
-    out = put(out, "\",\"shape\":");
+    out = bag_text_put(out, "{\"name\":\"");
+    out = bag_text_put(out, output->name);
+    out = bag_text_put(out, "\",\"datatype\":\"");
+    out = bag_text_put(out, bag_dtypes[output->dtype].name);
+    out = bag_text_put(out, "\",\"shape\":");
     out = put_shape(out, output);
     if (output->binary) {
-        out = put(out, ",\"parameters\":{\"binary_data_size\":");
+        out = bag_text_put(out, ",\"parameters\":{\"binary_data_size\":");
         out = bag_digits_put(out, output->count * bag_dtypes[output->dtype].bytes);
         *out++ = '}';
     } else {
-        out = put(out, ",\"data\":");
+        out = bag_text_put(out, ",\"data\":");
         out = bag_numbers_print(output->data, output->count, output->dtype, out);
     }
     *out++ = '}';
@@ -70,9 +63,9 @@ static char *put_parameter(char *out, const char *key, struct bag_text text, boo
 {
     if (!text.bytes)
         return out;
-    out = put(out, first ? ",\"parameters\":{\"" : ",\"");
-    out = put(out, key);
-    out = put(out, "\":");
+    out = bag_text_put(out, first ? ",\"parameters\":{\"" : ",\"");
+    out = bag_text_put(out, key);
+    out = bag_text_put(out, "\":");
     memcpy(out, text.data, text.bytes);
     return out + text.bytes;
 }
@@ -108,17 +101,17 @@ char *bag_v2_reply_header(const struct bag_v2_reply *reply, char *out)
 {
     const char *start = out;
     bool binary = false;
-    out = put(out, "{\"model_name\":\"");
-    out = put(out, reply->model_name);
-    out = put(out, "\",\"model_version\":\"");
-    out = put(out, reply->model_version);
+    out = bag_text_put(out, "{\"model_name\":\"");
+    out = bag_text_put(out, reply->model_name);
+    out = bag_text_put(out, "\",\"model_version\":\"");
+    out = bag_text_put(out, reply->model_version);
     *out++ = '"';
     if (reply->id.bytes) {
-        out = put(out, ",\"id\":");
+        out = bag_text_put(out, ",\"id\":");
         memcpy(out, reply->id.data, reply->id.bytes);
         out += reply->id.bytes;
     }
-    out = put(out, ",\"outputs\":[");
+    out = bag_text_put(out, ",\"outputs\":[");
     for (size_t i = 0; i < reply->num_outputs; i++) {
         if (i)
             *out++ = ',';
@@ -173,9 +166,9 @@ static char *put_positions(const struct bag_pool_args *args, size_t first, size_
         if (bag_pool_entry_status(args, entry) != status)
             continue;
         if (!any) {
-            out = put(out, ",\"");
-            out = put(out, bag_entry_status_names[status]);
-            out = put(out, "\":[");
+            out = bag_text_put(out, ",\"");
+            out = bag_text_put(out, bag_entry_status_names[status]);
+            out = bag_text_put(out, "\":[");
         } else {
             *out++ = ',';
         }
@@ -190,10 +183,10 @@ static char *put_positions(const struct bag_pool_args *args, size_t first, size_
 static char *put_bag(const struct bag_pool_args *args, size_t first, size_t end, char *out)
 {
     size_t kept = bag_count_kept(args, first, end);
-    out = put(out, "{\"rows\":");
+    out = bag_text_put(out, "{\"rows\":");
     out = bag_digits_put(out, kept);
-    out = put(out, ",\"default\":");
-    out = put(out, kept == 0 && args->default_row >= 0 ? "true" : "false");
+    out = bag_text_put(out, ",\"default\":");
+    out = bag_text_put(out, kept == 0 && args->default_row >= 0 ? "true" : "false");
     bool any = kept < end - first || args->replaced;
     for (int status = BAG_ENTRY_KEPT + 1; any && status < BAG_ENTRY_COUNT; status++)
         out = put_positions(args, first, end, (enum bag_entry_status)status, out);
@@ -203,14 +196,14 @@ static char *put_bag(const struct bag_pool_args *args, size_t first, size_t end,
 
 char *bag_v2_explain(const struct bag_pool_args *args, const char *name, char *out)
 {
-    out = put(out, "{\"name\":\"");
-    out = put(out, name);
-    out = put(out, "\",\"bags\":[");
+    out = bag_text_put(out, "{\"name\":\"");
+    out = bag_text_put(out, name);
+    out = bag_text_put(out, "\",\"bags\":[");
     for (size_t bag = 0; bag < args->num_bags; bag++) {
         size_t first = bag_pool_first_entry(args, bag), end = bag_pool_first_entry(args, bag + 1);
         if (bag)
             *out++ = ',';
         out = put_bag(args, first, end, out);
     }
-    return put(out, "]}");
+    return bag_text_put(out, "]}");
 }

@@ -55,7 +55,7 @@ bool bag_deal_check_explanation(const struct bag_fanout_call *call, struct bag_p
 
 /* The outputs that a call's reply must have, by its num_bags and asks_default. */
 struct bag_fanout_form {
-    struct bag_shard_output outputs[3];
+    struct bag_v2_reply_output outputs[3];
     size_t num_outputs;
 };
 struct bag_fanout_form bag_fanout_form(const struct bag_deal *deal,

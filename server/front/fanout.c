@@ -245,8 +245,7 @@ static size_t reply_bytes_of(const struct bag_deal *deal, const struct bag_fanou
     if (deal->explains)
         bytes += bag_v2_explain_bound(&sent, BAG_EMBEDDINGS);
     for (size_t i = 0; i < form.num_outputs; i++)
-        bytes += form.outputs[i].num_bags * form.outputs[i].bag_elements *
-                 bag_dtypes[form.outputs[i].dtype].bytes;
+        bytes += form.outputs[i].count * bag_dtypes[form.outputs[i].dtype].bytes;
     return bytes;
 }
 

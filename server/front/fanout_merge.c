@@ -11,30 +11,43 @@ static size_t first_column(const struct bag_deal *deal, size_t shard)
     return bag_part_begin(deal->args->table.row_elements, (uint32_t)shard, deal->remote->part.of);
 }
 
+/* The next output, of bags of so many rows of so many words; no rows: the words alone. One word is
+ * no dimension. */
+static void add_output(struct bag_fanout_form *form, const char *name, enum bag_dtype dtype,
+                       size_t num_bags, size_t rows, size_t words)
+{
+    struct bag_v2_reply_output *output = &form->outputs[form->num_outputs++];
+    output->name = name;
+    output->dtype = dtype;
+    output->binary = true;
+    output->count = num_bags * (rows ? rows : 1) * words;
+    output->rank = 1;
+    output->shape[0] = (int64_t)num_bags;
+    if (rows)
+        output->shape[output->rank++] = (int64_t)rows;
+    if (words > 1)
+        output->shape[output->rank++] = (int64_t)words;
+}
+
 struct bag_fanout_form bag_fanout_form(const struct bag_deal *deal,
                                        const struct bag_fanout_call *call)
 {
     const struct bag_pool_args *args = deal->args;
     const struct bag_partial_form partial = bag_partial_form(args->table.dtype, args->reduction);
     const size_t num_bags = call->num_bags + call->asks_default;
-    if (deal->by_columns)
-        return (struct bag_fanout_form){{{.name = BAG_EMBEDDINGS,
-                                          .dtype = args->output_dtype,
-                                          .num_bags = num_bags,
-                                          .bag_elements = first_column(deal, call->shard + 1) -
-                                                          first_column(deal, call->shard)}},
-                                        1};
-    return (struct bag_fanout_form){
-        {{.name = BAG_EMBEDDINGS,
-          .dtype = partial.sums_dtype,
-          .num_bags = num_bags,
-          .bag_elements = args->table.row_elements * partial.sum_words},
-         {.name = "counts", .dtype = BAG_I64, .num_bags = num_bags, .bag_elements = 1},
-         {.name = "weight_sums",
-          .dtype = partial.weights_dtype,
-          .num_bags = num_bags,
-          .bag_elements = partial.weight_words}},
-        args->weights ? 3 : 2};
+    struct bag_fanout_form form BAG_UNSET;
+    form.num_outputs = 0;
+    if (deal->by_columns) {
+        add_output(&form, BAG_EMBEDDINGS, args->output_dtype, num_bags,
+                   first_column(deal, call->shard + 1) - first_column(deal, call->shard), 1);
+        return form;
+    }
+    add_output(&form, BAG_EMBEDDINGS, partial.sums_dtype, num_bags, args->table.row_elements,
+               partial.sum_words);
+    add_output(&form, "counts", BAG_I64, num_bags, 0, 1);
+    if (args->weights)
+        add_output(&form, "weight_sums", partial.weights_dtype, num_bags, 0, partial.weight_words);
+    return form;
 }
 
 static int64_t count_at(const struct bag_fanout_call *call, size_t bag)
@@ -72,11 +85,12 @@ bool bag_fanout_check(const struct bag_infer *infer, struct bag_fanout *fanout, 
     const struct bag_deal deal = bag_deal_of(infer, call->op);
     struct bag_fanout_form form = bag_fanout_form(&deal, call);
     if (!bag_shard_reply_read(call->reply, call->reply_bytes, call->reply_header_bytes,
-                              deal.remote->version, form.outputs, form.num_outputs, problem))
+                              deal.remote->model, deal.remote->version, form.outputs,
+                              form.num_outputs, problem))
         return false;
     call->sums = form.outputs[0].data;
-    call->counts = form.outputs[1].data;
-    call->weight_sums = form.outputs[2].data;
+    call->counts = form.num_outputs > 1 ? form.outputs[1].data : NULL;
+    call->weight_sums = form.num_outputs > 2 ? form.outputs[2].data : NULL;
     return (deal.by_columns || check_counts(&deal, call, problem)) &&
            (!deal.explains || bag_deal_check_explanation(call, problem));
 }

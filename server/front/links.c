@@ -135,39 +135,81 @@ static size_t tensor_bytes_of(const struct bag_fanout_call *call)
     return call->body_bytes - call->header_bytes;
 }
 
+/* Appends what there is room for: a head that fills all of it may lack its end. */
+static void put_bytes(struct bag_front_link *link, const char *text, size_t bytes)
+{
+    size_t room = sizeof link->request - link->request_bytes;
+    size_t taken = bytes < room ? bytes : room;
+    memcpy(link->request + link->request_bytes, text, taken);
+    link->request_bytes += taken;
+}
+
+static void put(struct bag_front_link *link, const char *text)
+{
+    put_bytes(link, text, strlen(text));
+}
+
+static void put_number(struct bag_front_link *link, size_t value)
+{
+    char digits[BAG_DIGITS_BYTES];
+    put_bytes(link, digits, (size_t)(bag_digits_put(digits, value) - digits));
+}
+
+static void put_line(struct bag_front_link *link, const char *name, const char *value)
+{
+    put(link, name);
+    put(link, value);
+    put(link, "\r\n");
+}
+
+static void put_target(struct bag_front_link *link, const struct bag_remote *remote)
+{
+    const struct bag_shard_address *address = &link->lane->host->address;
+    put(link, "POST ");
+    if (!address->socket)
+        put_bytes(link, address->url.path.data, address->url.path.bytes);
+    put(link, "/v2/models/");
+    put(link, remote->model);
+    put(link, "/versions/");
+    put_line(link, remote->version, "/infer HTTP/1.1");
+    put_line(link, "Host: ", address->socket ? "localhost" : address->url.authority);
+}
+
+/* Who asks, and for whom. */
+static void put_credentials(struct bag_front_link *link)
+{
+    const struct bag_errand *errand = link->errand;
+    const char *token_file = errand->group->config.shard_token_file;
+    char token[BAG_SHARD_TOKEN_BYTES] BAG_UNSET;
+    *token = 0;
+    if (token_file && *token_file)
+        bag_shard_group_token(errand->group, token);
+    if (*token)
+        put_line(link, "Authorization: Bearer ", token);
+    if (errand->trip->traceparent)
+        put_line(link, "traceparent: ", errand->trip->traceparent);
+}
+
 /* The head of a call, and the JSON of its body, which says how much time is left; false where it
  * does not fit. */
 static bool write_head(struct bag_front_link *link)
 {
     const struct bag_errand *errand = link->errand;
     const struct bag_fanout_call *call = call_of(errand);
-    char json[BAG_SHARD_TIMED_BYTES];
+    char json[BAG_SHARD_TIMED_BYTES] BAG_UNSET;
     size_t json_bytes = bag_shard_request_timed(call->body, call->header_bytes,
                                                 bag_trip_left_us(errand->trip), json);
-    const struct bag_shard_address *address = &link->lane->host->address;
-    const struct bag_remote *remote =
-        errand->trip->infer->input.model->features[call->feature].memory->remote;
-    const char *traceparent = errand->trip->traceparent,
-               *token_file = errand->group->config.shard_token_file;
-    char token[BAG_SHARD_TOKEN_BYTES] = "";
-    if (token_file && *token_file)
-        bag_shard_group_token(errand->group, token);
-    int bytes = snprintf(link->request, sizeof link->request,
-                         "POST %.*s/v2/models/%s/versions/%s/infer HTTP/1.1\r\nHost: %s\r\n"
-                         "Content-Type: application/octet-stream\r\nContent-Length: %zu\r\n"
-                         "Inference-Header-Content-Length: %zu\r\n%s%s%s%s%s%s\r\n",
-                         address->socket ? 0 : (int)address->url.path.bytes,
-                         address->socket ? "" : address->url.path.data, remote->model,
-                         remote->version, address->socket ? "localhost" : address->url.authority,
-                         json_bytes + tensor_bytes_of(call), json_bytes,
-                         *token ? "Authorization: Bearer " : "", token, *token ? "\r\n" : "",
-                         traceparent ? "traceparent: " : "", traceparent ? traceparent : "",
-                         traceparent ? "\r\n" : "");
-    link->request_bytes = (size_t)bytes + json_bytes;
-    if (bytes < 0 || link->request_bytes > sizeof link->request)
-        return false;
-    memcpy(link->request + bytes, json, json_bytes);
-    return true;
+    link->request_bytes = 0;
+    put_target(link, errand->trip->infer->input.model->features[call->feature].memory->remote);
+    put(link, "Content-Type: application/octet-stream\r\nContent-Length: ");
+    put_number(link, json_bytes + tensor_bytes_of(call));
+    put(link, "\r\nInference-Header-Content-Length: ");
+    put_number(link, json_bytes);
+    put(link, "\r\n");
+    put_credentials(link);
+    put(link, "\r\n");
+    put_bytes(link, json, json_bytes);
+    return link->request_bytes < sizeof link->request;
 }
 
 /* Writes what is left of head, JSON and tensors; false where the connection has ended. */
@@ -312,8 +354,8 @@ static void end_reply(struct bag_front_link *link)
 static bool begin_body(struct bag_front_link *link, size_t head_bytes)
 {
     const struct bag_fanout_call *call = call_of(link->errand);
-    struct bag_problem why;
-    char text[200];
+    struct bag_problem why BAG_UNSET;
+    char text[200] BAG_UNSET;
     size_t rest = link->head_bytes - head_bytes;
     if (!bag_reply_head_parse(link->head, head_bytes, &link->reply, &why)) {
         lose(link, BAG_SHARD_WRONG, why.text);

@@ -222,7 +222,7 @@ void bag_trip_lose(struct bag_errand *errand, enum bag_shard_outcome outcome, co
 static void take_answer(struct bag_errand *errand)
 {
     struct bag_trip *trip = errand->trip;
-    struct bag_problem why;
+    struct bag_problem why BAG_UNSET;
     if (!bag_fanout_check(trip->infer, &trip->fanout, (size_t)(errand - trip->errands), &why)) {
         bag_trip_lose(errand, BAG_SHARD_WRONG, "%s", why.text);
         return;

@@ -6,12 +6,17 @@
 
 static void read_reply(const char *reply, size_t bytes, size_t header_bytes)
 {
-    struct bag_shard_output outputs[] = {
-        {.name = "embeddings", .dtype = BAG_F32, .num_bags = 2, .bag_elements = 3},
-        {.name = "counts", .dtype = BAG_I64, .num_bags = 2, .bag_elements = 1}};
+    struct bag_v2_reply_output outputs[] = {
+        {.name = "embeddings",
+         .dtype = BAG_F32,
+         .binary = true,
+         .rank = 2,
+         .shape = {2, 3},
+         .count = 6},
+        {.name = "counts", .dtype = BAG_I64, .binary = true, .rank = 1, .shape = {2}, .count = 2}};
     struct bag_problem problem;
     for (size_t count = 1; count <= 2; count++) {
-        if (!bag_shard_reply_read(reply, bytes, header_bytes, "1", outputs, count, &problem)) {
+        if (!bag_shard_reply_read(reply, bytes, header_bytes, "m", "1", outputs, count, &problem)) {
             require(problem.kind == BAG_ERROR_BAD_GATEWAY || problem.kind == BAG_ERROR_NO_MEMORY);
             continue;
         }

@@ -176,6 +176,7 @@ static void make_parts(void)
     *remote = (struct bag_remote){.part = {world.by, 0, (uint32_t)world.num_parts},
                                   .num_shards = world.num_parts,
                                   .is_keyed = world.rules.keyed,
+                                  .model = (char *)(uintptr_t) "m",
                                   .version = (char *)(uintptr_t) "3"};
     memset(&world.front.memory, 0, sizeof world.front.memory);
     world.front.memory.remote = remote;

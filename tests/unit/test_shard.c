@@ -1,0 +1,181 @@
+/* What a front asks of a shard, to the byte, and which answers it takes. */
+#include "testing.h"
+
+#include "proto/shard.h"
+
+#include <stdio.h>
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static void expect_header(const struct bag_shard_request *request, const char *want)
+{
+    char header[BAG_SHARD_HEADER_BYTES];
+    size_t bytes = bag_shard_request_header(request, header);
+    assert_int_equal(bytes, strlen(want));
+    assert_memory_equal(header, want, bytes);
+}
+
+static void says_what_a_shard_is_to_do(void **state)
+{
+    (void)state;
+    struct bag_shard_request request = {.part = {BAG_PART_ROWS, 1, 3},
+                                        .is_partial = true,
+                                        .reduction = BAG_MEAN,
+                                        .ids_dtype = BAG_I32,
+                                        .num_ids = 4,
+                                        .num_bags = 2,
+                                        .rejects_outside = true};
+    expect_header(
+        &request,
+        "{\"inputs\":[{\"name\":\"indices\",\"shape\":[4],\"datatype\":\"INT32\",\"parameters\":{"
+        "\"binary_data_size\":16}},{\"name\":\"offsets\",\"shape\":[3],\"datatype\":\"INT32\","
+        "\"parameters\":{\"binary_data_size\":12}}],\"parameters\":{\"binary_data_output\":true,"
+        "\"include_last_offset\":true,\"padding_idx\":\"none\",\"reduction\":\"mean\",\"part\":{"
+        "\"by\":\"rows\",\"index\":1,\"of\":3},\"out_of_range\":\"error\",\"partial\":true}}");
+    assert_int_equal(bag_shard_request_tensor_bytes(&request), 16 + 12);
+    request.part.by = BAG_PART_COLUMNS;
+    request.is_partial = request.rejects_outside = false;
+    request.rejects_missing = request.has_default = request.has_weights = true;
+    request.ids_dtype = BAG_I64;
+    request.weights_dtype = BAG_F16;
+    request.output_dtype = BAG_F64;
+    expect_header(
+        &request,
+        "{\"inputs\":[{\"name\":\"indices\",\"shape\":[4],\"datatype\":\"INT64\",\"parameters\":{"
+        "\"binary_data_size\":32}},{\"name\":\"offsets\",\"shape\":[3],\"datatype\":\"INT64\","
+        "\"parameters\":{\"binary_data_size\":24}},{\"name\":\"default_index\",\"shape\":[1],"
+        "\"datatype\":\"INT64\",\"parameters\":{\"binary_data_size\":8}},{\"name\":"
+        "\"per_sample_weights\",\"shape\":[4],\"datatype\":\"FP16\",\"parameters\":{"
+        "\"binary_data_size\":8}}],\"parameters\":{\"binary_data_output\":true,"
+        "\"include_last_offset\":true,\"padding_idx\":\"none\",\"reduction\":\"mean\",\"part\":{"
+        "\"by\":\"columns\",\"index\":1,\"of\":3},\"missing\":\"error\",\"output_datatype\":"
+        "\"FP64\"}}");
+    assert_int_equal(bag_shard_request_tensor_bytes(&request), 32 + 24 + 8 + 8);
+}
+
+static void says_how_much_time_is_left(void **state)
+{
+    static const char header[] = "{\"parameters\":{\"partial\":true}}";
+    static const char want[] =
+        "{\"parameters\":{\"partial\":true,\"timeout\":18446744073709551615}}";
+    char timed[BAG_SHARD_TIMED_BYTES];
+    (void)state;
+    assert_int_equal(bag_shard_request_timed(header, strlen(header), UINT64_MAX, timed),
+                     strlen(want));
+    assert_memory_equal(timed, want, strlen(want));
+}
+
+/* The longest of all numbers and names. */
+static void has_room_for_the_longest_header(void **state)
+{
+    struct bag_shard_request request = {.part = {BAG_PART_COLUMNS, UINT32_MAX, UINT32_MAX},
+                                        .reduction = BAG_SQRTN,
+                                        .ids_dtype = BAG_I64,
+                                        .num_ids = SIZE_MAX / 8,
+                                        .num_bags = SIZE_MAX / 8,
+                                        .has_default = true,
+                                        .has_weights = true,
+                                        .rejects_missing = true,
+                                        .rejects_outside = true};
+    char header[BAG_SHARD_HEADER_BYTES];
+    (void)state;
+    for (unsigned dtype = 0; dtype < BAG_DTYPE_COUNT; dtype++) {
+        request.weights_dtype = request.output_dtype = (enum bag_dtype)dtype;
+        size_t bytes = bag_shard_request_header(&request, header);
+        assert_in_range(bytes, 1, BAG_SHARD_HEADER_BYTES - 1);
+    }
+}
+
+/* ---- replies --------------------------------------------------------------------------------- */
+
+#define BEGIN "{\"model_name\":\"items\",\"model_version\":\"7\",\"outputs\":["
+#define EMBEDDINGS                                                    \
+    "{\"name\":\"embeddings\",\"datatype\":\"FP32\",\"shape\":[2,3]," \
+    "\"parameters\":{\"binary_data_size\":24}}"
+#define COUNTS                                                   \
+    "{\"name\":\"counts\",\"datatype\":\"INT64\",\"shape\":[2]," \
+    "\"parameters\":{\"binary_data_size\":16}}"
+#define TENSOR_BYTES (24 + 16)
+
+/* Reads a header with so many bytes behind it; returns what is wrong, or NULL. */
+static const char *read_reply(const char *header, size_t tensor_bytes)
+{
+    static struct bag_problem problem;
+    struct bag_v2_reply_output outputs[] = {
+        {.name = "embeddings",
+         .dtype = BAG_F32,
+         .rank = 2,
+         .shape = {2, 3},
+         .count = 6,
+         .binary = true},
+        {.name = "counts", .dtype = BAG_I64, .rank = 1, .shape = {2}, .count = 2, .binary = true}};
+    size_t header_bytes = strlen(header), bytes = header_bytes + tensor_bytes;
+    char *reply = calloc(1, bytes);
+    assert_non_null(reply);
+    memcpy(reply, header, header_bytes);
+    bool ok = bag_shard_reply_read(reply, bytes, header_bytes, "items", "7", outputs, 2, &problem);
+    if (ok) {
+        assert_ptr_equal(outputs[0].data, reply + header_bytes);
+        assert_ptr_equal(outputs[1].data, reply + header_bytes + 24);
+    }
+    free(reply);
+    if (ok)
+        return NULL;
+    assert_int_equal(problem.kind, BAG_ERROR_BAD_GATEWAY);
+    return problem.text;
+}
+
+/* Blanks up to a multiple of 64, as this program writes it, and others. */
+static void takes_a_reply_however_it_is_written(void **state)
+{
+    static const char *const headers[] = {
+        BEGIN EMBEDDINGS "," COUNTS "]}", " " BEGIN EMBEDDINGS " , " COUNTS "]}\n",
+        "{\"outputs\":[" EMBEDDINGS "," COUNTS "],\"id\":\"1\",\"model_version\":\"7\"}",
+        BEGIN "{\"shape\":[2,1,3],\"parameters\":{\"binary_data_size\":24},\"datatype\":\"FP32\","
+              "\"name\":\"embeddings\"}," COUNTS "]}"};
+    char padded[257];
+    (void)state;
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
+        assert_null(read_reply(headers[i], TENSOR_BYTES));
+    snprintf(padded, sizeof padded, "%-256s", headers[0]);
+    assert_null(read_reply(padded, TENSOR_BYTES));
+}
+
+static void takes_no_other_reply(void **state)
+{
+    static const char other[] = "answered without output 'counts' as INT64 of 2 bags of 1 elements";
+    char padded[257];
+    (void)state;
+    snprintf(padded, sizeof padded, "%-256s", BEGIN EMBEDDINGS "," COUNTS "]}");
+    assert_string_equal(read_reply(padded, TENSOR_BYTES - 1),
+                        "answered fewer bytes of tensors than it says");
+    assert_string_equal(read_reply(padded, TENSOR_BYTES + 1), "answered more than was asked for");
+    assert_string_equal(read_reply(BEGIN EMBEDDINGS "]}", TENSOR_BYTES), other);
+    assert_string_equal(read_reply(BEGIN EMBEDDINGS "," EMBEDDINGS "]}", TENSOR_BYTES), other);
+    assert_string_equal(read_reply(BEGIN EMBEDDINGS "," COUNTS "," COUNTS "]}", TENSOR_BYTES),
+                        "answered more than was asked for");
+    assert_string_equal(read_reply("{\"model_version\":\"8\",\"outputs\":[" EMBEDDINGS "," COUNTS
+                                   "]}",
+                                   TENSOR_BYTES),
+                        "answered by another version than 7");
+    assert_string_equal(read_reply(BEGIN
+                                   "{\"name\":\"embeddings\",\"datatype\":\"FP32\",\"shape\":[3,2],"
+                                   "\"parameters\":{\"binary_data_size\":24}}," COUNTS "]}",
+                                   TENSOR_BYTES),
+                        "answered without output 'embeddings' as FP32 of 2 bags of 3 elements");
+    assert_string_equal(read_reply("", TENSOR_BYTES), "answered no reply with binary tensors");
+    assert_string_equal(read_reply("[", TENSOR_BYTES),
+                        "answered a reply whose header is no JSON object");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(says_what_a_shard_is_to_do),
+        cmocka_unit_test(says_how_much_time_is_left),
+        cmocka_unit_test(has_room_for_the_longest_header),
+        cmocka_unit_test(takes_a_reply_however_it_is_written),
+        cmocka_unit_test(takes_no_other_reply),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
