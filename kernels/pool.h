@@ -154,11 +154,13 @@ struct bag_block; /* pool_block.h */
 
 typedef void bag_block_fn(const struct bag_block *block);
 typedef bool bag_singles_fn(const struct bag_block *block);
+typedef size_t bag_near_fn(const struct bag_block *block);
 
 /* The kernels for some columns of a table, of the instruction set in use when they are chosen. */
 struct bag_kernel_choice {
     bag_block_fn *pool[BAG_MODE_COUNT];
     bag_singles_fn *singles[BAG_MODE_COUNT]; /* for bags of one entry; NULL: there is none */
+    bag_near_fn *near[BAG_MODE_COUNT];       /* where nothing is prefetched; NULL: there is none */
 };
 
 /* How the kernels walk through a table's rows. */
@@ -178,7 +180,7 @@ struct bag_row_walk {
 struct bag_pool_args {
     /* As the plan has it, but for what is said of requests: */
     struct bag_table table;
-    struct bag_row_walk walk;
+    const struct bag_row_walk *walk; /* of the plan */
     enum bag_reduction reduction;
     enum bag_dtype output_dtype;
     size_t element_bytes; /* of the result */
@@ -212,10 +214,13 @@ struct bag_pool_args {
     size_t bag_length;   /* packed: indices per bag */
 };
 
-/* What a table and its rules settle of every call. It borrows the table's rows. */
+/* What a table and its rules settle of every call. It borrows the table's rows, and must live as
+ * long as the calls that it checks. */
 struct bag_pool_plan {
     struct bag_rules rules;
+    struct bag_row_walk walk;
     struct bag_pool_args args; /* but for what a request brings */
+    bool is_usual;             /* indices and offsets alone are checked on the shortest way */
     bool needs_rows; /* bag_keys_resolve must follow bag_pool_check: of keyed tables, and of
                         dense ones where a default row takes the place of what is outside;
                         of parts the caller sets it */
@@ -271,7 +276,7 @@ void bag_pool_prefetch_far(const struct bag_pool_args *args, bool alone);
 
 static inline void bag_pool_prefetch(const struct bag_pool_args *args, bool alone)
 {
-    if (args->walk.is_far)
+    if (args->walk->is_far)
         bag_pool_prefetch_far(args, alone);
 }
 

@@ -28,12 +28,14 @@ struct bag_block {
 };
 
 /* A bag_block_fn pools a block: it writes the columns [first_column, end_column) of every bag. A
- * bag_singles_fn does so only where all bags have one entry, and returns false where they do not.
- */
+ * bag_singles_fn does so only where all bags have one entry, and returns false where they do not. A
+ * bag_near_fn prefetches nothing, and pools up to the first bag without an entry, whose number it
+ * returns. */
 
-/* The kernels for these columns, of the instruction set in use. */
-struct bag_kernel_choice bag_choose_kernels(const struct bag_row_walk *walk, bool divides,
-                                            size_t first_column, size_t end_column);
+/* The kernels for these columns, of the instruction set in use; of `args` it asks what a plan has.
+ */
+struct bag_kernel_choice bag_choose_kernels(const struct bag_pool_args *args, size_t first_column,
+                                            size_t end_column);
 
 /* The plain C kernel, for any table: it defines every result. */
 void bag_ref_block(const struct bag_block *block);
@@ -141,7 +143,7 @@ struct bag_rows {
 /* The last byte of a row that is read, counted from its codes. */
 BAG_LANE size_t bag_last_byte(const struct bag_block *block, size_t bits)
 {
-    const struct bag_row_walk *walk = &block->args->walk;
+    const struct bag_row_walk *walk = block->args->walk;
     if (walk->has_params && walk->params_at > 0)
         return walk->row_bytes - 1;
     return block->end_column * bits / 8 - 1;
@@ -150,16 +152,17 @@ BAG_LANE size_t bag_last_byte(const struct bag_block *block, size_t bits)
 BAG_LANE struct bag_rows bag_rows_of(const struct bag_block *block, size_t bits)
 {
     const struct bag_pool_args *args = block->args;
-    const struct bag_row_walk *walk = &args->walk;
-    const unsigned id_shift = 2 + args->indices.wide;
+    const struct bag_row_walk *walk = args->walk;
+    /* No shift: it would take a register of its own in loops. */
+    const size_t id_bytes = args->indices.wide ? sizeof(int64_t) : sizeof(int32_t);
     const char *ids = args->indices.data;
     return (struct bag_rows){
         .block = block,
         .args = args,
         .ids = ids,
-        .id_bytes = (size_t)1 << id_shift,
-        .ahead_bytes = walk->ahead << id_shift,
-        .fetch_end = ids + (block->fetch_end << id_shift),
+        .id_bytes = id_bytes,
+        .ahead_bytes = walk->ahead * id_bytes,
+        .fetch_end = ids + block->fetch_end * id_bytes,
         .rows = (const char *)args->table.rows + walk->codes_at,
         .row_bytes = walk->row_bytes,
         .bytes_before = walk->codes_at,
@@ -222,6 +225,8 @@ struct bag_tile_set {
     bag_block_fn *split[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
     /* Rows of one tile in bags of one entry that nothing divides; NULL: there is none. */
     bag_singles_fn *singles[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
+    /* Rows of one tile of which none is prefetched; NULL: there is none. */
+    bag_near_fn *near[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
     size_t largest_tile; /* vectors of the largest of them */
     size_t bits;         /* of an element */
     size_t lanes;        /* of a vector */
@@ -252,6 +257,12 @@ static inline __attribute__((always_inline)) bool bag_kind_quantised(enum bag_ro
 BAG_LANE bool bag_kind_halves(enum bag_row_kind kind)
 {
     return kind == BAG_KIND_OF_F16 || kind == BAG_KIND_OF_BF16;
+}
+
+/* The type beside FP32 that results of a bag_near_fn may have. */
+BAG_LANE enum bag_dtype bag_near_result(enum bag_row_kind kind)
+{
+    return kind == BAG_KIND_OF_F32 ? BAG_F32 : kind == BAG_KIND_OF_BF16 ? BAG_BF16 : BAG_F16;
 }
 
 /* Whether elements are not summed as they are. */

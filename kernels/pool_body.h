@@ -66,7 +66,7 @@ BAG_LANE void V(take_kept)(const struct bag_rows *rows, enum bag_row_kind kind, 
         int64_t id = bag_id_at(ids, entry);
         if (entry < rows->block->fetch_end)
             V(fetch)
-        (rows, kind, vectors, tile, bag_id_at(ids, entry + rows->args->walk.ahead));
+        (rows, kind, vectors, tile, bag_id_at(ids, entry + rows->args->walk->ahead));
         if (!bag_keeps(rows->args, entry, id))
             continue;
         V(take_row)
@@ -100,7 +100,7 @@ BAG_LANE void V(pool_tile)(const struct bag_rows *rows, enum bag_row_kind kind, 
         V(take_rows)(rows, kind, half, mode, vectors, tile, true, &place, end, sums);
     if (rows->args->divides)
         V(divide_sums)(rows, mode, vectors, bounds, kept, sums);
-    V(store_result)(rows, kind, mode, vectors, tile, false, out, sums);
+    V(store_result)(kind, mode, vectors, tile, rows->args->output_dtype, false, out, sums);
 }
 
 /* Every tile of a bag before the next bag, while its pages are in the TLB. */
@@ -126,11 +126,10 @@ BAG_LANE void V(pool_bag)(const struct bag_rows *rows, enum bag_row_kind kind, b
 }
 
 /* Pools bags of one tile whose entries all stay, from `bag` on, until one is empty; returns that
- * bag. As nothing is called, what each bag needs stays in registers. Prefetches where `fetches` and
- * there are rows to prefetch. */
+ * bag. As nothing is called, what each bag needs stays in registers. */
 BAG_LANE size_t V(pool_full)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
                              enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                             bool fetches, size_t bag)
+                             size_t bag)
 {
     const size_t *bounds = rows->block->bounds + bag;
     const size_t *last = rows->block->bounds + rows->block->num_bags;
@@ -143,36 +142,23 @@ BAG_LANE size_t V(pool_full)(const struct bag_rows *rows, enum bag_row_kind kind
         if (end == place.id)
             break;
         V(clear)(sums, vectors);
-        if (fetches && rows->fetch_end > rows->ids)
+        if (rows->fetch_end > rows->ids)
             V(fetch_result)(kind, vectors, out + out_bytes);
-        V(take_rows)(rows, kind, half, mode, vectors, tile, fetches, &place, end, sums);
+        V(take_rows)(rows, kind, half, mode, vectors, tile, true, &place, end, sums);
         if (rows->args->divides)
             V(divide_sums)(rows, mode, vectors, bounds, bounds[1] - bounds[0], sums);
-        V(store_result)(rows, kind, mode, vectors, tile, false, out, sums);
+        V(store_result)(kind, mode, vectors, tile, rows->args->output_dtype, false, out, sums);
     }
     return (size_t)(bounds - rows->block->bounds);
 }
 
 /* Every bag of one tile. */
 BAG_LANE void V(pool_tiles)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                            enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                            bool fetches)
+                            enum bag_mode mode, int vectors, const struct V(tile) * tile)
 {
     size_t bag = 0;
-    while ((bag = V(pool_full)(rows, kind, half, mode, vectors, tile, fetches, bag)) <
-           rows->block->num_bags)
+    while ((bag = V(pool_full)(rows, kind, half, mode, vectors, tile, bag)) < rows->block->num_bags)
         bag_ref_empty(rows->block, bag++);
-}
-
-BAG_LANE void V(pool_wide)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                           enum bag_mode mode, int vectors, const struct V(tile) * tile)
-{
-    /* For short rows that are not widened, in the nearest caches, a loop of their own pays. */
-    if (!bag_kind_converts(kind) && vectors > 0 && vectors <= 2 && mode == BAG_MODE_PLAIN &&
-        rows->fetch_end == rows->ids)
-        V(pool_tiles)(rows, kind, half, mode, vectors, tile, false);
-    else
-        V(pool_tiles)(rows, kind, half, mode, vectors, tile, true);
 }
 
 BAG_LANE void V(pool_all)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
@@ -190,17 +176,17 @@ BAG_LANE void V(pool_all)(const struct bag_rows *rows, enum bag_row_kind kind, b
         struct V(tile) narrow = *only;
         narrow.some.part = 4;
         if (part == 4)
-            V(pool_wide)(rows, kind, half, mode, vectors, &narrow);
+            V(pool_tiles)(rows, kind, half, mode, vectors, &narrow);
         narrow.some.part = 2;
         if (part == 2)
-            V(pool_wide)(rows, kind, half, mode, vectors, &narrow);
+            V(pool_tiles)(rows, kind, half, mode, vectors, &narrow);
         narrow.some.part = 1;
         if (part == 1)
-            V(pool_wide)(rows, kind, half, mode, vectors, &narrow);
+            V(pool_tiles)(rows, kind, half, mode, vectors, &narrow);
         return;
     }
 #endif
-    V(pool_wide)(rows, kind, half, mode, vectors, only);
+    V(pool_tiles)(rows, kind, half, mode, vectors, only);
 }
 
 BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind,
@@ -214,6 +200,52 @@ BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind
         V(pool_all)(rows, kind, true, mode, vectors, only);
     else
         V(pool_all)(rows, kind, !apart && rows->half_params, mode, vectors, only);
+}
+
+/* Pools bags of one tile whose entries all stay, none of whose rows is to be prefetched, until one
+ * is empty; returns that bag. What is left to do for a bag is so little that all stays in
+ * registers. */
+BAG_LANE size_t V(take_near)(const struct bag_rows *rows, enum bag_row_kind kind,
+                             enum bag_mode mode, int vectors, const struct V(tile) * tile)
+{
+    const size_t *bounds = rows->block->bounds, *last = bounds + rows->block->num_bags;
+    const size_t out_bytes = rows->args->bag_stride;
+    struct V(place) place = {*bounds, rows->ids + *bounds * rows->id_bytes};
+    for (char *out = tile->out; bounds < last && bounds[0] < bounds[1]; bounds++) {
+        BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
+        const char *end = place.id + (bounds[1] - bounds[0]) * rows->id_bytes;
+        V(clear)(sums, vectors);
+        V(take_rows)(rows, kind, false, mode, vectors, tile, false, &place, end, sums);
+        if (mode == BAG_MODE_PLAIN && rows->args->divides)
+            V(average)(sums, vectors, bounds[1] - bounds[0]);
+        if (kind == BAG_KIND_OF_F32 || rows->args->output_dtype == BAG_F32)
+            V(store_result)(kind, mode, vectors, tile, BAG_F32, false, out, sums);
+        else
+            V(store_result)(kind, mode, vectors, tile, bag_near_result(kind), false, out, sums);
+        out += out_bytes;
+    }
+    return (size_t)(bounds - rows->block->bounds);
+}
+
+BAG_LANE size_t V(pool_near)(const struct bag_block *block, enum bag_row_kind kind,
+                             enum bag_mode mode, int vectors)
+{
+    const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(kind)), *rows = &copy;
+    const struct V(tile) tile = V(only_tile)(rows, kind, vectors);
+#if BAG_NARROW_ROWS
+    if (vectors == 0) {
+        struct V(tile) narrow = tile;
+        narrow.some.part = 4;
+        if (tile.some.part == 4)
+            return V(take_near)(rows, kind, mode, vectors, &narrow);
+        narrow.some.part = 2;
+        if (tile.some.part == 2)
+            return V(take_near)(rows, kind, mode, vectors, &narrow);
+        narrow.some.part = 1;
+        return V(take_near)(rows, kind, mode, vectors, &narrow);
+    }
+#endif
+    return V(take_near)(rows, kind, mode, vectors, &tile);
 }
 
 /* Pools a block of bags of one tile and one entry each, that nothing divides; returns false at one
@@ -235,7 +267,7 @@ BAG_LANE bool V(take_singles)(const struct bag_rows *rows, enum bag_row_kind kin
         V(fetch_result)(kind, vectors, out + ahead);
         V(take_row)
         (rows, kind, half, mode, vectors, tile, entry, bag_checked_id(id), false, sums);
-        V(store_result)(rows, kind, mode, vectors, tile, true, out, sums);
+        V(store_result)(kind, mode, vectors, tile, rows->args->output_dtype, true, out, sums);
         entry++;
     }
     return true;

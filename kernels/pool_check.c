@@ -464,9 +464,10 @@ static void take_inputs(const struct bag_check *check, enum bag_form form,
         rules->prune_invalid && (rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN);
 }
 
-enum bag_status bag_pool_check(const struct bag_pool_plan *plan, const struct bag_inputs *inputs,
-                               size_t max_result_bytes, struct bag_pool_args *args,
-                               struct bag_fault *fault)
+/* Why a call is wrong, where check_usual cannot tell that it is right. */
+static __attribute__((noinline)) enum bag_status
+check_thoroughly(const struct bag_pool_plan *plan, const struct bag_inputs *inputs,
+                 size_t max_result_bytes, struct bag_pool_args *args, struct bag_fault *fault)
 {
     const struct bag_check check = {plan, &plan->args.table, &plan->rules, inputs, fault};
     enum bag_form form;
@@ -486,4 +487,55 @@ enum bag_status bag_pool_check(const struct bag_pool_plan *plan, const struct ba
     if (status == BAG_STATUS_OK && form == BAG_FORM_SEGMENTS)
         status = check_segments(&check, args);
     return status == BAG_STATUS_OK ? check_indices(&check, args) : status;
+}
+
+/* Whether both are INT32 or INT64 and have one dimension, in one test. */
+static inline bool are_lists(const struct bag_tensor *a, const struct bag_tensor *b)
+{
+    uint32_t types = ((uint32_t)a->dtype - BAG_I32) | ((uint32_t)b->dtype - BAG_I32);
+    uint32_t ranks = (a->rank ^ 1) | (b->rank ^ 1);
+    return (types | ranks << 1) <= BAG_I64 - BAG_I32;
+}
+
+static inline bool brings_more(const struct bag_tensor *const *tensor)
+{
+    return ((uintptr_t)tensor[BAG_SEGMENT_IDS] | (uintptr_t)tensor[BAG_NUM_SEGMENTS] |
+            (uintptr_t)tensor[BAG_DEFAULT_INDEX] | (uintptr_t)tensor[BAG_PER_SAMPLE_WEIGHTS]) != 0;
+}
+
+/* Whether a call is one of most, indices and offsets alone, and right; then `args` is filled. On
+ * the way of all others a few ids take longer to check than to pool. */
+static inline bool check_usual(const struct bag_pool_plan *plan,
+                               const struct bag_tensor *const *tensor, size_t max_result_bytes,
+                               struct bag_pool_args *args)
+{
+    const struct bag_tensor *indices = tensor[BAG_INDICES], *offsets = tensor[BAG_OFFSETS];
+    if (!plan->is_usual || !indices || !offsets || brings_more(tensor) ||
+        !are_lists(indices, offsets))
+        return false;
+    memcpy(args, &plan->args, offsetof(struct bag_pool_args, indices));
+    const struct bag_ids ids = ids_of(indices), groups = ids_of(offsets);
+    const size_t num_bags = groups.count - plan->rules.include_last_offset;
+    args->indices = ids;
+    args->groups = groups;
+    args->form = BAG_FORM_OFFSETS;
+    args->num_bags = num_bags;
+    if (groups.count == 0 ||
+        __builtin_mul_overflow(num_bags, plan->args.bag_stride, &args->result_bytes) ||
+        args->result_bytes > max_result_bytes)
+        return false;
+    return (uint64_t)bag_id_at(&groups, groups.count - 1) <= ids.count &&
+           (groups.count == 1 ||
+            bag_kernels_used->ids_ascend(groups.data, groups.count, groups.wide)) &&
+           bag_kernels_used->ids_in_range(ids.data, ids.count, ids.wide,
+                                          plan->args.table.num_rows - 1, false);
+}
+
+enum bag_status bag_pool_check(const struct bag_pool_plan *plan, const struct bag_inputs *inputs,
+                               size_t max_result_bytes, struct bag_pool_args *args,
+                               struct bag_fault *fault)
+{
+    if (check_usual(plan, inputs->tensor, max_result_bytes, args))
+        return BAG_STATUS_OK;
+    return check_thoroughly(plan, inputs, max_result_bytes, args, fault);
 }

@@ -114,7 +114,7 @@ bool bag_weight_counts(const struct bag_pool_args *args, size_t entry);
 /* Whether every entry counts, so that single ones need no test. */
 static inline bool bag_keeps_all(const struct bag_pool_args *args)
 {
-    return args->padding_row < 0 && !args->skip_outside && !args->skip_unweighted;
+    return !((args->padding_row >= 0) | args->skip_outside | args->skip_unweighted);
 }
 
 /* Whether an entry, whose index is `row`, stays in its bag. */

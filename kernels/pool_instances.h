@@ -6,6 +6,8 @@
  *   #define BAG_PAIRED(kind)         whether a kind is summed in pairs of vectors
  *   #define BAG_NARROW_ROWS          1: there are kernels for rows narrower than a vector, too
  *   #define BAG_WHOLE_TILES(X, ...)  X(__VA_ARGS__, n) for rows of n vectors that are one tile
+ *   #define BAG_FEW_TILES(X, ...)    likewise of kinds and modes that are rare
+ *   #define BAG_NEAR_TILES(X, ...)   likewise where nothing is prefetched
  *   #define BAG_WIDE_TILES(X, ...)   likewise of some kinds, where such tiles pay: pool_plan.c
  *   #define BAG_SPLIT_TILES(X, ...)  likewise for rows that are split into tiles of n vectors
  *   #define BAG_OTHER_TILES(X, ...)  likewise of the kind whose columns cost the most alone
@@ -237,6 +239,12 @@ BAG_LANE void f64v_store_pair(enum bag_bf16_of of, char *row, size_t column, f64
         return vector##_pool_singles(block, BAG_KIND_OF_##kind, BAG_MODE_##mode, vectors); \
     }
 
+#define NEAR(vector, kind, mode, vectors)                                               \
+    static size_t kind##_##mode##_near_##vectors(const struct bag_block *block)         \
+    {                                                                                   \
+        return vector##_pool_near(block, BAG_KIND_OF_##kind, BAG_MODE_##mode, vectors); \
+    }
+
 #define SPLIT(vector, kind, mode, vectors)                                             \
     static void kind##_##mode##_split_##vectors(const struct bag_block *block)         \
     {                                                                                  \
@@ -251,6 +259,7 @@ BAG_LANE void f64v_store_pair(enum bag_bf16_of of, char *row, size_t column, f64
 
 #define WHOLE_NAME(vector, kind, mode, vectors)   [vectors] = kind##_##mode##_##vectors,
 #define SINGLES_NAME(vector, kind, mode, vectors) [vectors] = kind##_##mode##_singles_##vectors,
+#define NEAR_NAME(vector, kind, mode, vectors)    [vectors] = kind##_##mode##_near_##vectors,
 #define SPLIT_NAME(vector, kind, mode, vectors)   [vectors] = kind##_##mode##_split_##vectors,
 #define COUNT(vector, kind, mode, vectors)        vectors
 
@@ -285,6 +294,43 @@ BAG_LANE void f64v_store_pair(enum bag_bf16_of of, char *row, size_t column, f64
 #define WEIGHTED_SINGLES_F32(X, ...) NARROW(X, __VA_ARGS__) BAG_WHOLE_TILES(X, __VA_ARGS__)
 #define WEIGHTED_SINGLES_F64(X, ...) NARROW(X, __VA_ARGS__) BAG_WHOLE_TILES(X, __VA_ARGS__)
 
+/* Kinds that have bags without prefetching apart, and of those the one that does with weights. */
+#define NEAR_TILES_INT8(X, ...) NARROW(X, __VA_ARGS__) BAG_NEAR_TILES(X, __VA_ARGS__)
+#define NEAR_TILES_INT4(X, ...)
+#define NEAR_TILES_E4M3(X, ...)
+#define NEAR_TILES_E5M2(X, ...)
+#define NEAR_TILES_F16(X, ...)  NARROW(X, __VA_ARGS__) BAG_NEAR_TILES(X, __VA_ARGS__)
+#define NEAR_TILES_BF16(X, ...) NARROW(X, __VA_ARGS__) BAG_NEAR_TILES(X, __VA_ARGS__)
+#define NEAR_TILES_F32(X, ...)  NARROW(X, __VA_ARGS__) BAG_NEAR_TILES(X, __VA_ARGS__)
+#define NEAR_TILES_F64(X, ...)
+#define WEIGHTED_NEAR_INT8(X, ...)
+#define WEIGHTED_NEAR_INT4(X, ...)
+#define WEIGHTED_NEAR_E4M3(X, ...)
+#define WEIGHTED_NEAR_E5M2(X, ...)
+#define WEIGHTED_NEAR_F16(X, ...)
+#define WEIGHTED_NEAR_BF16(X, ...)
+#define WEIGHTED_NEAR_F32(X, ...) NARROW(X, __VA_ARGS__) BAG_NEAR_TILES(X, __VA_ARGS__)
+#define WEIGHTED_NEAR_F64(X, ...)
+
+/* Kinds that are rarely weighted, and those of which entries are rarely left out: their rows of
+ * many vectors are split. */
+#define WEIGHTED_TILES_INT8(X, ...) BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_INT4(X, ...) BAG_FEW_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_E4M3(X, ...) BAG_FEW_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_E5M2(X, ...) BAG_FEW_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_F16(X, ...)  BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_BF16(X, ...) BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_F32(X, ...)  BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_F64(X, ...)  BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_INT8(X, ...)  BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_INT4(X, ...)  BAG_FEW_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_E4M3(X, ...)  BAG_FEW_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_E5M2(X, ...)  BAG_FEW_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_F16(X, ...)   BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_BF16(X, ...)  BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_F32(X, ...)   BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_F64(X, ...)   BAG_FEW_TILES(X, __VA_ARGS__)
+
 #define SPLIT_TILES(X, vector, kind, mode) \
     BAG_SPLIT_TILES(X, vector, kind, mode) OTHER_TILES_##kind(X, vector, kind, mode)
 #define WIDE_TILES(X, vector, kind, mode) WIDE_TILES_##kind(X, vector, kind, mode)
@@ -294,33 +340,41 @@ BAG_LANE void f64v_store_pair(enum bag_bf16_of of, char *row, size_t column, f64
 #define ONE_TILE(X, vector, kind, mode) \
     NARROW(X, vector, kind, mode) BAG_WHOLE_TILES(X, vector, kind, mode)
 
+#define WEIGHTED_ONE_TILE(X, vector, kind) \
+    NARROW(X, vector, kind, WEIGHTED) WEIGHTED_TILES_##kind(X, vector, kind, WEIGHTED)
+#define GENERAL_ONE_TILE(X, vector, kind) \
+    NARROW(X, vector, kind, GENERAL) GENERAL_TILES_##kind(X, vector, kind, GENERAL)
+
 #define KERNEL(vector, kind, element_bits)                                                        \
     ONE_TILE(WHOLE, vector, kind, PLAIN)                                                          \
-    ONE_TILE(WHOLE, vector, kind, WEIGHTED)                                                       \
-    ONE_TILE(WHOLE, vector, kind, GENERAL)                                                        \
+    WEIGHTED_ONE_TILE(WHOLE, vector, kind)                                                        \
+    GENERAL_ONE_TILE(WHOLE, vector, kind)                                                         \
     ONE_TILE(SINGLES, vector, kind, PLAIN)                                                        \
-    WIDE_TILES(WHOLE, vector, kind, PLAIN)                                                        \
-    WIDE_TILES(WHOLE, vector, kind, WEIGHTED)                                                     \
-    WIDE_TILES(SINGLES, vector, kind, PLAIN)                                                      \
-    WEIGHTED_SINGLES_##kind(SINGLES, vector, kind, WEIGHTED)                                      \
-        SPLIT_TILES(SPLIT, vector, kind, PLAIN) BAG_SPLIT_TILES(SPLIT, vector, kind, WEIGHTED)    \
-            BAG_LARGEST_TILE(SPLIT, vector, kind, GENERAL)                                        \
+    NEAR_TILES_##kind(NEAR, vector, kind, PLAIN)                                                  \
+        WEIGHTED_NEAR_##kind(NEAR, vector, kind, WEIGHTED) WIDE_TILES(WHOLE, vector, kind, PLAIN) \
+            WIDE_TILES(WHOLE, vector, kind, WEIGHTED) WIDE_TILES(SINGLES, vector, kind, PLAIN)    \
+                WEIGHTED_SINGLES_##kind(SINGLES, vector, kind, WEIGHTED) SPLIT_TILES(             \
+                    SPLIT, vector, kind, PLAIN) BAG_SPLIT_TILES(SPLIT, vector, kind, WEIGHTED)    \
+                    BAG_LARGEST_TILE(SPLIT, vector, kind, GENERAL)                                \
                                                                                                   \
-                static const struct bag_tile_set set_##kind = {                                   \
-                    .whole = {{ONE_TILE(WHOLE_NAME, vector, kind, PLAIN)},                        \
-                              {ONE_TILE(WHOLE_NAME, vector, kind, WEIGHTED)},                     \
-                              {ONE_TILE(WHOLE_NAME, vector, kind, GENERAL)}},                     \
-                    .wide = {{WIDE_TILES(WHOLE_NAME, vector, kind, PLAIN)},                       \
-                             {WIDE_TILES(WHOLE_NAME, vector, kind, WEIGHTED)}},                   \
-                    .split = {{SPLIT_TILES(SPLIT_NAME, vector, kind, PLAIN)},                     \
-                              {BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, WEIGHTED)},              \
-                              {BAG_LARGEST_TILE(SPLIT_NAME, vector, kind, GENERAL)}},             \
-                    .singles = {{ONE_TILE(SINGLES_NAME, vector, kind, PLAIN)                      \
-                                     WIDE_TILES(SINGLES_NAME, vector, kind, PLAIN)},              \
-                                {WEIGHTED_SINGLES_##kind(SINGLES_NAME, vector, kind, WEIGHTED)}}, \
-                    .largest_tile = BAG_LARGEST_TILE(COUNT, vector, kind, PLAIN),                 \
-                    .bits = element_bits,                                                         \
-                    .lanes = vector##_lanes,                                                      \
+                        static const struct bag_tile_set set_##kind = {                           \
+                            .whole = {{ONE_TILE(WHOLE_NAME, vector, kind, PLAIN)},                \
+                                      {WEIGHTED_ONE_TILE(WHOLE_NAME, vector, kind)},              \
+                                      {GENERAL_ONE_TILE(WHOLE_NAME, vector, kind)}},              \
+                            .wide = {{WIDE_TILES(WHOLE_NAME, vector, kind, PLAIN)},               \
+                                     {WIDE_TILES(WHOLE_NAME, vector, kind, WEIGHTED)}},           \
+                            .split = {{SPLIT_TILES(SPLIT_NAME, vector, kind, PLAIN)},             \
+                                      {BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, WEIGHTED)},      \
+                                      {BAG_LARGEST_TILE(SPLIT_NAME, vector, kind, GENERAL)}},     \
+                            .singles = {{ONE_TILE(SINGLES_NAME, vector, kind, PLAIN)              \
+                                             WIDE_TILES(SINGLES_NAME, vector, kind, PLAIN)},      \
+                                        {WEIGHTED_SINGLES_##kind(SINGLES_NAME, vector, kind,      \
+                                                                 WEIGHTED)}},                     \
+                            .near = {{NEAR_TILES_##kind(NEAR_NAME, vector, kind, PLAIN)},         \
+                                     {WEIGHTED_NEAR_##kind(NEAR_NAME, vector, kind, WEIGHTED)}},  \
+                            .largest_tile = BAG_LARGEST_TILE(COUNT, vector, kind, PLAIN),         \
+                            .bits = element_bits,                                                 \
+                            .lanes = vector##_lanes,                                              \
     };
 
 #define BAG_X(id, bits, vector) KERNEL(vector, id, bits)

@@ -114,9 +114,20 @@ static bag_block_fn *instance_of(const struct bag_tile_set *set, enum bag_mode m
     return set->split[mode][tile_vectors];
 }
 
-struct bag_kernel_choice bag_choose_kernels(const struct bag_row_walk *walk, bool divides,
-                                            size_t first_column, size_t end_column)
+/* Whether a bag_near_fn does what is asked. */
+static bool is_near_call(const struct bag_pool_args *args)
 {
+    const struct bag_row_walk *walk = args->walk;
+    const enum bag_row_kind kind = (enum bag_row_kind)walk->kind;
+    bool stores = args->output_dtype == BAG_F32 || args->output_dtype == bag_near_result(kind);
+    bool apart = kind == BAG_KIND_OF_INT8 && walk->half_params;
+    return stores && !apart && args->reduction != BAG_SQRTN;
+}
+
+struct bag_kernel_choice bag_choose_kernels(const struct bag_pool_args *args, size_t first_column,
+                                            size_t end_column)
+{
+    const struct bag_row_walk *walk = args->walk;
     struct bag_kernel_choice choice = {.pool = {bag_ref_block, bag_ref_block, bag_ref_block}};
     const struct bag_tile_set *set =
         set_for((enum bag_row_kind)walk->kind, first_column, end_column);
@@ -126,9 +137,15 @@ struct bag_kernel_choice bag_choose_kernels(const struct bag_row_walk *walk, boo
     size_t vectors = columns < set->lanes ? 0 : (columns + set->lanes - 1) / set->lanes;
     for (int mode = 0; mode < BAG_MODE_COUNT; mode++)
         choice.pool[mode] = instance_of(set, (enum bag_mode)mode, vectors, wide_pays(walk));
-    for (int mode = 0; mode < BAG_MODE_COUNT && vectors <= BAG_TILE_VECTORS; mode++)
-        if (mode == BAG_MODE_PLAIN || !divides)
-            choice.singles[mode] = set->singles[mode][vectors];
+    if (vectors > BAG_TILE_VECTORS)
+        return choice;
+    const bool has_near = is_near_call(args);
+    for (int mode = 0; mode < BAG_MODE_COUNT; mode++) {
+        if (mode != BAG_MODE_PLAIN && args->divides)
+            continue;
+        choice.singles[mode] = set->singles[mode][vectors];
+        choice.near[mode] = has_near ? set->near[mode][vectors] : NULL;
+    }
     return choice;
 }
 
@@ -147,9 +164,10 @@ void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rul
                       struct bag_pool_plan *plan)
 {
     plan->rules = *rules;
+    plan->walk = walk_of(table);
     plan->args = (struct bag_pool_args){
         .table = *table,
-        .walk = walk_of(table),
+        .walk = &plan->walk,
         .reduction = rules->reduction,
         .output_dtype = rules->output_dtype,
         .weights_dtype = table->dtype,
@@ -163,8 +181,12 @@ void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rul
         .divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN,
         .is_general = rules->reduction == BAG_MAX || table->num_rows > UINT32_MAX,
     };
-    plan->args.walk.whole =
-        bag_choose_kernels(&plan->args.walk, plan->args.divides, 0, table->row_elements);
+    plan->walk.whole = bag_choose_kernels(&plan->args, 0, table->row_elements);
+    plan->is_usual = !rules->keyed && rules->missing == BAG_MISSING_ERROR &&
+                     !rules->prune_invalid && !rules->require_zero_first_offset &&
+                     !rules->require_matching_index_types &&
+                     !__builtin_mul_overflow(table->row_elements, plan->args.element_bytes,
+                                             &plan->args.bag_stride);
     plan->needs_rows = rules->keyed || rules->missing == BAG_MISSING_DEFAULT;
     set_padding(plan);
 }

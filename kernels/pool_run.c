@@ -23,12 +23,12 @@
 
 static bool prefetched_early(const struct bag_pool_args *args)
 {
-    return args->indices.count <= EARLY_INDICES && args->walk.row_bytes <= EARLY_ROW_BYTES;
+    return args->indices.count <= EARLY_INDICES && args->walk->row_bytes <= EARLY_ROW_BYTES;
 }
 
 static bool gains_alone(const struct bag_pool_args *args)
 {
-    size_t row_bytes = args->walk.row_bytes;
+    size_t row_bytes = args->walk->row_bytes;
     return (size_t)args->table.num_rows * row_bytes > EARLY_ALONE_CACHES * bag_caches.second &&
            (args->indices.count * row_bytes <= EARLY_ALONE_BYTES ||
             args->table.num_rows >= EARLY_ALONE_ROWS);
@@ -39,12 +39,12 @@ static bool gains_alone(const struct bag_pool_args *args)
  * one without effects. */
 BAG_LANE void prefetch_rows(const struct bag_pool_args *args, size_t first, size_t end)
 {
-    const size_t row_bytes = args->walk.row_bytes;
+    const size_t row_bytes = args->walk->row_bytes;
     for (; first < end; first++) {
         uintptr_t id = (uintptr_t)bag_id_at(&args->indices, first);
         uintptr_t row = (uintptr_t)args->table.rows + id * row_bytes;
         bag_fetch_lines(2, (const char *)row, row_bytes);
-        if (args->walk.straddles)
+        if (args->walk->straddles)
             bag_fetch_line(2, (const char *)(row + row_bytes - 1));
     }
 }
@@ -119,7 +119,7 @@ static bool repeats(const struct bag_block *block, size_t bag)
 
 static bool has_equal_bags(const struct bag_block *block)
 {
-    const struct bag_row_walk *walk = &block->args->walk;
+    const struct bag_row_walk *walk = block->args->walk;
     size_t last = block->num_bags <= EQUAL_FIRST_BAGS ? block->num_bags - 1 : EQUAL_FIRST_BAGS;
     size_t entries = block->bounds[block->num_bags] - block->bounds[0], equal = 0;
     if (entries < block->num_bags * EQUAL_LEAST_ENTRIES ||
@@ -134,7 +134,7 @@ static bool has_equal_bags(const struct bag_block *block)
  */
 BAG_LANE void fetch_bag(const struct bag_block *block, size_t bag)
 {
-    const struct bag_row_walk *walk = &block->args->walk;
+    const struct bag_row_walk *walk = block->args->walk;
     if (bag >= block->num_bags || !walk->is_far)
         return;
     size_t first = block->bounds[bag], count = block->bounds[bag + 1] - first;
@@ -153,6 +153,16 @@ static void copy_result(const struct bag_block *block, size_t first, size_t end)
         memcpy(to, from, bytes);
 }
 
+/* The bags of a block from `bag` on. */
+static struct bag_block bags_from(const struct bag_block *block, size_t bag)
+{
+    struct bag_block rest = *block;
+    rest.num_bags -= bag;
+    rest.bounds += bag;
+    rest.out += bag * block->args->bag_stride;
+    return rest;
+}
+
 /* Pools runs of bags that differ from the one before them, and copies the results of others. */
 static __attribute__((noinline)) void pool_differing(const struct bag_block *block,
                                                      bag_block_fn *pool_block)
@@ -164,16 +174,34 @@ static __attribute__((noinline)) void pool_differing(const struct bag_block *blo
         size_t next = end;
         while (next < block->num_bags && repeats(block, next))
             next++;
-        struct bag_block part = *block;
+        struct bag_block part = bags_from(block, bag);
         part.num_bags = end - bag;
-        part.bounds += bag;
-        part.out += bag * block->args->bag_stride;
         if (next > end)
             fetch_bag(block, next);
         pool_block(&part);
         copy_result(block, end, next);
         bag = next;
     }
+}
+
+/* ---- blocks without prefetching ------------------------------------------------------------- */
+
+/* Those from an empty one on. */
+static __attribute__((noinline)) void pool_from_empty(const struct bag_block *block, size_t bag,
+                                                      bag_near_fn *pool_near)
+{
+    while (bag < block->num_bags) {
+        bag_ref_empty(block, bag++);
+        struct bag_block rest = bags_from(block, bag);
+        bag += pool_near(&rest);
+    }
+}
+
+BAG_LANE void pool_near_block(const struct bag_block *block, bag_near_fn *pool_near)
+{
+    size_t empty = pool_near(block);
+    if (empty < block->num_bags)
+        pool_from_empty(block, empty, pool_near);
 }
 
 /* ---- ranges into blocks ---------------------------------------------------------------------- */
@@ -195,8 +223,8 @@ BAG_LANE bool has_all_columns(const struct bag_pool_args *args, const struct bag
 static __attribute__((noinline)) size_t begin_fetching(const struct bag_pool_args *args,
                                                        const struct bag_range *range)
 {
-    const size_t ahead = args->walk.ahead;
-    bool are_prefetched = args->walk.is_near || prefetched_early(args);
+    const size_t ahead = args->walk->ahead;
+    bool are_prefetched = args->walk->is_near || prefetched_early(args);
     if (are_prefetched && args->indices.count <= ahead)
         return 0;
     size_t first = bag_pool_first_entry(args, range->first_bag);
@@ -206,18 +234,6 @@ static __attribute__((noinline)) size_t begin_fetching(const struct bag_pool_arg
     return end > ahead ? end - ahead : 0;
 }
 
-/* As bag_pool_bounds; quick where there is one bag. */
-BAG_LANE void find_bounds(const struct bag_pool_args *args, size_t bag, size_t num_bags,
-                          size_t *hint, size_t *bounds)
-{
-    if (num_bags == 1 && args->form == BAG_FORM_OFFSETS) {
-        bounds[0] = bag_offset_at(args, bag);
-        bounds[1] = bag_offset_at(args, bag + 1);
-        return;
-    }
-    bag_pool_bounds(args, bag, bag + num_bags, hint, bounds);
-}
-
 /* Pools blocks of up to `most_bags`. With a `stage` they are pooled there, and streamed from it. */
 BAG_LANE void run_blocks(const struct bag_pool_args *args, const struct bag_range *range,
                          size_t most_bags, char *stage, char *out)
@@ -225,33 +241,36 @@ BAG_LANE void run_blocks(const struct bag_pool_args *args, const struct bag_rang
     size_t bounds[BAG_BLOCK_BAGS + 1] BAG_UNSET;
     struct bag_block block BAG_UNSET;
     struct bag_kernel_choice part BAG_UNSET;
-    const struct bag_kernel_choice *choice = &args->walk.whole;
+    const struct bag_kernel_choice *choice = &args->walk->whole;
     const enum bag_mode mode = mode_of(args);
     size_t hint = 0;
     if (range->first_bag >= range->end_bag || range->first_column >= range->end_column)
         return;
     if (!has_all_columns(args, range)) {
-        part =
-            bag_choose_kernels(&args->walk, args->divides, range->first_column, range->end_column);
+        part = bag_choose_kernels(args, range->first_column, range->end_column);
         choice = &part;
     }
     block.args = args;
     block.bounds = bounds;
     block.first_column = range->first_column;
     block.end_column = range->end_column;
-    block.fetch_end = args->walk.is_far ? begin_fetching(args, range) : 0;
+    block.fetch_end = args->walk->is_far ? begin_fetching(args, range) : 0;
     size_t bag = range->first_bag;
     do {
         size_t left = range->end_bag - bag;
         char *to = out + bag * args->bag_stride;
         block.num_bags = left < most_bags ? left : most_bags;
         block.out = stage ? stage : to;
-        find_bounds(args, bag, block.num_bags, &hint, bounds);
+        bag_pool_bounds(args, bag, bag + block.num_bags, &hint, bounds);
         bool are_single =
             bounds[block.num_bags] - bounds[0] == block.num_bags && choice->singles[mode];
         if (block.num_bags > 1 && has_equal_bags(&block))
             pool_differing(&block, choice->pool[mode]);
-        else if (!are_single || !choice->singles[mode](&block))
+        else if (are_single && choice->singles[mode](&block))
+            ;
+        else if (block.fetch_end == 0 && choice->near[mode])
+            pool_near_block(&block, choice->near[mode]);
+        else
             choice->pool[mode](&block);
         if (stage)
             stream(to, stage, block.num_bags * args->bag_stride);
@@ -276,12 +295,52 @@ static __attribute__((noinline)) void run_streamed(const struct bag_pool_args *a
     end_streaming();
 }
 
-void bag_pool_range(const struct bag_pool_args *args, const struct bag_range *range, void *out)
+static __attribute__((noinline)) void run_range(const struct bag_pool_args *args,
+                                                const struct bag_range *range, char *out)
 {
     if (args->streams && can_stream(args, range))
         run_streamed(args, range, out);
     else
         run_blocks(args, range, BAG_BLOCK_BAGS, NULL, out);
+}
+
+/* Whether nothing is to be prefetched while a call is pooled. */
+BAG_LANE bool needs_no_fetching(const struct bag_pool_args *args)
+{
+    const struct bag_row_walk *walk = args->walk;
+    return !walk->is_far ||
+           (args->indices.count <= walk->ahead && (walk->is_near || prefetched_early(args)));
+}
+
+/* One bag of all columns, without prefetching: what is set up for many takes longer than that. */
+BAG_LANE void run_one_bag(const struct bag_pool_args *args, size_t bag, enum bag_mode mode,
+                          char *out)
+{
+    const struct bag_kernel_choice *choice = &args->walk->whole;
+    size_t bounds[2] BAG_UNSET;
+    struct bag_block block BAG_UNSET;
+    bounds[0] = bag_offset_at(args, bag);
+    bounds[1] = bag_offset_at(args, bag + 1);
+    block.args = args;
+    block.num_bags = 1;
+    block.bounds = bounds;
+    block.first_column = 0;
+    block.end_column = args->table.row_elements;
+    block.out = out + bag * args->bag_stride;
+    block.fetch_end = 0;
+    if (choice->near[mode])
+        pool_near_block(&block, choice->near[mode]);
+    else
+        choice->pool[mode](&block);
+}
+
+void bag_pool_range(const struct bag_pool_args *args, const struct bag_range *range, void *out)
+{
+    if (range->first_bag + 1 == range->end_bag && args->form == BAG_FORM_OFFSETS &&
+        has_all_columns(args, range) && !args->streams && needs_no_fetching(args))
+        run_one_bag(args, range->first_bag, mode_of(args), out);
+    else
+        run_range(args, range, out);
 }
 
 /* ---- projection ------------------------------------------------------------------------------ */

@@ -279,17 +279,16 @@ BAG_LANE void V(store_unordered)(const struct V(tile) * tile, int vectors, enum 
         V(store)(BAG_BF16, of, out, V(column)(tile, paired, vectors, i), sums[i]);
 }
 
-/* Writes sums as elements of the result: those of one row where `single`. Weights may bring a NaN
+/* Writes sums as elements of `result`: those of one row where `single`. Weights may bring a NaN
  * of any payload. */
-BAG_LANE void V(store_result)(const struct bag_rows *rows, enum bag_row_kind kind,
-                              enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                              bool single, char *out, BODY *sums)
+BAG_LANE void V(store_result)(enum bag_row_kind kind, enum bag_mode mode, int vectors,
+                              const struct V(tile) * tile, enum bag_dtype result, bool single,
+                              char *out, BODY *sums)
 {
     const bool of_bf16 = kind == BAG_KIND_OF_BF16 && mode == BAG_MODE_PLAIN;
     const enum bag_bf16_of of = !of_bf16 ? BAG_BF16_OF_ANY
                                 : single ? BAG_BF16_OF_ONE
                                          : BAG_BF16_OF_SUMS;
-    const enum bag_dtype result = rows->args->output_dtype;
     if (of_bf16 && V(paired)(kind, vectors) > 0 && result == BAG_BF16) {
         V(store_unordered)(tile, vectors, of, out, sums);
         return;

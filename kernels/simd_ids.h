@@ -106,13 +106,13 @@ BAG_DEFINE_IDS_VALID(64)
 /* Whether no id is above `high`, and none negative unless that is allowed. */
 static bool ids_in_range(const void *ids, size_t count, bool wide, int64_t high, bool any_negative)
 {
+    if (wide)
+        return any_negative ? in_range_64(ids, count, (uint64_t)high, true)
+                            : in_range_64(ids, count, (uint64_t)high, false);
     /* No int32 is above INT32_MAX. */
     const uint32_t narrow_high = high > INT32_MAX ? INT32_MAX : (uint32_t)high;
-    if (any_negative)
-        return wide ? in_range_64(ids, count, (uint64_t)high, true)
-                    : in_range_32(ids, count, narrow_high, true);
-    return wide ? in_range_64(ids, count, (uint64_t)high, false)
-                : in_range_32(ids, count, narrow_high, false);
+    return any_negative ? in_range_32(ids, count, narrow_high, true)
+                        : in_range_32(ids, count, narrow_high, false);
 }
 
 /* Whether no id is negative, and none less than the one before it; there are some. */

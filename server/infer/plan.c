@@ -87,8 +87,9 @@ static bool changes_rules(const struct bag_v2_overrides *overrides)
            overrides->has_output_dtype || overrides->partial;
 }
 
-/* The plan of a feature's pool for this request: the feature's own, or made in *plan. NULL with a
- * fault. Of a table with live rows the number of rows may have changed since. */
+/* The plan of a feature's pool for this request: the feature's own, a copy of it in *plan, or one
+ * that lives as long as the request. NULL with a fault, or with a problem and none. Of a table with
+ * live rows the number of rows may have changed since. */
 static const struct bag_pool_plan *find_plan(const struct bag_planner *planner,
                                              const struct bag_feature *feature,
                                              struct bag_pool_plan *plan, struct bag_fault *fault)
@@ -100,10 +101,15 @@ static const struct bag_pool_plan *find_plan(const struct bag_planner *planner,
         return &feature->plan;
     if (is_own)
         *plan = feature->plan;
-    else if (find_rules(planner, feature, &rules, fault))
-        bag_feature_prepare(feature, rules, plan);
-    else
+    else if (!find_rules(planner, feature, &rules, fault))
         return NULL;
+    else if ((plan = bag_arena_alloc(planner->arena, sizeof *plan)))
+        bag_feature_prepare(feature, rules, plan);
+    else {
+        fault->status = BAG_STATUS_OK;
+        bag_planner_no_memory(planner);
+        return NULL;
+    }
     if (planner->kjt)
         adapt_rules(&plan->rules);
     return plan;
@@ -232,7 +238,7 @@ static bool check_pool(struct bag_planner *planner, size_t i)
     const struct bag_feature *feature = &planner->model->features[i];
     struct bag_kjt_part part BAG_UNSET;
     struct bag_pool_plan own BAG_UNSET;
-    struct bag_fault fault;
+    struct bag_fault fault BAG_UNSET;
     const struct bag_pool_plan *plan = find_plan(planner, feature, &own, &fault);
     bool ok = plan != NULL;
     if (ok) {

@@ -105,7 +105,7 @@ static void describe(const struct cell *cell, size_t count, struct call *call)
 /* Checks one call as a server would. */
 static void check(struct call *call, const int64_t *ids, struct bag_pool_args *args)
 {
-    struct bag_fault fault;
+    struct bag_fault fault BAG_UNSET;
     call->indices.data = ids;
     if (bag_pool_check(&call->plan, &call->inputs, SIZE_MAX, args, &fault) != BAG_STATUS_OK) {
         fprintf(stderr, "the check rejects: %s\n", bag_status_keywords[fault.status]);

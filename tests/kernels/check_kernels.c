@@ -90,7 +90,7 @@ static enum bag_status check_call(enum bag_isa isa, const struct call *call,
                                   const struct bag_inputs *inputs, struct bag_pool_args *args,
                                   struct bag_fault *fault)
 {
-    struct bag_pool_plan plan;
+    static struct bag_pool_plan plan; /* which the call goes on pointing to */
     if (bag_rules_check(&call->table, &call->rules, fault) != BAG_STATUS_OK)
         return fault->status;
     bag_isa_use(isa);

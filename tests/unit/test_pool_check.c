@@ -62,7 +62,7 @@ static enum bag_status check(struct request *r)
     struct bag_inputs inputs = {{NULL}};
     for (int i = 0; i < BAG_INPUT_COUNT; i++)
         inputs.tensor[i] = r->sends[i] ? &r->tensors[i] : NULL;
-    struct bag_pool_plan plan;
+    static struct bag_pool_plan plan; /* which the call goes on pointing to */
     bag_pool_prepare(&r->table, &r->rules, &plan);
     return bag_pool_check(&plan, &inputs, r->max_bytes, &r->args, &r->fault);
 }

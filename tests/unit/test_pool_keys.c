@@ -48,7 +48,7 @@ static enum bag_status resolve(struct call *call, enum bag_dtype dtype, const vo
     call->indices = (struct bag_tensor){
         .dtype = dtype, .rank = 2, .shape = {1, (int64_t)count}, .count = count, .data = ids};
     call->inputs.tensor[BAG_INDICES] = &call->indices;
-    struct bag_pool_plan plan;
+    static struct bag_pool_plan plan; /* which the call goes on pointing to */
     bag_pool_prepare(&table, &call->rules, &plan);
     enum bag_status status = bag_pool_check(&plan, &call->inputs, 1000, &call->args, &call->fault);
     call->resolving = (struct bag_resolving){.keys = call->keys,

@@ -40,7 +40,7 @@ static enum bag_status resolve(struct call *call, const int64_t *ids, size_t cou
     call->indices = (struct bag_tensor){
         .dtype = BAG_I64, .rank = 2, .shape = {1, (int64_t)count}, .count = count, .data = ids};
     call->inputs.tensor[BAG_INDICES] = &call->indices;
-    struct bag_pool_plan plan;
+    static struct bag_pool_plan plan; /* which the call goes on pointing to */
     bag_pool_prepare(&table, &call->rules, &plan);
     assert_int_equal(plan.needs_rows,
                      call->rules.keyed || call->rules.missing == BAG_MISSING_DEFAULT);

@@ -24,7 +24,7 @@ static void fill_pool(struct bag_pool_args *args, enum bag_form form)
     else
         inputs.tensor[form == BAG_FORM_OFFSETS ? BAG_OFFSETS : BAG_SEGMENT_IDS] = &given;
     struct bag_fault fault;
-    struct bag_pool_plan plan;
+    static struct bag_pool_plan plan; /* which the call goes on pointing to */
     bag_pool_prepare(&table, &rules, &plan);
     assert_int_equal(bag_pool_check(&plan, &inputs, SIZE_MAX, args, &fault), BAG_STATUS_OK);
 }
