@@ -13,8 +13,6 @@ void bag_http_access_begin(struct bag_http_access *access)
     const struct bag_option_values *options = access->options;
     bool logged =
         options->access_log == BAG_SWITCH_ON || options->slow_request_ms > 0 || access->trace;
-    access->received_bytes = 0;
-    access->id[0] = 0;
     access->begun_ns = logged ? uv_hrtime() : 0;
 }
 

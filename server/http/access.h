@@ -22,7 +22,7 @@ struct bag_http_access {
     char id[65]; /* of the body, truncated; empty: none */
 };
 
-/* The first line is here; the members above it are set. */
+/* The first line is here; the members above it are set, those below are zero. */
 void bag_http_access_begin(struct bag_http_access *access);
 
 /* Keeps the body's id, as long as the body is there. */
