@@ -1,9 +1,7 @@
 """Updates and tables that are loaded while serving: what a later version gets again, from the journal
-or from memory, folders of updates (deltas), and tables that cannot take any."""
+or from memory, and tables that cannot take any."""
 
-import os
 import shutil
-import signal
 import threading
 
 import numpy as np
@@ -12,32 +10,11 @@ import pytest
 import control
 from control import publish
 from example import check_rows
-from harness import Server, expect, expect_equal, scaled, wait_until, write_json
+from harness import expect, expect_equal, scaled, wait_until, write_json
+from live_versions import after, all_rows, change, numbered, serve_plain, serve_versions
 from table_files import write_safetensors
-from updates import COLUMNS as WORLD_COLUMNS, World, applied, rows_of, table, update
+from updates import applied, rows_of, update
 from v2 import Client, Tensor
-
-
-def after(snapshot, through, last):
-    """The rows of a snapshot once updates through + 1 to last have each set one row."""
-    rows = snapshot.copy()
-    for number in range(through + 1, last + 1):
-        rows[number % control.ROWS] = -number
-    return rows
-
-
-def change(client, number):
-    return update(client, "t", [number % control.ROWS], [[-number] * control.COLUMNS],
-                  sequence=number)
-
-
-def all_rows(client):
-    return rows_of(client, "t", np.arange(control.ROWS))
-
-
-def serve_versions(directory, *arguments):
-    return control.serve(directory, "--updates", "on", "--journal-dir", directory / "journal",
-                         *arguments)
 
 
 def test_loaded_versions_catch_up(directory):
@@ -233,10 +210,6 @@ def test_updates_while_versions_are_loaded(directory, has_journal):
 
 
 # ---- without a journal ----------------------------------------------------------------------------
-def serve_plain(directory, *arguments, **options):
-    return control.serve(directory, "--updates", "on", *arguments, **options)
-
-
 def test_loaded_versions_catch_up_from_memory(directory):
     """What the server has taken is applied to versions that come later, while it runs."""
     root = directory / "models"
@@ -331,186 +304,6 @@ def test_safetensors_say_what_they_include(directory):
             error = server.admin.load("t", version).expect(400).error()
             expect("updates_through" in error, error)
         expect_equal(control.served(server.client), 2)
-
-
-# ---- folders of updates ---------------------------------------------------------------------------
-def delta(version, number, ids, rows=None, is_keyed=False, name=None):
-    """The folder of an update, which appears complete."""
-    folder = version / "deltas" / f".{number}"
-    folder.mkdir(parents=True)
-    np.save(folder / ("keys.npy" if is_keyed else "indices.npy"), np.asarray(ids))
-    if rows is not None:
-        np.save(folder / "rows.npy", np.asarray(rows, np.float32))
-    final = version / "deltas" / str(number if name is None else name)
-    os.rename(folder, final)
-    return final
-
-
-def numbered(version, number):
-    """The update that `change` sends, as a folder."""
-    return delta(version, number, [number % control.ROWS], [[-number] * control.COLUMNS])
-
-
-def has(client, through, snapshot=None):
-    want = after(control.rows_of(1) if snapshot is None else snapshot, 0, through)
-    return np.array_equal(all_rows(client), want)
-
-
-def test_deltas_at_the_start(directory):
-    world = World(directory)
-    folder = world.directory / "models" / "deltas" / "3"
-    folder.mkdir(parents=True)
-    np.save(folder / "table.npy", table())
-    config = folder / "config.json"
-    config.write_text('{"updates_through": 4}')
-    for number, rows in ((5, [[1] * WORLD_COLUMNS]), (6, [[2] * WORLD_COLUMNS])):
-        delta = folder / "deltas" / str(number)
-        delta.mkdir(parents=True)
-        np.save(delta / "indices.npy", np.array([number]))
-        np.save(delta / "rows.npy", np.array(rows, np.float32))
-    with Server("--models", world.directory / "models", "--updates", "on", "--token-file",
-                world.tokens) as server, Client(server) as client:
-        check_rows(rows_of(client, "deltas", [5, 6, 7]),
-                   [[1] * WORLD_COLUMNS, [2] * WORLD_COLUMNS, table()[7]])
-        applied(update(client, "deltas", [1], [[0] * WORLD_COLUMNS], sequence=7), 7, 1)
-
-def test_deltas_are_polled(directory):
-    """Those that follow are taken at each poll, in order; one that is missing is waited for."""
-    root = directory / "models"
-    version = publish(root, "t", 1).parent
-    numbered(version, 1)
-    with serve_plain(directory, "--poll-seconds", 1, mode="poll") as server:
-        client = server.client
-        check_rows(all_rows(client), after(control.rows_of(1), 0, 1))
-        for number in (2, 3, 5, 7):
-            numbered(version, number)
-        wait_until(lambda: has(client, 3), "deltas 2 and 3 are not applied")
-        event = server.wait_event("waits for a delta")
-        expect_equal((event["model"], event["next"], event["found"]), ("t", 4, 5))
-        wait_until(lambda: client.metrics()['bagserve_update_lag{model="t"}'] == "4", "no lag")
-        wait_until(lambda: client.metrics()['bagserve_deltas_waiting{model="t"}'] == "2", "waiting")
-        values = client.metrics()
-        expect_equal((values['bagserve_update_sequence{model="t"}'],
-                      values['bagserve_deltas_applied_total{model="t"}']), ("3", "3"))
-        # The one that is missing may come as a request.
-        applied(change(server.admin.client, 4), 4, 1)
-        wait_until(lambda: has(client, 5), "delta 5 is not applied")
-        applied(change(server.admin.client, 6), 6, 1)
-        wait_until(lambda: has(client, 7), "delta 7 is not applied")
-        wait_until(lambda: client.metrics()['bagserve_deltas_waiting{model="t"}'] == "0", "waiting")
-        expect_equal(client.metrics()['bagserve_update_lag{model="t"}'], "0")
-        # A version that comes later gets them, too, though they are not in its folder.
-        publish(root, "t", 2, control.rows_of(2), {"updates_through": 5})
-        wait_until(lambda: np.array_equal(all_rows(client), after(control.rows_of(2), 5, 7)),
-                   "version 2 is not served with updates 6 and 7")
-
-
-def test_deltas_at_a_load_call_and_sighup(directory):
-    root = directory / "models"
-    version = publish(root, "t", 1).parent
-    with serve_plain(directory) as server:
-        numbered(version, 1)
-        server.admin.load("t").expect(200)
-        check_rows(all_rows(server.client), after(control.rows_of(1), 0, 1))
-        numbered(version, 2)
-        numbered(version, 3)
-        server.admin.group({"name": "t"}).expect(200)
-        check_rows(all_rows(server.client), after(control.rows_of(1), 0, 3))
-        numbered(version, 4)
-        server.send(signal.SIGHUP)
-        wait_until(lambda: has(server.client, 4), "delta 4 is not applied")
-
-
-def test_bad_deltas_are_waited_for(directory):
-    """One that is half there changes nothing, is said with its folder, and is taken when it is
-    whole; one of another width never is, and what serves goes on."""
-    root = directory / "models"
-    version = publish(root, "t", 1).parent
-    whole = numbered(directory / "aside", 1)
-    half = version / "deltas" / "1"
-    half.mkdir(parents=True)
-    shutil.copy(whole / "indices.npy", half)
-    (half / "rows.npy").write_bytes((whole / "rows.npy").read_bytes()[:-4])
-    with serve_plain(directory, "--poll-seconds", 1, mode="poll") as server:
-        check_rows(all_rows(server.client), control.rows_of(1))
-        event = server.wait_event("a delta is not applied")
-        expect(event["model"] == "t" and str(half) in event["reason"], event)
-        os.replace(whole / "rows.npy", half / "rows.npy")
-        wait_until(lambda: has(server.client, 1), "the delta is not applied")
-        delta(version, 2, [1], [[5] * (control.COLUMNS + 1)])
-        wait_until(lambda: server.client.metrics()['bagserve_deltas_waiting{model="t"}'] == "1",
-                   "delta 2 does not wait")
-        applied(change(server.admin.client, 2), 2, 1)
-        check_rows(all_rows(server.client), after(control.rows_of(1), 0, 2))
-    # Asked for, it fails the call with the reason.
-    with serve_plain(directory) as server:
-        error = server.admin.load("t").expect(400).error()
-        expect(error.startswith("what was asked for is served, without an update: delta ") and
-               str(version / "deltas" / "2") in error, error)
-        check_rows(all_rows(server.client), after(control.rows_of(1), 0, 1))
-
-
-def test_a_folder_of_deltas_that_cannot_be_read_is_said(directory):
-    version = publish(directory / "models", "t", 1).parent
-    (version / "deltas").write_text("no folder")
-    with serve_plain(directory) as server:
-        expect(str(version / "deltas") in server.wait_event("a delta is not applied")["reason"],
-               server.log())
-        error = server.admin.load("t").expect(400).error()
-        expect(error.endswith(f"{version}/deltas: the folder cannot be read: Not a directory"), error)
-        (version / "deltas").unlink()
-        numbered(version, 1)
-        server.admin.load("t").expect(200)
-        check_rows(all_rows(server.client), after(control.rows_of(1), 0, 1))
-
-
-def test_deltas_remove_only_what_they_say(directory):
-    """Keys whose rows have not come yet are not keys to remove."""
-    root = directory / "models"
-    control.publish_keyed(root, "k", 1)
-    version = root / "k" / "1"
-    with serve_plain(directory) as server:
-        client, admin = server.client, server.admin
-        first = delta(version, 1, [3, 4], is_keyed=True)
-        error = admin.load("k").expect(400).error()
-        expect(str(first) in error and "rows.npy" in error and "deleted_keys.npy" in error, error)
-        check_rows(rows_of(client, "k", [3, 4]), control.rows_of(1)[3:5])
-        np.save(first / "deleted_keys.npy", np.array([3, 4]))
-        error = admin.load("k").expect(400).error()
-        expect("must be alone" in error, error)
-        check_rows(rows_of(client, "k", [3, 4]), control.rows_of(1)[3:5])
-        os.remove(first / "keys.npy")
-        admin.load("k").expect(200)
-        for key in (3, 4):
-            client.infer("k", [Tensor("indices", np.array([[key]]))]).expect(400)
-        check_rows(rows_of(client, "k", [2, 5]), control.rows_of(1)[[2, 5]])
-
-
-def test_deltas_that_need_a_ready_file(directory):
-    root = directory / "models"
-    version = publish(root, "t", 1).parent
-    (version / "_READY").touch()
-    first = numbered(version, 1)
-    with serve_plain(directory, "--ready-file", "_READY", "--poll-seconds", 1,
-                     mode="poll") as server:
-        expect("_READY" in server.wait_event("a delta is not applied")["reason"], server.log())
-        check_rows(all_rows(server.client), control.rows_of(1))
-        (first / "_READY").touch()
-        wait_until(lambda: has(server.client, 1), "the delta is not applied")
-
-
-def test_deltas_are_in_the_journal(directory):
-    """So that their folders may go, and numbers go on after a restart."""
-    root = directory / "models"
-    version = publish(root, "t", 1).parent
-    for number in (1, 2):
-        numbered(version, number)
-    with serve_versions(directory) as server:
-        applied(change(server.admin.client, 3), 3, 1)
-    shutil.rmtree(version / "deltas")
-    with serve_versions(directory) as server:
-        check_rows(all_rows(server.client), after(control.rows_of(1), 0, 3))
-        applied(change(server.admin.client, 4), 4, 1)
 
 
 # ---- mapped tables --------------------------------------------------------------------------------

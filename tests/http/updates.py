@@ -78,3 +78,8 @@ def applied(reply, sequence, rows, yes=True):
     for key, want in {"sequence": sequence, "applied": yes, "rows": rows}.items():
         expect_equal(got[key], want, key)
     return got
+
+
+def journal_of(world, model):
+    (path,) = (world.journal / model).iterdir()
+    return path

@@ -1,0 +1,200 @@
+"""Embeddings of PyTorch's models are exported, from modules and checkpoints, and modules replaced by what serves them."""
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+from harness import PROGRAM, ROOT, TIMEOUT_S, expect, expect_equal
+from torch_modules import Bags, connect, expect_bits, make_collection, serve, torch
+
+from bagserve_export import Export, main
+from bagserve_torch import RemoteEmbedding, RemoteEmbeddingBag, export, replace
+
+EXAMPLES = ROOT / "config" / "examples"
+
+
+# ---- export and replace -----------------------------------------------------------------------
+def test_replace(directory):
+    """In place, modules that stand at several places, too; small ones stay where that is asked for."""
+    shared = torch.nn.EmbeddingBag(100, 4, mode="sum")
+    model = torch.nn.ModuleDict({"one": shared, "two": torch.nn.Sequential(shared, torch.nn.ReLU()),
+                                 "small": torch.nn.Embedding(3, 2), "tied": torch.nn.Embedding(100, 4)})
+    model["tied"].weight = shared.weight
+    want = {"one": "one", "two.0": "one", "small": "small", "tied": "tied"}
+    expect_equal(export(model, directory), want)
+    ids = torch.tensor([[1, 99], [5, 5]])
+    local = model["two"](ids), model["tied"](ids)
+    with serve(directory) as server, connect(server) as client:
+        expect_equal(replace(model, client, min_bytes=25), {name: want[name] for name in want if name != "small"})
+        expect(model["one"] is model["two"][0] and isinstance(model["one"], RemoteEmbeddingBag), model)
+        expect(isinstance(model["small"], torch.nn.Embedding) and model["one"].training, model)
+        expect_equal([name for name, _ in model.named_parameters()], ["small.weight"])
+        model.eval()
+        expect_bits(model["two"](ids), local[0], "two")
+        expect_bits(model["tied"](ids), local[1], "tied")
+        expect_equal(replace(model, client), {"small": "small"})
+        with pytest.raises(ValueError, match="no EmbeddingBag"):
+            replace(model, client)
+
+
+def test_replace_without_rows(directory):
+    """A model may be built without the memory of its embeddings; they are nothing to export."""
+    model = torch.nn.Sequential(torch.nn.EmbeddingBag(10, 4, mode="sum"))
+    export(model, directory)
+    empty = torch.nn.Sequential(torch.nn.EmbeddingBag(10, 4, mode="sum", device="meta")).eval()
+    with pytest.raises(ValueError, match="0: its tensor is on the device meta"):
+        export(empty, directory / "other")
+    with serve(directory) as server, connect(server) as client:
+        replace(empty, client)
+        ids = torch.tensor([[1, 9]])
+        expect_bits(empty(ids), model(ids), "sum")
+
+
+def test_replace_checks_what_is_served(directory):
+    """Nothing is swapped where a model is missing, or answers otherwise."""
+    bag, single = torch.nn.EmbeddingBag(10, 4), torch.nn.Embedding(6, 2)
+    exported = Export()
+    exported.table("rows", torch.zeros(11, 4), "mean")
+    exported.table("width", torch.zeros(10, 5), "mean")
+    exported.table("padded", torch.zeros(10, 4), "mean", padding_idx=3)
+    exported.table("default", torch.zeros(10, 4), "mean", default_index=3)
+    exported.table("c.embedding_bags.t", torch.zeros(5, 3), "mean")
+    exported.collection("c", {"f": "c.embedding_bags.t"})
+    exported.collection("d", {"g": "c.embedding_bags.t"})
+    exported.table("first", torch.zeros(6, 2), "mean")
+    exported.table("right", torch.zeros(6, 2), "mean")
+    exported.write(directory)
+    collection = Bags(("t", ["f"], 5, 3, "SUM"))
+    with serve(directory) as server, connect(server) as client:
+        for name, module, words in (
+                ("absent", bag, "'absent' is not on the server .*export the module"),
+                ("rows", bag, r"'rows' on the server has the shape \(11, 4\); the module has \(10, 4\)"),
+                ("width", bag, r"the shape \(10, 5\)"), ("padded", bag, "leaves out padding_idx 3"),
+                ("default", bag, "gives empty bags the row 3"), ("right", bag, r"\(6, 2\)"),
+                ("c", collection, "feature 'f' on the server pools by mean; the module by sum"),
+                ("d", collection, "'d' on the server has the features g; the module has f"),
+                ("right", collection, "the features of no collection")):
+            model = torch.nn.ModuleDict({"first": single, name: module})
+            before = list(model.children())
+            with pytest.raises(ValueError, match=words):
+                replace(model, client)
+            expect_equal(list(model.children()), before)
+
+
+def test_what_is_wrong_with_modules(directory):
+    quantised = torch.nn.ModuleDict({"q": torch.ao.nn.quantized.EmbeddingBag(10, 4)})
+    prepared = torch.nn.ModuleDict({"q": torch.nn.Embedding(10, 4)})
+    prepared["q"].weight_fake_quant = torch.nn.Identity()
+    sparse = torch.nn.Sequential(torch.nn.Embedding(3, 2))
+    sparse[0].weight = torch.nn.Parameter(torch.ones(3, 2).to_sparse())
+    split = make_collection()
+    state = split.state_dict
+    split.state_dict = lambda: {key + suffix: tensor for key, tensor in state().items()
+                                for suffix in ("", "_qscale", "_qbias")}
+    for model, words in (
+            (torch.nn.Linear(2, 2), "no EmbeddingBag, Embedding"),
+            (torch.nn.ModuleDict({"a b": torch.nn.Embedding(3, 2), "a_b": torch.nn.Embedding(3, 2)}),
+             "two models would be called 'a_b'"),
+            (quantised, "'q' is quantised .EmbeddingBag"), (prepared, "'q' is quantised"),
+            (sparse, "0: its tensor is sparse .*to_dense"), (split, "has codes.*weight_qscale"),
+            (torch.nn.Sequential(torch.nn.Embedding(3, 2, max_norm=1.0)), "'0': max_norm"),
+            (Bags(("t", ["embeddings"], 3, 2, "SUM")), "cannot be named 'embeddings'"),
+            (Bags(("t", ["a:b", "a_b"], 3, 2, "SUM")), "two features of 'embedding' would be called 'a_b'")):
+        with pytest.raises(ValueError, match=words):
+            export(model, directory)
+    expect_equal(list(directory.iterdir()), [])
+
+
+def test_row_formats(directory, rng):
+    """Quantised on the way, and near what the module says."""
+    model = torch.nn.Sequential(torch.nn.EmbeddingBag(100, 16, mode="mean")).eval()
+    local = model[0]
+    export(model, directory, row_format="int8", program=PROGRAM)
+    with serve(directory) as server, connect(server) as client:
+        replace(model, client)
+        ids = torch.tensor(rng.integers(0, 100, (8, 3)))
+        expect(torch.allclose(model(ids), local(ids), atol=0.03), "int8")
+        expect_equal(client.metadata("0")["parameters"]["row_format"], "int8")
+
+
+def test_types(directory):
+    """Elements in the type that they have; bfloat16, too."""
+    exported, tables = Export(), {}
+    for kind in (torch.bfloat16, torch.float16, torch.float64):
+        name = str(kind)[6:]
+        tables[name] = torch.randn(6, 3).to(kind)
+        exported.table(name, tables[name], "sum")
+    exported.write(directory)
+    with serve(directory) as server, connect(server) as client:
+        for name, rows in tables.items():
+            got = RemoteEmbedding(client, name).eval()(torch.tensor([[0], [5]]))
+            expect(got.dtype == rows.dtype and torch.equal(got, rows[torch.tensor([[0], [5]])]), f"{name}: {got}")
+        weights = torch.tensor([0.5, 2]).to(torch.bfloat16)
+        got = RemoteEmbeddingBag(client, "bfloat16").eval()(torch.tensor([1, 1]), torch.tensor([0]), weights)
+        expect(torch.equal(got, (tables["bfloat16"][1:2].float() * 2.5).to(torch.bfloat16)), got)
+
+
+# ---- checkpoints ------------------------------------------------------------------------------
+def test_checkpoints(directory, capsys):
+    """A state_dict one level down is found; what holds none is said, without a traceback."""
+    module = torch.nn.ModuleDict({"emb": torch.nn.EmbeddingBag(6, 2), "dense": torch.nn.Linear(2, 6)})
+    files = {"plain.pt": module.state_dict(), "lightning.pt": {"epoch": 3, "state_dict": module.state_dict()},
+             "nested.pt": {"model_state_dict": module.state_dict(), "optimizer": {"step": 1}}}
+    table = ["--table", "emb=emb.weight,reduction=mean,padding_idx=0"]
+    for name, content in files.items():
+        torch.save(content, directory / name)
+        main([str(directory / name), str(directory / f"{name}.d"), *table])
+        expect_equal(capsys.readouterr().out, f"emb: 6 rows of 2, mean\n"
+                     f"bagserve serve --config {directory}/{name}.d/bagserve.json\n")
+    local = torch.nn.EmbeddingBag.from_pretrained(module["emb"].weight, mode="mean", padding_idx=0)
+    with serve(directory / "plain.pt.d") as server, connect(server) as client:
+        expect_equal(client.models(), ["emb"])
+        ids = torch.tensor([[0, 5, 1], [0, 0, 0]])
+        expect_bits(RemoteEmbeddingBag(client, "emb").eval()(ids), local(ids), "emb")
+    torch.save(module, directory / "module.pt")
+    torch.save({"loss": 1, "net": {"step": 2}}, directory / "none.pt")
+    torch.save([1, 2], directory / "list.pt")
+    torch.save({"emb.weight": torch.ones(3, 2).to_sparse()}, directory / "sparse.pt")
+    (directory / "text.pt").write_text("import torch")
+    for name, words in (("module.pt", "bagserve_torch.export(module, directory)"), ("none.pt", "it has loss, net"),
+                        ("list.pt", "a list"), ("text.pt", "no checkpoint of tensors alone"),
+                        ("sparse.pt", "sparse"), ("missing.pt", "No such file")):
+        with pytest.raises(SystemExit) as ended:
+            main([str(directory / name), str(directory / "d"), *table])
+        expect(name in str(ended.value) and words in str(ended.value), f"{ended.value}")
+    expect(not (directory / "d").exists(), "something was written")
+
+
+# ---- walk-throughs ----------------------------------------------------------------------------
+def run_example(name, *arguments):
+    return subprocess.run(["/usr/bin/python3", EXAMPLES / name, *arguments], check=True, text=True,
+                          capture_output=True, timeout=4 * TIMEOUT_S).stdout
+
+
+def test_dlrm(directory):
+    """config/examples/dlrm.py: the same scores with its tables here and there, to the bit."""
+    said = run_example("dlrm.py", "train", directory / "dlrm.pt", directory / "dlrm")
+    expect("exported {'sparse': 'sparse'}" in said, said)
+    with serve(directory / "dlrm") as server, connect(server) as client:
+        said = run_example("dlrm.py", "compare", directory / "dlrm.pt", f"{server.host}:{server.port}")
+        expect_equal(said, "replaced {'sparse': 'sparse'}\n26 features, 128 scores, 0 differ\n")
+        expect_equal([s["inference_stats"]["success"]["count"] for s in client.statistics("sparse")], [1], "requests")
+
+
+def test_two_tower(directory):
+    """config/examples/two_tower.py: trained, exported, served, and ranked as torch ranks."""
+    folder = directory / "two_tower"
+    said = run_example("two_tower.py", "train", folder)
+    expect(f"serve --models {folder}/models" in said, said)
+    catalogue = json.loads((folder / "catalogue.json").read_text())
+    with serve(folder / "models") as server:
+        lines = run_example("two_tower.py", "rank", folder, f"{server.host}:{server.port}").splitlines()[1:]
+        with connect(server) as client:
+            user = client.bags("user", [catalogue["user"]])[0]
+            scores = client.packed("item", np.array(catalogue["tags"])) @ user
+    expect(torch.allclose(torch.tensor(scores), torch.tensor(catalogue["scores"]), atol=1e-4),
+           "other scores than the model's")
+    expect_equal(len(lines), 5)
+    expect(all("of topic 3," in line for line in lines), lines)

@@ -1,0 +1,102 @@
+"""Modules of PyTorch that are exported and served. TorchRec is not among Debian's packages: classes with its
+attributes stand for it.
+"""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from harness import ROOT, Server, expect, expect_equal
+
+torch = pytest.importorskip("torch", reason="python3-torch is not installed")
+sys.path.insert(0, str(ROOT / "proto" / "clients" / "python"))
+from bagserve_client import Client  # noqa: E402
+
+
+def serve(folder, *arguments):
+    return Server("--models", folder, *arguments)
+
+
+def connect(server):
+    return Client(f"{server.host}:{server.port}")
+
+
+def expect_bits(got, want, what):
+    """The same type, shape and bits."""
+    expect_equal((got.dtype, got.shape), (want.dtype, want.shape), what)
+    same = np.array_equal(got.numpy().view(np.uint8), want.detach().numpy().view(np.uint8))
+    expect(same, f"{what}: {got} for {want}")
+
+
+class Bags(torch.nn.Module):
+    """What bagserve_torch uses of TorchRec's EmbeddingBagCollection, and its answers."""
+
+    def __init__(self, *tables, is_weighted=False):
+        super().__init__()
+        self.tables = [types.SimpleNamespace(name=name, feature_names=features, num_embeddings=rows,
+                                             embedding_dim=dim, pooling=types.SimpleNamespace(value=pooling))
+                       for name, features, rows, dim, pooling in tables]
+        self.embedding_bags = torch.nn.ModuleDict({
+            table.name: torch.nn.EmbeddingBag(table.num_embeddings, table.embedding_dim,
+                                              mode=table.pooling.value.lower()) for table in self.tables})
+        self.weighted = is_weighted
+
+    def embedding_bag_configs(self):
+        return self.tables
+
+    def is_weighted(self):
+        return self.weighted
+
+    def forward(self, features):
+        names = [name for table in self.tables for name in table.feature_names]
+        answer = {}
+        for table in self.tables:
+            for name in table.feature_names:
+                ids, starts, weights = features.bags(name)
+                rows = self.embedding_bags[table.name](ids, starts, weights if self.weighted else None)
+                answer[f"{name}@{table.name}" if names.count(name) > 1 else name] = rows
+        return answer
+
+
+class Jagged:
+    """A KeyedJaggedTensor, of {feature: bags}."""
+
+    def __init__(self, features, weights=None, dtype=torch.int64):
+        self.features, self.all_weights, self.dtype = features, weights, dtype
+
+    def keys(self):
+        return list(self.features)
+
+    def values(self):
+        return torch.tensor([i for bags in self.features.values() for bag in bags for i in bag],
+                            dtype=self.dtype)
+
+    def lengths(self):
+        return torch.tensor([len(bag) for bags in self.features.values() for bag in bags], dtype=self.dtype)
+
+    def weights(self):
+        if self.all_weights is None:
+            raise ValueError("there are no weights")
+        return self.all_weights
+
+    def weights_or_none(self):
+        return self.all_weights
+
+    def bags(self, name):
+        keys, lengths = self.keys(), self.lengths().reshape(len(self.features), -1)
+        place = keys.index(name)
+        first = int(lengths[:place].sum())
+        mine = lengths[place]
+        part = slice(first, first + int(mine.sum()))
+        weights = None if self.all_weights is None else self.all_weights[part]
+        return self.values()[part], torch.cumsum(mine, 0) - mine, weights
+
+
+def make_collection():
+    return Bags(("t_item", ["history", "last"], 30, 4, "MEAN"), ("t_user", ["user", "last"], 10, 6, "SUM"),
+                ("t_ad", ["ad"], 7, 5, "SUM"))
+
+
+ASKED = {"history": [[1, 2], []], "last": [[3], [9, 9]], "user": [[3, 4], [0]], "ad": [[6], [5, 5, 1]]}
