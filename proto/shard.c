@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A number of 64 bits with its quotes. */
+#define NUMBER_BYTES 22
+
 /* Digits of a position, which do not overflow. */
 #define MAX_DIGITS 15
 
@@ -57,10 +60,17 @@ static char *put_parameters(char *out, const struct bag_shard_request *request)
     return bag_text_put(out, "\"}");
 }
 
+/* As a JSON string, which an id is. */
+static char *put_number(char *out, uint64_t number)
+{
+    return bag_text_put(bag_digits_put(bag_text_put(out, "\""), number), "\"");
+}
+
 size_t bag_shard_request_header(const struct bag_shard_request *request,
                                 char header[BAG_SHARD_HEADER_BYTES])
 {
-    char *out = bag_text_put(header, "{\"inputs\":[");
+    char *out = put_number(bag_text_put(header, "{\"id\":"), request->number);
+    out = bag_text_put(out, ",\"inputs\":[");
     out = put_tensor(out, "indices", request->num_ids, request->ids_dtype);
     out = put_tensor(bag_text_put(out, ","), "offsets", request->num_bags + 1, request->ids_dtype);
     if (request->has_default)
@@ -215,8 +225,14 @@ static cJSON *parse_front(const char *header, size_t bytes, struct bag_problem *
     return tree;
 }
 
-static bool check_header(const char *header, size_t bytes, const char *version,
-                         const struct bag_v2_reply_output *outputs, size_t num_outputs,
+/* Whether the reply's id is one that is given with its quotes. */
+static bool is_id(const cJSON *item, const struct bag_text *id)
+{
+    return cJSON_IsString(item) && strlen(item->valuestring) + 2 == id->bytes &&
+           memcmp(item->valuestring, id->data + 1, id->bytes - 2) == 0;
+}
+
+static bool check_header(const char *header, size_t bytes, const struct bag_v2_reply *want,
                          struct bag_problem *problem)
 {
     struct bag_problem ignored;
@@ -229,10 +245,13 @@ static bool check_header(const char *header, size_t bytes, const char *version,
     if (!tree && ignored.kind == BAG_ERROR_NO_MEMORY)
         return bag_problem_no_memory(problem);
     bool ok = cJSON_IsObject(tree) || reject(problem, "a reply whose header is no JSON object");
-    if (ok && !is_text(bag_v2_member(tree, "model_version"), version))
+    if (ok && !is_text(bag_v2_member(tree, "model_version"), want->model_version))
         ok = bag_problem_set(problem, BAG_ERROR_BAD_GATEWAY, "answered by another version than %s",
-                             version);
-    ok = ok && check_outputs(bag_v2_member(tree, "outputs"), outputs, num_outputs, problem);
+                             want->model_version);
+    if (ok && !is_id(bag_v2_member(tree, "id"), &want->id))
+        ok = reject(problem, "another request");
+    ok = ok &&
+         check_outputs(bag_v2_member(tree, "outputs"), want->outputs, want->num_outputs, problem);
     bag_json_free(tree);
     return ok;
 }
@@ -262,18 +281,22 @@ static bool place_outputs(const char *data, size_t bytes, struct bag_v2_reply_ou
     return bytes == 0 || reject(problem, "more than was asked for");
 }
 
-bool bag_shard_reply_read(const char *reply, size_t bytes, size_t header_bytes, const char *model,
-                          const char *version, struct bag_v2_reply_output *outputs,
-                          size_t num_outputs, struct bag_problem *problem)
+bool bag_shard_reply_read(const char *reply, size_t bytes, size_t header_bytes, uint64_t number,
+                          const char *model, const char *version,
+                          struct bag_v2_reply_output *outputs, size_t num_outputs,
+                          struct bag_problem *problem)
 {
+    char id[NUMBER_BYTES + 1];
+    const size_t id_bytes = (size_t)(put_number(id, number) - id);
     const struct bag_v2_reply usual = {.model_name = model,
                                        .model_version = version,
+                                       .id = {id, id_bytes},
                                        .outputs = outputs,
                                        .num_outputs = num_outputs};
     if (header_bytes == 0 || header_bytes > bytes)
         return reject(problem, "no reply with binary tensors");
     return (is_usual(reply, header_bytes, &usual) ||
-            check_header(reply, header_bytes, version, outputs, num_outputs, problem)) &&
+            check_header(reply, header_bytes, &usual, problem)) &&
            place_outputs(reply + header_bytes, bytes - header_bytes, outputs, num_outputs, problem);
 }
 

@@ -13,6 +13,7 @@
 /* The tensors follow the header: ids, offsets, with the end of the last bag, default_index, INT64,
  * where there is one, and weights. */
 struct bag_shard_request {
+    uint64_t number; /* that no other request has: the reply repeats it */
     struct bag_part part;
     bool is_partial;
     enum bag_reduction reduction;
@@ -49,13 +50,14 @@ size_t bag_shard_request_tensor_bytes(const struct bag_shard_request *request);
 /* So many bytes the JSON header of a reply may have, without an explanation. */
 #define BAG_SHARD_MAX_REPLY_HEADER 65536
 
-/* Reads a reply of a model in that version, whose outputs must be these in this order, all binary,
- * and nothing else. The dimensions behind the first may be others of the same product. Sets where
- * the outputs' data is in the reply, at any alignment. False with BAD_GATEWAY and what the shard
- * "answered". */
-bool bag_shard_reply_read(const char *reply, size_t bytes, size_t header_bytes, const char *model,
-                          const char *version, struct bag_v2_reply_output *outputs,
-                          size_t num_outputs, struct bag_problem *problem);
+/* Reads the reply to the request of that number, of a model in that version, whose outputs must be
+ * these in this order, all binary, and nothing else. The dimensions behind the first may be others
+ * of the same product. Sets where the outputs' data is in the reply, at any alignment. False with
+ * BAD_GATEWAY and what the shard "answered". */
+bool bag_shard_reply_read(const char *reply, size_t bytes, size_t header_bytes, uint64_t number,
+                          const char *model, const char *version,
+                          struct bag_v2_reply_output *outputs, size_t num_outputs,
+                          struct bag_problem *problem);
 
 /* The ids of a request whose keys the table does not have, as the reply explains: a reader of their
  * positions. */

@@ -11,6 +11,7 @@
 #include "kernels/partial.h"
 #include "proto/shard.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,6 +114,7 @@ static struct bag_shard_request request_of(const struct bag_deal *deal,
     struct bag_part part = deal->remote->part;
     part.index = (uint32_t)call->shard;
     return (struct bag_shard_request){
+        .number = call->number,
         .part = part,
         .is_partial = !deal->by_columns,
         .reduction = args->reduction,
@@ -144,6 +146,8 @@ static char *put_id(char *at, enum bag_dtype dtype, int64_t id)
 static bool begin_body(const struct bag_infer *infer, const struct bag_deal *deal,
                        struct bag_fanout_call *call)
 {
+    static atomic_ullong number; /* of the last request of all */
+    call->number = atomic_fetch_add_explicit(&number, 1, memory_order_relaxed) + 1;
     const struct bag_shard_request request = request_of(deal, call);
     size_t bytes = bag_shard_request_tensor_bytes(&request);
     if (__builtin_add_overflow(bytes, (size_t)BAG_SHARD_HEADER_BYTES, &bytes))

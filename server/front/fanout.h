@@ -20,10 +20,11 @@
 /* One op's request to one shard. By rows and keys a shard that has no id of the op gets none. */
 struct bag_fanout_call {
     /* Set by bag_fanout_make. */
-    size_t op;      /* of the plan */
-    size_t feature; /* of the model: its memory's `remote` says whom to ask */
-    size_t shard;   /* of the remote table's group, which is also the number of its part */
-    char *body;     /* owned, until bag_fanout_free; for POST .../infer */
+    size_t op;       /* of the plan */
+    size_t feature;  /* of the model: its memory's `remote` says whom to ask */
+    uint64_t number; /* of the request */
+    size_t shard;    /* of the remote table's group, which is also the number of its part */
+    char *body;      /* owned, until bag_fanout_free; for POST .../infer */
     size_t body_bytes;
     size_t header_bytes;    /* of the JSON: Inference-Header-Content-Length */
     size_t max_reply_bytes; /* of a reply of status 200; a longer one need not be read */

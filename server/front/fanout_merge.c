@@ -85,7 +85,7 @@ bool bag_fanout_check(const struct bag_infer *infer, struct bag_fanout *fanout, 
     const struct bag_deal deal = bag_deal_of(infer, call->op);
     struct bag_fanout_form form = bag_fanout_form(&deal, call);
     if (!bag_shard_reply_read(call->reply, call->reply_bytes, call->reply_header_bytes,
-                              deal.remote->model, deal.remote->version, form.outputs,
+                              call->number, deal.remote->model, deal.remote->version, form.outputs,
                               form.num_outputs, problem))
         return false;
     call->sums = form.outputs[0].data;

@@ -59,6 +59,19 @@ void bag_front_give_up(struct bag_front *front, struct bag_errand *errand)
     }
 }
 
+static void close_idle(struct bag_front_lane *lane)
+{
+    for (struct bag_front_link *link; (link = lane->idle);) {
+        lane->idle = link->next;
+        bag_front_link_close(link);
+    }
+}
+
+void bag_front_distrust(struct bag_front *front, const struct bag_errand *errand)
+{
+    close_idle(lane_of(front, errand));
+}
+
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
 /* The lane to a host, made where there is none; NULL without memory. */
@@ -179,11 +192,8 @@ bool bag_front_init(struct bag_front *front, uv_loop_t *loop, struct bag_buffers
 void bag_front_stop(struct bag_front *front)
 {
     for (size_t i = 0; i < front->num_lanes; i++) {
-        while (front->lanes[i] && front->lanes[i]->idle) {
-            struct bag_front_link *link = front->lanes[i]->idle;
-            front->lanes[i]->idle = link->next;
-            bag_front_link_close(link);
-        }
+        if (front->lanes[i])
+            close_idle(front->lanes[i]);
     }
     uv_close((uv_handle_t *)&front->timer, NULL);
 }

@@ -195,6 +195,8 @@ void bag_trip_lose(struct bag_errand *errand, enum bag_shard_outcome outcome, co
     if (errand->is_done || trip->is_over || trip->waits)
         return;
     count(errand, outcome);
+    if (outcome == BAG_SHARD_WRONG)
+        bag_front_distrust(trip->front, errand);
     if (format && may_skip(errand, outcome)) {
         trip->fanout.calls[errand - trip->errands].is_absent = true;
         settle(errand);

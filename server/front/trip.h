@@ -72,6 +72,10 @@ void bag_front_trim(struct bag_front *front);
 /* Tells those whose trips are over; at the end of what a socket or the timer has brought. */
 void bag_front_tell(struct bag_front *front);
 
+/* Closes connections to the address that are idle: one had a wrong answer, and what else comes over
+ * them may be of another call. */
+void bag_front_distrust(struct bag_front *front, const struct bag_errand *errand);
+
 /* Nobody waits for the errand's answer any more. */
 void bag_front_give_up(struct bag_front *front, struct bag_errand *errand);
 

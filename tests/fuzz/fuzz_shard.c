@@ -16,7 +16,8 @@ static void read_reply(const char *reply, size_t bytes, size_t header_bytes)
         {.name = "counts", .dtype = BAG_I64, .binary = true, .rank = 1, .shape = {2}, .count = 2}};
     struct bag_problem problem;
     for (size_t count = 1; count <= 2; count++) {
-        if (!bag_shard_reply_read(reply, bytes, header_bytes, "m", "1", outputs, count, &problem)) {
+        if (!bag_shard_reply_read(reply, bytes, header_bytes, 7, "m", "1", outputs, count,
+                                  &problem)) {
             require(problem.kind == BAG_ERROR_BAD_GATEWAY || problem.kind == BAG_ERROR_NO_MEMORY);
             continue;
         }

@@ -293,6 +293,34 @@ def test_wrong_answers(spoilt):
     expect_equal(ask(client, [1, 2], [0]).status, 200)  # of another shard
 
 
+def test_answers_of_other_requests(spoilt):
+    """A connection that has an answer too many gives none of it to the next request."""
+    between, client = spoilt
+    waiting = []
+
+    def one_behind(connection, answer):
+        waiting.append(answer)
+        connection.sendall(reply(200, b"{}") if len(waiting) == 1 else waiting[-2])
+        return True
+
+    def the_first_again(connection, answer):
+        waiting.append(answer)
+        connection.sendall(waiting[0])
+        return True
+    want = {row: ask(client, [row], [0]).expect().embeddings().tobytes() for row in (120, 130)}
+    between.spoil = one_behind
+    expect_equal(ask(client, [120], [0]).status, 502)
+    waiting.clear()
+    between.spoil = the_first_again
+    expect_equal(ask(client, [120], [0]).expect().embeddings().tobytes(), want[120])
+    answer = ask(client, [130], [0])
+    expect_equal(answer.status, 502)
+    expect_words(answer.error(), [between.url, "answered another request"])
+    between.spoil = None
+    for row, rows in want.items():
+        expect_equal(ask(client, [row], [0]).expect().embeddings().tobytes(), rows)
+
+
 def test_late_answers(spoilt):
     """At the deadline of the shard, or of the request: and the server goes on meanwhile."""
     between, client = spoilt

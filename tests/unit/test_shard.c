@@ -18,7 +18,8 @@ static void expect_header(const struct bag_shard_request *request, const char *w
 static void says_what_a_shard_is_to_do(void **state)
 {
     (void)state;
-    struct bag_shard_request request = {.part = {BAG_PART_ROWS, 1, 3},
+    struct bag_shard_request request = {.number = 12,
+                                        .part = {BAG_PART_ROWS, 1, 3},
                                         .is_partial = true,
                                         .reduction = BAG_MEAN,
                                         .ids_dtype = BAG_I32,
@@ -27,7 +28,8 @@ static void says_what_a_shard_is_to_do(void **state)
                                         .rejects_outside = true};
     expect_header(
         &request,
-        "{\"inputs\":[{\"name\":\"indices\",\"shape\":[4],\"datatype\":\"INT32\",\"parameters\":{"
+        "{\"id\":\"12\",\"inputs\":[{\"name\":\"indices\",\"shape\":[4],\"datatype\":\"INT32\","
+        "\"parameters\":{"
         "\"binary_data_size\":16}},{\"name\":\"offsets\",\"shape\":[3],\"datatype\":\"INT32\","
         "\"parameters\":{\"binary_data_size\":12}}],\"parameters\":{\"binary_data_output\":true,"
         "\"include_last_offset\":true,\"padding_idx\":\"none\",\"reduction\":\"mean\",\"part\":{"
@@ -41,7 +43,8 @@ static void says_what_a_shard_is_to_do(void **state)
     request.output_dtype = BAG_F64;
     expect_header(
         &request,
-        "{\"inputs\":[{\"name\":\"indices\",\"shape\":[4],\"datatype\":\"INT64\",\"parameters\":{"
+        "{\"id\":\"12\",\"inputs\":[{\"name\":\"indices\",\"shape\":[4],\"datatype\":\"INT64\","
+        "\"parameters\":{"
         "\"binary_data_size\":32}},{\"name\":\"offsets\",\"shape\":[3],\"datatype\":\"INT64\","
         "\"parameters\":{\"binary_data_size\":24}},{\"name\":\"default_index\",\"shape\":[1],"
         "\"datatype\":\"INT64\",\"parameters\":{\"binary_data_size\":8}},{\"name\":"
@@ -68,7 +71,8 @@ static void says_how_much_time_is_left(void **state)
 /* The longest of all numbers and names. */
 static void has_room_for_the_longest_header(void **state)
 {
-    struct bag_shard_request request = {.part = {BAG_PART_COLUMNS, UINT32_MAX, UINT32_MAX},
+    struct bag_shard_request request = {.number = UINT64_MAX,
+                                        .part = {BAG_PART_COLUMNS, UINT32_MAX, UINT32_MAX},
                                         .reduction = BAG_SQRTN,
                                         .ids_dtype = BAG_I64,
                                         .num_ids = SIZE_MAX / 8,
@@ -88,7 +92,9 @@ static void has_room_for_the_longest_header(void **state)
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
-#define BEGIN "{\"model_name\":\"items\",\"model_version\":\"7\",\"outputs\":["
+#define BEGIN BEGIN_OF("12345678901")
+#define BEGIN_OF(id) \
+    "{\"model_name\":\"items\",\"model_version\":\"7\",\"id\":\"" id "\",\"outputs\":["
 #define EMBEDDINGS                                                    \
     "{\"name\":\"embeddings\",\"datatype\":\"FP32\",\"shape\":[2,3]," \
     "\"parameters\":{\"binary_data_size\":24}}"
@@ -113,7 +119,8 @@ static const char *read_reply(const char *header, size_t tensor_bytes)
     char *reply = calloc(1, bytes);
     assert_non_null(reply);
     memcpy(reply, header, header_bytes);
-    bool ok = bag_shard_reply_read(reply, bytes, header_bytes, "items", "7", outputs, 2, &problem);
+    bool ok = bag_shard_reply_read(reply, bytes, header_bytes, 12345678901, "items", "7", outputs,
+                                   2, &problem);
     if (ok) {
         assert_ptr_equal(outputs[0].data, reply + header_bytes);
         assert_ptr_equal(outputs[1].data, reply + header_bytes + 24);
@@ -130,7 +137,7 @@ static void takes_a_reply_however_it_is_written(void **state)
 {
     static const char *const headers[] = {
         BEGIN EMBEDDINGS "," COUNTS "]}", " " BEGIN EMBEDDINGS " , " COUNTS "]}\n",
-        "{\"outputs\":[" EMBEDDINGS "," COUNTS "],\"id\":\"1\",\"model_version\":\"7\"}",
+        "{\"outputs\":[" EMBEDDINGS "," COUNTS "],\"id\":\"12345678901\",\"model_version\":\"7\"}",
         BEGIN "{\"shape\":[2,1,3],\"parameters\":{\"binary_data_size\":24},\"datatype\":\"FP32\","
               "\"name\":\"embeddings\"}," COUNTS "]}"};
     char padded[257];
@@ -163,6 +170,12 @@ static void takes_no_other_reply(void **state)
                                    "\"parameters\":{\"binary_data_size\":24}}," COUNTS "]}",
                                    TENSOR_BYTES),
                         "answered without output 'embeddings' as FP32 of 2 bags of 3 elements");
+    static const char *const ids[] = {BEGIN_OF("1234567890") EMBEDDINGS "," COUNTS "]}",
+                                      BEGIN_OF("12345678902") EMBEDDINGS "," COUNTS "]}",
+                                      "{\"model_version\":\"7\",\"outputs\":[" EMBEDDINGS "," COUNTS
+                                      "]}"};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        assert_string_equal(read_reply(ids[i], TENSOR_BYTES), "answered another request");
     assert_string_equal(read_reply("", TENSOR_BYTES), "answered no reply with binary tensors");
     assert_string_equal(read_reply("[", TENSOR_BYTES),
                         "answered a reply whose header is no JSON object");
