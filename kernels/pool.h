@@ -220,7 +220,8 @@ struct bag_pool_plan {
     struct bag_rules rules;
     struct bag_row_walk walk;
     struct bag_pool_args args; /* but for what a request brings */
-    bool is_usual;             /* indices and offsets alone are checked on the shortest way */
+    bool is_usual;             /* indices and offsets are checked on the shortest way, */
+    bool takes_weights;        /* and FP32 weights with them */
     bool needs_rows; /* bag_keys_resolve must follow bag_pool_check: of keyed tables, and of
                         dense ones where a default row takes the place of what is outside;
                         of parts the caller sets it */

@@ -364,7 +364,7 @@ static inline unsigned match_slots(const struct bag_keys *keys, const struct bag
     X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4) \
     X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7) X(__VA_ARGS__, 8)
 #define BAG_NEAR_TILES(X, ...) \
-    X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
+    X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4) X(__VA_ARGS__, 8)
 /* clang-format on */
 #define BAG_FEW_TILES(X, ...) BAG_WHOLE_TILES(X, __VA_ARGS__)
 #define BAG_WIDE_TILES(X, ...)

@@ -231,10 +231,10 @@ static inline unsigned match_slots(const struct bag_keys *keys, const struct bag
 #define BAG_WHOLE_TILES(X, ...) \
     X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4) \
     X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7)
-#define BAG_NEAR_TILES(X, ...) \
+#define BAG_FEW_TILES(X, ...) \
     X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
+#define BAG_NEAR_TILES(X, ...) BAG_WHOLE_TILES(X, __VA_ARGS__) X(__VA_ARGS__, 8)
 /* clang-format on */
-#define BAG_FEW_TILES(X, ...)   BAG_NEAR_TILES(X, __VA_ARGS__)
 #define BAG_WIDE_TILES(X, ...)  X(__VA_ARGS__, 8) X(__VA_ARGS__, 16)
 #define BAG_SPLIT_TILES(X, ...) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
 #define BAG_OTHER_TILES(X, ...)

@@ -500,22 +500,36 @@ static inline bool are_lists(const struct bag_tensor *a, const struct bag_tensor
 static inline bool brings_more(const struct bag_tensor *const *tensor)
 {
     return ((uintptr_t)tensor[BAG_SEGMENT_IDS] | (uintptr_t)tensor[BAG_NUM_SEGMENTS] |
-            (uintptr_t)tensor[BAG_DEFAULT_INDEX] | (uintptr_t)tensor[BAG_PER_SAMPLE_WEIGHTS]) != 0;
+            (uintptr_t)tensor[BAG_DEFAULT_INDEX]) != 0;
 }
 
-/* Whether a call is one of most, indices and offsets alone, and right; then `args` is filled. On
- * the way of all others a few ids take longer to check than to pool. */
+/* Whether weights are FP32, one for each index, where such are taken. */
+static inline bool are_usual_weights(const struct bag_pool_plan *plan,
+                                     const struct bag_tensor *weights,
+                                     const struct bag_tensor *indices)
+{
+    return plan->takes_weights && weights->dtype == BAG_F32 && weights->rank == 1 &&
+           weights->shape[0] == indices->shape[0];
+}
+
+/* Whether a call is one of most, indices and offsets, perhaps weights, and right; then `args` is
+ * filled. On the way of all others a few ids take longer to check than to pool. */
 static inline bool check_usual(const struct bag_pool_plan *plan,
                                const struct bag_tensor *const *tensor, size_t max_result_bytes,
                                struct bag_pool_args *args)
 {
     const struct bag_tensor *indices = tensor[BAG_INDICES], *offsets = tensor[BAG_OFFSETS];
+    const struct bag_tensor *weights = tensor[BAG_PER_SAMPLE_WEIGHTS];
     if (!plan->is_usual || !indices || !offsets || brings_more(tensor) ||
-        !are_lists(indices, offsets))
+        !are_lists(indices, offsets) || (weights && !are_usual_weights(plan, weights, indices)))
         return false;
     memcpy(args, &plan->args, offsetof(struct bag_pool_args, indices));
     const struct bag_ids ids = ids_of(indices), groups = ids_of(offsets);
     const size_t num_bags = groups.count - plan->rules.include_last_offset;
+    if (weights) {
+        args->weights = weights->data;
+        args->weights_dtype = BAG_F32;
+    }
     args->indices = ids;
     args->groups = groups;
     args->form = BAG_FORM_OFFSETS;

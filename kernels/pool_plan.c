@@ -187,6 +187,9 @@ void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rul
                      !rules->require_matching_index_types &&
                      !__builtin_mul_overflow(table->row_elements, plan->args.element_bytes,
                                              &plan->args.bag_stride);
+    plan->takes_weights = bag_dtypes[table->dtype].kind == BAG_KIND_FLOAT &&
+                          (rules->reduction == BAG_SUM || rules->reduction == BAG_SQRTN ||
+                           (rules->reduction == BAG_MEAN && rules->weighted_mean));
     plan->needs_rows = rules->keyed || rules->missing == BAG_MISSING_DEFAULT;
     set_padding(plan);
 }

@@ -248,18 +248,22 @@ static void mixes_index_types_unless_told_not_to(void **state)
 static void takes_weights_where_they_mean_something(void **state)
 {
     (void)state;
-    for (int reduction = 0; reduction < BAG_REDUCTION_COUNT; reduction++) {
-        struct request *r = packed_request();
-        r->rules.reduction = (enum bag_reduction)reduction;
+    for (int reduction = 0; reduction < 2 * BAG_REDUCTION_COUNT; reduction++) {
+        const bool is_packed = reduction >= BAG_REDUCTION_COUNT;
+        struct request *r = is_packed ? packed_request() : offsets_request();
+        r->rules.reduction = (enum bag_reduction)(reduction % BAG_REDUCTION_COUNT);
         r->sends[BAG_PER_SAMPLE_WEIGHTS] = true;
-        r->tensors[BAG_PER_SAMPLE_WEIGHTS] = with_shape(r->tensors[BAG_PER_SAMPLE_WEIGHTS], 2, 2);
-        if (reduction == BAG_SUM || reduction == BAG_SQRTN)
+        if (is_packed)
+            r->tensors[BAG_PER_SAMPLE_WEIGHTS] =
+                with_shape(r->tensors[BAG_PER_SAMPLE_WEIGHTS], 2, 2);
+        if (r->rules.reduction == BAG_SUM || r->rules.reduction == BAG_SQRTN)
             assert_int_equal(check(r), BAG_STATUS_OK);
         else
             assert_fault(r, BAG_STATUS_WEIGHTS_NOT_SUPPORTED, BAG_PER_SAMPLE_WEIGHTS);
         r->rules.weighted_mean = true;
-        assert_int_equal(check(r),
-                         reduction == BAG_MAX ? BAG_STATUS_WEIGHTS_NOT_SUPPORTED : BAG_STATUS_OK);
+        assert_int_equal(check(r), r->rules.reduction == BAG_MAX ? BAG_STATUS_WEIGHTS_NOT_SUPPORTED
+                                                                 : BAG_STATUS_OK);
+        assert_true(r->rules.reduction == BAG_MAX || r->args.weights == r->weights);
     }
 }
 
@@ -272,6 +276,12 @@ static void rejects_weights_of_another_type_or_shape(void **state)
     assert_fault(r, BAG_STATUS_WEIGHTS_DTYPE_MISMATCH, BAG_PER_SAMPLE_WEIGHTS);
     assert_int_equal(r->fault.got, BAG_F16);
     assert_int_equal(r->fault.want, BAG_F32);
+    r = offsets_request();
+    r->sends[BAG_PER_SAMPLE_WEIGHTS] = true;
+    r->tensors[BAG_PER_SAMPLE_WEIGHTS] = tensor_of(BAG_F32, 1, 3, r->weights);
+    assert_fault(r, BAG_STATUS_WEIGHTS_SHAPE_MISMATCH, BAG_PER_SAMPLE_WEIGHTS);
+    assert_int_equal(r->fault.value, 3);
+    assert_int_equal(r->fault.high, 4);
     r = packed_request();
     r->sends[BAG_PER_SAMPLE_WEIGHTS] = true;
     assert_fault(r, BAG_STATUS_WEIGHTS_SHAPE_MISMATCH, BAG_PER_SAMPLE_WEIGHTS);
