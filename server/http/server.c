@@ -38,20 +38,32 @@ static size_t keep_escapes(void *context, struct MHD_Connection *connection, cha
     return strlen(text);
 }
 
+/* The library is called once at the end of a turn, whatever there was in it: sockets that are
+ * ready, a time-out, requests that are resumed. */
+static void call_library(struct bag_http_server *server)
+{
+    server->is_due = true;
+}
+
 static void on_timer(uv_timer_t *timer)
 {
-    bag_http_server_run(timer->data);
+    call_library(timer->data);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     (void)status, (void)events;
-    bag_http_server_run(poll->data);
+    call_library(poll->data);
 }
 
-static void on_engine_turn(void *context)
+static void on_again(uv_idle_t *again)
 {
-    bag_http_server_run(context);
+    call_library(again->data);
+}
+
+static void on_resumed(void *context)
+{
+    call_library(context);
 }
 
 static bool free_some(struct bag_http_context *context)
@@ -71,11 +83,6 @@ static void report_levels(const struct bag_http_server *server)
         .queued_bytes = server->context.engine.queue.bytes,
     };
     bag_metrics_on_levels(server->context.recorder, &levels);
-}
-
-static void on_again(uv_idle_t *again)
-{
-    bag_http_server_run(again->data);
 }
 
 /* Some rounds of the library: in each it reads at most half of CONNECTION_BYTES of a body. Whether
@@ -122,7 +129,7 @@ static void drop_refused(struct bag_http_connections *connections)
 /* Where the library has more to do than its rounds, or memory to give back, the loop comes back
  * without sleeping, after signals and finished work had their turn: a timer of 0 ms that is set
  * from its own callback would keep libuv from ever getting there. */
-void bag_http_server_run(struct bag_http_server *server)
+static void run_turn(struct bag_http_server *server)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms;
     give_arrivals(server);
@@ -138,6 +145,15 @@ void bag_http_server_run(struct bag_http_server *server)
         uv_timer_start(&server->timer, on_timer, timeout_ms, 0);
     else
         uv_timer_stop(&server->timer);
+}
+
+static void on_turn(uv_prepare_t *turn)
+{
+    struct bag_http_server *server = turn->data;
+    if (!server->is_due)
+        return;
+    server->is_due = false;
+    run_turn(server);
 }
 
 /* After a burst the process becomes small again. */
@@ -244,8 +260,7 @@ static bool init_context(struct bag_http_server *server)
         !bag_metrics_add_loop(&service->metrics, &context->recorder))
         return false;
     context->engine.recorder = context->recorder;
-    context->engine.on_turn = on_engine_turn;
-    context->front.on_turn = on_engine_turn;
+    context->engine.on_turn = context->front.on_turn = on_resumed;
     context->engine.context = context->front.context = server;
     return true;
 }
@@ -259,8 +274,10 @@ static bool watch_daemon(struct bag_http_server *server)
     uv_timer_init(server->loop, &server->timer);
     uv_timer_init(server->loop, &server->trim);
     uv_idle_init(server->loop, &server->again);
-    server->timer.data = server->trim.data = server->again.data = server;
+    uv_prepare_init(server->loop, &server->turn);
+    server->timer.data = server->trim.data = server->again.data = server->turn.data = server;
     uv_timer_start(&server->trim, on_trim, TRIM_MS, TRIM_MS);
+    uv_prepare_start(&server->turn, on_turn);
     if (!info || uv_poll_init(server->loop, &server->poll, info->epoll_fd) != 0)
         return false;
     server->poll.data = server;
@@ -289,7 +306,7 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
                                "too little memory");
     if (!watch_daemon(server))
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started");
-    bag_http_server_run(server);
+    call_library(server);
     acceptor->loops[acceptor->num_loops++] = &server->connections;
     return true;
 }
@@ -308,6 +325,7 @@ void bag_http_server_stop(struct bag_http_server *server)
     uv_close((uv_handle_t *)&server->timer, NULL);
     uv_close((uv_handle_t *)&server->trim, NULL);
     uv_close((uv_handle_t *)&server->again, NULL);
+    uv_close((uv_handle_t *)&server->turn, NULL);
 }
 
 void bag_http_server_free(struct bag_http_server *server)

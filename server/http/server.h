@@ -55,6 +55,8 @@ struct bag_http_server {
     uv_timer_t timer;                        /* the daemon's next time-out */
     uv_timer_t trim;                         /* of kept memory */
     uv_idle_t again;                         /* runs while the daemon has more to do at once */
+    uv_prepare_t turn;                       /* the end of each turn of the loop */
+    bool is_due;                             /* the daemon is called there */
 };
 
 /* Serves the connections that the acceptor hands over; `reader` is open and the loop's. One that
@@ -63,9 +65,6 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
                            struct bag_service *service, struct bag_reader *reader,
                            struct bag_http_acceptor *acceptor, bool infers,
                            struct bag_problem *problem);
-
-/* Lets the daemon do what it can at once; to be called after every resume. */
-void bag_http_server_run(struct bag_http_server *server);
 
 /* Ends the library's daemon after a drain. The handles close as the
  * loop goes on; `server` must live until then. */
