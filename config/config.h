@@ -327,7 +327,7 @@ void bag_config_free_models(struct bag_config *config);
 /* Frees what the model owns. */
 void bag_model_config_free(struct bag_model_config *model);
 
-/* Makes a copy, which owns what it has. False without memory, with nothing to free. */
+/* Makes a copy, which owns what it has. False without memory: it is zeros then, to free or not. */
 bool bag_model_config_copy(struct bag_model_config *copy, const struct bag_model_config *model);
 
 /* A number that differs where something else is configured; and where what is made of the model's

@@ -411,6 +411,7 @@ bool bag_model_config_copy(struct bag_model_config *copy, const struct bag_model
     if (ok && (copy->path || !model->path))
         return true;
     bag_model_config_free(copy);
+    memset(copy, 0, sizeof *copy);
     return false;
 }
 

@@ -2,6 +2,8 @@
  * trip.h. */
 #include "link.h"
 
+#include "server/system/sockets.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +119,18 @@ static void lose_unsent(struct bag_errand *errand, const char *why)
         bag_trip_lose(errand, BAG_SHARD_REFUSED, "%s", why);
 }
 
+/* Likewise, for want of something here: the shard is not to blame, and does not count as absent. */
+static void lose_unasked(struct bag_errand *errand, int error)
+{
+    if (errand->links[0] || errand->links[1])
+        return;
+    bag_problem_set(&errand->trip->problem, BAG_ERROR_NO_MEMORY,
+                    "this server has no %s left to ask shard %s with: %s",
+                    error == EMFILE || error == ENFILE ? "descriptors" : "memory",
+                    errand->group->members[errand->member].host->address.text, strerror(error));
+    bag_trip_lose(errand, BAG_SHARD_LACKING, NULL);
+}
+
 static void send_new(struct bag_front *front, struct bag_front_lane *lane,
                      struct bag_errand *errand)
 {
@@ -131,9 +145,10 @@ static void send_new(struct bag_front *front, struct bag_front_lane *lane,
         bag_front_link_send(link, errand);
     else if (!found)
         lose_unsent(errand, "its name does not resolve");
-    else if ((error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) &&
-             lane->count > 0)
+    else if (bag_is_lack(error) && lane->count > 0)
         wait_for_link(lane, errand);
+    else if (bag_is_lack(error))
+        lose_unasked(errand, error);
     else
         lose_unsent(errand, strerror(error));
 }
@@ -142,7 +157,7 @@ void bag_front_send(struct bag_front *front, struct bag_errand *errand)
 {
     struct bag_front_lane *lane = find_lane(front, errand->group->members[errand->member].host);
     if (!lane) {
-        lose_unsent(errand, "not enough memory to ask");
+        lose_unasked(errand, ENOMEM);
         return;
     }
     struct bag_front_link *link = lane->idle;

@@ -375,7 +375,7 @@ static bool begin_body(struct bag_front_link *link, size_t head_bytes)
         struct bag_errand *errand = link->errand;
         bag_budget_reject(link->front->buffers->budget, "a shard's answer",
                           (size_t)link->reply.body_bytes, &errand->trip->problem);
-        lose(link, BAG_SHARD_REJECTED, NULL);
+        lose(link, BAG_SHARD_LACKING, NULL);
         return false;
     }
     memcpy(link->body, link->head + head_bytes, rest);

@@ -65,6 +65,7 @@ bool bag_trip_make(struct bag_trip *trip, struct bag_infer *infer, struct bag_bu
     if (trip->errands)
         return true;
     bag_trip_free(trip);
+    bag_infer_drop(infer);
     return bag_problem_no_memory(problem);
 }
 
@@ -226,7 +227,11 @@ static void take_answer(struct bag_errand *errand)
     struct bag_trip *trip = errand->trip;
     struct bag_problem why BAG_UNSET;
     if (!bag_fanout_check(trip->infer, &trip->fanout, (size_t)(errand - trip->errands), &why)) {
-        bag_trip_lose(errand, BAG_SHARD_WRONG, "%s", why.text);
+        bool is_ours = why.kind == BAG_ERROR_NO_MEMORY;
+        if (is_ours)
+            trip->problem = why;
+        bag_trip_lose(errand, is_ours ? BAG_SHARD_LACKING : BAG_SHARD_WRONG, is_ours ? NULL : "%s",
+                      why.text);
         return;
     }
     count(errand, BAG_SHARD_OK);

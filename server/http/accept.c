@@ -242,7 +242,7 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
             chosen = choose_loop(acceptor);
             continue;
         }
-        if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS)
+        if (!bag_is_lack(errno))
             return; /* no connection waits any more, or the next accept may succeed */
         if (!acceptor->failed)
             bag_log(BAG_LOG_LEVEL_WARNING, "cannot accept connections",

@@ -77,8 +77,8 @@ static bool connect_to(struct talk *talk, struct bag_problem *problem)
     }
     if (talk->fd >= 0 || error == ETIMEDOUT || error == EAGAIN || error == EINPROGRESS)
         talk->contact = BAG_SHARD_SILENT;
-    else if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS)
-        talk->contact = BAG_SHARD_UNASKED;
+    else if (bag_is_lack(error))
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s", strerror(error));
     return talk->fd >= 0 || bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s", strerror(error));
 }
 
@@ -193,6 +193,8 @@ static bool ask_version(struct talk *talk, const char *token, struct bag_shard_s
         return bag_problem_no_memory(problem);
     ok = ok && bag_shards_take_rules(&said->configs[i], talk->body, talk->body_bytes,
                                      said->tables[i].output_dtype, &why);
+    if (!ok && why.kind == BAG_ERROR_NO_MEMORY)
+        return bag_problem_no_memory(problem);
     if (!ok)
         snprintf(said->reasons[i], sizeof said->reasons[i], "%s", why.text);
     return true;
@@ -239,6 +241,10 @@ bool bag_shard_ask(struct bag_shard_group *group, struct bag_shard_host *host,
     ok = ok && connect_to(&talk, problem) && ask_all(&talk, token, said, problem);
     said->is_known = ok;
     *contact = talk.contact;
+    if (!ok && problem->kind == BAG_ERROR_NO_MEMORY) {
+        bag_problem_prefix(problem, "this server lacks what it would ask with");
+        *contact = BAG_SHARD_UNASKED;
+    }
     if (ok)
         keep_token(group, token);
     if (talk.fd >= 0)

@@ -331,10 +331,8 @@ static bool copy_version(struct bag_shard_version *copy, const struct bag_shard_
     copy->members = calloc(num_members, sizeof *copy->members);
     if (copy->members)
         memcpy(copy->members, version->members, num_members * sizeof *copy->members);
-    if (!bag_model_config_copy(&copy->config, &version->config)) {
-        memset(&copy->config, 0, sizeof copy->config);
+    if (!bag_model_config_copy(&copy->config, &version->config))
         return false;
-    }
     return copy->members && (copy->reason || !version->reason);
 }
 

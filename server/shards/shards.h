@@ -50,6 +50,7 @@ struct bag_shard_host {
     X(WRONG, "wrong")       /* the answer is none, or another than was asked for */ \
     X(REJECTED, "rejected") /* the shard says that it cannot answer now */          \
     X(MISMATCH, "mismatch") /* it has another part, or no such version */           \
+    X(LACKING, "lacking")   /* this server lacked descriptors or memory for it */   \
     X(HEDGED, "hedged")     /* asked a second time, as it was late */
 enum bag_shard_outcome {
 #define BAG_X(id, label) BAG_SHARD_##id,

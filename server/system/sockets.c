@@ -16,6 +16,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+bool bag_is_lack(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
 struct addrinfo *bag_address_find(const char *host, int64_t port, int flags,
                                   struct bag_problem *problem)
 {
@@ -25,7 +30,9 @@ struct addrinfo *bag_address_find(const char *host, int64_t port, int flags,
     int error = getaddrinfo(host, service, &hints, &list);
     if (!error)
         return list;
-    bag_problem_set(problem, BAG_ERROR_SYSTEM, "host '%s': %s", host, gai_strerror(error));
+    bool lacks = error == EAI_MEMORY || (error == EAI_SYSTEM && bag_is_lack(errno));
+    bag_problem_set(problem, lacks ? BAG_ERROR_NO_MEMORY : BAG_ERROR_SYSTEM, "host '%s': %s", host,
+                    error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
     return NULL;
 }
 

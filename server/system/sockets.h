@@ -10,8 +10,12 @@
 #include <sys/stat.h>
 #include <uv.h>
 
+/* Whether it is this machine, or this process, that lacks descriptors or memory. */
+bool bag_is_lack(int error);
+
 /* The stream addresses of a numeric or resolvable host; `flags` as getaddrinfo takes them. The
- * caller frees the list with freeaddrinfo. NULL with *problem where there are none. */
+ * caller frees the list with freeaddrinfo. NULL with *problem where there are none: NO_MEMORY where
+ * that is for a lack. */
 struct addrinfo *bag_address_find(const char *host, int64_t port, int flags,
                                   struct bag_problem *problem);
 

@@ -113,6 +113,36 @@ def test_one_type_for_all_index_tensors(directory, model):
                     expect_equal(answer.tolist(), [table[[7, 150, 299]].sum(axis=0).tolist(), empty.tolist()], (way, keys))
 
 
+@pytest.mark.parametrize("absent", ["error", "skip"])
+def test_no_descriptor_for_the_first_request(directory, model, absent):
+    """The front says that it lacks descriptors: the shard is neither away nor left out."""
+    with parts_of(directory, model, "rows", 1) as servers, \
+            front_of(directory, [servers[0].url], absent=absent) as front, Client(front) as client:
+        client.get("/v2/health/ready").expect()
+        pid = front.process.pid
+        used = max(int(number) for number in os.listdir(f"/proc/{pid}/fd")) + 1
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, before[1]))
+        with contextlib.ExitStack() as stack:
+            for _ in range(used):
+                stack.enter_context(socket.create_connection((front.host, front.port)))
+            since = [time.monotonic()]
+
+            def is_full():  # also while it would ask what its shards have
+                if front.descriptors() < used:
+                    since[0] = time.monotonic()
+                return time.monotonic() - since[0] > 2.5
+            wait_until(is_full, "it has descriptors left")
+            answer = ask(client, [1, 120, 299], [0])
+            expect_equal(answer.status, 503)
+            expect_words(answer.error(), ["this server has no descriptors left", servers[0].url])
+            expect("away" not in answer.error(), answer.error())
+            counted = client.get("/metrics").expect().body.decode()
+            expect(f'shard="{servers[0].url}",outcome="lacking"}} 1' in counted, counted)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        wait_until(lambda: ask(client, [1, 120, 299], [0]).status == 200, "it does not answer again")
+
+
 class Holding:
     """A Unix socket that passes a shard's metadata on, and never answers an inference."""
 

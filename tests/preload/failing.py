@@ -65,7 +65,7 @@ class Server:
 
         self.log = tempfile.TemporaryFile()
         self.port = free_port()
-        self.arguments = arguments
+        self.config, self.arguments = config, arguments
         self.prefix = PROXY_HEADER if PROXIED[0] in arguments else b""
         self.process = subprocess.Popen(
             [PROGRAM, "serve", "--config", config, "--port", str(self.port), "--workers", "2",
