@@ -13,6 +13,9 @@ uint64_t bag_part_begin(uint64_t size, uint32_t index, uint32_t of)
 /* The last part that begins at the row or before it: size * part < (row + 1) * of. */
 uint32_t bag_part_of_row(uint64_t row, uint64_t num_rows, uint32_t of)
 {
+    uint64_t scaled; /* in 64 bits, where it fits: a division of 128 takes several times as long */
+    if (!__builtin_mul_overflow(row + 1, (uint64_t)of, &scaled))
+        return (uint32_t)((scaled - 1) / num_rows);
     return (uint32_t)(((unsigned __int128)(row + 1) * of - 1) / num_rows);
 }
 
