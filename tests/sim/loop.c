@@ -22,6 +22,7 @@ struct handle {
     uv_poll_cb on_poll;
     uv_async_cb on_async;
     uv_idle_cb on_idle;
+    uv_prepare_cb on_prepare;
     uv_signal_cb on_signal;
 };
 
@@ -215,6 +216,20 @@ int uv_idle_stop(uv_idle_t *idle)
     return 0;
 }
 
+int uv_prepare_init(uv_loop_t *uv_loop, uv_prepare_t *prepare)
+{
+    add(uv_loop, prepare, UV_PREPARE);
+    return 0;
+}
+
+int uv_prepare_start(uv_prepare_t *prepare, uv_prepare_cb on_prepare)
+{
+    struct handle *handle = handle_of(prepare);
+    handle->active = true;
+    handle->on_prepare = on_prepare;
+    return 0;
+}
+
 int uv_poll_init(uv_loop_t *uv_loop, uv_poll_t *poll, int fd)
 {
     add(uv_loop, poll, UV_POLL)->fd = fd;
@@ -329,6 +344,15 @@ static void run_idle(struct loop *loop)
     }
 }
 
+static void run_prepare(struct loop *loop)
+{
+    for (size_t i = 0; i < loop->count; i++) {
+        struct handle *at = &loop->handles[i];
+        if (at->handle && at->type == UV_PREPARE && at->active)
+            at->on_prepare((uv_prepare_t *)at->handle);
+    }
+}
+
 static bool is_any_ready(const struct loop *loop)
 {
     for (size_t i = 0; i < loop->count; i++) {
@@ -406,6 +430,7 @@ int uv_run(uv_loop_t *uv_loop, uv_run_mode mode)
             run_timers(loop);
         }
         run_idle(loop);
+        run_prepare(loop);
         wait_for_any(loop);
         call_ready(loop);
         end_closing(loop);
