@@ -133,6 +133,12 @@ static uint64_t arrived_ns(const struct bag_engine *engine)
     return engine->polled_ns ? engine->polled_ns : engine->clock();
 }
 
+/* How long a job may have to wait; 0: any time. */
+static uint64_t admitted_ns(const struct bag_engine *engine)
+{
+    return engine->limits.latency_target_ns / 100 * ADMITTED_PERCENT;
+}
+
 /* How long work that is still to be begun lets expect to wait. */
 static uint64_t pending_wait_ns(const struct bag_engine *engine, const struct bag_queue_load *load)
 {
@@ -176,7 +182,7 @@ static bool has_share(const struct bag_engine *engine, const struct bag_job *job
 static bool is_soon_enough(const struct bag_engine *engine, struct bag_job *job,
                            const struct bag_queue_share *share)
 {
-    uint64_t limit_ns = engine->limits.latency_target_ns / 100 * ADMITTED_PERCENT;
+    uint64_t limit_ns = admitted_ns(engine);
     if (limit_ns == 0)
         return true;
     uint64_t wait_ns = job->unseen_ns + engine->clock() - arrived_ns(engine) +
@@ -209,12 +215,29 @@ static void forget_slow(struct bag_engine *engine)
         bag_engine_withdraw(engine, job);
 }
 
+bool bag_engine_is_full(struct bag_engine *engine)
+{
+    uint64_t limit_ns = admitted_ns(engine);
+    forget_slow(engine);
+    return limit_ns && whole_wait_ns(engine, &engine->queue.load) >= limit_ns;
+}
+
+bool bag_engine_is_below_share(const struct bag_engine *engine, uint64_t client)
+{
+    uint64_t limit_ns = admitted_ns(engine);
+    const struct bag_queue_share share = bag_queue_share(&engine->queue, client, 0);
+    const struct usage usage = {bounded_wait_ns(engine, limit_ns),
+                                whole_wait_ns(engine, &share.flow->load), UINT64_MAX};
+    return share.num_flows > 1 && is_below_share(limit_ns, usage, &share);
+}
+
 bool bag_engine_has_room(struct bag_engine *engine, struct bag_job *job)
 {
     forget_slow(engine);
     const struct bag_engine_limits *limits = &engine->limits;
     const struct bag_workers *workers = engine->workers;
-    const struct bag_queue_share share = bag_queue_share(&engine->queue, job);
+    const struct bag_queue_share share =
+        bag_queue_share(&engine->queue, job->client, job->model_slot);
     const struct bag_queue_load *flow = &share.flow->load, *line = &share.line->load;
     /* A client counts as if he had as much with each engine, so that he leaves room for others. */
     const size_t parts = workers->num_engines;
@@ -261,9 +284,10 @@ static bool is_too_late(const struct bag_engine *engine, const struct bag_job *j
                         uint64_t waited_ns)
 {
     uint64_t target_ns = engine->limits.latency_target_ns;
-    const struct bag_queue_share share = bag_queue_share(&engine->queue, job);
+    const struct bag_queue_share share =
+        bag_queue_share(&engine->queue, job->client, job->model_slot);
     return target_ns && waited_ns > target_ns / 100 * WAITED_PERCENT &&
-           !has_share(engine, job, target_ns / 100 * ADMITTED_PERCENT, &share);
+           !has_share(engine, job, admitted_ns(engine), &share);
 }
 
 bool bag_engine_is_overdue(struct bag_engine *engine, struct bag_job *job, uint64_t now_ns)

@@ -160,14 +160,15 @@ struct bag_job *bag_queue_take_if(struct bag_queue *queue,
                                   bool (*is_wanted)(void *context, struct bag_job *job),
                                   void *context);
 
-/* The flow and the line of a job, and how many flows, and lines of that flow, have jobs if it is
- * added. */
+/* The flow and the line of a client's jobs, and how many flows, and lines of that flow, have jobs
+ * if one is added. */
 struct bag_queue_share {
     const struct bag_flow *flow;
     const struct bag_line *line;
     size_t num_flows, num_lines;
 };
-struct bag_queue_share bag_queue_share(const struct bag_queue *queue, const struct bag_job *job);
+struct bag_queue_share bag_queue_share(const struct bag_queue *queue, uint64_t client,
+                                       size_t model_slot);
 
 /* ---- the engine ------------------------------------------------------------------------------ */
 
@@ -250,6 +251,11 @@ void bag_engine_free(struct bag_engine *engine);
  * job which limit it is. A client who has less than his share of a full queue still has room, and
  * for a model that has less than its share of his: those who fill it do not lock out others. */
 bool bag_engine_has_room(struct bag_engine *engine, struct bag_job *job);
+
+/* Whether the latency target leaves no room now, but for clients who have less than their share:
+ * whether this one does, whatever he asks. */
+bool bag_engine_is_full(struct bag_engine *engine);
+bool bag_engine_is_below_share(const struct bag_engine *engine, uint64_t client);
 
 /* The same for a job whose body is on its way, of which client, model, cost_ns and unseen_ns
  * are set. With a

@@ -8,14 +8,14 @@ static size_t place_of(uint64_t number, unsigned bits)
     return (size_t)((number * UINT64_C(0x9E3779B97F4A7C15)) >> (64 - bits));
 }
 
-static size_t flow_place(const struct bag_job *job)
+static size_t flow_place(uint64_t client)
 {
-    return place_of(job->client, BAG_QUEUE_FLOW_BITS);
+    return place_of(client, BAG_QUEUE_FLOW_BITS);
 }
 
-static size_t line_place(const struct bag_job *job)
+static size_t line_place(size_t model_slot)
 {
-    return place_of(job->model_slot, BAG_FLOW_LINE_BITS);
+    return place_of(model_slot, BAG_FLOW_LINE_BITS);
 }
 
 void bag_queue_init(struct bag_queue *queue)
@@ -36,15 +36,16 @@ struct levels {
 
 static struct levels levels_of(struct bag_queue *queue, const struct bag_job *job)
 {
-    struct bag_flow *flow = &queue->flows[flow_place(job)];
-    return (struct levels){{&queue->load, &flow->load, &flow->lines[line_place(job)].load}};
+    struct bag_flow *flow = &queue->flows[flow_place(job->client)];
+    return (struct levels){
+        {&queue->load, &flow->load, &flow->lines[line_place(job->model_slot)].load}};
 }
 
 static struct levels enter(struct bag_queue *queue, const struct bag_job *job)
 {
     struct levels levels = levels_of(queue, job);
     queue->num_flows += levels.loads[1]->present == 0;
-    queue->flows[flow_place(job)].num_lines += levels.loads[2]->present == 0;
+    queue->flows[flow_place(job->client)].num_lines += levels.loads[2]->present == 0;
     for (int i = 0; i < 3; i++)
         levels.loads[i]->present++;
     return levels;
@@ -56,7 +57,7 @@ static struct levels leave(struct bag_queue *queue, const struct bag_job *job)
     for (int i = 0; i < 3; i++)
         levels.loads[i]->present--;
     queue->num_flows -= levels.loads[1]->present == 0;
-    queue->flows[flow_place(job)].num_lines -= levels.loads[2]->present == 0;
+    queue->flows[flow_place(job->client)].num_lines -= levels.loads[2]->present == 0;
     return levels;
 }
 
@@ -107,8 +108,8 @@ static void begin_waiting(struct bag_queue *queue, struct bag_flow *flow, struct
 
 void bag_queue_add(struct bag_queue *queue, struct bag_job *job)
 {
-    struct bag_flow *flow = &queue->flows[flow_place(job)];
-    struct bag_line *line = &flow->lines[line_place(job)];
+    struct bag_flow *flow = &queue->flows[flow_place(job->client)];
+    struct bag_line *line = &flow->lines[line_place(job->model_slot)];
     begin_waiting(queue, flow, line);
     job->next = NULL;
     *line->last = job;
@@ -214,10 +215,11 @@ struct bag_job *bag_queue_take_if(struct bag_queue *queue,
     return NULL;
 }
 
-struct bag_queue_share bag_queue_share(const struct bag_queue *queue, const struct bag_job *job)
+struct bag_queue_share bag_queue_share(const struct bag_queue *queue, uint64_t client,
+                                       size_t model_slot)
 {
-    const struct bag_flow *flow = &queue->flows[flow_place(job)];
-    const struct bag_line *line = &flow->lines[line_place(job)];
+    const struct bag_flow *flow = &queue->flows[flow_place(client)];
+    const struct bag_line *line = &flow->lines[line_place(model_slot)];
     return (struct bag_queue_share){.flow = flow,
                                     .line = line,
                                     .num_flows = queue->num_flows + (flow->load.present == 0),

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 /* Memory of a connection: its request's head must fit, and a body comes in pieces of this. The
  * library clears all of it after every request, which at 32 KiB takes a tenth of a small request's
@@ -23,6 +24,19 @@
 
 /* A head has this long: it is short, and holds a connection of those that all share. */
 #define MAX_HEAD_MS 10000
+
+/* To refuse a large body takes the kernel half as long as to pool it: clients who ask again at once
+ * would leave no time for those who are let in. So while the queue is full, a connection on which
+ * more has come than a small request is held before the library reads it. Where there is room, the
+ * newest is let in, whose time has not passed; others are refused, some at a time, or when they
+ * have waited for long. Where too many are held, they come whatever becomes of them, and for a
+ * while no more are. */
+#define HELD_BYTES     (12 << 10)
+#define HELD_TICK_MS   5
+#define REFUSED_A_TICK 20
+#define MAX_HELD_MS    250
+#define HELD_PARTS     2 /* of the connections that all, and that one client may have */
+#define VAIN_MS        5000
 
 /* How often memory that was not needed in the meantime is given back. */
 #define TRIM_MS 1000
@@ -102,8 +116,56 @@ static bool run_library(struct bag_http_server *server, MHD_UNSIGNED_LONG_LONG *
     return timed;
 }
 
+static bool is_held(struct bag_http_server *server, const struct bag_http_connection *connection)
+{
+    const struct bag_http_connections *connections = &server->connections;
+    struct bag_engine *engine = &server->context.engine;
+    const size_t held = connections->lists[BAG_HTTP_CONNECTION_HELD].count;
+    const struct bag_http_acceptor_limits *limits = &connections->acceptor->limits;
+    const uint64_t now_ms = uv_now(server->loop);
+    int waiting = 0;
+    if (held >= limits->connections / HELD_PARTS ||
+        (connection->client && connection->client->connections >= limits->per_client / HELD_PARTS))
+        server->vain_until_ms = now_ms + VAIN_MS;
+    return connection->counts && !connections->on_drained && now_ms >= server->vain_until_ms &&
+           (held > 0 || bag_engine_is_full(engine)) &&
+           ioctl(connection->fd, FIONREAD, &waiting) == 0 && waiting >= HELD_BYTES &&
+           !bag_engine_is_below_share(engine, bag_http_peer_client(&connection->peer));
+}
+
 /* Where the library cannot take a socket, it closes it, and drop_refused ends the connection. Newer
  * ones (1.0) tell of a connection in their next round alone. */
+static void give(struct bag_http_server *server, struct bag_http_connection *connection)
+{
+    struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+    socklen_t bytes = sizeof from;
+    getpeername(connection->fd, (struct sockaddr *)&from, &bytes);
+    MHD_add_connection(server->daemon, connection->fd, (struct sockaddr *)&from, bytes);
+}
+
+static void let_in(struct bag_http_server *server, struct bag_http_connection *connection)
+{
+    bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_ADMITTED);
+    give(server, connection);
+}
+
+static void let_in_held(struct bag_http_server *server)
+{
+    const struct bag_http_connection_list *held =
+        &server->connections.lists[BAG_HTTP_CONNECTION_HELD];
+    const uint64_t now_ms = uv_now(server->loop);
+    const bool is_due = now_ms >= server->refused_ms + HELD_TICK_MS;
+    if (is_due)
+        server->refused_ms = now_ms;
+    if (held->last && !bag_engine_is_full(&server->context.engine))
+        let_in(server, held->last);
+    for (unsigned left = REFUSED_A_TICK; held->first && left > 0; left--) {
+        if (!is_due && now_ms < held->first->since_ms + MAX_HELD_MS)
+            break;
+        let_in(server, held->first);
+    }
+}
+
 static void give_arrivals(struct bag_http_server *server)
 {
     const struct bag_http_connection_list *admitted =
@@ -111,12 +173,13 @@ static void give_arrivals(struct bag_http_server *server)
     struct bag_http_connection *next;
     bag_http_arrivals_take(&server->connections);
     for (struct bag_http_connection *one = admitted->first; one; one = next) {
-        struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
-        socklen_t bytes = sizeof from;
         next = one->next;
-        getpeername(one->fd, (struct sockaddr *)&from, &bytes);
-        MHD_add_connection(server->daemon, one->fd, (struct sockaddr *)&from, bytes);
+        if (is_held(server, one))
+            bag_http_connection_enter(&server->connections, one, BAG_HTTP_CONNECTION_HELD);
+        else
+            give(server, one);
     }
+    let_in_held(server);
 }
 
 static void drop_refused(struct bag_http_connections *connections)
@@ -141,6 +204,11 @@ static void run_turn(struct bag_http_server *server)
     else
         uv_idle_stop(&server->again);
     report_levels(server);
+    if (server->connections.lists[BAG_HTTP_CONNECTION_HELD].count > 0 &&
+        (!timed || timeout_ms > HELD_TICK_MS)) {
+        timed = true;
+        timeout_ms = HELD_TICK_MS;
+    }
     if (timed && timeout_ms > 0)
         uv_timer_start(&server->timer, on_timer, timeout_ms, 0);
     else

@@ -52,7 +52,9 @@ struct bag_http_server {
     bool checks_host;                        /* its listener is on a loopback address */
     struct MHD_Daemon *daemon;               /* owned */
     uv_poll_t poll;                          /* on the daemon's epoll descriptor */
-    uv_timer_t timer;                        /* the daemon's next time-out */
+    uv_timer_t timer;                        /* the daemon's next time-out, and held connections */
+    uint64_t refused_ms;                     /* when some of these were given to the daemon */
+    uint64_t vain_until_ms;                  /* until then none is held */
     uv_timer_t trim;                         /* of kept memory */
     uv_idle_t again;                         /* runs while the daemon has more to do at once */
     uv_prepare_t turn;                       /* the end of each turn of the loop */

@@ -163,6 +163,34 @@ def test_announced_bodies_count():
         wait_until(has_room, "those who have gone leave room")
 
 
+@pytest.mark.parametrize("drains", (False, True))
+def test_large_bodies_wait_for_room(drains):
+    """Where there is no room, large requests on new connections, which are held for a while, are all
+    told so, also when the server drains. Small ones are answered meanwhile, and so is a client who has
+    his share."""
+    with Server("--demo", "--workers", 1, "--latency-target-ms", 20_000) as server, \
+            contextlib.ExitStack() as stack:
+        for _ in range(38):
+            sent(stack, server, head("POST", INFER, {"Expect": "100-continue",
+                                                     "Content-Length": "60000000"})).reply()
+        large, want = question(1, 25_000)
+        small, small_want = question(2, 10)
+        raws = [sent(stack, server, large) for _ in range(200)]
+        if drains:
+            server.send()
+        else:
+            check(sent(stack, server, small).reply(), small_want)
+        for raw in raws:
+            reply = raw.reply().expect(503)
+            expect(drains or "the queue is full" in reply.error(), reply.error())
+            expect_equal(reply.headers["connection"].lower(), "close")
+        if drains:
+            stack.close()
+            server.check_end()
+        else:
+            check(sent(stack, server, large, "127.0.0.2").reply(), want)
+
+
 def test_timeout():
     """A request's own time-out shortens the server's."""
     late, want = question(1, 100_000, parameters={"timeout": 1})

@@ -192,7 +192,7 @@ static void test_flows_spread(void **state)
         uint64_t used = 0;
         for (uint64_t i = 1; i <= BAG_QUEUE_FLOWS; i++) {
             struct bag_job job = {.client = UINT64_C(0xffff0000) ^ i << shift};
-            const struct bag_flow *flow = bag_queue_share(&queue, &job).flow;
+            const struct bag_flow *flow = bag_queue_share(&queue, job.client, job.model_slot).flow;
             used |= UINT64_C(1) << (flow - queue.flows);
             assert_ptr_not_equal(flow, before);
             before = flow;
@@ -202,7 +202,8 @@ static void test_flows_spread(void **state)
     unsigned lines = 0;
     for (size_t i = 0; i < BAG_FLOW_LINES; i++) {
         struct bag_job job = {.model_slot = i};
-        lines |= 1u << (bag_queue_share(&queue, &job).line - queue.flows[0].lines);
+        lines |=
+            1u << (bag_queue_share(&queue, job.client, job.model_slot).line - queue.flows[0].lines);
     }
     assert_in_range(__builtin_popcount(lines), BAG_FLOW_LINES / 2, BAG_FLOW_LINES);
 }

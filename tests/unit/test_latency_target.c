@@ -173,6 +173,37 @@ static void test_announced_work_counts(void **state)
     tear_down(0);
 }
 
+/* It is full while what is announced, waits and runs takes longer than 65 of 100 ms; a client who
+ * has nothing of it is below his share, unless all have twice as much. */
+static void test_full(void **state)
+{
+    (void)state;
+    set_up_target();
+    assert_false(bag_engine_is_full(&world.engine));
+    assert_true(announce(0, 1, 64999999));
+    assert_false(bag_engine_is_full(&world.engine));
+    assert_true(announce(1, 1, 1));
+    assert_true(bag_engine_is_full(&world.engine));
+    assert_false(bag_engine_is_below_share(&world.engine, 1));
+    assert_true(bag_engine_is_below_share(&world.engine, 2));
+    assert_true(announce(2, 2, 32499999));
+    assert_true(bag_engine_is_below_share(&world.engine, 2));
+    assert_true(announce(3, 2, 1));
+    assert_false(bag_engine_is_below_share(&world.engine, 2));
+    assert_true(bag_engine_is_below_share(&world.engine, 3));
+    assert_true(announce(4, 3, 32500000));
+    assert_false(bag_engine_is_below_share(&world.engine, 4));
+    fake_ns += 4 * UINT64_C(64999999) + 1; /* these bodies keep nobody out any more */
+    assert_false(bag_engine_is_full(&world.engine));
+    expect_empty();
+    world.engine.limits.latency_target_ns = 0;
+    assert_true(announce(0, 1, UINT64_MAX));
+    assert_false(bag_engine_is_full(&world.engine));
+    bag_engine_stop(&world.engine);
+    run(0);
+    tear_down(0);
+}
+
 /* Whoever comes next looks for bodies that take too long, though his own is here already. */
 static void test_slow_bodies_keep_nobody_out(void **state)
 {
@@ -307,6 +338,7 @@ int main(void)
         cmocka_unit_test(test_waiting_for_the_loop_counts),
         cmocka_unit_test(test_a_job_that_has_waited_too_long_is_dropped),
         cmocka_unit_test(test_announced_work_counts),
+        cmocka_unit_test(test_full),
         cmocka_unit_test(test_slow_bodies_keep_nobody_out),
         cmocka_unit_test(test_dropped_jobs_raise_the_wait_scale),
         cmocka_unit_test(test_others_work_that_runs_keeps_nobody_out),
