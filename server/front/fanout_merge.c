@@ -150,7 +150,7 @@ bool bag_fanout_blame(const struct bag_infer *infer, const struct bag_fanout *fa
 
 /* ---- putting together ------------------------------------------------------------------------ */
 
-/* Columns side by side; those of a shard that is away are zeros. */
+/* Columns side by side. All are here: without some no row is whole, and none may be absent. */
 static void merge_columns(const struct bag_deal *deal, const struct bag_fanout_call *calls,
                           size_t num_calls, char *result)
 {
@@ -160,12 +160,8 @@ static void merge_columns(const struct bag_deal *deal, const struct bag_fanout_c
         size_t begin = first_column(deal, call->shard) * args->element_bytes;
         size_t bytes = first_column(deal, call->shard + 1) * args->element_bytes - begin;
         char *to = result + begin;
-        for (size_t bag = 0; bag < args->num_bags; bag++, to += args->bag_stride) {
-            if (call->is_absent)
-                memset(to, 0, bytes);
-            else
-                memcpy(to, call->sums + bag * bytes, bytes);
-        }
+        for (size_t bag = 0; bag < args->num_bags; bag++, to += args->bag_stride)
+            memcpy(to, call->sums + bag * bytes, bytes);
     }
 }
 
