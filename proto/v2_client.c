@@ -82,18 +82,6 @@ void bag_client_names_free(struct bag_client_names *names)
 
 /* ---- one model ------------------------------------------------------------------------------- */
 
-static const cJSON *find_tensor(const cJSON *list, const char *name)
-{
-    const cJSON *item;
-    cJSON_ArrayForEach(item, list)
-    {
-        const char *text = bag_json_text(item, "name");
-        if (text && strcmp(text, name) == 0)
-            return item;
-    }
-    return NULL;
-}
-
 /* The elements of a bag's row, of the shape [-1, a, b]: a * b; 0 where that is not said. */
 static size_t output_elements(const cJSON *output)
 {
@@ -113,22 +101,19 @@ static size_t output_elements(const cJSON *output)
 static void read_part(const cJSON *facts, struct bag_client_table *table)
 {
     const cJSON *object = bag_json_member(facts, "part");
-    const char *by = bag_json_text(object, "by");
-    int64_t index = number_of(bag_json_member(object, "index")),
-            of = number_of(bag_json_member(object, "of"));
     int64_t rows = number_of(bag_json_member(object, "rows"));
-    enum bag_part_by way = by ? bag_part_way_find(by, strlen(by)) : BAG_PART_WAY_COUNT;
-    if (way == BAG_PART_WAY_COUNT || of < 1 || of > BAG_MAX_PARTS || index < 0 || index >= of)
+    struct bag_part part;
+    if (!bag_v2_read_part(object, &part))
         return;
-    table->part = (struct bag_part){way, (uint32_t)index, (uint32_t)of};
-    if (way == BAG_PART_ROWS && rows > 0)
-        table->first_row = (int64_t)bag_part_begin((uint64_t)rows, (uint32_t)index, (uint32_t)of);
+    table->part = part;
+    if (part.by == BAG_PART_ROWS && rows > 0)
+        table->first_row = (int64_t)bag_part_begin((uint64_t)rows, part.index, part.of);
 }
 
 static bool read_table(const cJSON *facts, const char *name, const cJSON *outputs,
                        struct bag_client_table *table, struct bag_problem *problem)
 {
-    const cJSON *output = find_tensor(outputs, name);
+    const cJSON *output = bag_v2_find_tensor(outputs, name);
     const char *owner = bag_json_text(facts, "model"), *format = bag_json_text(facts, "row_format");
     const char *type = bag_json_text(output, "datatype");
     int64_t bytes = number_of(bag_json_member(facts, "bytes"));
@@ -200,17 +185,18 @@ static bool read_inputs(const cJSON *tree, struct bag_client_model *model,
     const cJSON *inputs = bag_json_member(tree, "inputs"),
                 *facts = bag_json_member(tree, "parameters");
     bool takes_forms = cJSON_IsArray(bag_json_member(facts, "forms"));
-    const cJSON *ids = find_tensor(inputs, "values");
-    model->is_collection = ids && find_tensor(inputs, "lengths");
+    const cJSON *ids = bag_v2_find_tensor(inputs, "values");
+    model->is_collection = ids && bag_v2_find_tensor(inputs, "lengths");
     if (!model->is_collection) {
-        ids = find_tensor(inputs, "indices");
-        if (!ids || (!takes_forms && !find_tensor(inputs, "offsets")))
+        ids = bag_v2_find_tensor(inputs, "indices");
+        if (!ids || (!takes_forms && !bag_v2_find_tensor(inputs, "offsets")))
             return reject_inputs(inputs, problem);
     }
     const char *type = bag_json_text(ids, "datatype");
     model->ids_dtype = type && strcmp(type, "UINT64") == 0 ? BAG_U64 : BAG_I64;
     model->takes_weights =
-        takes_forms || find_tensor(inputs, model->is_collection ? "weights" : "per_sample_weights");
+        takes_forms ||
+        bag_v2_find_tensor(inputs, model->is_collection ? "weights" : "per_sample_weights");
     return true;
 }
 

@@ -26,6 +26,29 @@ const cJSON *bag_v2_member(const cJSON *object, const char *key)
     return item && !cJSON_IsNull(item) ? item : NULL;
 }
 
+const cJSON *bag_v2_find_tensor(const cJSON *list, const char *name)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list)
+    {
+        const char *text = bag_json_text(item, "name");
+        if (text && strcmp(text, name) == 0)
+            return item;
+    }
+    return NULL;
+}
+
+bool bag_v2_read_part(const cJSON *object, struct bag_part *part)
+{
+    const char *by = bag_json_text(object, "by");
+    int64_t index, of;
+    if (!by || !bag_v2_integer(bag_json_member(object, "of"), 1, BAG_MAX_PARTS, &of) ||
+        !bag_v2_integer(bag_json_member(object, "index"), 0, (double)(of - 1), &index))
+        return false;
+    *part = (struct bag_part){bag_part_way_find(by, strlen(by)), (uint32_t)index, (uint32_t)of};
+    return part->by != BAG_PART_WAY_COUNT;
+}
+
 void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON *list,
                       size_t bytes, size_t *count)
 {

@@ -28,6 +28,12 @@ bool bag_v2_integer(const cJSON *item, double low, double high, int64_t *value);
 /* Member `key` of an object; NULL where either is absent or null. */
 const cJSON *bag_v2_member(const cJSON *object, const char *key);
 
+/* The tensor of that name in a list of "inputs" or "outputs"; NULL where there is none. */
+const cJSON *bag_v2_find_tensor(const cJSON *list, const char *name);
+
+/* {"by": "rows", "index": 0, "of": 3}; false where it is no part that can be. */
+bool bag_v2_read_part(const cJSON *object, struct bag_part *part);
+
 /* Elements of `bytes` each, one for each tensor of the list under `key`; *count says how many. NULL
  * with the problem set where it is no list. */
 void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON *list,

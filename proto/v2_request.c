@@ -154,22 +154,11 @@ static bool read_timeout(const cJSON *parameters, struct bag_v2_overrides *overr
     return true;
 }
 
-/* {"by": "rows", "index": 0, "of": 3} */
 static bool read_part(const cJSON *item, struct bag_v2_overrides *overrides,
                       struct bag_problem *problem)
 {
-    const char *by = cJSON_GetStringValue(bag_v2_member(item, "by"));
-    int64_t index = 0, of = 1;
     overrides->has_part = item != NULL;
-    bool ok = bag_v2_integer(bag_v2_member(item, "index"), 0, BAG_MAX_PARTS - 1, &index) &&
-              bag_v2_integer(bag_v2_member(item, "of"), 1, BAG_MAX_PARTS, &of);
-    overrides->part =
-        (struct bag_part){.by = by ? bag_part_way_find(by, strlen(by)) : BAG_PART_WAY_COUNT,
-                          .index = (uint32_t)index,
-                          .of = (uint32_t)of};
-    return !item ||
-           (ok && overrides->part.by != BAG_PART_WAY_COUNT && index < of &&
-            cJSON_GetArraySize(item) == 3) ||
+    return !item || (bag_v2_read_part(item, &overrides->part) && cJSON_GetArraySize(item) == 3) ||
            bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                            "parameter part must be {\"by\": \"columns\", \"rows\" or \"keys\", "
                            "\"index\": I, \"of\": N}, with I from 0 to N - 1 and N up to %d",

@@ -95,43 +95,19 @@ bool bag_shard_read_versions(const char *text, size_t bytes, struct bag_shard_ve
 
 /* ---- one version ----------------------------------------------------------------------------- */
 
-static bool read_number(const cJSON *object, const char *key, int64_t most, int64_t *number)
-{
-    return bag_v2_integer(bag_json_member(object, key), 0, (double)most, number);
-}
-
 /* The part, and the rows and elements of the whole table. */
 static bool read_part(const cJSON *facts, struct bag_shard_table *table)
 {
-    const cJSON *part = bag_json_member(facts, "part");
-    const char *by = text_of(part, "by");
-    const int64_t most = INT64_C(1) << 52;
-    int64_t index = 0, of = 1, elements;
-    bool is_whole = !part;
-    if (!read_number(is_whole ? facts : part, "rows", most, &table->shape[0]) ||
-        !read_number(is_whole ? facts : part, "row_elements", most, &elements))
+    const cJSON *part = bag_json_member(facts, "part"), *whole = part ? part : facts;
+    const double most = 0x1p52;
+    int64_t elements;
+    if (!bag_v2_integer(bag_json_member(whole, "rows"), 0, most, &table->shape[0]) ||
+        !bag_v2_integer(bag_json_member(whole, "row_elements"), 0, most, &elements))
         return false;
     table->row_elements = (uint64_t)elements;
-    table->part = (struct bag_part){.by = is_whole ? table->is_keyed ? BAG_PART_KEYS : BAG_PART_ROWS
-                                                   : bag_part_way_find(by, strlen(by))};
-    if (!is_whole &&
-        (table->part.by == BAG_PART_WAY_COUNT || !read_number(part, "of", BAG_MAX_PARTS, &of) ||
-         of < 1 || !read_number(part, "index", of - 1, &index)))
-        return false;
-    table->part.index = (uint32_t)index;
-    table->part.of = (uint32_t)of;
-    return true;
-}
-
-static const cJSON *find_tensor(const cJSON *list, const char *name)
-{
-    const cJSON *item;
-    cJSON_ArrayForEach(item, list)
-    {
-        if (strcmp(text_of(item, "name"), name) == 0)
-            return item;
-    }
-    return NULL;
+    table->part = (struct bag_part){
+        .by = table->is_keyed ? BAG_PART_KEYS : BAG_PART_ROWS, .index = 0, .of = 1};
+    return !part || bag_v2_read_part(part, &table->part);
 }
 
 static enum bag_dtype dtype_of(const cJSON *object)
@@ -178,8 +154,8 @@ static bool read_shape(const cJSON *output, struct bag_shard_table *table, const
 static bool read_table(const cJSON *tree, struct bag_shard_table *table, const char **why)
 {
     const cJSON *facts = bag_json_member(tree, "parameters");
-    const cJSON *output = find_tensor(bag_json_member(tree, "outputs"), "embeddings");
-    const cJSON *ids = find_tensor(bag_json_member(tree, "inputs"), "indices");
+    const cJSON *output = bag_v2_find_tensor(bag_json_member(tree, "outputs"), "embeddings");
+    const cJSON *ids = bag_v2_find_tensor(bag_json_member(tree, "inputs"), "indices");
     const char *format = text_of(facts, "row_format");
     table->is_keyed = cJSON_IsTrue(bag_json_member(facts, "keyed"));
     table->row_format = bag_row_format_find(format, strlen(format));
