@@ -60,23 +60,30 @@ static bool end_output(struct bag_planner *planner, struct bag_v2_reply_output *
     return output->binary || bag_v2_reply_check_json(output->name, output->dtype, planner->problem);
 }
 
-/* The next op of the plan, into rows of `dtype` every `stride` bytes: of a table's request it is
- * where it was checked. */
-static struct bag_op *add_op(struct bag_planner *planner, size_t i, enum bag_dtype dtype,
-                             size_t stride)
+/* The next op of the plan: of a table's request it is where it was checked. */
+static struct bag_op *begin_op(struct bag_planner *planner, size_t i)
 {
     struct bag_plan *plan = planner->plan;
-    const struct bag_feature *feature = &planner->model->features[i];
     struct bag_op *op = &plan->ops[plan->num_ops++];
     if (&op->args != &planner->args[i])
         op->args = planner->args[i];
     op->output = plan->num_outputs;
     op->offset = 0;
     op->feature = i;
-    op->is_remote = feature->memory->remote != NULL;
+    op->is_remote = planner->model->features[i].memory->remote != NULL;
+    op->projection = NULL;
+    return op;
+}
+
+/* The same, into rows of `dtype` every `stride` bytes. */
+static struct bag_op *add_op(struct bag_planner *planner, size_t i, enum bag_dtype dtype,
+                             size_t stride)
+{
+    struct bag_plan *plan = planner->plan;
+    const struct bag_feature *feature = &planner->model->features[i];
+    struct bag_op *op = begin_op(planner, i);
     if (op->is_remote && planner->keys)
         op->keys = planner->keys[i];
-    op->projection = NULL;
     if (!feature->projection) {
         if (op->args.output_dtype != dtype)
             bag_pool_widen(&op->args);
@@ -160,17 +167,9 @@ static bool add_partial(struct bag_planner *planner, size_t i, enum bag_v2_encod
     const struct bag_feature *feature = &planner->model->features[i];
     const struct bag_table_memory *memory = feature->memory;
     const bool binary = bag_v2_is_binary(planner->request, encoding);
-    struct bag_plan *plan = planner->plan;
-    struct bag_op *op = &plan->ops[plan->num_ops++];
-    if (&op->args != &planner->args[i])
-        op->args = planner->args[i];
+    struct bag_op *op = begin_op(planner, i);
     const struct bag_partial_form form = bag_partial_form(op->args.table.dtype, op->args.reduction);
     bag_pool_make_partial(&op->args);
-    op->output = plan->num_outputs;
-    op->offset = 0;
-    op->feature = i;
-    op->is_remote = false;
-    op->projection = NULL;
     struct bag_v2_reply_output *output =
         begin_output(planner, feature->name, form.sums_dtype, binary);
     output->rank = form.sum_words > 1 ? 3 : memory->rank;
