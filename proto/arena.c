@@ -34,14 +34,6 @@ static struct bag_arena_block *make_block(const struct bag_memory_source *source
     return block;
 }
 
-static void free_block(struct bag_arena_block *block)
-{
-    if (block->source)
-        block->source->put(block);
-    else
-        free(block);
-}
-
 static bool add_block(struct bag_arena *arena, size_t bytes)
 {
     size_t left = arena->max_bytes - arena->used_bytes;
@@ -97,9 +89,12 @@ void bag_arena_reset(struct bag_arena *arena, size_t max_bytes)
 void bag_arena_free(struct bag_arena *arena)
 {
     while (arena->blocks) {
-        struct bag_arena_block *next = arena->blocks->next;
-        free_block(arena->blocks);
-        arena->blocks = next;
+        struct bag_arena_block *block = arena->blocks;
+        arena->blocks = block->next;
+        if (block->source)
+            block->source->put(block);
+        else
+            free(block);
     }
     const struct bag_memory_source *source = arena->source;
     bag_arena_init(arena, arena->max_bytes);

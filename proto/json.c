@@ -195,13 +195,6 @@ static void describe_fault(const struct bag_json_fault *fault, struct bag_proble
         bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s", fault->wrong);
 }
 
-static void describe_document(const struct bag_json_scan *scan, struct bag_problem *problem)
-{
-    struct bag_json_position at = position_of(scan->text, scan->at);
-    describe_fault(&scan->fault, problem);
-    bag_problem_prefix(problem, "line %zu, column %zu", at.line, at.column);
-}
-
 /* Limits are passed by JSON that is not malformed: the tensor is named instead. */
 static void describe_header(const struct bag_json_scan *scan, struct bag_problem *problem)
 {
@@ -246,10 +239,13 @@ cJSON *bag_json_parse(const char *text, size_t text_bytes, struct bag_problem *p
         return NULL;
     }
     scan.copy = copy;
-    if (bag_json_scan_document(&scan, BAG_JSON_PLAIN))
+    if (bag_json_scan_document(&scan, BAG_JSON_PLAIN)) {
         tree = build_tree(copy, (size_t)(scan.copy - copy), &original, problem);
-    else
-        describe_document(&scan, problem);
+    } else {
+        struct bag_json_position at = position_of(text, scan.at);
+        describe_fault(&scan.fault, problem);
+        bag_problem_prefix(problem, "line %zu, column %zu", at.line, at.column);
+    }
     free(copy);
     return tree;
 }

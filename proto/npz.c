@@ -118,13 +118,6 @@ static bool widen(uint64_t *value, struct wide_numbers *wide)
     return true;
 }
 
-static struct bag_text without_suffix(const unsigned char *name, size_t bytes)
-{
-    struct bag_text text = {(const char *)name, bytes};
-    text.bytes -= bag_text_ends_with(text, ".npy") ? strlen(".npy") : 0;
-    return text;
-}
-
 /* Reads the entry at *cursor and moves it behind; false where it is damaged. */
 static bool read_entry(const struct bag_npz *npz, size_t *cursor, struct bag_npz_member *member)
 {
@@ -138,7 +131,9 @@ static bool read_entry(const struct bag_npz *npz, size_t *cursor, struct bag_npz
         return false;
     struct wide_numbers wide = find_wide_numbers(entry + ENTRY_BYTES + name_bytes, extra_bytes);
     uint64_t unpacked_bytes = number(entry + 24, 4);
-    *member = (struct bag_npz_member){.name = without_suffix(entry + ENTRY_BYTES, name_bytes),
+    struct bag_text name = {(const char *)entry + ENTRY_BYTES, name_bytes};
+    name.bytes -= bag_text_ends_with(name, ".npy") ? strlen(".npy") : 0;
+    *member = (struct bag_npz_member){.name = name,
                                       .header_offset = number(entry + 42, 4),
                                       .bytes = number(entry + 20, 4),
                                       .crc32 = (uint32_t)number(entry + 16, 4),

@@ -98,17 +98,11 @@ static bool read_lines(struct bag_tokens *tokens, struct bag_problem *problem)
            bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "there is no token in it");
 }
 
-static size_t count_lines(const char *text, size_t bytes)
+struct bag_tokens *bag_tokens_parse(const char *text, size_t bytes, struct bag_problem *problem)
 {
     size_t lines = 1;
     for (size_t i = 0; i < bytes; i++)
         lines += text[i] == '\n';
-    return lines;
-}
-
-struct bag_tokens *bag_tokens_parse(const char *text, size_t bytes, struct bag_problem *problem)
-{
-    size_t lines = count_lines(text, bytes);
     struct bag_tokens *tokens = calloc(1, sizeof *tokens + lines * sizeof tokens->list[0]);
     if (tokens) {
         tokens->text = malloc(bytes ? bytes : 1);

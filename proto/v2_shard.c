@@ -31,12 +31,6 @@ static cJSON *parse(const char *text, size_t bytes, struct bag_problem *problem)
 
 /* ---- the server ------------------------------------------------------------------------------ */
 
-static bool is_instance(const char *text)
-{
-    return strlen(text) == BAG_INSTANCE_BYTES - 1 &&
-           strspn(text, "0123456789abcdef") == BAG_INSTANCE_BYTES - 1;
-}
-
 bool bag_shard_read_instance(const char *text, size_t bytes, char instance[BAG_INSTANCE_BYTES],
                              struct bag_problem *problem)
 {
@@ -44,7 +38,9 @@ bool bag_shard_read_instance(const char *text, size_t bytes, char instance[BAG_I
     if (!tree)
         return false;
     const char *found = text_of(tree, "instance");
-    bool ok = strcmp(text_of(tree, "name"), "bagserve") == 0 && is_instance(found);
+    bool ok = strcmp(text_of(tree, "name"), "bagserve") == 0 &&
+              strlen(found) == BAG_INSTANCE_BYTES - 1 &&
+              strspn(found, "0123456789abcdef") == BAG_INSTANCE_BYTES - 1;
     if (ok)
         memcpy(instance, found, BAG_INSTANCE_BYTES);
     bag_json_free(tree);

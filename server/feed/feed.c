@@ -62,13 +62,6 @@ static void wait_for_server(struct feed *feed, const struct bag_problem *problem
     poll(NULL, 0, feed->wait_ms); /* which a signal ends */
 }
 
-static void server_is_there(struct feed *feed)
-{
-    if (feed->wait_ms)
-        bag_log(BAG_LOG_LEVEL_INFO, "going_on", BAG_LOG_TEXT("server", feed->options->server));
-    feed->wait_ms = 0;
-}
-
 /* Asks the server where it is, and reads on from there. */
 static bool find_place(struct feed *feed, struct bag_problem *problem)
 {
@@ -100,7 +93,9 @@ static bool on_done(struct feed *feed, uint64_t sequence, struct bag_problem *pr
     feed->metrics->messages_total += (int64_t)feed->batch.messages;
     feed->metrics->rows_total += (int64_t)feed->batch.count;
     feed->metrics->batches_total++;
-    server_is_there(feed);
+    if (feed->wait_ms)
+        bag_log(BAG_LOG_LEVEL_INFO, "going_on", BAG_LOG_TEXT("server", feed->options->server));
+    feed->wait_ms = 0;
     begin_batch(feed, last);
     /* More: somebody else feeds it, too, or it has loaded a newer table. */
     return sequence <= last || find_place(feed, problem);
