@@ -11,19 +11,19 @@ static size_t first_column(const struct bag_deal *deal, size_t shard)
     return bag_part_begin(deal->args->table.row_elements, (uint32_t)shard, deal->remote->part.of);
 }
 
-/* The next output, of bags of so many rows of so many words; no rows: the words alone. One word is
- * no dimension. */
+/* The next output, of bags of so many rows, which may be 0, of so many words; or of words alone.
+ * One word is no dimension. */
 static void add_output(struct bag_fanout_form *form, const char *name, enum bag_dtype dtype,
-                       size_t num_bags, size_t rows, size_t words)
+                       size_t num_bags, bool has_rows, size_t rows, size_t words)
 {
     struct bag_v2_reply_output *output = &form->outputs[form->num_outputs++];
     output->name = name;
     output->dtype = dtype;
     output->binary = true;
-    output->count = num_bags * (rows ? rows : 1) * words;
+    output->count = num_bags * (has_rows ? rows : 1) * words;
     output->rank = 1;
     output->shape[0] = (int64_t)num_bags;
-    if (rows)
+    if (has_rows)
         output->shape[output->rank++] = (int64_t)rows;
     if (words > 1)
         output->shape[output->rank++] = (int64_t)words;
@@ -38,15 +38,16 @@ struct bag_fanout_form bag_fanout_form(const struct bag_deal *deal,
     struct bag_fanout_form form BAG_UNSET;
     form.num_outputs = 0;
     if (deal->by_columns) {
-        add_output(&form, BAG_EMBEDDINGS, args->output_dtype, num_bags,
+        add_output(&form, BAG_EMBEDDINGS, args->output_dtype, num_bags, true,
                    first_column(deal, call->shard + 1) - first_column(deal, call->shard), 1);
         return form;
     }
-    add_output(&form, BAG_EMBEDDINGS, partial.sums_dtype, num_bags, args->table.row_elements,
+    add_output(&form, BAG_EMBEDDINGS, partial.sums_dtype, num_bags, true, args->table.row_elements,
                partial.sum_words);
-    add_output(&form, "counts", BAG_I64, num_bags, 0, 1);
+    add_output(&form, "counts", BAG_I64, num_bags, false, 0, 1);
     if (args->weights)
-        add_output(&form, "weight_sums", partial.weights_dtype, num_bags, 0, partial.weight_words);
+        add_output(&form, "weight_sums", partial.weights_dtype, num_bags, false, 0,
+                   partial.weight_words);
     return form;
 }
 

@@ -143,6 +143,18 @@ def test_no_descriptor_for_the_first_request(directory, model, absent):
         wait_until(lambda: ask(client, [1, 120, 299], [0]).status == 200, "it does not answer again")
 
 
+def test_parts_without_columns_or_rows(directory):
+    """Fewer columns, and fewer rows, than there are parts."""
+    table = np.arange(4, dtype=np.float32).reshape(2, 2)
+    np.save(directory / "two.npy", table)
+    for way in ("columns", "rows"):
+        with parts_of(directory, {"path": str(directory / "two.npy")}, way) as servers, \
+                front_of(directory, [server.url for server in servers]) as front, Client(front) as client:
+            for binary in (True, False):
+                answer = ask(client, [0, 1, 1], [0, 3], binary=binary).expect()
+                expect_equal(answer.embeddings().reshape(2, 2).tolist(), [(table[0] + 2 * table[1]).tolist(), [0, 0]], way)
+
+
 class Holding:
     """A Unix socket that passes a shard's metadata on, and never answers an inference."""
 
