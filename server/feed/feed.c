@@ -226,15 +226,6 @@ static void on_signal(int number)
     bag_feed_stopping = 1;
 }
 
-static bool open_all(struct feed *feed, struct bag_problem *problem)
-{
-    const struct bag_feed_options *options = feed->options;
-    return (!options->metrics_port ||
-            bag_feed_metrics_serve(feed->metrics, options->metrics_port, problem)) &&
-           bag_feed_server_open(&feed->server, options, problem) &&
-           bag_feed_kafka_open(&feed->kafka, options, problem);
-}
-
 int main(int argc, char *argv[])
 {
     static struct bag_feed_metrics metrics; /* read until the process ends */
@@ -251,7 +242,10 @@ int main(int argc, char *argv[])
     curl_global_init(CURL_GLOBAL_DEFAULT);
     bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_INFO);
     bag_feed_batch_init(&feed.batch);
-    bool ok = open_all(&feed, &problem) && run(&feed, &problem);
+    bool ok = (!options.metrics_port ||
+               bag_feed_metrics_serve(&metrics, options.metrics_port, &problem)) &&
+              bag_feed_server_open(&feed.server, &options, &problem) &&
+              bag_feed_kafka_open(&feed.kafka, &options, &problem) && run(&feed, &problem);
     if (bag_feed_stopping)
         bag_log(BAG_LOG_LEVEL_INFO, "stopped", BAG_LOG_NUMBER("sequence", metrics.sequence));
     else if (!ok)

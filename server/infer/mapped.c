@@ -174,16 +174,6 @@ static void refresh(const struct bag_infer *infer)
     }
 }
 
-/* The first op that pools a mapped table; NULL: none does. */
-static const struct bag_op *find_mapped(const struct bag_infer *infer)
-{
-    for (size_t i = 0; i < infer->plan.num_ops; i++) {
-        if (map_of(infer, &infer->plan.ops[i]))
-            return &infer->plan.ops[i];
-    }
-    return NULL;
-}
-
 /* Pools until no file changes meanwhile. One that is written to all the time never stays unchanged:
  * then it is enough that no hole was made or filled. */
 static bool settle(struct bag_infer *infer)
@@ -204,12 +194,14 @@ static bool settle(struct bag_infer *infer)
 
 bool bag_mapped_check(struct bag_infer *infer, struct bag_problem *problem)
 {
-    const struct bag_op *mapped = find_mapped(infer);
-    if (!mapped)
+    size_t mapped = 0; /* the first op of a mapped table */
+    while (mapped < infer->plan.num_ops && !map_of(infer, &infer->plan.ops[mapped]))
+        mapped++;
+    if (mapped == infer->plan.num_ops)
         return true;
     if (!settle(infer)) {
         bag_map_reject_changing(problem);
-        return reject_op(infer, mapped, problem);
+        return reject_op(infer, &infer->plan.ops[mapped], problem);
     }
     for (size_t i = 0; i < infer->plan.num_ops; i++) {
         if (!check_op(infer, &infer->plan.ops[i], problem))

@@ -72,14 +72,6 @@ static bool find_rules(const struct bag_planner *planner, const struct bag_featu
     return bag_rules_check(&table, rules, fault) == BAG_STATUS_OK;
 }
 
-/* KeyedJaggedTensor's offsets have an end, and it is not known at this point which type they came
- * in. */
-static void adapt_rules(struct bag_rules *rules)
-{
-    rules->include_last_offset = true;
-    rules->require_matching_index_types = false;
-}
-
 static bool changes_rules(const struct bag_v2_overrides *overrides)
 {
     return overrides->has_reduction || overrides->has_padding_idx || overrides->has_missing ||
@@ -110,8 +102,11 @@ static const struct bag_pool_plan *find_plan(const struct bag_planner *planner,
         bag_planner_no_memory(planner);
         return NULL;
     }
-    if (planner->kjt)
-        adapt_rules(&plan->rules);
+    if (planner->kjt) {
+        /* Its offsets have an end, and which type they came in is not known at this point. */
+        plan->rules.include_last_offset = true;
+        plan->rules.require_matching_index_types = false;
+    }
     return plan;
 }
 
