@@ -337,7 +337,8 @@ BAG_LANE void run_one_bag(const struct bag_pool_args *args, size_t bag, enum bag
 void bag_pool_range(const struct bag_pool_args *args, const struct bag_range *range, void *out)
 {
     if (range->first_bag + 1 == range->end_bag && args->form == BAG_FORM_OFFSETS &&
-        has_all_columns(args, range) && !args->streams && needs_no_fetching(args))
+        range->end_column > 0 && has_all_columns(args, range) && !args->streams &&
+        needs_no_fetching(args))
         run_one_bag(args, range->first_bag, mode_of(args), out);
     else
         run_range(args, range, out);

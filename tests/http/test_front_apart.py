@@ -152,6 +152,8 @@ def test_parts_without_columns_or_rows(directory):
                 front_of(directory, [server.url for server in servers]) as front, Client(front) as client:
             for binary in (True, False):
                 answer = ask(client, [0, 1, 1], [0, 3], binary=binary).expect()
+                expect_equal(ask(client, [0, 1], [0], binary=binary).expect().embeddings().ravel().tolist(),
+                             (table[0] + table[1]).tolist(), way)
                 expect_equal(answer.embeddings().reshape(2, 2).tolist(), [(table[0] + 2 * table[1]).tolist(), [0, 0]], way)
 
 
