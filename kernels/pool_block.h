@@ -153,16 +153,15 @@ BAG_LANE struct bag_rows bag_rows_of(const struct bag_block *block, size_t bits)
 {
     const struct bag_pool_args *args = block->args;
     const struct bag_row_walk *walk = args->walk;
-    /* No shift: it would take a register of its own in loops. */
-    const size_t id_bytes = args->indices.wide ? sizeof(int64_t) : sizeof(int32_t);
+    const unsigned id_shift = 2 + args->indices.wide;
     const char *ids = args->indices.data;
     return (struct bag_rows){
         .block = block,
         .args = args,
         .ids = ids,
-        .id_bytes = id_bytes,
-        .ahead_bytes = walk->ahead * id_bytes,
-        .fetch_end = ids + block->fetch_end * id_bytes,
+        .id_bytes = (size_t)1 << id_shift,
+        .ahead_bytes = walk->ahead << id_shift,
+        .fetch_end = ids + (block->fetch_end << id_shift),
         .rows = (const char *)args->table.rows + walk->codes_at,
         .row_bytes = walk->row_bytes,
         .bytes_before = walk->codes_at,

@@ -230,7 +230,10 @@ BAG_LANE size_t V(take_near)(const struct bag_rows *rows, enum bag_row_kind kind
 BAG_LANE size_t V(pool_near)(const struct bag_block *block, enum bag_row_kind kind,
                              enum bag_mode mode, int vectors)
 {
-    const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(kind)), *rows = &copy;
+    struct bag_rows copy = bag_rows_of(block, bag_kind_bits(kind));
+    const struct bag_rows *rows = &copy;
+    /* No power of two, of which the compiler keeps the exponent in one more register. */
+    copy.id_bytes = block->args->indices.wide ? sizeof(int64_t) : sizeof(int32_t);
     const struct V(tile) tile = V(only_tile)(rows, kind, vectors);
 #if BAG_NARROW_ROWS
     if (vectors == 0) {
