@@ -146,14 +146,21 @@ char *bag_divided_address(const char *address, uint32_t node)
     return join(address, (size_t)(at - address), number, at + sizeof marker - 1);
 }
 
-/* As the last of its versions says. */
-static bool add_front_keys(const struct bag_divided *divided, const struct bag_placed *placed,
-                           cJSON *front)
+/* `last` is the last of the table's versions, which says how the front serves it. */
+static bool add_shards(cJSON *models, const struct bag_placed *placed, const cJSON *last,
+                       const char *address)
 {
-    const cJSON *last = NULL;
-    for (const cJSON *model = first_model(divided); model; model = model->next)
-        last = placed_of(divided, model) == placed ? model : last;
-    bool ok = true;
+    cJSON *front = cJSON_CreateObject();
+    if (!cJSON_AddItemToArray(models, front) ||
+        !cJSON_AddStringToObject(front, "name", placed->name))
+        return false;
+    cJSON *shards = cJSON_AddArrayToObject(front, "shards");
+    bool ok = shards != NULL;
+    for (uint32_t i = 0; ok && i < placed->parts; i++) {
+        char *text = bag_divided_address(address, placed->nodes[i]);
+        ok = text && cJSON_AddItemToArray(shards, cJSON_CreateString(text));
+        free(text);
+    }
     for (size_t i = 0; ok && i < sizeof front_keys / sizeof *front_keys; i++) {
         const cJSON *value = bag_json_member(last, front_keys[i]);
         ok = !value || cJSON_AddItemToObject(front, front_keys[i], cJSON_Duplicate(value, true));
@@ -161,32 +168,22 @@ static bool add_front_keys(const struct bag_divided *divided, const struct bag_p
     return ok;
 }
 
-static bool add_shards(const struct bag_divided *divided, cJSON *models,
-                       const struct bag_placed *placed, const char *address)
-{
-    cJSON *model = cJSON_CreateObject();
-    if (!cJSON_AddItemToArray(models, model) ||
-        !cJSON_AddStringToObject(model, "name", placed->name))
-        return false;
-    cJSON *shards = cJSON_AddArrayToObject(model, "shards");
-    bool ok = shards != NULL;
-    for (uint32_t i = 0; ok && i < placed->parts; i++) {
-        char *text = bag_divided_address(address, placed->nodes[i]);
-        ok = text && cJSON_AddItemToArray(shards, cJSON_CreateString(text));
-        free(text);
-    }
-    return ok && add_front_keys(divided, placed, model);
-}
-
 char *bag_divided_front(const struct bag_divided *divided, const char *address)
 {
     cJSON *models, *tree = begin(divided, &models);
-    bool ok = tree != NULL;
+    const cJSON **last = calloc(divided->count + 1, sizeof *last);
+    bool ok = tree && last;
+    for (const cJSON *model = first_model(divided); ok && model; model = model->next) {
+        const struct bag_placed *placed = placed_of(divided, model);
+        if (placed)
+            last[placed - divided->placed] = model;
+    }
     for (size_t i = 0; ok && i < divided->count; i++)
-        ok = add_shards(divided, models, &divided->placed[i], address);
+        ok = add_shards(models, &divided->placed[i], last[i], address);
     for (const cJSON *model = first_model(divided); ok && model; model = model->next)
         ok =
             placed_of(divided, model) || cJSON_AddItemToArray(models, cJSON_Duplicate(model, true));
+    free(last);
     return end(tree, ok);
 }
 
