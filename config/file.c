@@ -370,11 +370,6 @@ static bool reject_in_section(const struct bag_config_json *json, const cJSON *i
                               const char *section, const char *where)
 {
     struct bag_suggestion suggestion = {.written = item->string};
-    const char *gone =
-        bag_option_gone((struct bag_text){item->string, strlen(item->string)}, bag_key_of);
-    if (gone)
-        return bag_config_json_reject(json, item, "key '%s'%s is gone: %s", item->string, where,
-                                      gone);
     for (size_t i = 0; i < bag_num_options; i++) {
         if (strcmp(bag_options[i].section, section) == 0)
             bag_suggest_offer(&suggestion, bag_options[i].setting.key);

@@ -61,10 +61,6 @@ static bool reject_unknown_variable(const char *name, size_t name_bytes,
 {
     struct bag_quoted written = bag_quote(name, name_bytes);
     struct bag_suggestion suggestion = {.written = written.text};
-    const char *gone = bag_option_gone((struct bag_text){name, name_bytes}, bag_variable_of);
-    if (gone)
-        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "variable %s is gone: %s",
-                               written.text, gone);
     for (size_t i = 0; i < bag_num_options; i++)
         bag_suggest_offer(&suggestion, bag_variable_of(bag_options[i].setting.key).text);
     return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
@@ -184,10 +180,6 @@ static bool reject_unknown_flag(const struct flag *flag, struct bag_problem *pro
             problem, BAG_ERROR_USAGE,
             "unexpected argument '%s'; flags begin with --, and --help lists them",
             bag_quote(flag->written, strlen(flag->written)).text);
-    const char *gone =
-        bag_option_gone((struct bag_text){flag->written, flag->name_bytes}, bag_flag_of);
-    if (gone)
-        return bag_problem_set(problem, BAG_ERROR_USAGE, "flag %s is gone: %s", written.text, gone);
     for (size_t i = 0; i < bag_num_options; i++)
         bag_suggest_offer(&suggestion, bag_flag_of(bag_options[i].setting.key).text);
     for (int id = 0; id < FLAG_OPTION; id++)

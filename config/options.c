@@ -358,22 +358,6 @@ const struct bag_option *bag_option_find(struct bag_text text,
     return NULL;
 }
 
-const char *bag_option_gone(struct bag_text text, struct bag_spelling (*spell)(const char *key))
-{
-    static const struct {
-        const char *key, *sentence;
-    } gone[] = {
-#define BAG_X(key, sentence) {key, sentence},
-        BAG_OPTIONS_GONE(BAG_X)
-#undef BAG_X
-    };
-    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++) {
-        if (bag_text_is(text, spell(gone[i].key).text))
-            return gone[i].sentence;
-    }
-    return NULL;
-}
-
 const char *bag_option_alias(const struct bag_option *option)
 {
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {

@@ -319,31 +319,11 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "Which part of the requests is traced, from 0 to 1, of those whose traceparent does not say " \
       "whether they are.")
 
-/* Other names that are accepted for an option, as a flag, a variable and a key: Triton's, and those
- * of earlier versions. X("name", "key") */
+/* Other names that are accepted for an option, as a flag, a variable and a key: Triton's.
+ * X("name", "key") */
 #define BAG_OPTION_ALIASES(X)                                                                      \
     X("inline_work_microseconds", "inline_work_us")                                                \
     X("default_timeout_microseconds", "default_timeout_us")
-
-/* Options of earlier versions, and what became of each. X("key", "sentence") */
-#define BAG_OPTIONS_GONE(X) \
-    X("admin_host", "the second listener has the address of the first, or is a Unix-domain socket (admin_socket)") \
-    X("max_decompression_ratio", "a compressed body of more than 1 MiB may become 100 times its bytes") \
-    X("worker_cpus", "start the server with taskset or systemd's CPUAffinity") \
-    X("public_metrics", "metrics private keeps /metrics for the second listener and for tokens") \
-    X("max_batch_bags", "a batch has as much work as an idle worker's part of what waits") \
-    X("preferred_batch_size", "a batch waits for no more requests") \
-    X("max_queue_delay_us", "a batch waits for no more requests") \
-    X("max_queue_delay_microseconds", "a batch waits for no more requests") \
-    X("worker_nice", "workers step back by 5 steps") \
-    X("allow_timeout_override", "a request's own timeout may always shorten default_timeout_us") \
-    X("load_threads", "a table is read by a thread per processor at the start, and by one while serving") \
-    X("journal_sync_interval_ms", "with journal_sync interval the journal is synced every 100 ms") \
-    X("reply_compression_min_bytes", "replies below 16 KiB are never compressed") \
-    X("max_queued_changes", "64 changes of models may wait") \
-    X("max_queue_bytes", "max_memory bounds the bodies of requests that wait, too") \
-    X("max_ids", "max_body_bytes bounds the indices of a request") \
-    X("max_bags", "max_reply_bytes bounds the bags of a request, which are 2^32 at most")
 
 /* Where models come from. Like the lines above, but no section of the file holds them (it has
  * "models_dir" and "models"), and they are members of struct bag_config itself. */
@@ -447,9 +427,6 @@ struct bag_spelling bag_variable_of(const char *key); /* "BAGSERVE_LOG_LEVEL" */
 /* The option whose key, or an alias of it, is written like `text`; NULL where there is none. */
 const struct bag_option *bag_option_find(struct bag_text text,
                                          struct bag_spelling (*spell)(const char *key));
-
-/* What became of an option of earlier versions that is written like `text`; NULL: it was none. */
-const char *bag_option_gone(struct bag_text text, struct bag_spelling (*spell)(const char *key));
 
 /* The alias of an option's key; NULL where it has none. */
 const char *bag_option_alias(const struct bag_option *option);

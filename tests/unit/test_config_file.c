@@ -51,8 +51,6 @@ static void test_unknown_keys(void **state)
          AT(1, 13) "unknown key 'wrokers' in 'engine'; did you mean 'workers'?"},
         {"{\"http\": {\"PORT\": 1}}",
          AT(1, 11) "unknown key 'PORT' in 'http'; did you mean 'port'?"},
-        {"{\"engine\": {\"worker_nice\": 1}}",
-         AT(1, 13) "key 'worker_nice' in 'engine' is gone: workers step back by 5 steps"},
         {"{\"model\": []}", AT(1, 2) "unknown key 'model'; did you mean 'models'?"},
         {"{\"htpt\": {}}", AT(1, 2) "unknown key 'htpt'; did you mean 'http'?"},
         {"{\"models-dir\": \"\"}", AT(1, 2) "unknown key 'models-dir'; did you mean 'models_dir'?"},

@@ -39,11 +39,6 @@ static void test_rejected_flags(void **state)
     FLAGS(fixture, "unexpected argument 'yes'; flags begin with --, and --help lists them",
           "--demo", "yes");
     FLAGS(fixture, "unknown flag --prot; did you mean --port?", "--prot", "80");
-    FLAGS(fixture,
-          "flag --public-metrics is gone: metrics private keeps /metrics for the second "
-          "listener and for tokens",
-          "--public-metrics", "off");
-    FLAGS(fixture, "flag --worker-nice is gone: workers step back by 5 steps", "--worker-nice=0");
     FLAGS(fixture, "unknown flag --tabel; did you mean --table?", "--tabel=items=x");
     FLAGS(fixture, "unknown flag --log_level; did you mean --log-level?", "--log_level=info");
     FLAGS(fixture, "unknown flag --max-body; did you mean --max-body-bytes?", "--max-body", "1");
@@ -156,8 +151,6 @@ static void test_variables(void **state)
              "BAGSERVE_WORKERS=many: must be an integer from 0 to 1024 threads");
     variable(fixture, "BAGSERVE_PROT=1",
              "unknown variable BAGSERVE_PROT; did you mean BAGSERVE_PORT?");
-    variable(fixture, "BAGSERVE_WORKER_NICE=0",
-             "variable BAGSERVE_WORKER_NICE is gone: workers step back by 5 steps");
     variable(fixture, "BAGSERVE_=1", "unknown variable BAGSERVE_; did you mean BAGSERVE_CONFIG?");
     variable(fixture, "BAGSERVE_TABLE=items=x",
              "unknown variable BAGSERVE_TABLE; did you mean BAGSERVE_MODELS?");

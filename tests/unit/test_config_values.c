@@ -124,7 +124,7 @@ static void test_texts_at_and_beyond_their_bounds(void **state)
     }
 }
 
-/* Triton's names and earlier ones; each is of an option that there is, and of one only. */
+/* Triton's names; each is of an option that there is, and of one only. */
 static void test_aliases(void **state)
 {
     struct fixture *fixture = *state;
@@ -138,9 +138,6 @@ static void test_aliases(void **state)
     assert_int_equal(found, 2);
     FLAGS(fixture, NULL, "--default-timeout-microseconds", "7");
     assert_int_equal(fixture->config.options.default_timeout_us, 7);
-    variable(fixture, "BAGSERVE_MAX_QUEUE_DELAY_MICROSECONDS=8",
-             "variable BAGSERVE_MAX_QUEUE_DELAY_MICROSECONDS is gone: a batch waits for no more "
-             "requests");
     file(fixture, "{\"engine\": {\"inline_work_microseconds\": 9}}", NULL);
     assert_int_equal(fixture->config.options.inline_work_us, 9);
     file(fixture, "{\"http\": {\"inline_work_microseconds\": 9}}",
