@@ -9,10 +9,10 @@ import json
 import numpy as np
 import pytest
 
-from harness import Server, expect, expect_equal, expect_words, write_json
+from harness import Server, expect, expect_equal, expect_words, has_openblas, served, write_json
+from parts import part_of_key
 from test_conformance import CASES, DATATYPES, Models, array_of, compare, inputs_of, rules_of
-from test_parts import part_of_key
-from v2 import Client, Tensor, bf16_from_f32, f32_from_bf16
+from v2 import Client, Tensor, bf16_from_f32
 
 OF = 3
 ANSWERED = [case for case in CASES if "error" not in case]
@@ -174,7 +174,7 @@ class Keyed:
         np.save(directory / "matrix.npy", np.eye(COLUMNS, dtype=np.float32))
         models.append({"name": "projected", "path": "rows.npy", "projection": "matrix.npy"})
         models.append({"name": "dense", "path": "rows.npy", "out_of_range": "skip"})
-        self.config = write_json(directory / "keyed.json", {"models": models})
+        self.config = write_json(directory / "keyed.json", {"models": served(models)})
 
 
 @pytest.fixture(scope="module", name="keyed")
@@ -263,11 +263,16 @@ def test_refuses_another_part(client, keyed):
     client.infer("skip", inputs, parameters={"part": {"by": "rows", "index": 0, "of": 1}}).expect()
 
 
+@pytest.mark.skipif(not has_openblas(), reason="libopenblas0-pthread is not installed")
+def test_refuses_a_projection(client):
+    reply = client.infer("projected", [Tensor("indices", np.array([[1]]))], parameters={"partial": True})
+    expect_words(reply.expect(400).error(), ["partial", "projection"])
+
+
 def test_refuses_what_cannot_be_added_up(client, keyed):
     row = [Tensor("indices", np.array([[1]]))]
     beyond = [Tensor("indices", np.array([[1, ROWS]]))]
     for model, inputs, parameters, words in (
-            ("projected", row, {}, ["partial", "projection"]),
             ("dense", row, {"output_datatype": "FP16"}, ["output_datatype", "partial"]),
             ("dense", beyond, {}, ["position 1", str(ROWS)])):
         reply = client.infer(model, inputs, parameters={"partial": True} | parameters)
