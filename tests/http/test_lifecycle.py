@@ -13,6 +13,7 @@ import numpy as np
 
 from harness import (PROGRAM, TIMEOUT_S, Server, environment, expect, expect_equal, free_port,
                      wait_until)
+from held import wait_until_queued
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Raw, Tensor, head, infer_body
 
@@ -93,11 +94,12 @@ def test_requests_being_computed_are_answered(directory):
     count = 200_000
     tensors = one_bag(count, np.int32)
     request = head("POST", "/v2/models/items/infer", *infer_body(tensors, binary=True)[::-1])
-    with Server("--table", f"items={path}") as server:
+    with Server("--table", f"items={path}", "--loops", "1") as server:
         raws = [Raw(server) for _ in range(8)]
         for raw in raws:
             raw.send(request)
         raws[0].reply().expect(200)
+        wait_until_queued(server, raws[1:])
         server.send()
         for raw in raws[1:]:
             reply = raw.reply()
