@@ -1,16 +1,18 @@
 /* Every kernel of every usable instruction set against the plain C one, bit for bit, over random
  * calls that lean toward the edges.
  *
- *   check_kernels [SEED [CALLS]]   all of them, or those from SEED on
+ *   check_kernels [SEED [CALLS]]   all of them, or those from SEED on, and five times as many small
  *
  * A failure prints the call and its seed; `check_kernels SEED 1` repeats it. NaNs are equal
  * whatever their payload. */
-#include "random_call.h"
+#include "small_call.h"
 
+#include <signal.h>
 #include <stdio.h>
 
-/* Bytes in front of a result and behind it that must stay as they are. */
-enum { AROUND = 64 };
+/* Bytes in front of a result and behind it that must stay as they are; and small calls for each of
+ * the others. */
+enum { AROUND = 64, SMALL_CALLS = 5 };
 
 static unsigned char wanted[MAX_BAGS * (MAX_COLUMNS + MAX_GAP) * 8 + 2 * AROUND + 8];
 static unsigned char got[sizeof wanted];
@@ -292,6 +294,180 @@ static int check_ids(void)
     return failed;
 }
 
+/* ---- small calls --------------------------------------------------------------------------------
+ */
+
+enum { SMALL_RESULT = SMALL_BAGS * (SMALL_COLUMNS * 24 + 16) + 2 * AROUND };
+
+/* Bag by bag as plain C does it; where a bag begins is what the client says. */
+static void pool_plainly(const struct bag_pool_args *args, const struct small_call *call)
+{
+    const struct bag_ids starts = {call->offsets.data, call->offsets.count,
+                                   call->offsets.dtype == BAG_I64};
+    memset(wanted, 0xa5, SMALL_RESULT);
+    for (size_t bag = 0; bag < args->num_bags; bag++) {
+        bool is_end = bag + 1 == starts.count;
+        size_t bounds[] = {(size_t)bag_id_at(&starts, bag),
+                           is_end ? call->indices.count : (size_t)bag_id_at(&starts, bag + 1)};
+        struct bag_block block = {.args = args,
+                                  .num_bags = 1,
+                                  .bounds = bounds,
+                                  .end_column = args->table.row_elements,
+                                  .out = (char *)wanted + AROUND + bag * args->bag_stride};
+        bag_ref_block(&block);
+    }
+}
+
+/* Two ranges, one of which may have no bag. */
+static void pool_in_two(const struct bag_pool_args *args, const struct small_call *call)
+{
+    struct bag_range range = bag_range_all(args);
+    size_t split = call->split < args->num_bags ? call->split : args->num_bags;
+    memset(got, 0xa5, SMALL_RESULT);
+    range.end_bag = split;
+    bag_pool_run(args, range, got + AROUND);
+    range.first_bag = split;
+    range.end_bag = args->num_bags;
+    bag_pool_run(args, range, got + AROUND);
+}
+
+/* Whether the bits are the same, and the bytes around them. */
+static bool is_as_wanted(const struct bag_pool_args *args)
+{
+    size_t bytes = bag_dtypes[args->output_dtype].bytes;
+    size_t per_bag = args->table.row_elements * args->element_bytes;
+    for (size_t bag = 0; bag < args->num_bags; bag++)
+        for (size_t i = 0; i < per_bag; i += bytes) {
+            size_t at = AROUND + bag * args->bag_stride + i;
+            if (is_nan(wanted + at, args->output_dtype) && is_nan(got + at, args->output_dtype))
+                memcpy(got + at, wanted + at, bytes);
+        }
+    return memcmp(wanted, got, SMALL_RESULT) == 0;
+}
+
+static bool same_ids(const struct bag_ids *a, const struct bag_ids *b)
+{
+    return a->data == b->data && a->count == b->count && a->wide == b->wide;
+}
+
+static bool same_args(const struct bag_pool_args *a, const struct bag_pool_args *b)
+{
+    return memcmp(&a->table, &b->table, sizeof a->table) == 0 && a->walk == b->walk &&
+           a->reduction == b->reduction && a->output_dtype == b->output_dtype &&
+           a->element_bytes == b->element_bytes && a->bag_stride == b->bag_stride &&
+           a->weights == b->weights && a->weights_dtype == b->weights_dtype &&
+           a->divides == b->divides && a->is_general == b->is_general &&
+           a->skip_outside == b->skip_outside && a->skip_unweighted == b->skip_unweighted &&
+           a->default_row == b->default_row && a->padding_row == b->padding_row &&
+           same_ids(&a->indices, &b->indices) && same_ids(&a->groups, &b->groups) &&
+           a->form == b->form && a->num_bags == b->num_bags && a->result_bytes == b->result_bytes;
+}
+
+/* Checks a call on whichever way takes it, and on the general one. False where these differ. */
+static bool check_both(enum bag_isa isa, const struct small_call *call, struct bag_pool_args *args,
+                       enum bag_status *status)
+{
+    static struct bag_pool_plan plan; /* which the call goes on pointing to */
+    const struct bag_inputs inputs = {
+        {[BAG_INDICES] = &call->indices,
+         [BAG_OFFSETS] = &call->offsets,
+         [BAG_PER_SAMPLE_WEIGHTS] = call->is_weighted ? &call->weights : NULL}};
+    struct bag_pool_args general;
+    struct bag_fault fault;
+    bag_isa_use(isa);
+    bag_pool_prepare(&call->table, &call->rules, &plan);
+    *status = bag_pool_check(&plan, &inputs, call->max_result_bytes, args, &fault);
+    plan.is_usual = false;
+    if (bag_pool_check(&plan, &inputs, call->max_result_bytes, &general, &fault) != *status)
+        return false;
+    return *status != BAG_STATUS_OK || same_args(args, &general);
+}
+
+/* Whether all rows are there; of a table that claims more some may not be. */
+static bool is_readable(const struct bag_pool_args *args, const struct small_call *call)
+{
+    for (size_t i = 0; i < args->indices.count; i++) {
+        int64_t id = bag_id_at(&args->indices, i);
+        if (id >= call->readable_rows && id < args->table.num_rows)
+            return false;
+    }
+    return true;
+}
+
+/* What the caller of the check may change. */
+static void adapt(const struct small_call *call, struct bag_pool_args *args)
+{
+    args->streams = call->streams;
+    if (call->is_partial)
+        bag_pool_make_partial(args);
+    else if (call->is_widened && converts(args->output_dtype))
+        bag_pool_widen(args);
+    args->bag_stride += call->gap;
+}
+
+static int fails_small(uint64_t seed, enum bag_isa isa, const struct small_call *call,
+                       const char *what)
+{
+    printf("FAILED small call, seed %llu isa %s: %s: %lld %s rows of %zu %s, %s into %s%s%s, "
+           "%zu offsets%s, %zu ids\n",
+           (unsigned long long)seed, bag_isa_names[isa], what, (long long)call->table.num_rows,
+           bag_row_format_names[call->table.row_format], call->table.row_elements,
+           bag_dtypes[call->table.dtype].name, bag_reduction_names[call->rules.reduction],
+           bag_dtypes[call->rules.output_dtype].name, call->is_weighted ? ", weighted" : "",
+           call->is_partial ? ", partial" : "", call->offsets.count,
+           call->rules.include_last_offset ? " with the end" : "", call->indices.count);
+    return 1;
+}
+
+/* The small call that is being made. */
+static volatile uint64_t small_seed;
+
+static void tell_seed(int signal)
+{
+    char text[80];
+    (void)signal;
+    int bytes = snprintf(text, sizeof text, "FAILED small call, seed %llu: reads outside\n",
+                         (unsigned long long)small_seed);
+    _exit(write(STDOUT_FILENO, text, (size_t)bytes) == bytes ? 1 : 2);
+}
+
+static void tell_seed_where_read_outside(void)
+{
+    fflush(stdout);
+    signal(SIGSEGV, tell_seed);
+}
+
+/* How many instruction sets differ from plain C, or in their ways of checking. */
+static int check_small(uint64_t seed)
+{
+    struct small_call call;
+    struct bag_fault fault;
+    struct bag_pool_args args;
+    enum bag_status status, first = BAG_STATUS_OK;
+    int failed = 0;
+    small_seed = seed;
+    choose_small(seed, &call);
+    if (bag_rules_check(&call.table, &call.rules, &fault) != BAG_STATUS_OK)
+        return fails_small(seed, BAG_ISA_GENERIC, &call, bag_status_keywords[fault.status]);
+    for (int isa = 0; isa < BAG_ISA_COUNT; isa++) {
+        if (!bag_isa_usable((enum bag_isa)isa))
+            continue;
+        bool same = check_both((enum bag_isa)isa, &call, &args, &status);
+        first = isa == BAG_ISA_GENERIC ? status : first;
+        if (!same || status != first)
+            failed += fails_small(seed, (enum bag_isa)isa, &call, "two checks differ");
+        if (status != BAG_STATUS_OK || !is_readable(&args, &call))
+            continue;
+        adapt(&call, &args);
+        if (isa == BAG_ISA_GENERIC)
+            pool_plainly(&args, &call);
+        pool_in_two(&args, &call);
+        if (!is_as_wanted(&args))
+            failed += fails_small(seed, (enum bag_isa)isa, &call, "other bytes than plain C's");
+    }
+    return failed;
+}
+
 int main(int argc, char *argv[])
 {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
@@ -302,7 +478,7 @@ int main(int argc, char *argv[])
         if (bag_isa_usable((enum bag_isa)isa))
             printf(" %s", bag_isa_names[isa]);
     printf("\n");
-    if (!make_memory()) {
+    if (!make_memory() || !make_small_memory()) {
         printf("FAILED: no memory of %d bytes\n", LARGE_BYTES);
         return 1;
     }
@@ -310,6 +486,9 @@ int main(int argc, char *argv[])
     failed += check_ids();
     for (uint64_t i = 0; i < calls && failed < 10; i++)
         failed += check(seed + i);
+    tell_seed_where_read_outside();
+    for (uint64_t i = 0; i < SMALL_CALLS * calls && failed < 10; i++)
+        failed += check_small(seed + i);
     printf("%llu calls from seed %llu, %d differences\n", (unsigned long long)calls,
            (unsigned long long)seed, failed);
     return failed == 0 ? 0 : 1;

@@ -277,6 +277,27 @@ static void sorts_segments_stably(void **state)
     assert_pools(&table, &rules, &inputs, expected, sizeof expected);
 }
 
+/* One bag and several, of rows without elements, as parts of fewer columns than parts have them. */
+static void writes_nothing_for_rows_without_columns(void **state)
+{
+    (void)state;
+    static const enum bag_dtype dtypes[] = {BAG_F32, BAG_F16, BAG_BF16, BAG_F64, BAG_I32};
+    const enum bag_isa used = bag_isa_used();
+    const int64_t ids[] = {1, 0}, starts[] = {0, 1};
+    for (int isa = 0; isa < BAG_ISA_COUNT; isa++)
+        for (size_t i = 0; bag_isa_usable((enum bag_isa)isa) && i < 3 * COUNT_OF(dtypes); i++) {
+            enum bag_dtype dtype = dtypes[i / 3];
+            struct bag_table table = table_of(dtype, 2, 0, rows_f32);
+            struct bag_rules rules = rules_for(dtype, BAG_SUM);
+            struct bag_tensor entries = TENSOR(I64, 1, ids);
+            struct bag_tensor begins = tensor_of(BAG_I64, 1, (int64_t)(i % 3), starts);
+            struct bag_inputs inputs = {{[BAG_INDICES] = &entries, [BAG_OFFSETS] = &begins}};
+            bag_isa_use((enum bag_isa)isa);
+            assert_pools(&table, &rules, &inputs, rows_f32, 0);
+        }
+    bag_isa_use(used);
+}
+
 /* One bag of the rows 1 and 2 of a table of one column, with the weights 0.5 and 3. */
 static enum bag_status pool_with_f32_weights(enum bag_dtype dtype, const void *rows, void *out)
 {
@@ -333,6 +354,7 @@ int main(void)
         cmocka_unit_test(means_of_unsigned_64_bit_integers_are_exact),
         cmocka_unit_test(weighted_means_of_integers_wrap_after_dividing),
         cmocka_unit_test(ends_the_last_bag_at_the_last_offset),
+        cmocka_unit_test(writes_nothing_for_rows_without_columns),
         cmocka_unit_test(sorts_segments_stably),
         cmocka_unit_test(takes_f32_weights_for_every_float),
     };
