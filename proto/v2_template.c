@@ -117,11 +117,12 @@ static const char *open_size(struct finder *finder, const char *at)
     return open_number(finder, at, *size, (struct piece){.size = size});
 }
 
-/* Those who say how much time is left say another each time. */
+/* Those who say how much time is left say another each time. The one key of that name is theirs
+ * where they say some: of 0 it may be a member of what is ignored. */
 static const char *open_timeout(struct finder *finder, const char *at)
 {
     uint64_t *timeout = &finder->template->request.overrides.timeout_us;
-    if (finder->timeouts++ > 0)
+    if (finder->timeouts++ > 0 || *timeout == 0)
         return NULL;
     return open_number(finder, at, *timeout, (struct piece){.timeout = timeout});
 }

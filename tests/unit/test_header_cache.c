@@ -192,6 +192,7 @@ static void test_no_templates(void **state)
         INPUT "\"INT32\"" SIZE ".0}}]}",
         INPUT "\"INT32\"" SIZE "}}],\"parameters\":{\"timeout\":10.0}}",
         INPUT "\"INT32\"" SIZE "}}],\"parameters\":{\"timeout\":null}}",
+        INPUT "\"INT32\"" SIZE "}}],\"parameters\":{\"priority\":{\"timeout\":0}}}",
         INPUT "\"INT32\"" SIZE "}}],\"id\":\"\xc3\xa4\"}",
     };
     (void)state;
