@@ -8,7 +8,9 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdarg.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
@@ -180,6 +182,21 @@ SIM_PUBLIC ssize_t recv(int fd, void *bytes, size_t count, int flags)
     if (got)
         return (ssize_t)got;
     return socket->ended || socket->reads_ended ? 0 : fail(EAGAIN);
+}
+
+/* How much has come; at times it says more, so that small requests count as large. */
+SIM_PUBLIC int ioctl(int fd, unsigned long what, ...)
+{
+    const struct file *file = file_of(fd);
+    va_list arguments;
+    va_start(arguments, what);
+    int *waiting = va_arg(arguments, int *);
+    va_end(arguments);
+    if (!file || file->kind != CONNECTION || what != FIONREAD)
+        return fail(EBADF);
+    *waiting = (int)file->socket->in.count + (sim_one_in(2) ? 1 << 20 : 0);
+    sim_note("waiting", file->socket->port, (uint64_t)*waiting);
+    return 0;
 }
 
 static void empty_again(void *context)
