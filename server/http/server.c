@@ -116,21 +116,33 @@ static bool run_library(struct bag_http_server *server, MHD_UNSIGNED_LONG_LONG *
     return timed;
 }
 
+/* Whether it would be rejected, were it read now. */
+static bool is_vain(const struct bag_http_server *server,
+                    const struct bag_http_connection *connection)
+{
+    const struct bag_http_connections *connections = &server->connections;
+    struct bag_engine *engine = connections->engine;
+    int waiting = 0;
+    return connection->counts && !connections->on_drained &&
+           (connections->lists[BAG_HTTP_CONNECTION_HELD].count > 0 || bag_engine_is_full(engine)) &&
+           ioctl(connection->fd, FIONREAD, &waiting) == 0 && waiting >= HELD_BYTES &&
+           !bag_engine_is_below_share(engine, bag_http_peer_client(&connection->peer));
+}
+
+/* Each loop holds its part of what all may. */
 static bool is_held(struct bag_http_server *server, const struct bag_http_connection *connection)
 {
     const struct bag_http_connections *connections = &server->connections;
-    struct bag_engine *engine = &server->context.engine;
-    const size_t held = connections->lists[BAG_HTTP_CONNECTION_HELD].count;
-    const struct bag_http_acceptor_limits *limits = &connections->acceptor->limits;
+    const struct bag_http_acceptor *acceptor = connections->acceptor;
+    const size_t most = acceptor->limits.connections / HELD_PARTS / acceptor->num_loops;
     const uint64_t now_ms = uv_now(server->loop);
-    int waiting = 0;
-    if (held >= limits->connections / HELD_PARTS ||
-        (connection->client && connection->client->connections >= limits->per_client / HELD_PARTS))
+    if (!is_vain(server, connection))
+        return false;
+    if (connections->lists[BAG_HTTP_CONNECTION_HELD].count >= most ||
+        (connection->client &&
+         connection->client->connections >= acceptor->limits.per_client / HELD_PARTS))
         server->vain_until_ms = now_ms + VAIN_MS;
-    return connection->counts && !connections->on_drained && now_ms >= server->vain_until_ms &&
-           (held > 0 || bag_engine_is_full(engine)) &&
-           ioctl(connection->fd, FIONREAD, &waiting) == 0 && waiting >= HELD_BYTES &&
-           !bag_engine_is_below_share(engine, bag_http_peer_client(&connection->peer));
+    return now_ms >= server->vain_until_ms;
 }
 
 /* Where the library cannot take a socket, it closes it, and drop_refused ends the connection. Newer
