@@ -2,9 +2,11 @@
 tests/deploy/proxies."""
 
 import http.client
+import contextlib
 import json
 import os
 import pathlib
+import secrets
 import signal
 import socket
 import ssl
@@ -43,9 +45,12 @@ NGINX_RETRIES = "proxy_next_upstream error timeout http_503 non_idempotent;"
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listened on a moment ago, of those that no outgoing connection is given."""
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def until(condition, seconds, what):

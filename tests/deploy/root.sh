@@ -82,8 +82,9 @@ wait_for() {
     done
 }
 
+# One that no outgoing connection is given.
 free_port() {
-    /usr/bin/python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+    shuf --input-range=10000-29999 --head-count=1
 }
 
 # --- the root ------------------------------------------------------------------------------------

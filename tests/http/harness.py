@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -283,7 +284,9 @@ def wait_until(condition, text, timeout_s=TIMEOUT_S):
 
 
 def free_port():
-    """A port that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listened on a moment ago, of those that no outgoing connection is given."""
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port

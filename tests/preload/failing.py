@@ -1,10 +1,12 @@
 """A server under a library that makes its calls fail (fail.c), and how that is told which ones."""
 
+import contextlib
 import errno
 import mmap
 import os
 import pathlib
 import resource
+import secrets
 import socket
 import struct
 import subprocess
@@ -115,9 +117,12 @@ class Server:
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listened on a moment ago, of those that no outgoing connection is given."""
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def ask(port, request, timeout_s=TIMEOUT_S, prefix=b""):
