@@ -131,7 +131,7 @@ bool bag_fanout_blame(const struct bag_infer *infer, const struct bag_fanout *fa
         return blame_key(infer, &deal,
                          (struct bag_fault){.status = BAG_STATUS_DEFAULT_KEY_MISSING,
                                             .value = keys->default_key,
-                                            .got = BAG_I64},
+                                            .got = keys->default_dtype},
                          problem);
     if (about != BAG_SHARD_ERROR_INDEX || keys->missing != BAG_MISSING_ERROR ||
         position >= call->num_ids)
@@ -145,7 +145,7 @@ bool bag_fanout_blame(const struct bag_infer *infer, const struct bag_fanout *fa
                      (struct bag_fault){.status = BAG_STATUS_KEY_MISSING,
                                         .position = (int64_t)at,
                                         .value = key,
-                                        .got = BAG_I64},
+                                        .got = keys->sent_dtype},
                      problem);
 }
 

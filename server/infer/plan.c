@@ -190,8 +190,8 @@ static bool resolve_keys(struct bag_planner *planner, size_t i, const struct bag
     return true;
 }
 
-/* Shards look up the keys. Each has the model's default row beside its own, but of another one only
- * the shard that it is of. */
+/* Shards look up the keys. By keys each has the model's default row beside its own, but of another
+ * one only the shard that it is of. */
 static bool leave_keys(struct bag_planner *planner, size_t i, const struct bag_rules *rules,
                        const struct bag_inputs *inputs, struct bag_fault *fault)
 {
@@ -211,6 +211,8 @@ static bool leave_keys(struct bag_planner *planner, size_t i, const struct bag_r
                                  .default_is_asked = tensor != NULL,
                                  .missing = rules->missing,
                                  .sent = args->indices,
+                                 .sent_dtype = inputs->tensor[BAG_INDICES]->dtype,
+                                 .default_dtype = tensor ? tensor->dtype : BAG_I64,
                                  .first_value = planner->kjt ? planner->kjt->firsts[i] : 0,
                                  .from_values = planner->kjt != NULL};
     if (tensor) {
@@ -220,7 +222,8 @@ static bool leave_keys(struct bag_planner *planner, size_t i, const struct bag_r
     if (keys->has_default)
         args->default_row = 0; /* there is one */
     if (!tensor || rules->missing != BAG_MISSING_DEFAULT ||
-        (rules->has_default_index && keys->default_key == rules->default_index))
+        (rules->has_default_index && keys->default_key == rules->default_index) ||
+        planner->model->features[i].memory->remote->part.by == BAG_PART_COLUMNS)
         return true;
     return bag_problem_set(
         planner->problem, BAG_ERROR_BAD_REQUEST,

@@ -21,8 +21,9 @@ struct bag_op_keys {
     int64_t padding, default_key;
     bool default_is_asked; /* the request brought it: whether the table has it is to be said */
     enum bag_missing missing;
-    struct bag_ids sent; /* as the client sent them */
-    size_t first_value;  /* of KeyedJaggedTensor's values, where they are from there */
+    struct bag_ids sent;                      /* as the client sent them */
+    enum bag_dtype sent_dtype, default_dtype; /* likewise */
+    size_t first_value; /* of KeyedJaggedTensor's values, where they are from there */
     bool from_values;
 };
 

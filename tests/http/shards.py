@@ -8,11 +8,22 @@ import threading
 import time
 
 import numpy as np
+import pytest
 
 from harness import Server, wait_until, write_json
 from v2 import Client, Tensor
 
 OF = 3
+ROWS, COLUMNS = 300, 10
+
+
+@pytest.fixture(scope="module", name="tables")
+def make_tables(shared_directory, rng):
+    """Models by the way of their parts. Values have exact sums, so that bits can be compared whoever adds."""
+    rows, keys = shared_directory / "items.npy", shared_directory / "keys.npy"
+    np.save(rows, (rng.integers(-512, 512, (ROWS, COLUMNS)) / 64).astype(np.float32))
+    np.save(keys, rng.permutation(np.arange(1000, 1000 + 7 * ROWS, 7)).astype(np.int64))
+    return {"rows": {"path": str(rows)}, "columns": {"path": str(rows)}, "keys": {"path": str(rows), "keys": str(keys)}}
 
 
 def ready(server, timeout_s=60):

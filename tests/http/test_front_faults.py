@@ -1,0 +1,328 @@
+"""Shards of a front that are away, late, wrong or hostile: they are told by their address, and never make it answer
+wrongly."""
+
+import re
+import resource
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from harness import Server, expect, expect_equal, expect_words, free_port, wait_until, write_json
+from shards import ROWS, Between, ask, front_of, make_tables, parts_of, ready, reply  # noqa: F401
+from v2 import Client, Raw, Tensor, head, infer_body
+
+
+@pytest.fixture(name="spoilt")
+def serve_spoilt(directory, tables):
+    """A front of three shards, of which the second is reached through a proxy."""
+    with parts_of(directory, tables["rows"], "rows") as servers, Between(servers[1]) as between, \
+            front_of(directory, [servers[0].url, between.url, servers[2].url],
+                     options=("--shard-timeout-ms", "1500")) as front, Client(front) as client:
+        yield between, client
+
+
+def test_wrong_answers(spoilt):
+    between, client = spoilt
+    good = ask(client, [1, 120, 299], [0]).expect().embeddings()
+
+    def sends(text, goes_on=True):
+        def spoil(connection, _):
+            connection.sendall(text)
+            return goes_on
+        return spoil
+
+    def cut(connection, answer):
+        connection.sendall(answer[:-3])
+        return False
+
+    def shorter(connection, answer):
+        connection.sendall(answer.replace(b'"shape":[1,10]', b'"shape":[1,9] ').replace(b'"shape":[2,10]', b'"shape":[2,9] '))
+        return True
+
+    cases = [(sends(b"HTTP/1.1 200 OK\r\n" + b"X: " + b"a" * 10_000_000 + b"\r\n\r\n", False), 502, "8 KiB"),
+             (sends(reply(200, b"{}")), 502, "answered"),
+             (sends(reply(200, b"not json")), 502, "answered"),
+             (sends(reply(200, b"x" * 100_000)), 502, "bytes"),
+             (sends(b"nonsense\r\n\r\n", False), 502, "no reply of HTTP"),
+             (sends(reply(400, {"error": "no such thing"})), 502, "no such thing"),
+             (sends(reply(500, {"error": "broken"})), 502, "broken"),
+             (sends(reply(503, {"error": "busy"})), 503, "busy"),
+             (sends(reply(409, {"error": "this is part 7 of 9"})), 503, "part 7 of 9"),
+             (cut, 502, "middle"),
+             (shorter, 502, "answered"),
+             (sends(b"", False), 502, "without an answer")]
+    for spoil, status, word in cases:
+        between.spoil = spoil
+        answer = ask(client, [1, 120, 299], [0])
+        expect_equal(answer.status, status, word)
+        expect_words(answer.error(), [between.url, word])
+        between.spoil = None
+        wait_until(lambda: ask(client, [1, 120, 299], [0]).status == 200, "it does not answer again", 20)
+    expect_equal(ask(client, [1, 120, 299], [0]).expect().embeddings().tobytes(), good.tobytes())
+    expect_equal(ask(client, [1, 2], [0]).status, 200)  # of another shard
+
+
+def test_answers_of_other_requests(spoilt):
+    """A connection that has an answer too many gives none of it to the next request."""
+    between, client = spoilt
+    waiting = []
+
+    def one_behind(connection, answer):
+        waiting.append(answer)
+        connection.sendall(reply(200, b"{}") if len(waiting) == 1 else waiting[-2])
+        return True
+
+    def the_first_again(connection, answer):
+        waiting.append(answer)
+        connection.sendall(waiting[0])
+        return True
+    want = {row: ask(client, [row], [0]).expect().embeddings().tobytes() for row in (120, 130)}
+    between.spoil = one_behind
+    expect_equal(ask(client, [120], [0]).status, 502)
+    waiting.clear()
+    between.spoil = the_first_again
+    expect_equal(ask(client, [120], [0]).expect().embeddings().tobytes(), want[120])
+    answer = ask(client, [130], [0])
+    expect_equal(answer.status, 502)
+    expect_words(answer.error(), [between.url, "answered another request"])
+    between.spoil = None
+    for row, rows in want.items():
+        expect_equal(ask(client, [row], [0]).expect().embeddings().tobytes(), rows)
+
+
+def test_late_answers(spoilt):
+    """At the deadline of the shard, or of the request: and the server goes on meanwhile."""
+    between, client = spoilt
+    held = threading.Event()
+    between.spoil = lambda connection, answer: held.wait(30) and False
+    begun = time.monotonic()
+    answer = ask(client, [120], [0])
+    expect_equal(answer.status, 504)
+    expect_words(answer.error(), [between.url, "1500 ms", "shard_timeout_ms"])
+    answer = ask(client, [120], [0], timeout=200000)
+    expect_equal(answer.status, 504)
+    expect_words(answer.error(), [between.url, "200 ms", "request's timeout"])
+    expect_equal(ask(client, [1], [0]).status, 200)
+    expect(time.monotonic() - begun < 30, "it took too long")
+    held.set()
+
+
+def test_time_that_is_left(spoilt):
+    """Shards are told how long they may take: no more than the client has, and less where they are asked once more."""
+    between, client = spoilt
+    between.spoil = lambda connection, answer: connection.sendall(answer) is None
+    ask(client, [120], [0]).expect()
+    ask(client, [120], [0], timeout=900_000).expect()
+    leaves = [True]
+    between.spoil = lambda connection, answer: not (leaves and leaves.pop()) and connection.sendall(answer) is None
+    ask(client, [120], [0], timeout=800_000).expect()
+    of_shard, of_client, first, second = between.timeouts()
+    expect(900_000 < of_shard <= 1_500_000, of_shard)
+    expect(800_000 < of_client <= 900_000, of_client)
+    expect(800_000 >= first > second > 0, (first, second))
+
+
+def test_shard_that_gives_up(spoilt):
+    """One that says that time is up when it is has not been busy: it is late."""
+    between, client = spoilt
+    def spoil(connection, _):
+        while time.monotonic() < between.asked + between.timeouts()[-1] / 1e6:
+            pass
+        connection.sendall(reply(503, {"error": "the request waited in the queue past its timeout"}))
+        return True
+    between.spoil = spoil
+    for _ in range(20):
+        answer = ask(client, [120], [0], timeout=20_000)
+        expect_equal(answer.status, 504)
+        expect_words(answer.error(), [between.url, "20 ms", "request's timeout"])
+
+
+def test_hedge(directory, tables):
+    """An answer that is late is asked for a second time, over another connection."""
+    with parts_of(directory, tables["rows"], "rows", 1) as [server], Between(server) as between, \
+            front_of(directory, [between.url], hedge="p95", options=("--shard-timeout-ms", "20000")) as front, \
+            Client(front) as client:
+        for _ in range(100):
+            ask(client, [1], [0]).expect()
+        held, first = threading.Event(), threading.Lock()
+
+        def spoil(connection, answer):  # one of the hundred may have been asked a second time, and come now
+            if b'"shape":[2,10]' in answer and first.acquire(blocking=False):
+                held.wait(30)
+                return False
+            connection.sendall(answer)
+            return True
+        between.spoil = spoil
+        ask(client, [1, 2], [0, 1]).expect()
+        held.set()
+        between.bodies = [body for body in between.bodies if b'"indices","shape":[2]' in body]
+        first, second = between.timeouts()
+        expect(20_000_000 > first > second > 0, (first, second))
+        hedged = re.search(r'outcome="hedged"\} (\d+)', client.get("/metrics").expect().body.decode())
+        expect(int(hedged[1]) >= 1, hedged[0])
+
+
+def test_unix_socket(directory, tables):
+    path = directory / "shard.sock"
+    config = write_json(directory / "shard.json", {"models": [{"name": "items"} | tables["rows"]]})
+    with Server("--config", config, "--unix", path), front_of(directory, [f"unix:{path}"]) as front, \
+            Client(front) as client:
+        for _ in range(3):
+            ask(client, [1, 2], [0]).expect()
+
+
+def test_client_that_goes_away(spoilt):
+    """Its calls end with it, long before the shard's time is up."""
+    between, client = spoilt
+    ended = threading.Event()
+
+    def spoil(connection, _):
+        connection.settimeout(30)
+        if connection.recv(1) == b"":
+            ended.set()
+        return False
+    between.spoil = spoil
+    with Raw(client.server) as leaving:
+        body, headers = infer_body([Tensor("indices", np.array([[120]]))], binary=True)
+        leaving.send(head("POST", "/v2/models/items/infer", headers, body))
+        wait_until(lambda: client.get("/v2/health/live").status == 200 and between.heads, "it was not asked")
+    expect(ended.wait(30), "the shard's connection is still open")
+    expect('outcome="late"} 1' not in client.get("/metrics").expect().body.decode(), "it was only late")
+
+
+def test_more_calls_than_descriptors(directory, tables):
+    """Calls wait for connections where there are no more descriptors: all are answered."""
+    many = {"name": "many", "features": [{"name": f"f{i}", "model": "items"} for i in range(40)]}
+    with parts_of(directory, tables["rows"], "rows") as servers, \
+            front_of(directory, [server.url for server in servers], more=[many]) as front, Client(front) as client:
+        wait_until(lambda: client.get("/v2/models/many/ready").status == 200, "no collection")
+        client.close()
+        most = front.descriptors() + 30
+        resource.prlimit(front.process.pid, resource.RLIMIT_NOFILE, (most, most))
+        ids = np.tile([1, 120, 299], 40)
+        want = np.load(tables["rows"]["path"])[[1, 120, 299]].sum(0)
+        with Client(front) as another:
+            for _ in range(5):
+                answer = another.infer("many", [Tensor("values", ids), Tensor("lengths", np.full(40, 3))], binary=True,
+                                       parameters={"binary_data_output": True}).expect()
+                expect_equal([tensor.array.tobytes() for tensor in answer.outputs().values()], [want.tobytes()] * 40)
+            expect(front.descriptors() <= most, front.descriptors())
+
+
+def test_traceparent_and_token_are_passed_on(directory, tables):
+    token = directory / "token"
+    token.write_text("secret-of-shards\n")
+    token.chmod(0o600)
+    with parts_of(directory, tables["rows"], "rows", 1) as [server], Between(server) as between, \
+            front_of(directory, [between.url], shard_token_file=str(token)) as front, Client(front) as client:
+        between.spoil = lambda connection, answer: connection.sendall(answer) is None
+        trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+        ask(client, [1], [0], headers={"traceparent": trace}).expect()
+        expect(f"traceparent: {trace}".encode() in between.heads[0], between.heads)
+        expect(b"Authorization: Bearer secret-of-shards" in between.heads[0], between.heads)
+
+
+def test_absent_shards(directory, tables):
+    """Rows of a shard that is away count as missing, and the reply names it."""
+    with parts_of(directory, tables["rows"], "rows") as servers, \
+            front_of(directory, [server.url for server in servers], absent="skip", ready="any") as front, \
+            Client(front) as client:
+        header = ask(client, [1, 120, 299], [0]).expect().header()[0]
+        expect_equal(header["parameters"]["absent_shards"], [])
+        two = ask(client, [1, 299], [0]).expect().embeddings()
+        servers[1].kill()
+        servers[1]._end_checked = True
+        for binary in (True, False):
+            answer = ask(client, [1, 120, 299], [0], binary=binary).expect()
+            expect_equal(answer.header()[0]["parameters"]["absent_shards"], [servers[1].url])
+            expect_equal(answer.embeddings().tobytes(), two.tobytes())
+            answer = ask(client, [1, 120, 299, 120], [0, 3], binary=binary, explain=True).expect()
+            expect_equal(answer.header()[0]["parameters"]["explain"][0]["bags"],
+                         [{"rows": 2, "default": False, "other_part": [1]},
+                          {"rows": 0, "default": False, "other_part": [3]}])
+        expect_equal(client.get("/v2/health/ready").status, 200)
+
+
+def test_shards_that_change_places(directory, tables, rng):
+    """Addresses that lead to other parts than before: no row is wrong, and the request is answered."""
+    values = np.load(tables["rows"]["path"])
+    ports = [free_port(), free_port()]
+    configs = [write_json(directory / f"part-{index}.json", {"models": [
+        {"name": "items", "path": tables["rows"]["path"], "part": {"by": "rows", "index": index, "of": 2}}]})
+        for index in range(2)]
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    shards = [Server("--config", config, "--port", port) for config, port in zip(configs, ports)]
+    try:
+        with front_of(directory, urls, options=("--shard-timeout-ms", "20000")) as front, Client(front) as client:
+            for turn in range(2):
+                want = (values[1] + values[299]).tobytes()
+                expect_equal(ask(client, [1, 299], [0]).expect().embeddings().tobytes(), want)
+                for shard in shards:
+                    shard.kill()
+                order = ports[::-1] if turn == 0 else ports
+                shards = [Server("--config", config, "--port", port) for config, port in zip(configs, order)]
+
+                def answered():
+                    answer = ask(client, [1, 299], [0])
+                    if answer.status == 200:
+                        expect_equal(answer.embeddings().tobytes(), want)
+                    return answer.status == 200
+                wait_until(answered, "it is not answered")
+    finally:
+        for shard in shards:
+            shard.kill()
+
+
+def test_shard_that_goes_and_comes(directory, tables):
+    config = write_json(directory / "shard.json", {"models": [{"name": "items"} | tables["rows"]]})
+    port = free_port()
+    with front_of(directory, [f"http://127.0.0.1:{port}"], wait=False) as front, Client(front) as client:
+        expect_equal(client.get("/v2/health/ready").status, 503)
+        for _ in range(2):
+            with Server("--config", config, "--port", port) as shard:
+                ready(front)
+                expect_equal(ask(client, [1], [0]).status, 200)
+                shard.kill()
+                shard._end_checked = True
+            answer = ask(client, [1], [0])
+            expect_equal(answer.status, 503)
+            expect_words(answer.error(), [f"127.0.0.1:{port}", "away"])
+            wait_until(lambda: client.get("/v2/health/ready").status == 503, "it is still ready", 20)
+
+
+def test_versions(directory, rng):
+    """A group that is half reloaded goes on with the old version, and answers never mix two."""
+    values = {}
+    for version in (1, 2):
+        (directory / "models" / "items" / str(version)).mkdir(parents=True)
+        values[version] = rng.integers(-99, 99, (ROWS, 4)).astype(np.float32)
+    np.save(directory / "models" / "items" / "1" / "t.npy", values[1])
+    servers = []
+    try:
+        for index in range(2):
+            folder = directory / f"models-{index}"
+            (folder / "items" / "1").mkdir(parents=True)
+            np.save(folder / "items" / "1" / "t.npy", values[1])
+            write_json(folder / "items" / "config.json", {"part": {"by": "rows", "index": index, "of": 2},
+                                                          "version_policy": {"latest": 2}})
+            servers.append(Server("--models", folder, "--model-control", "poll", "--poll-seconds", "1"))
+        with front_of(directory, [server.url for server in servers]) as front, Client(front) as client:
+            for index in range(2):
+                expect_equal(ask(client, [1, 299], [0]).expect().header()[0]["model_version"], "1")
+                folder = directory / f"models-{index}" / "items"
+                (folder / ".2").mkdir()
+                np.save(folder / ".2" / "t.npy", values[2])
+                (folder / ".2").rename(folder / "2")
+                with Client(servers[index]) as shard:
+                    wait_until(lambda: shard.get("/v2/models/items/versions/2/ready").status == 200, "no version 2")
+            def version():
+                answer = ask(client, [1, 299], [0]).expect()
+                number = int(answer.header()[0]["model_version"])
+                expect_equal(answer.embeddings().tobytes(), (values[number][1] + values[number][299]).tobytes())
+                return number
+            wait_until(lambda: version() == 2, "version 2 is not served", 30)
+    finally:
+        for server in servers:
+            server.kill()
