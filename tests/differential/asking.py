@@ -323,13 +323,17 @@ class Request:
             n: bool(rng.integers(2)) for n in self.outputs if rng.integers(3) == 0}
 
     # -- what it must be answered
+    def answer_of(self, name, inputs):
+        """A feature's."""
+        return Answer(self.rules[name], inputs)
+
     def answer(self):
         """Outputs by name, in their order; raises Rejected."""
         padding = self.parameters.get("padding_idx", 0)
         need(isinstance(padding, str) or abs(padding) < 2**53, "a number that JSON does not hold exactly")
         check_words(list(self.features.values()), self.parameters)
         need(not self.one_type, "two index types")
-        answers = {n: Answer(self.rules[n], inputs) for n, inputs in self.of.items()}
+        answers = {n: self.answer_of(n, inputs) for n, inputs in self.of.items()}
         names = self.outputs or [n for n in self.features if n in answers]
         told = self._told(answers) if self.parameters.get("explain") else []
         need(not any(answers[n].needs_sorted for n in told), "unsorted segments are explained")

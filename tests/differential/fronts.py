@@ -1,0 +1,198 @@
+"""A front of shards and one server that has all, of the same random tables. Both must answer random requests as the
+model in NumPy does, to the bit: the front with sums in the order of the parts (proto/PROTOCOL.md, Fronts)."""
+
+import contextlib
+import re
+
+import numpy as np
+
+from asking import Request
+from harness import Failure, Server, expect_equal, wait_until, write_json
+from making import Maker
+from numerics import float_sum, quiet
+from parts import part_of_key, part_of_row
+from pooling import Answer, Inputs, need
+from state import TableModel
+from tables import MASK, random_snapshot
+from v2 import Client, Tensor
+
+OF_FRONT = ("projection", "bias")  # what a front has of a model, and its shards do not
+LOOKED_UP = ("a key that the table does not have", "cannot be another key than the model's")
+
+
+# ---- what a front must answer ----------------------------------------------------------------------
+@quiet
+def pool_parts(reduction, rows, weights, parts):
+    """A bag's floats: each part's are added in their order, and the sums in the order of the parts."""
+    total = by = None
+    for part in sorted(set(parts)):
+        own = [i for i, of in enumerate(parts) if of == part]
+        few = None if weights is None else weights[own]
+        part_total = float_sum(rows[own], few)
+        if few is None:
+            part_by = rows.dtype.type(len(own))
+        else:
+            part_by = np.add.accumulate(few)[-1] if reduction == "mean" else float_sum(few[:, None], few)[0]
+        total, by = (part_total, part_by) if total is None else (total + part_total, by + part_by)
+    if reduction == "sum":
+        return total
+    by = np.sqrt(by) if reduction == "sqrtn" else by
+    return np.zeros_like(total) if by == 0 else total / by
+
+
+def only_pooled(rules, inputs, is_pooled):
+    """Rules and inputs by which no key is missing that is in no bag: shards do not see it."""
+    tensors, ids = dict(inputs.tensors), inputs["indices"].copy()
+    pooled = {entry for bag in inputs.bags(rules) for entry in bag} if is_pooled else set()
+    known = [ids.flat[entry] for entry in pooled if int(ids.flat[entry]) & MASK in rules.table.where]
+    if not is_pooled:
+        tensors.pop("default_index", None)
+    if not pooled:
+        rules = rules.changed({})
+        rules.missing = "skip"
+    elif known:
+        ids.flat[[entry for entry in range(ids.size) if entry not in pooled]] = known[0]
+    return rules, Inputs(tensors | {"indices": Tensor("indices", ids)})
+
+
+class PartsAnswer(Answer):
+    """Of a feature whose table is in parts."""
+
+    def __init__(self, rules, inputs, table, is_pooled):
+        inputs.check(rules)
+        default = inputs["default_index"]
+        need(table.way != "keys" or rules.missing != "default" or default is None or
+             int(default.item()) & MASK == rules.default, "another default row for missing keys")
+        if rules.keyed and rules.missing == "error":
+            rules, inputs = only_pooled(rules, inputs, is_pooled)
+        self.table, self.ids = table, inputs["indices"].ravel()
+        super().__init__(rules, inputs)
+
+    def _pool(self, entries, bag, weights, default):
+        kept = [i for i in bag if entries.rows[i] >= 0]
+        rules = self.rules
+        if not kept or self.table.way == "columns" or rules.reduction == "max" or not rules.table.storage.is_float:
+            return super()._pool(entries, bag, weights, default)
+        rows = rules.table.values()[[entries.rows[i] for i in kept]]
+        parts = [self.table.part_of(int(self.ids[i]), entries.rows[i]) for i in kept]
+        return pool_parts(rules.reduction, rows, None if weights is None else weights[kept], parts)
+
+
+class FrontRequest(Request):
+    """`tables` are those in parts, by the names of features; without `of_front` it is asked of one server."""
+
+    def __init__(self, rng, model, features, is_collection, tables):
+        self.tables, self.of_front = tables, False
+        super().__init__(rng, model, features, is_collection)
+
+    def answer_of(self, name, inputs):
+        if not self.of_front or name not in self.tables:
+            return super().answer_of(name, inputs)
+        is_pooled = not self.outputs or not {name, "embeddings"}.isdisjoint(self.outputs)
+        return PartsAnswer(self.rules[name], inputs, self.tables[name], is_pooled)
+
+    def compare_words(self, got, want):
+        """Keys are looked up last, by several at once: another fault may be told, or another missing key."""
+        missing = re.search(r"'indices' at position (\d+) is (-?\d+), a key", got)
+        if missing:
+            feature = re.match(r"feature '(\w+)'", got)
+            ids = self.of[feature[1] if feature else "embeddings"]["indices"]
+            expect_equal(int(missing[2]), int(ids.flat[int(missing[1])]), got)
+        elif not any(words in text for words in LOOKED_UP for text in (got, want)):
+            expect_equal(got, want, "what the front says")
+
+
+# ---- what is served --------------------------------------------------------------------------------
+class Table:
+    """A random table with rules, that shards have parts of, or the front itself has."""
+
+    def __init__(self, rng, maker, name):
+        self.rng, self.name = rng, name
+        snapshot = random_snapshot(rng)
+        self.model = TableModel(name, False, False)
+        self.model.base_rows = len(snapshot)
+        self.model.hashes = snapshot.keys is not None and len(snapshot) > 0 and maker.some(0.3)
+        self.model.serve(maker.add_version(self.model, snapshot))
+        ways = ["rows" if snapshot.keys is None else "keys"] + ["columns"] * (len(snapshot.shape) == 1)
+        self.way, self.of, self.is_local = maker.pick(*ways), int(rng.integers(1, 5)), maker.some(0.15)
+
+    def whole(self):
+        version = self.model.served
+        entry = {"name": self.name, "path": str(version.folder / version.writer.path)}
+        own = version.writer.settings
+        keys = {"keys": str(version.folder / own["keys"])} if "keys" in own else {}
+        return entry | own | keys | Maker.document(version.settings)
+
+    def part(self, index):
+        entry = {key: value for key, value in self.whole().items() if key not in OF_FRONT}
+        return entry | {"part": {"by": self.way, "index": index, "of": self.of}}
+
+    def of_front(self, urls):
+        if self.is_local:
+            return self.whole()
+        own = {key: value for key, value in self.whole().items() if key in OF_FRONT}
+        return {"name": self.name, "shards": [urls[i] for i in self.rng.permutation(self.of)]} | own
+
+    def part_of(self, entry, row):
+        """Which part an id is of that stands for a row."""
+        return part_of_key(entry, self.of) if self.way == "keys" else part_of_row(row, len(self.model.live), self.of)
+
+
+class Fronts:
+    """One case. Everything follows from the seed."""
+
+    def __init__(self, seed, folder):
+        self.rng = rng = np.random.default_rng(seed)
+        self.folder, self.counts = folder, {}
+        maker = Maker(rng, folder, False, False)
+        self.tables = [Table(rng, maker, f"t{i}") for i in range(int(rng.integers(1, 4)))]
+        count = int(rng.integers(1, 5)) if rng.integers(3) else 0
+        self.features = {f"f{i}": maker.pick(*self.tables) for i in range(count)}
+        self.options = ["--max-reply-ratio", 0, "--workers", 1, "--inline-work-us", rng.choice([0, 50, 1000])]
+
+    def documents(self):
+        """The configuration files, for somebody who repeats the case by hand."""
+        for path in sorted(self.folder.glob("*.json")):
+            yield f"{path.name}: {path.read_text()}"
+
+    def _serve(self, stack, name, models):
+        config = write_json(self.folder / f"{name}.json", {"models": models})
+        return stack.enter_context(Server("--config", config, *self.options))
+
+    def run(self, requests):
+        remote = [table for table in self.tables if not table.is_local]
+        collection = [{"name": "all", "features": [
+            {"name": name, "model": table.name} for name, table in self.features.items()]}] if self.features else []
+        with contextlib.ExitStack() as stack:
+            urls = [self._serve(stack, f"shard-{i}", [table.part(i) for table in remote if i < table.of]).url
+                    for i in range(max((table.of for table in remote), default=0))]
+            one = self._serve(stack, "one", [table.whole() for table in self.tables] + collection)
+            front = self._serve(stack, "front", [table.of_front(urls) for table in self.tables] + collection)
+            asked, compared = (stack.enter_context(Client(server)) for server in (front, one))
+            names = [table.name for table in self.tables] + ["all"] * bool(collection)
+            wait_until(lambda: all(asked.get(f"/v2/models/{name}/ready").status == 200 for name in names),
+                       "the front is not ready")
+            for _ in range(requests):
+                self.ask(asked, compared)
+
+    def ask(self, asked, compared):
+        request = self._next_request()
+        replies = []
+        try:
+            for request.of_front, client in ((False, compared), (True, asked)):
+                replies.append(request.send(client, f"/v2/models/{request.model}/infer", {}))
+                what = "answered" if request.check(replies[-1]) else "refused"
+                self.counts[what] = self.counts.get(what, 0) + 1
+            if all(reply.status == 400 for reply in replies):
+                request.compare_words(replies[1].error(), replies[0].error())
+        except Failure as failure:
+            whose = "the front" if request.of_front else "one server"
+            raise Failure(f"{whose}: {failure}\n{request.describe()}") from None
+
+    def _next_request(self):
+        is_collection = bool(self.features) and bool(self.rng.integers(2))
+        table = self.tables[self.rng.integers(len(self.tables))]
+        tables = self.features if is_collection else {"embeddings": table}
+        rules = {name: one.model.rules() for name, one in tables.items()}
+        remote = {name: one for name, one in tables.items() if not one.is_local}
+        return FrontRequest(self.rng, "all" if is_collection else table.name, rules, is_collection, remote)
