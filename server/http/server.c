@@ -36,7 +36,7 @@
 #define REFUSED_A_TICK 20
 #define MAX_HELD_MS    250
 #define HELD_PARTS     2 /* of the connections that all, and that one client may have */
-#define VAIN_MS        5000
+#define NONE_HELD_MS   5000
 
 /* How often memory that was not needed in the meantime is given back. */
 #define TRIM_MS 1000
@@ -117,8 +117,8 @@ static bool run_library(struct bag_http_server *server, MHD_UNSIGNED_LONG_LONG *
 }
 
 /* Whether it would be rejected, were it read now. */
-static bool is_vain(const struct bag_http_server *server,
-                    const struct bag_http_connection *connection)
+static bool is_untimely(const struct bag_http_server *server,
+                        const struct bag_http_connection *connection)
 {
     const struct bag_http_connections *connections = &server->connections;
     struct bag_engine *engine = connections->engine;
@@ -129,20 +129,23 @@ static bool is_vain(const struct bag_http_server *server,
            !bag_engine_is_below_share(engine, bag_http_peer_client(&connection->peer));
 }
 
-/* Each loop holds its part of what all may. */
-static bool is_held(struct bag_http_server *server, const struct bag_http_connection *connection)
+/* Each loop holds its part of what all may. False where the library is to have it. */
+static bool hold(struct bag_http_server *server, struct bag_http_connection *connection)
 {
-    const struct bag_http_connections *connections = &server->connections;
+    struct bag_http_connections *connections = &server->connections;
     const struct bag_http_acceptor *acceptor = connections->acceptor;
     const size_t most = acceptor->limits.connections / HELD_PARTS / acceptor->num_loops;
     const uint64_t now_ms = uv_now(server->loop);
-    if (!is_vain(server, connection))
+    if (!is_untimely(server, connection))
         return false;
     if (connections->lists[BAG_HTTP_CONNECTION_HELD].count >= most ||
         (connection->client &&
          connection->client->connections >= acceptor->limits.per_client / HELD_PARTS))
-        server->vain_until_ms = now_ms + VAIN_MS;
-    return now_ms >= server->vain_until_ms;
+        server->holds_from_ms = now_ms + NONE_HELD_MS;
+    if (now_ms < server->holds_from_ms)
+        return false;
+    bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_HELD);
+    return true;
 }
 
 /* Where the library cannot take a socket, it closes it, and drop_refused ends the connection. Newer
@@ -186,9 +189,7 @@ static void give_arrivals(struct bag_http_server *server)
     bag_http_arrivals_take(&server->connections);
     for (struct bag_http_connection *one = admitted->first; one; one = next) {
         next = one->next;
-        if (is_held(server, one))
-            bag_http_connection_enter(&server->connections, one, BAG_HTTP_CONNECTION_HELD);
-        else
+        if (!hold(server, one))
             give(server, one);
     }
     let_in_held(server);

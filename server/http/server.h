@@ -54,7 +54,7 @@ struct bag_http_server {
     uv_poll_t poll;                          /* on the daemon's epoll descriptor */
     uv_timer_t timer;                        /* the daemon's next time-out, and held connections */
     uint64_t refused_ms;                     /* when some of these were given to the daemon */
-    uint64_t vain_until_ms;                  /* until then none is held */
+    uint64_t holds_from_ms;                  /* before, none is held */
     uv_timer_t trim;                         /* of kept memory */
     uv_idle_t again;                         /* runs while the daemon has more to do at once */
     uv_prepare_t turn;                       /* the end of each turn of the loop */
