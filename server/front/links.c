@@ -358,7 +358,8 @@ static bool begin_body(struct bag_front_link *link, size_t head_bytes)
     char text[200] BAG_UNSET;
     size_t rest = link->head_bytes - head_bytes;
     if (!bag_reply_head_parse(link->head, head_bytes, &link->reply, &why)) {
-        lose(link, BAG_SHARD_WRONG, why.text);
+        snprintf(text, sizeof text, "answered wrongly: %.150s", why.text);
+        lose(link, BAG_SHARD_WRONG, text);
         return false;
     }
     size_t most = link->reply.status == 200 ? call->max_reply_bytes : ERROR_BYTES;

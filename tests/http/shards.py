@@ -58,12 +58,10 @@ def ask(client, ids, offsets, model="items", headers=None, binary=True, **parame
                         parameters={"binary_data_output": binary} | parameters)
 
 
-class Between:
-    """Passes everything on to a server, but for answers of inference: `spoil(connection, answer)` sends what it
-    likes, and returns whether the connection goes on."""
+class StandIn:
+    """Listens in the place of a shard; `serve` gets each connection, in a thread of its own."""
 
-    def __init__(self, server):
-        self.server, self.spoil, self.heads, self.bodies, self.asked = server, None, [], [], None
+    def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -74,17 +72,25 @@ class Between:
     def __exit__(self, *_):
         self.listener.close()
 
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self.serve, args=(self.listener.accept()[0],), daemon=True).start()
+
+
+class Between(StandIn):
+    """Passes everything on to a server, but for answers of inference: `spoil(connection, answer)` sends what it
+    likes, and returns whether the connection goes on."""
+
+    def __init__(self, server):
+        self.server, self.spoil, self.heads, self.bodies, self.asked = server, None, [], [], None
+        super().__init__()
+
     def timeouts(self):
         """Of each request whose answer was spoilt, the microseconds that it said were left."""
         return [int(re.search(rb'"timeout":(\d+)\}\}', body)[1]) for body in self.bodies]
 
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                connection = self.listener.accept()[0]
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection):
+    def serve(self, connection):
         with contextlib.suppress(OSError, ValueError), connection, \
                 socket.create_connection((self.server.host, self.server.port)) as shard:
             source, answers = connection.makefile("rb"), shard.makefile("rb")

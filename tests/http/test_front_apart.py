@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from harness import expect, expect_equal, expect_words, has_openblas, wait_until
-from shards import ask, front_of, parts_of, read_message, ready
+from shards import StandIn, ask, front_of, parts_of, read_message, ready
 from v2 import Client, Tensor, head, infer_body
 
 ROWS = 300
@@ -271,27 +271,14 @@ def test_reason_of_a_collection_follows(directory, model):
                        (client.get("/v2/models/both/ready").error() or ""), "it names another table")
 
 
-class Saying:
-    """A server that answers whatever it is asked with the same bytes."""
+class Saying(StandIn):
+    """Answers whatever it is asked with the same bytes."""
 
     def __init__(self, answer):
         self.answer = answer
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.listener.close()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                threading.Thread(target=self._serve, args=(self.listener.accept()[0],), daemon=True).start()
-
-    def _serve(self, connection):
+    def serve(self, connection):
         with contextlib.suppress(OSError), connection:
             source = connection.makefile("rb")
             while read_message(source):
