@@ -1,4 +1,4 @@
-/* One op's calls. Private to server/front/fanout*.c. */
+/* The calls of joined ops. Private to server/front/fanout*.c. */
 #ifndef BAG_FRONT_DEAL_H
 #define BAG_FRONT_DEAL_H
 
@@ -7,15 +7,27 @@
 #include "proto/shard.h"
 #include "server/tables/remote.h"
 
-/* Whose the entries of an op are. */
+/* Whose the entries of an op are, of those that are joined one at a time. */
 struct bag_deal {
-    const struct bag_op *op;
+    struct bag_op *op;
     const struct bag_pool_args *args;
     const struct bag_remote *remote;
-    bool by_columns; /* every shard gets all of them */
-    bool explains;   /* which keys are missing is to be said */
+    size_t first_bag; /* of the op in the calls */
+    bool by_columns;  /* every shard gets all of them */
+    bool explains;    /* which keys are missing is to be said */
 };
 struct bag_deal bag_deal_of(const struct bag_infer *infer, size_t op);
+
+/* Goes on to the next op that is joined; false: there is none. */
+static inline bool bag_deal_next(struct bag_deal *deal)
+{
+    if (!deal->op->joined)
+        return false;
+    deal->first_bag += deal->args->num_bags;
+    deal->op = deal->op->joined;
+    deal->args = &deal->op->args;
+    return true;
+}
 
 /* Whether a shard may pool fewer ids than it is sent: without keys that it does not have, and
  * entries that it prunes. */
@@ -46,9 +58,9 @@ static inline size_t bag_deal_shard(const struct bag_deal *deal, int64_t id)
     return bag_part_of_row((uint64_t)id, (uint64_t)deal->args->table.num_rows, of);
 }
 
-/* Says in the op what became of its entries, by the replies to its calls (fanout_explain.c). */
-void bag_deal_explain(struct bag_op *op, const struct bag_deal *deal, struct bag_fanout_call *calls,
-                      size_t num_calls);
+/* Says in the op what became of its entries, by the replies to its calls (fanout_explain.c). Of
+ * joined ops one after the other. */
+void bag_deal_explain(const struct bag_deal *deal, struct bag_fanout_call *calls, size_t num_calls);
 
 /* Whether the reply explains what was sent. */
 bool bag_deal_check_explanation(const struct bag_fanout_call *call, struct bag_problem *problem);

@@ -4,7 +4,10 @@
  * entries and those outside of the table have left, and the default row's id is in the place of
  * others. By columns every shard gets all of it, and answers its columns of the result. By rows and
  * by keys each gets its own, of the bags of which it has any, and answers sums. The default row of
- * empty bags is asked for once, as one bag more, of the shard that has it. */
+ * empty bags is asked for once, as one bag more, of the shard that has it.
+ *
+ * Ops of one table of which shards are told the same are joined: their bags, one op's behind the
+ * other's, are one request to each shard. */
 #include "fanout.h"
 
 #include "deal.h"
@@ -14,6 +17,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* An id in a request, with a weight, or its position in an explanation. */
+#define MOST_ID_BYTES 24
 
 /* ---- who gets which entries ------------------------------------------------------------------ */
 
@@ -39,7 +45,8 @@ static int64_t default_id(const struct bag_deal *deal)
     return deal->args->keyed ? deal->op->keys.default_key : deal->args->default_row;
 }
 
-/* Told of every entry that stays, bag by bag; and of every bag at its end. */
+/* Told of every entry that stays, bag by bag, as the call counts them; and of every bag at its end.
+ */
 typedef void entry_fn(const struct bag_deal *deal, struct bag_fanout_call *calls, size_t bag,
                       size_t entry, int64_t id);
 typedef void bag_end_fn(struct bag_fanout_call *calls, size_t bag);
@@ -61,7 +68,8 @@ static inline __attribute__((always_inline)) size_t each_entry(const struct bag_
                 int64_t id = bag_id_at(&args->indices, entry);
                 if (!bag_deal_keeps(deal, entry, id))
                     continue;
-                of_entry(deal, &calls[bag_deal_shard(deal, id)], first + i, entry, id);
+                of_entry(deal, &calls[bag_deal_shard(deal, id)], deal->first_bag + first + i, entry,
+                         id);
                 is_empty = false;
             }
             num_empty += is_empty;
@@ -83,15 +91,18 @@ static void count_entry(const struct bag_deal *deal, struct bag_fanout_call *cal
     call->num_ids++;
 }
 
-/* How many ids and bags each call of the op has. */
-static void count_calls(const struct bag_deal *deal, struct bag_fanout_call *calls)
+/* How many ids and bags each call of the ops that are joined from here on has. */
+static void count_calls(struct bag_deal *deal, struct bag_fanout_call *calls)
 {
-    size_t num_empty = each_entry(deal, calls, count_entry, NULL);
+    size_t num_empty = 0;
+    do
+        num_empty += each_entry(deal, calls, count_entry, NULL);
+    while (bag_deal_next(deal));
     bool may_be_empty = num_empty > 0 || bag_deal_may_lose(deal) || deal->remote->skips_absent;
     for (size_t i = 1; deal->by_columns && i < deal->remote->num_shards; i++)
         calls[i].num_ids = calls[0].num_ids;
     for (size_t i = 0; deal->by_columns && i < deal->remote->num_shards; i++)
-        calls[i].num_bags = deal->args->num_bags;
+        calls[i].num_bags = deal->first_bag + deal->args->num_bags;
     may_be_empty |= deal->args->keyed && deal->op->keys.default_is_asked;
     if (deal->by_columns || !has_default(deal) || !may_be_empty)
         return;
@@ -242,7 +253,7 @@ static void copy_bodies(const struct bag_deal *deal, struct bag_fanout_call *cal
     }
 }
 
-static size_t reply_bytes_of(const struct bag_deal *deal, const struct bag_fanout_call *call)
+static inline size_t reply_bytes_of(const struct bag_deal *deal, const struct bag_fanout_call *call)
 {
     const struct bag_pool_args sent = {.num_bags = call->num_bags + call->asks_default,
                                        .indices = {NULL, call->num_ids, true}};
@@ -255,8 +266,8 @@ static size_t reply_bytes_of(const struct bag_deal *deal, const struct bag_fanou
     return bytes;
 }
 
-/* Writes the bodies of an op's calls, whose ids and bags were counted. */
-static bool write_calls(const struct bag_infer *infer, const struct bag_deal *deal,
+/* Writes the bodies of joined ops' calls, whose ids and bags were counted. */
+static bool write_calls(const struct bag_infer *infer, struct bag_deal *deal,
                         struct bag_fanout_call *calls, uint32_t **bags)
 {
     for (size_t i = 0; i < deal->remote->num_shards; i++) {
@@ -268,7 +279,9 @@ static bool write_calls(const struct bag_infer *infer, const struct bag_deal *de
         if ((deal->by_columns || calls[i].num_ids > 0) && !begin_body(infer, deal, &calls[i]))
             return false;
     }
-    each_entry(deal, calls, put_entry, deal->by_columns ? end_every_bag : NULL);
+    do
+        each_entry(deal, calls, put_entry, deal->by_columns ? end_every_bag : NULL);
+    while (bag_deal_next(deal));
     if (deal->by_columns)
         copy_bodies(deal, calls);
     for (size_t i = 0; !deal->by_columns && i < deal->remote->num_shards; i++) {
@@ -278,9 +291,87 @@ static bool write_calls(const struct bag_infer *infer, const struct bag_deal *de
     return true;
 }
 
+/* ---- joining --------------------------------------------------------------------------------- */
+
+/* Whether shards are told the same of two ops, and asked for the same default row. */
+static bool are_told_alike(const struct bag_deal *deal, const struct bag_deal *other)
+{
+    const struct bag_pool_args *mine = deal->args, *others = other->args;
+    const struct bag_op_keys *keys = &deal->op->keys, *other_keys = &other->op->keys;
+    return deal->remote == other->remote && mine->reduction == others->reduction &&
+           (!deal->by_columns || mine->output_dtype == others->output_dtype) &&
+           !mine->weights == !others->weights &&
+           (!mine->weights || mine->weights_dtype == others->weights_dtype) &&
+           mine->default_row == others->default_row &&
+           bag_deal_may_lose(deal) == bag_deal_may_lose(other) &&
+           (!mine->keyed ||
+            (keys->missing == other_keys->missing && keys->default_key == other_keys->default_key &&
+             keys->default_is_asked == other_keys->default_is_asked));
+}
+
+/* Whether one request for all ops is within the limits of shards, which are taken to be this
+ * server's: it has one header for all, and so fewer bytes for a reply and for work to be measured
+ * by than several requests together. */
+static bool fits_in_one(const struct bag_infer *infer, const struct bag_deal *deal)
+{
+    const struct bag_infer_limits *limits = infer->input.limits;
+    const struct bag_ops_work *work = &infer->plan.work;
+    const struct bag_fanout_call one = {
+        .shard = deal->remote->num_shards - 1, .num_bags = 1, .num_ids = 1};
+    const size_t bag_bytes = reply_bytes_of(deal, &one) - BAG_SHARD_MAX_REPLY_HEADER;
+    const size_t row_bytes = bag_row_bytes(&deal->args->table);
+    const size_t sent_bytes =
+        sizeof(int32_t) * (deal->by_columns ? 1 : 2); /* for a bag, at least */
+    return work->bags <= INT32_MAX && work->rows <= INT32_MAX && bag_bytes <= INT32_MAX &&
+           BAG_SHARD_HEADER_BYTES + work->rows * MOST_ID_BYTES + work->bags * sizeof(int64_t) <
+               limits->max_body_bytes &&
+           BAG_SHARD_MAX_REPLY_HEADER + work->rows * MOST_ID_BYTES + work->bags * bag_bytes <
+               limits->max_reply_bytes &&
+           (limits->max_reply_ratio == 0 || bag_bytes / sent_bytes < limits->max_reply_ratio) &&
+           (limits->max_work_ns_per_byte == 0 ||
+            (bag_bytes + row_bytes) / sent_bytes < limits->max_work_ns_per_byte);
+}
+
+/* Has the op asked for by the calls of an earlier one; false: by none. */
+static bool join(const struct bag_infer *infer, size_t op, struct bag_fanout *fanout)
+{
+    const struct bag_deal deal = bag_deal_of(infer, op);
+    struct bag_op *ops = infer->plan.ops;
+    ops[op].joined = NULL;
+    ops[op].is_joined = false;
+    for (size_t i = 0; i < fanout->count;) {
+        struct bag_fanout_call *call = &fanout->calls[i];
+        const struct bag_deal other = bag_deal_of(infer, call->op);
+        i += other.remote->num_shards;
+        if (!are_told_alike(&deal, &other))
+            continue;
+        ops[op].is_joined = fits_in_one(infer, &deal);
+        if (ops[op].is_joined) {
+            ops[call->last_op].joined = &ops[op];
+            call->last_op = op;
+        }
+        return ops[op].is_joined;
+    }
+    return false;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Makes room for a call to each shard of each remote op. */
+/* Makes a call to each shard for the op, and for those that will be joined to it. */
+static void add_calls(const struct bag_infer *infer, size_t op, struct bag_fanout *fanout)
+{
+    const size_t num_shards = bag_deal_of(infer, op).remote->num_shards;
+    struct bag_fanout_call *calls = &fanout->calls[fanout->count];
+    memset(calls, 0, num_shards * sizeof *calls);
+    for (size_t shard = 0; shard < num_shards; shard++) {
+        calls[shard].op = calls[shard].last_op = op;
+        calls[shard].feature = infer->plan.ops[op].feature;
+        calls[shard].shard = shard;
+    }
+    fanout->count += num_shards;
+}
+
+/* Makes the calls of all remote ops, with what each has to hold. */
 static bool take_calls(const struct bag_infer *infer, struct bag_fanout *fanout)
 {
     const struct bag_plan *plan = &infer->plan;
@@ -294,19 +385,14 @@ static bool take_calls(const struct bag_infer *infer, struct bag_fanout *fanout)
     fanout->shares = bag_buffers_get(infer->scratch.buffers, most * sizeof *fanout->shares);
     if (!fanout->calls || !fanout->shares)
         return false;
-    memset(fanout->calls, 0, count * sizeof *fanout->calls);
-    fanout->count = count;
-    for (size_t i = 0, at = 0; i < plan->num_ops; i++) {
-        size_t shards = plan->ops[i].is_remote ? bag_deal_of(infer, i).remote->num_shards : 0;
-        for (size_t shard = 0; shard < shards; shard++, at++) {
-            fanout->calls[at].op = i;
-            fanout->calls[at].feature = plan->ops[i].feature;
-            fanout->calls[at].shard = shard;
-        }
-        if (shards) {
-            struct bag_deal deal = bag_deal_of(infer, i);
-            count_calls(&deal, &fanout->calls[at - shards]);
-        }
+    for (size_t i = 0; i < plan->num_ops; i++) {
+        if (plan->ops[i].is_remote && !join(infer, i, fanout))
+            add_calls(infer, i, fanout);
+    }
+    for (size_t i = 0; i < fanout->count;) {
+        struct bag_deal deal = bag_deal_of(infer, fanout->calls[i].op);
+        count_calls(&deal, &fanout->calls[i]);
+        i += deal.remote->num_shards;
     }
     return true;
 }

@@ -17,10 +17,11 @@
 #include "proto/shard.h"
 #include "server/infer/infer.h"
 
-/* One op's request to one shard. By rows and keys a shard that has no id of the op gets none. */
+/* A request to one shard: of an op, and of those that are joined to it, whose bags are counted one
+ * op behind the other. By rows and keys a shard that has no id of theirs gets none. */
 struct bag_fanout_call {
     /* Set by bag_fanout_make. */
-    size_t op;       /* of the plan */
+    size_t op;       /* of the plan; the first of those that are joined */
     size_t feature;  /* of the model: its memory's `remote` says whom to ask */
     uint64_t number; /* of the request */
     size_t shard;    /* of the remote table's group, which is also the number of its part */
@@ -42,6 +43,7 @@ struct bag_fanout_call {
     enum bag_dtype ids_dtype; /* of the ids, and of the offsets */
     char *offsets;            /* in the body */
     char *next_id, *next_offset, *next_weight; /* likewise, while it is written */
+    size_t last_op;                            /* while ops are joined */
     size_t last_bag, next_bag;                 /* while bags are counted, and merged */
     const char *sums, *counts, *weight_sums;   /* of the reply, at any alignment */
     struct bag_shard_missing missing;          /* of its explanation */

@@ -68,13 +68,13 @@ static int64_t row_of(const struct bag_deal *deal, struct bag_fanout_call *calls
     return *replaced ? 0 : BAG_ROW_MISSING;
 }
 
-void bag_deal_explain(struct bag_op *op, const struct bag_deal *deal, struct bag_fanout_call *calls,
-                      size_t num_calls)
+void bag_deal_explain(const struct bag_deal *deal, struct bag_fanout_call *calls, size_t num_calls)
 {
+    struct bag_op *op = deal->op;
     struct bag_pool_args *args = &op->args;
     const size_t end = bag_pool_first_entry(args, args->num_bags);
     bool has_other = false;
-    for (size_t i = 0; deal->explains && i < num_calls; i++) {
+    for (size_t i = 0; deal->explains && deal->first_bag == 0 && i < num_calls; i++) {
         struct bag_fanout_call *call = &calls[i];
         call->next_told = 0;
         if (!call->is_absent &&

@@ -114,12 +114,23 @@ static bool blame_key(const struct bag_infer *infer, const struct bag_deal *deal
     return true;
 }
 
+/* Goes on to the op that an id of the call is of. */
+static void find_op(struct bag_deal *deal, const struct bag_fanout_call *call, size_t position)
+{
+    size_t bag = 0, end = (size_t)sent_ids(call, 0);
+    while (end <= position && bag + 1 < call->num_bags)
+        end += (size_t)sent_ids(call, ++bag);
+    bag = deal->by_columns ? bag : call->bags[bag];
+    while (bag >= deal->first_bag + deal->args->num_bags && bag_deal_next(deal))
+        ;
+}
+
 /* The first place of a key that is missing is the one that is named. */
 bool bag_fanout_blame(const struct bag_infer *infer, const struct bag_fanout *fanout, size_t index,
                       struct bag_problem *problem)
 {
     const struct bag_fanout_call *call = &fanout->calls[index];
-    const struct bag_deal deal = bag_deal_of(infer, call->op);
+    struct bag_deal deal = bag_deal_of(infer, call->op);
     const struct bag_op_keys *keys = &deal.op->keys;
     size_t position = 0;
     if (!deal.args->keyed || !call->reply)
@@ -139,6 +150,8 @@ bool bag_fanout_blame(const struct bag_infer *infer, const struct bag_fanout *fa
     struct bag_ids sent = {call->body + call->header_bytes, call->num_ids, true};
     const int64_t key = bag_id_at(&sent, position);
     size_t at = 0;
+    find_op(&deal, call, position);
+    keys = &deal.op->keys;
     while (at < keys->sent.count && bag_id_at(&keys->sent, at) != key)
         at++;
     return blame_key(infer, &deal,
@@ -161,8 +174,9 @@ static void merge_columns(const struct bag_deal *deal, const struct bag_fanout_c
         size_t begin = first_column(deal, call->shard) * args->element_bytes;
         size_t bytes = first_column(deal, call->shard + 1) * args->element_bytes - begin;
         char *to = result + begin;
+        const char *from = call->sums + deal->first_bag * bytes;
         for (size_t bag = 0; bag < args->num_bags; bag++, to += args->bag_stride)
-            memcpy(to, call->sums + bag * bytes, bytes);
+            memcpy(to, from + bag * bytes, bytes);
     }
 }
 
@@ -220,10 +234,10 @@ static void merge_sums(const struct bag_deal *deal, struct bag_fanout_call *call
                                     .output_dtype = args->output_dtype,
                                     .columns = args->table.row_elements};
     const struct bag_share instead = default_share(&merge, calls, num_calls);
-    for (size_t i = 0; i < num_calls; i++)
+    for (size_t i = 0; deal->first_bag == 0 && i < num_calls; i++)
         calls[i].next_bag = 0;
     for (size_t bag = 0; bag < args->num_bags; bag++, result += args->bag_stride) {
-        size_t num_shares = take_shares(&merge, calls, num_calls, bag, shares);
+        size_t num_shares = take_shares(&merge, calls, num_calls, deal->first_bag + bag, shares);
         if (num_shares > 0)
             bag_merge(&merge, shares, num_shares, result);
         else
@@ -235,18 +249,19 @@ void bag_fanout_merge(struct bag_infer *infer, const struct bag_fanout *fanout)
 {
     struct bag_fanout_call *calls = fanout->calls;
     for (size_t op = 0, end = 0; op < infer->plan.num_ops; op++) {
-        if (!infer->plan.ops[op].is_remote)
+        if (!infer->plan.ops[op].is_remote || infer->plan.ops[op].is_joined)
             continue;
-        const struct bag_deal deal = bag_deal_of(infer, op);
+        struct bag_deal deal = bag_deal_of(infer, op);
         size_t first = end;
         while (end < fanout->count && calls[end].op == op)
             end++;
-        char *result = infer->plan.ops[op].result;
-        if (deal.by_columns)
-            merge_columns(&deal, calls + first, end - first, result);
-        else
-            merge_sums(&deal, calls + first, end - first, fanout->shares, result);
-        if (infer->plan.explains)
-            bag_deal_explain(&infer->plan.ops[op], &deal, calls + first, end - first);
+        do {
+            if (deal.by_columns)
+                merge_columns(&deal, calls + first, end - first, deal.op->result);
+            else
+                merge_sums(&deal, calls + first, end - first, fanout->shares, deal.op->result);
+            if (infer->plan.explains)
+                bag_deal_explain(&deal, calls + first, end - first);
+        } while (bag_deal_next(&deal));
     }
 }

@@ -36,6 +36,8 @@ struct bag_op {
     char *result;            /* where the op writes, once there is memory */
     size_t feature;          /* of the model */
     bool is_remote;          /* shards pool, and not bag_ops_run */
+    bool is_joined;          /* and are asked with those of an earlier op; set by server/front */
+    struct bag_op *joined;   /* the next one that is joined; NULL: none; likewise */
     struct bag_op_keys keys; /* where those look up keys */
     int64_t *rows;           /* where the reply explains what shards pool: room for what became of
                                 each entry, as bag_keys_resolve tells it */

@@ -1,5 +1,5 @@
-/* A table, a front without it, and its parts in the same process, made by seed; and random requests
- * to them. */
+/* A table, a front without it, its parts in the same process, and collections of several features
+ * of it, made by seed; and random requests to them. */
 #ifndef TESTS_SHARDS_FIXTURE_H
 #define TESTS_SHARDS_FIXTURE_H
 
@@ -12,7 +12,7 @@
 
 #include <stdarg.h>
 
-enum { ROWS = 40, COLUMNS = 7, MAX_PARTS = 5, MAX_IDS = 60, HASH_ROWS = 3 };
+enum { ROWS = 40, COLUMNS = 7, MAX_PARTS = 5, MAX_IDS = 60, HASH_ROWS = 3, FEATURES = 4 };
 
 static uint64_t random_state;
 
@@ -37,8 +37,15 @@ struct served {
     _Alignas(64) struct bag_keys_line lines[32];
 };
 
+struct collection {
+    struct bag_model model;
+    struct bag_feature features[FEATURES];
+    const struct bag_feature *sorted[FEATURES];
+};
+
 static struct {
     struct served whole, front, parts[MAX_PARTS];
+    struct collection whole_features, front_features;
     size_t num_parts;
     enum bag_part_by by;
     struct bag_rules rules;
@@ -186,6 +193,59 @@ static void make_parts(void)
     bag_feature_prepare(&world.front.feature, world.rules, &world.front.feature.plan);
 }
 
+/* A feature's own rules: what shards are not told, they do by the model's. */
+static struct bag_rules feature_rules(void)
+{
+    struct bag_rules rules = world.rules;
+    bool is_float = bag_dtypes[world.dtype].kind == BAG_KIND_FLOAT;
+    if (one_in(2))
+        rules.reduction = (enum bag_reduction)below(is_float ? BAG_REDUCTION_COUNT : BAG_SQRTN);
+    rules.has_padding_idx = one_in(3);
+    rules.padding_idx = rules.keyed ? key_of(below(ROWS)) : (int64_t)below(ROWS);
+    if (rules.keyed && one_in(4))
+        rules.missing = BAG_MISSING_ERROR;
+    if (world.dtype == BAG_F16 && one_in(3))
+        rules.output_dtype = BAG_F32;
+    if (rules.keyed || one_in(2))
+        return rules;
+    rules.prune_invalid |= one_in(2);
+    rules.missing = (enum bag_missing)below(2);
+    rules.default_index = (int64_t)below(ROWS + 1) - 1;
+    rules.has_default_index = rules.default_index >= 0;
+    return rules;
+}
+
+static void make_feature(struct collection *collection, size_t i, const struct bag_rules *rules,
+                         struct bag_table_memory *memory)
+{
+    static const char *const names[FEATURES] = {"a", "b", "c", "d"};
+    struct bag_feature *feature = &collection->features[i];
+    *feature = (struct bag_feature){
+        .name = (char *)(uintptr_t)names[i], .rules = *rules, .memory = memory};
+    bag_feature_prepare(feature, *rules, &feature->plan);
+    collection->sorted[i] = feature;
+    collection->model = (struct bag_model){.name = (char *)(uintptr_t) "all",
+                                           .version = (char *)(uintptr_t) "5",
+                                           .features = collection->features,
+                                           .num_features = FEATURES,
+                                           .sorted = collection->sorted,
+                                           .resolves = true};
+}
+
+/* The last feature's table is the front's own now and then. */
+static void make_collections(void)
+{
+    bool is_mixed = one_in(3);
+    for (size_t i = 0; i < FEATURES; i++) {
+        struct bag_rules rules = feature_rules();
+        bool is_local = is_mixed && i == FEATURES - 1;
+        make_feature(&world.whole_features, i, &rules, &world.whole.memory);
+        make_feature(&world.front_features, i, &rules,
+                     is_local ? &world.whole.memory : &world.front.memory);
+    }
+    world.front_features.model.is_remote = true;
+}
+
 static void make_world(void)
 {
     static const enum bag_dtype dtypes[] = {BAG_F32, BAG_F32, BAG_F16, BAG_F64, BAG_I8, BAG_I64};
@@ -218,12 +278,13 @@ static void make_world(void)
         add_key(&world.whole, i, i);
     serve(&world.whole, ROWS, ROWS, COLUMNS);
     make_parts();
+    make_collections();
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
 struct text {
-    char bytes[16384];
+    char bytes[65536];
     size_t used;
 };
 
@@ -246,13 +307,22 @@ static int64_t random_id(size_t strange)
     return world.rules.keyed ? key_of(row) : (int64_t)row;
 }
 
-static void put_numbers(struct text *text, const char *name, const char *type, const char *shape,
-                        const int64_t *numbers, size_t count)
+/* An input, behind others, of a feature; "": of a table. */
+static void put_numbers(struct text *text, const char *feature, const char *name, const char *type,
+                        const char *shape, const int64_t *numbers, size_t count)
 {
-    put(text, "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":[%s],\"data\":[", name, type, shape);
+    put(text, "%s{\"name\":\"%s%s\",\"datatype\":\"%s\",\"shape\":[%s],\"data\":[",
+        text->used && text->bytes[text->used - 1] == '}' ? "," : "", feature, name, type, shape);
     for (size_t i = 0; i < count; i++)
         put(text, "%s%lld", i ? "," : "", (long long)numbers[i]);
     put(text, "]}");
+}
+
+/* As requests may bring them: the parts add them in the table's type. */
+static const char *weights_type(void)
+{
+    bool is_float = bag_dtypes[world.dtype].kind == BAG_KIND_FLOAT;
+    return is_float && world.dtype != BAG_F64 ? "FP32" : bag_dtypes[world.dtype].name;
 }
 
 static int compare(const void *a, const void *b)
@@ -262,7 +332,7 @@ static int compare(const void *a, const void *b)
 }
 
 /* Which ids are a bag, by any form; at least the shape of `ids` in *shape. */
-static void put_groups(struct text *text, size_t count, char shape[64])
+static void put_groups(struct text *text, const char *feature, size_t count, char shape[64])
 {
     int64_t groups[MAX_IDS];
     char size[32];
@@ -282,52 +352,112 @@ static void put_groups(struct text *text, size_t count, char shape[64])
     if (form == 1 && world.rules.keyed)
         groups[0] = 0;
     snprintf(size, sizeof size, "%zu", num);
-    put(text, ",");
-    put_numbers(text, form == 1 ? "offsets" : "segment_ids", "INT64", size, groups, num);
+    put_numbers(text, feature, form == 1 ? "offsets" : "segment_ids", "INT64", size, groups, num);
     int64_t total = (int64_t)(bags + below(3));
-    if (form == 2) {
-        put(text, ",");
-        put_numbers(text, "num_segments", "INT64", "1", &total, 1);
-    }
+    if (form == 2)
+        put_numbers(text, feature, "num_segments", "INT64", "1", &total, 1);
 }
 
-static void make_request(struct text *text)
+/* Ids, and weights of them. */
+static void make_ids(int64_t *ids, int64_t *weights, size_t count)
 {
-    static const char *const reductions[] = {"sum", "mean", "max", "sqrtn"};
-    bool is_float = bag_dtypes[world.dtype].kind == BAG_KIND_FLOAT;
-    size_t count = below(MAX_IDS), reduction = below(is_float ? 4 : 3);
-    int64_t ids[MAX_IDS], weights[MAX_IDS], instead = random_id(12);
-    struct text groups = {.used = 0};
-    char shape[64];
-    put_groups(&groups, count, shape);
-    unsigned first = 0, second = 1;
-    sscanf(shape, "%u,%u", &first, &second);
-    count = (size_t)first * second;
     for (size_t i = 0; i < count; i++) {
         ids[i] = random_id(world.rules.missing == BAG_MISSING_ERROR ? 200 : 12);
         weights[i] = (int64_t)below(6) - 1;
     }
-    text->used = 0;
-    put(text, "{\"parameters\":{\"binary_data_output\":%s,\"reduction\":\"%s\"",
-        one_in(4) ? "true" : "false", reductions[reduction]);
+}
+
+static bool takes_weights(enum bag_reduction reduction)
+{
+    return reduction != BAG_MAX && (reduction != BAG_MEAN || world.rules.weighted_mean);
+}
+
+/* The inputs of a feature, or of a table. Returns one of the ids, or -1. */
+static int64_t put_inputs(struct text *text, const char *feature, enum bag_reduction reduction)
+{
+    size_t count = below(MAX_IDS);
+    int64_t ids[MAX_IDS], weights[MAX_IDS], instead = random_id(12);
+    char shape[64];
+    put_groups(text, feature, count, shape);
+    unsigned first = 0, second = 1;
+    sscanf(shape, "%u,%u", &first, &second);
+    count = (size_t)first * second;
+    make_ids(ids, weights, count);
+    put_numbers(text, feature, "indices", "INT64", shape, ids, count);
+    if (takes_weights(reduction) && one_in(2))
+        put_numbers(text, feature, "per_sample_weights", weights_type(), shape, weights, count);
+    if (one_in(4))
+        put_numbers(text, feature, "default_index", "INT64", "1", &instead, 1);
+    return count > 0 ? ids[0] : -1;
+}
+
+/* What is said beside the inputs; with `reduction` NULL the features' own. */
+static void put_parameters(struct text *text, const char *reduction, int64_t padding)
+{
     const char *quote = world.rules.keyed ? "\"" : "";
-    if (count > 0 && one_in(3))
-        put(text, ",\"padding_idx\":%s%lld%s", quote, (long long)ids[0], quote);
-    put(text, ",\"explain\":%s", one_in(3) ? "true" : "false");
-    put(text, "},\"inputs\":[");
-    put_numbers(text, "indices", "INT64", shape, ids, count);
-    put(text, "%s", groups.bytes);
-    if (reduction != 2 && (reduction != 1 || world.rules.weighted_mean) && one_in(2)) {
-        put(text, ",");
-        put_numbers(text, "per_sample_weights",
-                    is_float && world.dtype != BAG_F64 ? "FP32" : bag_dtypes[world.dtype].name,
-                    shape, weights, count);
+    put(text, "],\"parameters\":{\"binary_data_output\":%s", one_in(4) ? "true" : "false");
+    if (reduction)
+        put(text, ",\"reduction\":\"%s\"", reduction);
+    if (padding != -1 && one_in(3))
+        put(text, ",\"padding_idx\":%s%lld%s", quote, (long long)padding, quote);
+    put(text, ",\"explain\":%s}", one_in(3) ? "true" : "false");
+}
+
+static enum bag_reduction random_reduction(void)
+{
+    bool is_float = bag_dtypes[world.dtype].kind == BAG_KIND_FLOAT;
+    return (enum bag_reduction)below(is_float ? BAG_REDUCTION_COUNT : BAG_SQRTN);
+}
+
+static inline void make_request(struct text *text)
+{
+    enum bag_reduction reduction = random_reduction();
+    text->used = 0;
+    put(text, "{\"inputs\":[");
+    int64_t padding = put_inputs(text, "", reduction);
+    put_parameters(text, bag_reduction_names[reduction], padding);
+    put(text, "}");
+}
+
+/* All features at once. */
+static void put_kjt(struct text *text, size_t bags, bool is_weighted)
+{
+    int64_t lengths[FEATURES * 8], ids[FEATURES * 8 * 4], weights[FEATURES * 8 * 4];
+    size_t count = 0;
+    char shape[32];
+    for (size_t i = 0; i < FEATURES * bags; i++)
+        count += (size_t)(lengths[i] = (int64_t)below(5));
+    make_ids(ids, weights, count);
+    snprintf(shape, sizeof shape, "%zu", FEATURES * bags);
+    put_numbers(text, "", "lengths", "INT64", shape, lengths, FEATURES * bags);
+    snprintf(shape, sizeof shape, "%zu", count);
+    put_numbers(text, "", "values", "INT64", shape, ids, count);
+    if (is_weighted)
+        put_numbers(text, "", "weights", weights_type(), shape, weights, count);
+}
+
+/* Of a collection, in both layouts, with some features left out. */
+static inline void make_features_request(struct text *text)
+{
+    enum bag_reduction reduction = random_reduction();
+    bool has_reduction = one_in(2), is_kjt = one_in(3);
+    int64_t padding = -1;
+    text->used = 0;
+    put(text, "{\"inputs\":[");
+    if (is_kjt)
+        put_kjt(text, below(9), has_reduction && takes_weights(reduction) && one_in(2));
+    for (size_t i = 0; !is_kjt && i < FEATURES; i++) {
+        const struct bag_feature *feature = &world.whole_features.features[i];
+        char prefix[8];
+        snprintf(prefix, sizeof prefix, "%s.", feature->name);
+        if (!one_in(5))
+            padding =
+                put_inputs(text, prefix, has_reduction ? reduction : feature->rules.reduction);
     }
-    if (one_in(4)) {
-        put(text, ",");
-        put_numbers(text, "default_index", "INT64", "1", &instead, 1);
-    }
-    put(text, "]}");
+    put_parameters(text, has_reduction ? bag_reduction_names[reduction] : NULL, padding);
+    if (is_kjt && one_in(2))
+        put(text, ",\"outputs\":[{\"name\":\"d\"},{\"name\":\"embeddings\"},{\"name\":\"a\"}]");
+    put(text, "}");
 }
 
 #endif
