@@ -73,11 +73,11 @@ def requests_of_every_kind():
 
 
 def requests_of_fronts():
-    """Of models of shards by rows, columns and keys, of all of them at once, and what tells of them."""
+    """Of models of shards by rows, columns and keys, of all of them twice at once, and what tells of them."""
     rows = np.arange(3000) * 7 % 1000
     requests = {"metadata": get("/v2/models/rows"), "index": post("/v2/repository/index", b""),
                 "metrics": get("/metrics"),
-                "all": as_json("/v2/models/all/infer", {"values": np.arange(0, 80, 7), "lengths": [3] * 4})}
+                "all": as_json("/v2/models/all/infer", {"values": np.arange(0, 112, 7), "lengths": [2] * 8})}
     for by in ("rows", "columns", "keys"):
         path = f"/v2/models/{by}/infer"
         requests |= {
