@@ -81,6 +81,10 @@ void bag_deal_explain(const struct bag_deal *deal, struct bag_fanout_call *calls
             bag_shard_missing_begin(&call->missing, call->reply, call->reply_header_bytes))
             call->next_missing = bag_shard_missing_next(&call->missing);
     }
+    for (size_t i = 0; i < num_calls; i++) {
+        if (calls[i].asks_default && calls[i].is_absent)
+            args->default_row = -1; /* no bag got it */
+    }
     for (size_t entry = bag_pool_first_entry(args, 0); entry < end; entry++) {
         op->rows[entry] = row_of(deal, calls, num_calls, entry, &op->replaced[entry]);
         has_other |= op->rows[entry] == BAG_ROW_OTHER;

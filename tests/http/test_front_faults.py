@@ -226,8 +226,8 @@ def test_traceparent_and_token_are_passed_on(directory, tables):
 
 
 def test_absent_shards(directory, tables):
-    """Rows of a shard that is away count as missing, and the reply names it."""
-    with parts_of(directory, tables["rows"], "rows") as servers, \
+    """Rows of a shard that is away count as missing, the default row, too, and the reply names it."""
+    with parts_of(directory, tables["rows"] | {"default_index": 120}, "rows") as servers, \
             front_of(directory, [server.url for server in servers], absent="skip", ready="any") as front, \
             Client(front) as client:
         header = ask(client, [1, 120, 299], [0]).expect().header()[0]
