@@ -7,11 +7,11 @@ import re
 import numpy as np
 
 from asking import Request
-from harness import Failure, Server, expect_equal, wait_until, write_json
+from harness import Failure, Server, expect, expect_equal, wait_until, write_json
 from making import Maker
 from numerics import float_sum, quiet
 from parts import part_of_key, part_of_row
-from pooling import Answer, Inputs, need
+from pooling import Answer, Entries, Inputs, need
 from state import TableModel
 from tables import MASK, random_snapshot
 from v2 import Client, Tensor
@@ -44,19 +44,19 @@ def only_pooled(rules, inputs, is_pooled):
     """Rules and inputs by which no key is missing that is in no bag: shards do not see it."""
     tensors, ids = dict(inputs.tensors), inputs["indices"].copy()
     pooled = {entry for bag in inputs.bags(rules) for entry in bag} if is_pooled else set()
-    known = [ids.flat[entry] for entry in pooled if int(ids.flat[entry]) & MASK in rules.table.where]
     if not is_pooled:
         tensors.pop("default_index", None)
     if not pooled:
         rules = rules.changed({})
         rules.missing = "skip"
-    elif known:
-        ids.flat[[entry for entry in range(ids.size) if entry not in pooled]] = known[0]
+    else:
+        ids.flat[[entry for entry in range(ids.size) if entry not in pooled]] = ids.flat[min(pooled)]
     return rules, Inputs(tensors | {"indices": Tensor("indices", ids)})
 
 
 class PartsAnswer(Answer):
-    """Of a feature whose table is in parts."""
+    """Of a feature whose table is in parts. Where a shard is away, its entries are of another part, and so are keys that
+    nobody else could look up; nor is there a default row that it would be asked for."""
 
     def __init__(self, rules, inputs, table, is_pooled):
         inputs.check(rules)
@@ -66,7 +66,32 @@ class PartsAnswer(Answer):
         if rules.keyed and rules.missing == "error":
             rules, inputs = only_pooled(rules, inputs, is_pooled)
         self.table, self.ids = table, inputs["indices"].ravel()
+        asked = rules.default if default is None else int(default.item())
+        self.lacks_default = asked not in (None, -1) and table.is_away(asked, asked)
+        if self.lacks_default and rules.keyed:
+            inputs = Inputs({name: tensor for name, tensor in inputs.tensors.items() if name != "default_index"})
         super().__init__(rules, inputs)
+        pooled = [entry for bag in inputs.bags(rules) for entry in bag] if is_pooled else []
+        self.lacks = any(self.said[entry] == "other_part" for entry in pooled)
+
+    def _judge(self, rules, indices, weights, default):
+        is_away = [self.table.is_away(int(index), int(index)) for index in indices]
+        judged = rules
+        if any(is_away) and rules.keyed and rules.missing == "error":
+            for index, away in zip(indices, is_away):
+                key = int(index) & MASK
+                need(away or key == rules.padding or key in rules.table.where, f"key {key}")
+            judged = rules.changed({})
+            judged.missing = "skip"
+        entries = Entries(judged, indices, weights, default)
+        for position, said in enumerate(entries.said):
+            row = entries.rows[position]
+            if said == "out_of_range" and row >= 0 and self.lacks_default:
+                entries.rows[position] = -1
+            elif is_away[position] and said != "padding" and (rules.keyed or (row >= 0 and said is None)):
+                entries.rows[position], entries.said[position] = -1, "other_part"
+        self.said = entries.said
+        return entries, None if self.lacks_default else default
 
     def _pool(self, entries, bag, weights, default):
         kept = [i for i in bag if entries.rows[i] >= 0]
@@ -90,6 +115,18 @@ class FrontRequest(Request):
             return super().answer_of(name, inputs)
         is_pooled = not self.outputs or not {name, "embeddings"}.isdisjoint(self.outputs)
         return PartsAnswer(self.rules[name], inputs, self.tables[name], is_pooled)
+
+    def _check_header(self, reply, answers):
+        """A reply of models that skip absent shards lists them."""
+        header = reply.header()[0]
+        told = header.get("parameters", {}).pop("absent_shards", None)
+        skipping = [table for name, table in self.tables.items() if self.of_front and table.skips]
+        expect_equal(told is not None, bool(skipping), f"absent_shards {told}")
+        expect(set(told or ()) <= {table.away_url for table in skipping if table.away is not None}, f"{told}")
+        if any(isinstance(answer, PartsAnswer) and answer.lacks for answer in answers.values()):
+            expect(told, "absent_shards is empty")
+        reply.header = lambda: (header, b"")
+        super()._check_header(reply, answers)
 
     def compare_words(self, got, want):
         """Keys are looked up last, by several at once: another fault may be told, or another missing key."""
@@ -115,6 +152,8 @@ class Table:
         self.model.serve(maker.add_version(self.model, snapshot))
         ways = ["rows" if snapshot.keys is None else "keys"] + ["columns"] * (len(snapshot.shape) == 1)
         self.way, self.of, self.is_local = maker.pick(*ways), int(rng.integers(1, 5)), maker.some(0.15)
+        self.skips = not self.is_local and self.way != "columns" and maker.some(0.4)
+        self.away = self.away_url = None  # the part whose shard is
 
     def whole(self):
         version = self.model.served
@@ -131,7 +170,13 @@ class Table:
         if self.is_local:
             return self.whole()
         own = {key: value for key, value in self.whole().items() if key in OF_FRONT}
-        return {"name": self.name, "shards": [urls[i] for i in self.rng.permutation(self.of)]} | own
+        skips = {"absent": "skip", "ready": "any"} if self.skips else {}
+        return {"name": self.name, "shards": [urls[i] for i in self.rng.permutation(self.of)]} | skips | own
+
+    def is_away(self, entry, row):
+        """Whether the id is one that only a shard has that is away."""
+        is_id = self.model.live.where is not None or 0 <= row < len(self.model.live)
+        return self.away is not None and self.way != "columns" and is_id and self.part_of(entry, row) == self.away
 
     def part_of(self, entry, row):
         """Which part an id is of that stands for a row."""
@@ -164,8 +209,9 @@ class Fronts:
         collection = [{"name": "all", "features": [
             {"name": name, "model": table.name} for name, table in self.features.items()]}] if self.features else []
         with contextlib.ExitStack() as stack:
-            urls = [self._serve(stack, f"shard-{i}", [table.part(i) for table in remote if i < table.of]).url
-                    for i in range(max((table.of for table in remote), default=0))]
+            shards = [self._serve(stack, f"shard-{i}", [table.part(i) for table in remote if i < table.of])
+                      for i in range(max((table.of for table in remote), default=0))]
+            urls = [shard.url for shard in shards]
             one = self._serve(stack, "one", [table.whole() for table in self.tables] + collection)
             front = self._serve(stack, "front", [table.of_front(urls) for table in self.tables] + collection)
             asked, compared = (stack.enter_context(Client(server)) for server in (front, one))
@@ -174,6 +220,25 @@ class Fronts:
                        "the front is not ready")
             for _ in range(requests):
                 self.ask(asked, compared)
+            self._lose_one(shards)
+            for _ in range(requests // 2 if self.tables else 0):
+                self.ask(asked, compared)
+
+    def _lose_one(self, shards):
+        """A shard goes; what needs it is not asked any more."""
+        skipping = [table for table in self.tables if table.skips]
+        if not skipping:
+            self.tables = []
+            return
+        part = int(self.rng.integers(max(table.of for table in skipping)))
+        shards[part].kill()
+        shards[part]._end_checked = True
+        for table in skipping:
+            if part < table.of:
+                table.away, table.away_url = part, shards[part].url
+        self.tables = [table for table in self.tables if table.is_local or table.skips or part >= table.of]
+        if not all(table in self.tables for table in self.features.values()):
+            self.features = {}
 
     def ask(self, asked, compared):
         request = self._next_request()

@@ -144,7 +144,7 @@ class Entries:
     def explain(self, first, end, has_default):
         kept = sum(row >= 0 for row in self.rows[first:end])
         told = {"rows": kept, "default": kept == 0 and has_default}
-        for name in ("padding", "pruned", "out_of_range", "missing"):
+        for name in ("padding", "pruned", "out_of_range", "missing", "other_part"):
             positions = [i for i in range(first, end) if self.said[i] == name]
             told |= {name: positions} if positions else {}
         return told
@@ -264,7 +264,7 @@ class Answer:
         inputs.check(rules)
         bags = inputs.bags(rules)
         weights, default = inputs.weights(rules), inputs.default(rules)
-        entries = Entries(rules, inputs["indices"].ravel(), weights, default)
+        entries, default = self._judge(rules, inputs["indices"].ravel(), weights, default)
         self.rules, self.explanation = rules, None
         self.needs_sorted = rules.unsorted_segments and inputs["segment_ids"] is not None
         if not self.needs_sorted:
@@ -276,6 +276,10 @@ class Answer:
         self.rows = np.array(pooled, table.storage.computed).reshape(len(bags), table.elements)
         if rules.projection is not None:
             self.rows, self.margin = project(self.rows, rules.projection)
+
+    def _judge(self, rules, indices, weights, default):
+        """What becomes of the entries, and the row of bags without any."""
+        return Entries(rules, indices, weights, default), default
 
     def _pool(self, entries, bag, weights, default):
         table = self.rules.table
