@@ -21,10 +21,15 @@ static inline uint64_t bag_random(uint64_t *state)
     return bag_mix(*state += BAG_RANDOM_STEP);
 }
 
-/* A number from 0, included, to 1, excluded. */
+/* Of any number one from 0, included, to 1, excluded. */
+static inline double bag_unit(uint64_t number)
+{
+    return (double)(number >> 11) * 0x1p-53;
+}
+
 static inline double bag_random_unit(uint64_t *state)
 {
-    return (double)(bag_random(state) >> 11) * 0x1p-53;
+    return bag_unit(bag_random(state));
 }
 
 #endif

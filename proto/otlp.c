@@ -41,6 +41,12 @@ bool bag_traceparent_parse(const char *text, struct bag_traceparent *parent)
     return (parent->trace.high || parent->trace.low) && parent->parent;
 }
 
+void bag_traceparent_print(const struct bag_span_place *place, char text[BAG_TRACEPARENT_BYTES])
+{
+    snprintf(text, BAG_TRACEPARENT_BYTES, "00-%016" PRIx64 "%016" PRIx64 "-%016" PRIx64 "-%02x",
+             place->trace.high, place->trace.low, place->id, (unsigned)place->sampled);
+}
+
 bool bag_fraction_parse(const char *text, double *fraction)
 {
     char *end;
@@ -79,6 +85,12 @@ static bool add_count(cJSON *attributes, const char *key, uint64_t count)
     return value && add_digits(value, "intValue", count);
 }
 
+/* 0 is left out. */
+static bool add_positive(cJSON *attributes, const char *key, uint64_t count)
+{
+    return !count || add_count(attributes, key, count);
+}
+
 static bool add_id(cJSON *span, const char *key, uint64_t id)
 {
     char text[17];
@@ -86,29 +98,52 @@ static bool add_id(cJSON *span, const char *key, uint64_t id)
     return cJSON_AddStringToObject(span, key, text) != NULL;
 }
 
-static bool add_ids(cJSON *object, const struct bag_span *span)
+static bool add_place(cJSON *object, const struct bag_span_place *place)
 {
     char text[33];
-    snprintf(text, sizeof text, "%016" PRIx64 "%016" PRIx64, span->trace.high, span->trace.low);
-    return cJSON_AddStringToObject(object, "traceId", text) && add_id(object, "spanId", span->id) &&
-           (!span->parent || add_id(object, "parentSpanId", span->parent));
+    snprintf(text, sizeof text, "%016" PRIx64 "%016" PRIx64, place->trace.high, place->trace.low);
+    return cJSON_AddStringToObject(object, "traceId", text) &&
+           add_id(object, "spanId", place->id) &&
+           (!place->parent || add_id(object, "parentSpanId", place->parent));
 }
 
 /* By the semantic conventions of HTTP servers. */
+static bool add_server(cJSON *list, const struct bag_span *span)
+{
+    return add_text(list, "url.path", span->path) && add_text(list, "url.scheme", "http") &&
+           add_text(list, "http.route", span->route) &&
+           add_text(list, "client.address", span->peer) &&
+           add_count(list, "http.response.status_code", (uint64_t)span->status) &&
+           add_count(list, "http.request.body.size", span->bytes_in) &&
+           add_count(list, "http.response.body.size", span->bytes_out);
+}
+
+/* By those of HTTP clients, and what a front knows of its call. */
+static bool add_client(cJSON *list, const struct bag_span *span)
+{
+    cJSON *value = NULL;
+    return add_text(list, "url.full", span->path) && add_text(list, "url.template", span->route) &&
+           add_text(list, "server.address", span->peer) &&
+           add_positive(list, "server.port", (uint64_t)span->port) &&
+           add_text(list, "network.protocol.version", "1.1") &&
+           add_positive(list, "http.request.resend_count", span->resends) &&
+           add_positive(list, "http.response.status_code", (uint64_t)span->status) &&
+           add_count(list, "bagserve.shard", span->shard) &&
+           (!span->is_hedge || ((value = add_value(list, "bagserve.hedge")) &&
+                                cJSON_AddTrueToObject(value, "boolValue"))) &&
+           add_text(list, "bagserve.outcome", span->became);
+}
+
 static bool add_attributes(cJSON *object, const struct bag_span *span)
 {
     cJSON *list = cJSON_AddArrayToObject(object, "attributes");
     bool ok = list && add_text(list, "http.request.method", span->method) &&
-              add_text(list, "url.path", span->path) && add_text(list, "url.scheme", "http") &&
-              add_text(list, "http.route", span->route) &&
-              add_text(list, "client.address", span->client) &&
-              add_count(list, "http.response.status_code", (uint64_t)span->status) &&
-              add_count(list, "http.request.body.size", span->bytes_in) &&
-              add_count(list, "http.response.body.size", span->bytes_out) &&
+              (span->is_client ? add_client(list, span) : add_server(list, span)) &&
               add_text(list, "error.type", span->error) &&
               add_text(list, "bagserve.model", span->model);
-    return ok && (!span->pooled || (add_count(list, "bagserve.bags", span->bags) &&
-                                    add_count(list, "bagserve.ids", span->ids)));
+    return ok &&
+           (!(span->pooled || span->is_client) || (add_count(list, "bagserve.bags", span->bags) &&
+                                                   add_count(list, "bagserve.ids", span->ids)));
 }
 
 /* Each stage is an event where it begins. */
@@ -136,17 +171,18 @@ static bool add_stages(cJSON *object, const struct bag_span *span)
 
 static bool add_span(cJSON *spans, const struct bag_span *span)
 {
-    enum { SERVER = 2, FAILED = 2 };
+    enum { SERVER = 2, CLIENT = 3, FAILED = 2 };
     char name[sizeof span->method + sizeof span->route];
     cJSON *object = bag_v2_add_item(spans), *status = NULL;
     snprintf(name, sizeof name, "%s%s%s", span->method, *span->route ? " " : "", span->route);
-    return object && add_ids(object, span) && cJSON_AddStringToObject(object, "name", name) &&
-           cJSON_AddNumberToObject(object, "kind", SERVER) &&
+    return object && add_place(object, &span->place) &&
+           cJSON_AddStringToObject(object, "name", name) &&
+           cJSON_AddNumberToObject(object, "kind", span->is_client ? CLIENT : SERVER) &&
            add_digits(object, "startTimeUnixNano", span->begin_ns) &&
            add_digits(object, "endTimeUnixNano", span->end_ns) && add_attributes(object, span) &&
            (!span->pooled || add_stages(object, span)) &&
            (status = cJSON_AddObjectToObject(object, "status")) &&
-           (span->status < 500 || cJSON_AddNumberToObject(status, "code", FAILED));
+           (!*span->error || cJSON_AddNumberToObject(status, "code", FAILED));
 }
 
 /* Puts '?' for bytes that are no UTF-8, which strangers send and truncating leaves: a collector
@@ -178,6 +214,7 @@ char *bag_otlp_print(const struct bag_span *spans, size_t count, const char *ver
         struct bag_span span = spans[i];
         make_utf8(span.method);
         make_utf8(span.path);
+        make_utf8(span.peer);
         make_utf8(span.model);
         ok = add_span(list, &span);
     }

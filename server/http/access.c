@@ -118,40 +118,46 @@ static void set_stages(const struct bag_job *job, uint64_t took_ns, struct bag_s
     span->write_ns = took_ns > before_ns ? took_ns - before_ns : 0;
 }
 
+const struct bag_span_place *bag_http_access_place(struct bag_http_access *access)
+{
+    if (!access->trace)
+        return NULL;
+    if (!access->is_placed)
+        access->place = bag_trace_place(access->trace, access->head->traceparent);
+    access->is_placed = true;
+    return access->place.id ? &access->place : NULL;
+}
+
 static void trace_request(const struct bag_http_access *access, const struct bag_job *job,
                           const struct bag_http_reply *reply, const char *route)
 {
-    struct bag_span span = {.status = reply->status,
+    struct bag_span span = {.place = access->place,
+                            .status = reply->status,
                             .bytes_in = access->received_bytes,
                             .bytes_out = reply->body_bytes};
-    struct timespec now;
-    if (!bag_trace_wants(access->trace, access->head->traceparent, &span))
-        return;
-    uint64_t took_ns = uv_hrtime() - access->begun_ns;
-    clock_gettime(CLOCK_REALTIME, &now);
-    span.end_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    span.begin_ns = span.end_ns - took_ns;
+    bag_trace_time(&span, access->begun_ns);
     const struct bag_model *model = job->infer.input.model;
     snprintf(span.method, sizeof span.method, "%s", access->line->method);
     snprintf(span.path, sizeof span.path, "%s", bag_http_head_path(access->line->target));
     snprintf(span.route, sizeof span.route, "%s", route);
-    snprintf(span.client, sizeof span.client, "%s", bag_http_peer_text(access->line->peer));
+    snprintf(span.peer, sizeof span.peer, "%s", bag_http_peer_text(access->line->peer));
     snprintf(span.model, sizeof span.model, "%s", model ? model->name : "");
     if (reply->status >= 500)
         snprintf(span.error, sizeof span.error, "%d", reply->status);
     if (model && reply->status == 200)
-        set_stages(job, took_ns, &span);
+        set_stages(job, span.end_ns - span.begin_ns, &span);
     bag_trace_add(access->trace, &span);
 }
 
-void bag_http_access_end(const struct bag_http_access *access, const struct bag_job *job,
+void bag_http_access_end(struct bag_http_access *access, const struct bag_job *job,
                          const struct bag_http_reply *reply, const char *route, uint64_t now_ms)
 {
     const struct bag_option_values *options = access->options;
     count(access, job, reply, now_ms);
     if (!access->begun_ns)
         return;
-    if (access->trace)
+    const struct bag_span_place *place = bag_http_access_place(access);
+    if (place && place->sampled)
         trace_request(access, job, reply, route);
     uint64_t took_us = (uv_hrtime() - access->begun_ns) / 1000;
     bool slow =

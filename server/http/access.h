@@ -20,6 +20,8 @@ struct bag_http_access {
     uint64_t begun_ns; /* on uv_hrtime's clock; 0: nothing is logged or traced */
     size_t received_bytes;
     char id[65]; /* of the body, truncated; empty: none */
+    bool is_placed;
+    struct bag_span_place place; /* of its span; where is_placed */
 };
 
 /* The first line is here; the members above it are set, those below are zero. */
@@ -28,10 +30,14 @@ void bag_http_access_begin(struct bag_http_access *access);
 /* Keeps the body's id, as long as the body is there. */
 void bag_http_access_keep_id(struct bag_http_access *access, const struct bag_infer *infer);
 
+/* Where the request's span is, which is decided once: others hang theirs below it. NULL: nothing is
+ * traced, or its client wants no trace. */
+const struct bag_span_place *bag_http_access_place(struct bag_http_access *access);
+
 /* Counts, logs and traces what the request is answered with. Its job has a model where it was an
  * inference, and was done where the reply is a success. `route` is the pattern of its route, or
  * empty; `now_ms` is the loop's time. */
-void bag_http_access_end(const struct bag_http_access *access, const struct bag_job *job,
+void bag_http_access_end(struct bag_http_access *access, const struct bag_job *job,
                          const struct bag_http_reply *reply, const char *route, uint64_t now_ms);
 
 /* Counts and logs what the library answered with this status, for this reason, before there was a

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+#include <uv.h>
 
 #define BATCH      512
 #define INTERVAL_S 1
@@ -26,11 +27,11 @@ struct bag_trace {
     double sample;
     pthread_t thread;
     atomic_ullong dropped;
+    _Atomic uint64_t random;
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
     bool stops, has_ended;
-    uint64_t random;
     time_t second; /* in which so many were taken */
     unsigned taken;
     struct bag_span *waiting; /* owned; room for BAG_TRACE_WAITING */
@@ -143,6 +144,7 @@ struct bag_trace *bag_trace_start(const char *endpoint, double sample, const cha
 {
     struct bag_trace *trace = calloc(1, sizeof *trace);
     pthread_condattr_t attributes;
+    uint64_t random;
     if (!trace) {
         bag_problem_no_memory(problem);
         return NULL;
@@ -157,8 +159,9 @@ struct bag_trace *bag_trace_start(const char *endpoint, double sample, const cha
     trace->version = strdup(version);
     trace->waiting = calloc(BAG_TRACE_WAITING, sizeof *trace->waiting);
     trace->sending = calloc(BAG_TRACE_WAITING, sizeof *trace->sending);
-    if (getrandom(&trace->random, sizeof trace->random, 0) != (ssize_t)sizeof trace->random)
-        trace->random = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid();
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        random = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid();
+    trace->random = random;
     bool ok = trace->endpoint && trace->version && trace->waiting && trace->sending
                   ? bag_url_parse(trace->endpoint, &trace->url, problem)
                   : bag_problem_no_memory(problem);
@@ -197,29 +200,39 @@ void bag_trace_stop(struct bag_trace *trace)
 
 /* ---- the loops' side ------------------------------------------------------------------------- */
 
-/* Not 0, which no id may be, and which comes once in 2^64 numbers. */
-static uint64_t draw_id(struct bag_trace *trace)
+static uint64_t draw(struct bag_trace *trace)
 {
-    uint64_t id = bag_random(&trace->random);
-    return id ? id : bag_random(&trace->random);
+    return bag_mix(
+        atomic_fetch_add_explicit(&trace->random, BAG_RANDOM_STEP, memory_order_relaxed));
 }
 
-bool bag_trace_wants(struct bag_trace *trace, const char *traceparent, struct bag_span *span)
+/* Not 0, which no id may be, and which comes once in 2^64 numbers. */
+uint64_t bag_trace_id(struct bag_trace *trace)
+{
+    uint64_t id = draw(trace);
+    return id ? id : draw(trace);
+}
+
+struct bag_span_place bag_trace_place(struct bag_trace *trace, const char *traceparent)
 {
     struct bag_traceparent parent;
     bool is_told = traceparent && bag_traceparent_parse(traceparent, &parent);
     if (is_told && !parent.sampled)
-        return false;
-    pthread_mutex_lock(&trace->lock);
-    bool wanted = is_told || bag_random_unit(&trace->random) < trace->sample;
-    if (wanted) {
-        span->trace =
-            is_told ? parent.trace : (struct bag_trace_id){draw_id(trace), draw_id(trace)};
-        span->parent = is_told ? parent.parent : 0;
-        span->id = draw_id(trace);
-    }
-    pthread_mutex_unlock(&trace->lock);
-    return wanted;
+        return (struct bag_span_place){0};
+    bool is_sampled = is_told || bag_unit(draw(trace)) < trace->sample;
+    uint64_t id = bag_trace_id(trace);
+    if (is_told)
+        return (struct bag_span_place){parent.trace, id, parent.parent, is_sampled};
+    return (struct bag_span_place){{bag_trace_id(trace), bag_trace_id(trace)}, id, 0, is_sampled};
+}
+
+void bag_trace_time(struct bag_span *span, uint64_t begun_ns)
+{
+    struct timespec now;
+    uint64_t took_ns = uv_hrtime() - begun_ns;
+    clock_gettime(CLOCK_REALTIME, &now);
+    span->end_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    span->begin_ns = span->end_ns - took_ns;
 }
 
 void bag_trace_add(struct bag_trace *trace, const struct bag_span *span)

@@ -24,9 +24,16 @@ struct bag_trace *bag_trace_start(const char *endpoint, double sample, const cha
  * two seconds, it is left to the end of the process. NULL is ignored. */
 void bag_trace_stop(struct bag_trace *trace);
 
-/* Whether a request is traced, and then sets the span's ids: as its traceparent says (NULL: it has
- * none), or by chance. Any thread. */
-bool bag_trace_wants(struct bag_trace *trace, const char *traceparent, struct bag_span *span);
+/* Where a request's span is, and whether it is sampled: as its traceparent says (NULL: it has
+ * none), or by chance. Where that says that it is not, no place is needed: its id is 0. Any thread,
+ * without a lock, as the next two. */
+struct bag_span_place bag_trace_place(struct bag_trace *trace, const char *traceparent);
+
+/* Of one more span; never 0. */
+uint64_t bag_trace_id(struct bag_trace *trace);
+
+/* The span, which began at that time on uv_hrtime's clock, ends now. */
+void bag_trace_time(struct bag_span *span, uint64_t begun_ns);
 
 /* Any thread. */
 void bag_trace_add(struct bag_trace *trace, const struct bag_span *span);

@@ -68,35 +68,33 @@ static void reads_fractions(void **state)
 #define TEXT(key, value)   ATTRIBUTE(key, "stringValue", value)
 #define NUMBER(key, value) ATTRIBUTE(key, "intValue", value)
 
-static const struct bag_span spans[] = {{.trace = {0x4bf92f3577b34da6, 0xa3ce929d0e0e4736},
-                                         .id = 1,
-                                         .parent = 0x00f067aa0ba902b7,
-                                         .begin_ns = 1000000,
-                                         .end_ns = 2000000,
-                                         .method = "POST",
-                                         .path = "/v2/models/t/infer",
-                                         .route = "/v2/models/{model}/infer",
-                                         .client = "127.0.0.1:5",
-                                         .model = "t",
-                                         .status = 200,
-                                         .bytes_in = 7,
-                                         .bytes_out = 8,
-                                         .pooled = true,
-                                         .bags = 2,
-                                         .ids = 20,
-                                         .read_ns = 100000,
-                                         .wait_ns = 200000,
-                                         .pool_ns = 300000,
-                                         .write_ns = 400000},
-                                        {.trace = {0, 1},
-                                         .id = 2,
-                                         .begin_ns = 5,
-                                         .end_ns = 6,
-                                         .method = "GET",
-                                         .path = "/\"",
-                                         .client = "unix",
-                                         .error = "503",
-                                         .status = 503}};
+static const struct bag_span spans[] = {
+    {.place = {{0x4bf92f3577b34da6, 0xa3ce929d0e0e4736}, 1, 0x00f067aa0ba902b7, true},
+     .begin_ns = 1000000,
+     .end_ns = 2000000,
+     .method = "POST",
+     .path = "/v2/models/t/infer",
+     .route = "/v2/models/{model}/infer",
+     .peer = "127.0.0.1:5",
+     .model = "t",
+     .status = 200,
+     .bytes_in = 7,
+     .bytes_out = 8,
+     .pooled = true,
+     .bags = 2,
+     .ids = 20,
+     .read_ns = 100000,
+     .wait_ns = 200000,
+     .pool_ns = 300000,
+     .write_ns = 400000},
+    {.place = {{0, 1}, 2, 0, true},
+     .begin_ns = 5,
+     .end_ns = 6,
+     .method = "GET",
+     .path = "/\"",
+     .peer = "unix",
+     .error = "503",
+     .status = 503}};
 
 /* What they are, a member or an attribute in a line. */
 static const char *const printed[] = {
@@ -139,17 +137,121 @@ static const char *const printed[] = {
     "],\"status\":{\"code\":2}}]}]}]}",
 };
 
-static void prints_spans(void **state)
+static void expect_parts(const char *at, const char *const *parts, size_t count)
 {
-    char *text = bag_otlp_print(spans, COUNT_OF(spans), "1.2"), *at = text;
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(printed); i++) {
-        if (strncmp(at, printed[i], strlen(printed[i])) != 0)
-            fail_msg("'%s' in place of '%s'", at, printed[i]);
-        at += strlen(printed[i]);
+    for (size_t i = 0; i < count; i++) {
+        if (strncmp(at, parts[i], strlen(parts[i])) != 0)
+            fail_msg("'%s' in place of '%s'", at, parts[i]);
+        at += strlen(parts[i]);
     }
     assert_string_equal(at, "");
+}
+
+static void prints_spans(void **state)
+{
+    char *text = bag_otlp_print(spans, COUNT_OF(spans), "1.2");
+    (void)state;
+    expect_parts(text, printed, COUNT_OF(printed));
     free(text);
+}
+
+static const struct bag_span calls[] = {
+    {.place = {{0x4bf92f3577b34da6, 0xa3ce929d0e0e4736}, 3, 1, true},
+     .begin_ns = 7,
+     .end_ns = 8,
+     .is_client = true,
+     .method = "POST",
+     .path = "http://items-0:8000/v2/models/t/versions/3/infer",
+     .route = "/v2/models/{model}/versions/{version}/infer",
+     .peer = "items-0",
+     .model = "t",
+     .error = "503",
+     .status = 503,
+     .bags = 2,
+     .ids = 20,
+     .port = 8000,
+     .resends = 1,
+     .is_hedge = true,
+     .shard = 4,
+     .became = "rejected"},
+    {.place = {{0, 1}, 4, 1, true},
+     .begin_ns = 7,
+     .end_ns = 7,
+     .is_client = true,
+     .method = "POST",
+     .path = "http://localhost/v2",
+     .peer = "/run/s",
+     .error = "refused",
+     .became = "refused"},
+    {.place = {{0, 1}, 5, 1, true}, .is_client = true, .method = "POST", .became = "unneeded"},
+};
+
+static const char *const printed_calls[] = {
+    "{\"traceId\":\"" TRACE "\",\"spanId\":\"0000000000000003\",",
+    "\"parentSpanId\":\"0000000000000001\",",
+    "\"name\":\"POST /v2/models/{model}/versions/{version}/infer\",\"kind\":3,",
+    "\"startTimeUnixNano\":\"7\",\"endTimeUnixNano\":\"8\",\"attributes\":[",
+    TEXT("http.request.method", "POST") ",",
+    TEXT("url.full", "http://items-0:8000/v2/models/t/versions/3/infer") ",",
+    TEXT("url.template", "/v2/models/{model}/versions/{version}/infer") ",",
+    TEXT("server.address", "items-0") ",",
+    NUMBER("server.port", "8000") ",",
+    TEXT("network.protocol.version", "1.1") ",",
+    NUMBER("http.request.resend_count", "1") ",",
+    NUMBER("http.response.status_code", "503") ",",
+    NUMBER("bagserve.shard", "4") ",",
+    "{\"key\":\"bagserve.hedge\",\"value\":{\"boolValue\":true}},",
+    TEXT("bagserve.outcome", "rejected") ",",
+    TEXT("error.type", "503") ",",
+    TEXT("bagserve.model", "t") ",",
+    NUMBER("bagserve.bags", "2") ",",
+    NUMBER("bagserve.ids", "20"),
+    "],\"status\":{\"code\":2}},",
+    "{\"traceId\":\"00000000000000000000000000000001\",\"spanId\":\"0000000000000004\",",
+    "\"parentSpanId\":\"0000000000000001\",\"name\":\"POST\",\"kind\":3,",
+    "\"startTimeUnixNano\":\"7\",\"endTimeUnixNano\":\"7\",\"attributes\":[",
+    TEXT("http.request.method", "POST") ",",
+    TEXT("url.full", "http://localhost/v2") ",",
+    TEXT("server.address", "/run/s") ",",
+    TEXT("network.protocol.version", "1.1") ",",
+    NUMBER("bagserve.shard", "0") ",",
+    TEXT("bagserve.outcome", "refused") ",",
+    TEXT("error.type", "refused") ",",
+    NUMBER("bagserve.bags", "0") ",",
+    NUMBER("bagserve.ids", "0"),
+    "],\"status\":{\"code\":2}},",
+    "{\"traceId\":\"00000000000000000000000000000001\",\"spanId\":\"0000000000000005\",",
+    "\"parentSpanId\":\"0000000000000001\",\"name\":\"POST\",\"kind\":3,",
+    "\"startTimeUnixNano\":\"0\",\"endTimeUnixNano\":\"0\",\"attributes\":[",
+    TEXT("http.request.method", "POST") ",",
+    TEXT("network.protocol.version", "1.1") ",",
+    NUMBER("bagserve.shard", "0") ",",
+    TEXT("bagserve.outcome", "unneeded") ",",
+    NUMBER("bagserve.bags", "0") ",",
+    NUMBER("bagserve.ids", "0"),
+    "],\"status\":{}}]}]}]}",
+};
+
+static void prints_spans_of_calls(void **state)
+{
+    char *text = bag_otlp_print(calls, COUNT_OF(calls), "1.2");
+    (void)state;
+    expect_parts(strstr(text, "{\"traceId\""), printed_calls, COUNT_OF(printed_calls));
+    free(text);
+}
+
+static void prints_traceparents(void **state)
+{
+    const struct bag_span_place sampled = {{0x4bf92f3577b34da6, 0xa3ce929d0e0e4736}, 1, 2, true};
+    const struct bag_span_place other = {{0, 1}, UINT64_MAX, 0, false};
+    struct bag_traceparent parent;
+    char text[BAG_TRACEPARENT_BYTES];
+    (void)state;
+    bag_traceparent_print(&other, text);
+    assert_string_equal(text, "00-00000000000000000000000000000001-ffffffffffffffff-00");
+    bag_traceparent_print(&sampled, text);
+    assert_string_equal(text, "00-" TRACE "-0000000000000001-01");
+    assert_true(parse(text, &parent) && parent.sampled && parent.parent == 1);
 }
 
 static void prints_utf8(void **state)
@@ -166,9 +268,12 @@ static void prints_utf8(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_traceparents), cmocka_unit_test(rejects_traceparents),
-        cmocka_unit_test(reads_fractions), cmocka_unit_test(prints_spans),
-        cmocka_unit_test(prints_utf8)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(reads_traceparents),
+                                       cmocka_unit_test(rejects_traceparents),
+                                       cmocka_unit_test(reads_fractions),
+                                       cmocka_unit_test(prints_spans),
+                                       cmocka_unit_test(prints_spans_of_calls),
+                                       cmocka_unit_test(prints_traceparents),
+                                       cmocka_unit_test(prints_utf8)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
