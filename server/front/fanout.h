@@ -29,6 +29,8 @@ struct bag_fanout_call {
     size_t body_bytes;
     size_t header_bytes;    /* of the JSON: Inference-Header-Content-Length */
     size_t max_reply_bytes; /* of a reply of status 200; a longer one need not be read */
+    size_t num_bags;        /* without that of default_index */
+    size_t num_ids;         /* with it */
 
     /* Set by who sends it. */
     char *reply; /* owned from then on, from bag_buffers_get; NULL: none came */
@@ -37,8 +39,6 @@ struct bag_fanout_call {
 
     /* Private to server/front/fanout*.c. */
     uint32_t *bags;           /* whose ids were sent, ascending; by columns unset: all of them */
-    size_t num_bags;          /* without that of default_index */
-    size_t num_ids;           /* with it */
     bool asks_default;        /* one bag more was sent, of default_index alone */
     enum bag_dtype ids_dtype; /* of the ids, and of the offsets */
     char *offsets;            /* in the body */

@@ -49,14 +49,16 @@ static struct bag_front_lane *lane_of(const struct bag_front *front,
 
 void bag_front_give_up(struct bag_front *front, struct bag_errand *errand)
 {
-    if (errand->is_waiting)
+    if (errand->is_waiting) {
+        bag_front_attempt_miss(errand, bag_front_attempt_left(errand));
         stop_waiting(lane_of(front, errand), errand);
+    }
     for (int i = 0; i < 2; i++) {
         struct bag_front_link *link = errand->links[i];
         if (!link)
             continue;
         struct bag_front_lane *lane = link->lane;
-        bag_front_link_close(link);
+        bag_front_link_abandon(link, bag_front_attempt_left(errand));
         bag_front_serve_waiting(front, lane);
     }
 }
@@ -115,6 +117,7 @@ static bool is_refusal(int error)
 /* It could not be sent; where it was sent before, that is waited for. */
 static void lose_unsent(struct bag_errand *errand, const char *why)
 {
+    bag_front_attempt_miss(errand, BAG_SHARD_REFUSED);
     if (!errand->links[0] && !errand->links[1])
         bag_trip_lose(errand, BAG_SHARD_REFUSED, "%s", why);
 }
@@ -122,6 +125,7 @@ static void lose_unsent(struct bag_errand *errand, const char *why)
 /* Likewise, for want of something here: the shard is not to blame, and does not count as absent. */
 static void lose_unasked(struct bag_errand *errand, int error)
 {
+    bag_front_attempt_miss(errand, BAG_SHARD_LACKING);
     if (errand->links[0] || errand->links[1])
         return;
     bag_problem_set(&errand->trip->problem, BAG_ERROR_NO_MEMORY,
@@ -138,8 +142,10 @@ static void send_new(struct bag_front *front, struct bag_front_lane *lane,
     struct bag_front_link *link = NULL;
     bool found = bag_shard_host_place(errand->group->shards, lane->host, &place);
     while (found && !(link = bag_front_link_connect(front, lane, &place)) && is_refusal(errno) &&
-           errand->refusals++ == 0)
+           errand->refusals++ == 0) {
+        bag_front_attempt_miss(errand, BAG_SHARD_REFUSED);
         found = bag_shard_host_place(errand->group->shards, lane->host, &place);
+    }
     int error = errno;
     if (link)
         bag_front_link_send(link, errand);

@@ -20,9 +20,10 @@ struct bag_front_link {
     uv_poll_t poll;
     int fd;
     enum bag_link_state state;
-    bool is_kept;       /* it has had an answer before */
-    bool waits_to_send; /* the poll is of room, too */
-    uint64_t idle_ns;   /* since when */
+    struct bag_front_attempt attempt; /* of its errand */
+    bool is_kept;                     /* it has had an answer before */
+    bool waits_to_send;               /* the poll is of room, too */
+    uint64_t idle_ns;                 /* since when */
     size_t sent, request_bytes;
     char request[4096]; /* the head, and the body's JSON */
     size_t head_bytes, body_bytes;
@@ -40,6 +41,9 @@ void bag_front_link_send(struct bag_front_link *link, struct bag_errand *errand)
 
 /* The link is gone; its errand has been told, or is told by the caller. */
 void bag_front_link_close(struct bag_front_link *link);
+
+/* The same of one that has an errand, of whose attempt this became (trip.h). */
+void bag_front_link_abandon(struct bag_front_link *link, unsigned became);
 
 /* Errands that wait get the places of links that were closed, or are idle. */
 void bag_front_serve_waiting(struct bag_front *front, struct bag_front_lane *lane);

@@ -62,6 +62,14 @@ static bool has_other(const struct bag_front_link *link)
     return errand->links[errand->links[0] == link ? 1 : 0] != NULL;
 }
 
+/* Its errand's attempt ends, as the link does. */
+void bag_front_link_abandon(struct bag_front_link *link, unsigned became)
+{
+    int status = link->state == BAG_LINK_READING_BODY ? link->reply.status : 0;
+    bag_front_attempt_end(&link->attempt, link->errand, status, became);
+    bag_front_link_close(link);
+}
+
 /* The link ends without an answer. Where another still has the errand, that one is waited for. */
 static void lose(struct bag_front_link *link, enum bag_shard_outcome outcome, const char *why)
 {
@@ -69,19 +77,19 @@ static void lose(struct bag_front_link *link, enum bag_shard_outcome outcome, co
     struct bag_front_lane *lane = link->lane;
     struct bag_errand *errand = link->errand;
     bool other = has_other(link);
-    bag_front_link_close(link);
+    bag_front_link_abandon(link, outcome);
     if (!other)
         bag_trip_lose(errand, outcome, why ? "%s" : NULL, why);
     bag_front_serve_waiting(front, lane);
 }
 
 /* Once more, over a new connection. */
-static void send_again(struct bag_front_link *link)
+static void send_again(struct bag_front_link *link, enum bag_shard_outcome outcome)
 {
     struct bag_front *front = link->front;
     struct bag_errand *errand = link->errand;
     bool other = has_other(link);
-    bag_front_link_close(link);
+    bag_front_link_abandon(link, outcome);
     if (!other)
         bag_front_send(front, errand);
 }
@@ -91,7 +99,7 @@ static void on_refused(struct bag_front_link *link, int error)
 {
     struct bag_errand *errand = link->errand;
     if (errand->refusals++ == 0) {
-        send_again(link);
+        send_again(link, BAG_SHARD_REFUSED);
         return;
     }
     atomic_store(&link->lane->host->is_away, true);
@@ -103,7 +111,7 @@ static void on_refused(struct bag_front_link *link, int error)
 static void on_ended(struct bag_front_link *link)
 {
     if (link->is_kept && link->head_bytes == 0 && link->state != BAG_LINK_READING_BODY) {
-        send_again(link);
+        send_again(link, BAG_SHARD_CLOSED);
         return;
     }
     lose(link, BAG_SHARD_CLOSED,
@@ -171,8 +179,9 @@ static void put_target(struct bag_front_link *link, const struct bag_remote *rem
     put(link, "/v2/models/");
     put(link, remote->model);
     put(link, "/versions/");
-    put_line(link, remote->version, "/infer HTTP/1.1");
-    put_line(link, "Host: ", address->socket ? "localhost" : address->url.authority);
+    put(link, remote->version);
+    put(link, "/infer HTTP/1.1\r\nHost: ");
+    put(link, address->socket ? "localhost" : address->url.authority);
 }
 
 /* Who asks, and for whom. */
@@ -181,13 +190,18 @@ static void put_credentials(struct bag_front_link *link)
     const struct bag_errand *errand = link->errand;
     const char *token_file = errand->group->config.shard_token_file;
     char token[BAG_SHARD_TOKEN_BYTES] BAG_UNSET;
+    char traceparent[BAG_TRACEPARENT_BYTES] BAG_UNSET;
     *token = 0;
     if (token_file && *token_file)
         bag_shard_group_token(errand->group, token);
     if (*token)
         put_line(link, "Authorization: Bearer ", token);
-    if (errand->trip->traceparent)
+    if (errand->trip->place) {
+        bag_front_attempt_print(&link->attempt, errand->trip, traceparent);
+        put_line(link, "traceparent: ", traceparent);
+    } else if (errand->trip->traceparent) {
         put_line(link, "traceparent: ", errand->trip->traceparent);
+    }
 }
 
 /* The head of a call, and the JSON of its body, which says how much time is left; false where it
@@ -201,7 +215,7 @@ static bool write_head(struct bag_front_link *link)
                                                 bag_trip_left_us(errand->trip), json);
     link->request_bytes = 0;
     put_target(link, errand->trip->infer->input.model->features[call->feature].memory->remote);
-    put(link, "Content-Type: application/octet-stream\r\nContent-Length: ");
+    put(link, "\r\nContent-Type: application/octet-stream\r\nContent-Length: ");
     put_number(link, json_bytes + tensor_bytes_of(call));
     put(link, "\r\nInference-Header-Content-Length: ");
     put_number(link, json_bytes);
@@ -254,6 +268,9 @@ void bag_front_link_send(struct bag_front_link *link, struct bag_errand *errand)
     link->errand = errand;
     errand->links[errand->links[0] ? 1 : 0] = link;
     link->sent = link->head_bytes = link->body_bytes = 0;
+    link->attempt.id = 0;
+    if (errand->trip->place)
+        link->attempt = bag_front_attempt_begin(errand);
     if (!write_head(link)) {
         lose(link, BAG_SHARD_WRONG,
              "has an address, and the client a traceparent, too long to ask");
@@ -331,6 +348,7 @@ static void end_reply(struct bag_front_link *link)
     struct bag_front *front = link->front;
     struct bag_front_lane *lane = link->lane;
     struct bag_errand *errand = link->errand;
+    const struct bag_front_attempt attempt = link->attempt;
     struct bag_reply_head reply = link->reply;
     char *body = link->body;
     const size_t sent_in_full = link->request_bytes + tensor_bytes_of(call_of(errand));
@@ -347,6 +365,7 @@ static void end_reply(struct bag_front_link *link)
         lane->idle = link;
     }
     bag_trip_take(errand, &reply, body);
+    bag_front_attempt_end(&attempt, errand, reply.status, errand->outcome);
     bag_front_serve_waiting(front, lane);
 }
 
@@ -362,6 +381,7 @@ static bool begin_body(struct bag_front_link *link, size_t head_bytes)
         lose(link, BAG_SHARD_WRONG, text);
         return false;
     }
+    link->state = BAG_LINK_READING_BODY;
     size_t most = link->reply.status == 200 ? call->max_reply_bytes : ERROR_BYTES;
     if (link->reply.body_bytes > most || rest > link->reply.body_bytes) {
         snprintf(
@@ -381,7 +401,6 @@ static bool begin_body(struct bag_front_link *link, size_t head_bytes)
     }
     memcpy(link->body, link->head + head_bytes, rest);
     link->body_bytes = rest;
-    link->state = BAG_LINK_READING_BODY;
     if (!link->waits_to_send)
         return true;
     link->waits_to_send = false; /* it is answered: what is left need not be sent */

@@ -137,8 +137,9 @@ static const struct bag_remote *remote_of(const struct bag_errand *errand)
     return trip->infer->input.model->features[call->feature].memory->remote;
 }
 
-static void count(const struct bag_errand *errand, enum bag_shard_outcome outcome)
+static void count(struct bag_errand *errand, enum bag_shard_outcome outcome)
 {
+    errand->outcome = outcome;
     atomic_fetch_add_explicit(&member_of(errand)->outcomes[outcome], 1, memory_order_relaxed);
 }
 
@@ -413,6 +414,13 @@ static void begin_errand(struct bag_trip *trip, size_t i)
                                   .begun_ns = trip->begun_ns};
 }
 
+/* One that is known not to answer is not asked. */
+static void lose_away(struct bag_errand *errand, const char *why)
+{
+    bag_front_attempt_miss(errand, BAG_SHARD_REFUSED);
+    bag_trip_lose(errand, BAG_SHARD_REFUSED, "%s", why);
+}
+
 void bag_trip_begin(struct bag_trip *trip, struct bag_front *front, uint64_t timeout_us)
 {
     uint64_t timeout_ns = front->timeout_ns;
@@ -430,9 +438,9 @@ void bag_trip_begin(struct bag_trip *trip, struct bag_front *front, uint64_t tim
         struct bag_errand *errand = &trip->errands[i];
         const struct bag_shard_member *member = member_of(errand);
         if (atomic_load_explicit(&member->host->is_away, memory_order_relaxed))
-            bag_trip_lose(errand, BAG_SHARD_REFUSED, "it does not answer");
+            lose_away(errand, "it does not answer");
         else if (atomic_load_explicit(&member->is_useless, memory_order_relaxed))
-            bag_trip_lose(errand, BAG_SHARD_REFUSED, "it tells nothing of its model");
+            lose_away(errand, "it tells nothing of its model");
         else
             bag_front_send(front, errand);
     }

@@ -12,6 +12,7 @@
 
 #include "fanout.h"
 #include "server/shards/shards.h"
+#include "server/trace/trace.h"
 
 #include <uv.h>
 
@@ -31,6 +32,8 @@ struct bag_errand {
     uint64_t begun_ns;
     unsigned refusals; /* connections that were refused, in a row */
     bool is_waiting, is_hedged, is_done;
+    enum bag_shard_outcome outcome; /* as it was counted last */
+    unsigned sends;                 /* how often it was sent; counted where that is traced */
 };
 
 /* The connections of one loop to one address. */
@@ -79,6 +82,45 @@ void bag_front_distrust(struct bag_front *front, const struct bag_errand *errand
 /* Nobody waits for the errand's answer any more. */
 void bag_front_give_up(struct bag_front *front, struct bag_errand *errand);
 
+/* ---- spans (spans.c), private to server/front ------------------------------------------------ */
+
+/* One time that an errand is sent. */
+struct bag_front_attempt {
+    uint64_t id; /* of its span; 0: it has none, and ends without one */
+    uint64_t begun_ns;
+    unsigned number; /* of the errand's, from 0 */
+    bool is_hedge;
+};
+
+/* What becomes of one, beside the outcomes of shards.h. */
+enum {
+    BAG_FRONT_CANCELLED = BAG_SHARD_OUTCOME_COUNT, /* the request has ended without it */
+    BAG_FRONT_UNNEEDED                             /* another attempt was answered */
+};
+
+struct bag_front_attempt bag_front_attempt_begin(struct bag_errand *errand);
+
+/* `status` is that of the answer; 0: none came. */
+void bag_front_attempt_export(const struct bag_front_attempt *attempt,
+                              const struct bag_errand *errand, int status, unsigned became);
+static inline void bag_front_attempt_end(const struct bag_front_attempt *attempt,
+                                         const struct bag_errand *errand, int status,
+                                         unsigned became)
+{
+    if (attempt->id)
+        bag_front_attempt_export(attempt, errand, status, became);
+}
+
+/* Of one that could not be sent, or still waits for a connection. */
+void bag_front_attempt_miss(struct bag_errand *errand, unsigned became);
+
+/* What becomes of those that are given up now. */
+unsigned bag_front_attempt_left(const struct bag_errand *errand);
+
+/* The traceparent that the shard is sent. */
+void bag_front_attempt_print(const struct bag_front_attempt *attempt, const struct bag_trip *trip,
+                             char text[BAG_TRACEPARENT_BYTES]);
+
 /* ---- trips (trip.c) -------------------------------------------------------------------------- */
 
 struct bag_trip {
@@ -86,6 +128,8 @@ struct bag_trip {
     struct bag_fanout fanout;
     struct bag_errand *errands; /* owned; one for each call */
     const char *traceparent;    /* of the client; NULL: none */
+    struct bag_trace *trace;
+    const struct bag_span_place *place; /* of the request's span; NULL: its traceparent goes on */
     /* Both are called on the loop. `done` may free the trip. */
     void (*done)(struct bag_trip *trip);
     bool (*is_connected)(struct bag_trip *trip); /* false: the client has gone */

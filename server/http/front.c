@@ -149,6 +149,8 @@ void bag_http_front_begin(struct bag_http_request *request,
     trip->is_renewed = request->is_anew ? NULL : is_renewed;
     trip->context = request;
     trip->traceparent = request->head.traceparent;
+    trip->trace = request->access.trace;
+    trip->place = bag_http_access_place(&request->access);
     if (!request->is_anew)
         request->asked_ns = request->job.queued_ns ? request->job.queued_ns : uv_hrtime();
     bag_trip_begin(trip, &request->context->front, timeout_left_us(request));

@@ -41,14 +41,14 @@ def front_of(directory, urls, name="items", more=(), options=(), wait=True, **ke
 
 
 @contextlib.contextmanager
-def parts_of(directory, model, way, count=OF):
+def parts_of(directory, model, way, count=OF, options=()):
     """Servers that have a part of the model each."""
     with contextlib.ExitStack() as stack:
         servers = []
         for index in range(count):
             config = write_json(directory / f"{way}-{index}.json", {"models": [
                 {"name": "items"} | model | {"part": {"by": way, "index": index, "of": count}}]})
-            servers.append(stack.enter_context(Server("--config", config)))
+            servers.append(stack.enter_context(Server("--config", config, *options)))
         yield servers
 
 
@@ -107,6 +107,16 @@ class Between(StandIn):
                     connection.sendall(answer)
                 elif not self.spoil(connection, answer):
                     return
+
+
+def only_first(spoil, mark=b""):
+    """Spoils the first answer that has the mark, and sends all others."""
+    first = threading.Lock()
+
+    def send(connection, answer):
+        spoils = mark in answer and first.acquire(blocking=False)
+        return spoil(connection) if spoils else connection.sendall(answer) is None
+    return send
 
 
 def read_message(source):
