@@ -63,7 +63,7 @@ class PartsAnswer(Answer):
         default = inputs["default_index"]
         need(table.way != "keys" or rules.missing != "default" or default is None or
              int(default.item()) & MASK == rules.default, "another default row for missing keys")
-        if rules.keyed and rules.missing == "error":
+        if rules.keyed and (rules.missing == "error" or not is_pooled):
             rules, inputs = only_pooled(rules, inputs, is_pooled)
         self.table, self.ids = table, inputs["indices"].ravel()
         asked = rules.default if default is None else int(default.item())
