@@ -67,7 +67,7 @@ class PartsAnswer(Answer):
             rules, inputs = only_pooled(rules, inputs, is_pooled)
         self.table, self.ids = table, inputs["indices"].ravel()
         asked = rules.default if default is None else int(default.item())
-        self.lacks_default = asked not in (None, -1) and table.is_away(asked, asked)
+        self.lacks_default = asked is not None and table.is_away(asked, asked)
         if self.lacks_default and rules.keyed:
             inputs = Inputs({name: tensor for name, tensor in inputs.tensors.items() if name != "default_index"})
         super().__init__(rules, inputs)
