@@ -11,7 +11,7 @@ from harness import Failure, Server, expect, expect_equal, wait_until, write_jso
 from making import Maker
 from numerics import float_sum, quiet
 from parts import part_of_key, part_of_row
-from pooling import Answer, Entries, Inputs, need
+from pooling import Answer, Entries, Inputs, Rules, need
 from state import TableModel
 from tables import MASK, random_snapshot
 from v2 import Client, Tensor
@@ -149,11 +149,25 @@ class Table:
         self.model = TableModel(name, False, False)
         self.model.base_rows = len(snapshot)
         self.model.hashes = snapshot.keys is not None and len(snapshot) > 0 and maker.some(0.3)
+        if snapshot.keys is not None and len(snapshot):
+            self.model.reserved_keys = {int(key) for key in rng.choice(snapshot.keys, 2)}
         self.model.serve(maker.add_version(self.model, snapshot))
         ways = ["rows" if snapshot.keys is None else "keys"] + ["columns"] * (len(snapshot.shape) == 1)
         self.way, self.of, self.is_local = maker.pick(*ways), int(rng.integers(1, 5)), maker.some(0.15)
         self.skips = not self.is_local and self.way != "columns" and maker.some(0.4)
         self.away = self.away_url = None  # the part whose shard is
+
+    def feature_rules(self, maker):
+        """What a feature of the table says otherwise; but for what shards do not do otherwise."""
+        own = maker.random_rules(self.model.served.snapshot, self.model, is_feature=True)
+        if self.is_local:
+            return own
+        dropped = {"prune_invalid", "weighted_mean", "hash_rows"}
+        if own.get("missing", "error") != "error":
+            dropped |= {"missing", "default_index"}
+        elif "missing" not in own and self.model.served.settings.get("missing") == "default":
+            dropped.add("default_index")
+        return {key: value for key, value in own.items() if key not in dropped}
 
     def whole(self):
         version = self.model.served
@@ -193,7 +207,11 @@ class Fronts:
         self.tables = [Table(rng, maker, f"t{i}") for i in range(int(rng.integers(1, 4)))]
         count = int(rng.integers(1, 5)) if rng.integers(3) else 0
         self.features = {f"f{i}": maker.pick(*self.tables) for i in range(count)}
-        self.options = ["--max-reply-ratio", 0, "--workers", 1, "--inline-work-us", rng.choice([0, 50, 1000])]
+        self.settings = {name: table.feature_rules(maker) if maker.some(0.5) else {}
+                         for name, table in self.features.items()}
+        self.options = ["--max-reply-ratio", 0, "--workers", rng.integers(1, 3), "--loops", rng.integers(1, 3),
+                        "--inline-work-us", rng.choice([0, 50, 1000]),
+                        "--reply-compression", maker.pick("on", "off")]
 
     def documents(self):
         """The configuration files, for somebody who repeats the case by hand."""
@@ -207,7 +225,8 @@ class Fronts:
     def run(self, requests):
         remote = [table for table in self.tables if not table.is_local]
         collection = [{"name": "all", "features": [
-            {"name": name, "model": table.name} for name, table in self.features.items()]}] if self.features else []
+            {"name": name, "model": table.name} | Maker.document(self.settings[name])
+            for name, table in self.features.items()]}] if self.features else []
         with contextlib.ExitStack() as stack:
             shards = [self._serve(stack, f"shard-{i}", [table.part(i) for table in remote if i < table.of])
                       for i in range(max((table.of for table in remote), default=0))]
@@ -258,6 +277,7 @@ class Fronts:
         is_collection = bool(self.features) and bool(self.rng.integers(2))
         table = self.tables[self.rng.integers(len(self.tables))]
         tables = self.features if is_collection else {"embeddings": table}
-        rules = {name: one.model.rules() for name, one in tables.items()}
+        rules = {name: Rules(one.model.served.pooling() | self.settings.get(name, {}), one.model.live)
+                 for name, one in tables.items()}
         remote = {name: one for name, one in tables.items() if not one.is_local}
         return FrontRequest(self.rng, "all" if is_collection else table.name, rules, is_collection, remote)
