@@ -145,8 +145,9 @@ static bool take_rule(struct bag_model_config *model, size_t i, const char *valu
 }
 
 bool bag_shards_take_rules(struct bag_model_config *model, const char *text, size_t bytes,
-                           enum bag_dtype output_dtype, struct bag_problem *problem)
+                           struct bag_shard_table *table, struct bag_problem *problem)
 {
+    struct bag_model_config own = {.missing = BAG_MISSING_ERROR};
     cJSON *tree = bag_json_parse(text, bytes, problem);
     const cJSON *parameters = bag_json_member(tree, "parameters");
     bool ok = tree != NULL;
@@ -159,10 +160,19 @@ bool bag_shards_take_rules(struct bag_model_config *model, const char *text, siz
         const char *key = bag_feature_keys.settings[i].key;
         const char *value = rule_of(parameters, key);
         if (strcmp(key, "output_datatype") == 0)
-            value = bag_dtypes[output_dtype].name;
-        if (value && !(model->set >> i & 1) && !bag_feature_keys.settings[i].is_path)
-            ok = take_rule(model, i, value, problem);
+            value = bag_dtypes[table->output_dtype].name;
+        if (!value || bag_feature_keys.settings[i].is_path)
+            continue;
+        /* Behind "missing": one that is set may leave no use for it. */
+        bool is_useless = strcmp(key, "hash_rows") == 0 && model->missing != BAG_MISSING_HASH;
+        ok = take_rule(&own, i, value, problem) &&
+             (model->set >> i & 1 || is_useless || take_rule(model, i, value, problem));
     }
+    table->rules.missing = own.missing;
+    table->rules.weighted_mean = own.rules.weighted_mean;
+    table->rules.prune_invalid = own.rules.prune_invalid;
+    table->rules.default_index = own.rules.default_index;
+    table->rules.hash_rows = own.rules.hash_rows;
     bag_json_free(tree);
     return ok;
 }

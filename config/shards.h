@@ -4,6 +4,7 @@
 
 #include "config.h"
 #include "proto/http_client.h"
+#include "proto/v2_shard.h"
 
 /* What the path of a model of shards begins with; addresses follow, with blanks between them. */
 #define BAG_SHARDS_PREFIX "shards:"
@@ -38,9 +39,10 @@ bool bag_shards_next(const char **at, struct bag_shard_address *address,
 bool bag_shards_check(const struct bag_model_config *model, struct bag_problem *problem);
 
 /* Takes the rules by which a shard pools, of GET /v2/models/M/versions/V/config and the type of its
- * output, into a model, but for those that are set there. False with *problem, which begins behind
- * the shard's name, where the document is none, or rows are projected on the shard. */
+ * output, into a model, but for those that are set there; and into the table those that the shard
+ * goes by in any case. False with *problem, which begins behind the shard's name, where the
+ * document is none, or rows are projected on the shard. */
 bool bag_shards_take_rules(struct bag_model_config *model, const char *text, size_t bytes,
-                           enum bag_dtype output_dtype, struct bag_problem *problem);
+                           struct bag_shard_table *table, struct bag_problem *problem);
 
 #endif

@@ -27,6 +27,13 @@ bool bag_shard_read_versions(const char *text, size_t bytes, struct bag_shard_ve
                              struct bag_problem *problem);
 
 /* One version: its part, and the whole table. */
+/* What of its rules a shard goes by whatever it is asked. */
+struct bag_shard_rules {
+    enum bag_missing missing; /* of a keyed table; a request may make it an error */
+    bool weighted_mean, prune_invalid;
+    int64_t default_index, hash_rows;
+};
+
 struct bag_shard_table {
     struct bag_part part; /* a whole table is part 0 of 1, by rows, or by keys where it has some */
     bool is_keyed;
@@ -35,9 +42,10 @@ struct bag_shard_table {
     uint32_t rank;
     int64_t shape[BAG_MAX_RANK]; /* of the whole table */
     uint64_t row_elements;       /* of the whole table's rows */
+    struct bag_shard_rules rules;
 };
 
-/* Reads GET /v2/models/M/versions/V. */
+/* Reads GET /v2/models/M/versions/V, which does not say the rules. */
 bool bag_shard_read_table(const char *text, size_t bytes, struct bag_shard_table *table,
                           struct bag_problem *problem);
 

@@ -192,7 +192,7 @@ static bool ask_version(struct talk *talk, const char *token, struct bag_shard_s
     if (!bag_model_config_copy(&said->configs[i], &talk->group->config))
         return bag_problem_no_memory(problem);
     ok = ok && bag_shards_take_rules(&said->configs[i], talk->body, talk->body_bytes,
-                                     said->tables[i].output_dtype, &why);
+                                     &said->tables[i], &why);
     if (!ok && why.kind == BAG_ERROR_NO_MEMORY)
         return bag_problem_no_memory(problem);
     if (!ok)

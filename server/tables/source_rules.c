@@ -6,6 +6,7 @@
 
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- projections ----------------------------------------------------------------------------- */
 
@@ -153,6 +154,35 @@ static bool complete_missing(struct bag_feature_source *feature,
     return check_hash_rows(rules->hash_rows, feature->table, what, problem);
 }
 
+/* Requests do not tell shards all rules. */
+static bool check_shards(const struct bag_feature_source *feature, const char *what,
+                         struct bag_problem *problem)
+{
+    const struct bag_remote *remote = feature->table->remote;
+    const struct bag_rules *mine = &feature->rules;
+    const char *key = NULL;
+    if (!remote)
+        return true;
+    const struct bag_shard_rules *theirs = &remote->table.rules;
+    const bool by_columns = remote->part.by == BAG_PART_COLUMNS;
+    if (mine->keyed && mine->missing != BAG_MISSING_ERROR && mine->missing != theirs->missing)
+        key = "missing";
+    else if (mine->missing == BAG_MISSING_HASH && mine->hash_rows != theirs->hash_rows)
+        key = "hash_rows";
+    else if (mine->keyed && mine->missing == BAG_MISSING_DEFAULT && !by_columns &&
+             mine->default_index != theirs->default_index)
+        key = "default_index";
+    else if (theirs->prune_invalid && !mine->prune_invalid)
+        key = "prune_invalid";
+    else if (by_columns && mine->weighted_mean && !theirs->weighted_mean)
+        key = "weighted_mean";
+    return !key ||
+           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "%s: %s must be what the shards of model '%s' have, which go by that%s",
+                           what, key, feature->table->model->name,
+                           strcmp(key, "missing") == 0 ? ", or error" : "");
+}
+
 bool bag_source_complete_rules(struct bag_feature_source *feature,
                                const struct bag_feature_config *pooling, const char *what,
                                struct bag_problem *problem)
@@ -167,7 +197,7 @@ bool bag_source_complete_rules(struct bag_feature_source *feature,
     feature->rules.output_dtype =
         output_datatype == BAG_DTYPE_COUNT ? table->dtype : output_datatype;
     if (bag_rules_check(table, &feature->rules, &fault) == BAG_STATUS_OK)
-        return true;
+        return check_shards(feature, what, problem);
     bag_problem_from_fault(problem, &fault);
     bag_problem_prefix(problem, "%s", what);
     return false;

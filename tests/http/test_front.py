@@ -182,6 +182,34 @@ def test_collection(directory, tables, rng):
             same(asked.infer("pair", inputs, binary=True), compared.infer("pair", inputs, binary=True), "pair")
 
 
+@pytest.mark.parametrize("way", ["keys", "columns", "rows"])
+def test_rules_that_shards_are_not_told(directory, tables, way):
+    """A model, or a feature of one, that says otherwise is not served: its answers would be wrong."""
+    keyed = way == "keys"
+    theirs = {"missing": "hash", "hash_rows": 7} if keyed else {"prune_invalid": True}
+    wrong = [("missing", {"missing": "skip"}), ("hash_rows", {"missing": "hash", "hash_rows": 8})] if keyed else [
+        ("prune_invalid", {"prune_invalid": False})]
+    if way == "columns":
+        wrong.append(("weighted_mean", {"weighted_mean": True}))
+    good = {"missing": "error"} if keyed else {"reduction": "max"}
+    with parts_of(directory, tables[way] | theirs, way) as servers:
+        urls = [server.url for server in servers]
+        more = [{"name": f"pair{i}", "features": [{"name": "f", "model": "items"} | rules]}
+                for i, (_, rules) in enumerate(wrong + [("", good)])]
+        with front_of(directory, urls, more=more, wait=False) as front, Client(front) as client:
+            wait_until(lambda: client.get(f"/v2/models/pair{len(wrong)}/ready").status == 200, "no collection")
+            for i, (key, _) in enumerate(wrong):
+                answer = client.get(f"/v2/models/pair{i}/ready")
+                expect_equal(answer.status, 503)
+                expect_words(answer.error(), [key, "must be what the shards of model 'items' have"])
+        with front_of(directory, urls, **good):
+            pass
+        for key, rules in wrong:
+            with front_of(directory, urls, wait=False, **rules) as front, Client(front) as client:
+                wait_until(lambda: f"{key} must be what the shards" in (client.get("/v2/health/ready").error() or ""),
+                           f"{key} is not refused")
+
+
 # ---- shards that do not fit ------------------------------------------------------------------------
 
 def refused(directory, urls, words, **keys):
