@@ -1,8 +1,9 @@
 /* Everything that can be wrong with a call: the rules of a model before any request, then what a
  * client sent, which becomes a struct bag_pool_args or the first fault.
  *
- * Of a request cheap facts are checked first: types and shapes, then scalars and the size of the
- * result, and only then the loops over offsets, segment ids and indices. */
+ * Of a request cheap facts are checked first: types and shapes (pool_inputs.c), then scalars and
+ * the size of the result, and only then the loops over offsets, segment ids and indices. */
+#include "pool_check.h"
 #include "pool_block.h"
 
 /* ---- rules ----------------------------------------------------------------------------------- */
@@ -44,208 +45,6 @@ enum bag_status bag_rules_check(const struct bag_table *table, const struct bag_
     return BAG_STATUS_OK;
 }
 
-/* ---- types and shapes ------------------------------------------------------------------------ */
-
-/* What every step of a check reads, and where it leaves its finding. */
-struct bag_check {
-    const struct bag_pool_plan *plan;
-    const struct bag_table *table;
-    const struct bag_rules *rules;
-    const struct bag_inputs *inputs;
-    struct bag_fault *fault;
-};
-
-static inline enum bag_status fails(const struct bag_check *check, struct bag_fault fault)
-{
-    *check->fault = fault;
-    return fault.status;
-}
-
-static const struct bag_tensor *input(const struct bag_check *check, enum bag_input which)
-{
-    return check->inputs->tensor[which];
-}
-
-/* Keys may be UINT64. */
-static enum bag_status check_index_type(const struct bag_check *check, enum bag_input which,
-                                        enum bag_status wrong_dtype)
-{
-    enum bag_dtype dtype = input(check, which)->dtype;
-    bool is_key = check->rules->keyed && (which == BAG_INDICES || which == BAG_DEFAULT_INDEX);
-    if (dtype == BAG_I32 || dtype == BAG_I64 || (is_key && dtype == BAG_U64))
-        return BAG_STATUS_OK;
-    return fails(check, (struct bag_fault){.status = is_key ? BAG_STATUS_KEYS_DTYPE : wrong_dtype,
-                                           .input = which,
-                                           .got = dtype});
-}
-
-static enum bag_status find_form(const struct bag_check *check, enum bag_form *form)
-{
-    bool offsets = input(check, BAG_OFFSETS) != NULL;
-    bool segments = input(check, BAG_SEGMENT_IDS) != NULL;
-    if (input(check, BAG_INDICES) == NULL)
-        return fails(check,
-                     (struct bag_fault){.status = BAG_STATUS_MISSING_INPUT, .input = BAG_INDICES});
-    if (offsets && segments)
-        return fails(check, (struct bag_fault){.status = BAG_STATUS_UNEXPECTED_INPUT,
-                                               .input = BAG_SEGMENT_IDS});
-    if (input(check, BAG_NUM_SEGMENTS) && !segments)
-        return fails(check, (struct bag_fault){.status = BAG_STATUS_UNEXPECTED_INPUT,
-                                               .input = BAG_NUM_SEGMENTS});
-    *form = offsets ? BAG_FORM_OFFSETS : segments ? BAG_FORM_SEGMENTS : BAG_FORM_PACKED;
-    return BAG_STATUS_OK;
-}
-
-static __attribute__((noinline)) enum bag_status
-check_present_ids(const struct bag_check *check, enum bag_input which, uint32_t rank,
-                  enum bag_status wrong_dtype, enum bag_status wrong_rank)
-{
-    const struct bag_tensor *tensor = input(check, which);
-    enum bag_status status = check_index_type(check, which, wrong_dtype);
-    if (status == BAG_STATUS_OK && tensor->rank != rank)
-        return fails(check,
-                     (struct bag_fault){
-                         .status = wrong_rank, .input = which, .value = tensor->rank, .low = rank});
-    return status;
-}
-
-/* An array of ids with `rank` dimensions, which is there. */
-static inline enum bag_status check_ids(const struct bag_check *check, enum bag_input which,
-                                        uint32_t rank, enum bag_status wrong_dtype,
-                                        enum bag_status wrong_rank)
-{
-    const struct bag_tensor *tensor = input(check, which);
-    if ((tensor->dtype == BAG_I32 || tensor->dtype == BAG_I64) && tensor->rank == rank)
-        return BAG_STATUS_OK;
-    return check_present_ids(check, which, rank, wrong_dtype, wrong_rank);
-}
-
-static enum bag_status check_present_scalar(const struct bag_check *check, enum bag_input which,
-                                            enum bag_status wrong_dtype, enum bag_status not_scalar)
-{
-    const struct bag_tensor *tensor = input(check, which);
-    enum bag_status status = check_index_type(check, which, wrong_dtype);
-    if (status == BAG_STATUS_OK && (tensor->rank > 1 || tensor->count != 1))
-        return fails(check, (struct bag_fault){.status = not_scalar,
-                                               .input = which,
-                                               .value = (int64_t)tensor->count,
-                                               .low = tensor->rank});
-    return status;
-}
-
-/* A single id of shape [] or [1]; an absent tensor is fine. */
-static inline enum bag_status check_scalar(const struct bag_check *check, enum bag_input which,
-                                           enum bag_status wrong_dtype, enum bag_status not_scalar)
-{
-    return input(check, which) ? check_present_scalar(check, which, wrong_dtype, not_scalar)
-                               : BAG_STATUS_OK;
-}
-
-static enum bag_status check_segment_count(const struct bag_check *check)
-{
-    const struct bag_tensor *ids = input(check, BAG_SEGMENT_IDS);
-    size_t num_indices = input(check, BAG_INDICES)->count;
-    if (ids->count == num_indices)
-        return BAG_STATUS_OK;
-    return fails(check, (struct bag_fault){.status = BAG_STATUS_SEGMENT_IDS_SHAPE_MISMATCH,
-                                           .input = BAG_SEGMENT_IDS,
-                                           .value = (int64_t)ids->count,
-                                           .low = (int64_t)num_indices});
-}
-
-/* Whether weights of that type go with the table: its own, and of every float table FP32. */
-static bool takes_weights(const struct bag_check *check, enum bag_dtype dtype)
-{
-    enum bag_dtype own = check->table->dtype;
-    return dtype == own || (dtype == BAG_F32 && bag_dtypes[own].kind == BAG_KIND_FLOAT);
-}
-
-/* OpenVINO has one index type for a whole operation; a model may insist on that. */
-static __attribute__((noinline)) enum bag_status check_same_type(const struct bag_check *check)
-{
-    enum bag_dtype want = input(check, BAG_INDICES)->dtype;
-    for (int i = 0; i < BAG_INPUT_COUNT; i++) {
-        const struct bag_tensor *tensor = input(check, (enum bag_input)i);
-        if (i != BAG_PER_SAMPLE_WEIGHTS && tensor && tensor->dtype != want)
-            return fails(check, (struct bag_fault){.status = BAG_STATUS_INDEX_TYPE_MISMATCH,
-                                                   .input = (enum bag_input)i,
-                                                   .got = tensor->dtype,
-                                                   .want = want});
-    }
-    return BAG_STATUS_OK;
-}
-
-static __attribute__((noinline)) enum bag_status check_segment_inputs(const struct bag_check *check)
-{
-    enum bag_status status = check_ids(check, BAG_SEGMENT_IDS, 1, BAG_STATUS_SEGMENT_IDS_DTYPE,
-                                       BAG_STATUS_SEGMENT_IDS_RANK);
-    if (status == BAG_STATUS_OK)
-        status = check_segment_count(check);
-    return status == BAG_STATUS_OK
-               ? check_scalar(check, BAG_NUM_SEGMENTS, BAG_STATUS_NUM_SEGMENTS_DTYPE,
-                              BAG_STATUS_NUM_SEGMENTS_NOT_SCALAR)
-               : status;
-}
-
-/* Finds the form, then the first tensor whose type or shape does not fit it. */
-static enum bag_status check_inputs(const struct bag_check *check, enum bag_form *form)
-{
-    enum bag_status status = find_form(check, form);
-    if (status == BAG_STATUS_OK)
-        status = check_ids(check, BAG_INDICES, *form == BAG_FORM_PACKED ? 2 : 1,
-                           BAG_STATUS_INDICES_DTYPE, BAG_STATUS_INDICES_RANK);
-    if (status == BAG_STATUS_OK && *form == BAG_FORM_OFFSETS)
-        status =
-            check_ids(check, BAG_OFFSETS, 1, BAG_STATUS_OFFSETS_DTYPE, BAG_STATUS_OFFSETS_RANK);
-    if (status == BAG_STATUS_OK && *form == BAG_FORM_SEGMENTS)
-        status = check_segment_inputs(check);
-    if (status == BAG_STATUS_OK)
-        status = check_scalar(check, BAG_DEFAULT_INDEX, BAG_STATUS_DEFAULT_INDEX_DTYPE,
-                              BAG_STATUS_DEFAULT_INDEX_NOT_SCALAR);
-    return status == BAG_STATUS_OK && check->rules->require_matching_index_types
-               ? check_same_type(check)
-               : status;
-}
-
-static enum bag_dtype wanted_weights(const struct bag_check *check)
-{
-    return takes_weights(check, BAG_F32) ? BAG_F32 : check->table->dtype;
-}
-
-static bool same_shape(const struct bag_tensor *a, const struct bag_tensor *b)
-{
-    bool same = a->rank == b->rank;
-    for (uint32_t i = 0; same && i < a->rank; i++)
-        same = a->shape[i] == b->shape[i];
-    return same;
-}
-
-/* Whether the weights, if any, fit the reduction, the table and the indices. */
-static enum bag_status check_weights(const struct bag_check *check)
-{
-    const struct bag_tensor *weights = input(check, BAG_PER_SAMPLE_WEIGHTS);
-    const struct bag_tensor *indices = input(check, BAG_INDICES);
-    const struct bag_rules *rules = check->rules;
-    if (!weights)
-        return BAG_STATUS_OK;
-    struct bag_fault fault = {.input = BAG_PER_SAMPLE_WEIGHTS,
-                              .got = weights->dtype,
-                              .want = wanted_weights(check),
-                              .value = (int64_t)weights->count,
-                              .low = weights->rank,
-                              .high = (int64_t)indices->count,
-                              .reduction = rules->reduction};
-    if (rules->reduction == BAG_MAX || (rules->reduction == BAG_MEAN && !rules->weighted_mean))
-        fault.status = BAG_STATUS_WEIGHTS_NOT_SUPPORTED;
-    else if (!takes_weights(check, weights->dtype))
-        fault.status = BAG_STATUS_WEIGHTS_DTYPE_MISMATCH;
-    else if (!same_shape(weights, indices))
-        fault.status = BAG_STATUS_WEIGHTS_SHAPE_MISMATCH;
-    else
-        return BAG_STATUS_OK;
-    return fails(check, fault);
-}
-
 /* ---- values ---------------------------------------------------------------------------------- */
 
 static struct bag_ids ids_of(const struct bag_tensor *tensor)
@@ -271,17 +70,18 @@ static enum bag_status take_default_row(const struct bag_check *check, struct ba
         return BAG_STATUS_OK;
     }
     if (args->default_row == -1 && check->rules->missing == BAG_MISSING_DEFAULT)
-        return fails(check, (struct bag_fault){.status = BAG_STATUS_DEFAULT_ROW_NEEDED,
-                                               .input = BAG_DEFAULT_INDEX,
-                                               .low = 0,
-                                               .high = last_row});
+        return bag_check_fails(check, (struct bag_fault){.status = BAG_STATUS_DEFAULT_ROW_NEEDED,
+                                                         .input = BAG_DEFAULT_INDEX,
+                                                         .low = 0,
+                                                         .high = last_row});
     if (args->default_row >= -1 && args->default_row <= last_row)
         return BAG_STATUS_OK;
-    return fails(check, (struct bag_fault){.status = BAG_STATUS_DEFAULT_INDEX_OUT_OF_RANGE,
-                                           .input = BAG_DEFAULT_INDEX,
-                                           .value = args->default_row,
-                                           .low = 0,
-                                           .high = last_row});
+    return bag_check_fails(check,
+                           (struct bag_fault){.status = BAG_STATUS_DEFAULT_INDEX_OUT_OF_RANGE,
+                                              .input = BAG_DEFAULT_INDEX,
+                                              .value = args->default_row,
+                                              .low = 0,
+                                              .high = last_row});
 }
 
 static enum bag_status count_offsets(const struct bag_check *check, struct bag_pool_args *args)
@@ -290,8 +90,8 @@ static enum bag_status count_offsets(const struct bag_check *check, struct bag_p
     if (!check->rules->include_last_offset)
         return BAG_STATUS_OK;
     if (args->groups.count == 0)
-        return fails(check, (struct bag_fault){.status = BAG_STATUS_OFFSETS_TOO_SHORT,
-                                               .input = BAG_OFFSETS});
+        return bag_check_fails(check, (struct bag_fault){.status = BAG_STATUS_OFFSETS_TOO_SHORT,
+                                                         .input = BAG_OFFSETS});
     args->num_bags--;
     return BAG_STATUS_OK;
 }
@@ -309,9 +109,9 @@ static enum bag_status count_segments(const struct bag_check *check, struct bag_
     else if (ids->count > 0)
         last = bag_id_at(ids, ids->count - 1);
     if (num_segments && last < 0)
-        return fails(check, (struct bag_fault){.status = BAG_STATUS_NUM_SEGMENTS_NEGATIVE,
-                                               .input = BAG_NUM_SEGMENTS,
-                                               .value = last});
+        return bag_check_fails(check, (struct bag_fault){.status = BAG_STATUS_NUM_SEGMENTS_NEGATIVE,
+                                                         .input = BAG_NUM_SEGMENTS,
+                                                         .value = last});
     if (num_segments)
         args->num_bags = (size_t)last;
     else
@@ -352,27 +152,27 @@ static enum bag_status check_size(const struct bag_check *check, size_t max_resu
     args->bag_stride = bag_bytes;
     if (!overflow && args->result_bytes <= max_result_bytes)
         return BAG_STATUS_OK;
-    enum bag_input says = args->form == BAG_FORM_OFFSETS   ? BAG_OFFSETS
-                          : args->form == BAG_FORM_PACKED  ? BAG_INDICES
-                          : input(check, BAG_NUM_SEGMENTS) ? BAG_NUM_SEGMENTS
-                                                           : BAG_SEGMENT_IDS;
-    return fails(check, (struct bag_fault){.status = BAG_STATUS_RESULT_TOO_LARGE,
-                                           .input = says,
-                                           .value = signed_size(args->num_bags),
-                                           .low = signed_size(bag_bytes),
-                                           .high = signed_size(max_result_bytes)});
+    enum bag_input says = args->form == BAG_FORM_OFFSETS             ? BAG_OFFSETS
+                          : args->form == BAG_FORM_PACKED            ? BAG_INDICES
+                          : bag_check_input(check, BAG_NUM_SEGMENTS) ? BAG_NUM_SEGMENTS
+                                                                     : BAG_SEGMENT_IDS;
+    return bag_check_fails(check, (struct bag_fault){.status = BAG_STATUS_RESULT_TOO_LARGE,
+                                                     .input = says,
+                                                     .value = signed_size(args->num_bags),
+                                                     .low = signed_size(bag_bytes),
+                                                     .high = signed_size(max_result_bytes)});
 }
 
 static enum bag_status fails_at(const struct bag_check *check, enum bag_status status,
                                 enum bag_input which, const struct bag_ids *ids, size_t position,
                                 int64_t low, int64_t high)
 {
-    return fails(check, (struct bag_fault){.status = status,
-                                           .input = which,
-                                           .position = (int64_t)position,
-                                           .value = bag_id_at(ids, position),
-                                           .low = low,
-                                           .high = high});
+    return bag_check_fails(check, (struct bag_fault){.status = status,
+                                                     .input = which,
+                                                     .position = (int64_t)position,
+                                                     .value = bag_id_at(ids, position),
+                                                     .low = low,
+                                                     .high = high});
 }
 
 /* The first position at which ids are outside of the bounds or, where that is a fault, decrease. */
@@ -450,10 +250,10 @@ static void take_inputs(const struct bag_check *check, enum bag_form form,
                         struct bag_pool_args *args)
 {
     const struct bag_rules *rules = check->rules;
-    const struct bag_tensor *weights = input(check, BAG_PER_SAMPLE_WEIGHTS);
+    const struct bag_tensor *weights = bag_check_input(check, BAG_PER_SAMPLE_WEIGHTS);
     memcpy(args, &check->plan->args, offsetof(struct bag_pool_args, indices));
     args->form = form;
-    args->indices = ids_of(input(check, BAG_INDICES));
+    args->indices = ids_of(bag_check_input(check, BAG_INDICES));
     if (form == BAG_FORM_SEGMENTS)
         args->unsorted = rules->unsorted_segments;
     if (!weights)
@@ -471,9 +271,9 @@ check_thoroughly(const struct bag_pool_plan *plan, const struct bag_inputs *inpu
 {
     const struct bag_check check = {plan, &plan->args.table, &plan->rules, inputs, fault};
     enum bag_form form;
-    enum bag_status status = check_inputs(&check, &form);
+    enum bag_status status = bag_check_inputs(&check, &form);
     if (status == BAG_STATUS_OK)
-        status = check_weights(&check);
+        status = bag_check_weights(&check);
     if (status != BAG_STATUS_OK)
         return status;
     take_inputs(&check, form, args);
