@@ -196,7 +196,7 @@ static void put_credentials(struct bag_front_link *link)
         bag_shard_group_token(errand->group, token);
     if (*token)
         put_line(link, "Authorization: Bearer ", token);
-    if (errand->trip->place) {
+    if (link->attempt.id) {
         bag_front_attempt_print(&link->attempt, errand->trip, traceparent);
         put_line(link, "traceparent: ", traceparent);
     } else if (errand->trip->traceparent) {

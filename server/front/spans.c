@@ -7,7 +7,7 @@
 struct bag_front_attempt bag_front_attempt_begin(struct bag_errand *errand)
 {
     const struct bag_trip *trip = errand->trip;
-    if (!trip->place || !trip->place->sampled)
+    if (!trip->place)
         return (struct bag_front_attempt){0};
     return (struct bag_front_attempt){.id = bag_trace_id(trip->trace),
                                       .begun_ns = uv_hrtime(),
@@ -19,10 +19,8 @@ static struct bag_span_place place_of(const struct bag_front_attempt *attempt,
                                       const struct bag_trip *trip)
 {
     struct bag_span_place place = *trip->place;
-    if (attempt->id) {
-        place.parent = place.id;
-        place.id = attempt->id;
-    }
+    place.parent = place.id;
+    place.id = attempt->id;
     return place;
 }
 

@@ -127,9 +127,11 @@ struct bag_trip {
     struct bag_infer *infer; /* borrowed, as all that is not said to be owned */
     struct bag_fanout fanout;
     struct bag_errand *errands; /* owned; one for each call */
-    const char *traceparent;    /* of the client; NULL: none */
+    /* Where the request is sampled: of its span, below which each attempt has one. */
+    const struct bag_span_place *place;
     struct bag_trace *trace;
-    const struct bag_span_place *place; /* of the request's span; NULL: its traceparent goes on */
+    const char *traceparent; /* that shards are sent otherwise; NULL: none */
+    char unsampled[BAG_TRACEPARENT_BYTES];
     /* Both are called on the loop. `done` may free the trip. */
     void (*done)(struct bag_trip *trip);
     bool (*is_connected)(struct bag_trip *trip); /* false: the client has gone */

@@ -139,6 +139,20 @@ static uint64_t timeout_left_us(const struct bag_http_request *request)
     return timeout_us > waited_us ? timeout_us - waited_us : 0;
 }
 
+/* Shards are told whether the request is sampled, by its client or by this server. */
+static void set_trace(struct bag_http_request *request, struct bag_trip *trip)
+{
+    const struct bag_span_place *place = bag_http_access_place(&request->access);
+    trip->traceparent = request->head.traceparent;
+    if (place && place->sampled) {
+        trip->trace = request->access.trace;
+        trip->place = place;
+    } else if (place) {
+        bag_traceparent_print(place, trip->unsampled);
+        trip->traceparent = trip->unsampled;
+    }
+}
+
 void bag_http_front_begin(struct bag_http_request *request,
                           void (*answer)(struct bag_http_request *request))
 {
@@ -148,9 +162,7 @@ void bag_http_front_begin(struct bag_http_request *request,
     trip->is_connected = is_connected;
     trip->is_renewed = request->is_anew ? NULL : is_renewed;
     trip->context = request;
-    trip->traceparent = request->head.traceparent;
-    trip->trace = request->access.trace;
-    trip->place = bag_http_access_place(&request->access);
+    set_trace(request, trip);
     if (!request->is_anew)
         request->asked_ns = request->job.queued_ns ? request->job.queued_ns : uv_hrtime();
     bag_trip_begin(trip, &request->context->front, timeout_left_us(request));

@@ -95,10 +95,11 @@ def test_one_trace(directory, model, collector, way):
 
 
 def test_collection(directory, model, collector):
-    """Two features of shards of their own: the calls of both hang below one span."""
+    """Features of shards of their own: the calls of all hang below one span; two of one table are asked in one call."""
     other = {"name": "other", "path": model["path"]}
     config = write_json(directory / "other.json", {"models": [other]})
-    pair = {"name": "pair", "features": [{"name": "a", "model": "items"}, {"name": "b", "model": "front_of_other"}]}
+    pair = {"name": "pair", "features": [{"name": "a", "model": "items"}, {"name": "b", "model": "front_of_other"},
+                                         {"name": "c", "model": "items"}]}
     with parts_of(directory, model, "rows", options=options(collector)) as servers, \
             Server("--config", config, *options(collector)) as apart, \
             front_of(directory, [server.url for server in servers], options=options(collector), more=[
@@ -106,12 +107,14 @@ def test_collection(directory, model, collector):
             Client(front) as client:
         wait_until(lambda: client.get("/v2/models/pair/ready").status == 200, "no collection")
         trace, header = traced()
-        inputs = [Tensor("values", np.array([1, 120, 299, 7, 8])), Tensor("lengths", np.array([3, 2]))]
+        inputs = [Tensor("values", np.array([1, 120, 299, 7, 8, 150])), Tensor("lengths", np.array([3, 2, 1]))]
         client.infer("pair", inputs, header, binary=True).expect()
         found = Trace(collector, trace, OF + 1, OF + 1)
     expect_equal(sorted(found.outcomes()), [ok(0), ok(0), ok(1), ok(2)])
-    expect_equal(sorted((attributes(call)["bagserve.model"], attributes(call)["server.port"]) for call in found.calls),
-                 sorted([("items", server.port) for server in servers] + [("other", apart.port)]))
+    facts = [[attributes(call)[key] for key in ("bagserve.model", "server.port", "bagserve.bags", "bagserve.ids")]
+             for call in found.calls]
+    expect_equal(sorted(facts), sorted([["items", server.port, count, count]
+                                        for server, count in zip(servers, (1, 2, 1))] + [["other", apart.port, 1, 2]]))
     expect_equal(attributes(found.top)["bagserve.model"], "pair")
 
 
