@@ -249,10 +249,19 @@ static bool write_some(struct bag_front_link *link)
     return true;
 }
 
+/* Whether what was sent so far is being answered: that outlasts the connection. */
+static bool is_answered(const struct bag_front_link *link)
+{
+    char byte;
+    return link->sent > 0 && recv(link->fd, &byte, 1, MSG_PEEK) > 0;
+}
+
+static void receive(struct bag_front_link *link);
+
 static void send_some(struct bag_front_link *link)
 {
     if (!write_some(link)) {
-        on_ended(link);
+        (is_answered(link) ? receive : on_ended)(link);
         return;
     }
     bool waits = link->state == BAG_LINK_SENDING;
@@ -449,35 +458,27 @@ static void read_body(struct bag_front_link *link)
         end_reply(link);
 }
 
-/* Bytes, or the end, where nothing was asked. */
-static void on_idle_event(struct bag_front_link *link)
+/* A reply that begins before all was sent is read, too. */
+static void receive(struct bag_front_link *link)
 {
-    unlink_idle(link);
-    bag_front_link_close(link);
+    if (link->state == BAG_LINK_READING_BODY || read_head(link))
+        read_body(link);
 }
 
 static void go_on(struct bag_front_link *link, int status, int events)
 {
     if (link->state == BAG_LINK_CONNECTING) {
         on_connected(link);
-        return;
-    }
-    if (link->state == BAG_LINK_IDLE) {
-        on_idle_event(link);
-        return;
-    }
-    if (status < 0) {
-        on_ended(link);
-        return;
-    }
-    if (link->state == BAG_LINK_SENDING && (events & UV_WRITABLE)) {
+    } else if (link->state == BAG_LINK_IDLE) { /* bytes, or the end, where nothing was asked */
+        unlink_idle(link);
+        bag_front_link_close(link);
+    } else if (status < 0) { /* the poll has ended, too */
+        (is_answered(link) && listen_to(link) ? receive : on_ended)(link);
+    } else if (link->state == BAG_LINK_SENDING && (events & UV_WRITABLE)) {
         send_some(link);
-        return;
+    } else {
+        receive(link);
     }
-    /* A reply that begins before all was sent is read, too. */
-    if (link->state != BAG_LINK_READING_BODY && !read_head(link))
-        return;
-    read_body(link);
 }
 
 static void on_event(uv_poll_t *poll, int status, int events)

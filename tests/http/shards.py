@@ -80,10 +80,12 @@ class StandIn:
 
 class Between(StandIn):
     """Passes everything on to a server, but for answers of inference: `spoil(connection, answer)` sends what it
-    likes, and returns whether the connection goes on."""
+    likes, and returns whether the connection goes on. Where there is an answer `early`, that is sent when the head of
+    such a request is here, and the connection closed."""
 
     def __init__(self, server):
         self.server, self.spoil, self.heads, self.bodies, self.asked = server, None, [], [], None
+        self.early = None
         super().__init__()
 
     def timeouts(self):
@@ -94,18 +96,21 @@ class Between(StandIn):
         with contextlib.suppress(OSError, ValueError), connection, \
                 socket.create_connection((self.server.host, self.server.port)) as shard:
             source, answers = connection.makefile("rb"), shard.makefile("rb")
-            while message := read_message(source):
+            while head := read_head(source):
+                asks = b"/infer" in head.split(b"\r\n", 1)[0]
+                if asks and self.early:
+                    connection.sendall(self.early)
+                    return
+                body = source.read(length_of(head))
                 self.asked = time.monotonic()
-                shard.sendall(message)
-                answer = read_message(answers)
-                spoils = self.spoil and b"/infer" in message.split(b"\r\n", 1)[0]
-                if spoils:
-                    head, body = message.split(b"\r\n\r\n", 1)
-                    self.heads.append(head)
-                    self.bodies.append(body)
-                if not spoils:
+                shard.sendall(head + body)
+                answer, spoil = read_message(answers), self.spoil
+                if not asks or not spoil:
                     connection.sendall(answer)
-                elif not self.spoil(connection, answer):
+                    continue
+                self.heads.append(head)
+                self.bodies.append(body)
+                if not spoil(connection, answer):
                     return
 
 
@@ -119,17 +124,26 @@ def only_first(spoil, mark=b""):
     return send
 
 
-def read_message(source):
-    """Head and body; nothing at the end."""
+def read_head(source):
+    """Nothing at the end."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         line = source.readline()
         if not line:
             return b""
         head += line
+    return head
+
+
+def length_of(head):
     lines = [line.lower() for line in head.split(b"\r\n")]
-    length = next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:")), 0)
-    return head + source.read(length)
+    return next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:")), 0)
+
+
+def read_message(source):
+    """Head and body."""
+    head = read_head(source)
+    return head + source.read(length_of(head))
 
 
 def reply(status, body, **headers):

@@ -65,6 +65,19 @@ def test_wrong_answers(spoilt):
     expect_equal(ask(client, [1, 2], [0]).status, 200)  # of another shard
 
 
+def test_answer_before_all_is_sent(spoilt):
+    """What a shard says without reading a large request, before it resets the connection, is told."""
+    between, client = spoilt
+    between.early = reply(503, {"error": "too busy"}, Connection="close")
+    many = np.full(1_000_000, 120)
+    for _ in range(10):
+        answer = ask(client, many, [0])
+        expect_equal(answer.status, 503)
+        expect_words(answer.error(), [between.url, "answered 503: too busy"])
+    between.early = None
+    ask(client, many, [0]).expect()
+
+
 def test_answers_of_other_requests(spoilt):
     """A connection that has an answer too many gives none of it to the next request."""
     between, client = spoilt
