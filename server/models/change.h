@@ -112,12 +112,19 @@ void bag_changer_free(struct bag_changer *changer);
 /* What a change will do. */
 struct bag_change_plan;
 
+/* Names of models, ascending. */
+struct bag_change_names {
+    const char **names; /* borrowed, as the list */
+    size_t count;
+};
+
 /* Plans a change of the models that it is about: those in `control` (of MODELS alone, otherwise
- * NULL), or the one named `only`, or all (NULL). Takes sources out of the catalog. NULL with
+ * NULL), or those named in `only`, or all (NULL). Takes sources out of the catalog. NULL with
  * *problem: NOT_FOUND, CONFLICT (409), BAD_REQUEST for a version that cannot be served, ... */
 struct bag_change_plan *bag_change_plan_make(struct bag_changer *changer, enum bag_change_kind kind,
                                              struct bag_catalog *catalog,
-                                             const struct bag_control *control, const char *only,
+                                             const struct bag_control *control,
+                                             const struct bag_change_names *only,
                                              struct bag_problem *problem);
 void bag_change_plan_free(struct bag_change_plan *plan);
 
@@ -181,9 +188,9 @@ struct bag_change_plan {
     bool peeks;                  /* it only asks whether there is something to do, and takes no
                                     source from the catalog */
     bool finds;                  /* and has found something */
-    const struct bag_control *control; /* borrowed; NULL: all models, or `only` */
-    const char *only;                  /* borrowed */
-    struct bag_change_entry *prior;    /* owned: what was published, in its order */
+    const struct bag_control *control;   /* borrowed; NULL: all models, or `only` */
+    const struct bag_change_names *only; /* borrowed */
+    struct bag_change_entry *prior;      /* owned: what was published, in its order */
     size_t num_prior;
     struct bag_change_entry *entries; /* owned: what will be */
     size_t count;

@@ -208,119 +208,6 @@ static void carry_out(struct bag_loader *loader, struct bag_change *change)
     change->on_done(change);
 }
 
-/* ---- polling --------------------------------------------------------------------------------- */
-
-/* What the last poll said of a model is said once; of the whole folder under an empty name. Without
- * memory it is said again. */
-static void log_poll(struct bag_loader *loader, const char *name, const struct bag_problem *why)
-{
-    struct bag_record *record = bag_record_make(&loader->changer, name);
-    if (record && strcmp(record->said.text, why->text) == 0)
-        return;
-    if (record)
-        record->said = *why;
-    bag_log(BAG_LOG_LEVEL_WARNING, "not loaded", BAG_LOG_TEXT("model", name),
-            BAG_LOG_TEXT("reason", why->text));
-}
-
-static void forget_problem(struct bag_loader *loader, const char *name)
-{
-    struct bag_record *record = bag_record_find(&loader->changer, name);
-    if (record)
-        *record->said.text = 0;
-}
-
-/* A model whose files have changed is a change of its own, so that none waits for another. */
-static void poll_model(struct bag_loader *loader, struct bag_catalog *catalog, const char *name)
-{
-    struct bag_problem why;
-    if (!bag_change_is_needed(&loader->changer, catalog, name)) {
-        forget_problem(loader, name);
-        return;
-    }
-    struct bag_change_plan *plan =
-        bag_change_plan_make(&loader->changer, BAG_CHANGE_POLL, catalog, NULL, name, &why);
-    bool ok = plan && (!bag_change_plan_changes(plan) || (bag_change_plan_announce(plan, &why) &&
-                                                          bag_change_plan_carry_out(plan, &why)));
-    if (ok)
-        forget_problem(loader, name);
-    else
-        log_poll(loader, name, &why);
-    if (!ok && plan) {
-        bag_changer_count_failure(&loader->changer);
-        bag_change_plan_may_go_without(plan, &why);
-    }
-    bag_change_plan_free(plan);
-}
-
-/* What is polled at a time: all; or, where shards have others than before, models of shards, and
- * then the collections over them. */
-enum polled { ALL, FRONTS, OVER_FRONTS };
-
-static bool is_front(const struct bag_config *config, const char *name)
-{
-    const struct bag_model_config *model = bag_config_find_model(config, name);
-    return model && bag_model_is_front(model);
-}
-
-static bool is_polled(const struct bag_config *config, const struct bag_named_source *named,
-                      enum polled polled)
-{
-    const struct bag_source *source = *named->place;
-    bool found = polled == ALL || (polled == FRONTS && is_front(config, named->name));
-    for (size_t i = 0; polled == OVER_FRONTS && source && i < source->model->num_features; i++)
-        found |= is_front(config, source->model->features[i].model);
-    return found;
-}
-
-/* The models that are configured and in folders, as they are now. */
-static bool scan(struct bag_loader *loader, struct bag_catalog *catalog)
-{
-    struct bag_problem why;
-    bool ok = bag_catalog_scan(catalog, loader->changer.config, loader->shards, false, &why);
-    if (ok)
-        forget_problem(loader, "");
-    else
-        log_poll(loader, "", &why);
-    return ok;
-}
-
-static void poll_names(struct bag_loader *loader, struct bag_catalog *catalog, enum polled polled)
-{
-    for (size_t i = 0; i < catalog->count && !atomic_load(&loader->cancelled); i++) {
-        const char *name = catalog->named[i].name;
-        bool is_first = i == 0 || strcmp(name, catalog->named[i - 1].name) != 0;
-        if (is_first && is_polled(loader->changer.config, &catalog->named[i], polled))
-            poll_model(loader, catalog, name);
-    }
-}
-
-/* Shards have other versions than before, whatever model_control says of files. */
-static void poll_fronts(struct bag_loader *loader)
-{
-    struct bag_catalog catalog;
-    if (scan(loader, &catalog)) {
-        poll_names(loader, &catalog, FRONTS);
-        poll_names(loader, &catalog, OVER_FRONTS);
-    }
-    bag_catalog_free(&catalog);
-}
-
-static void poll_files(struct bag_loader *loader)
-{
-    struct bag_catalog catalog;
-    struct bag_problem why;
-    bool ok = scan(loader, &catalog);
-    loader->changer.num_polls++;
-    if (ok)
-        poll_names(loader, &catalog, ALL);
-    bag_catalog_free(&catalog);
-    if (ok && !atomic_load(&loader->cancelled)) {
-        bag_records_trim(&loader->changer);
-        bag_changer_take_deltas(&loader->changer, NULL, true, &why);
-    }
-}
-
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 static void on_left(void *context)
@@ -380,9 +267,9 @@ static bool do_next(struct bag_loader *loader, uint64_t *next_poll_ns)
     if (change)
         carry_out(loader, change);
     if (polls_shards)
-        poll_fronts(loader);
+        bag_loader_poll_fronts(loader);
     if (polls) {
-        poll_files(loader);
+        bag_loader_poll_files(loader);
         *next_poll_ns = uv_hrtime() + (uint64_t)loader->config->options.poll_seconds * 1000000000;
     }
     uv_mutex_lock(&loader->lock);

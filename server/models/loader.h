@@ -87,4 +87,13 @@ void bag_loader_cancel(struct bag_loader *loader);
 /* Ends the thread. */
 void bag_loader_stop(struct bag_loader *loader);
 
+/* ---- private to server/models (poll.c) ------------------------------------------------------- */
+
+/* Changes models whose files are others than before. */
+void bag_loader_poll_files(struct bag_loader *loader);
+
+/* Changes models of which shards have other versions than before, whatever model_control says of
+ * files. Where one of them cannot change, the others do. */
+void bag_loader_poll_fronts(struct bag_loader *loader);
+
 #endif

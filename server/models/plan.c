@@ -128,10 +128,17 @@ const struct bag_control_item *bag_control_find(const struct bag_control *contro
     return NULL;
 }
 
+static int compare_target(const void *name, const void *listed)
+{
+    return strcmp(name, *(const char *const *)listed);
+}
+
 static bool is_target(const struct bag_change_plan *plan, const char *name)
 {
-    return plan->control ? bag_control_find(plan->control, name) != NULL
-                         : !plan->only || strcmp(plan->only, name) == 0;
+    const struct bag_change_names *only = plan->only;
+    if (plan->control)
+        return bag_control_find(plan->control, name) != NULL;
+    return !only || bsearch(name, only->names, only->count, sizeof *only->names, compare_target);
 }
 
 /* ---- all models ------------------------------------------------------------------------------ */
@@ -266,7 +273,7 @@ static bool copy_prior(struct bag_change_plan *plan, struct bag_problem *problem
     size_t count = current ? current->count : 0;
     struct bag_model *const *models = current ? current->listed : NULL;
     if (current && plan->peeks)
-        models = bag_snapshot_versions(current, plan->only, &count);
+        models = bag_snapshot_versions(current, plan->only->names[0], &count);
     plan->prior = calloc(count + 1, sizeof *plan->prior);
     if (!plan->prior)
         return bag_problem_no_memory(problem);
@@ -382,7 +389,8 @@ bool bag_change_plan_changes(const struct bag_change_plan *plan)
 
 struct bag_change_plan *bag_change_plan_make(struct bag_changer *changer, enum bag_change_kind kind,
                                              struct bag_catalog *catalog,
-                                             const struct bag_control *control, const char *only,
+                                             const struct bag_control *control,
+                                             const struct bag_change_names *only,
                                              struct bag_problem *problem)
 {
     struct bag_change_plan *plan = calloc(1, sizeof *plan);
@@ -411,11 +419,12 @@ bool bag_change_is_needed(struct bag_changer *changer, struct bag_catalog *catal
                           const char *name)
 {
     struct bag_problem ignored;
+    const struct bag_change_names only = {&name, 1};
     struct bag_change_plan plan = {.changer = changer,
                                    .kind = BAG_CHANGE_POLL,
                                    .number = ++changer->num_plans,
                                    .catalog = catalog,
-                                   .only = name,
+                                   .only = &only,
                                    .peeks = true};
     bool ok = copy_prior(&plan, &ignored) && bag_change_add_versions(&plan, name, &ignored);
     bool needed = !ok || plan.finds || bag_change_plan_changes(&plan);
