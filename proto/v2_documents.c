@@ -84,8 +84,8 @@ char *bag_v2_describe_root(const char *version, const char *isa, bool statistics
     return bag_v2_print_tree(tree, ok);
 }
 
-char *bag_v2_describe_server(const char *version, const char *instance, bool statistics,
-                             bool control)
+char *bag_v2_describe_server(const char *version, const char *instance, uint64_t generation,
+                             bool statistics, bool control)
 {
     const char *extensions[5] = {"binary_tensor_data", "model_configuration"};
     size_t count = 2;
@@ -99,7 +99,8 @@ char *bag_v2_describe_server(const char *version, const char *instance, bool sta
     bool ok = cJSON_AddStringToObject(tree, "name", "bagserve") &&
               cJSON_AddStringToObject(tree, "version", version) &&
               bag_v2_add_strings(tree, "extensions", extensions, count) &&
-              cJSON_AddStringToObject(tree, "instance", instance);
+              cJSON_AddStringToObject(tree, "instance", instance) &&
+              cJSON_AddNumberToObject(tree, "generation", (double)generation);
     return bag_v2_print_tree(tree, ok);
 }
 

@@ -18,9 +18,10 @@ char *bag_v2_describe_error(const char *text);
 char *bag_v2_describe_root(const char *version, const char *isa, bool statistics, bool console);
 
 /* GET /v2: name, version, extensions; `statistics` is one of them where it is so, and
- * `control` makes those for loading and unloading two. `instance` is of this process alone. */
-char *bag_v2_describe_server(const char *version, const char *instance, bool statistics,
-                             bool control);
+ * `control` makes those for loading and unloading two. `instance` is of this process alone, and
+ * each change of its models has another `generation`. */
+char *bag_v2_describe_server(const char *version, const char *instance, uint64_t generation,
+                             bool statistics, bool control);
 
 /* {"live": yes} or {"ready": yes}, with "error" beside it where `error` is not NULL. */
 char *bag_v2_describe_health(const char *key, bool yes, const char *error);

@@ -31,9 +31,10 @@ static cJSON *parse(const char *text, size_t bytes, struct bag_problem *problem)
 
 /* ---- the server ------------------------------------------------------------------------------ */
 
-bool bag_shard_read_instance(const char *text, size_t bytes, char instance[BAG_INSTANCE_BYTES],
-                             struct bag_problem *problem)
+bool bag_shard_read_stamp(const char *text, size_t bytes, struct bag_shard_stamp *stamp,
+                          struct bag_problem *problem)
 {
+    int64_t generation = 0;
     cJSON *tree = parse(text, bytes, problem);
     if (!tree)
         return false;
@@ -42,7 +43,10 @@ bool bag_shard_read_instance(const char *text, size_t bytes, char instance[BAG_I
               strlen(found) == BAG_INSTANCE_BYTES - 1 &&
               strspn(found, "0123456789abcdef") == BAG_INSTANCE_BYTES - 1;
     if (ok)
-        memcpy(instance, found, BAG_INSTANCE_BYTES);
+        memcpy(stamp->instance, found, BAG_INSTANCE_BYTES);
+    if (!bag_v2_integer(bag_json_member(tree, "generation"), 1, 0x1p53, &generation))
+        generation = 0;
+    stamp->generation = (uint64_t)generation;
     bag_json_free(tree);
     return ok || reject(problem, "it is no bagserve, or one of a version that has no parts");
 }

@@ -11,9 +11,16 @@
 /* Hexadecimal digits of a process, with the NUL. */
 #define BAG_INSTANCE_BYTES 17
 
+/* A process, and how often its models were changed: while both are the same it says the same of
+ * them. */
+struct bag_shard_stamp {
+    char instance[BAG_INSTANCE_BYTES];
+    uint64_t generation; /* 0: it does not say */
+};
+
 /* Reads GET /v2; rejects what is no bagserve. */
-bool bag_shard_read_instance(const char *text, size_t bytes, char instance[BAG_INSTANCE_BYTES],
-                             struct bag_problem *problem);
+bool bag_shard_read_stamp(const char *text, size_t bytes, struct bag_shard_stamp *stamp,
+                          struct bag_problem *problem);
 
 /* The versions of a model that are READY, the highest so many, ascending. */
 #define BAG_SHARD_MAX_VERSIONS 8

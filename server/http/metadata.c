@@ -42,7 +42,7 @@ enum bag_http_outcome bag_http_get_server(struct bag_http_request *request)
         request->context->service->config->options.model_control != BAG_MODEL_CONTROL_NONE;
     return answer(request, 200,
                   bag_v2_describe_server(BAG_VERSION, request->context->service->shards->instance,
-                                         metrics, control));
+                                         request->snapshot->generation, metrics, control));
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */

@@ -200,15 +200,18 @@ static bool ask_version(struct talk *talk, const char *token, struct bag_shard_s
     return true;
 }
 
-static bool ask_all(struct talk *talk, const char *token, struct bag_shard_said *said,
-                    struct bag_problem *problem)
+static bool ask_all(struct talk *talk, const char *token, const struct bag_shard_stamp *known,
+                    struct bag_shard_said *said, struct bag_problem *problem)
 {
-    char path[256], instance[BAG_INSTANCE_BYTES];
+    char path[256];
     if (!get(talk, "/v2", token, problem) ||
-        !bag_shard_read_instance(talk->body, talk->body_bytes, instance, problem))
+        !bag_shard_read_stamp(talk->body, talk->body_bytes, &said->stamp, problem))
         return false;
-    if (strcmp(instance, talk->group->shards->instance) == 0)
+    if (strcmp(said->stamp.instance, talk->group->shards->instance) == 0)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "it is this server itself");
+    said->is_same = known && bag_shard_is_same(known, &said->stamp);
+    if (said->is_same)
+        return true;
     snprintf(path, sizeof path, "/v2/models/%s", bag_shards_model(&talk->group->config));
     if (!get(talk, path, token, problem) ||
         !bag_shard_read_versions(talk->body, talk->body_bytes, &said->versions, problem))
@@ -227,8 +230,8 @@ static void keep_token(struct bag_shard_group *group, const char *token)
 }
 
 bool bag_shard_ask(struct bag_shard_group *group, struct bag_shard_host *host,
-                   struct bag_shard_said *said, enum bag_shard_contact *contact,
-                   struct bag_problem *problem)
+                   const struct bag_shard_stamp *known, struct bag_shard_said *said,
+                   enum bag_shard_contact *contact, struct bag_problem *problem)
 {
     struct talk talk = {.group = group,
                         .host = host,
@@ -238,7 +241,7 @@ bool bag_shard_ask(struct bag_shard_group *group, struct bag_shard_host *host,
     char *token = NULL;
     memset(said, 0, sizeof *said);
     bool ok = !path || !*path || (token = bag_file_read_token(path, BAG_SCOPE_COUNT, problem));
-    ok = ok && connect_to(&talk, problem) && ask_all(&talk, token, said, problem);
+    ok = ok && connect_to(&talk, problem) && ask_all(&talk, token, known, said, problem);
     said->is_known = ok;
     *contact = talk.contact;
     if (!ok && problem->kind == BAG_ERROR_NO_MEMORY) {

@@ -1,195 +1,13 @@
-/* The registry of groups, and the threads that ask their shards; see shards.h. */
+/* The registry of groups; see shards.h. */
 #include "shards.h"
-
-#include "server/system/crew.h"
-#include "server/system/log.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
-
-#define SECOND_NS UINT64_C(1000000000)
-
-/* One that is away is asked more often: it is waited for. */
-#define AWAY_NS (SECOND_NS / 4)
-
-/* So many are asked at once. */
-#define MAX_THREADS 16
-
-/* One that does not answer so often in a row is away; one that refuses connections, at once. */
-#define MAX_FAILURES 3
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
-}
-
-/* ---- asking ---------------------------------------------------------------------------------- */
-
-struct errand {
-    struct bag_shard_group *group; /* held */
-    struct bag_shard_member *member;
-};
-
-/* The member that is due next, which nobody asks; its time, or UINT64_MAX where there is none. */
-static uint64_t find_due(const struct bag_shards *shards, struct errand *errand)
-{
-    uint64_t due_ns = UINT64_MAX;
-    for (struct bag_shard_group *group = shards->groups; group; group = group->next) {
-        for (size_t i = 0; i < group->num_members; i++) {
-            struct bag_shard_member *member = &group->members[i];
-            if (member->is_being_asked || member->due_ns >= due_ns)
-                continue;
-            due_ns = member->due_ns;
-            *errand = (struct errand){group, member};
-        }
-    }
-    return due_ns;
-}
-
-static void wait_until(struct bag_shards *shards, uint64_t until_ns)
-{
-    struct timespec until = {.tv_sec = (time_t)(until_ns / SECOND_NS),
-                             .tv_nsec = (long)(until_ns % SECOND_NS)};
-    if (until_ns == UINT64_MAX)
-        pthread_cond_wait(&shards->changed, &shards->lock);
-    else
-        pthread_cond_timedwait(&shards->changed, &shards->lock, &until);
-}
-
-static bool take_errand(struct bag_shards *shards, struct errand *errand)
-{
-    while (!shards->stops) {
-        uint64_t due_ns = find_due(shards, errand);
-        if (due_ns <= now_ns()) {
-            errand->member->is_being_asked = true;
-            bag_shard_group_hold(errand->group);
-            return true;
-        }
-        wait_until(shards, due_ns);
-    }
-    return false;
-}
-
-/* What loops go by; and where it is another state than before, it is logged. */
-static void set_away(struct bag_shard_member *member, bool is_away)
-{
-    struct bag_shard_host *host = member->host;
-    atomic_store(&host->is_away, is_away);
-    if (host->is_told_away == is_away)
-        return;
-    host->is_told_away = is_away;
-    if (is_away)
-        bag_log(BAG_LOG_LEVEL_WARNING, "shard is away", BAG_LOG_TEXT("shard", host->address.text),
-                BAG_LOG_TEXT("reason", member->why));
-    else
-        bag_log(BAG_LOG_LEVEL_INFO, "shard is back", BAG_LOG_TEXT("shard", host->address.text));
-}
-
-/* Likewise of one that answers, but not of this model: others may be asked of it. */
-static void set_useless(const struct bag_shard_group *group, struct bag_shard_member *member,
-                        bool is_useless)
-{
-    if (atomic_exchange(&member->is_useless, is_useless) != is_useless && is_useless)
-        bag_log(BAG_LOG_LEVEL_WARNING, "shard tells nothing of a model",
-                BAG_LOG_TEXT("shard", member->host->address.text),
-                BAG_LOG_TEXT("model", group->config.name), BAG_LOG_TEXT("reason", member->why));
-}
-
-/* Keeps what was said; of one that did not answer what it said before stays. One that could not be
- * asked is as it was: this server lacks what it is asked with, maybe for this model alone. */
-static void keep(const struct errand *errand, struct bag_shard_said *said,
-                 enum bag_shard_contact contact, const struct bag_problem *why)
-{
-    struct bag_shard_member *member = errand->member;
-    member->is_being_asked = false;
-    if (contact == BAG_SHARD_UNASKED && member->said.is_known) {
-        member->due_ns = now_ns() + AWAY_NS;
-        return;
-    }
-    member->failures = said->is_known ? 0 : member->failures + 1;
-    snprintf(member->why, sizeof member->why, "%s", said->is_known ? "" : why->text);
-    if (said->is_known) {
-        struct bag_shard_said before = member->said;
-        member->said = *said;
-        *said = before;
-    }
-    bool is_lasting =
-        member->failures >= MAX_FAILURES || (member->failures && !member->said.is_known);
-    if (contact == BAG_SHARD_ANSWERED)
-        set_away(member, false);
-    else if (contact == BAG_SHARD_NOBODY || (is_lasting && contact == BAG_SHARD_SILENT))
-        set_away(member, true);
-    set_useless(errand->group, member,
-                is_lasting && (contact == BAG_SHARD_ANSWERED || contact == BAG_SHARD_UNASKED));
-    member->due_ns = now_ns() + (member->failures ? AWAY_NS : SECOND_NS);
-}
-
-static void carry_out(struct bag_shards *shards, const struct errand *errand)
-{
-    struct bag_shard_said *said = malloc(sizeof *said);
-    struct bag_problem why;
-    enum bag_shard_contact contact = BAG_SHARD_UNASKED;
-    pthread_mutex_unlock(&shards->lock);
-    if (said)
-        bag_shard_ask(errand->group, errand->member->host, said, &contact, &why);
-    pthread_mutex_lock(&shards->lock);
-    if (!said) {
-        errand->member->is_being_asked = false;
-        errand->member->due_ns = now_ns() + SECOND_NS;
-        return;
-    }
-    uint64_t hash = errand->group->said_hash;
-    keep(errand, said, contact, &why);
-    bag_shard_group_agree(errand->group);
-    bool changed = errand->group->said_hash != hash && !shards->stops;
-    pthread_mutex_unlock(&shards->lock);
-    bag_shard_said_free(said);
-    free(said);
-    if (changed)
-        shards->on_change(shards->context);
-    pthread_mutex_lock(&shards->lock);
-}
-
-static void *run(void *context)
-{
-    struct bag_shards *shards = context;
-    struct errand errand;
-    pthread_mutex_lock(&shards->lock);
-    while (take_errand(shards, &errand)) {
-        carry_out(shards, &errand);
-        pthread_mutex_unlock(&shards->lock);
-        bag_shard_group_drop(errand.group);
-        pthread_mutex_lock(&shards->lock);
-    }
-    shards->num_ended++;
-    pthread_cond_broadcast(&shards->changed);
-    pthread_mutex_unlock(&shards->lock);
-    return NULL;
-}
-
-/* As many threads as there are shards, up to a bound. Under the lock. */
-static bool start_threads(struct bag_shards *shards, struct bag_problem *problem)
-{
-    while (shards->is_started && shards->num_threads < MAX_THREADS &&
-           shards->num_threads < shards->num_members) {
-        pthread_t thread;
-        int error = bag_thread_start(&thread, run, shards);
-        if (error)
-            return shards->num_threads > 0 ||
-                   bag_problem_set(problem, BAG_ERROR_SYSTEM,
-                                   "no thread can be started to ask shards: %s", strerror(error));
-        pthread_detach(thread);
-        shards->num_threads++;
-    }
-    return true;
-}
+#include <uv.h>
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
@@ -263,15 +81,23 @@ static struct bag_shard_group *make_group(struct bag_shards *shards,
     group->hash = bag_model_config_hash(model);
     bool ok = add_members(shards, group) || bag_problem_no_memory(problem);
     shards->num_members += group->num_members;
-    if (!ok || !start_threads(shards, problem)) {
+    if (!ok || !bag_shards_start_threads(shards, problem)) {
         shards->num_members -= group->num_members;
         bag_shard_group_drop(group);
         return NULL;
     }
     bag_shard_group_agree(group);
-    group->next = shards->groups;
-    shards->groups = group;
+    *shards->last = group;
+    shards->last = &group->next;
     pthread_cond_broadcast(&shards->changed);
+    return group;
+}
+
+static struct bag_shard_group *look_up(struct bag_shard_group *group, uint64_t hash,
+                                       const char *name)
+{
+    while (group && (group->hash != hash || strcmp(group->config.name, name) != 0))
+        group = group->next;
     return group;
 }
 
@@ -281,12 +107,15 @@ struct bag_shard_group *bag_shards_find(struct bag_shards *shards,
 {
     uint64_t hash = bag_model_config_hash(model);
     pthread_mutex_lock(&shards->lock);
-    struct bag_shard_group *group = shards->groups;
-    while (group && (group->hash != hash || strcmp(group->config.name, model->name) != 0))
-        group = group->next;
+    /* All are looked up again and again, in the order in which they were made. */
+    struct bag_shard_group *group =
+        look_up(shards->found ? shards->found->next : NULL, hash, model->name);
+    if (!group)
+        group = look_up(shards->groups, hash, model->name);
     if (!group)
         group = make_group(shards, model, problem);
     if (group) {
+        shards->found = group;
         group->is_wanted = true;
         bag_shard_group_hold(group);
     }
@@ -296,8 +125,10 @@ struct bag_shard_group *bag_shards_find(struct bag_shards *shards,
 
 void bag_shards_forget(struct bag_shards *shards)
 {
+    struct bag_shard_group **link = &shards->groups, *group;
     pthread_mutex_lock(&shards->lock);
-    for (struct bag_shard_group **link = &shards->groups, *group; (group = *link);) {
+    shards->found = NULL;
+    while ((group = *link)) {
         if (group->is_wanted) {
             group->is_wanted = false;
             link = &group->next;
@@ -307,6 +138,7 @@ void bag_shards_forget(struct bag_shards *shards)
         shards->num_members -= group->num_members;
         bag_shard_group_drop(group);
     }
+    shards->last = link;
     pthread_mutex_unlock(&shards->lock);
 }
 
@@ -417,7 +249,7 @@ void bag_shard_group_ask(struct bag_shard_group *group)
     struct bag_shards *shards = group->shards;
     pthread_mutex_lock(&shards->lock);
     for (size_t i = 0; i < group->num_members; i++)
-        group->members[i].due_ns = 0;
+        group->members[i].due_ns = group->members[i].whole_ns = 0;
     pthread_cond_broadcast(&shards->changed);
     pthread_mutex_unlock(&shards->lock);
 }
@@ -444,8 +276,9 @@ struct bag_shards *bag_shards_make(void)
     uint64_t number;
     if (!shards)
         return NULL;
+    shards->last = &shards->groups;
     if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
-        number = (uint64_t)getpid() << 32 ^ now_ns();
+        number = (uint64_t)getpid() << 32 ^ uv_hrtime();
     snprintf(shards->instance, sizeof shards->instance, "%016" PRIx64, number);
     pthread_mutex_init(&shards->lock, NULL);
     pthread_condattr_init(&attributes);
@@ -453,26 +286,6 @@ struct bag_shards *bag_shards_make(void)
     pthread_cond_init(&shards->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     return shards;
-}
-
-bool bag_shards_start(struct bag_shards *shards, struct bag_problem *problem)
-{
-    pthread_mutex_lock(&shards->lock);
-    shards->is_started = true;
-    bool ok = start_threads(shards, problem);
-    pthread_mutex_unlock(&shards->lock);
-    return ok;
-}
-
-void bag_shards_stop(struct bag_shards *shards)
-{
-    uint64_t until_ns = now_ns() + 2 * SECOND_NS;
-    pthread_mutex_lock(&shards->lock);
-    shards->stops = true;
-    pthread_cond_broadcast(&shards->changed);
-    while (shards->num_ended < shards->num_threads && now_ns() < until_ns)
-        wait_until(shards, until_ns);
-    pthread_mutex_unlock(&shards->lock);
 }
 
 void bag_shards_free(struct bag_shards *shards)

@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/socket.h>
 
 /* ---- addresses ------------------------------------------------------------------------------- */
@@ -75,6 +76,8 @@ uint64_t bag_shard_latency_p95_ns(const struct bag_shard_latency *latency);
 /* What one shard said when it was asked last. */
 struct bag_shard_said {
     bool is_known; /* it has answered */
+    bool is_same;  /* its models are those of the stamp that was known: nothing else was asked */
+    struct bag_shard_stamp stamp;
     struct bag_shard_versions versions;
     struct bag_shard_table tables[BAG_SHARD_MAX_VERSIONS];   /* of these, and how each pools: */
     struct bag_model_config configs[BAG_SHARD_MAX_VERSIONS]; /* owned copies of the group's */
@@ -89,8 +92,9 @@ struct bag_shard_member {
     atomic_bool is_useless; /* it answers, and has told nothing of the model lately; any thread */
     char why[512];          /* it could not be asked; "": it could */
     unsigned failures;      /* in a row */
-    uint64_t due_ns;        /* when it is to be asked */
-    bool is_being_asked;    /* by a thread, which alone changes it */
+    uint64_t due_ns;        /* when it is to be asked, */
+    uint64_t whole_ns;   /* and when for all that it says, whether its stamp is the same or not */
+    bool is_being_asked; /* by a thread, which alone changes it */
 };
 
 /* A version of the table, as all shards have it; or why it is none. */
@@ -135,8 +139,10 @@ struct bag_shards {
     pthread_cond_t changed;
     struct bag_shard_host *hosts; /* owned */
     size_t num_hosts;
-    struct bag_shard_group *groups; /* held */
-    size_t num_members;             /* of all groups */
+    struct bag_shard_group *groups, **last; /* held; in the order in which they were made */
+    struct bag_shard_group *found;          /* of these, the last that was looked up; NULL: none */
+    size_t num_members;                     /* of all groups */
+    uint64_t num_asked;                     /* ever, for all that they say */
     size_t num_threads, num_ended;
     bool is_started, stops;
 };
@@ -205,12 +211,24 @@ enum bag_shard_contact {
     BAG_SHARD_ANSWERED /* whatever it was */
 };
 
-/* Asks one shard of a group for all that it says, within two seconds. False with why. What it
- * `said` is to be freed in any case. Changes the host's places, under the lock. */
+/* Asks one shard of a group for all that it says, within two seconds; where its stamp is the one
+ * that is known (NULL: none is), for no more. False with why. What it `said` is to be freed in any
+ * case. Changes the host's places, under the lock. */
 bool bag_shard_ask(struct bag_shard_group *group, struct bag_shard_host *host,
-                   struct bag_shard_said *said, enum bag_shard_contact *contact,
-                   struct bag_problem *problem);
+                   const struct bag_shard_stamp *known, struct bag_shard_said *said,
+                   enum bag_shard_contact *contact, struct bag_problem *problem);
+
+static inline bool bag_shard_is_same(const struct bag_shard_stamp *one,
+                                     const struct bag_shard_stamp *other)
+{
+    return one->generation > 0 && one->generation == other->generation &&
+           memcmp(one->instance, other->instance, sizeof one->instance) == 0;
+}
 void bag_shard_said_free(struct bag_shard_said *said);
+
+/* Starts as many threads as there are shards, up to a bound, once they are started at all. Under
+ * the lock. False with *problem where there is none. */
+bool bag_shards_start_threads(struct bag_shards *shards, struct bag_problem *problem);
 
 /* What all shards of the group have: sets its versions and reason. Under the lock. Without memory
  * they stay. */

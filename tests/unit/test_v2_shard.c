@@ -107,6 +107,13 @@ static void test_versions(void **state)
 
 static void test_instances(void **state)
 {
+    static const struct {
+        const char *text;
+        uint64_t generation;
+    } numbers[] = {{"1", 1},     {"9007199254740991", UINT64_C(9007199254740991)},
+                   {"0", 0},     {"-1", 0},
+                   {"1.5", 0},   {"1e30", 0},
+                   {"\"7\"", 0}, {"null", 0}};
     static const char *const wrong[] = {
         "{}",
         "{\"name\": \"triton\", \"instance\": "
@@ -115,13 +122,21 @@ static void test_instances(void **state)
         "{\"name\": \"bagserve\", \"instance\": "
         "\"0123456789abcdeg\"}"};
     static const char right[] = "{\"name\": \"bagserve\", \"instance\": \"0123456789abcdef\"}";
-    char instance[BAG_INSTANCE_BYTES];
+    struct bag_shard_stamp stamp;
     struct bag_problem problem;
     (void)state;
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
-        assert_false(bag_shard_read_instance(wrong[i], strlen(wrong[i]), instance, &problem));
-    assert_true(bag_shard_read_instance(right, sizeof right - 1, instance, &problem));
-    assert_string_equal(instance, "0123456789abcdef");
+        assert_false(bag_shard_read_stamp(wrong[i], strlen(wrong[i]), &stamp, &problem));
+    assert_true(bag_shard_read_stamp(right, sizeof right - 1, &stamp, &problem));
+    assert_string_equal(stamp.instance, "0123456789abcdef");
+    assert_int_equal(stamp.generation, 0);
+    for (size_t i = 0; i < COUNT_OF(numbers); i++) {
+        char text[200];
+        int bytes = snprintf(text, sizeof text, "%.*s, \"generation\": %s}", (int)sizeof right - 2,
+                             right, numbers[i].text);
+        assert_true(bag_shard_read_stamp(text, (size_t)bytes, &stamp, &problem));
+        assert_int_equal(stamp.generation, numbers[i].generation);
+    }
 }
 
 int main(void)
