@@ -106,7 +106,8 @@ static void on_proxied_close(uv_handle_t *poll)
     free(poll->data);
 }
 
-/* Reads what is sure to be the header's: what follows is the library's. */
+/* Reads what is sure to be the header's: what follows is the library's. All that is here, as the
+ * poll has ended, too, where the connection was reset behind it. */
 static void on_header(uv_poll_t *poll, int status, int events)
 {
     struct proxied *proxied = poll->data;
@@ -114,16 +115,17 @@ static void on_header(uv_poll_t *poll, int status, int events)
     struct bag_proxy_header *header = &proxied->header;
     struct bag_problem problem BAG_UNSET;
     char data[512];
-    size_t left =
-        (header->total_bytes ? header->total_bytes : BAG_PROXY_FIXED_BYTES) - header->bytes;
-    ssize_t bytes =
-        recv(connection->fd, data, left < sizeof data ? left : sizeof data, MSG_DONTWAIT);
-    (void)status, (void)events;
-    if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    bool is_valid = bytes > 0 && bag_proxy_read(header, data, (size_t)bytes, &left, &problem);
-    if (is_valid && !header->is_complete)
-        return;
+    ssize_t bytes;
+    bool is_valid;
+    (void)events;
+    do {
+        size_t left =
+            (header->total_bytes ? header->total_bytes : BAG_PROXY_FIXED_BYTES) - header->bytes;
+        bytes = recv(connection->fd, data, left < sizeof data ? left : sizeof data, MSG_DONTWAIT);
+        if (bytes < 0 && (errno == EAGAIN || errno == EINTR) && status == 0)
+            return;
+        is_valid = bytes > 0 && bag_proxy_read(header, data, (size_t)bytes, &left, &problem);
+    } while (is_valid && !header->is_complete);
     uv_close((uv_handle_t *)poll, on_proxied_close);
     if (is_valid) {
         if (header->has_source) { /* it is the connection of another than the proxy */

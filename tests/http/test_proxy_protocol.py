@@ -4,6 +4,7 @@ What of a header is right or wrong is in tests/unit/test_proxy.c; here is what b
 """
 
 import ipaddress
+import signal
 import socket
 import struct
 
@@ -56,6 +57,23 @@ def test_a_header_may_come_in_pieces(directory):
             raw.send(bytes((byte,)))
         raw.reply().expect(200)
         wait_until(lambda: clients(server) == ["10.1.2.3:4711"], "it is not in the log")
+
+
+def test_resets_behind_headers(directory):
+    """Connections that end with a header, or half of one, are closed, however little of it was read before."""
+    with serve(directory, *TRUSTED) as server:
+        before = server.descriptors()
+        header = proxied("10.1.2.3")
+        for sent in (header + LIVE, header, header[:20], b""):
+            sockets = [socket.create_connection((server.host, server.port)) for _ in range(5)]
+            wait_until(lambda: server.descriptors() == before + 5, "they are not accepted")
+            server.send(signal.SIGSTOP)
+            for one in sockets:
+                one.sendall(sent)
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                one.close()
+            server.send(signal.SIGCONT)
+            wait_until(lambda: server.descriptors() == before, f"{len(sent)} bytes: they are not closed", 8)
 
 
 @pytest.mark.parametrize("length", [8192, 16384, 1 << 20])
