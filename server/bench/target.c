@@ -58,24 +58,28 @@ static bool reject_silence(ssize_t got, struct bag_problem *problem)
                                     : strerror(errno));
 }
 
-/* Reads until the head is complete; *used is how much of `text` is filled. */
-static bool receive_head(int fd, char *text, size_t room, size_t *used, size_t *head_bytes,
-                         struct bag_problem *problem)
+/* Reads until the head is complete, and returns its bytes; *used is how much of `text` is filled. 0
+ * with *problem. */
+static size_t receive_head(int fd, char *text, size_t room, size_t *used,
+                           struct bag_problem *problem)
 {
     const char *end = NULL;
     for (*used = 0; !end; end = memmem(text, *used, "\r\n\r\n", 4)) {
-        if (*used == room)
-            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                                   "the reply's head is longer than %zu bytes", room);
+        if (*used == room) {
+            bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                            "the reply's head is longer than %zu bytes", room);
+            return 0;
+        }
         ssize_t got = recv(fd, text + *used, room - *used, 0);
         if (got < 0 && errno == EINTR)
             continue;
-        if (got <= 0)
-            return reject_silence(got, problem);
+        if (got <= 0) {
+            reject_silence(got, problem);
+            return 0;
+        }
         *used += (size_t)got;
     }
-    *head_bytes = (size_t)(end + 4 - text);
-    return true;
+    return (size_t)(end + 4 - text);
 }
 
 static bool receive_body(int fd, struct bag_bench_answer *answer, size_t have,
@@ -97,9 +101,8 @@ static bool receive(int fd, size_t max_bytes, struct bag_bench_answer *answer,
                     struct bag_problem *problem)
 {
     char text[BAG_REPLY_HEAD_BYTES];
-    size_t used, head_bytes;
-    if (!receive_head(fd, text, sizeof text, &used, &head_bytes, problem) ||
-        !bag_reply_head_parse(text, head_bytes, &answer->head, problem))
+    size_t used, head_bytes = receive_head(fd, text, sizeof text, &used, problem);
+    if (head_bytes == 0 || !bag_reply_head_parse(text, head_bytes, &answer->head, problem))
         return false;
     if (answer->head.body_bytes > max_bytes || used - head_bytes > answer->head.body_bytes)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,

@@ -156,7 +156,7 @@ static bool open_archive(struct bag_source *source, const char *path, struct bag
 {
     struct bag_archive archive;
     struct bag_file_names names = {.count = 0};
-    const char *values, *keys;
+    const char *values = NULL, *keys = NULL;
     struct bag_table_file *file;
     if (!bag_archive_open(path, &archive, problem))
         return false;
