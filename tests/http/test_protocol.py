@@ -35,7 +35,7 @@ def test_server_metadata(client):
     reply = client.get("/v2").expect()
     expect_equal(reply.headers["content-type"], "application/json")
     value = reply.json()
-    expect_equal(sorted(value), ["extensions", "instance", "name", "version"])
+    expect_equal(sorted(value), ["extensions", "generation", "instance", "name", "version"])
     expect_equal(value["name"], "bagserve")
     expect_equal(value["version"], client.get("/").json()["version"])
     expect("binary_tensor_data" in value["extensions"], f"extensions {value['extensions']}")
