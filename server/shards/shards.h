@@ -37,7 +37,9 @@ struct bag_shard_host {
     /* Under the registry's lock. */
     struct bag_shard_place places[BAG_SHARD_PLACES]; /* where its name leads */
     size_t num_places, turn;
-    bool is_told_away; /* as it was logged last */
+    bool is_told_away;            /* as it was logged last */
+    struct bag_shard_stamp stamp; /* as it said last, for whatever model it was asked */
+    bool is_confirming;           /* a thread asks whether it has that still */
 };
 
 /* ---- calls ----------------------------------------------------------------------------------- */

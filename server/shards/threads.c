@@ -31,14 +31,23 @@ struct errand {
     struct bag_shard_member *member;
 };
 
-/* The member that is due next, which nobody asks; its time, or UINT64_MAX where there is none. */
+/* Whether what it said is still to be gone by, where its host's stamp is the same. */
+static bool is_current(const struct bag_shard_member *member)
+{
+    return bag_shard_is_same(&member->said.stamp, &member->host->stamp) && member->failures == 0 &&
+           uv_hrtime() < member->whole_ns;
+}
+
+/* The member that is due next, which nobody asks, nor another of its host that may answer for it;
+ * its time, or UINT64_MAX where there is none. */
 static uint64_t find_due(const struct bag_shards *shards, struct errand *errand)
 {
     uint64_t due_ns = UINT64_MAX;
     for (struct bag_shard_group *group = shards->groups; group; group = group->next) {
         for (size_t i = 0; i < group->num_members; i++) {
             struct bag_shard_member *member = &group->members[i];
-            if (member->is_being_asked || member->due_ns >= due_ns)
+            if (member->is_being_asked || member->due_ns >= due_ns ||
+                (member->host->is_confirming && is_current(member)))
                 continue;
             due_ns = member->due_ns;
             *errand = (struct errand){group, member};
@@ -57,6 +66,7 @@ static void wait_until(struct bag_shards *shards, uint64_t until_ns)
         pthread_cond_timedwait(&shards->changed, &shards->lock, &until);
 }
 
+/* While one asks, another looks after what is due then. */
 static bool take_errand(struct bag_shards *shards, struct errand *errand)
 {
     while (!shards->stops) {
@@ -64,6 +74,7 @@ static bool take_errand(struct bag_shards *shards, struct errand *errand)
         if (due_ns <= uv_hrtime()) {
             errand->member->is_being_asked = true;
             bag_shard_group_hold(errand->group);
+            pthread_cond_signal(&shards->changed);
             return true;
         }
         wait_until(shards, due_ns);
@@ -109,6 +120,8 @@ static void keep(const struct errand *errand, struct bag_shard_said *said,
     }
     member->failures = said->is_known ? 0 : member->failures + 1;
     snprintf(member->why, sizeof member->why, "%s", said->is_known ? "" : why->text);
+    if (said->is_known)
+        member->host->stamp = said->stamp;
     if (said->is_known && !said->is_same) {
         struct bag_shard_said before = member->said;
         member->said = *said;
@@ -127,12 +140,6 @@ static void keep(const struct errand *errand, struct bag_shard_said *said,
     member->due_ns = uv_hrtime() + (member->failures ? AWAY_NS : SECOND_NS);
 }
 
-/* Whether what it said is still to be gone by, where its stamp is the same. */
-static bool is_current(const struct bag_shard_member *member)
-{
-    return member->said.is_known && member->failures == 0 && uv_hrtime() < member->whole_ns;
-}
-
 static const char *token_file(const struct bag_shard_group *group)
 {
     return group->config.shard_token_file ? group->config.shard_token_file : "";
@@ -144,14 +151,14 @@ static void confirm_others(struct bag_shards *shards, const struct errand *erran
 {
     const struct bag_shard_member *asked = errand->member;
     for (struct bag_shard_group *group = shards->groups; group; group = group->next) {
-        if (strcmp(token_file(group), token_file(errand->group)) != 0)
+        if (group == errand->group || strcmp(token_file(group), token_file(errand->group)) != 0)
             continue;
-        memcpy(group->token, errand->group->token, sizeof group->token);
         for (size_t i = 0; i < group->num_members; i++) {
             struct bag_shard_member *member = &group->members[i];
-            if (member->host == asked->host && !member->is_being_asked && is_current(member) &&
-                bag_shard_is_same(&member->said.stamp, &asked->said.stamp))
-                member->due_ns = asked->due_ns;
+            if (member->host != asked->host || member->is_being_asked || !is_current(member))
+                continue;
+            memcpy(group->token, errand->group->token, sizeof group->token);
+            member->due_ns = asked->due_ns;
         }
     }
 }
@@ -163,11 +170,13 @@ static void carry_out(struct bag_shards *shards, const struct errand *errand)
     enum bag_shard_contact contact = BAG_SHARD_UNASKED;
     const struct bag_shard_stamp known = errand->member->said.stamp;
     const bool is_known = is_current(errand->member);
+    struct bag_shard_host *host = errand->member->host;
+    host->is_confirming = host->is_confirming || is_known;
     pthread_mutex_unlock(&shards->lock);
     if (said)
-        bag_shard_ask(errand->group, errand->member->host, is_known ? &known : NULL, said, &contact,
-                      &why);
+        bag_shard_ask(errand->group, host, is_known ? &known : NULL, said, &contact, &why);
     pthread_mutex_lock(&shards->lock);
+    host->is_confirming = host->is_confirming && !is_known;
     if (!said) {
         errand->member->is_being_asked = false;
         errand->member->due_ns = uv_hrtime() + SECOND_NS;
