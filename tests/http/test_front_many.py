@@ -25,9 +25,9 @@ def only_stamps(requests):
     """Whether five seconds passed in which nobody asked for more than who the server is, and that once a second."""
     stamps = []
     for when, path in requests:
-        stamps = stamps + [when] if path == "/v2" else []
-        if stamps and when - stamps[0] > 5:
-            return len(stamps) <= when - stamps[0] + 2
+        stamps = [stamp for stamp in stamps if when - stamp < 8] + [when] if path == "/v2" else []
+        if stamps and when - stamps[0] > 5 and len(stamps) <= when - stamps[0] + 2:
+            return True
     return False
 
 
