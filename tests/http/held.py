@@ -5,7 +5,7 @@ import ctypes
 import os
 import pathlib
 
-from harness import Failure, expect, wait_until
+from harness import Failure, wait_until
 from v2 import Client
 
 TASKS_PER_WORKER = 2  # that the engine hands out, though the worker is busy (server/engine/engine.c)
@@ -38,9 +38,11 @@ def trace(request, worker):
 
 @contextlib.contextmanager
 def held_workers(server):
-    """The server's workers, which have nothing to do, stand still; its loops go on."""
+    """The server's workers, which have nothing to do, stand still; its loops go on. It was started with --workers."""
+    arguments = server.process.args
+    count = int(arguments[arguments.index("--workers") + 1])
+    wait_until(lambda: len(find_workers(server)) == count, "workers have not begun")  # each sets its nice value itself
     workers = find_workers(server)
-    expect(workers, "no workers")
     for worker in workers:
         wait_until(lambda task=worker: is_asleep(task), "a worker has something to do")
         trace(PTRACE_SEIZE, worker)
