@@ -243,7 +243,8 @@ static void take_answer(struct bag_errand *errand)
 /* At the deadline each errand that is left is lost: where rows may be missing, all of them. */
 static void end_late(struct bag_trip *trip)
 {
-    uint64_t ms = (trip->deadline_ns - trip->begun_ns) / 1000000;
+    uint64_t ms = trip->deadline_is_clients ? trip->infer->plan.timeout_us / 1000
+                                            : trip->front->timeout_ns / 1000000;
     for (size_t i = 0; i < trip->fanout.count && !trip->is_over; i++)
         bag_trip_lose(&trip->errands[i], BAG_SHARD_LATE, "has not answered within %llu ms (%s)",
                       (unsigned long long)ms,
