@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,20 +26,23 @@ static const struct bag_tool tool = {
     2,
     2};
 
-/* The signal that came. Its handler may run on any thread; lock-free, as it must be there. */
-static atomic_int stopping;
-
-static void on_signal(int number)
+/* Signals that end a conversion are blocked, in every thread, and asked for between two blocks. */
+static void block_signals(void)
 {
-    stopping = number;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-static void catch_signals(void)
+/* The signal that has come; 0: none. On any thread. */
+static int find_signal(void)
 {
-    struct sigaction action = {.sa_handler = on_signal};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    sigset_t set;
+    sigemptyset(&set);
+    sigpending(&set);
+    return sigismember(&set, SIGINT) ? SIGINT : sigismember(&set, SIGTERM) ? SIGTERM : 0;
 }
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
@@ -241,7 +243,7 @@ static bool convert(const struct bag_source *source, const char *const *values, 
 {
     struct bag_progress progress;
     struct bag_conversion conversion = {
-        .source = source, .out = out, .stopping = &stopping, .progress = &progress};
+        .source = source, .out = out, .find_signal = find_signal, .progress = &progress};
     const char *counts = values[FLAG_ORDER_BY];
     size_t *order = NULL;
     if (!check_name(out, problem) || !read_flags(values, &conversion, problem) ||
@@ -273,11 +275,12 @@ int bag_cmd_convert(int argc, char *argv[])
         bag_tool_print_help(stdout, &tool);
         return BAG_EXIT_OK;
     }
-    catch_signals();
+    block_signals();
     bag_isa_use(bag_isa_best());
     if (bag_tool_parse(&tool, argc, argv, values, operands, &problem) &&
         open_and_convert(operands[0], operands[1], values, &problem))
         return BAG_EXIT_OK;
     fprintf(stderr, "bagserve: %s\n", problem.text);
-    return stopping ? 128 + stopping : bag_commands_exit_code(problem.kind);
+    int number = find_signal();
+    return number ? 128 + number : bag_commands_exit_code(problem.kind);
 }

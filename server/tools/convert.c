@@ -162,7 +162,7 @@ static bool next_block(struct job *job, size_t *index)
 {
     pthread_mutex_lock(&job->crew.lock);
     bool more = !job->crew.failed && job->next_block < job->num_blocks;
-    if (more && *job->conversion->stopping) {
+    if (more && job->conversion->find_signal()) {
         job->crew.failed = true;
         bag_problem_set(&job->crew.problem, BAG_ERROR_CANCELLED,
                         "interrupted; nothing was written");

@@ -8,7 +8,6 @@
 #include "server/tables/progress.h"
 #include "server/tables/source.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 
 /* ---- a whole command (run.c) ------------------------------------------------------------------
@@ -124,7 +123,7 @@ struct bag_conversion {
     const size_t *order;             /* bag_rows_order's: row i of the new table is that row of the
                                         source; NULL: all stay where they are */
     double max_error;                /* of an element; larger ones make it fail. INFINITY: any */
-    const atomic_int *stopping;      /* not 0: end without a file */
+    int (*find_signal)(void);        /* not 0: end without a file; called on any thread */
     struct bag_progress *progress;   /* of bytes of the source */
 };
 
