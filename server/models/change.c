@@ -260,6 +260,24 @@ static bool check_room(struct bag_change_plan *plan, struct bag_problem *problem
     return true;
 }
 
+/* Whether the version is to be loaded and none answers meanwhile. */
+static bool is_away(const struct bag_change_plan *plan, const struct bag_change_entry *entry)
+{
+    const struct bag_model *ready =
+        bag_change_find_ready(plan, bag_entry_name(entry), bag_entry_version(entry));
+    return entry->source && (!ready || is_dropped(plan, ready));
+}
+
+/* Whether it is a collection that could not be served and is tried again. That reads nothing, and a
+ * poll does it each time: it goes on saying why. */
+static bool is_tried_again(const struct bag_change_plan *plan, const struct bag_change_entry *entry)
+{
+    const struct bag_change_entry *prior = bag_change_find(
+        plan->prior, plan->num_prior, bag_entry_name(entry), bag_entry_version(entry));
+    return plan->kind != BAG_CHANGE_START && bag_source_is_collection(entry->source) && prior &&
+           prior->model->state == BAG_MODEL_UNAVAILABLE;
+}
+
 bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *problem)
 {
     bool announces = plan->kind == BAG_CHANGE_START;
@@ -267,9 +285,7 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
         return false;
     for (size_t i = 0; i < plan->count; i++) {
         struct bag_change_entry *entry = &plan->entries[i];
-        const struct bag_model *ready =
-            bag_change_find_ready(plan, bag_entry_name(entry), bag_entry_version(entry));
-        entry->is_announced = entry->source && (!ready || is_dropped(plan, ready));
+        entry->is_announced = is_away(plan, entry) && !is_tried_again(plan, entry);
         announces |= entry->is_announced;
     }
     if (announces &&
@@ -335,11 +351,13 @@ static void wait_for_unloaded(struct bag_change_plan *plan)
     free(gone);
 }
 
-/* Tells why the versions that were announced are not there. */
+/* Tells why the versions that were announced are not there, and the one that failed. */
 static void give_up(struct bag_change_plan *plan, const struct bag_problem *why)
 {
     struct bag_problem ignored;
     const char *reason = why->kind == BAG_ERROR_DRAINING ? "the server is stopping" : why->text;
+    if (plan->failed)
+        plan->failed->is_announced |= is_away(plan, plan->failed);
     if (!publish_meanwhile(plan, BAG_MODEL_UNAVAILABLE, reason, &ignored))
         log_failure(&ignored);
 }

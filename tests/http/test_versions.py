@@ -403,6 +403,26 @@ def test_poll_says_a_problem_once(directory):
             expect(all(a != b for a, b in zip(said, said[1:])), f"{said}")
 
 
+def test_poll_tries_collections_quietly(directory):
+    """Those that could not be served are tried with each poll, and go on saying why."""
+    root = directory / "models"
+    publish_keyed(root, "t", 1, range(4))
+    publish(root, "u", 1)
+    names = [f"c{i}" for i in range(50)]
+    config = write_json(directory / "c.json", {"models": [
+        {"name": name, "features": [{"name": "f", "model": "t"} | FEWER["default"][0]]} for name in names]})
+    with polling(directory, "--config", config) as server:
+        seen = set()
+        for version in (2, 3):
+            publish(root, "u", version)
+            while served(server.client, "u") != version:
+                entries = server.client.request("POST", "/v2/repository/index", b"").expect().json()
+                seen |= {(e["state"], FEWER["default"][1] in e["reason"]) for e in entries if e["name"] in names}
+        expect_equal(seen, {("UNAVAILABLE", True)})
+        publish_keyed(root, "t", 2)
+        wait_until(lambda: served_together(server.client, names[-1], ["f"]) == [2], "it is not pooled")
+
+
 def test_poll_after_a_rollback(directory):
     """An older version that was asked for stays until a still newer one appears."""
     root = directory / "models"
