@@ -26,6 +26,13 @@ static void forget_problem(struct bag_loader *loader, const char *name)
         *record->said.text = 0;
 }
 
+/* Makes the change that a poll has planned, if there is one. */
+static bool carry_out(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    return !bag_change_plan_changes(plan) ||
+           (bag_change_plan_announce(plan, problem) && bag_change_plan_carry_out(plan, problem));
+}
+
 /* A model whose files have changed is a change of its own, so that none waits for another. */
 static void poll_model(struct bag_loader *loader, struct bag_catalog *catalog, const char *name)
 {
@@ -37,8 +44,7 @@ static void poll_model(struct bag_loader *loader, struct bag_catalog *catalog, c
     }
     struct bag_change_plan *plan =
         bag_change_plan_make(&loader->changer, BAG_CHANGE_POLL, catalog, NULL, &only, &why);
-    bool ok = plan && (!bag_change_plan_changes(plan) || (bag_change_plan_announce(plan, &why) &&
-                                                          bag_change_plan_carry_out(plan, &why)));
+    bool ok = plan && carry_out(plan, &why);
     if (ok)
         forget_problem(loader, name);
     else
@@ -50,9 +56,9 @@ static void poll_model(struct bag_loader *loader, struct bag_catalog *catalog, c
     bag_change_plan_free(plan);
 }
 
-/* What is polled at a time: all; or, where shards have others than before, models of shards, and
- * then the collections over them. */
-enum polled { ALL, FRONTS, OVER_FRONTS, FRONTS_AND_OVER };
+/* What is polled at a time: all; or, where shards have others than before, models of shards,
+ * collections over them, or both. */
+enum { ALL = 1, FRONTS = 2, OVER_FRONTS = 4 };
 
 static bool is_front(const struct bag_config *config, const char *name)
 {
@@ -61,14 +67,13 @@ static bool is_front(const struct bag_config *config, const char *name)
 }
 
 static bool is_polled(const struct bag_config *config, const struct bag_named_source *named,
-                      enum polled polled)
+                      unsigned polled)
 {
     const struct bag_source *source = *named->place;
-    bool found = polled == ALL || (polled != OVER_FRONTS && is_front(config, named->name));
-    bool is_over = false;
-    for (size_t i = 0; polled >= OVER_FRONTS && source && i < source->model->num_features; i++)
-        is_over |= is_front(config, source->model->features[i].model);
-    return found || is_over;
+    bool found = (polled & ALL) || ((polled & FRONTS) && is_front(config, named->name));
+    for (size_t i = 0; (polled & OVER_FRONTS) && source && i < source->model->num_features; i++)
+        found |= is_front(config, source->model->features[i].model);
+    return found;
 }
 
 /* The models that are configured and in folders, as they are now. */
@@ -85,7 +90,7 @@ static bool scan(struct bag_loader *loader, struct bag_catalog *catalog)
 
 /* The names, each once, are those of the catalog. NULL without memory. */
 static const char **list_polled(struct bag_loader *loader, const struct bag_catalog *catalog,
-                                enum polled polled, size_t *count)
+                                unsigned polled, size_t *count)
 {
     const char **names = calloc(catalog->count + 1, sizeof *names);
     *count = 0;
@@ -98,7 +103,7 @@ static const char **list_polled(struct bag_loader *loader, const struct bag_cata
     return names;
 }
 
-static void poll_names(struct bag_loader *loader, struct bag_catalog *catalog, enum polled polled)
+static void poll_names(struct bag_loader *loader, struct bag_catalog *catalog, unsigned polled)
 {
     size_t count;
     const char **names = list_polled(loader, catalog, polled, &count);
@@ -113,19 +118,18 @@ static bool poll_together(struct bag_loader *loader, struct bag_catalog *catalog
 {
     struct bag_problem ignored;
     struct bag_change_names only;
-    size_t num_needed = 0;
-    only.names = list_polled(loader, catalog, FRONTS_AND_OVER, &only.count);
-    for (size_t i = 0; only.names && i < only.count; i++)
-        num_needed += bag_change_is_needed(&loader->changer, catalog, only.names[i]);
-    struct bag_change_plan *plan = only.names && num_needed > 0
-                                       ? bag_change_plan_make(&loader->changer, BAG_CHANGE_POLL,
-                                                              catalog, NULL, &only, &ignored)
-                                       : NULL;
-    bool ok =
-        plan && (!bag_change_plan_changes(plan) || (bag_change_plan_announce(plan, &ignored) &&
-                                                    bag_change_plan_carry_out(plan, &ignored)));
+    struct bag_change_plan *plan = NULL;
+    bool is_needed = false;
+    only.names = list_polled(loader, catalog, FRONTS | OVER_FRONTS, &only.count);
+    if (!only.names)
+        return false;
+    for (size_t i = 0; !is_needed && i < only.count; i++)
+        is_needed = bag_change_is_needed(&loader->changer, catalog, only.names[i]);
+    if (is_needed)
+        plan =
+            bag_change_plan_make(&loader->changer, BAG_CHANGE_POLL, catalog, NULL, &only, &ignored);
+    bool ok = !is_needed || (plan && carry_out(plan, &ignored));
     bag_change_plan_free(plan);
-    ok |= only.names && num_needed == 0;
     for (size_t i = 0; ok && i < only.count; i++)
         forget_problem(loader, only.names[i]);
     free(only.names);
