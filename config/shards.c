@@ -60,6 +60,7 @@ static bool parse(struct bag_shard_address *address, struct bag_problem *problem
     }
     if (strncmp(address->text, SOCKET_PREFIX, strlen(SOCKET_PREFIX)) == 0) {
         address->socket = address->text + strlen(SOCKET_PREFIX);
+        address->url = (struct bag_url){.authority = "localhost", .path = {"", 0}};
         size_t bytes = strlen(address->socket);
         return (bytes >= 1 && bytes <= SOCKET_PATH_BYTES) ||
                reject(address, "a socket's path has 1 to 107 bytes", problem);

@@ -20,7 +20,7 @@ bool bag_model_is_front(const struct bag_model_config *model);
 struct bag_shard_address {
     char text[512];     /* as it is written, for messages */
     const char *socket; /* the path in `text`; NULL: TCP, by url */
-    struct bag_url url; /* of TCP; its path is in `text` */
+    struct bag_url url; /* its path is in `text`; of a socket it is localhost's */
 };
 
 /* A path of an array of texts, on the heap; NULL without memory. */

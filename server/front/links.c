@@ -174,14 +174,13 @@ static void put_target(struct bag_front_link *link, const struct bag_remote *rem
 {
     const struct bag_shard_address *address = &link->lane->host->address;
     put(link, "POST ");
-    if (!address->socket)
-        put_bytes(link, address->url.path.data, address->url.path.bytes);
+    put_bytes(link, address->url.path.data, address->url.path.bytes);
     put(link, "/v2/models/");
     put(link, remote->model);
     put(link, "/versions/");
     put(link, remote->version);
     put(link, "/infer HTTP/1.1\r\nHost: ");
-    put(link, address->socket ? "localhost" : address->url.authority);
+    put(link, address->url.authority);
 }
 
 /* Who asks, and for whom. */

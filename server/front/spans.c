@@ -40,16 +40,15 @@ static void set_target(const struct bag_errand *errand, struct bag_span *span)
         trip->infer->input.model->features[call->feature].memory->remote;
     const struct bag_shard_address *address = &errand->group->members[errand->member].host->address;
     const char *route = "/v2/models/{model}/versions/{version}/infer";
-    bool is_tcp = !address->socket;
     snprintf(span->method, sizeof span->method, "POST");
     snprintf(span->path, sizeof span->path, "http://%s%.*s/v2/models/%s/versions/%s/infer",
-             is_tcp ? address->url.authority : "localhost",
-             is_tcp ? (int)address->url.path.bytes : 0, is_tcp ? address->url.path.data : "",
+             address->url.authority, (int)address->url.path.bytes, address->url.path.data,
              remote->model, remote->version);
     snprintf(span->route, sizeof span->route, "%s", route);
-    snprintf(span->peer, sizeof span->peer, "%s", is_tcp ? address->url.host : address->socket);
+    snprintf(span->peer, sizeof span->peer, "%s",
+             address->socket ? address->socket : address->url.host);
     snprintf(span->model, sizeof span->model, "%s", remote->model);
-    span->port = is_tcp ? address->url.port : 0;
+    span->port = address->url.port;
     span->shard = call->shard;
     span->bags = call->num_bags;
     span->ids = call->num_ids;

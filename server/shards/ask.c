@@ -93,8 +93,7 @@ static bool send_request(struct talk *talk, const char *path, const char *token,
     int bytes =
         snprintf(text, sizeof text,
                  "GET %.*s%s HTTP/1.1\r\nHost: %s\r\nAccept: application/json\r\n%s%s%s\r\n",
-                 address->socket ? 0 : (int)prefix->bytes, address->socket ? "" : prefix->data,
-                 path, address->socket ? "localhost" : address->url.authority,
+                 (int)prefix->bytes, prefix->data, path, address->url.authority,
                  token ? "Authorization: Bearer " : "", token ? token : "", token ? "\r\n" : "");
     if (bytes >= (int)sizeof text)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "the token is too long");
