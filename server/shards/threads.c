@@ -171,12 +171,14 @@ static void carry_out(struct bag_shards *shards, const struct errand *errand)
     const struct bag_shard_stamp known = errand->member->said.stamp;
     const bool is_known = is_current(errand->member);
     struct bag_shard_host *host = errand->member->host;
-    host->is_confirming = host->is_confirming || is_known;
+    if (is_known) /* find_due sees to it that there is no other */
+        host->is_confirming = true;
     pthread_mutex_unlock(&shards->lock);
     if (said)
         bag_shard_ask(errand->group, host, is_known ? &known : NULL, said, &contact, &why);
     pthread_mutex_lock(&shards->lock);
-    host->is_confirming = host->is_confirming && !is_known;
+    if (is_known)
+        host->is_confirming = false;
     if (!said) {
         errand->member->is_being_asked = false;
         errand->member->due_ns = uv_hrtime() + SECOND_NS;
