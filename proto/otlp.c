@@ -103,15 +103,16 @@ static bool add_positive(cJSON *attributes, const char *key, uint64_t count)
 
 static bool add_id(cJSON *span, const char *key, uint64_t id)
 {
-    char text[17];
-    snprintf(text, sizeof text, "%016" PRIx64, id);
+    char text[17] = "";
+    put_hex(text, id);
     return cJSON_AddStringToObject(span, key, text) != NULL;
 }
 
 static bool add_place(cJSON *object, const struct bag_span_place *place)
 {
-    char text[33];
-    snprintf(text, sizeof text, "%016" PRIx64 "%016" PRIx64, place->trace.high, place->trace.low);
+    char text[33] = "";
+    put_hex(text, place->trace.high);
+    put_hex(text + 16, place->trace.low);
     return cJSON_AddStringToObject(object, "traceId", text) &&
            add_id(object, "spanId", place->id) &&
            (!place->parent || add_id(object, "parentSpanId", place->parent));

@@ -33,7 +33,6 @@ struct bag_shard_versions {
 bool bag_shard_read_versions(const char *text, size_t bytes, struct bag_shard_versions *versions,
                              struct bag_problem *problem);
 
-/* One version: its part, and the whole table. */
 /* What of its rules a shard goes by whatever it is asked. */
 struct bag_shard_rules {
     enum bag_missing missing; /* of a keyed table; a request may make it an error */
@@ -41,6 +40,7 @@ struct bag_shard_rules {
     int64_t default_index, hash_rows;
 };
 
+/* One version: its part, and the whole table. */
 struct bag_shard_table {
     struct bag_part part; /* a whole table is part 0 of 1, by rows, or by keys where it has some */
     bool is_keyed;
