@@ -2,11 +2,9 @@
 tests/deploy/proxies."""
 
 import http.client
-import contextlib
 import json
 import os
 import pathlib
-import secrets
 import signal
 import socket
 import ssl
@@ -16,6 +14,9 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "http"))
+from ports import free_port  # noqa: E402  pylint: disable=wrong-import-position
+
 PROGRAM = os.environ.get("BAGSERVE", str(ROOT / "build" / "release" / "bagserve"))
 NAMES = ("ONE", "TWO", "THREE")
 # What the recipe for HAProxy can send again; larger bodies need a larger one.
@@ -42,15 +43,6 @@ backend bagserve
 """
 # What the recipe adds for retries, taken away.
 NGINX_RETRIES = "proxy_next_upstream error timeout http_503 non_idempotent;"
-
-
-def free_port():
-    """A port that nobody listened on a moment ago, of those that no outgoing connection is given."""
-    while True:
-        port = 10_000 + secrets.randbelow(20_000)
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def until(condition, seconds, what):

@@ -11,14 +11,14 @@ import json
 import os
 import pathlib
 import re
-import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+
+from ports import free_port  # noqa: F401  pylint: disable=unused-import
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("BAGSERVE", str(ROOT / "build" / "release" / "bagserve"))
@@ -281,12 +281,3 @@ def wait_until(condition, text, timeout_s=TIMEOUT_S):
     deadline = time.monotonic() + timeout_s
     while not condition():
         expect(time.monotonic() < deadline, f"{text} after {timeout_s} s")
-
-
-def free_port():
-    """A port that nobody listened on a moment ago, of those that no outgoing connection is given."""
-    while True:
-        port = 10_000 + secrets.randbelow(20_000)
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return port

@@ -159,16 +159,21 @@ static void fill_quantised(const struct bag_table *table, unsigned char *rows, b
     }
 }
 
-static void choose_rows(struct bag_table *table)
+static void fill_rows(struct bag_table *table, unsigned char *rows, bool special)
 {
-    bool special = one_in(3);
-    table->num_rows = 1 + (int64_t)below(MAX_ROWS);
-    unsigned char *rows = place_bytes(&row_memory, (size_t)table->num_rows * bag_row_bytes(table));
     table->rows = rows;
     if (table->row_format == BAG_ROWS_PLAIN)
         fill_plain(table, rows, special);
     else
         fill_quantised(table, rows, special);
+}
+
+static void choose_rows(struct bag_table *table)
+{
+    bool special = one_in(3);
+    table->num_rows = 1 + (int64_t)below(MAX_ROWS);
+    unsigned char *rows = place_bytes(&row_memory, (size_t)table->num_rows * bag_row_bytes(table));
+    fill_rows(table, rows, special);
 }
 
 /* A table of one of the sizes at which rows are prefetched in another way, around the bounds. */

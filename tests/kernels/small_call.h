@@ -48,12 +48,7 @@ static void choose_small_table(struct small_call *call)
         table->row_format = (enum bag_row_format)below(BAG_ROW_FORMAT_COUNT);
     table->row_elements = one_in(4) ? 16 * below(SMALL_COLUMNS / 16) + below(3) : below(34);
     table->num_rows = one_in(20) ? 0 : 1 + (int64_t)below(SMALL_ROWS);
-    unsigned char *rows = edge_of(&row_memory, (size_t)table->num_rows * bag_row_bytes(table));
-    table->rows = rows;
-    if (table->row_format == BAG_ROWS_PLAIN)
-        fill_plain(table, rows, special);
-    else
-        fill_quantised(table, rows, special);
+    fill_rows(table, edge_of(&row_memory, (size_t)table->num_rows * bag_row_bytes(table)), special);
     call->readable_rows = table->num_rows;
     if (table->num_rows > 0 && one_in(3))
         table->num_rows = claims[below(COUNT_OF(claims))];

@@ -1,21 +1,23 @@
 """A server under a library that makes its calls fail (fail.c), and how that is told which ones."""
 
-import contextlib
 import errno
 import mmap
 import os
 import pathlib
 import resource
-import secrets
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 
 from messages import get
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "http"))
+from ports import free_port  # noqa: E402  pylint: disable=wrong-import-position
+
 PROGRAM = os.environ.get("BAGSERVE", str(ROOT / "build" / "release" / "bagserve"))
 LIBRARY = os.environ.get("TORTURE_LIBRARY",
                          str(pathlib.Path(PROGRAM).parent / "tests" / "libtorture.so"))
@@ -114,15 +116,6 @@ class Server:
         if "draining " in self.lines() and "draining in_flight=0\n" not in self.lines():
             return "requests were still counted after all had ended"
         return None if code == 0 else f"exit code {code} after SIGTERM"
-
-
-def free_port():
-    """A port that nobody listened on a moment ago, of those that no outgoing connection is given."""
-    while True:
-        port = 10_000 + secrets.randbelow(20_000)
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def ask(port, request, timeout_s=TIMEOUT_S, prefix=b""):
