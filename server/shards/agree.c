@@ -266,7 +266,7 @@ static bool is_any_good(const struct bag_shard_version *versions, size_t count)
     return found;
 }
 
-void bag_shard_group_agree(struct bag_shard_group *group)
+bool bag_shard_group_agree(struct bag_shard_group *group)
 {
     const struct bag_shard_member *known;
     char reason[sizeof group->reason] = "";
@@ -275,7 +275,7 @@ void bag_shard_group_agree(struct bag_shard_group *group)
     if (versions && !lacks_shards(group, reason, sizeof reason, &known)) {
         if (!make_versions(group, known, versions, &count)) {
             bag_shard_versions_free(versions, count);
-            return;
+            return false;
         }
         if (count > 0 && !is_any_good(versions, count))
             snprintf(reason, sizeof reason, "%s", versions[count - 1].reason);
@@ -285,10 +285,11 @@ void bag_shard_group_agree(struct bag_shard_group *group)
         }
     }
     if (!versions)
-        return;
+        return false;
     bag_shard_versions_free(group->versions, group->num_versions);
     group->versions = versions;
     group->num_versions = count;
     memcpy(group->reason, reason, sizeof reason);
     group->said_hash = hash_versions(group);
+    return true;
 }

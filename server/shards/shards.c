@@ -79,14 +79,14 @@ static struct bag_shard_group *make_group(struct bag_shards *shards,
     group->shards = shards;
     group->holders = 1;
     group->hash = bag_model_config_hash(model);
-    bool ok = add_members(shards, group) || bag_problem_no_memory(problem);
+    bool ok = (add_members(shards, group) && bag_shard_group_agree(group)) ||
+              bag_problem_no_memory(problem);
     shards->num_members += group->num_members;
     if (!ok || !bag_shards_start_threads(shards, problem)) {
         shards->num_members -= group->num_members;
         bag_shard_group_drop(group);
         return NULL;
     }
-    bag_shard_group_agree(group);
     *shards->last = group;
     shards->last = &group->next;
     pthread_cond_broadcast(&shards->changed);

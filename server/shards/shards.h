@@ -233,7 +233,7 @@ void bag_shard_said_free(struct bag_shard_said *said);
 bool bag_shards_start_threads(struct bag_shards *shards, struct bag_problem *problem);
 
 /* What all shards of the group have: sets its versions and reason. Under the lock. Without memory
- * they stay. */
-void bag_shard_group_agree(struct bag_shard_group *group);
+ * they stay: false. */
+bool bag_shard_group_agree(struct bag_shard_group *group);
 
 #endif

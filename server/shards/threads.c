@@ -12,10 +12,11 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
-/* One whose models are the same as before is asked for nothing else, but for what may change beside
- * them: not all in the same second. */
-#define WHOLE_NS     (10 * SECOND_NS)
-#define WHOLE_SPREAD 5
+/* One whose models are the same as before is asked for nothing else, but seldom, and not all in the
+ * same second: behind an address there may be several, and who said so another than who said what
+ * they are. */
+#define WHOLE_NS     (60 * SECOND_NS)
+#define WHOLE_SPREAD 30
 
 /* One that is away is asked more often: it is waited for. */
 #define AWAY_NS (SECOND_NS / 4)
@@ -188,8 +189,8 @@ static void carry_out(struct bag_shards *shards, const struct errand *errand)
     keep(errand, said, contact, &why);
     if (said->is_same)
         confirm_others(shards, errand);
-    else
-        bag_shard_group_agree(errand->group);
+    else if (!bag_shard_group_agree(errand->group))
+        errand->member->whole_ns = 0;
     bool changed = errand->group->said_hash != hash && !shards->stops;
     pthread_mutex_unlock(&shards->lock);
     bag_shard_said_free(said);
