@@ -37,24 +37,21 @@ static int compare(const void *one, const void *other)
 static bool join_client(struct bag_http_acceptor *acceptor, struct bag_http_connection *connection)
 {
     const struct bag_http_peer *peer = &connection->peer;
-    struct bag_http_client key = {.connections = 0}, *client;
     if (!peer->known || bag_networks_have(&acceptor->proxies, peer->address))
         return true;
-    memcpy(key.address, peer->address, bag_http_peer_is_ipv4(peer) ? 16 : 8);
+    struct bag_http_client *client = calloc(1, sizeof *client);
+    if (!client)
+        return false;
+    memcpy(client->address, peer->address, bag_http_peer_is_ipv4(peer) ? 16 : 8);
     uv_mutex_lock(&acceptor->lock);
-    struct bag_http_client *const *found = tfind(&key, &acceptor->clients, compare);
-    client = found ? *found : malloc(sizeof *client);
-    if (client && !found) {
-        *client = key;
-        found = tsearch(client, &acceptor->clients, compare);
-    }
-    if (found && client->connections < acceptor->limits.per_client) {
-        client->connections++;
-        connection->client = client;
+    struct bag_http_client *const *found = tsearch(client, &acceptor->clients, compare);
+    if (!found || *found != client)
+        free(client);
+    if (found && (*found)->connections < acceptor->limits.per_client) {
+        connection->client = *found;
+        connection->client->connections++;
     }
     uv_mutex_unlock(&acceptor->lock);
-    if (!found)
-        free(client);
     return connection->client != NULL;
 }
 

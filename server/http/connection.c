@@ -312,8 +312,7 @@ void bag_http_connections_drain(struct bag_http_connections *connections,
     connections->drained_since_ms = uv_now(connections->timer.loop);
     connections->on_drained = done;
     connections->drain_context = context;
-    /* Both count from now: started in front of a clock that went back, they would be in its future.
-     */
+    /* Both count from now: begun before a clock went back, they would be due in its future. */
     uv_timer_start(&connections->timer, on_timer, 0, TICK_MS);
     uv_timer_start(&connections->linger_timer, on_linger, 0, LINGER_TICK_MS);
 }

@@ -17,8 +17,7 @@
 
 /* Where a connection stands beside what the library makes of it. */
 enum bag_http_connection_stage {
-    BAG_HTTP_CONNECTION_ACCEPTED,  /* its loop has not looked at it yet; it is in none of its lists
-                                    */
+    BAG_HTTP_CONNECTION_ACCEPTED,  /* its loop has not looked at it yet, nor listed it */
     BAG_HTTP_CONNECTION_HELD,      /* it would be rejected now: the library does not read it yet */
     BAG_HTTP_CONNECTION_ADMITTED,  /* the library is to take it */
     BAG_HTTP_CONNECTION_IDLE,      /* nothing was asked that is not answered, or half a line was */

@@ -48,11 +48,7 @@ static const unsigned char barred[256] = {
 static bool all_in(const char *text, size_t bytes, unsigned place)
 {
     unsigned found = 0;
-    size_t i = 0;
-    for (; i + 4 <= bytes; i += 4)
-        found |= (unsigned)barred[(unsigned char)text[i]] | barred[(unsigned char)text[i + 1]] |
-                 barred[(unsigned char)text[i + 2]] | barred[(unsigned char)text[i + 3]];
-    for (; i < bytes; i++)
+    for (size_t i = 0; i < bytes; i++)
         found |= barred[(unsigned char)text[i]];
     return !(found & place);
 }

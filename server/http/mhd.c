@@ -85,18 +85,13 @@ static enum MHD_Result send_reply(struct bag_http_server *server,
 static enum MHD_Result go_on(struct bag_http_server *server, struct bag_http_connection *connection,
                              enum bag_http_next next)
 {
-    switch (next) {
-    case BAG_HTTP_READ:
-        return MHD_YES;
-    case BAG_HTTP_LATER_ON:
-    case BAG_HTTP_WAIT:
-        bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_WAITING);
-        if (next == BAG_HTTP_WAIT)
-            MHD_suspend_connection(connection->handle);
-        return MHD_YES;
-    default:
+    if (next == BAG_HTTP_SEND || next == BAG_HTTP_CUT_OFF)
         return send_reply(server, connection, connection->request, next == BAG_HTTP_CUT_OFF);
-    }
+    if (next != BAG_HTTP_READ)
+        bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_WAITING);
+    if (next == BAG_HTTP_WAIT)
+        MHD_suspend_connection(connection->handle);
+    return MHD_YES;
 }
 
 /* ---- what requests ask of their connections -------------------------------------------------- */
