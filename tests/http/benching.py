@@ -10,7 +10,7 @@ import pytest
 
 from harness import Server, expect_equal, run
 
-SHORT = ["--duration", 0.3, "--warmup", 0]
+SHORT = ["--requests", 300, "--warmup", 0]
 
 
 @pytest.fixture(scope="module", name="tables")

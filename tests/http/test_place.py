@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from harness import Server, expect, expect_equal, run, write_json
+from harness import Server, expect, expect_equal, has_openblas, run, write_json
 from shards import ready
 from v2 import Client, Tensor
 
@@ -178,6 +178,7 @@ def test_what_cannot_be_cut_so(directory):
         expect("can be cut into 1 parts" in ended.stderr, ended.stderr)
 
 
+@pytest.mark.skipif(not has_openblas(), reason="libopenblas0-pthread is not installed")
 def test_projections_and_forms_are_the_fronts(directory, rng):
     """What nodes have is added up before it is projected. Started as it was written, all answer as one server does."""
     np.save(directory / "v.npy", rng.integers(-99, 99, (1000, 16)).astype(np.float32))
