@@ -139,9 +139,9 @@ def test_slow_reading(directory):
                         other.get("/v2/health/live").expect(200)
                         select.select([], [], [], 0.01)
             expect(0 < received < rows * 256, f"{received} bytes came in the end")
-        with Raw(server) as raw:  # one who reads at once gets all of it
-            raw.send(large_request(rows))
-            expect_equal(raw.reply().embeddings().shape, (rows, 64))
+    with Server("--table", f"items={path}") as server, Raw(server) as raw:  # one who reads at once gets all of it
+        raw.send(large_request(rows))
+        expect_equal(raw.reply().embeddings().shape, (rows, 64))
 
 
 def test_reading_that_stops(directory):
