@@ -101,14 +101,12 @@ static bool take_json(struct bag_v2_reader *reader, const cJSON *data, struct ba
 
 static bool read_data(struct bag_v2_reader *reader, const cJSON *item, struct bag_v2_input *input)
 {
-    const cJSON *parameters = bag_v2_member(item, "parameters");
+    const cJSON *parameters;
+    if (!bag_v2_read_parameters(item, &parameters, reader->problem) ||
+        !bag_v2_check_no_shared_memory(parameters, reader->problem))
+        return false;
     const cJSON *data = bag_v2_member(item, "data");
     const cJSON *size = bag_v2_member(parameters, "binary_data_size");
-    if (parameters && !cJSON_IsObject(parameters))
-        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
-                               "\"parameters\" must be an object");
-    if (!bag_v2_check_no_shared_memory(parameters, reader->problem))
-        return false;
     if (data && size)
         return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
                                "has both \"data\" and parameters.binary_data_size; send one");
@@ -261,9 +259,9 @@ static bool check_range(const struct bag_v2_rows *rows, struct bag_problem *prob
 static bool read_parameters(const cJSON *tree, struct bag_v2_rows *rows,
                             struct bag_problem *problem)
 {
-    const cJSON *parameters = bag_v2_member(tree, "parameters");
-    if (parameters && !cJSON_IsObject(parameters))
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "\"parameters\" must be an object");
+    const cJSON *parameters;
+    if (!bag_v2_read_parameters(tree, &parameters, problem))
+        return false;
     for (const cJSON *item = parameters ? parameters->child : NULL; item; item = item->next) {
         if (!read_parameter(item, rows, problem))
             return false;

@@ -26,6 +26,14 @@ const cJSON *bag_v2_member(const cJSON *object, const char *key)
     return item && !cJSON_IsNull(item) ? item : NULL;
 }
 
+bool bag_v2_read_parameters(const cJSON *object, const cJSON **parameters,
+                            struct bag_problem *problem)
+{
+    *parameters = bag_v2_member(object, "parameters");
+    return !*parameters || cJSON_IsObject(*parameters) ||
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "\"parameters\" must be an object");
+}
+
 const cJSON *bag_v2_find_tensor(const cJSON *list, const char *name)
 {
     const cJSON *item;

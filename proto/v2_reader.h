@@ -28,6 +28,11 @@ bool bag_v2_integer(const cJSON *item, double low, double high, int64_t *value);
 /* Member `key` of an object; NULL where either is absent or null. */
 const cJSON *bag_v2_member(const cJSON *object, const char *key);
 
+/* Finds "parameters" of a request or a tensor: NULL if it has none. Returns false and sets *problem
+ * if they are neither an object nor null. */
+bool bag_v2_read_parameters(const cJSON *object, const cJSON **parameters,
+                            struct bag_problem *problem);
+
 /* The tensor of that name in a list of "inputs" or "outputs"; NULL where there is none. */
 const cJSON *bag_v2_find_tensor(const cJSON *list, const char *name);
 

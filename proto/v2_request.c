@@ -36,13 +36,14 @@ static bool read_encoding(const cJSON *parameters, const char *key, enum bag_v2_
 static bool read_output(struct bag_v2_reader *reader, const cJSON *item, size_t position)
 {
     struct bag_v2_output *output = &reader->request->outputs[position];
-    const cJSON *parameters = cJSON_IsObject(item) ? bag_v2_member(item, "parameters") : NULL;
+    const cJSON *parameters;
     output->encoding = BAG_V2_DEFAULT;
     if (!bag_v2_read_name(reader, item, &output->name)) {
         bag_problem_prefix(reader->problem, "outputs[%zu]", position);
         return false;
     }
-    if (bag_v2_check_no_shared_memory(parameters, reader->problem) &&
+    if (bag_v2_read_parameters(item, &parameters, reader->problem) &&
+        bag_v2_check_no_shared_memory(parameters, reader->problem) &&
         read_encoding(parameters, "binary_data", &output->encoding, reader->problem))
         return true;
     bag_problem_prefix(reader->problem, "output '%s'",
@@ -168,13 +169,12 @@ static bool read_part(const cJSON *item, struct bag_v2_overrides *overrides,
 static bool read_parameters(struct bag_v2_reader *reader)
 {
     struct bag_v2_overrides *overrides = &reader->request->overrides;
-    const cJSON *parameters = bag_v2_member(reader->header.tree, "parameters");
+    const cJSON *parameters;
     bool has_explain, has_partial;
+    if (!bag_v2_read_parameters(reader->header.tree, &parameters, reader->problem))
+        return false;
     if (!parameters)
         return true;
-    if (!cJSON_IsObject(parameters))
-        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
-                               "\"parameters\" must be an object");
     return read_flag(parameters, "include_last_offset", &overrides->has_include_last_offset,
                      &overrides->include_last_offset, reader->problem) &&
            read_flag(parameters, "explain", &has_explain, &overrides->explain, reader->problem) &&

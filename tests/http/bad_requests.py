@@ -214,6 +214,10 @@ TENSORS = [
      ["binary_data_output"]),
     ("binary_data a number",
      plus(outputs=[{"name": "embeddings", "parameters": {"binary_data": 1}}]), ["binary_data"]),
+    *((f"an output's parameters {wrong!r}",
+       plus(outputs=[{"name": "embeddings", "parameters": wrong}]),
+       ["output 'embeddings': \"parameters\" must be an object"])
+      for wrong in ([1], [], [{"binary_data": True}], 5, "text", True)),
     ("unknown reduction", plus(parameters={"reduction": "median"}),
      ["reduction", "median", "sum", "mean", "max", "sqrtn"]),
     ("reduction a number", plus(parameters={"reduction": 0}), ["reduction"]),

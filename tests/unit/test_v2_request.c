@@ -188,6 +188,14 @@ static void test_rejects_malformed_outputs_and_parameters(void **state)
          "output 'e' is duplicated"},
         {"{\"inputs\":[],\"outputs\":[{\"name\":\"e\",\"parameters\":{\"binary_data\":1}}]}",
          "output 'e': parameter binary_data must be true or false"},
+#define OUTPUT(parameters) \
+    "{\"inputs\":[],\"outputs\":[{\"name\":\"e\",\"parameters\":" parameters "}]}"
+        {OUTPUT("[1]"), "output 'e': \"parameters\" must be an object"},
+        {OUTPUT("[{}]"), "output 'e': \"parameters\" must be an object"},
+        {OUTPUT("[]"), "output 'e': \"parameters\" must be an object"},
+        {OUTPUT("5"), "output 'e': \"parameters\" must be an object"},
+        {OUTPUT("\"text\""), "output 'e': \"parameters\" must be an object"},
+        {OUTPUT("true"), "output 'e': \"parameters\" must be an object"},
         {"{\"inputs\":[],\"parameters\":[]}", "\"parameters\" must be an object"},
         {"{\"inputs\":[],\"parameters\":{\"reduction\":\"avg\"}}",
          "parameter reduction is \"avg\"; it must be \"sum\""},
@@ -314,6 +322,7 @@ static void test_chooses_encodings(void **state)
         {"{\"inputs\":[],\"parameters\":{\"binary_data_output\":true},"
          "\"outputs\":[{\"name\":\"e\",\"parameters\":{\"binary_data\":false}}]}",
          BAG_V2_JSON},
+        {"{\"inputs\":[],\"outputs\":[{\"name\":\"e\",\"parameters\":null}]}", BAG_V2_JSON},
     };
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
