@@ -4,8 +4,8 @@
     config/examples/tables.py /tmp/examples
     bagserve serve --config /tmp/examples/collection.json
 
-Every configuration is copied to the folder, with its paths changed to those of the tables that are
-written beside it.
+Every configuration is copied to the folder, with its paths changed to those of tables that are written
+beside it. No two configurations share a table.
 """
 
 import json
@@ -28,7 +28,7 @@ def copy(source, folder):
     config = json.loads(source.read_text())
     for model in config.get("models", []):
         if "path" in model:
-            path = pathlib.Path("tables", pathlib.Path(model["path"]).name)
+            path = pathlib.Path("tables", source.stem, pathlib.Path(model["path"]).name)
             write_table(folder / path, model.get("datatype"))
             model["path"] = str(path)
     if "models_dir" in config:

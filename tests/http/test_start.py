@@ -3,6 +3,7 @@
 A rejection is an exit code other than 0 and one line that names the file or option and the reason.
 """
 
+import dataclasses
 import json
 import os
 import socket
@@ -11,10 +12,11 @@ import types
 
 import numpy as np
 
+from example import check_rows
 from harness import (PROGRAM, ROOT, TIMEOUT_S, Failure, Server, environment, expect, expect_equal,
                      free_port, run, wait_until, write_json)
 from lifecycle import TABLE, check_table, save
-from v2 import Client, Tensor
+from v2 import Client, Tensor, f32_from_bf16
 
 
 def is_ready(address):
@@ -398,6 +400,23 @@ def test_examples(directory):
     for name in names:
         ended = run("serve", "--check", "--config", directory / name)
         expect("The configuration is valid" in ended.stdout, f"{name}: {ended}")
+        check_example(directory / name)
+
+
+def check_example(path):
+    """Every table of the configuration, and the collection of it, answers with the rows that the script wrote."""
+    rows = np.random.default_rng(0).standard_normal((1000, 16)).astype(np.float32)
+    config = json.loads(path.read_text())
+    tables = {model["name"]: model for model in config.get("models", []) if "features" not in model} or {"items": {}}
+    ids = Tensor("indices", np.array([[0], [999]], np.int64))
+    with Server("--config", path, "--host", "127.0.0.1") as server, Client(server) as client:
+        for name, model in tables.items():
+            want = f32_from_bf16(rows.view(np.uint32) >> 16) if model.get("datatype") == "BF16" else rows
+            check_rows(client.infer(name, [ids]).embeddings(), want[[0, 999]])
+        for model in config.get("models", []):
+            for feature in model.get("features", []):
+                asked = dataclasses.replace(ids, name=f"{feature['name']}.indices")
+                check_rows(client.infer(model["name"], [asked]).outputs()[feature["name"]].array, rows[[0, 999]])
 
 
 def test_what_is_logged(directory):
