@@ -3,10 +3,8 @@ file shows.
 """
 
 import asyncio
-import importlib.util
 import inspect
 import os
-import shutil
 import socket
 import subprocess
 import threading
@@ -359,25 +357,6 @@ def test_waiting_is_spread():
         expect(2 <= min(waits) and max(waits) <= 2 + most_s, (attempt, min(waits), max(waits)))
         expect(max(waits) - min(waits) > most_s / 2, "not spread")
     expect(bc._wait_s(1, {"Retry-After": "1000"}) <= 5.1, "bounded")
-
-
-def test_installs(directory):
-    """By pip, without a network, where Debian's pip and setuptools are installed."""
-    source = directory / "source"
-    shutil.copytree(ROOT / "proto" / "clients" / "python", source,
-                    ignore=shutil.ignore_patterns("__pycache__"))
-    pip = ["/usr/bin/python3", "-m", "pip"]
-    if subprocess.run(pip + ["--version"], capture_output=True, check=False).returncode or \
-            importlib.util.find_spec("setuptools") is None:
-        pytest.skip("python3-pip and python3-setuptools are not installed")
-    subprocess.run(pip + ["install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation",
-                          "--target", directory / "site", source], check=True,
-                   capture_output=True, timeout=TIMEOUT_S)
-    done = subprocess.run(["/usr/bin/python3", "-c", "import bagserve_client as c; print("
-                           "c.__file__, c.AsyncClient.__name__)"], capture_output=True, text=True,
-                          check=True, cwd=directory,
-                          env={"PYTHONPATH": str(directory / "site")})
-    expect_equal(done.stdout, f"{directory}/site/bagserve_client.py AsyncClient\n")
 
 
 def test_python_example():

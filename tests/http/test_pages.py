@@ -1,33 +1,22 @@
 """Runs the pages that go from a trained model to what is served, from the top to the end (pages.py).
 
-A block that is one command `bagserve serve` is a server, which serves until the next such block or the end.
-TorchRec and Keras are not among Debian's packages: stand_ins/ holds what the pages use of them.
+The server that a block starts serves until the next such block or the end. TorchRec and Keras are not among
+Debian's packages: stand_ins/ holds what the pages use of them.
 """
-
-import shlex
 
 import numpy as np
 import pytest
 
-from harness import ROOT, Server, expect, run
+from harness import ROOT, Server, expect, expect_equal, run
 from pages import COMMANDS, PORT, blocks_of, check_block, lay_out, pairs_of, private_network
 
 pytest.importorskip("torch", reason="python3-torch is not installed")
 DOCUMENTS = ("config/TABLES.md", "config/FRESH.md")
-SERVE = ["bagserve", "serve"]
 
 
 @pytest.fixture(scope="module", name="port")
 def choose_port():
     return PORT if private_network() else 0
-
-
-def start_server(block, directory, port):
-    """The server that a block starts, or None."""
-    words = shlex.split(block.text) if block.language == "sh" and block.text.count("\n") == 1 else []
-    if words[:2] != SERVE or "--check" in words:
-        return None
-    return Server(*words[2:], "--port", port, cwd=directory)
 
 
 def test_first_page_of_the_reference(directory):
@@ -48,19 +37,21 @@ def test_first_page_of_the_reference(directory):
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_page(directory, port, name):
     lay_out(directory)
-    paths = f"{ROOT}/proto/clients/python:{ROOT}/tests/http/stand_ins"
-    server, ran = None, 0
+    server, ran, variables = None, 0, {}
     try:
         for block, output in pairs_of(blocks_of((ROOT / name).read_text())):
-            started = start_server(block, directory, port)
-            if started is None:
-                check_block(block, output, directory, server.port if server else PORT, PYTHONPATH=paths)
-            elif server:
-                server.stop()
-            server = started or server
+            for arguments in block.servers():
+                if server:
+                    server.stop()
+                server = Server(*arguments, "--port", port, cwd=directory)
+            if not block.servers():
+                check_block(block, output, directory, server.port if server else PORT, variables)
             ran += block.language in COMMANDS and not block.left_out()
         expect(server and ran > 5, f"{ran} commands were run")
         server.stop()
+        if name == DOCUMENTS[0]:
+            installed = directory.glob("venv/lib/python3*/site-packages/bagserve_*.py")
+            expect_equal({path.stem for path in installed}, {"bagserve_client", "bagserve_export", "bagserve_torch"})
     except BaseException:
         if server:
             print(server.last_lines())

@@ -4,9 +4,10 @@ import re
 import subprocess
 import urllib.request
 
+import numpy as np
 import pytest
 
-from harness import PROGRAM, ROOT, Server, expect, expect_equal
+from harness import PROGRAM, ROOT, Server, expect, expect_equal, write_json
 from pages import BLOCK_TIMEOUT_S, COMMANDS, PORT, blocks_of, check_block, lay_out, pairs_of, private_network
 
 DOCUMENTS = ("README.md", "proto/PROTOCOL.md", "server/metrics/README.md")
@@ -14,7 +15,7 @@ FOLDERS = ("kernels", "proto", "config", "server", "tests", "deploy")
 PAGES = sorted(str(path.relative_to(ROOT)) for path in
                [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 # Flags of other programs, and variables of the proxies' recipes, that pages name.
-OTHER_FLAGS = {"--install", "--latency", "--unix-socket"}
+OTHER_FLAGS = {"--install", "--latency", "--system-site-packages", "--unix-socket"}
 OTHER_VARIABLES = {"BAGSERVE_ONE", "BAGSERVE_TWO", "BAGSERVE_THREE"}
 MODULES = {"bagserve_admin", "bagserve_client", "bagserve_export", "bagserve_torch"}
 
@@ -24,9 +25,18 @@ BLOCKS = [pytest.param(block, output, id=f"{name}:{block.line} ({block.language}
           for name, pairs in PAIRS.items() for block, output in pairs]
 
 
+def lay_out_own(directory):
+    """The files that a reader brings: tables, a folder of models, a configuration."""
+    (directory / "models").mkdir()
+    for name in ("items.npy", "users.npy", "models/items.npy"):
+        np.save(directory / name, np.ones((3, 2), np.float32))
+    write_json(directory / "bagserve.json", {"models": [{"name": "items", "path": "items.npy"}]})
+
+
 @pytest.fixture(scope="module", name="server")
 def serve(shared_directory):
     lay_out(shared_directory)
+    lay_out_own(shared_directory)
     arguments = ["--demo"] + (["--port", str(PORT)] if private_network() else [])
     with Server(*arguments) as server:
         yield server
@@ -105,4 +115,8 @@ def test_named_metrics_exist(server):
 
 @pytest.mark.parametrize("block, output", BLOCKS)
 def test_block(server, shared_directory, block, output):
-    check_block(block, output, shared_directory, server.port)
+    for arguments in block.servers():
+        with Server(*arguments, cwd=shared_directory):
+            pass
+    if not block.servers():
+        check_block(block, output, shared_directory, server.port, {})
