@@ -26,8 +26,7 @@
 struct bag_deal bag_deal_of(const struct bag_infer *infer, size_t op)
 {
     const struct bag_plan *plan = &infer->plan;
-    const struct bag_remote *remote =
-        infer->input.model->features[plan->ops[op].feature].memory->remote;
+    const struct bag_remote *remote = plan->ops[op].memory->remote;
     return (struct bag_deal){.op = &plan->ops[op],
                              .args = &plan->ops[op].args,
                              .remote = remote,
@@ -377,7 +376,8 @@ static bool take_calls(const struct bag_infer *infer, struct bag_fanout *fanout)
     const struct bag_plan *plan = &infer->plan;
     size_t count = 0, most = 0;
     for (size_t i = 0; i < plan->num_ops; i++) {
-        size_t shards = plan->ops[i].is_remote ? bag_deal_of(infer, i).remote->num_shards : 0;
+        bool is_remote = plan->ops[i].kind == BAG_OP_REMOTE;
+        size_t shards = is_remote ? bag_deal_of(infer, i).remote->num_shards : 0;
         count += shards;
         most = shards > most ? shards : most;
     }
@@ -386,7 +386,7 @@ static bool take_calls(const struct bag_infer *infer, struct bag_fanout *fanout)
     if (!fanout->calls || !fanout->shares)
         return false;
     for (size_t i = 0; i < plan->num_ops; i++) {
-        if (plan->ops[i].is_remote && !join(infer, i, fanout))
+        if (plan->ops[i].kind == BAG_OP_REMOTE && !join(infer, i, fanout))
             add_calls(infer, i, fanout);
     }
     for (size_t i = 0; i < fanout->count;) {

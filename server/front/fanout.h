@@ -7,7 +7,7 @@
  *   bag_fanout_merge  when all that were not absent are checked: writes the results of remote ops
  *   bag_fanout_free
  *
- * Ops of local features are pooled as ever, before, after or meanwhile: bag_ops_run leaves out
+ * Ops of local features are pooled as ever, before, after or meanwhile: bag_infer_pool leaves out
  * those of remote ones. Knows neither sockets nor threads; all but bag_fanout_check of different
  * calls is for one thread at a time. */
 #ifndef BAG_FANOUT_H

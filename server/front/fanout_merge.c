@@ -249,7 +249,7 @@ void bag_fanout_merge(struct bag_infer *infer, const struct bag_fanout *fanout)
 {
     struct bag_fanout_call *calls = fanout->calls;
     for (size_t op = 0, end = 0; op < infer->plan.num_ops; op++) {
-        if (!infer->plan.ops[op].is_remote || infer->plan.ops[op].is_joined)
+        if (infer->plan.ops[op].kind != BAG_OP_REMOTE || infer->plan.ops[op].is_joined)
             continue;
         struct bag_deal deal = bag_deal_of(infer, op);
         size_t first = end;

@@ -36,10 +36,11 @@ uint64_t bag_trip_cost_ns(const struct bag_infer *infer)
     bool is_local = false;
     for (size_t i = 0; i < infer->plan.num_ops; i++) {
         const struct bag_op *op = &infer->plan.ops[i];
-        const struct bag_table_memory *memory = infer->input.model->features[op->feature].memory;
-        uint64_t bytes = op->args.num_bags * memory->table.row_elements * sizeof(float);
-        answers += memory->remote ? bytes * memory->remote->num_shards : 0;
-        is_local |= !memory->remote;
+        uint64_t bytes = op->args.num_bags * op->memory->table.row_elements * sizeof(float);
+        if (op->kind == BAG_OP_REMOTE)
+            answers += bytes * op->memory->remote->num_shards;
+        else
+            is_local = true;
     }
     return infer->plan.work.rows * ID_NS + answers / SUM_BYTES_PER_NS + bag_infer_cost_ns(infer) -
            (is_local ? 0 : pooling_ns);

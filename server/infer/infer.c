@@ -144,7 +144,6 @@ void bag_infer_reset(struct bag_infer *infer)
     infer->output.reply = infer->scratch.results = NULL;
     infer->plan.id.bytes = 0;
     infer->scratch.pooled = NULL;
-    infer->scratch.num_prefetched = 0;
     infer->scratch.absent = NULL;
     infer->scratch.absent_bytes = 0;
     infer->scratch.explanation = NULL;
@@ -290,10 +289,22 @@ bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
 
 void bag_infer_pool(const struct bag_infer *infer, struct bag_split split)
 {
-    if (infer->input.model->mapped)
-        bag_mapped_pool(infer, split);
-    else
-        bag_ops_run(infer->plan.ops, split);
+    /* The last op may have no bag in the split, and then need not exist. */
+    size_t end = split.end_op + (split.end_bag > 0);
+    for (size_t i = split.first_op; i < end; i++) {
+        const struct bag_op *op = &infer->plan.ops[i];
+        struct bag_range range = bag_split_range(&split, &op->args, i);
+        switch (op->kind) {
+        case BAG_OP_LOCAL:
+            bag_pool_run(&op->args, range, op->result);
+            break;
+        case BAG_OP_MAPPED:
+            bag_mapped_pool(op, range);
+            break;
+        case BAG_OP_REMOTE: /* the shards' */
+            break;
+        }
+    }
 }
 
 void bag_infer_drop(struct bag_infer *infer)
@@ -305,7 +316,7 @@ void bag_infer_drop(struct bag_infer *infer)
 
 bool bag_infer_check(struct bag_infer *infer, struct bag_problem *problem)
 {
-    if (!infer->input.model->mapped || bag_mapped_check(infer, problem))
+    if (bag_mapped_check(infer, problem))
         return true;
     bag_infer_drop(infer);
     return false;
@@ -360,7 +371,7 @@ void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
         if (!made[i])
             continue;
         bag_infer_pool(infers[i], bag_split_all(infers[i]->plan.num_ops));
-        whole[i] = !infers[i]->input.model->mapped || bag_mapped_check(infers[i], problems[i]);
+        whole[i] = bag_mapped_check(infers[i], problems[i]);
     }
     if (pooled)
         end_projections(plans, num_plans, infers[0]->input.model, pooled);

@@ -54,7 +54,6 @@ struct bag_infer_scratch {
     char *explanation;
     size_t explanation_bytes;   /* at first the most, then as many as it has */
     void *pooled;               /* rows yet to be projected, where nobody else has them */
-    size_t num_prefetched;      /* entries, in the order of the ops, whose rows were prefetched */
     struct bag_map_epoch epoch; /* of mapped tables, before they were pooled */
     char *results;              /* of all outputs; a part of the reply where that is binary */
     char *absent;               /* of a model that does without shards that are away: a JSON array
@@ -179,12 +178,13 @@ size_t bag_reply_count_packed(const struct bag_infer *infer);
 
 /* Called by infer.c alone. */
 
-/* Pools a range; before each part of it the rows of the next one are prefetched. */
-void bag_mapped_pool(const struct bag_infer *infer, struct bag_split split);
+/* Pools a range of a mapped op in windows. The rows of the next window are prefetched while one is
+ * pooled. */
+void bag_mapped_pool(const struct bag_op *op, struct bag_range range);
 
-/* When all is pooled: whether every row could be read. Pools all of it again where a file was
- * changed meanwhile. False with *problem where a row is missing; the reply is then not to be sent.
- */
+/* Checks that every row of the mapped ops could be read. Called when all ops are pooled; pools the
+ * mapped ones again if a file was changed meanwhile. Returns false and sets *problem if a row is
+ * missing: the reply must not be sent then. */
 bool bag_mapped_check(struct bag_infer *infer, struct bag_problem *problem);
 
 #endif

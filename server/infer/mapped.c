@@ -11,32 +11,22 @@
 /* How often a request is pooled again because of a file that changes. */
 #define MAX_TRIES 8
 
-static const struct bag_feature *feature_of(const struct bag_infer *infer, const struct bag_op *op)
-{
-    return &infer->input.model->features[op->feature];
-}
-
-static struct bag_map *map_of(const struct bag_infer *infer, const struct bag_op *op)
-{
-    return feature_of(infer, op)->memory->map;
-}
-
 /* Names the table's model; returns false. */
 static bool reject_op(const struct bag_infer *infer, const struct bag_op *op,
                       struct bag_problem *problem)
 {
-    const struct bag_model *table = feature_of(infer, op)->model;
+    const struct bag_model *table = infer->input.model->features[op->feature].model;
     bag_problem_prefix(problem, "model '%s'", (table ? table : infer->input.model)->name);
     return false;
 }
 
 /* ---- prefetching ----------------------------------------------------------------------------- */
 
-static void prefetch_rows(struct bag_map *map, const struct bag_pool_args *args, size_t first,
-                          size_t end)
+static void prefetch_rows(const struct bag_op *op, size_t first, size_t end)
 {
+    const struct bag_pool_args *args = &op->args;
     struct bag_map_prefetch prefetch BAG_UNSET;
-    if (first >= end || !bag_map_prefetch_begin(&prefetch, map))
+    if (first >= end || !bag_map_prefetch_begin(&prefetch, op->memory->map))
         return;
     for (size_t entry = first; entry < end; entry++) {
         int64_t row = bag_id_at(&args->indices, entry);
@@ -48,17 +38,15 @@ static void prefetch_rows(struct bag_map *map, const struct bag_pool_args *args,
 
 void bag_infer_prefetch(struct bag_infer *infer)
 {
-    size_t left = WINDOW_ENTRIES;
-    infer->scratch.num_prefetched = 0;
-    if (!infer->input.model->mapped)
-        return;
-    for (size_t i = 0; i < infer->plan.num_ops && left; i++) {
-        const struct bag_op *op = &infer->plan.ops[i];
-        size_t count = op->args.indices.count < left ? op->args.indices.count : left;
-        if (map_of(infer, op))
-            prefetch_rows(map_of(infer, op), &op->args, 0, count);
-        left -= count;
-        infer->scratch.num_prefetched += count;
+    size_t remaining = WINDOW_ENTRIES;
+    for (size_t i = 0; i < infer->plan.num_ops && remaining; i++) {
+        struct bag_op *op = &infer->plan.ops[i];
+        size_t count = op->args.indices.count;
+        if (op->kind != BAG_OP_MAPPED)
+            continue;
+        op->num_prefetched = count < remaining ? count : remaining;
+        prefetch_rows(op, 0, op->num_prefetched);
+        remaining -= op->num_prefetched;
     }
 }
 
@@ -79,19 +67,17 @@ static size_t window_end(const struct bag_pool_args *args, size_t bag, size_t en
     return low;
 }
 
-static void prefetch_bags(struct bag_map *map, const struct bag_pool_args *args, size_t first_bag,
-                          size_t end_bag, size_t prefetched)
+/* Prefetches the rows of some bags that have not been prefetched yet. */
+static void prefetch_bags(const struct bag_op *op, size_t first_bag, size_t end_bag)
 {
     if (first_bag >= end_bag)
         return;
-    size_t first = bag_pool_first_entry(args, first_bag);
-    prefetch_rows(map, args, first < prefetched ? prefetched : first,
-                  bag_pool_first_entry(args, end_bag));
+    size_t first = bag_pool_first_entry(&op->args, first_bag);
+    prefetch_rows(op, first < op->num_prefetched ? op->num_prefetched : first,
+                  bag_pool_first_entry(&op->args, end_bag));
 }
 
-/* The rows of the op's first `prefetched` entries are prefetched already. */
-static void pool_op(struct bag_map *map, const struct bag_op *op, struct bag_range range,
-                    size_t prefetched)
+void bag_mapped_pool(const struct bag_op *op, struct bag_range range)
 {
     const struct bag_pool_args *args = &op->args;
     size_t end_bag = range.end_bag;
@@ -99,31 +85,13 @@ static void pool_op(struct bag_map *map, const struct bag_op *op, struct bag_ran
     if (range.first_bag >= end_bag)
         return;
     size_t next = window_end(args, range.first_bag, end_bag);
-    prefetch_bags(map, args, range.first_bag, next, prefetched);
+    prefetch_bags(op, range.first_bag, next);
     while (next > range.end_bag) {
         range.first_bag = range.end_bag;
         range.end_bag = next;
         next = next < end_bag ? window_end(args, next, end_bag) : next;
-        prefetch_bags(map, args, range.end_bag, next, prefetched);
+        prefetch_bags(op, range.end_bag, next);
         bag_pool_run(args, range, op->result);
-    }
-}
-
-void bag_mapped_pool(const struct bag_infer *infer, struct bag_split split)
-{
-    /* The last op may have no bag in it, and then need not exist. */
-    size_t end = split.end_op + (split.end_bag > 0), before = 0;
-    for (size_t i = 0; i < end; i++) {
-        const struct bag_op *op = &infer->plan.ops[i];
-        size_t all = infer->scratch.num_prefetched, prefetched = all > before ? all - before : 0;
-        before += op->args.indices.count;
-        if (i < split.first_op)
-            continue;
-        struct bag_range range = bag_split_range(&split, &op->args, i);
-        if (map_of(infer, op))
-            pool_op(map_of(infer, op), op, range, prefetched);
-        else
-            bag_pool_run(&op->args, range, op->result);
     }
 }
 
@@ -152,8 +120,8 @@ static bool check_bag(const struct bag_map *map, const struct bag_pool_args *arg
 static bool check_op(const struct bag_infer *infer, const struct bag_op *op,
                      struct bag_problem *problem)
 {
-    const struct bag_map *map = map_of(infer, op);
-    if (!map || bag_map_is_whole(map))
+    const struct bag_map *map = op->memory->map;
+    if (op->kind != BAG_OP_MAPPED || bag_map_is_whole(map))
         return true;
     for (size_t bag = 0; bag < op->args.num_bags; bag++) {
         if (!check_bag(map, &op->args, bag, problem))
@@ -167,7 +135,8 @@ static void refresh(const struct bag_infer *infer)
     bool has_read = bag_map_has_read();
     struct bag_map *before = NULL;
     for (size_t i = 0; i < infer->plan.num_ops; i++) {
-        struct bag_map *map = map_of(infer, &infer->plan.ops[i]);
+        const struct bag_op *op = &infer->plan.ops[i];
+        struct bag_map *map = op->kind == BAG_OP_MAPPED ? op->memory->map : NULL;
         if (map && map != before)
             bag_map_refresh(map, has_read);
         before = map;
@@ -185,7 +154,11 @@ static bool settle(struct bag_infer *infer)
         if (now.holes == before.holes && now.states == before.states)
             return true;
         before = now;
-        bag_mapped_pool(infer, bag_split_all(infer->plan.num_ops));
+        for (size_t i = 0; i < infer->plan.num_ops; i++) {
+            const struct bag_op *op = &infer->plan.ops[i];
+            if (op->kind == BAG_OP_MAPPED)
+                bag_mapped_pool(op, bag_range_all(&op->args));
+        }
         refresh(infer);
         now = bag_map_epoch();
     }
@@ -195,7 +168,7 @@ static bool settle(struct bag_infer *infer)
 bool bag_mapped_check(struct bag_infer *infer, struct bag_problem *problem)
 {
     size_t mapped = 0; /* the first op of a mapped table */
-    while (mapped < infer->plan.num_ops && !map_of(infer, &infer->plan.ops[mapped]))
+    while (mapped < infer->plan.num_ops && infer->plan.ops[mapped].kind != BAG_OP_MAPPED)
         mapped++;
     if (mapped == infer->plan.num_ops)
         return true;

@@ -238,15 +238,16 @@ static bool check_pool(struct bag_planner *planner, size_t i)
     struct bag_pool_plan own BAG_UNSET;
     struct bag_fault fault BAG_UNSET;
     const struct bag_pool_plan *plan = find_plan(planner, feature, &own, &fault);
+    const enum bag_op_kind kind = bag_op_kind_of(feature->memory);
     bool ok = plan != NULL;
     if (ok) {
         struct bag_inputs inputs = inputs_of(planner, i, &part);
         ok = bag_pool_check(plan, &inputs, planner->limits->max_reply_bytes, &planner->args[i],
                             &fault) == BAG_STATUS_OK;
         if (ok && plan->needs_rows)
-            ok = (plan->rules.keyed && feature->memory->remote ? leave_keys : resolve_keys)(
+            ok = (plan->rules.keyed && kind == BAG_OP_REMOTE ? leave_keys : resolve_keys)(
                 planner, i, &plan->rules, &inputs, &fault);
-        else if (ok && !feature->memory->remote)
+        else if (ok && kind != BAG_OP_REMOTE)
             bag_pool_prefetch(&planner->args[i], planner->model->num_features == 1);
     }
     if (ok || fault.status == BAG_STATUS_OK)
@@ -294,7 +295,7 @@ static bool check_parts(const struct bag_planner *planner)
     const struct bag_v2_overrides *overrides = &planner->request->overrides;
     for (size_t i = 0; i < planner->model->num_features; i++) {
         const struct bag_feature *feature = &planner->model->features[i];
-        if (feature->memory->remote)
+        if (bag_op_kind_of(feature->memory) == BAG_OP_REMOTE)
             return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                    "parameters part and partial are for servers that have tables; "
                                    "other servers have this one");
@@ -388,7 +389,7 @@ static bool check_explaining(const struct bag_planner *planner)
                                "parameter explain: explanations are switched off (explain)");
     for (size_t i = 0; plan->explains && i < plan->num_ops; i++) {
         struct bag_op *op = &plan->ops[i];
-        if (op->is_remote && !take_fates(planner, op))
+        if (op->kind == BAG_OP_REMOTE && !take_fates(planner, op))
             return bag_planner_no_memory(planner);
         if (op->args.unsorted)
             return bag_problem_set(

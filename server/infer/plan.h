@@ -12,6 +12,7 @@
 #include "proto/v2_documents.h"
 #include "proto/v2_request.h"
 #include "server/models/snapshot.h"
+#include "server/tables/load.h"
 
 /* ---- ops ------------------------------------------------------------------------------------- */
 
@@ -27,20 +28,38 @@ struct bag_op_keys {
     bool from_values;
 };
 
+/* Where the rows of an op are, which decides who pools them. */
+enum bag_op_kind {
+    BAG_OP_LOCAL,  /* in memory */
+    BAG_OP_MAPPED, /* in a file: prefetched before, and checked after they are pooled (mapped.c) */
+    BAG_OP_REMOTE  /* on shards, which pool them; server/front merges their replies */
+};
+
+static inline enum bag_op_kind bag_op_kind_of(const struct bag_table_memory *memory)
+{
+    return memory->remote ? BAG_OP_REMOTE : memory->map ? BAG_OP_MAPPED : BAG_OP_LOCAL;
+}
+
 /* A list of checked calls of the kernels, each with the place of its result. A request for a table
  * has one, one for a collection has one or more for each feature. */
 struct bag_op {
+    enum bag_op_kind kind;                 /* never changes once the op is planned, as the memory */
+    const struct bag_table_memory *memory; /* of the feature's table; borrowed */
     struct bag_pool_args args;
-    size_t output;           /* of which of the reply's outputs the result is a part */
-    size_t offset;           /* of its first bag in that output, in bytes */
-    char *result;            /* where the op writes, once there is memory */
-    size_t feature;          /* of the model */
-    bool is_remote;          /* shards pool, and not bag_ops_run */
-    bool is_joined;          /* and are asked with those of an earlier op; set by server/front */
+    size_t output;  /* of which of the reply's outputs the result is a part */
+    size_t offset;  /* of its first bag in that output, in bytes */
+    char *result;   /* where the op writes, once there is memory */
+    size_t feature; /* of the model */
+
+    /* Of a mapped op: the number of its first entries whose rows have been prefetched. */
+    size_t num_prefetched;
+
+    /* Of a remote op. */
+    bool is_joined;          /* shards are asked with those of an earlier op; set by server/front */
     struct bag_op *joined;   /* the next one that is joined; NULL: none; likewise */
-    struct bag_op_keys keys; /* where those look up keys */
-    int64_t *rows;           /* where the reply explains what shards pool: room for what became of
-                                each entry, as bag_keys_resolve tells it */
+    struct bag_op_keys keys; /* if the table is keyed */
+    int64_t *rows;           /* if the reply explains: room for what became of each entry, as
+                                bag_keys_resolve reports it */
     uint8_t *replaced;       /* likewise */
 
     /* Where pooled rows, in FP32, are yet to be projected into the output. */
@@ -67,9 +86,6 @@ struct bag_split bag_split_all(size_t num_ops);
 /* Bags and columns of an op that are in the split. */
 struct bag_range bag_split_range(const struct bag_split *split, const struct bag_pool_args *args,
                                  size_t op);
-
-/* Pools a split; disjoint ones may run at the same time. */
-void bag_ops_run(const struct bag_op *ops, struct bag_split split);
 
 /* How much a list pools. Indices that are shared by two ops count twice. */
 struct bag_ops_work {

@@ -1,7 +1,7 @@
 /* The outputs of a plan: which were asked for, their types and shapes, and which ops make them.
  *
- * Features are pooled only where an output needs them, and twice where two do. At the end, running
- * a list of ops. */
+ * Features are pooled only where an output needs them, and twice where two do. At the end, ranges
+ * of a list of ops. */
 #include "kernels/partial.h"
 #include "plan.h"
 #include "proto/text.h"
@@ -70,7 +70,9 @@ static struct bag_op *begin_op(struct bag_planner *planner, size_t i)
     op->output = plan->num_outputs;
     op->offset = 0;
     op->feature = i;
-    op->is_remote = planner->model->features[i].memory->remote != NULL;
+    op->memory = planner->model->features[i].memory;
+    op->kind = bag_op_kind_of(op->memory);
+    op->num_prefetched = 0;
     op->projection = NULL;
     return op;
 }
@@ -82,7 +84,7 @@ static struct bag_op *add_op(struct bag_planner *planner, size_t i, enum bag_dty
     struct bag_plan *plan = planner->plan;
     const struct bag_feature *feature = &planner->model->features[i];
     struct bag_op *op = begin_op(planner, i);
-    if (op->is_remote && planner->keys)
+    if (op->kind == BAG_OP_REMOTE && planner->keys)
         op->keys = planner->keys[i];
     if (!feature->projection) {
         if (op->args.output_dtype != dtype)
@@ -393,16 +395,6 @@ struct bag_range bag_split_range(const struct bag_split *split, const struct bag
     if (op == split->end_op)
         range.end_bag = split->end_bag;
     return range;
-}
-
-void bag_ops_run(const struct bag_op *ops, struct bag_split split)
-{
-    /* The last one may have no bag in it, and then need not exist. */
-    size_t end = split.end_op + (split.end_bag > 0);
-    for (size_t i = split.first_op; i < end; i++) {
-        if (!ops[i].is_remote)
-            bag_pool_run(&ops[i].args, bag_split_range(&split, &ops[i].args, i), ops[i].result);
-    }
 }
 
 struct bag_ops_work bag_ops_count_work(const struct bag_op *ops, size_t count)

@@ -16,8 +16,8 @@ static void count_joined(const struct bag_plan *plan)
 {
     size_t remote = 0, joined = 0;
     for (size_t i = 0; i < plan->num_ops; i++) {
-        remote += plan->ops[i].is_remote;
-        joined += plan->ops[i].is_remote && plan->ops[i].is_joined;
+        remote += plan->ops[i].kind == BAG_OP_REMOTE;
+        joined += plan->ops[i].kind == BAG_OP_REMOTE && plan->ops[i].is_joined;
     }
     num_joined += joined;
     num_apart += remote ? remote - joined - 1 : 0;
