@@ -153,7 +153,8 @@ struct rows_request {
     const struct bag_model *model;
 };
 
-/* The model, a table whose rows may change; NULL with the reply filled. */
+/* Returns the model, a table whose rows may change. Returns NULL and fills the reply if there is no
+ * such model now, or if its rows cannot change. */
 static const struct bag_model *find_table(struct bag_http_request *request)
 {
     const struct bag_model *model =
@@ -257,29 +258,40 @@ static void on_applied(struct bag_update *update)
     bag_http_request_made(request);
 }
 
-/* On a worker. */
-static void run(struct bag_work *work)
+/* Makes a batch that can be applied. Returns NULL and fills the reply if there is none. The model
+ * that the head was accepted for may have become another since. */
+static struct rows_request *make_batch(struct bag_http_request *request)
 {
-    struct bag_http_request *request =
-        (void *)((char *)work - offsetof(struct bag_http_request, work));
     struct bag_arena *arena = &request->job.infer.scratch.arena;
     struct bag_problem problem;
     arena->source = &request->context->engine.buffers.source;
     bag_arena_reset(arena, ARENA_BASE_BYTES + ARENA_FACTOR * request->body_bytes);
     struct rows_request *rows = bag_arena_alloc(arena, sizeof *rows);
-    bool ok = rows || bag_problem_set(&problem, BAG_ERROR_NO_MEMORY,
-                                      "not enough memory to decode the request");
-    if (rows) {
-        rows->request = request;
-        rows->update.done = on_applied;
-        rows->model = find_table(request);
-        ok = decode(rows, &problem);
+    if (!rows) {
+        reject(request, BAG_ERROR_NO_MEMORY, "not enough memory to decode the request");
+        return NULL;
     }
-    if (ok) {
+    rows->request = request;
+    rows->update.done = on_applied;
+    rows->model = find_table(request);
+    if (!rows->model)
+        return NULL;
+    if (decode(rows, &problem))
+        return rows;
+    bag_http_reply_problem(&request->reply, &problem);
+    return NULL;
+}
+
+/* On a worker. */
+static void run(struct bag_work *work)
+{
+    struct bag_http_request *request =
+        (void *)((char *)work - offsetof(struct bag_http_request, work));
+    struct rows_request *rows = make_batch(request);
+    if (rows) {
         bag_updates_submit(&rows->update);
         return;
     }
-    bag_http_reply_problem(&request->reply, &problem);
     bag_infer_free_scratch(&request->job.infer);
     bag_http_request_made(request);
 }

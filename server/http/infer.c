@@ -80,7 +80,8 @@ static bool announce(struct bag_http_request *request)
     return false;
 }
 
-/* Likewise for a request whose body is here. */
+/* Likewise for a request whose body is here. One that was announced keeps the turn that it has, if
+ * another model came under its name since, too. */
 static bool has_room(struct bag_http_request *request)
 {
     if (request->job.announced)

@@ -6,8 +6,11 @@
  *
  * A state machine without sockets: its connection tells it what has come, and does what it returns.
  * What is wrong with the head is known before the body: the body is then dropped, or not read at
- * all where it is long. The models are held while the head is looked at, and from the last byte of
- * the body until the reply is made.
+ * all where it is long.
+ *
+ * The models are held while the head is looked at, and from the last byte of the body until the
+ * reply is made. They may have changed in between: a handler looks up the model of its path again,
+ * checks the result as it did for the head, and uses nothing that it found before.
  *
  * Everything here runs on the loop's thread. */
 #ifndef BAG_HTTP_REQUEST_H

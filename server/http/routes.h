@@ -61,7 +61,9 @@ const struct bag_http_route *bag_http_find_route(const struct bag_http_route *am
                                                  struct bag_http_target *target,
                                                  struct bag_http_reply *reply);
 
-/* The model that a target names, which is READY; NULL with a 404 or 503 in `reply`. */
+/* Returns the model that a target names, which is READY. Returns NULL and fills `reply` with a 404
+ * or 503 if there is none. Whoever looks up a model for the second time uses the second result: in
+ * another snapshot it may be gone, or be of another kind (request.h). */
 const struct bag_model *bag_http_find_model(const struct bag_snapshot *snapshot,
                                             const struct bag_http_target *target,
                                             struct bag_http_reply *reply);
