@@ -38,11 +38,18 @@ static bool has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
+/* Nor this one's. */
+static bool has_lzcnt(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & bit_LZCNT);
+}
+
 /* The builtin reports AVX and AVX-512 only where the operating system saves their registers. */
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
-           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+           has_lzcnt() && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
 }
 
 static bool has_avx512(void)

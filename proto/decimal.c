@@ -281,15 +281,9 @@ static inline uint64_t divide(uint64_t x, const struct scale *scale)
     return (uint64_t)(sum >> 68) | fraction;
 }
 
-/* floor(log10(2^exponent)), or of 3/4 of that; right for all exponents of doubles. */
-static inline int decimal_unit(int exponent, bool three_quarters)
-{
-    return (exponent * 1262611 - (three_quarters ? 524031 : 0)) >> 22;
-}
-
 struct bag_shortest bag_shortest_decimal(uint64_t significand, int exponent, bool half_below)
 {
-    int unit = decimal_unit(exponent, half_below);
+    int unit = bag_decimal_unit(exponent, half_below);
     struct scale scale = make_scale(exponent, unit);
     /* All in quarters of a unit. Halfway points belong to the even significand. */
     uint64_t odd = significand & 1;

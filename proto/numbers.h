@@ -135,6 +135,43 @@ struct bag_shortest {
 };
 struct bag_shortest bag_shortest_decimal(uint64_t significand, int exponent, bool half_below);
 
+/* Returns floor(log10(2^exponent)), or that of 3/4 of 2^exponent. Exact for all exponents of
+ * doubles. */
+static inline int bag_decimal_unit(int exponent, bool three_quarters)
+{
+    return (exponent * 1262611 - (three_quarters ? 524031 : 0)) >> 22;
+}
+
+/* ---- FP32 in batches (print_f32.h) ----------------------------------------------------------- */
+
+#define BAG_F32_BATCH         32 /* floats that are converted at once */
+#define BAG_F32_FRACTION_BITS 28 /* of the scales */
+#define BAG_F32_LEAST_EXPONENT \
+    (-5) /* of a decimal d.ddd * 10^exponent that is printed in a batch */
+#define BAG_F32_MOST_EXPONENT 7
+#define BAG_F32_LAYOUTS       ((BAG_F32_MOST_EXPONENT - BAG_F32_LEAST_EXPONENT + 1) * 3 * 2)
+
+/* 2^e / 10^bag_decimal_unit(e, false) in units of 2^-BAG_F32_FRACTION_BITS, at [e + 150], which is
+ * the exponent field of the floats from 2^(e + 23) to below 2^(e + 24). Zero for floats that are
+ * not printed in a batch. Filled before main begins, as bag_f32_layouts. */
+extern uint32_t bag_f32_scales[256];
+
+/* The order of characters in a text, by its decimal exponent, whether it has seven, eight or nine
+ * digits, and its sign: 0 to 7 are its last eight digits, 8 is the digit before them, 9 '.', 10 '0'
+ * and 11 '-'. */
+extern uint8_t bag_f32_layouts[BAG_F32_LAYOUTS][16];
+
+/* Writes the text of one FP32. Returns the end of it; up to 16 bytes after the end may be
+ * overwritten. */
+char *bag_f32_put(char *out, uint32_t bits);
+
+/* Write the texts of `count` FP32 at `data` (any alignment), with a comma after each. Return the
+ * end of them; up to 16 bytes after the end may be overwritten. The text is the same with every
+ * instruction set, and that of bag_f32_put. */
+char *bag_f32_print_generic(const char *data, size_t count, char *out);
+char *bag_f32_print_avx2(const char *data, size_t count, char *out);
+char *bag_f32_print_avx512(const char *data, size_t count, char *out);
+
 /* ---- from decimals to floats -----------------------------------------------------------------
  *
  * The digits times the first 128 bits of the power of ten give the first 128 bits of the value, and

@@ -2,6 +2,7 @@
  *
  * Numbers are written in blocks that reach past their end, into the room of the elements that
  * follow. The last elements of an array are written beside it for that reason. */
+#include "kernels/pool.h"
 #include "numbers.h"
 
 #include <string.h>
@@ -177,7 +178,7 @@ static char *put_special(char *out, bool zero, bool nan)
     return out + bytes;
 }
 
-static char *put_f32(char *out, uint32_t bits)
+char *bag_f32_put(char *out, uint32_t bits)
 {
     uint32_t magnitude = bits & UINT32_C(0x7FFFFFFF), infinity = UINT32_C(0x7F800000);
     *out = '-';
@@ -197,6 +198,59 @@ static char *put_f64(char *out, uint64_t bits)
     return put_finite(out, magnitude, 52, -1074, F64_DIGITS);
 }
 
+/* ---- FP32 in batches ------------------------------------------------------------------------- */
+
+uint32_t bag_f32_scales[256];
+uint8_t bag_f32_layouts[BAG_F32_LAYOUTS][16] __attribute__((aligned(16)));
+
+/* Fills the order of characters for d.ddd * 10^exponent with `count` digits. */
+static void fill_layout(uint8_t *layout, int exponent, int count, bool negative)
+{
+    enum { FIRST_OF_NINE = 8, POINT, ZERO, MINUS };
+    int bytes = 0, point = exponent < 0 ? 1 : exponent + 1;
+    /* Digits from the left: zeros before the first digit of a number below one, its digits, zeros.
+     */
+    int digit = exponent < 0 ? exponent : 0;
+    if (negative)
+        layout[bytes++] = MINUS;
+    for (int i = 0; bytes < 16; i++) {
+        if (i == point) {
+            layout[bytes++] = POINT;
+            continue;
+        }
+        int in_nine = digit + 9 - count;
+        layout[bytes++] = (uint8_t)(digit < 0 || digit >= count ? ZERO
+                                    : in_nine == 0              ? FIRST_OF_NINE
+                                                                : in_nine - 1);
+        digit++;
+    }
+}
+
+__attribute__((constructor)) static void fill_f32_tables(void)
+{
+    for (int e = -40; e <= 1; e++) {
+        int unit = bag_decimal_unit(e, false);
+        uint64_t power = 1; /* 5^-unit; 2^e / 10^unit is this times 2^(e - unit) */
+        for (int i = unit; i < 0; i++)
+            power *= 5;
+        bag_f32_scales[e + 150] = (uint32_t)(power << (BAG_F32_FRACTION_BITS + e - unit));
+    }
+    for (int i = 0; i < BAG_F32_LAYOUTS; i++)
+        fill_layout(bag_f32_layouts[i], i / 6 + BAG_F32_LEAST_EXPONENT, i / 2 % 3 + 7, i % 2);
+}
+
+static char *put_many_f32(const char *data, size_t count, char *out)
+{
+#if defined(__x86_64__)
+    enum bag_isa isa = bag_isa_used();
+    if (isa == BAG_ISA_AVX512)
+        return bag_f32_print_avx512(data, count, out);
+    if (isa == BAG_ISA_AVX2)
+        return bag_f32_print_avx2(data, count, out);
+#endif
+    return bag_f32_print_generic(data, count, out);
+}
+
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
 /* X(dtype, type to load an element as, what writes it, the most bytes of its text with a comma) */
@@ -210,13 +264,16 @@ static char *put_f64(char *out, uint64_t bits)
     X(BAG_I16, int16_t, put_signed, 7)     \
     X(BAG_I32, int32_t, put_signed, 12)    \
     X(BAG_I64, int64_t, put_signed, 21)    \
-    X(BAG_F32, uint32_t, put_f32, 20)      \
+    X(BAG_F32, uint32_t, bag_f32_put, 20)  \
     X(BAG_F64, uint64_t, put_f64, 25)
 
 #define LONGEST_TEXT 25
 
-/* So many elements have room for any number's blocks: 16 * 4 bytes. */
+/* This many elements, of two bytes or more, leave room for what is written past a number's end. */
 #define LAST_ELEMENTS 16
+
+/* The others of an array of FP32 are whole batches. */
+#define MOST_LAST_ELEMENTS (LAST_ELEMENTS + BAG_F32_BATCH - 1)
 
 size_t bag_numbers_max_text(enum bag_dtype dtype)
 {
@@ -231,6 +288,8 @@ size_t bag_numbers_max_text(enum bag_dtype dtype)
 /* Writes elements with a comma after each, and scribbles on what follows. */
 static char *put_elements(const char *data, size_t count, enum bag_dtype dtype, char *out)
 {
+    if (dtype == BAG_F32)
+        return put_many_f32(data, count, out);
     switch (dtype) {
 #define BAG_X(id, type, put, most)                                               \
     case id:                                                                     \
@@ -249,10 +308,12 @@ static char *put_elements(const char *data, size_t count, enum bag_dtype dtype, 
 
 char *bag_numbers_print(const void *data, size_t count, enum bag_dtype dtype, char *out)
 {
-    char last[LAST_ELEMENTS * LONGEST_TEXT + REACH_BYTES];
+    char last[MOST_LAST_ELEMENTS * LONGEST_TEXT + REACH_BYTES];
     *out++ = '[';
     if (count) {
         size_t beside = count < LAST_ELEMENTS ? count : LAST_ELEMENTS;
+        if (dtype == BAG_F32)
+            beside += (count - beside) % BAG_F32_BATCH;
         const char *tail = (const char *)data + (count - beside) * bag_dtypes[dtype].bytes;
         out = put_elements(data, count - beside, dtype, out);
         size_t bytes = (size_t)(put_elements(tail, beside, dtype, last) - last) - 1;

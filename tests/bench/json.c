@@ -3,6 +3,7 @@
  * Both read the same text and print the same values, in turn, round after round. Times are those of
  * the processor, and the median of the rounds is shown. cJSON's include making and freeing its tree
  * where it reads, and freeing its text where it prints. */
+#include "kernels/pool.h"
 #include "proto/numbers.h"
 
 #include <cjson/cJSON.h>
@@ -193,12 +194,16 @@ static double median(double *values)
 
 enum { READ_OURS, READ_CJSON, PRINT_OURS, PRINT_CJSON, WORKS };
 
-int main(void)
+int main(int argc, char **argv)
 {
+    enum bag_isa isa = argc > 1 ? bag_isa_find(argv[1], strlen(argv[1])) : bag_isa_best();
     static void (*const works[WORKS])(struct sample *) = {read_ours, read_cjson, print_ours,
                                                           print_cjson};
     static struct sample samples[KINDS];
     static double times[KINDS][WORKS][ROUNDS];
+    if (isa == BAG_ISA_COUNT || !bag_isa_usable(isa))
+        fail("this processor or build has no such instruction set");
+    bag_isa_use(isa);
     for (size_t kind = 0; kind < KINDS; kind++)
         make_sample(&samples[kind], kind);
     for (size_t round = 0; round < ROUNDS; round++) {

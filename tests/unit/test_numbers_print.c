@@ -1,6 +1,8 @@
 /* Printing numbers: known texts, the shortest digits, the nearest of these, the room it takes. */
 #include "numbers_fixture.h"
 
+#include "kernels/pool.h"
+
 /* Nothing may be written after the room that is asked for, not even for a moment's use. */
 static void check_room(const void *data, size_t count, enum bag_dtype dtype, size_t room)
 {
@@ -280,6 +282,71 @@ static void test_shortest_of_random_bits(void **state)
     }
 }
 
+/* ---- FP32 in batches ------------------------------------------------------------------------- */
+
+/* Prints arrays of 1 to 100 of these floats with every instruction set, and compares with each
+ * float's own text. */
+static void check_batches(const uint32_t *bits, size_t count)
+{
+    char text[128 * 20], want[128 * 20];
+    for (int isa = 0; isa < BAG_ISA_COUNT; isa++) {
+        if (!bag_isa_usable((enum bag_isa)isa))
+            continue;
+        bag_isa_use((enum bag_isa)isa);
+        for (size_t n = 1; n <= count; n++) {
+            char *out = want;
+            *out++ = '[';
+            for (size_t i = 0; i < n; i++) {
+                out = bag_f32_put(out, bits[i]);
+                *out++ = ',';
+            }
+            out[-1] = ']';
+            *out = 0;
+            print(bits, n, BAG_F32, text);
+            if (strcmp(text, want) != 0)
+                fail_msg("%s: %s became %s", bag_isa_names[isa], want, text);
+        }
+    }
+    bag_isa_use(BAG_ISA_GENERIC);
+}
+
+static uint32_t gathered[100];
+static size_t gathered_count;
+
+static void gather_f32(uint32_t bits)
+{
+    gathered[gathered_count++] = bits;
+    if (gathered_count == COUNT_OF(gathered)) {
+        check_batches(gathered, gathered_count);
+        gathered_count = 0;
+    }
+}
+
+static void test_batches_equal_single_floats(void **state)
+{
+    uint64_t random = SEED;
+    /* The range that is printed in batches ends here. */
+    static const float edges[] = {1e-5f, 33554432};
+    (void)state;
+    gathered_count = 0;
+    for_bounds_f32(gather_f32);
+    for (size_t edge = 0; edge < COUNT_OF(edges); edge++) {
+        for (uint32_t step = 0; step < 10; step++)
+            gather_f32(f32_bits(edges[edge]) + step - 5);
+    }
+    /* Mixed with others, a few and many, and none. */
+    for (unsigned kind = 0; kind < 4; kind++) {
+        for (size_t i = 0; i < 500; i++) {
+            uint64_t draw = bag_random(&random);
+            bool other = kind == 1 ? draw % 50 == 0 : kind == 2 ? draw % 2 == 0 : kind == 3;
+            float value = (float)(int64_t)(draw >> 8) / 0x1p55f * (float)(1 + draw % 3000);
+            gather_f32(other ? (uint32_t)(draw >> 32) : f32_bits(value));
+        }
+    }
+    while (gathered_count)
+        gather_f32(0);
+}
+
 /* ---- room ------------------------------------------------------------------------------------ */
 
 /* Every count up to some, so that the last elements' way is met with each; the longest texts. */
@@ -295,7 +362,7 @@ static void test_stays_in_its_room(void **state)
         [BAG_I32] = (uint64_t)INT32_MIN,
         [BAG_I64] = (uint64_t)INT64_MIN,
     };
-    char data[40 * 8], text[40 * 32];
+    char data[100 * 8], text[100 * 32];
     (void)state;
     for (int dtype = 0; dtype < BAG_DTYPE_COUNT; dtype++) {
         uint64_t bits = longest[dtype], f32 = f32_bits(-1.2345678e15f);
@@ -303,13 +370,13 @@ static void test_stays_in_its_room(void **state)
         size_t bytes = bag_dtypes[dtype].bytes, most = bag_numbers_max_text((enum bag_dtype)dtype);
         if (most == 0)
             continue;
-        for (size_t i = 0; i < 40; i++)
+        for (size_t i = 0; i < 100; i++)
             memcpy(data + i * bytes,
                    dtype == BAG_F32   ? &f32
                    : dtype == BAG_F64 ? &f64
                                       : &bits,
                    bytes);
-        for (size_t count = 0; count <= 40; count++) {
+        for (size_t count = 0; count <= 100; count++) {
             size_t used = print(data, count, (enum bag_dtype)dtype, text);
             assert_int_equal(used, count ? count * most + 1 : 2);
         }
@@ -333,6 +400,7 @@ int main(void)
         cmocka_unit_test(test_shortest_around_every_power_of_two),
         cmocka_unit_test(test_shortest_around_every_power_of_ten),
         cmocka_unit_test(test_shortest_of_random_bits),
+        cmocka_unit_test(test_batches_equal_single_floats),
         cmocka_unit_test(test_stays_in_its_room),
         cmocka_unit_test(test_some_have_no_json_form),
     };

@@ -1,0 +1,76 @@
+/* Compares the batched printing of FP32 with the printing of one at a time, which the unit tests
+ * hold to the shortest decimals, for a range of bit patterns and every instruction set that this
+ * processor has.
+ *
+ *   every_f32 [STRIDE [FIRST [END]]]   every STRIDE-th pattern; 1, the whole of 2^32, takes about
+ * ten minutes
+ *
+ * Exit code 1: some text differs; the first of them are printed. */
+#include "kernels/pool.h"
+#include "proto/numbers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define FLOATS    4096 /* in one array */
+#define MOST_TEXT 20   /* bytes, with a comma: bag_numbers_max_text(BAG_F32) */
+
+static size_t print_singly(const uint32_t *bits, size_t count, char *text)
+{
+    char *out = text;
+    *out++ = '[';
+    for (size_t i = 0; i < count; i++) {
+        out = bag_f32_put(out, bits[i]);
+        *out++ = ',';
+    }
+    out[-1] = ']';
+    return (size_t)(out - text);
+}
+
+/* Prints the first float of an array whose text differs from `want`. */
+static void show_difference(enum bag_isa isa, const uint32_t *bits, const char *want,
+                            const char *got)
+{
+    size_t at = 0, index = 0, start = 1;
+    while (want[at] == got[at]) {
+        if (want[at++] == ',') {
+            index++;
+            start = at;
+        }
+    }
+    printf("%s: %08x is \"%.*s\" in a batch, \"%.*s\" alone\n", bag_isa_names[isa], bits[index],
+           (int)strcspn(got + start, ",]"), got + start, (int)strcspn(want + start, ",]"),
+           want + start);
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t stride = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+    uint64_t next = argc > 2 ? strtoull(argv[2], NULL, 0) : 0;
+    uint64_t end = argc > 3 ? strtoull(argv[3], NULL, 0) : UINT64_C(1) << 32;
+    static uint32_t bits[FLOATS];
+    static char want[FLOATS * MOST_TEXT + 64], got[FLOATS * MOST_TEXT + 64];
+    unsigned long long floats = 0, differences = 0;
+    if (stride == 0) {
+        fputs("the stride must be at least 1\n", stderr);
+        return 2;
+    }
+    while (next < end) {
+        size_t count = 0;
+        for (; count < FLOATS && next < end; next += stride)
+            bits[count++] = (uint32_t)next;
+        size_t bytes = print_singly(bits, count, want);
+        want[bytes] = 0;
+        for (int isa = 0; isa < BAG_ISA_COUNT; isa++) {
+            if (!bag_isa_usable((enum bag_isa)isa))
+                continue;
+            bag_isa_use((enum bag_isa)isa);
+            *bag_numbers_print(bits, count, BAG_F32, got) = 0;
+            if (strcmp(want, got) != 0 && differences++ < 20)
+                show_difference((enum bag_isa)isa, bits, want, got);
+        }
+        floats += count;
+    }
+    printf("%llu floats, %llu arrays differ\n", floats, differences);
+    return differences != 0;
+}
