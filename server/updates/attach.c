@@ -2,6 +2,7 @@
 #include "server/system/log.h"
 #include "updates.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,11 +54,10 @@ static bool open_journal(struct bag_updates *updates, struct bag_updates_stream 
     struct bag_journal_header header = header_of(table);
     if (!bag_journal_open(&stream->journal, updates->settings.disk, updates->settings.journal_dir,
                           &header, problem)) {
-        stream->is_shut = stream->journal.lock < 0;
+        stream->state = stream->journal.lock < 0 ? BAG_STREAM_SHUT : BAG_STREAM_NEW;
         bag_journal_close(&stream->journal);
         return false;
     }
-    stream->is_shut = false;
     stream->journal.file_bytes = updates->settings.journal_file_bytes;
     if (stream->journal.torn_bytes)
         bag_log(BAG_LOG_LEVEL_WARNING, "the end of a journal was cut off",
@@ -75,11 +75,12 @@ static bool check_part(struct bag_updates_stream *stream, const struct bag_updat
                        struct bag_problem *problem)
 {
     struct bag_journal_header own = header_of(table);
-    if (!stream->journal.folder[0] && !stream->tables && !stream->first_kept)
+    if (!bag_journal_is_open(&stream->journal) && !stream->tables && !stream->first_kept)
         stream->journal.header = own;
     if (bag_journal_check_part(&stream->journal.header, &own, problem))
         return true;
-    bag_problem_prefix(problem, "%s%s", *stream->journal.folder ? "journal " : "updates in memory",
+    bag_problem_prefix(problem, "%s%s",
+                       bag_journal_is_open(&stream->journal) ? "journal " : "updates in memory",
                        stream->journal.folder);
     return false;
 }
@@ -92,7 +93,7 @@ static bool check_stream(struct bag_updates_stream *stream, const struct bag_upd
     bool keyed = bag_table_is_keyed(table->memory);
     if (!check_part(stream, table, problem))
         return false;
-    if (!stream->journal.folder[0] ||
+    if (!bag_journal_is_open(&stream->journal) ||
         (header->keyed == keyed && header->row_elements == table->memory->table.row_elements))
         return true;
     return bag_problem_set(problem, BAG_ERROR_FILE,
@@ -125,8 +126,10 @@ static struct bag_updates_stream *open_stream(struct bag_updates *updates,
         return NULL;
     }
     pthread_mutex_lock(&stream->lock);
-    bool ok = stream->journal.folder[0] || !needs_journal(updates, table) ||
+    bool ok = bag_journal_is_open(&stream->journal) || !needs_journal(updates, table) ||
               open_journal(updates, stream, table, problem);
+    if (ok && stream->state < BAG_STREAM_OPEN)
+        stream->state = BAG_STREAM_OPEN;
     ok = ok && check_stream(stream, table, problem);
     pthread_mutex_unlock(&stream->lock);
     return ok ? stream : NULL;
@@ -134,8 +137,13 @@ static struct bag_updates_stream *open_stream(struct bag_updates *updates,
 
 bool bag_updates_is_shut(struct bag_updates *updates, const char *name)
 {
-    const struct bag_updates_stream *stream = bag_updates_find(updates, name);
-    return stream && stream->is_shut;
+    struct bag_updates_stream *stream = bag_updates_find(updates, name);
+    if (!stream)
+        return false;
+    pthread_mutex_lock(&stream->lock);
+    bool is_shut = stream->state == BAG_STREAM_SHUT;
+    pthread_mutex_unlock(&stream->lock);
+    return is_shut;
 }
 
 /* ---- catching up ----------------------------------------------------------------------------- */
@@ -243,7 +251,7 @@ static bool read_rest(struct catching_up *up, struct bag_problem *problem)
 {
     struct bag_journal_file file;
     const struct bag_journal *journal = &up->stream->journal;
-    if (!journal->folder[0])
+    if (!bag_journal_is_open(journal))
         return bag_updates_apply_kept(up->live, up->table->deltas, &up->applied, problem);
     while (bag_journal_next_file(journal, &up->reader, up->live->through, &file)) {
         if (!read_and_apply(up, &file, problem))
@@ -299,8 +307,9 @@ void bag_updates_leave(struct bag_live_reader *reader)
 static void join(struct catching_up *up)
 {
     struct bag_updates_stream *stream = up->stream;
+    assert(stream->state >= BAG_STREAM_OPEN);
     if (stream->tables)
-        stream->journal.begins = true;
+        bag_journal_begin_file(&stream->journal);
     if (!stream->tables || up->live->through <= stream->sequence)
         bag_updates_go_on(stream, up->live->through);
     up->live->next = stream->tables;
@@ -339,7 +348,7 @@ static bool check_mapped(struct bag_updates *updates, const struct bag_updates_t
         return false;
     pthread_mutex_lock(&stream->lock);
     uint64_t last = bag_updates_last_taken(stream);
-    const char *journal = *stream->journal.folder ? stream->journal.folder : "memory";
+    const char *journal = bag_journal_is_open(&stream->journal) ? stream->journal.folder : "memory";
     bool ok = true;
     if (last > table->through)
         ok = bag_problem_set(problem, BAG_ERROR_FILE,

@@ -31,9 +31,9 @@ static bool reject_storage(const struct bag_journal *journal, const char *what, 
 
 void bag_journal_close(struct bag_journal *journal)
 {
-    if (journal->folder[0] && journal->file >= 0)
+    if (journal->state != BAG_JOURNAL_CLOSED && journal->file >= 0)
         journal->disk->close(journal->disk->context, journal->file);
-    if (journal->folder[0] && journal->lock >= 0)
+    if (journal->state != BAG_JOURNAL_CLOSED && journal->lock >= 0)
         journal->disk->close(journal->disk->context, journal->lock);
     free(journal->files);
     free(journal->buffer);
@@ -115,7 +115,7 @@ static void add_file(struct bag_journal *journal, const struct new_file *new_fil
         bag_journal_last(journal)->end_sequence = first_sequence;
         bag_journal_last(journal)->bytes = journal->synced_bytes;
         /* Where the disk forgets this, the bytes are there again, and are not read. */
-        if (journal->failed)
+        if (journal->state != BAG_JOURNAL_APPENDING)
             disk->truncate(disk->context, journal->file, journal->synced_bytes);
     }
     journal->num_files += !replaces;
@@ -125,7 +125,7 @@ static void add_file(struct bag_journal *journal, const struct new_file *new_fil
         disk->close(disk->context, journal->file);
     journal->file = file;
     journal->file_header = new_file->header;
-    journal->failed = journal->sync_failed = false;
+    journal->state = BAG_JOURNAL_APPENDING;
     journal->last_bytes = 0;
     journal->last_sequence = journal->synced_sequence = new_file->last_sequence;
     journal->synced_bytes = new_file->count;
@@ -149,11 +149,11 @@ static bool add_new_file(struct bag_journal *journal, struct new_file *new_file,
     return !error || reject_storage(journal, "a file cannot be begun", error, problem);
 }
 
+/* After a failed fsync a second one may succeed without having written anything: so the rest goes
+ * into a file of its own. */
 static bool sync_last(struct bag_journal *journal, struct bag_problem *problem)
 {
-    /* After a failed fsync a second one may succeed without having written anything: so the rest
-     * goes into a file of its own. */
-    if (journal->sync_failed) {
+    if (journal->state == BAG_JOURNAL_SYNC_FAILED) {
         struct new_file new_file = {.header = journal->file_header,
                                     .first_sequence = journal->synced_sequence + 1,
                                     .last_sequence = journal->last_sequence};
@@ -162,7 +162,7 @@ static bool sync_last(struct bag_journal *journal, struct bag_problem *problem)
     }
     int error = journal->disk->sync(journal->disk->context, journal->file);
     if (error) {
-        journal->failed = journal->sync_failed = true;
+        journal->state = BAG_JOURNAL_SYNC_FAILED;
         return reject_storage(journal, "fsync failed", error, problem);
     }
     journal->synced_bytes = bag_journal_last(journal)->bytes;
@@ -170,22 +170,53 @@ static bool sync_last(struct bag_journal *journal, struct bag_problem *problem)
     return true;
 }
 
+/* Removes what the last file holds after its records, on the disk, too. Returns false if it may be
+ * there after a restart. */
+static bool cut_last(struct bag_journal *journal)
+{
+    const struct bag_disk *disk = journal->disk;
+    if (disk->truncate(disk->context, journal->file, bag_journal_last(journal)->bytes) != 0) {
+        bag_journal_begin_file(journal);
+        return false;
+    }
+    if (disk->sync(disk->context, journal->file) == 0)
+        return true;
+    journal->state = BAG_JOURNAL_SYNC_FAILED;
+    return false;
+}
+
+static void say_may_be_applied(struct bag_problem *problem)
+{
+    bag_problem_prefix(problem, "this update may be applied at the next start, as its record could "
+                                "not be removed");
+}
+
 bool bag_journal_sync(struct bag_journal *journal, bool takes_back, struct bag_problem *problem)
 {
     if (!bag_journal_is_dirty(journal))
         return true;
+    /* Another file may hold the same records, where beginning it failed at its end. */
+    bool are_elsewhere = journal->state == BAG_JOURNAL_SYNC_FAILED;
     bool ok = sync_last(journal, problem);
     if (!ok && takes_back) {
         bag_journal_last(journal)->bytes = journal->synced_bytes;
         journal->last_sequence = journal->synced_sequence;
         journal->last_bytes = 0;
+        if (!cut_last(journal) || are_elsewhere)
+            say_may_be_applied(problem);
     }
     return ok;
 }
 
+void bag_journal_begin_file(struct bag_journal *journal)
+{
+    if (journal->state == BAG_JOURNAL_APPENDING)
+        journal->state = BAG_JOURNAL_BEGINNING;
+}
+
 static bool begins_file(const struct bag_journal *journal, uint64_t sequence)
 {
-    return journal->file < 0 || journal->begins || journal->failed ||
+    return journal->state != BAG_JOURNAL_APPENDING ||
            !bag_journal_same_rows(&journal->file_header, &journal->header) ||
            bag_journal_last(journal)->bytes >= journal->file_bytes ||
            sequence != journal->last_sequence + 1;
@@ -210,18 +241,18 @@ bool bag_journal_append(struct bag_journal *journal, const struct bag_journal_re
     const struct bag_disk *disk = journal->disk;
     struct bag_journal_record written = *record;
     size_t bytes = bag_journal_record_bytes(record, journal->header.row_bytes);
+    assert(journal->state >= BAG_JOURNAL_APPENDING);
     if (!reserve(journal, bytes, problem))
         return false;
-    bool syncs = journal->sync_failed || begins_file(journal, first_sequence);
-    if (syncs && !bag_journal_sync(journal, false, problem))
+    if (begins_file(journal, first_sequence) && !bag_journal_sync(journal, false, problem))
         return false;
+    /* Syncing may have begun one. */
     if (begins_file(journal, first_sequence)) {
         struct new_file new_file = {.header = journal->header,
                                     .first_sequence = first_sequence,
                                     .last_sequence = first_sequence - 1};
         if (!add_new_file(journal, &new_file, 0, problem))
             return false;
-        journal->begins = false;
     }
     struct bag_journal_file *file = bag_journal_last(journal);
     written.synced_bytes = journal->synced_bytes;
@@ -229,9 +260,10 @@ bool bag_journal_append(struct bag_journal *journal, const struct bag_journal_re
     bag_journal_write_record(&written, journal->header.row_bytes, journal->buffer);
     int error = disk->write(disk->context, journal->file, journal->buffer, bytes, file->bytes);
     if (error) {
-        /* A part of it may be there: without it the next record can follow. */
-        journal->failed |= disk->truncate(disk->context, journal->file, file->bytes) != 0;
-        return reject_storage(journal, "the update cannot be written", error, problem);
+        reject_storage(journal, "the update cannot be written", error, problem);
+        if (!cut_last(journal))
+            say_may_be_applied(problem);
+        return false;
     }
     file->bytes += bytes;
     journal->last_sequence = record->sequence;
@@ -242,7 +274,7 @@ bool bag_journal_append(struct bag_journal *journal, const struct bag_journal_re
 
 bool bag_journal_take_back(struct bag_journal *journal, uint64_t sequence)
 {
-    const struct bag_disk *disk = journal->disk;
+    assert(journal->state >= BAG_JOURNAL_APPENDING);
     if (journal->last_sequence != sequence || !journal->last_bytes)
         return false;
     struct bag_journal_file *file = bag_journal_last(journal);
@@ -254,11 +286,7 @@ bool bag_journal_take_back(struct bag_journal *journal, uint64_t sequence)
         journal->synced_bytes = file->bytes;
         journal->synced_sequence = journal->last_sequence;
     }
-    if (disk->truncate(disk->context, journal->file, file->bytes) == 0 &&
-        (!synced || disk->sync(disk->context, journal->file) == 0))
-        return true;
-    journal->failed = true;
-    return false;
+    return cut_last(journal);
 }
 
 void bag_journal_remove(struct bag_journal *journal, uint64_t through, uint64_t wanted,

@@ -18,6 +18,8 @@
 #include "proto/formats.h"
 #include "server/system/files.h"
 
+#include <assert.h>
+
 #define BAG_JOURNAL_PATH_BYTES 1024
 
 /* A larger file is followed by a new one. */
@@ -29,9 +31,22 @@ struct bag_journal_file {
     uint64_t bytes;        /* of whole records, with the header */
 };
 
+/* What may be done with a journal, and what its next record does. */
+enum bag_journal_state {
+    BAG_JOURNAL_CLOSED,     /* zeroed, or closed: there is no journal */
+    BAG_JOURNAL_OPENING,    /* bag_journal_open has not succeeded: it can only be closed */
+    BAG_JOURNAL_APPENDING,  /* the next record follows the last one, in the last file */
+    BAG_JOURNAL_BEGINNING,  /* the next record begins a file; the last one may hold bytes after its
+                               records, which do not count */
+    BAG_JOURNAL_SYNC_FAILED /* the same, but syncing the last file again proves nothing: records
+                               that are not known to be on the disk are written to a new file first
+                             */
+};
+
 struct bag_journal {
+    enum bag_journal_state state;
     const struct bag_disk *disk;         /* borrowed */
-    char folder[BAG_JOURNAL_PATH_BYTES]; /* empty: there is no journal */
+    char folder[BAG_JOURNAL_PATH_BYTES]; /* "": it is closed */
     struct bag_journal_header header;    /* of files that are begun */
     uint64_t file_bytes; /* a larger file is followed by a new one; BAG_JOURNAL_FILE_BYTES unless
                             the owner sets it */
@@ -40,15 +55,12 @@ struct bag_journal {
     int lock; /* keeps other servers out of the folder; -1: it is not held */
     int file; /* the last one, open; -1: there is none yet */
     struct bag_journal_header file_header; /* of the last file, which may have other rows */
-    bool begins;                           /* the next record begins a file */
     uint64_t last_sequence; /* of the last record, or before the first one; 0: none */
     uint64_t last_first;    /* the first of the updates that the last record stands for */
     size_t last_bytes;      /* of the last record; 0: it cannot be taken back */
     uint64_t synced_bytes, synced_sequence; /* of the last file; its last record that is safe */
     char *buffer;                           /* owned; of the record that is written */
     size_t buffer_bytes;
-    bool failed; /* the last file may hold what was taken back: the next record begins a file */
-    bool sync_failed; /* so that syncing it again proves nothing */
 
     uint64_t torn_bytes; /* that opening cut off the last file */
 };
@@ -59,32 +71,45 @@ struct bag_journal {
 bool bag_journal_open(struct bag_journal *journal, const struct bag_disk *disk, const char *dir,
                       const struct bag_journal_header *header, struct bag_problem *problem);
 
+/* Returns whether there is a journal, which then is open. */
+static inline bool bag_journal_is_open(const struct bag_journal *journal)
+{
+    assert(journal->state != BAG_JOURNAL_OPENING);
+    return journal->state != BAG_JOURNAL_CLOSED;
+}
+
 /* Syncs nothing. */
 void bag_journal_close(struct bag_journal *journal);
 
-/* Bytes of all files. */
+/* Returns the bytes of all files. */
 uint64_t bag_journal_bytes(const struct bag_journal *journal);
 
+/* Makes the next record begin a file. */
+void bag_journal_begin_file(struct bag_journal *journal);
+
 /* Appends a record for the updates from first_sequence to its own, whose synced_bytes and is_range
- * are not used, and begins a new file where the last one is large or the record does not follow its
- * last one. False with *problem (STORAGE) where the disk does not take it: the journal is then as
- * before. */
+ * are not used, and begins a new file if the last one is large or the record does not follow its
+ * last one. Returns false and sets *problem (STORAGE, or NO_MEMORY) if the record cannot be
+ * written: the journal is then as before, also after a restart, unless *problem says that the
+ * update may be applied then. */
 bool bag_journal_append(struct bag_journal *journal, const struct bag_journal_record *record,
                         uint64_t first_sequence, struct bag_problem *problem);
 
-/* Takes back the record that was appended last, if that is `sequence`. False where it is another
- * one, or may still be on the disk. */
+/* Takes back the record that was appended last, if that is `sequence`. Returns false if it is
+ * another one, or may still be on the disk. */
 bool bag_journal_take_back(struct bag_journal *journal, uint64_t sequence);
 
-/* Whether some record is not known to be on the disk. */
+/* Returns whether some record is not known to be on the disk. */
 static inline bool bag_journal_is_dirty(const struct bag_journal *journal)
 {
+    assert(journal->state != BAG_JOURNAL_OPENING);
     return journal->num_files &&
            journal->files[journal->num_files - 1].bytes > journal->synced_bytes;
 }
 
-/* All records are on the disk. False with *problem (STORAGE) where that is not known; `takes_back`
- * then takes back those that were not there before. */
+/* Brings all records to the disk. Returns false and sets *problem (STORAGE) if it is not known that
+ * they are there. `takes_back`: those that were not there before are then taken back, on the disk,
+ * too, unless *problem says that they may be applied at the next start. */
 bool bag_journal_sync(struct bag_journal *journal, bool takes_back, struct bag_problem *problem);
 
 /* Removes files all of whose updates are `through` or older; of those with updates after `wanted`

@@ -373,7 +373,8 @@ static bool lock_folder(struct bag_journal *journal, struct bag_problem *problem
 bool bag_journal_open(struct bag_journal *journal, const struct bag_disk *disk, const char *dir,
                       const struct bag_journal_header *header, struct bag_problem *problem)
 {
-    *journal = (struct bag_journal){.disk = disk,
+    *journal = (struct bag_journal){.state = BAG_JOURNAL_OPENING,
+                                    .disk = disk,
                                     .header = *header,
                                     .file_bytes = BAG_JOURNAL_FILE_BYTES,
                                     .lock = -1,
@@ -382,7 +383,8 @@ bool bag_journal_open(struct bag_journal *journal, const struct bag_disk *disk, 
     if (length < 0 || (size_t)length >= sizeof journal->folder)
         return bag_problem_set(problem, BAG_ERROR_FILE, "journal_dir: the path is too long");
     if (!make_folders(journal, dir, problem) || !lock_folder(journal, problem) ||
-        !list_files(journal, problem))
+        !list_files(journal, problem) || (journal->num_files && !open_files(journal, problem)))
         return false;
-    return journal->num_files == 0 || open_files(journal, problem);
+    journal->state = journal->num_files ? BAG_JOURNAL_APPENDING : BAG_JOURNAL_BEGINNING;
+    return true;
 }

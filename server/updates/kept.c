@@ -96,7 +96,7 @@ static void add(struct bag_updates_stream *stream, struct bag_kept_update *kept)
 void bag_updates_keep(struct bag_updates_stream *stream, const struct bag_update *update)
 {
     struct bag_updates *updates = stream->updates;
-    if (stream->journal.folder[0])
+    if (bag_journal_is_open(&stream->journal))
         return;
     struct bag_kept_update *kept = copy(update, updates->settings.kept_bytes);
     pthread_mutex_lock(&updates->lock);
@@ -111,7 +111,7 @@ void bag_updates_keep(struct bag_updates_stream *stream, const struct bag_update
 
 uint64_t bag_updates_last_taken(const struct bag_updates_stream *stream)
 {
-    if (stream->journal.folder[0])
+    if (bag_journal_is_open(&stream->journal))
         return stream->journal.last_sequence;
     pthread_mutex_lock(&stream->updates->lock);
     uint64_t last = stream->last_kept ? stream->last_kept->sequence : stream->forgotten;

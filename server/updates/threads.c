@@ -3,6 +3,7 @@
 
 #include "server/system/crew.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,6 @@ struct bag_updates_stream *bag_updates_make_stream(struct bag_updates *updates, 
         free(stream);
         return NULL;
     }
-    stream->journal.file = -1;
     stream->updates = updates;
     stream->last = &stream->first;
     strncpy(stream->name, name, sizeof stream->name - 1);
@@ -88,9 +88,9 @@ void bag_updates_sync(struct bag_updates *updates)
 static void make_ready(struct bag_updates_stream *stream)
 {
     struct bag_updates *updates = stream->updates;
-    if (stream->is_ready || stream->is_taken)
+    if (stream->turn != BAG_STREAM_IDLE)
         return;
-    stream->is_ready = true;
+    stream->turn = BAG_STREAM_READY;
     stream->next_ready = NULL;
     *updates->last_ready = stream;
     updates->last_ready = &stream->next_ready;
@@ -105,8 +105,8 @@ static struct bag_updates_stream *take_ready(struct bag_updates *updates)
     updates->first_ready = stream->next_ready;
     if (!updates->first_ready)
         updates->last_ready = &updates->first_ready;
-    stream->is_ready = false;
-    stream->is_taken = true;
+    assert(stream->turn == BAG_STREAM_READY);
+    stream->turn = BAG_STREAM_RUNNING;
     return stream;
 }
 
@@ -116,6 +116,7 @@ static void run_stream(struct bag_updates_stream *stream)
     struct bag_updates *updates = stream->updates;
     struct bag_update *first = stream->first;
     bool syncs = stream->waits_for_sync;
+    assert(stream->turn == BAG_STREAM_RUNNING);
     stream->first = NULL;
     stream->last = &stream->first;
     stream->waits_for_sync = false;
@@ -125,7 +126,7 @@ static void run_stream(struct bag_updates_stream *stream)
     if (syncs)
         bag_updates_sync_stream(stream);
     pthread_mutex_lock(&updates->queue_lock);
-    stream->is_taken = false;
+    stream->turn = BAG_STREAM_IDLE;
     if (stream->first || stream->waits_for_sync)
         make_ready(stream);
 }

@@ -3,6 +3,7 @@
 
 #include "server/system/log.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,6 +123,7 @@ struct group {
     struct bag_updates_stream *stream;
     struct bag_update **waiting;
     size_t count;
+    bool is_unsynced; /* syncing them failed, with stream->problem */
 };
 
 static bool sync_stream(struct bag_updates_stream *stream, bool takes_back,
@@ -143,9 +145,10 @@ static void fail_to_apply(struct bag_update *update)
 {
     struct bag_updates_stream *stream = update->live->stream;
     update->failed = true;
-    if (!stream->journal.folder[0] || bag_journal_take_back(&stream->journal, update->sequence))
+    if (!bag_journal_is_open(&stream->journal) ||
+        bag_journal_take_back(&stream->journal, update->sequence))
         return;
-    stream->stopped = true;
+    stream->state = BAG_STREAM_STOPPED;
     bag_problem_prefix(&update->problem,
                        "updates of model '%s' stop here, until it is loaded again; this one may be "
                        "applied then",
@@ -153,12 +156,12 @@ static void fail_to_apply(struct bag_update *update)
     stream->problem = update->problem;
 }
 
-static void finish(struct bag_update *update)
+static void finish(const struct group *group, struct bag_update *update)
 {
-    struct bag_updates_stream *stream = update->live->stream;
+    struct bag_updates_stream *stream = group->stream;
     /* Those before a new file was begun were synced with the old one. */
-    bool lost = stream->unsynced && update->sequence > stream->journal.synced_sequence;
-    if (lost || stream->stopped) {
+    bool lost = group->is_unsynced && update->sequence > stream->journal.synced_sequence;
+    if (lost || stream->state == BAG_STREAM_STOPPED) {
         update->failed = true;
         update->problem = stream->problem;
         return;
@@ -185,7 +188,7 @@ void bag_updates_remove_files(struct bag_updates_stream *stream)
         if (at->snapshot_through < through)
             through = at->snapshot_through;
     }
-    if (!stream->journal.folder[0] || !stream->tables)
+    if (!bag_journal_is_open(&stream->journal) || !stream->tables)
         return;
     uint64_t wanted = stream->oldest_through < through ? stream->oldest_through : through;
     bag_journal_remove(&stream->journal, through, wanted,
@@ -200,11 +203,11 @@ static void commit(struct group *group)
     if (!group->count)
         return;
     if (stream->updates->settings.sync == BAG_JOURNAL_SYNC_ALWAYS)
-        stream->unsynced = !sync_stream(stream, true, &stream->problem);
+        group->is_unsynced = !sync_stream(stream, true, &stream->problem);
     for (size_t i = 0; i < group->count; i++)
-        finish(group->waiting[i]);
+        finish(group, group->waiting[i]);
     stream->taken = atomic_load_explicit(&stream->sequence, memory_order_relaxed);
-    stream->unsynced = stream->waits_for_keys = false;
+    group->is_unsynced = stream->waits_for_keys = false;
     bag_updates_remove_files(stream);
     group->count = 0;
 }
@@ -242,7 +245,7 @@ static bool append(struct bag_updates_stream *stream, struct bag_update *update)
                                         .rows = update->batch.rows};
     const struct bag_table *table = &update->live->memory->table;
     struct bag_journal_header *header = &stream->journal.header;
-    if (!stream->journal.folder[0])
+    if (!bag_journal_is_open(&stream->journal))
         return true;
     header->dtype = table->dtype;
     header->row_format = table->row_format;
@@ -254,9 +257,10 @@ static bool append(struct bag_updates_stream *stream, struct bag_update *update)
 
 void bag_updates_go_on(struct bag_updates_stream *stream, uint64_t through)
 {
+    assert(stream->state >= BAG_STREAM_OPEN);
     set(&stream->sequence, through);
     stream->taken = through;
-    stream->stopped = false;
+    stream->state = BAG_STREAM_OPEN;
 }
 
 /* The stream goes on behind what the table includes that an update is asked of. */
@@ -305,7 +309,7 @@ static bool take(struct group *group, struct bag_update *update)
 {
     struct bag_updates_stream *stream = update->live->stream;
     bool changes_keys;
-    if (stream->stopped) {
+    if (stream->state == BAG_STREAM_STOPPED) {
         update->problem = stream->problem;
         return false;
     }
@@ -371,6 +375,7 @@ void bag_updates_run(struct bag_update *first)
     if (!together)
         group.waiting = &one;
     pthread_mutex_lock(&group.stream->lock);
+    assert(group.stream->state >= BAG_STREAM_OPEN);
     for (struct bag_update *at = first; at; at = at->next) {
         run_one(&group, at);
         if (!together || !at->next)
@@ -390,7 +395,7 @@ void bag_updates_sync_stream(struct bag_updates_stream *stream)
     struct bag_problem problem;
     pthread_mutex_lock(&stream->lock);
     /* One that fails again and again is said once. */
-    bool said = stream->journal.sync_failed;
+    bool said = stream->journal.state == BAG_JOURNAL_SYNC_FAILED;
     if (!sync_stream(stream, false, &problem) && !said)
         bag_log(BAG_LOG_LEVEL_ERROR, "a journal is not synced", BAG_LOG_TEXT("model", stream->name),
                 BAG_LOG_TEXT("reason", problem.text));

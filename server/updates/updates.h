@@ -39,6 +39,22 @@ struct bag_delta_sighting {
     uint64_t number, fingerprint;
 };
 
+/* What may be done with a stream. */
+enum bag_stream_state {
+    BAG_STREAM_NEW,    /* no table was attached: if it is to have a journal, that is not open */
+    BAG_STREAM_SHUT,   /* the same, as another process has the journal's folder */
+    BAG_STREAM_OPEN,   /* updates are taken, and applied to the tables that are attached */
+    BAG_STREAM_STOPPED /* updates are rejected with `problem`, as one in the journal could not be
+                          applied */
+};
+
+/* Whose turn it is. */
+enum bag_stream_turn {
+    BAG_STREAM_IDLE,   /* nothing waits */
+    BAG_STREAM_READY,  /* it is in the list of those that wait for a thread */
+    BAG_STREAM_RUNNING /* a thread has it, and sees afterwards what came meanwhile */
+};
+
 /* Of one model's name. What is atomic may be read at any time by whoever has a snapshot with a
  * model of that name. */
 struct bag_updates_stream {
@@ -57,7 +73,6 @@ struct bag_updates_stream {
     size_t num_sightings;
     uint64_t awaited;         /* the delta that was said to be missing; 0: none */
     struct bag_problem delta; /* what was said of a delta; "": nothing */
-    bool is_shut;             /* the journal's folder could not be locked, when it was last tried */
 
     /* Set before others know it. */
     struct bag_updates *updates;
@@ -66,22 +81,21 @@ struct bag_updates_stream {
     /* Guarded by the lock of the queue. */
     struct bag_update *first, **last; /* that wait */
     bool waits_for_sync;
-    bool is_ready, is_taken; /* it waits for a thread, or one has it */
+    enum bag_stream_turn turn;
     struct bag_updates_stream *next_ready;
 
     /* Guarded by the lock of all streams, which is taken after the stream's own. */
     struct bag_kept_update *first_kept, *last_kept; /* owned; ascending */
     uint64_t forgotten; /* the last update that was taken and is kept no more; 0: none */
 
-    pthread_mutex_t lock;         /* guards what follows */
+    pthread_mutex_t lock; /* guards what follows */
+    enum bag_stream_state state;
     struct bag_live_rows *tables; /* that are attached */
     struct bag_journal journal;
-    uint64_t oldest_through; /* updates after it are kept for versions that are not loaded */
-    uint64_t taken;          /* the last update that was numbered; it may wait to be applied */
-    bool waits_for_keys;     /* one that waits adds or removes keys */
-    bool stopped;            /* by `problem`: an update in the journal could not be applied */
-    bool unsynced;           /* by `problem`: the last sync failed */
-    struct bag_problem problem;
+    uint64_t oldest_through;    /* updates after it are kept for versions that are not loaded */
+    uint64_t taken;             /* the last update that was numbered; it may wait to be applied */
+    bool waits_for_keys;        /* one that waits adds or removes keys */
+    struct bag_problem problem; /* that stopped it, or of the last sync that failed */
 };
 
 /* So many journals may be slow before others wait for them. */
@@ -142,8 +156,8 @@ void bag_updates_run(struct bag_update *first);
 /* Syncs the journals that have records which are not on the disk. */
 void bag_updates_sync(struct bag_updates *updates);
 
-/* Whether no table of the model can be attached, as the folder of its journal cannot be locked. By
- * the thread that changes tables. */
+/* Returns whether no table of the model can be attached, as another process had the folder of its
+ * journal when that was last tried. */
 bool bag_updates_is_shut(struct bag_updates *updates, const char *name);
 
 /* A table that was loaded and is not served yet. */

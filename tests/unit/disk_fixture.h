@@ -12,6 +12,7 @@
 #include "testing.h"
 
 #include <errno.h>
+#include <limits.h>
 
 #define SECTOR     64
 #define MAX_FILES  512
@@ -70,6 +71,7 @@ struct fake_disk {
     long calls_left; /* until the machine stops; negative: it does not */
     bool full;       /* every write fails for want of space */
     bool truncates_fail;
+    unsigned failing_syncs; /* so many syncs of files fail from now on; UINT_MAX: all */
     size_t open_files;
     size_t lost_syncs; /* that failed */
 };
@@ -309,6 +311,10 @@ static inline int disk_sync(void *context, int file)
     struct disk_file *to = &disk->files[file];
     bool stopped = disk->calls_left == 0;
     int error = fails(disk, true);
+    if (disk->failing_syncs) {
+        error = EIO;
+        disk->failing_syncs -= disk->failing_syncs != UINT_MAX;
+    }
     for (size_t i = 0; !stopped && i < to->num_writes; i++) {
         if (!error || rng_below(&disk->rng, 2))
             keep_write(to, &to->writes[i]);
@@ -413,6 +419,7 @@ static inline void crash(struct fake_disk *disk, bool loses_power)
     }
     disk->calls_left = -1;
     disk->full = false;
+    disk->failing_syncs = 0;
     disk->open_files = 0;
 }
 
