@@ -281,6 +281,7 @@ static bool is_tried_again(const struct bag_change_plan *plan, const struct bag_
 bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *problem)
 {
     bool announces = plan->kind == BAG_CHANGE_START;
+    plan->is_announced = true;
     if (!find_dropped(plan, problem) || !check_room(plan, problem))
         return false;
     for (size_t i = 0; i < plan->count; i++) {
@@ -428,6 +429,12 @@ static bool finish(struct bag_change_plan *plan, struct bag_problem *problem)
 
 bool bag_change_plan_carry_out(struct bag_change_plan *plan, struct bag_problem *problem)
 {
+    if (plan->kind != BAG_CHANGE_START && !bag_change_plan_changes(plan)) {
+        bag_change_plan_commit(plan);
+        return true;
+    }
+    if (!plan->is_announced && !bag_change_plan_announce(plan, problem))
+        return false;
     bool ok = bag_change_load(plan, problem);
     if (!ok)
         give_up(plan, problem);

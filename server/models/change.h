@@ -59,6 +59,7 @@ struct bag_sighting {
 /* What a version could not be served for, so that it is not read again and again. */
 struct bag_failed_version {
     uint64_t number, fingerprint, at_ns;
+    uint64_t change; /* the number of the change that it failed in */
     struct bag_problem problem;
 };
 
@@ -103,6 +104,7 @@ struct bag_changer {
 
     struct bag_record **records; /* owned, as each; by name */
     size_t num_records;
+    uint64_t num_changes; /* begun ever; the last one is being made, by one plan after another */
     uint64_t num_plans, num_polls, num_holds; /* ever */
     struct bag_refusal refusal;               /* of the last plan that could not be made */
 };
@@ -132,9 +134,6 @@ void bag_change_plan_free(struct bag_change_plan *plan);
 bool bag_change_is_needed(struct bag_changer *changer, struct bag_catalog *catalog,
                           const char *name);
 
-/* Whether the next snapshot differs from the current one. */
-bool bag_change_plan_changes(const struct bag_change_plan *plan);
-
 /* How many models it serves. */
 size_t bag_change_plan_count(const struct bag_change_plan *plan);
 
@@ -144,21 +143,18 @@ void bag_changer_tell_refusal(struct bag_changer *changer);
 /* Loads what multiplies, where a model that is to be loaded projects and none was before. */
 bool bag_change_plan_load_gemm(struct bag_change_plan *plan, struct bag_problem *problem);
 
-/* Remembers what was asked for as done: for later polls and changes. */
-void bag_change_plan_commit(struct bag_change_plan *plan);
-
 /* Publishes that the new versions are LOADING. Where a table is to be unloaded first, waits until
  * it has left. */
 bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *problem);
 
-/* Loads what is new and publishes the next snapshot. On failure the versions that were LOADING are
- * UNAVAILABLE. */
+/* Loads what is new and publishes the next snapshot, once the plan is announced; does nothing but
+ * commit the plan if nothing changes. On failure the versions that were LOADING are UNAVAILABLE. */
 bool bag_change_plan_carry_out(struct bag_change_plan *plan, struct bag_problem *problem);
 
-/* After bag_change_plan_carry_out has failed: whether another plan may go without the version that
- * could not be loaded. It is then left alone for a while, and what was loaded is held for the next
- * plan.
- */
+/* Returns whether another plan of the same change may pass over the version that could not be
+ * loaded, after bag_change_plan_carry_out has failed with `why`. A load, or a configuration that is
+ * read again, fails for the version that was to become the default one. Remembers the failure, and
+ * retains what was loaded for the next plan. */
 bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
                                     const struct bag_problem *why);
 
@@ -188,6 +184,7 @@ struct bag_change_plan {
     bool peeks;                  /* it only asks whether there is something to do, and takes no
                                     source from the catalog */
     bool finds;                  /* and has found something */
+    bool is_announced;
     const struct bag_control *control;   /* borrowed; NULL: all models, or `only` */
     const struct bag_change_names *only; /* borrowed */
     struct bag_change_entry *prior;      /* owned: what was published, in its order */
@@ -239,6 +236,12 @@ bool bag_change_add_model(struct bag_change_plan *plan, struct bag_model *model,
 /* Adds what was published, of a model that the change is not about, or that stays. */
 bool bag_change_add_published(struct bag_change_plan *plan, const struct bag_change_entry *prior,
                               struct bag_problem *problem);
+
+/* Whether the next snapshot differs from the current one. */
+bool bag_change_plan_changes(const struct bag_change_plan *plan);
+
+/* Remembers what was asked for as done: for later polls and changes. */
+void bag_change_plan_commit(struct bag_change_plan *plan);
 
 /* The entry of that name and version; NULL: there is none. */
 struct bag_change_entry *bag_change_find(struct bag_change_entry *entries, size_t count,
@@ -348,7 +351,8 @@ bool bag_change_let_go(struct bag_change_plan *plan);
  * of those that are too many. */
 void bag_change_keep_versions(struct bag_change_plan *plan);
 
-/* Rejects a source that could not be loaded a moment ago. */
+/* Rejects a source that could not be loaded in this change or, unless it was asked for, a moment
+ * ago. */
 void bag_change_check_failures(const struct bag_change_plan *plan, struct bag_source *source);
 
 #endif

@@ -71,25 +71,33 @@ bool bag_loader_announce(struct bag_loader *loader, struct bag_problem *problem)
     return bag_change_plan_announce(loader->first, problem);
 }
 
-/* Without what cannot be loaded, unless it was named. */
+/* Carries out *plan. While that fails for a version that may be passed over, the plan is replaced
+ * by another one of the same change without that version. */
+static bool carry_out_plan(struct bag_loader *loader, struct bag_change_plan **plan,
+                           struct bag_problem *problem)
+{
+    bool ok = false;
+    while (*plan && !(ok = bag_change_plan_carry_out(*plan, problem)) &&
+           bag_change_plan_may_go_without(*plan, problem)) {
+        enum bag_change_kind kind = (*plan)->kind;
+        const struct bag_control *control = (*plan)->control;
+        bag_changer_count_failure(&loader->changer);
+        bag_change_plan_free(*plan);
+        *plan = make_plan(loader, kind, control, false, problem);
+    }
+    if (!*plan)
+        bag_changer_tell_refusal(&loader->changer);
+    return *plan && ok;
+}
+
+/* Loads the first models: without those that cannot be loaded, unless they are named. */
 static bool load_first(struct bag_loader *loader, struct bag_problem *problem)
 {
-    struct bag_change_plan *plan = loader->first;
-    loader->first = NULL;
-    while (plan && !bag_change_plan_carry_out(plan, problem)) {
-        bag_changer_count_failure(&loader->changer);
-        bool again = bag_change_plan_may_go_without(plan, problem);
-        bag_change_plan_free(plan);
-        plan = again ? make_plan(loader, BAG_CHANGE_START, NULL, false, problem) : NULL;
-        if (plan && !bag_change_plan_announce(plan, problem)) {
-            bag_change_plan_free(plan);
-            plan = NULL;
-        }
-    }
-    bool ok = plan != NULL;
+    bool ok = carry_out_plan(loader, &loader->first, problem);
     if (ok)
-        loader->first_models = bag_change_plan_count(plan);
-    bag_change_plan_free(plan);
+        loader->first_models = bag_change_plan_count(loader->first);
+    bag_change_plan_free(loader->first);
+    loader->first = NULL;
     return ok;
 }
 
@@ -98,14 +106,9 @@ static bool load_first(struct bag_loader *loader, struct bag_problem *problem)
 static bool make_change(struct bag_loader *loader, enum bag_change_kind kind,
                         const struct bag_control *control, struct bag_problem *problem)
 {
+    loader->changer.num_changes++;
     struct bag_change_plan *plan = make_plan(loader, kind, control, false, problem);
-    bool ok = plan != NULL;
-    if (ok && bag_change_plan_changes(plan))
-        ok = bag_change_plan_announce(plan, problem) && bag_change_plan_carry_out(plan, problem);
-    else if (ok)
-        bag_change_plan_commit(plan);
-    else
-        bag_changer_tell_refusal(&loader->changer);
+    bool ok = carry_out_plan(loader, &plan, problem);
     bag_change_plan_free(plan);
     return ok;
 }

@@ -130,7 +130,7 @@ static void open_files(struct choosing *choosing, struct bag_source *source)
     if (!bag_source_open_table(source, &why)) {
         bag_source_reject(source, why.text);
         choosing->lacks_memory |= why.kind == BAG_ERROR_NO_MEMORY;
-    } else if (choosing->plan->kind != BAG_CHANGE_MODELS) {
+    } else {
         bag_change_check_failures(choosing->plan, source);
     }
 }

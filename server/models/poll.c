@@ -26,25 +26,19 @@ static void forget_problem(struct bag_loader *loader, const char *name)
         *record->said.text = 0;
 }
 
-/* Makes the change that a poll has planned, if there is one. */
-static bool carry_out(struct bag_change_plan *plan, struct bag_problem *problem)
-{
-    return !bag_change_plan_changes(plan) ||
-           (bag_change_plan_announce(plan, problem) && bag_change_plan_carry_out(plan, problem));
-}
-
 /* A model whose files have changed is a change of its own, so that none waits for another. */
 static void poll_model(struct bag_loader *loader, struct bag_catalog *catalog, const char *name)
 {
     struct bag_problem why;
     const struct bag_change_names only = {&name, 1};
+    loader->changer.num_changes++;
     if (!bag_change_is_needed(&loader->changer, catalog, name)) {
         forget_problem(loader, name);
         return;
     }
     struct bag_change_plan *plan =
         bag_change_plan_make(&loader->changer, BAG_CHANGE_POLL, catalog, NULL, &only, &why);
-    bool ok = plan && carry_out(plan, &why);
+    bool ok = plan && bag_change_plan_carry_out(plan, &why);
     if (ok)
         forget_problem(loader, name);
     else
@@ -120,6 +114,7 @@ static bool poll_together(struct bag_loader *loader, struct bag_catalog *catalog
     struct bag_change_names only;
     struct bag_change_plan *plan = NULL;
     bool is_needed = false;
+    loader->changer.num_changes++;
     only.names = list_polled(loader, catalog, FRONTS | OVER_FRONTS, &only.count);
     if (!only.names)
         return false;
@@ -128,7 +123,7 @@ static bool poll_together(struct bag_loader *loader, struct bag_catalog *catalog
     if (is_needed)
         plan =
             bag_change_plan_make(&loader->changer, BAG_CHANGE_POLL, catalog, NULL, &only, &ignored);
-    bool ok = !is_needed || (plan && carry_out(plan, &ignored));
+    bool ok = !is_needed || (plan && bag_change_plan_carry_out(plan, &ignored));
     bag_change_plan_free(plan);
     for (size_t i = 0; ok && i < only.count; i++)
         forget_problem(loader, only.names[i]);

@@ -240,11 +240,16 @@ void bag_change_keep_versions(struct bag_change_plan *plan)
 
 /* ---- versions that could not be loaded ------------------------------------------------------- */
 
-/* Of what failed a moment ago; at the start since it began, however long it takes: each version is
- * tried once. */
-static bool is_recent(const struct bag_change_plan *plan, const struct bag_failed_version *failure)
+/* Each version is tried once in a change, however long that takes. */
+static bool is_of_change(const struct bag_change_plan *plan,
+                         const struct bag_failed_version *failure)
 {
-    return plan->kind == BAG_CHANGE_START || uv_hrtime() - failure->at_ns < FAILURE_NS;
+    return failure->change == plan->changer->num_changes;
+}
+
+static bool is_recent(const struct bag_failed_version *failure)
+{
+    return uv_hrtime() - failure->at_ns < FAILURE_NS;
 }
 
 static uint64_t number_of(const struct bag_source *source)
@@ -258,7 +263,8 @@ void bag_change_check_failures(const struct bag_change_plan *plan, struct bag_so
     for (size_t i = 0; record && i < record->num_failures; i++) {
         const struct bag_failed_version *failure = &record->failures[i];
         if (failure->number == number_of(source) && failure->fingerprint == source->fingerprint &&
-            is_recent(plan, failure))
+            (is_of_change(plan, failure) ||
+             (plan->kind != BAG_CHANGE_MODELS && is_recent(failure))))
             bag_source_reject(source, failure->problem.text);
     }
 }
@@ -274,15 +280,26 @@ static bool remember_failure(const struct bag_change_plan *plan, const struct ba
         return false;
     record->failures = failures;
     for (size_t i = record->num_failures; i-- > 0;) {
-        if (failures[i].number == number_of(source) || !is_recent(plan, &failures[i]))
+        if (failures[i].number == number_of(source) ||
+            (!is_of_change(plan, &failures[i]) && !is_recent(&failures[i])))
             failures[i] = failures[--record->num_failures];
     }
     failures[record->num_failures++] =
         (struct bag_failed_version){.number = number_of(source),
                                     .fingerprint = source->fingerprint,
                                     .at_ns = uv_hrtime(),
+                                    .change = plan->changer->num_changes,
                                     .problem = *why};
     return true;
+}
+
+/* Whether the change is to fail for the version, as it was asked for; or would fail for others. */
+static bool is_wanted(const struct bag_change_plan *plan, const struct bag_change_entry *failed,
+                      const struct bag_problem *why)
+{
+    bool is_asked = plan->kind == BAG_CHANGE_MODELS || plan->kind == BAG_CHANGE_CONFIGURATION;
+    return why->kind == BAG_ERROR_DRAINING ||
+           (is_asked && (failed->is_default || why->kind == BAG_ERROR_NO_MEMORY));
 }
 
 bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
@@ -292,7 +309,7 @@ bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
     /* A model that was made, and could not be brought up to date, has its source already. */
     bool has_source = failed && (failed->source || failed->model);
     const struct bag_source *source = has_source ? bag_entry_source(failed) : NULL;
-    if (!source || source->is_named || why->kind == BAG_ERROR_DRAINING ||
+    if (!source || source->is_named || is_wanted(plan, failed, why) ||
         !remember_failure(plan, source, why))
         return false;
     for (size_t i = 0; i < plan->count; i++) {

@@ -365,8 +365,8 @@ static bool check_mapped(struct bag_updates *updates, const struct bag_updates_t
     return ok;
 }
 
-bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_table *table,
-                        struct bag_problem *problem)
+static bool attach(struct bag_updates *updates, const struct bag_updates_table *table,
+                   struct bag_problem *problem)
 {
     struct catching_up up = {.table = table};
     if (table->memory->map)
@@ -385,6 +385,15 @@ bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_ta
         bag_log(BAG_LOG_LEVEL_INFO, "updates were applied", BAG_LOG_TEXT("model", table->name),
                 BAG_LOG_NUMBER("updates", up.applied), BAG_LOG_NUMBER("last_sequence", up.through));
     return true;
+}
+
+bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_table *table,
+                        struct bag_problem *problem)
+{
+    bool ok = attach(updates, table, problem);
+    if (!ok)
+        bag_problem_prefix(problem, "model '%s' version %" PRIu64, table->name, table->version);
+    return ok;
 }
 
 void bag_updates_close(struct bag_live_rows *live, bool is_closed)

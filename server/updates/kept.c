@@ -129,12 +129,11 @@ static bool reach(struct bag_live_rows *live, uint64_t last, const char *deltas,
         return false;
     return live->through >= last ||
            bag_problem_set(problem, BAG_ERROR_FILE,
-                           "version %" PRIu64 " of model '%s' includes updates through %" PRIu64
+                           "the table includes updates through %" PRIu64
                            " (updates_through) and lacks updates %" PRIu64 " to %" PRIu64
                            ", which are not in memory (updates_memory), and there is no journal "
                            "(journal_dir)",
-                           live->version, live->stream->name, live->snapshot_through,
-                           live->through + 1, last);
+                           live->snapshot_through, live->through + 1, last);
 }
 
 static bool apply_kept(struct bag_live_rows *live, const char *deltas, uint64_t *applied,

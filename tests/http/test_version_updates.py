@@ -1,5 +1,7 @@
 """Versions and updates: one that lacks some of them is not served without a word."""
 
+import signal
+
 import numpy as np
 import pytest
 
@@ -154,3 +156,56 @@ def test_update_while_a_mapped_version_waits(directory):
         expect_equal([served(client, name) for name in "ab"], [2, 2])
         error = update(admin.client, "a", [0], [[9] * COLUMNS]).expect(409).error()
         expect("mapped" in error, error)
+
+
+def publish_short(directory):
+    """Versions 1 and 2, both served; version 2 has fewer rows."""
+    root = directory / "models"
+    publish(root, "t", 1, rows_of(1, 60))
+    publish(root, "t", 2, rows_of(2, 40))
+    write_json(root / "t" / "config.json", {"version_policy": {"latest": 2}})
+    return root
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_load_passes_over_what_nobody_asked_for(directory, journal):
+    """After a roll back and an update that version 2 has no row for, version 3 is loaded and version 2 passed
+    over, as a poll and a restart do; only when it is asked for is it refused."""
+    root = publish_short(directory)
+    collection(root, "c", ["t"])
+    arguments = ["--updates", "on", *(["--journal-dir", directory / "journal"] if journal else [])]
+    with serve(directory, *arguments) as server:
+        admin, client = server.admin, server.client
+        admin.load("t", 1).expect(200)
+        update(admin.client, "t", [50], [[7] * COLUMNS]).expect(200)
+        publish(root, "t", 3, rows_of(3, 60))
+        for request in (admin.load, lambda name: admin.group({"name": "c"}, {"name": name})):
+            answer = request("t").expect(200).json()["models"][-1]
+            expect_equal(answer["versions"], ["1", "3"])
+            expect_equal((served(client), served(client, version=1), served_together(client, "c", ["f_t"])),
+                         (3, 1, [3]))
+            state, reason = admin.index()["t", "2"]
+            expect_equal(state, "UNAVAILABLE")
+            expect(reason.startswith("model 't' version 2: update 1 ") and "50" in reason, reason)
+        for _ in range(2):
+            error = admin.load("t", 2).expect(400).error()
+            expect(error.startswith("model 't' version 2: update 1 ") and "50" in error, error)
+            expect_equal((served(client), served(client, version=1)), (3, 1))
+    if journal:
+        with serve(directory, *arguments) as server:
+            expect_equal((served(server.client), server.admin.states("t")),
+                         (3, {"1": "READY", "2": "UNAVAILABLE", "3": "READY"}))
+
+
+def test_reload_passes_over_what_nobody_asked_for(directory):
+    """Nor is it a reason to refuse a configuration that is read again."""
+    root = publish_short(directory)
+    with serve(directory, "--updates", "on") as server:
+        server.admin.load("t", 1).expect(200)
+        update(server.admin.client, "t", [50], [[7] * COLUMNS]).expect(200)
+        write_json(root / "t" / "config.json", {"version_policy": "all"})
+        server.admin.load("t").expect(400)
+        publish(root, "t", 3, rows_of(3, 60))
+        server.send(signal.SIGHUP)
+        wait_until(lambda: served(server.client, version=3) == 3, "the configuration was not read again")
+        expect_equal(server.admin.states("t"), {"1": "READY", "2": "UNAVAILABLE", "3": "READY"})
