@@ -5,6 +5,8 @@
 #include "v2_client.h"
 #include "v2_reader.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,14 +31,18 @@ static char *put_tensor(char *out, const char *name, size_t count, enum bag_dtyp
     return bag_text_put(out, "}}");
 }
 
-static char *put_part(char *out, const struct bag_part *part)
+static char *put_part(char *out, const struct bag_part *part, uint64_t digest)
 {
+    char text[BAG_DIGEST_BYTES];
+    snprintf(text, sizeof text, BAG_DIGEST_PRINT, digest);
     out = bag_text_put(out, "\"part\":{\"by\":\"");
     out = bag_text_put(out, bag_part_way_names[part->by]);
     out = bag_text_put(out, "\",\"index\":");
     out = bag_digits_put(out, part->index);
     out = bag_text_put(out, ",\"of\":");
     out = bag_digits_put(out, part->of);
+    if (digest)
+        out = bag_text_put(bag_text_put(bag_text_put(out, ",\"digest\":\""), text), "\"");
     return bag_text_put(out, "}");
 }
 
@@ -46,7 +52,7 @@ static char *put_parameters(char *out, const struct bag_shard_request *request)
     out = bag_text_put(out, "{\"binary_data_output\":true,\"include_last_offset\":true,"
                             "\"padding_idx\":\"none\",\"reduction\":\"");
     out = bag_text_put(out, bag_reduction_names[request->reduction]);
-    out = put_part(bag_text_put(out, "\","), &request->part);
+    out = put_part(bag_text_put(out, "\","), &request->part, request->digest);
     if (request->rejects_missing)
         out = bag_text_put(out, ",\"missing\":\"error\"");
     if (request->rejects_outside)

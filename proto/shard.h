@@ -15,6 +15,7 @@
 struct bag_shard_request {
     uint64_t number; /* that no other request has: the reply repeats it */
     struct bag_part part;
+    uint64_t digest; /* of what the part was cut from; 0: not said */
     bool is_partial;
     enum bag_reduction reduction;
     enum bag_dtype output_dtype; /* where it is not partial */

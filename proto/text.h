@@ -28,6 +28,10 @@ static inline uint64_t bag_hash_bytes(uint64_t hash, const void *data, size_t by
     return hash;
 }
 
+/* How a digest of 64 bits is written, and room for it with the NUL. */
+#define BAG_DIGEST_PRINT "%016" PRIx64
+#define BAG_DIGEST_BYTES 17
+
 /* Whether there is more in the text than its end, which is `end`. */
 bool bag_text_ends_with(struct bag_text text, const char *end);
 static inline bool bag_has_suffix(const char *name, const char *suffix)

@@ -69,6 +69,7 @@ struct bag_v2_feature {
     struct bag_part part;    /* of a table of whole_rows rows; of 0: it is the whole table */
     uint64_t whole_rows;     /* of a part's table, with its own */
     uint64_t whole_elements; /* of a row of it */
+    uint64_t digest;         /* of what the part was cut from */
     size_t num_shards;       /* other servers that have its parts; 0: the rows are here */
 };
 

@@ -2,6 +2,7 @@
  * v2_documents.h. */
 #include "v2_documents.h"
 
+#include "text.h"
 #include "v2_request.h"
 
 #include <cjson/cJSON.h>
@@ -184,14 +185,17 @@ static bool add_table(cJSON *object, const struct bag_v2_feature *feature)
 /* Which part of which table it is. */
 static bool add_part(cJSON *object, const struct bag_v2_feature *feature)
 {
+    char digest[BAG_DIGEST_BYTES];
     if (!feature->part.of)
         return true;
+    snprintf(digest, sizeof digest, BAG_DIGEST_PRINT, feature->digest);
     cJSON *part = cJSON_AddObjectToObject(object, "part");
     return part && cJSON_AddStringToObject(part, "by", bag_part_way_names[feature->part.by]) &&
            bag_v2_add_integer(part, "index", feature->part.index) &&
            bag_v2_add_integer(part, "of", feature->part.of) &&
            bag_v2_add_integer(part, "rows", feature->whole_rows) &&
-           bag_v2_add_integer(part, "row_elements", feature->whole_elements);
+           bag_v2_add_integer(part, "row_elements", feature->whole_elements) &&
+           cJSON_AddStringToObject(part, "digest", digest);
 }
 
 /* The features in their order, which is that of KeyedJaggedTensor's bags. */

@@ -57,6 +57,15 @@ bool bag_v2_read_part(const cJSON *object, struct bag_part *part)
     return part->by != BAG_PART_WAY_COUNT;
 }
 
+bool bag_v2_read_digest(const cJSON *object, uint64_t *digest)
+{
+    const cJSON *item = bag_v2_member(object, "digest");
+    const char *text = cJSON_GetStringValue(item);
+    *digest = text ? strtoull(text, NULL, 16) : 0;
+    return !item || (text && strlen(text) == BAG_DIGEST_BYTES - 1 &&
+                     strspn(text, "0123456789abcdef") == BAG_DIGEST_BYTES - 1);
+}
+
 void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON *list,
                       size_t bytes, size_t *count)
 {

@@ -39,6 +39,10 @@ const cJSON *bag_v2_find_tensor(const cJSON *list, const char *name);
 /* {"by": "rows", "index": 0, "of": 3}; false where it is no part that can be. */
 bool bag_v2_read_part(const cJSON *object, struct bag_part *part);
 
+/* Reads the member "digest" of such an object. Returns false if it is not 16 hexadecimal digits in
+ * lower case. If it is absent *digest is 0. */
+bool bag_v2_read_digest(const cJSON *object, uint64_t *digest);
+
 /* Elements of `bytes` each, one for each tensor of the list under `key`; *count says how many. NULL
  * with the problem set where it is no list. */
 void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON *list,

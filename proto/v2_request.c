@@ -158,12 +158,18 @@ static bool read_timeout(const cJSON *parameters, struct bag_v2_overrides *overr
 static bool read_part(const cJSON *item, struct bag_v2_overrides *overrides,
                       struct bag_problem *problem)
 {
+    const int members = 3 + (cJSON_GetObjectItemCaseSensitive(item, "digest") != NULL);
     overrides->has_part = item != NULL;
-    return !item || (bag_v2_read_part(item, &overrides->part) && cJSON_GetArraySize(item) == 3) ||
-           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "parameter part must be {\"by\": \"columns\", \"rows\" or \"keys\", "
-                           "\"index\": I, \"of\": N}, with I from 0 to N - 1 and N up to %d",
-                           BAG_MAX_PARTS);
+    return !item ||
+           (bag_v2_read_part(item, &overrides->part) &&
+            bag_v2_read_digest(item, &overrides->part_digest) &&
+            cJSON_GetArraySize(item) == members) ||
+           bag_problem_set(
+               problem, BAG_ERROR_BAD_REQUEST,
+               "parameter part must be {\"by\": \"columns\", \"rows\" or \"keys\", "
+               "\"index\": I, \"of\": N}, with I from 0 to N - 1 and N up to %d, and may "
+               "have a \"digest\" of 16 hexadecimal digits",
+               BAG_MAX_PARTS);
 }
 
 static bool read_parameters(struct bag_v2_reader *reader)

@@ -49,6 +49,7 @@ struct bag_v2_overrides {
     bool partial;        /* sums are asked for, to be added to those of other parts */
     bool has_part;
     struct bag_part part; /* that the server must have */
+    uint64_t part_digest; /* that it must have been cut from; 0: not said */
 };
 
 struct bag_v2_request {

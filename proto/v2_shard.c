@@ -107,7 +107,8 @@ static bool read_part(const cJSON *facts, struct bag_shard_table *table)
     table->row_elements = (uint64_t)elements;
     table->part = (struct bag_part){
         .by = table->is_keyed ? BAG_PART_KEYS : BAG_PART_ROWS, .index = 0, .of = 1};
-    return !part || bag_v2_read_part(part, &table->part);
+    return !part ||
+           (bag_v2_read_part(part, &table->part) && bag_v2_read_digest(part, &table->digest));
 }
 
 static enum bag_dtype dtype_of(const cJSON *object)

@@ -49,6 +49,7 @@ struct bag_shard_table {
     uint32_t rank;
     int64_t shape[BAG_MAX_RANK]; /* of the whole table */
     uint64_t row_elements;       /* of the whole table's rows */
+    uint64_t digest;             /* of what the part was cut from; 0: it does not say */
     struct bag_shard_rules rules;
 };
 

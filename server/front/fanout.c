@@ -128,6 +128,7 @@ static struct bag_shard_request request_of(const struct bag_deal *deal,
     return (struct bag_shard_request){
         .number = call->number,
         .part = part,
+        .digest = deal->remote->table.digest,
         .is_partial = !deal->by_columns,
         .reduction = args->reduction,
         .output_dtype = args->output_dtype,

@@ -136,6 +136,7 @@ struct bag_v2_feature bag_http_describe_feature(const struct bag_feature *featur
         .part = feature->memory->part,
         .whole_rows = feature->memory->whole_rows,
         .whole_elements = feature->memory->whole_elements,
+        .digest = feature->memory->digest,
         .num_shards = feature->memory->remote ? feature->memory->remote->num_shards : 0};
 }
 

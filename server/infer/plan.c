@@ -7,7 +7,9 @@
 #include "kernels/keys.h"
 #include "kernels/pool_entries.h"
 #include "kernels/rowformat.h"
+#include "proto/text.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* Of one request, of all features together: a reply is bounded by its bytes long before. */
@@ -263,8 +265,15 @@ static bool check_part(const struct bag_planner *planner, const struct bag_featu
 {
     const struct bag_part *want = &planner->request->overrides.part;
     const struct bag_part *has = &feature->memory->part;
+    const uint64_t digest = planner->request->overrides.part_digest;
     bool is_whole = has->of <= 1 && want->of == 1;
-    if (is_whole || (has->by == want->by && has->index == want->index && has->of == want->of))
+    bool is_same = has->by == want->by && has->index == want->index && has->of == want->of;
+    if (is_same && digest && digest != feature->memory->digest)
+        return bag_problem_set(planner->problem, BAG_ERROR_CONFLICT,
+                               "the part was cut from files of the digest " BAG_DIGEST_PRINT
+                               ", and one of " BAG_DIGEST_PRINT " was asked for",
+                               feature->memory->digest, digest);
+    if (is_whole || is_same)
         return true;
     if (has->of == 0)
         return bag_problem_set(planner->problem, BAG_ERROR_CONFLICT,

@@ -54,7 +54,8 @@ static size_t find_version(const struct bag_shard_said *said, uint64_t number)
     X("datatype", "%s", bag_dtypes[table->dtype].name)                             \
     X("row format", "%s", bag_row_format_names[table->row_format])                 \
     X("keys", "%s", table->is_keyed ? bag_dtypes[table->keys_dtype].name : "none") \
-    X("output_datatype", "%s", bag_dtypes[table->output_dtype].name)
+    X("output_datatype", "%s", bag_dtypes[table->output_dtype].name)               \
+    X("digest of the files", BAG_DIGEST_PRINT, table->digest)
 
 /* The i-th fact of a table as text; its name; NULL behind the last one. */
 static const char *fact_of(const struct bag_shard_table *table, size_t i, char *text, size_t room)

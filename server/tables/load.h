@@ -141,6 +141,7 @@ struct bag_table_memory {
     struct bag_part part;  /* of 0: all of it */
     uint64_t whole_rows;   /* of the whole table; likewise */
     size_t whole_elements; /* of a row of it */
+    uint64_t digest;       /* of the files that the part was cut from; 0: the whole table */
     uint64_t first_row;    /* of a part by rows: its own shape[0] rows begin here, */
     size_t first_column;   /* of one by columns, the columns */
     bool keeps_default; /* by rows, or by keys: the row, or the key, `kept_default` is here even */

@@ -212,6 +212,11 @@ bool bag_source_describe_own(struct bag_source *source, struct bag_problem *prob
 bool bag_source_check_feature_part(const struct bag_feature_source *feature, const char *what,
                                    struct bag_problem *problem);
 
+/* Sets *digest, never to 0: equal for parts of copies of the same files on any machine, and another
+ * for another dump. Reads samples of the rows and keys. */
+bool bag_source_digest(const struct bag_source *source, uint64_t *digest,
+                       struct bag_problem *problem);
+
 /* Reads the rows of a part; `kept` are those of a part by keys. */
 bool bag_part_load(const struct bag_source *source, const struct bag_part_rows *kept,
                    const struct bag_load_options *options, struct bag_table_memory *memory,

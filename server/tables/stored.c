@@ -197,6 +197,10 @@ struct bag_stored_table *bag_source_load(const struct bag_source *source,
                          : read_table(source, options, &memory, problem)))
         return NULL;
     describe(&source->own, &memory);
+    if (bag_table_is_part(&memory) && !bag_source_digest(source, &memory.digest, problem)) {
+        bag_table_unload(&memory);
+        return NULL;
+    }
     struct bag_stored_table *stored = bag_stored_table_make(&memory, source->table_fingerprint);
     if (stored)
         return stored;

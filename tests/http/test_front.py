@@ -1,13 +1,15 @@
 """A front of three shards answers as one server that has all of the table does: every form, reduction and error; and
 says of shards that do not fit why."""
 
+import contextlib
 import json
+import os
 import re
 
 import numpy as np
 import pytest
 
-from harness import Server, expect, expect_equal, expect_words, free_port, run, wait_until, write_json
+from harness import Server, expect, expect_equal, expect_words, free_port, run, seed, wait_until, write_json
 from shards import COLUMNS, OF, ROWS, Between, ask, front_of, make_tables, parts_of  # noqa: F401
 from v2 import Client, Tensor
 
@@ -243,6 +245,49 @@ def test_what_is_no_table(directory, tables, rng):
         refused(directory, urls, ["answers 404"], shard_model="others")
         refused(directory, [f"http://127.0.0.1:{free_port()}"], ["refused"])
         refused(directory, ["http://no-such-name.invalid:8000"], ["no-such-name.invalid"])
+
+
+@pytest.mark.parametrize("way", ["rows", "columns", "keys"])
+def test_parts_of_two_dumps(directory, tables, way):
+    """As many rows of the same version are no parts of one table, wherever they differ; copies of the files are."""
+    model = {key: value for key, value in tables[way].items() if key in ("path", "keys")}
+    rng = np.random.default_rng(seed())
+
+    def copied(name, changed=None):
+        """The model's files as another machine has them; with `changed` one row, or key, is another."""
+        copy = {}
+        for key, path in model.items():
+            array = np.load(path)
+            if key == changed:
+                array[rng.integers(0, ROWS)] += 1
+            copy[key] = str(directory / f"{name}-{key}.npy")
+            np.save(copy[key], array)
+            os.utime(copy[key], (1e9, 1e9))
+        return copy
+
+    def server_of(stack, index, files):
+        config = write_json(directory / f"{index}.json", {"models": [
+            {"name": "items", "part": {"by": way, "index": index, "of": 2}} | files]})
+        return stack.enter_context(Server("--config", config))
+
+    with contextlib.ExitStack() as stack:
+        first = server_of(stack, 0, model)
+        with Client(first) as client:
+            part = client.get("/v2/models/items").json()["parameters"]["part"]
+            expect(re.fullmatch("[0-9a-f]{16}", part["digest"]), part)
+            asked = {key: part[key] for key in ("by", "index", "of", "digest")}
+            ids = np.load(model["keys"])[:1] if way == "keys" else [1]
+            ask(client, ids, [0], partial=way != "columns", part=asked).expect(200)
+            answer = ask(client, ids, [0], part=asked | {"digest": "0123456789abcdef"}).expect(409)
+            expect_words(answer.error(), [part["digest"], "0123456789abcdef"])
+            for wrong in ("", "123", part["digest"].upper() + "0", "x" * 16, 5):
+                expect_words(ask(client, ids, [0], part=asked | {"digest": wrong}).expect(400).error(), ["part", "digest"])
+        same = server_of(stack, 1, copied("same"))
+        with front_of(directory, [first.url, same.url]):
+            pass
+        for key in model:
+            other = server_of(stack, 1, copied(f"other-{key}", key))
+            refused(directory, [first.url, other.url], ["parts of one table", "digest", first.url, other.url])
 
 
 def test_check_asks_no_shard(directory, tables):

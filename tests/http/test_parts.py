@@ -135,11 +135,14 @@ def test_parts_hold_the_whole(client, world):
 
 
 def test_metadata(client, world):
+    digests = {}
     for model in world.parts:
         name, part = model["name"].rsplit("_", 2)[0], model["part"]
         whole, own = (client.get(f"/v2/models/{one}").json() for one in (name, model["name"]))
         facts, sizes = own["parameters"], whole["parameters"]
-        expect_equal(facts["part"], part | {"rows": ROWS, "row_elements": sizes["row_elements"]}, model["name"])
+        expect_equal(facts["part"], part | {"rows": ROWS, "row_elements": sizes["row_elements"],
+                                            "digest": facts["part"]["digest"]}, model["name"])
+        expect_equal(digests.setdefault((name, part["by"]), facts["part"]["digest"]), facts["part"]["digest"], name)
         expect("part" not in sizes, name)
         want = {"rows": ROWS, "row_elements": sizes["row_elements"]}
         if part["by"] == "keys":

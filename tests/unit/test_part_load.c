@@ -127,6 +127,8 @@ struct table {
     int64_t hash_rows, kept_default;
 };
 
+static uint64_t digest; /* of the table's parts so far; 0: there was none */
+
 static void check_part(const struct table *table, const struct bag_table_memory *whole,
                        uint32_t index, uint32_t of, uint64_t *rows, size_t *columns)
 {
@@ -141,6 +143,8 @@ static void check_part(const struct table *table, const struct bag_table_memory 
     assert_int_equal(memory->whole_elements, whole->table.row_elements);
     assert_int_equal(memory->part.index, index);
     assert_int_equal(memory->part.of, of);
+    assert_true(memory->digest != 0 && (!digest || memory->digest == digest));
+    digest = memory->digest;
     if (memory->part.by == BAG_PART_ROWS) {
         check_rows(memory, whole, table->kept_default);
         assert_int_equal(bag_source_read_bytes(source),
@@ -166,6 +170,7 @@ static void check_table(const struct table *table)
     struct bag_stored_table *whole = load_source(source);
     const uint32_t counts[] = {1, 2, 3, 7, 50};
     size_t num_counts = whole->memory.table.num_rows > 10000 ? 3 : COUNT_OF(counts);
+    digest = 0;
     for (size_t i = 0; i < num_counts; i++) {
         uint64_t rows = 0;
         size_t columns = 0;
@@ -240,6 +245,39 @@ static void large_tables(void **state)
         check_table(&table);
         write_rows("<f4", "True", 40009, 63, 4);
         check_table(&table);
+    }
+}
+
+static uint64_t digest_of(const char *const *settings)
+{
+    struct bag_source *source = make_source(settings);
+    struct bag_stored_table *stored = load_source(source);
+    uint64_t found = stored->memory.digest;
+    bag_stored_table_drop(stored);
+    bag_source_free(source);
+    return found;
+}
+
+/* Files that differ in one of a few bytes, or of many bytes in most, have other digests. A whole
+ * table has none. */
+static void digests(void **state)
+{
+    static const char *const none[] = {NULL}, *const half[] = {"part", "columns 1 of 2", NULL};
+    static char data[(size_t)1 << 20];
+    const size_t lengths[] = {64, 64 * 4096, sizeof data};
+    uint64_t before = 0;
+    (void)state;
+    for (size_t i = 0; i < 2 * COUNT_OF(lengths); i++) {
+        char shape[64];
+        snprintf(shape, sizeof shape, "(%zu, 8)", lengths[i / 2] / 8);
+        if (i == 5)
+            memset(data + (sizeof data >> 5), 7, sizeof data - (sizeof data >> 4));
+        else
+            data[lengths[i / 2] - 1 - i]++;
+        write_table("|i1", "False", shape, data, lengths[i / 2]);
+        assert_int_equal(digest_of(none), 0);
+        assert_true(digest_of(half) != before);
+        before = digest_of(half);
     }
 }
 
@@ -438,6 +476,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(parts_by_rows_keep_the_default_row, set_up_both,
                                         tear_down_both),
         cmocka_unit_test_setup_teardown(large_tables, set_up_both, tear_down_both),
+        cmocka_unit_test_setup_teardown(digests, set_up_both, tear_down_both),
         cmocka_unit_test_setup_teardown(rows_of_nothing, set_up_both, tear_down_both),
         cmocka_unit_test_setup_teardown(rows_of_any_rank, set_up_both, tear_down_both),
         cmocka_unit_test_setup_teardown(quantised_rows, set_up_both, tear_down_both),

@@ -40,12 +40,20 @@ static void test_parts(void **state)
                      &table, &problem));
     assert_int_equal(table.shape[0], 12);
     assert_int_equal(table.part.index, 2);
+    assert_int_equal(table.digest, 0);
+    assert_true(read(", \"part\": {\"by\": \"rows\", \"index\": 2, \"of\": 3, \"rows\": 12, "
+                     "\"row_elements\": 3, \"digest\": \"fedcba9876543210\"}",
+                     &table, &problem));
+    assert_int_equal(table.digest, 0xfedcba9876543210);
 }
 
 static void test_wrong_parts(void **state)
 {
     static const char *const wrong[] = {
         ", \"part\": {}",
+        ", \"part\": {\"by\": \"rows\", \"index\": 0, \"of\": 3, \"rows\": 12, \"row_elements\": "
+        "3, "
+        "\"digest\": \"fedcba987654321\"}",
         ", \"part\": 1",
         ", \"part\": {\"by\": \"row\", \"index\": 0, \"of\": 3, \"rows\": 12, \"row_elements\": 3}",
         ", \"part\": {\"by\": \"rows\", \"index\": 3, \"of\": 3, \"rows\": 12, \"row_elements\": "
