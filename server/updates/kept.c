@@ -8,6 +8,7 @@
 
 struct bag_kept_update {
     struct bag_kept_update *next;
+    size_t holders; /* its stream, and a table that it is being applied to */
     uint64_t first, sequence;
     size_t bytes;                /* of all of it */
     struct bag_table from;       /* how its rows are stored */
@@ -21,6 +22,13 @@ static void count_bytes(struct bag_updates_stream *stream, size_t more, size_t l
     stream->updates->kept_bytes += more - less;
 }
 
+/* Releases an update, with the lock of all streams. */
+static void release(struct bag_kept_update *kept)
+{
+    if (--kept->holders == 0)
+        free(kept);
+}
+
 static void forget_first(struct bag_updates_stream *stream)
 {
     struct bag_kept_update *first = stream->first_kept;
@@ -29,7 +37,7 @@ static void forget_first(struct bag_updates_stream *stream)
         stream->last_kept = NULL;
     stream->forgotten = first->sequence;
     count_bytes(stream, 0, first->bytes);
-    free(first);
+    release(first);
 }
 
 void bag_updates_free_kept(struct bag_updates_stream *stream)
@@ -68,7 +76,8 @@ static struct bag_kept_update *copy(const struct bag_update *update, size_t most
     memcpy(ids, batch->ids, ids_bytes);
     if (rows_bytes)
         memcpy(rows, batch->rows, rows_bytes);
-    *kept = (struct bag_kept_update){.first = update->first,
+    *kept = (struct bag_kept_update){.holders = 1,
+                                     .first = update->first,
                                      .sequence = update->sequence,
                                      .bytes = bytes,
                                      .from = *from,
@@ -136,32 +145,52 @@ static bool reach(struct bag_live_rows *live, uint64_t last, const char *deltas,
                            live->snapshot_through, live->through + 1, last);
 }
 
-static bool apply_kept(struct bag_live_rows *live, const char *deltas, uint64_t *applied,
-                       struct bag_problem *problem)
+/* Releases the update, if there is one, and returns the next one that the table lacks, with one
+ * more holder; NULL if there is none. Sets *before to the last update that the table must have
+ * before it. */
+static struct bag_kept_update *take_next(const struct bag_live_rows *live,
+                                         struct bag_kept_update *kept, uint64_t *before)
 {
     struct bag_updates_stream *stream = live->stream;
-    if (!reach(live, stream->forgotten, deltas, applied, problem))
-        return false;
-    for (const struct bag_kept_update *at = stream->first_kept; at; at = at->next) {
-        if (at->sequence <= live->through)
-            continue;
-        if (!reach(live, at->first - 1, deltas, applied, problem))
-            return false;
-        if (!bag_updates_apply(live, at->sequence, &at->from, &at->batch, problem)) {
-            bag_problem_prefix(problem, "update %" PRIu64 " that was taken before", at->sequence);
-            return false;
-        }
-        ++*applied;
-    }
-    return true;
+    pthread_mutex_lock(&stream->updates->lock);
+    bool is_listed = kept && kept->sequence > stream->forgotten;
+    struct bag_kept_update *next = is_listed ? kept->next : stream->first_kept;
+    while (next && next->sequence <= live->through)
+        next = next->next;
+    if (next)
+        next->holders++;
+    if (kept)
+        release(kept);
+    *before = next ? next->first - 1 : stream->forgotten;
+    pthread_mutex_unlock(&stream->updates->lock);
+    return next;
+}
+
+static bool apply_one(struct bag_live_rows *live, const struct bag_kept_update *kept,
+                      struct bag_problem *problem)
+{
+    if (bag_updates_apply(live, kept->sequence, &kept->from, &kept->batch, problem))
+        return true;
+    bag_problem_prefix(problem, "update %" PRIu64 " that was taken before", kept->sequence);
+    return false;
 }
 
 bool bag_updates_apply_kept(struct bag_live_rows *live, const char *deltas, uint64_t *applied,
                             struct bag_problem *problem)
 {
-    pthread_mutex_t *lock = &live->stream->updates->lock;
-    pthread_mutex_lock(lock);
-    bool ok = apply_kept(live, deltas, applied, problem);
-    pthread_mutex_unlock(lock);
+    struct bag_kept_update *kept = NULL;
+    uint64_t before;
+    bool ok;
+    do {
+        kept = take_next(live, kept, &before);
+        ok = reach(live, before, deltas, applied, problem) &&
+             (!kept || apply_one(live, kept, problem));
+        *applied += ok && kept;
+    } while (ok && kept);
+    if (kept) {
+        pthread_mutex_lock(&live->stream->updates->lock);
+        release(kept);
+        pthread_mutex_unlock(&live->stream->updates->lock);
+    }
     return ok;
 }

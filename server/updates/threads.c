@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -26,10 +27,17 @@ bool bag_updates_init(struct bag_updates *updates, const struct bag_updates_sett
            pthread_mutex_init(&updates->queue_lock, NULL) == 0;
 }
 
+/* Compares two names, or a name with a stream, which begins with its own. */
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
 void bag_updates_free(struct bag_updates *updates)
 {
     for (struct bag_updates_stream *at = updates->streams, *next; at; at = next) {
         next = at->next;
+        tdelete(at, &updates->by_name, compare_names);
         bag_journal_close(&at->journal);
         bag_updates_free_kept(at);
         pthread_mutex_destroy(&at->lock);
@@ -51,12 +59,10 @@ static struct bag_updates_stream *all_streams(struct bag_updates *updates)
     return first;
 }
 
-struct bag_updates_stream *bag_updates_find(struct bag_updates *updates, const char *name)
+struct bag_updates_stream *bag_updates_find(const struct bag_updates *updates, const char *name)
 {
-    struct bag_updates_stream *stream = all_streams(updates);
-    while (stream && strcmp(stream->name, name) != 0)
-        stream = stream->next;
-    return stream;
+    struct bag_updates_stream **found = tfind(name, &updates->by_name, compare_names);
+    return found ? *found : NULL;
 }
 
 struct bag_updates_stream *bag_updates_make_stream(struct bag_updates *updates, const char *name)
@@ -69,6 +75,11 @@ struct bag_updates_stream *bag_updates_make_stream(struct bag_updates *updates, 
     stream->updates = updates;
     stream->last = &stream->first;
     strncpy(stream->name, name, sizeof stream->name - 1);
+    if (!tsearch(stream, &updates->by_name, compare_names)) {
+        pthread_mutex_destroy(&stream->lock);
+        free(stream);
+        return NULL;
+    }
     pthread_mutex_lock(&updates->lock);
     stream->next = updates->streams;
     updates->streams = stream;

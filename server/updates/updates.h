@@ -58,8 +58,8 @@ enum bag_stream_turn {
 /* Of one model's name. What is atomic may be read at any time by whoever has a snapshot with a
  * model of that name. */
 struct bag_updates_stream {
-    char name[BAG_JOURNAL_NAME_BYTES];
-    _Atomic uint64_t sequence; /* of the last update that was applied */
+    char name[BAG_JOURNAL_NAME_BYTES]; /* the first member: streams are found by it */
+    _Atomic uint64_t sequence;         /* of the last update that was applied */
     _Atomic uint64_t applied, ignored, rejected, rows;
     _Atomic uint64_t left_out;       /* rows of other parts of the table */
     _Atomic uint64_t lag;            /* by how much a number that was sent is ahead of it */
@@ -109,6 +109,8 @@ struct bag_updates {
     pthread_mutex_t lock;               /* of what follows */
     struct bag_updates_stream *streams; /* owned; the newest first, and none leaves */
     size_t kept_bytes;                  /* of all streams */
+
+    void *by_name; /* the streams as a tree of tsearch(3); of the thread that changes tables */
 
     pthread_mutex_t queue_lock; /* of what follows */
     pthread_cond_t changed;
@@ -236,7 +238,8 @@ void bag_updates_free_kept(struct bag_updates_stream *stream);
 uint64_t bag_updates_last_taken(const struct bag_updates_stream *stream);
 
 /* Applies the kept updates that the table lacks, and those in `deltas` between them; counts them in
- * *applied. False with *problem where some that were taken are not there. With the lock. */
+ * *applied. Returns false with *problem if some that were taken are not there. The caller holds the
+ * lock of the stream; that of all streams is taken between two updates only. */
 bool bag_updates_apply_kept(struct bag_live_rows *live, const char *deltas, uint64_t *applied,
                             struct bag_problem *problem);
 
@@ -252,10 +255,11 @@ bool bag_updates_has_delta(const char *folder, uint64_t number);
 /* An update with that number is there, and cannot be applied yet. With the lock. */
 void bag_updates_raise_lag(struct bag_updates_stream *stream, uint64_t sequence);
 
-/* The stream of a model's name; NULL: there is none. */
-struct bag_updates_stream *bag_updates_find(struct bag_updates *updates, const char *name);
+/* Returns the stream of a model's name, or NULL if there is none. Only the thread that changes
+ * tables may call it, and the next function. */
+struct bag_updates_stream *bag_updates_find(const struct bag_updates *updates, const char *name);
 
-/* Makes one; NULL without memory. */
+/* Makes one; returns NULL without memory. */
 struct bag_updates_stream *bag_updates_make_stream(struct bag_updates *updates, const char *name);
 
 /* Syncs its journal where it has records which are not on the disk. */

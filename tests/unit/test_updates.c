@@ -5,6 +5,9 @@
 #include "server/system/log.h"
 #include "server/updates/updates.h"
 
+#include <signal.h>
+#include <sys/mman.h>
+
 #define ROWS    8
 #define COLUMNS 2
 
@@ -410,6 +413,81 @@ static void test_slow_journals_hold_up_none(void **state)
     bag_updates_free(&updates);
 }
 
+/* ---- updates in memory ----------------------------------------------------------------------- */
+
+static char *faulting;
+static int lock_result = -1;
+
+/* The attaching thread writes to the table for the first time: notes whether another thread could
+ * take the lock of all streams now. */
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    (void)number, (void)context;
+    if (!faulting || (char *)info->si_addr < faulting || (char *)info->si_addr >= faulting + 4096)
+        abort();
+    mprotect(faulting, 4096, PROT_READ | PROT_WRITE);
+    faulting = NULL;
+    lock_result = pthread_mutex_trylock(&updates.lock);
+    if (lock_result == 0)
+        pthread_mutex_unlock(&updates.lock);
+}
+
+static void start_in_memory(size_t bytes)
+{
+    struct bag_updates_settings settings = {.kept_bytes = bytes};
+    assert_true(bag_updates_init(&updates, &settings));
+}
+
+/* While a table gets the updates that are kept in memory, other models' streams go on. */
+static void test_kept_updates_hold_up_no_stream(void **state)
+{
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO}, before;
+    struct bag_table_memory memory, other;
+    struct bag_problem problem;
+    int64_t shape[2] = {4096 / sizeof(float) / COLUMNS, COLUMNS};
+    (void)state;
+    start_in_memory(1 << 20);
+    attach(&memory, BAG_F32, 0);
+    assert_null(put_row(&memory, 3, ones));
+    assert_null(put_row(&memory, 5, ones));
+    assert_true(bag_table_create(BAG_F32, 2, shape, &other, &problem));
+    memset(other.mapping, 0, 4096);
+    faulting = other.mapping;
+    assert_int_equal(sigaction(SIGSEGV, &action, &before), 0);
+    assert_int_equal(mprotect(other.mapping, 4096, PROT_READ), 0);
+    struct bag_updates_table table = {.name = "items", .version = 2, .memory = &other};
+    assert_true(bag_updates_attach(&updates, &table, &problem));
+    assert_int_equal(sigaction(SIGSEGV, &before, NULL), 0);
+    assert_int_equal(lock_result, 0);
+    assert_true(((const float *)other.table.rows)[3 * COLUMNS] == 1 &&
+                ((const float *)other.table.rows)[5 * COLUMNS] == 1);
+    bag_table_unload(&other);
+    bag_table_unload(&memory);
+    bag_updates_free(&updates);
+}
+
+/* Each of many streams is found by its name, and no other. */
+static void test_streams_are_found_by_name(void **state)
+{
+    (void)state;
+    start_in_memory(1 << 20);
+    for (int i = 0; i < 300; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "table-%d", i * 7919 % 300);
+        assert_null(bag_updates_find(&updates, name));
+        struct bag_updates_stream *stream = bag_updates_make_stream(&updates, name);
+        assert_non_null(stream);
+        assert_ptr_equal(bag_updates_find(&updates, name), stream);
+    }
+    for (int i = 0; i < 300; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "table-%d", i);
+        assert_string_equal(bag_updates_find(&updates, name)->name, name);
+    }
+    assert_null(bag_updates_find(&updates, "table-300"));
+    bag_updates_free(&updates);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -422,7 +500,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_failed_update_is_taken_back_unsynced, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_failed_update_that_stays, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_slow_journals_hold_up_none, set_up, tear_down)};
+        cmocka_unit_test_setup_teardown(test_slow_journals_hold_up_none, set_up, tear_down),
+        cmocka_unit_test(test_kept_updates_hold_up_no_stream),
+        cmocka_unit_test(test_streams_are_found_by_name)};
     bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
