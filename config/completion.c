@@ -62,7 +62,6 @@ static const struct tool_flag {
 } tool_flags[] = {
 #define BAG_X(command, id, name, follows, sentence) {#command, name, follows, sentence},
     BAG_CONVERT_FLAGS(BAG_X) BAG_INSPECT_FLAGS(BAG_X) BAG_VERIFY_FLAGS(BAG_X) BAG_BENCH_FLAGS(BAG_X)
-        BAG_PLACE_FLAGS(BAG_X)
 #undef BAG_X
 };
 #define NUM_TOOL_FLAGS (sizeof tool_flags / sizeof *tool_flags)

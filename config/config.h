@@ -18,17 +18,16 @@
 #include <stdio.h>
 
 /* The program's commands. X(name, "what follows", "sentence") */
-#define BAG_COMMANDS(X)                                                                            \
-    X(serve, "[flags]", "Load tables and answer requests; serve --help lists the flags.")          \
-    X(health, "[flags]", "Exit with 0 if the server on --host and --port is ready.")               \
-    X(convert, "[flags] IN OUT", "Convert a table to a safetensors file, quantised if you like.")  \
-    X(inspect, "[flags] FILE|DIR", "Say what is in a table's file, and how to serve it.")          \
-    X(verify, "[flags] FILE|DIR", "Read all of a table and say whether it is valid.")              \
-    X(bench, "[flags] URL [MODEL]", "Measure how much a server holds, and how fast it answers.")   \
-    X(place, "[flags] CONFIG", "Pack tables over several servers, and write how each is started.") \
-    X(completion, "bash|zsh|fish", "Print what completes commands and flags in a shell.")          \
-    X(manual, "", "Print the manual page, for man.")                                               \
-    X(version, "", "Print the version.")                                                           \
+#define BAG_COMMANDS(X)                                                                           \
+    X(serve, "[flags]", "Load tables and answer requests; serve --help lists the flags.")         \
+    X(health, "[flags]", "Exit with 0 if the server on --host and --port is ready.")              \
+    X(convert, "[flags] IN OUT", "Convert a table to a safetensors file, quantised if you like.") \
+    X(inspect, "[flags] FILE|DIR", "Say what is in a table's file, and how to serve it.")         \
+    X(verify, "[flags] FILE|DIR", "Read all of a table and say whether it is valid.")             \
+    X(bench, "[flags] URL [MODEL]", "Measure how much a server holds, and how fast it answers.")  \
+    X(completion, "bash|zsh|fish", "Print what completes commands and flags in a shell.")         \
+    X(manual, "", "Print the manual page, for man.")                                              \
+    X(version, "", "Print the version.")                                                          \
     X(help, "", "Print this.")
 
 /* The flags of the commands that work on files: X(command, ID, "--name", "what follows",
@@ -58,28 +57,6 @@
     X(verify, FINITE, "--finite", "",                                    \
       "Values must be finite: NaN and infinities make a table invalid.") \
     X(verify, HELP, "--help", "", "Prints this.")
-
-#define BAG_PLACE_FLAGS(X)                                                                      \
-    X(place, MEMORY, "--memory", "BYTES",                                                       \
-      "Bytes of tables that a node may hold, such as 64GiB. Required.")                         \
-    X(place, NODES, "--nodes", "N", "How many nodes there are; as few as suffice by default.")  \
-    X(place, BY, "--by", "rows|columns",                                                        \
-      "How a dense table is cut: rows by default; by columns answers have the bits of one "     \
-      "server, "                                                                                \
-      "and every part is asked for each bag. Tables with keys are cut by keys.")                \
-    X(place, METRICS, "--metrics", "FILE",                                                      \
-      "What GET /metrics of a server that has the tables answered: what is asked of them is "   \
-      "spread "                                                                                 \
-      "as evenly as their bytes. May be repeated.")                                             \
-    X(place, ADDRESS, "--address", "URL",                                                       \
-      "Of the nodes, for the front, with {index} in place of the number: "                      \
-      "http://node-{index}:8000 "                                                               \
-      "by default.")                                                                            \
-    X(place, OUT, "--out", "DIR",                                                               \
-      "Writes node-N.json, front.json, haproxy.map and kubernetes/ there. What an earlier run " \
-      "wrote "                                                                                  \
-      "there is where tables are now: little is moved. Without it nothing is written.")         \
-    X(place, HELP, "--help", "", "Prints this.")
 
 #define BAG_BENCH_FLAGS(X)                                                                         \
     X(bench, PRESET, "--preset", "small|candidates|mlperf-dlrm-v2",                                \

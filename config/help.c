@@ -219,8 +219,6 @@ static void put_commands(FILE *stream)
     BAG_VERIFY_FLAGS(BAG_X)
     fputs(".SS Flags of bench\n", stream);
     BAG_BENCH_FLAGS(BAG_X)
-    fputs(".SS Flags of place\n", stream);
-    BAG_PLACE_FLAGS(BAG_X)
 #undef BAG_X
 }
 

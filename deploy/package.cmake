@@ -47,6 +47,11 @@ install(FILES deploy/debian/copyright ${generated}/changelog.gz README.md CHANGE
         proto/PROTOCOL.md
     DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
+# deploy/place, and the manifests that it copies from beside itself.
+install(PROGRAMS deploy/place DESTINATION ${CMAKE_INSTALL_DATADIR}/bagserve)
+install(FILES deploy/kubernetes/overlays/shards/nodes.yaml deploy/kubernetes/overlays/shards/front.yaml
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bagserve/kubernetes/overlays/shards)
+
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME bagserve)
 set(CPACK_PACKAGE_CONTACT "bagserve maintainers <maintainers@bagserve.invalid>")
@@ -62,8 +67,8 @@ set(CPACK_DEBIAN_PACKAGE_SECTION net)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 # Loaded by models with a projection alone.
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libopenblas0-pthread")
-# The Python client needs NumPy, its module for PyTorch that, too.
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "haproxy | nginx, prometheus, python3-numpy, python3-torch")
+# The packing of tables needs Python, its client NumPy, and its module for PyTorch that, too.
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "haproxy | nginx, prometheus, python3, python3-numpy, python3-torch")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
     ${CMAKE_SOURCE_DIR}/deploy/debian/conffiles ${CMAKE_SOURCE_DIR}/deploy/debian/postinst

@@ -453,4 +453,20 @@ char *bag_inspect_report_print(const struct bag_inspect_report *report);
 /* The configuration that serves the table, alone, likewise. */
 char *bag_inspect_configuration_print(const struct bag_inspect_report *report);
 
+/* What one version of a configured model takes when it is served. */
+struct bag_inspected_model {
+    const char *name, *version, *datatype, *row_format; /* borrowed */
+    uint32_t rank;
+    int64_t shape[BAG_MAX_RANK]; /* of the table; the first dimension is its rows */
+    size_t row_bytes;
+    bool keyed, is_mapped, is_locked;
+    size_t serving_bytes;  /* of memory, with projections */
+    uint64_t mapped_bytes; /* of the file, which the kernel caches; 0: none */
+    int64_t hash_rows;     /* rows that stand in for missing keys */
+    int64_t default_index; /* -1: none */
+};
+
+/* Returns {"models": [...]} as JSON text on the heap, or NULL if memory is exhausted. */
+char *bag_inspected_models_print(const struct bag_inspected_model *models, size_t count);
+
 #endif

@@ -200,6 +200,33 @@ char *bag_inspect_report_print(const struct bag_inspect_report *report)
     return print_tree(tree, ok);
 }
 
+static bool add_model(cJSON *list, const struct bag_inspected_model *model)
+{
+    cJSON *item = bag_v2_add_item(list);
+    return item && cJSON_AddStringToObject(item, "name", model->name) &&
+           cJSON_AddStringToObject(item, "version", model->version) &&
+           cJSON_AddStringToObject(item, "datatype", model->datatype) &&
+           cJSON_AddStringToObject(item, "row_format", model->row_format) &&
+           bag_v2_add_numbers(item, "shape", model->shape, model->rank) &&
+           bag_v2_add_integer(item, "row_bytes", model->row_bytes) &&
+           cJSON_AddBoolToObject(item, "keyed", model->keyed) &&
+           cJSON_AddStringToObject(item, "load", model->is_mapped ? "map" : "copy") &&
+           cJSON_AddBoolToObject(item, "mlock", model->is_locked) &&
+           bag_v2_add_integer(item, "serving_bytes", model->serving_bytes) &&
+           bag_v2_add_integer(item, "mapped_bytes", model->mapped_bytes) &&
+           bag_v2_add_signed(item, "hash_rows", model->hash_rows) &&
+           bag_v2_add_signed(item, "default_index", model->default_index);
+}
+
+char *bag_inspected_models_print(const struct bag_inspected_model *models, size_t count)
+{
+    cJSON *tree = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(tree, "models");
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < count; i++)
+        ok = add_model(list, &models[i]);
+    return print_tree(tree, ok);
+}
+
 /* ---- writing --------------------------------------------------------------------------------- */
 
 static bool describe_entry(cJSON *tree, const struct bag_safetensors_entry *entry, uint64_t at)

@@ -22,16 +22,16 @@
 enum { BAG_INSPECT_FLAGS(BAG_TOOL_ID) FLAG_COUNT };
 static const struct bag_tool_flag flags[] = {BAG_INSPECT_FLAGS(BAG_TOOL_FLAG)};
 
-static const struct bag_tool tool = {"bagserve inspect [flags] FILE|DIR",
-                                     "Says what is in a table's file or folder: tensors, keys, "
-                                     "values that are not numbers, the rows'\n"
-                                     "norms, the memory that serving takes, and a configuration. "
-                                     "What may stand for FILE, 'bagserve\n"
-                                     "convert --help' says. Exit code 2: it cannot be read.\n",
-                                     flags,
-                                     FLAG_COUNT,
-                                     1,
-                                     1};
+static const struct bag_tool tool = {
+    "bagserve inspect [flags] FILE|DIR|CONFIG.json",
+    "Describes a table's file or folder: tensors, keys, values that are not numbers, the rows'\n"
+    "norms, the memory that serving takes, and a configuration. 'bagserve convert --help' says\n"
+    "what may stand for FILE. Of a configuration it lists the tables and the memory that each\n"
+    "takes, from the heads of their files. Exit code 2: it cannot be read.\n",
+    flags,
+    FLAG_COUNT,
+    1,
+    1};
 
 struct inspection {
     struct bag_inspect_report report;
@@ -316,8 +316,8 @@ static bool print(const struct inspection *inspection, const char *in, const cha
 }
 
 /* A file whose tensors can be listed is described also where none of them is the table. */
-static bool inspect(struct bag_source *source, const char *in, const char *const *values,
-                    struct bag_problem *problem)
+static bool inspect_file(struct bag_source *source, const char *in, const char *const *values,
+                         struct bag_problem *problem)
 {
     struct inspection inspection = {0};
     struct tensors tensors = {0};
@@ -342,6 +342,16 @@ static bool inspect(struct bag_source *source, const char *in, const char *const
     free(inspection.hashes);
     free(path);
     free_tensors(&tensors);
+    return ok;
+}
+
+static bool inspect(const char *in, const char *const *values, struct bag_problem *problem)
+{
+    if (bag_inspects_models(in))
+        return bag_inspect_models(in, values[FLAG_JSON] != NULL, problem);
+    struct bag_source *source = bag_tool_find(in, problem);
+    bool ok = source && inspect_file(source, in, values, problem);
+    bag_source_free(source);
     return ok;
 }
 

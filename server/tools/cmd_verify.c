@@ -183,8 +183,8 @@ static void tell_valid(const char *in, const struct bag_source *source, size_t c
         puts("it has no file of checksums");
 }
 
-static bool verify(struct bag_source *source, const char *in, const char *const *values,
-                   struct bag_problem *problem)
+static bool verify_table(struct bag_source *source, const char *in, const char *const *values,
+                         struct bag_problem *problem)
 {
     struct bag_rows_reader reader;
     size_t checked = 0;
@@ -198,6 +198,14 @@ static bool verify(struct bag_source *source, const char *in, const char *const 
     if (ok)
         tell_valid(in, source, checked);
     bag_rows_reader_close(&reader);
+    return ok;
+}
+
+static bool verify(const char *in, const char *const *values, struct bag_problem *problem)
+{
+    struct bag_source *source = bag_tool_find(in, problem);
+    bool ok = source && verify_table(source, in, values, problem);
+    bag_source_free(source);
     return ok;
 }
 

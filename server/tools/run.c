@@ -32,14 +32,11 @@ int bag_tool_run(const struct bag_tool *tool, int argc, char *argv[], const char
 {
     const char *in;
     struct bag_problem problem;
-    struct bag_source *source = NULL;
     if (bag_arguments_ask_help(argc, argv)) {
         bag_tool_print_help(stdout, tool);
         return BAG_EXIT_OK;
     }
-    bool ok = bag_tool_parse(tool, argc, argv, values, &in, &problem) &&
-              (source = bag_tool_find(in, &problem)) && run(source, in, values, &problem);
-    bag_source_free(source);
+    bool ok = bag_tool_parse(tool, argc, argv, values, &in, &problem) && run(in, values, &problem);
     if (!ok)
         fprintf(stderr, "bagserve: %s\n", problem.text);
     return ok ? BAG_EXIT_OK : bag_commands_exit_code(problem.kind);

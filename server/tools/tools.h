@@ -13,18 +13,28 @@
 /* ---- a whole command (run.c) ------------------------------------------------------------------
  */
 
-/* What a command does with the table `in`, whose files are not open yet. */
-typedef bool bag_tool_run_fn(struct bag_source *source, const char *in, const char *const *values,
+/* Does what a command is for with its operand `in`. */
+typedef bool bag_tool_run_fn(const char *in, const char *const *values,
                              struct bag_problem *problem);
 
-/* A whole command of one operand, a table: its help, or its arguments, the table, and what it does.
- * `values` has room for all flags. Returns the exit code; a failure is told on standard error. */
+/* Runs a command of one operand: prints its help, or parses its arguments and calls `run`. `values`
+ * has room for all flags. Returns the exit code. Reports a failure on standard error. */
 int bag_tool_run(const struct bag_tool *tool, int argc, char *argv[], const char **values,
                  bag_tool_run_fn *run);
 
 /* The table that `--table NAME=IN` would serve, whose files are not open yet
  * (bag_source_open_table); NULL with the problem set. The caller frees it. */
 struct bag_source *bag_tool_find(const char *in, struct bag_problem *problem);
+
+/* ---- models of a configuration (inspect_models.c) --------------------------------------------
+ */
+
+/* Returns whether `in` names a configuration file and not a table. */
+bool bag_inspects_models(const char *in);
+
+/* Prints what each table of a configuration takes when it is served, as text or JSON. Opens the
+ * files and reads their heads, and no row. */
+bool bag_inspect_models(const char *path, bool as_json, struct bag_problem *problem);
 
 /* ---- rows of files (rows_reader.c) ----------------------------------------------------------- */
 

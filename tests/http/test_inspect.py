@@ -210,3 +210,42 @@ def test_checksums(directory, rows):
     verify(directory / "b.npy", words=["1 of its files"])
     (directory / "SHA256SUMS").write_text("nonsense\n")
     verify(directory / "b.npy", code=2, words=["SHA256SUMS", "nonsense"])
+
+
+def test_configuration_lists_its_tables(directory, rows):
+    """Of a configuration the tables are listed, from the heads of their files; collections and tables of shards are
+    not."""
+    np.save(directory / "t.npy", rows)
+    (directory / "k").mkdir()
+    np.save(directory / "k/keys.npy", np.arange(ROWS))
+    np.save(directory / "k/values.npy", rows)
+    np.save(directory / "cube.npy", np.zeros((3, 2, 5), np.float16))
+    path = write_json(directory / "config.json", {"tables": {"load": "map"}, "models": [
+        {"name": "t", "path": "t.npy", "default_index": 4},
+        {"name": "all", "features": [{"name": "f", "model": "t"}]},
+        {"name": "k", "path": "k", "version": 2, "load": "copy", "missing": "hash", "hash_rows": 3},
+        {"name": "far", "shards": ["http://far:8000"]},
+        {"name": "cube", "path": "cube.npy", "mlock": True}]})
+    fixed = {"version": "1", "datatype": "FP32", "row_format": "plain", "keyed": False, "mlock": False, "hash_rows": 0,
+             "default_index": -1}
+    table, keyed, cube = inspect(path)["models"]
+    expect_equal(table, fixed | {"name": "t", "shape": [ROWS, COLUMNS], "row_bytes": 28, "load": "map", "serving_bytes": 0,
+                                 "mapped_bytes": 28 * ROWS, "default_index": 4})
+    expect(keyed.pop("serving_bytes") > 28 * ROWS, keyed)
+    expect_equal(keyed, fixed | {"name": "k", "version": "2", "shape": [ROWS, COLUMNS], "row_bytes": 28, "load": "copy",
+                                 "keyed": True, "mapped_bytes": 0, "hash_rows": 3})
+    expect_equal(cube, fixed | {"name": "cube", "datatype": "FP16", "shape": [3, 2, 5], "row_bytes": 20, "load": "map",
+                                "mlock": True, "serving_bytes": 60, "mapped_bytes": 0})
+    lines = run("inspect", path).stdout.splitlines()
+    expect_equal(lines[0], "t version 1: 300 rows of 28 bytes, 0 bytes of memory, 8.20 KiB in mapped files")
+    expect(lines[1].startswith("k version 2: 300 rows of 28 bytes with keys, ") and lines[1].endswith("KiB of memory"), lines)
+    expect(lines[3].startswith("3 tables: ") and lines[3].endswith(" of memory, 8.20 KiB in mapped files"), lines)
+
+
+def test_configuration_that_is_wrong(directory):
+    for text, words in (("{", "config.json: line 1, column 2: "), ('{"models": [{"name": "a", "path": "gone.npy"}]}', "gone.npy"),
+                        ('{"modles": []}', "models"),
+                        ('{"models": [{"name": "a", "features": [{"name": "f", "model": "b"}]}]}', "'b'")):
+        (directory / "config.json").write_text(text)
+        done = run("inspect", directory / "config.json")
+        expect(done.returncode == 2 and words in done.stderr, (text, done.stderr))

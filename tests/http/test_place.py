@@ -1,12 +1,14 @@
-"""bagserve place: tables over several servers, what is written for each, and what moves."""
+"""deploy/place: tables over several servers, what is written for each, and what moves."""
 
 import contextlib
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from harness import Server, expect, expect_equal, has_openblas, run, write_json
+from harness import PROGRAM, ROOT, TIMEOUT_S, Server, environment, expect, expect_equal, has_openblas, run, write_json
 from shards import ready
 from v2 import Client, Tensor
 
@@ -30,11 +32,13 @@ def write_config(directory, rows, **more):
 def tables(directory):
     rows = {"large": 3000, "middle": 1000, "small": 200, "tiny": 1}
     save_tables(directory, rows)
+    np.save(directory / "matrix.npy", np.zeros((16, 3), np.float32))
     return write_config(directory, rows)
 
 
 def place(*arguments, code=0):
-    ended = run("place", *map(str, arguments))
+    ended = subprocess.run([sys.executable, ROOT / "deploy/place", "--program", PROGRAM, *map(str, arguments)],
+                           capture_output=True, text=True, check=False, timeout=TIMEOUT_S, env=environment())
     expect_equal(ended.returncode, code, ended.stderr)
     return ended
 
@@ -140,8 +144,12 @@ def test_what_is_asked_counts(directory, tables):
     (["--memory", "150000", "--address", "http://a"], {}, 2, "must have {index}"),
     (["--memory", "150000", "--address", "ftp://a{index}"], {}, 2, "must be http://HOST:PORT or unix:PATH"),
     (["--memory", "150000", "--address", "http://a:80000{index}"], {}, 2, "must be http://HOST:PORT or unix:PATH"),
-    (["--memory", "1GiB"], {"models": [{"name": "x", "path": "tiny.npy", "projection": "a.npy"},
+    (["--memory", "1GiB"], {"models": [{"name": "x", "path": "tiny.npy", "projection": "matrix.npy"},
                                         {"name": "x", "path": "tiny.npy", "version": 2}]}, 2, "different projections"),
+    (["--memory", "1GiB"], {"models": [{"name": "x", "path": "tiny.npy", "pth": 1}]}, 2, "config.json"),
+    (["--memory", "1GiB", "--program", "/no/such"], {}, 2, "/no/such cannot be started: No such file"),
+    (["--memory", "1GiB", "--metrics", "gone"], {}, 2, "gone cannot be read: No such file or directory"),
+    (["--memory", "1GiB", "more"], {}, 2, "unrecognized arguments"),
     (["--memory", "1GiB"], {"models_dir": "."}, 2, "has a models_dir, of which nothing can be placed"),
     (["--memory", "1GiB"], {"models": [{"name": "x", "path": "tiny.npy",
                                         "part": {"by": "rows", "index": 0, "of": 1}}]}, 2, "has a part already"),
@@ -229,3 +237,57 @@ def test_files_that_were_changed(directory, tables):
     (out / "node-1.json").write_text(json.dumps({"models": []}))
     place("--memory", "150000", "--out", out, tables)
     expect_equal([models["large"]["index"] for models in nodes_of(out)], [0, 1])
+
+
+def test_earlier_files_that_are_wrong(directory, tables):
+    """Entries without a name or with an impossible part are as if they were not there; a file that is not JSON is an
+    error."""
+    out = directory / "out"
+    out.mkdir()
+    parts = [1, {"index": 2, "of": 2}, {"index": -1, "of": 2}, {"index": 0, "of": 1e300}, {"index": 0.5, "of": 2},
+             {"index": True, "of": 2}, {"index": 0, "of": 5000}]
+    for models in (1, [1, {}, {"name": 1}, {"name": ["large"]}], *([{"name": "large", "part": part}] for part in parts)):
+        write_json(out / "node-0.json", {"models": models})
+        ended = place("--memory", "1GiB", "--out", out, tables)
+        expect("0 bytes are elsewhere than before (0.0 %)" in ended.stdout, (models, ended.stdout))
+    for text in ("{}", "[]"):
+        (out / "node-0.json").write_text(text)
+        place("--memory", "1GiB", "--out", out, tables)
+    (out / "node-0.json").write_text("{")
+    ended = place("--memory", "1GiB", "--out", out, tables, code=2)
+    expect("node-0.json is not JSON" in ended.stderr, ended.stderr)
+
+
+def test_paths_become_absolute(directory, tables):
+    """A node's configuration names the same files wherever it is; absolute paths stay."""
+    np.save(directory / "keys.npy", np.arange(200))
+    models = [{"name": "a", "path": "tiny.npy", "version": 1}, {"name": "b", "path": "small.npy", "keys": "keys.npy"},
+              {"name": "a", "path": str(directory / "tiny.npy"), "version": 2},
+              {"name": "c", "features": [{"name": "x", "model": "a", "projection": "p.npy"}]}]
+    write_json(tables, {"http": {"port": 9000}, "models": models, "log": {"log_level": "info"}})
+    out = directory / "out"
+    place("--memory", "1GiB", "--out", out, tables)
+    tiny = str(directory.resolve() / "tiny.npy")
+    node, front = (json.loads((out / name).read_text()) for name in ("node-0.json", "front.json"))
+    expect_equal(node, {"http": {"port": 9000}, "log": {"log_level": "info"}, "models": [
+        {"name": "a", "path": tiny, "version": 1},
+        {"name": "b", "path": str(directory.resolve() / "small.npy"), "keys": str(directory.resolve() / "keys.npy")},
+        {"name": "a", "path": str(directory / "tiny.npy"), "version": 2}]})
+    expect_equal(front["models"], [
+        {"name": "a", "shards": ["http://node-0:8000"]}, {"name": "b", "shards": ["http://node-0:8000"]},
+        {"name": "c", "features": [{"name": "x", "model": "a", "projection": str(directory.resolve() / "p.npy")}]}])
+
+
+def test_metrics_lines(directory, tables):
+    """Labels in any order and with escapes; what is no sample of the counter does not count."""
+    metrics = directory / "metrics"
+    metrics.write_text('# HELP bagserve_gathered_bytes_total{model="tiny"} 5\n'
+                       'bagserve_gathered_bytes_total{version="\\"1,model=\\"",model="small"} 1e3\n'
+                       'bagserve_gathered_bytes_total{version="1",model="large"} NaN\n'
+                       'bagserve_gathered_bytes_total{version="1",model="large"} -1\n'
+                       'bagserve_gathered_bytes_total{version="1",model="large"} 1e30\n'
+                       'bagserve_gathered_bytes_total 7\n'
+                       'bagserve_gathered_bytes_total{model="tiny",version="1"} 3000 1700000000000\n'
+                       'bagserve_gathered_bytes_total_more{model="middle"} 9\n')
+    ended = place("--memory", "1GiB", "--nodes", 2, "--metrics", metrics, tables)
+    expect_equal([line.split()[-2] for line in ended.stdout.splitlines() if line.startswith("node-")], ["75.0", "25.0"])

@@ -125,6 +125,48 @@ static void test_configuration(void **state)
     expect_text(print_configuration, CONFIGURATION);
 }
 
+static char *print_models(void)
+{
+    static const struct bag_inspected_model models[] = {{.name = "a",
+                                                         .version = "1",
+                                                         .datatype = "FP32",
+                                                         .row_format = "int8",
+                                                         .rank = 2,
+                                                         .shape = {3, 4},
+                                                         .row_bytes = 12,
+                                                         .keyed = true,
+                                                         .serving_bytes = 100,
+                                                         .hash_rows = 2,
+                                                         .default_index = -1},
+                                                        {.name = "b",
+                                                         .version = "18446744073709551615",
+                                                         .datatype = "FP16",
+                                                         .row_format = "plain",
+                                                         .rank = 3,
+                                                         .shape = {1, 2, 5},
+                                                         .row_bytes = 20,
+                                                         .is_mapped = true,
+                                                         .is_locked = true,
+                                                         .serving_bytes = 20,
+                                                         .mapped_bytes = 20,
+                                                         .default_index = 7}};
+    return bag_inspected_models_print(models, 2);
+}
+
+static void test_models(void **state)
+{
+    (void)state;
+    expect_text(print_models,
+                "{\"models\":[{\"name\":\"a\",\"version\":\"1\",\"datatype\":\"FP32\","
+                "\"row_format\":\"int8\",\"shape\":[3,4],\"row_bytes\":12,\"keyed\":true,"
+                "\"load\":\"copy\",\"mlock\":false,\"serving_bytes\":100,\"mapped_bytes\":0,"
+                "\"hash_rows\":2,\"default_index\":-1},{\"name\":\"b\","
+                "\"version\":\"18446744073709551615\",\"datatype\":\"FP16\","
+                "\"row_format\":\"plain\",\"shape\":[1,2,5],\"row_bytes\":20,\"keyed\":false,"
+                "\"load\":\"map\",\"mlock\":true,\"serving_bytes\":20,\"mapped_bytes\":20,"
+                "\"hash_rows\":0,\"default_index\":7}]}");
+}
+
 /* The header of a written file: a length of 8 bytes, which may hold zeros, and its JSON. */
 static char *print_header(void)
 {
@@ -153,9 +195,8 @@ static void test_header(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_convert),
-        cmocka_unit_test(test_inspect),
-        cmocka_unit_test(test_configuration),
+        cmocka_unit_test(test_convert), cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_models),  cmocka_unit_test(test_configuration),
         cmocka_unit_test(test_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
