@@ -153,7 +153,7 @@ class Table:
             self.model.reserved_keys = {int(key) for key in rng.choice(snapshot.keys, 2)}
         self.model.serve(maker.add_version(self.model, snapshot))
         ways = ["rows" if snapshot.keys is None else "keys"] + ["columns"] * (len(snapshot.shape) == 1)
-        self.way, self.of, self.is_local = maker.pick(*ways), int(rng.integers(1, 5)), maker.some(0.15)
+        self.way, self.of, self.is_local = maker.pick(*ways), int(rng.integers(1, 5)), maker.some(0.25)
         self.skips = not self.is_local and self.way != "columns" and maker.some(0.4)
         self.away = self.away_url = None  # the part whose shard is
 
@@ -177,7 +177,8 @@ class Table:
         return entry | own | keys | Maker.document(version.settings)
 
     def part(self, index):
-        entry = {key: value for key, value in self.whole().items() if key not in OF_FRONT}
+        copied = OF_FRONT + ("load",) * (self.way == "columns")  # by columns nothing is mapped
+        entry = {key: value for key, value in self.whole().items() if key not in copied}
         return entry | {"part": {"by": self.way, "index": index, "of": self.of}}
 
     def of_front(self, urls):
@@ -203,8 +204,8 @@ class Fronts:
     def __init__(self, seed, folder):
         self.rng = rng = np.random.default_rng(seed)
         self.folder, self.counts = folder, {}
-        maker = Maker(rng, folder, False, False)
-        self.tables = [Table(rng, maker, f"t{i}") for i in range(int(rng.integers(1, 4)))]
+        maker = Maker(rng, folder, False, True)
+        self.tables = [Table(rng, maker, f"t{i}") for i in range(int(rng.integers(1, 5)))]
         count = int(rng.integers(1, 5)) if rng.integers(3) else 0
         self.features = {f"f{i}": maker.pick(*self.tables) for i in range(count)}
         self.settings = {name: table.feature_rules(maker) if maker.some(0.5) else {}
@@ -222,21 +223,26 @@ class Fronts:
         config = write_json(self.folder / f"{name}.json", {"models": models})
         return stack.enter_context(Server("--config", config, *self.options))
 
-    def run(self, requests):
+    def serve(self, stack):
+        """Starts the shards, the front and the one server, and waits until the front has its shards."""
         remote = [table for table in self.tables if not table.is_local]
         collection = [{"name": "all", "features": [
             {"name": name, "model": table.name} | Maker.document(self.settings[name])
             for name, table in self.features.items()]}] if self.features else []
+        shards = [self._serve(stack, f"shard-{i}", [table.part(i) for table in remote if i < table.of])
+                  for i in range(max((table.of for table in remote), default=0))]
+        urls = [shard.url for shard in shards]
+        one = self._serve(stack, "one", [table.whole() for table in self.tables] + collection)
+        front = self._serve(stack, "front", [table.of_front(urls) for table in self.tables] + collection)
+        asked, compared = (stack.enter_context(Client(server)) for server in (front, one))
+        names = [table.name for table in self.tables] + ["all"] * bool(collection)
+        wait_until(lambda: all(asked.get(f"/v2/models/{name}/ready").status == 200 for name in names),
+                   "the front is not ready")
+        return shards, asked, compared
+
+    def run(self, requests):
         with contextlib.ExitStack() as stack:
-            shards = [self._serve(stack, f"shard-{i}", [table.part(i) for table in remote if i < table.of])
-                      for i in range(max((table.of for table in remote), default=0))]
-            urls = [shard.url for shard in shards]
-            one = self._serve(stack, "one", [table.whole() for table in self.tables] + collection)
-            front = self._serve(stack, "front", [table.of_front(urls) for table in self.tables] + collection)
-            asked, compared = (stack.enter_context(Client(server)) for server in (front, one))
-            names = [table.name for table in self.tables] + ["all"] * bool(collection)
-            wait_until(lambda: all(asked.get(f"/v2/models/{name}/ready").status == 200 for name in names),
-                       "the front is not ready")
+            shards, asked, compared = self.serve(stack)
             for _ in range(requests):
                 self.ask(asked, compared)
             self._lose_one(shards)
