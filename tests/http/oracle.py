@@ -39,6 +39,12 @@ def add_in_order(rows, weights=None):
     return total
 
 
+def rounding_bound(rows, weights):
+    """How far the sum of rows with weights may be from one that rounds each product before it is added: half
+    a unit in the last place for each product and each addition of both, of the sum of all magnitudes."""
+    return 2 * (len(rows) + 1) * 2.0**-24 * np.abs(rows.astype(np.float64) * weights[:, None]).sum(axis=0)
+
+
 @dataclasses.dataclass
 class Rules:
     reduction: str = "sum"

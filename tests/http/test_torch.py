@@ -6,7 +6,7 @@ import types
 import pytest
 
 from harness import TIMEOUT_S, expect, expect_equal
-from torch_modules import ASKED, Bags, Jagged, connect, expect_bits, make_collection, serve, torch
+from torch_modules import ASKED, Bags, Jagged, connect, expect_bits, expect_weighted, make_collection, serve, torch
 
 from bagserve_client import AsyncClient, BadRequest, Client, ConnectionFailed
 from bagserve_export import Export
@@ -71,20 +71,18 @@ def test_embedding_bags(bags, served, rng):
 
 
 def test_weights(bags, served, rng):
-    """To the bit without padding, and near it with padding."""
+    """With padding and without, and not contiguous."""
     client, _ = served
-    ids = torch.tensor(rng.integers(0, 50, 300))
-    starts = torch.arange(0, 300, 20)
-    weights = torch.tensor(rng.standard_normal(300), dtype=torch.float32)
-    for name in ("sum", "fp64"):
+    ids = torch.tensor(rng.integers(0, 50, (15, 20)))
+    weights = torch.tensor(rng.standard_normal((15, 20)), dtype=torch.float32)
+    for name in ("sum", "fp64", "last"):
         factors = weights.to(bags[name].weight.dtype)
         remote = RemoteEmbeddingBag(client, name).eval()
-        expect_bits(remote(ids, starts, factors), bags[name](ids, starts, factors), name)
-        expect_bits(remote(ids.reshape(-1, 3), None, factors.reshape(-1, 3)),
-                    bags[name](ids.reshape(-1, 3), None, factors.reshape(-1, 3)), f"{name}, 2-D")
-    remote = RemoteEmbeddingBag(client, "last").eval()
-    got, want = remote(ids, starts, weights), bags["last"](ids, starts, weights)
-    expect(torch.allclose(got, want, atol=1e-4) and got.dtype == want.dtype, "with padding")
+        expect_weighted(remote(ids, None, factors), bags[name], ids, factors, f"{name}, 2-D")
+        expect_bits(remote(ids.flatten(), torch.arange(0, 300, 20), factors.flatten()), remote(ids, None, factors), name)
+        apart = factors.repeat_interleave(2, 1)[:, ::2]
+        expect(not apart.is_contiguous(), "contiguous")
+        expect_weighted(remote(ids, None, apart), bags[name], ids, apart, f"{name}, not contiguous")
 
 
 def test_embeddings(bags, served):
@@ -219,14 +217,19 @@ def test_weighted_collections(directory):
     model = torch.nn.ModuleDict({"c": local, "plain": Bags(("a", ["x"], 5, 3, "MEAN"), ("b", ["y"], 6, 2, "SUM"))})
     plain = model["plain"]
     export(model, directory)
-    asked = Jagged({"y": [[1, 5, 5], [0]], "x": [[0, 1], [4]]}, weights=torch.randn(7).double())
-    asked.all_weights = asked.all_weights.float()
+    asked = Jagged({"y": [[1, 5], [5, 0]], "x": [[0, 1], [4, 4]]}, weights=torch.randn(8))
     with serve(directory) as server, connect(server) as client:
         replace(model.eval(), client)
         for remote, module in ((model["c"], local), (model["plain"], plain),
                                (RemoteEmbeddingBagCollection(client, "c").eval(), local)):
+            got = remote(asked)
             for name, rows in module(asked).items():
-                expect_bits(remote(asked)[name], rows, name)
+                if module.weighted:
+                    ids, _, weights = asked.bags(name)
+                    expect_weighted(got[name], module.embedding_bags["ab"["xy".index(name)]], ids.reshape(2, 2),
+                                    weights.reshape(2, 2), name)
+                else:
+                    expect_bits(got[name], rows, name)
         with pytest.raises(ValueError, match="there are no weights"):
             model["c"](Jagged(ASKED))
 

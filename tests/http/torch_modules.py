@@ -8,6 +8,7 @@ import types
 import numpy as np
 import pytest
 
+import oracle
 from harness import ROOT, Server, expect, expect_equal
 
 torch = pytest.importorskip("torch", reason="python3-torch is not installed")
@@ -28,6 +29,31 @@ def expect_bits(got, want, what):
     expect_equal((got.dtype, got.shape), (want.dtype, want.shape), what)
     same = np.array_equal(got.numpy().view(np.uint8), want.detach().numpy().view(np.uint8))
     expect(same, f"{what}: {got} for {want}")
+
+
+def rounds_products(module):
+    """Whether this PyTorch rounds the product of a weight and a row of the module before it adds it: some
+    versions do, and all do of FP64, of what has a padding_idx, and of weights that are not contiguous."""
+    if module.weight.dtype == torch.float64 or module.padding_idx is not None:
+        return True
+    row = torch.tensor([1 + 2**-12])
+    got = torch.nn.functional.embedding_bag(torch.tensor([[0, 1]]), torch.stack([torch.ones(1), row]), mode="sum",
+                                            per_sample_weights=torch.stack([-torch.ones(1), row], 1))
+    return got.item() != 2**-11 + 2**-24
+
+
+def expect_weighted(got, module, ids, weights, what):
+    """The bits of fused multiply-adds for FP32, and PyTorch's wherever it does as the server."""
+    want = module(ids, None, weights)
+    expect_equal((got.dtype, got.shape), (want.dtype, want.shape), what)
+    table, bags, factors = (tensor.detach().numpy() for tensor in (module.weight, ids, weights))
+    if got.dtype == torch.float32:
+        rules = oracle.Rules(padding_idx=module.padding_idx)
+        expect_bits(got, torch.from_numpy(oracle.pool(table, list(bags), list(factors), rules)), what)
+    if weights.is_contiguous() and rounds_products(module) == (got.dtype == torch.float64):
+        expect_bits(got, want, what)
+    bound = np.array([oracle.rounding_bound(table[bag], of) for bag, of in zip(bags, factors)])
+    expect(np.all(np.abs(got.double().numpy() - want.detach().double().numpy()) <= bound), f"{what}: {got} for {want}")
 
 
 class Bags(torch.nn.Module):
