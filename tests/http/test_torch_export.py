@@ -1,14 +1,18 @@
 """Embeddings of PyTorch's models are exported, from modules and checkpoints, and modules replaced by what serves them."""
 
+import copy
 import json
+import pickle
+import ssl
 import subprocess
 
 import numpy as np
 import pytest
 
 from harness import PROGRAM, ROOT, TIMEOUT_S, expect, expect_equal
-from torch_modules import Bags, connect, expect_bits, make_collection, serve, torch
+from torch_modules import Bags, Jagged, connect, expect_bits, make_collection, serve, torch
 
+from bagserve_client import Client
 from bagserve_export import Export, main
 from bagserve_torch import RemoteEmbedding, RemoteEmbeddingBag, export, replace
 
@@ -134,6 +138,111 @@ def test_types(directory):
         weights = torch.tensor([0.5, 2]).to(torch.bfloat16)
         got = RemoteEmbeddingBag(client, "bfloat16").eval()(torch.tensor([1, 1]), torch.tensor([0]), weights)
         expect(torch.equal(got, (tables["bfloat16"][1:2].float() * 2.5).to(torch.bfloat16)), got)
+
+
+def test_replace_checks_types(directory):
+    """Answers have the module's type; a server whose type does not hold all numbers is refused, unless asked for."""
+    rows = torch.randn(6, 4, dtype=torch.float64)
+    exported = Export()
+    exported.table("bag", rows.float(), "mean")
+    exported.table("single", rows.float(), "sum")
+    exported.table("fp16", rows.half(), "mean")
+    exported.table("c.embedding_bags.t", rows.float(), "sum")
+    exported.table("c.embedding_bags.u", rows.float(), "sum")
+    exported.collection("c", {"f": "c.embedding_bags.t", "g": "c.embedding_bags.u"})
+    exported.write(directory)
+    ids = torch.tensor([[0, 5], [1, 1]])
+
+    def make(double):
+        collection = Bags(("t", ["f"], 6, 4, "SUM"), ("u", ["g"], 6, 4, "SUM"))
+        collection.embedding_bags["t"].to(double)
+        return {"bag": torch.nn.EmbeddingBag(6, 4).to(double), "single": torch.nn.Embedding(6, 4).to(double),
+                "fp16": torch.nn.EmbeddingBag(6, 4).to(torch.float32 if double == torch.float64 else torch.bfloat16),
+                "c": collection}
+
+    with serve(directory) as server, connect(server) as client:
+        for name, module in make(torch.float64).items():
+            model = torch.nn.ModuleDict({name: module}).eval()
+            with pytest.raises(ValueError, match=r"answers FP(32|16).*the module's torch.float(64|32).*narrow=True"):
+                replace(model, client)
+            expect(model[name] is module, "replaced")
+            replace(model, client, narrow=True)
+            asked = Jagged({"f": [[0, 5]], "g": [[1]]}) if name == "c" else ids
+            answer = model[name](asked)
+            if name == "c":
+                expect_equal({feature: got.dtype for feature, got in answer.items()},
+                             {"f": torch.float64, "g": torch.float32})
+            else:
+                expect_equal(answer.dtype, module.weight.dtype, name)
+        model = torch.nn.ModuleDict(make(torch.bfloat16))
+        with pytest.raises(ValueError, match="'fp16' on the server answers FP16.*torch.bfloat16"):
+            replace(model, client)
+        del model["fp16"]
+        expect_equal(replace(model.eval(), client), {"bag": "bag", "single": "single", "c": "c"})
+        expect_bits(model["single"](ids).view(torch.int16), rows.float()[ids].bfloat16().view(torch.int16), "bfloat16")
+
+
+# ---- what is done with a replaced model -------------------------------------------------------
+@pytest.fixture(name="replaced")
+def make_replaced(directory):
+    """(a replaced model, its answers to IDS and to ASKED)."""
+    model = torch.nn.ModuleDict({"bag": torch.nn.EmbeddingBag(30, 4), "single": torch.nn.Embedding(30, 2),
+                                 "c": Bags(("t", ["f"], 30, 3, "SUM"))}).eval()
+    export(model, directory)
+    with serve(directory) as server, connect(server) as client, torch.no_grad():
+        replace(model, client)
+        yield model
+
+
+IDS = torch.tensor([[1, 2], [29, 0]])
+ASK = {"bag": lambda module: module(IDS), "single": lambda module: module(IDS),
+       "c": lambda module: module(Jagged({"f": [[1, 2], [29]]}))["f"]}
+
+
+class Scores(torch.nn.Module):
+    """A part of a model behind one that was replaced."""
+
+    def __init__(self, module, ask):
+        super().__init__()
+        self.module, self.ask = module, ask
+
+    def forward(self, factor):
+        return self.ask(self.module) * factor
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_traces(replaced, directory):
+    """A trace, of which an answer would be a constant, is refused."""
+    for name, ask in ASK.items():
+        model, factor = Scores(replaced[name], ask).eval(), torch.tensor([2.0])
+        for trace in (lambda: torch.jit.trace(model, factor), lambda: torch.jit.trace(lambda x: model(x), factor),
+                      lambda: torch.onnx.export(model, (factor,), str(directory / "model.onnx"))):
+            with pytest.raises(RuntimeError, match=f"'{name}' is on a server.*constant in a trace"):
+                trace()
+        expect(torch.equal(model(factor), 2 * ask(replaced[name])), name)
+    expect(not (directory / "model.onnx").exists(), "exported")
+
+
+def test_copies(replaced):
+    """They ask the same server, through one client of their own."""
+    client = replaced["bag"].client
+    wanted = {name: ask(replaced[name]) for name, ask in ASK.items()}
+    for again in (copy.deepcopy(replaced), pickle.loads(pickle.dumps(replaced)), copy.deepcopy(copy.copy(replaced))):
+        other = again["bag"].client
+        expect(other is not client and all(module.client is other for module in again.values()), "clients")
+        for name, ask in ASK.items():
+            expect_bits(ask(again[name]), wanted[name], name)
+        other.close()
+    client.close()
+    with copy.copy(client) as other:
+        expect_equal(sorted(other.models()), ["bag", "c", "c.embedding_bags.t", "single"])
+    secret = Client("127.0.0.1:1", timeout_s=3, retries=0, token="t", connections=2)
+    for other in copy.deepcopy(secret), pickle.loads(pickle.dumps(secret)):
+        expect_equal(other._arguments, ("127.0.0.1:1", 3, 0, "t", None, 2))
+    secure = Client("https://127.0.0.1:1", ssl_context=ssl.create_default_context())
+    expect(copy.deepcopy(secure)._ssl is secure._ssl, "another context")
+    with pytest.raises(TypeError, match="SSLContext"):
+        pickle.dumps(secure)
 
 
 # ---- checkpoints ------------------------------------------------------------------------------

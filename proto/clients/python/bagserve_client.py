@@ -21,7 +21,8 @@ be made; never after a time-out, which the work itself may have caused. Before t
 server says (Retry-After), and a random time on top that doubles.
 
 A closed client raises RuntimeError. After a fork the child makes connections of its own; an AsyncClient does
-so, too, in another event loop.
+so, too, in another event loop. A client may be copied and pickled: the copy is open, asks the same server, and
+makes connections of its own. A pickle contains the token; a client with an `ssl_context` cannot be pickled.
 
 A server with a token_file wants Client(..., token=TOKEN), and behind TLS Client("https://HOST").
 Client("unix:///run/bagserve.sock") asks at a Unix-domain socket, as --unix and --admin-socket make them.
@@ -359,6 +360,7 @@ class _Calls:
     def __init__(self, address: str = "127.0.0.1:8000", timeout_s: float = 30.0, retries: int = 2,
                  token: Optional[str] = None, ssl_context: Optional[ssl.SSLContext] = None,
                  connections: int = 8):
+        self._arguments = (address, timeout_s, retries, token, ssl_context, connections)
         self._address, self._ssl = address, None
         self._unix, self._host, self._port = None, "localhost", None
         if address.startswith("unix:"):
@@ -382,6 +384,13 @@ class _Calls:
         self._port = place.port or (443 if scheme == "https" else 80)
         if scheme == "https":
             self._ssl = ssl_context or ssl.create_default_context()
+
+    def __reduce__(self):
+        """Copies and pickles are open clients of the same server, with connections of their own."""
+        return type(self), self._arguments
+
+    def __deepcopy__(self, memo):
+        return type(self)(*self._arguments)
 
     def _start(self):
         """Begins without connections: also in a child, where the parent's are not for use."""

@@ -12,16 +12,19 @@ state_dict loaded with strict=False.
 
 RemoteEmbeddingBag, RemoteEmbedding and RemoteEmbeddingBagCollection are called as nn.EmbeddingBag,
 nn.Embedding and TorchRec's EmbeddingBagCollection are. One call is one request: of a collection for all
-features together. For FP32 tables the answers have the bits of the local modules, but for PyTorch's weights
-with a padding_idx, whose products it rounds before it adds them (the server does not). Ids and weights on
-another device are copied to the CPU, and answers to the device of the ids.
+features together. For FP32 tables the answers have the bits of the local modules, unless PyTorch rounds the
+product of a row and its weight before it adds it, which the server does not: some versions always do, and all
+do with a padding_idx or with weights that are not contiguous. Ids and weights on another device are copied to
+the CPU, and answers to the device of the ids.
 
-The server has no gradients: a call in training mode is an error unless it is under torch.no_grad().
+The server has no gradients: a call in training mode is an error unless it is under torch.no_grad(). An answer
+would be a constant in a trace, so that tracing and exporting a call (torch.jit.trace, torch.onnx.export) is an
+error, too. A model may be copied and pickled; its copy asks the same server.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 import numpy as np
 import torch
@@ -30,6 +33,8 @@ from torch import nn
 from bagserve_client import BF16, AsyncClient, BadRequest, Client, NotFound
 from bagserve_export import Export, check_codes, model_name
 
+_DTYPES = {"BF16": torch.bfloat16, "FP16": torch.float16, "FP32": torch.float32, "FP64": torch.float64,
+           "INT8": torch.int8, "INT16": torch.int16, "INT32": torch.int32, "INT64": torch.int64, "UINT8": torch.uint8}
 _MOST_CHANGES = 5  # of a collection, while one request is made
 
 __all__ = ["Client", "RemoteEmbedding", "RemoteEmbeddingBag", "RemoteEmbeddingBagCollection", "export", "replace"]
@@ -52,27 +57,32 @@ def _to_numpy(tensor, what):
     return tensor.numpy()
 
 
-def _to_tensors(arrays, device):
-    """Tensors over an answer's arrays, whose memory is their own; 16 bits that are no float are bfloat16."""
-    tensors = [torch.from_numpy(rows) if rows.dtype.kind != "u" else
-               torch.from_numpy(rows.view(np.int16)).view(torch.bfloat16) for rows in arrays]
-    return tensors if device.type == "cpu" else [tensor.to(device) for tensor in tensors]
+def _to_tensor(rows, device, dtype):
+    """A tensor over an answer's array, whose memory is its own; 16 bits that are no float are bfloat16."""
+    tensor = torch.from_numpy(rows) if rows.dtype.kind != "u" else \
+        torch.from_numpy(rows.view(np.int16)).view(torch.bfloat16)
+    return tensor if device.type == "cpu" and dtype in (None, tensor.dtype) else tensor.to(device, dtype)
 
 
 # ---- modules that ask -------------------------------------------------------------------------
 class _Remote(nn.Module):
-    """A model of a server, asked by a client that others may use, too."""
+    """A model of a server, asked by a client that others may use, too. Answers are converted to `dtype`; None:
+    they have the type that the server gives them."""
 
-    def __init__(self, client: Client, model: str):
+    def __init__(self, client: Client, model: str, dtype: Optional[torch.dtype] = None):
         super().__init__()
         if isinstance(client, AsyncClient):
             raise TypeError("a module cannot await: give it a Client in place of an AsyncClient")
-        self.client, self.model = client, model
+        self.client, self.model, self.dtype = client, model, dtype
 
     def extra_repr(self) -> str:
         return f"'{self.model}'"
 
-    def _check_gradients(self, weights=None):
+    def _check_call(self, weights=None):
+        """Raises if more than an answer is asked for."""
+        if torch.jit.is_tracing():
+            raise RuntimeError(f"'{self.model}' is on a server, and its answer would be a constant in a trace: trace "
+                               f"the modules that take its answers, and call it before them")
         if not torch.is_grad_enabled():
             return
         if self.training:
@@ -87,15 +97,16 @@ class RemoteEmbeddingBag(_Remote):
     """nn.EmbeddingBag on a server. `mode` and `padding_idx` are those of the model where they are None."""
 
     def __init__(self, client: Client, model: str, *, mode: Optional[str] = None,
-                 padding_idx: Optional[int] = None, include_last_offset: bool = False):
-        super().__init__(client, model)
+                 padding_idx: Optional[int] = None, include_last_offset: bool = False,
+                 dtype: Optional[torch.dtype] = None):
+        super().__init__(client, model, dtype)
         if mode not in (None, "sum", "mean", "max", "sqrtn"):
             raise ValueError(f"mode is {mode!r}; it must be sum, mean, max or sqrtn")
         self.mode, self.padding_idx, self.include_last_offset = mode, padding_idx, include_last_offset
 
     def forward(self, input: torch.Tensor, offsets: Optional[torch.Tensor] = None,
                 per_sample_weights: Optional[torch.Tensor] = None) -> torch.Tensor:
-        self._check_gradients(per_sample_weights)
+        self._check_call(per_sample_weights)
         ids, weights = _to_numpy(input, "input"), None
         if per_sample_weights is not None:
             weights = _to_numpy(per_sample_weights, "per_sample_weights")
@@ -111,7 +122,7 @@ class RemoteEmbeddingBag(_Remote):
                                        include_last_offset=self.include_last_offset, **options)
         else:
             raise ValueError(f"'input' must have 1 or 2 dimensions, not {ids.ndim}")
-        return _to_tensors([rows], input.device)[0]
+        return _to_tensor(rows, input.device, self.dtype)
 
     def _ask_packed(self, ids, offsets, weights, options):
         if offsets is not None:
@@ -134,12 +145,12 @@ class RemoteEmbedding(_Remote):
     """nn.Embedding on a server: ids of any shape, a row for each."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        self._check_gradients()
+        self._check_call()
         ids = _to_numpy(input, "input")
         # Bags of one. Their maximum is the row itself; a sum would begin with 0 and lose the sign of -0.
         rows = self.client.packed(self.model, ids.reshape(-1, 1), reduction="max")
         rows = rows.reshape(*ids.shape, *rows.shape[1:])
-        return _to_tensors([rows], input.device)[0]
+        return _to_tensor(rows, input.device, self.dtype)
 
 
 class _Order(NamedTuple):
@@ -167,17 +178,19 @@ class RemoteEmbeddingBagCollection(_Remote):
 
     Keys may come in any order, and those that the collection does not know are left out. The answer is a
     dict of tensors by feature, in the server's order; where tables share a feature, by FEATURE@TABLE.
-    `is_weighted`: whether the weights of what is asked count; None: where it has some.
+    `is_weighted`: whether the weights of what is asked count; None: where it has some. `dtype` may be a dict
+    of types by the server's features.
     """
 
-    def __init__(self, client: Client, model: str, *, is_weighted: Optional[bool] = None):
-        super().__init__(client, model)
+    def __init__(self, client: Client, model: str, *, is_weighted: Optional[bool] = None,
+                 dtype: Union[torch.dtype, Dict[str, torch.dtype], None] = None):
+        super().__init__(client, model, dtype)
         self.is_weighted = is_weighted
         self._features, self._orders = None, {}
 
     def forward(self, features: Any) -> Dict[str, torch.Tensor]:
         keys, values, weights = tuple(features.keys()), features.values(), self._weights_of(features)
-        self._check_gradients(weights)
+        self._check_call(weights)
         lengths = _to_numpy(features.lengths(), "lengths")
         if not keys or lengths.ndim != 1 or lengths.size % len(keys):
             raise ValueError(f"'lengths' must have as many numbers for each of {len(keys)} keys, not the "
@@ -185,7 +198,9 @@ class RemoteEmbeddingBagCollection(_Remote):
         order, outputs = self._ask(keys, (
             _to_numpy(values, "values"), lengths,
             None if weights is None else _to_numpy(weights.float(), "weights")))
-        return dict(zip(order.names, _to_tensors(outputs.values(), values.device)))
+        types = self.dtype if isinstance(self.dtype, dict) else dict.fromkeys(outputs, self.dtype)
+        return {name: _to_tensor(rows, values.device, types.get(feature))
+                for name, (feature, rows) in zip(order.names, outputs.items())}
 
     def _weights_of(self, features):
         if self.is_weighted is None:
@@ -357,11 +372,13 @@ def export(module: nn.Module, folder: Any, *, version: int = 1, row_format: Opti
     return names
 
 
-def replace(module: nn.Module, client: Client, min_bytes: int = 0) -> Dict[str, str]:
+def replace(module: nn.Module, client: Client, min_bytes: int = 0, *, narrow: bool = False) -> Dict[str, str]:
     """Puts remote modules in the place of all embeddings that take at least `min_bytes`; the server serves
     what `export` wrote of the module. Returns the models' names by the modules' paths.
 
-    Nothing is swapped where the server does not have one of them, or one that answers otherwise.
+    Nothing is swapped where the server does not have one of them, or one that answers otherwise. Answers have
+    the type of the module's rows. `narrow` allows a server whose own type does not hold all of its numbers,
+    such as FP32 for a module of float64.
     """
     swaps = []
     for part in _find_parts(module):
@@ -370,7 +387,7 @@ def replace(module: nn.Module, client: Client, min_bytes: int = 0) -> Dict[str, 
         if "" in part.paths:
             raise ValueError(f"the module is an embedding itself, and nothing is around it: use a remote one "
                              f"of the model '{part.name}' in its place")
-        swaps.append((part, _make_remote(part, client).train(part.module.training)))
+        swaps.append((part, _make_remote(part, client, narrow).train(part.module.training)))
     for part, remote in swaps:
         for path in part.paths:
             parent, _, name = path.rpartition(".")
@@ -383,7 +400,7 @@ def _bytes_of(module):
     return sum(weight.numel() * weight.element_size() for weight in weights)
 
 
-def _make_remote(part, client):
+def _make_remote(part, client, narrow):
     try:
         served, config = client.metadata(part.name), client.config(part.name)
     except NotFound as problem:
@@ -391,16 +408,16 @@ def _make_remote(part, client):
                          f"the folder") from None
     module, name = part.module, part.name
     if _is_collection(module):
-        _check_collection(part, served, config)
+        dtype = _check_collection(part, served, config, narrow)
         is_weighted = getattr(module, "is_weighted", None)
         return RemoteEmbeddingBagCollection(
-            client, name, is_weighted=is_weighted() if callable(is_weighted) else is_weighted)
+            client, name, is_weighted=is_weighted() if callable(is_weighted) else is_weighted, dtype=dtype)
     _check_table(name, module.weight, module.padding_idx if hasattr(module, "mode") else None,
-                 served["parameters"] | {"name": "embeddings"}, served, _rules_of(config, ""))
+                 served["parameters"] | {"name": "embeddings"}, served, _rules_of(config, ""), narrow)
     if not hasattr(module, "mode"):
-        return RemoteEmbedding(client, name)
+        return RemoteEmbedding(client, name, module.weight.dtype)
     return RemoteEmbeddingBag(client, name, mode=module.mode, padding_idx=module.padding_idx,
-                              include_last_offset=module.include_last_offset)
+                              include_last_offset=module.include_last_offset, dtype=module.weight.dtype)
 
 
 def _rules_of(config, prefix):
@@ -408,7 +425,8 @@ def _rules_of(config, prefix):
             if key.startswith(prefix)}
 
 
-def _check_collection(part, served, config):
+def _check_collection(part, served, config, narrow):
+    """The types of the module's answers by the server's features; raises as _check_table."""
     there = {feature["name"]: feature for feature in served["parameters"].get("features", [])}
     wanted = _features_of(part)
     if there.keys() != wanted.keys():
@@ -416,18 +434,23 @@ def _check_collection(part, served, config):
                          f"the module has {', '.join(wanted)}")
     for name, (_, weight, pooling) in wanted.items():
         rules = _rules_of(config, name + ".")
-        _check_table(f"{part.name}', feature '{name}", weight, None, there[name], served, rules)
+        _check_table(f"{part.name}', feature '{name}", weight, None, there[name], served, rules, narrow)
         if rules["reduction"] != pooling:
             raise ValueError(f"'{part.name}', feature '{name}' on the server pools by {rules['reduction']}; the "
                              f"module by {pooling}")
+    return {name: weight.dtype for name, (_, weight, _) in wanted.items()}
 
 
-def _check_table(what, weight, padding_idx, table, served, rules):
+def _check_table(what, weight, padding_idx, table, served, rules, narrow):
     """Raises where the server would answer otherwise than the module with this weight."""
-    shape, = (output["shape"] for output in served["outputs"] if output["name"] == table["name"])
+    (shape, datatype), = ((output["shape"], output["datatype"]) for output in served["outputs"]
+                          if output["name"] == table["name"])
     there = (table["rows"] if not table["keyed"] else weight.shape[0], *shape[1:])
     if there != tuple(weight.shape):
         raise ValueError(f"'{what}' on the server has the shape {there}; the module has {tuple(weight.shape)}")
+    if not narrow and torch.promote_types(weight.dtype, _DTYPES[datatype]) != _DTYPES[datatype]:
+        raise ValueError(f"'{what}' on the server answers {datatype}, which does not hold all numbers of the module's "
+                         f"{weight.dtype}: convert the module, or call replace(..., narrow=True)")
     if padding_idx is None and "padding_idx" in rules:
         raise ValueError(f"'{what}' on the server leaves out padding_idx {rules['padding_idx']}; the module does not")
     if rules.get("default_index", "-1") != "-1":
