@@ -4,6 +4,7 @@
 
 #include "server/system/sockets.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,7 @@ static struct bag_front_lane *find_lane(struct bag_front *front, struct bag_shar
 
 static void wait_for_link(struct bag_front_lane *lane, struct bag_errand *errand)
 {
+    assert(!errand->is_waiting);
     errand->is_waiting = true;
     errand->next_waiting = NULL;
     *lane->last_waiting = errand;
@@ -114,20 +116,17 @@ static bool is_refusal(int error)
            error == ENETUNREACH || error == EAGAIN;
 }
 
-/* It could not be sent; where it was sent before, that is waited for. */
+/* It could not be sent. */
 static void lose_unsent(struct bag_errand *errand, const char *why)
 {
     bag_front_attempt_miss(errand, BAG_SHARD_REFUSED);
-    if (!errand->links[0] && !errand->links[1])
-        bag_trip_lose(errand, BAG_SHARD_REFUSED, "%s", why);
+    bag_trip_lose(errand, BAG_SHARD_REFUSED, "%s", why);
 }
 
 /* Likewise, for want of something here: the shard is not to blame, and does not count as absent. */
 static void lose_unasked(struct bag_errand *errand, int error)
 {
     bag_front_attempt_miss(errand, BAG_SHARD_LACKING);
-    if (errand->links[0] || errand->links[1])
-        return;
     bag_problem_set(&errand->trip->problem, BAG_ERROR_NO_MEMORY,
                     "this server has no %s left to ask shard %s with: %s",
                     error == EMFILE || error == ENFILE ? "descriptors" : "memory",

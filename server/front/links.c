@@ -55,13 +55,6 @@ static void unlink_idle(struct bag_front_link *link)
     *at = link->next;
 }
 
-/* Whether another link has the errand, too. */
-static bool has_other(const struct bag_front_link *link)
-{
-    const struct bag_errand *errand = link->errand;
-    return errand->links[errand->links[0] == link ? 1 : 0] != NULL;
-}
-
 /* Its errand's attempt ends, as the link does. */
 void bag_front_link_abandon(struct bag_front_link *link, unsigned became)
 {
@@ -70,28 +63,27 @@ void bag_front_link_abandon(struct bag_front_link *link, unsigned became)
     bag_front_link_close(link);
 }
 
-/* The link ends without an answer. Where another still has the errand, that one is waited for. */
+/* The link ends without an answer. */
 static void lose(struct bag_front_link *link, enum bag_shard_outcome outcome, const char *why)
 {
     struct bag_front *front = link->front;
     struct bag_front_lane *lane = link->lane;
     struct bag_errand *errand = link->errand;
-    bool other = has_other(link);
     bag_front_link_abandon(link, outcome);
-    if (!other)
-        bag_trip_lose(errand, outcome, why ? "%s" : NULL, why);
+    bag_trip_lose(errand, outcome, why ? "%s" : NULL, why);
     bag_front_serve_waiting(front, lane);
 }
 
-/* Once more, over a new connection. */
+/* Sends the call again, unless another attempt is under way; others may get the link's place. */
 static void send_again(struct bag_front_link *link, enum bag_shard_outcome outcome)
 {
     struct bag_front *front = link->front;
+    struct bag_front_lane *lane = link->lane;
     struct bag_errand *errand = link->errand;
-    bool other = has_other(link);
     bag_front_link_abandon(link, outcome);
-    if (!other)
+    if (!bag_errand_has_attempt(errand))
         bag_front_send(front, errand);
+    bag_front_serve_waiting(front, lane);
 }
 
 /* A shard that was refused once may be restarting, and an address may have another that listens. */

@@ -197,9 +197,17 @@ void bag_trip_lose(struct bag_errand *errand, enum bag_shard_outcome outcome, co
     va_list arguments;
     if (errand->is_done || trip->is_over || trip->waits)
         return;
-    count(errand, outcome);
     if (outcome == BAG_SHARD_WRONG)
         bag_front_distrust(trip->front, errand);
+    if (bag_errand_has_attempt(errand) && outcome != BAG_SHARD_MISMATCH &&
+        outcome != BAG_SHARD_LATE) {
+        struct bag_fanout_call *call = &trip->fanout.calls[errand - trip->errands];
+        errand->outcome = outcome; /* of this attempt alone: it is not counted */
+        bag_buffers_put(call->reply);
+        call->reply = NULL;
+        return;
+    }
+    count(errand, outcome);
     if (format && may_skip(errand, outcome)) {
         trip->fanout.calls[errand - trip->errands].is_absent = true;
         settle(errand);

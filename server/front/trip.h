@@ -173,8 +173,17 @@ void bag_trip_free(struct bag_trip *trip);
 /* Private to server/front: microseconds until the trip's deadline, at least 1. */
 uint64_t bag_trip_left_us(const struct bag_trip *trip);
 
-/* Private to server/front: the errand was answered with a whole reply, or not, for which *why is
- * told; `outcome` is counted. Without a format the trip's problem is set already. */
+/* Private to server/front: returns whether an attempt of the errand is sent, or waits for a
+ * connection. */
+static inline bool bag_errand_has_attempt(const struct bag_errand *errand)
+{
+    return errand->links[0] || errand->links[1] || errand->is_waiting;
+}
+
+/* Private to server/front: handles the whole reply to an attempt, or an attempt that failed, which
+ * has left the errand by then. The errand fails with its last attempt, and at once if the shard has
+ * something else than was known, or if the time is over; `outcome` is counted then, and `format`
+ * describes the cause. NULL: the caller has set the trip's problem. */
 void bag_trip_take(struct bag_errand *errand, const struct bag_reply_head *head, char *reply);
 void bag_trip_lose(struct bag_errand *errand, enum bag_shard_outcome outcome, const char *format,
                    ...) __attribute__((format(printf, 3, 4)));
