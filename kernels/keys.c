@@ -256,7 +256,8 @@ int64_t bag_keys_remove(const struct bag_keys *keys, uint64_t key)
 int64_t bag_keys_find_one(const struct bag_keys *keys, uint64_t key)
 {
     struct bag_keys_place place = bag_keys_home(keys, key);
-    return search(keys, &place);
+    int64_t row = search(keys, &place);
+    return row >= 0 && keys->rows ? (int64_t)keys->rows[row] : row;
 }
 
 #define MATCH_SLOTS bag_keys_match
@@ -269,8 +270,12 @@ size_t bag_ref_keys_find(const struct bag_keys *keys, const struct bag_ids *ids,
 
 size_t bag_keys_find(const struct bag_keys *keys, const struct bag_ids *ids, int64_t *rows)
 {
-    if (ids->count != 1)
-        return bag_kernels_used->find_keys(keys, ids, rows);
-    rows[0] = bag_keys_find_one(keys, (uint64_t)bag_id_at(ids, 0));
-    return rows[0] < 0;
+    if (ids->count == 1) {
+        rows[0] = bag_keys_find_one(keys, (uint64_t)bag_id_at(ids, 0));
+        return rows[0] < 0;
+    }
+    size_t missing = bag_kernels_used->find_keys(keys, ids, rows);
+    for (size_t i = 0; keys->rows && i < ids->count; i++)
+        rows[i] = rows[i] < 0 ? rows[i] : (int64_t)keys->rows[rows[i]];
+    return missing;
 }

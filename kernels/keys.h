@@ -49,10 +49,14 @@ struct bag_keys {
     size_t num_lines;  /* these two as bag_keys_for gives them */
     unsigned low_bits; /* how many of a row's bits are in the word */
     struct bag_keys_seed seed;
+    /* Borrowed; NULL: rows are the table's. Else the index numbers its rows from 0, so that a part
+     * of a table has a small index, and this has the table's row for each of them. Such an index
+     * never changes. */
+    const uint64_t *rows;
 };
 
-/* An index for up to `max_keys` keys and rows, at most BAG_KEYS_MAX_ROWS, without lines and seed.
- */
+/* Returns an index for up to `max_keys` keys and rows, at most BAG_KEYS_MAX_ROWS, without lines and
+ * seed. Every row that it holds is less than `max_keys`: a larger one would be found as another. */
 struct bag_keys bag_keys_for(size_t max_keys);
 
 enum bag_keys_outcome {

@@ -35,6 +35,7 @@ struct building {
     const struct bag_keys_source *source;
     const struct bag_load_options *options;
     struct bag_keys keys;
+    uint64_t *rows; /* keys.rows, which the builders set */
 
     struct bag_crew crew; /* whose lock guards what follows; it counts keys */
     size_t next_key;
@@ -71,43 +72,16 @@ static bool no_memory(struct bag_problem *problem)
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for a piece of the keys");
 }
 
-/* Adds runs of wanted keys; as bag_keys_fill. */
-static bool fill_wanted(const struct building *building, struct piece piece,
-                        struct buffers *buffers, size_t *count)
-{
-    const struct bag_keys_source *source = building->source;
-    *count = 0;
-    for (size_t at = 0, end; at < piece.count; at = end + 1) {
-        size_t crowded = 0;
-        for (end = at; end < piece.count &&
-                       source->wants(source->context, piece.first + end, buffers->keys[end]);)
-            end++;
-        if (end > at &&
-            !bag_keys_fill(&building->keys, buffers->keys + at, end - at,
-                           (int64_t)(piece.first + at), buffers->crowded + *count, &crowded))
-            return false;
-        *count += crowded;
-    }
-    return true;
-}
-
-static bool fill(const struct building *building, struct piece piece, struct buffers *buffers,
-                 size_t *count)
-{
-    if (building->source->wants)
-        return fill_wanted(building, piece, buffers, count);
-    return bag_keys_fill(&building->keys, buffers->keys, piece.count, (int64_t)piece.first,
-                         buffers->crowded, count);
-}
-
 static bool build_piece(struct building *building, struct piece piece, struct buffers *buffers,
                         struct bag_problem *problem)
 {
     const struct bag_keys_source *source = building->source;
+    uint64_t *rows = building->rows ? building->rows + piece.first : NULL;
     size_t count;
-    if (!source->read(source->context, piece.first, piece.count, buffers->keys, problem))
+    if (!source->read(source->context, piece.first, piece.count, buffers->keys, rows, problem))
         return false;
-    if (!fill(building, piece, buffers, &count)) {
+    if (!bag_keys_fill(&building->keys, buffers->keys, piece.count, (int64_t)piece.first,
+                       buffers->crowded, &count)) {
         pthread_mutex_lock(&building->crew.lock);
         building->duplicate = true;
         pthread_mutex_unlock(&building->crew.lock);
@@ -191,25 +165,27 @@ static void clear_lines(struct building *building)
 static enum bag_keys_outcome insert_piece(struct building *building, struct piece piece,
                                           struct buffers *buffers, size_t *stopped, int64_t *other)
 {
-    const struct bag_keys_source *source = building->source;
-    size_t count = 0;
-    for (size_t i = 0; i < piece.count; i++) {
-        if (!source->wants || source->wants(source->context, piece.first + i, buffers->keys[i]))
-            buffers->crowded[count++] =
-                (struct bag_keys_entry){buffers->keys[i], (int64_t)(piece.first + i)};
-    }
-    return bag_keys_insert_all(&building->keys, buffers->crowded, count, stopped, other);
+    for (size_t i = 0; i < piece.count; i++)
+        buffers->crowded[i] = (struct bag_keys_entry){buffers->keys[i], (int64_t)(piece.first + i)};
+    return bag_keys_insert_all(&building->keys, buffers->crowded, piece.count, stopped, other);
 }
 
+/* Rejects a key that two rows of the index have, by their rows in the table; returns false. */
 static bool name_duplicate(const struct building *building, struct bag_keys_entry twin,
                            int64_t other, struct bag_problem *problem)
 {
+    const struct bag_keys_source *source = building->source;
+    uint64_t rows[2] = {(uint64_t)other, (uint64_t)twin.row}, key;
     char text[24]; /* of the key, as the file's type shows it */
-    snprintf(text, sizeof text, building->source->is_signed ? "%" PRId64 : "%" PRIu64, twin.key);
+    for (int i = 0; i < 2; i++) {
+        if (!source->read(source->context, (size_t)rows[i], 1, &key, &rows[i], problem))
+            return false;
+    }
+    snprintf(text, sizeof text, source->is_signed ? "%" PRId64 : "%" PRIu64, twin.key);
     return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "key %s is duplicated, in rows %" PRId64 " and %" PRId64
+                           "key %s is duplicated, in rows %" PRIu64 " and %" PRIu64
                            " (counted from 0); every row needs a key of its own",
-                           text, other, twin.row);
+                           text, rows[0], rows[1]);
 }
 
 /* Which pair is the first depends on the order in which keys are added: adds them again, in order.
@@ -226,7 +202,7 @@ static bool reject_duplicate(struct building *building, struct bag_problem *prob
     building->next_key = 0;
     building->duplicate = false;
     while (ok && next_piece(building, &piece)) {
-        ok = source->read(source->context, piece.first, piece.count, buffers->keys, problem);
+        ok = source->read(source->context, piece.first, piece.count, buffers->keys, NULL, problem);
         if (ok && insert_piece(building, piece, buffers, &stopped, &other) == BAG_KEYS_DUPLICATE)
             ok = name_duplicate(building, buffers->crowded[stopped], other, problem);
     }
@@ -251,9 +227,10 @@ static bool try_seeds(struct building *building, struct bag_problem *problem)
                            "no seed spreads the keys evenly; are they chosen?");
 }
 
-size_t bag_keys_index_bytes(size_t num_keys)
+size_t bag_keys_index_bytes(size_t num_keys, bool keeps_rows)
 {
-    return bag_keys_for(num_keys).num_lines * sizeof(struct bag_keys_line);
+    const struct bag_keys keys = bag_keys_for(num_keys);
+    return keys.num_lines * sizeof *keys.lines + (keeps_rows ? num_keys * sizeof *keys.rows : 0);
 }
 
 bool bag_keys_index_build(const struct bag_keys_source *source,
@@ -269,10 +246,13 @@ bool bag_keys_index_build(const struct bag_keys_source *source,
             max_keys, source->spare_keys ? " with the spare ones" : "", BAG_KEYS_MAX_ROWS);
     struct building building = {
         .source = source, .options = options, .keys = bag_keys_for(max_keys)};
-    index->mapping_bytes = bag_keys_index_bytes(max_keys);
+    index->mapping_bytes = bag_keys_index_bytes(max_keys, source->keeps_rows);
     building.keys.lines = bag_pages_map(index->mapping_bytes, problem);
     if (!building.keys.lines)
         return false;
+    if (source->keeps_rows)
+        building.keys.rows = building.rows =
+            (uint64_t *)(building.keys.lines + building.keys.num_lines);
     bag_crew_init(&building.crew);
     bool ok = try_seeds(&building, problem);
     bag_crew_free(&building.crew);
@@ -360,9 +340,10 @@ bool bag_keys_index_of_files(const struct bag_keys_source *source,
     return false;
 }
 
-static bool read_files(void *context, size_t first, size_t count, uint64_t *keys,
+static bool read_files(void *context, size_t first, size_t count, uint64_t *keys, uint64_t *rows,
                        struct bag_problem *problem)
 {
+    (void)rows;
     return bag_key_files_read(context, first, count, keys, problem);
 }
 

@@ -107,9 +107,10 @@ static size_t find_block(const struct bag_part_rows *rows, size_t position)
     return low;
 }
 
-/* Keys of the part's rows, counted as the part does. */
+/* Reads keys of the part's rows, counted as the part does, and their rows in the file. */
 static bool read_blocks(const struct bag_part_rows *rows, struct bag_part_selection *selection,
-                        size_t first, size_t count, uint64_t *keys, struct bag_problem *problem)
+                        size_t first, size_t count, uint64_t *keys, uint64_t *file_rows,
+                        struct bag_problem *problem)
 {
     for (size_t block = find_block(rows, first); count > 0; block++) {
         size_t begin = block * BAG_PART_BLOCK_ROWS;
@@ -119,66 +120,36 @@ static bool read_blocks(const struct bag_part_rows *rows, struct bag_part_select
                                   selection, problem))
             return false;
         size_t at = first - least(first, selection->before);
-        for (; at < selection->count && count > 0; at++, first++, count--)
+        for (; at < selection->count && count > 0; at++, first++, count--) {
             *keys++ = selection->keys[selection->rows[at]];
+            if (file_rows)
+                *file_rows++ = begin + selection->rows[at];
+        }
     }
     return true;
 }
 
 static bool read_part_keys(void *context, size_t first, size_t count, uint64_t *keys,
-                           struct bag_problem *problem)
+                           uint64_t *file_rows, struct bag_problem *problem)
 {
     const struct bag_part_rows *rows = context;
     struct bag_part_selection *selection = malloc(sizeof *selection);
-    bool ok = selection ? read_blocks(rows, selection, first, count, keys, problem)
+    bool ok = selection ? read_blocks(rows, selection, first, count, keys, file_rows, problem)
                         : no_memory(rows->num_rows, problem);
     free(selection);
     return ok;
 }
 
-bool bag_part_rows_index(const struct bag_part_rows *rows, const struct bag_load_options *options,
-                         struct bag_table_memory *memory, struct bag_problem *problem)
+bool bag_part_rows_index(const struct bag_part_rows *rows, bool stay,
+                         const struct bag_load_options *options, struct bag_table_memory *memory,
+                         struct bag_problem *problem)
 {
     struct bag_part_rows own = *rows;
     struct bag_keys_source source = {
-        .read = read_part_keys, .context = &own, .num_keys = rows->count};
-    return bag_keys_index_of_files(&source, &rows->keys, options, memory, problem);
-}
-
-/* ---- of rows in their file --------------------------------------------------------------------
- */
-
-struct mapped_keys {
-    struct bag_key_files files;
-    const struct bag_table_memory *part;
-};
-
-static bool read_all_keys(void *context, size_t first, size_t count, uint64_t *keys,
-                          struct bag_problem *problem)
-{
-    const struct mapped_keys *mapped = context;
-    return bag_key_files_read(&mapped->files, first, count, keys, problem);
-}
-
-static bool wants_key(const void *context, size_t row, uint64_t key)
-{
-    const struct mapped_keys *mapped = context;
-    return has_row(mapped->part, row, key);
-}
-
-bool bag_part_index_mapped(const struct bag_table_file *key_files, size_t count,
-                           const struct bag_table_memory *part,
-                           const struct bag_load_options *options, struct bag_table_memory *memory,
-                           struct bag_problem *problem)
-{
-    struct mapped_keys mapped = {.part = part};
-    if (!bag_key_files_open(key_files, count, &mapped.files, problem))
+        .read = read_part_keys, .context = &own, .num_keys = rows->count, .keeps_rows = stay};
+    if (!bag_keys_index_of_files(&source, &rows->keys, options, memory, problem))
         return false;
-    struct bag_keys_source source = {.read = read_all_keys,
-                                     .context = &mapped,
-                                     .num_keys = (size_t)part->whole_rows,
-                                     .wants = wants_key};
-    bool ok = bag_keys_index_of_files(&source, &mapped.files, options, memory, problem);
-    bag_key_files_close(&mapped.files);
-    return ok;
+    /* The others were read, too. */
+    bag_load_tell(options, (rows->num_rows - rows->count) * sizeof(uint64_t));
+    return true;
 }

@@ -45,25 +45,26 @@ static inline void bag_load_tell(const struct bag_load_options *options, size_t 
 
 struct bag_keys_index {
     struct bag_keys keys;
-    size_t mapping_bytes; /* of the lines, which are owned */
+    size_t mapping_bytes; /* of the lines, and keys.rows after them, which are owned */
 };
 
 /* Where the keys come from. */
 struct bag_keys_source {
-    /* Puts `count` keys, those of rows first, first + 1, ..., into `keys`. Called by several
-     * threads at once. */
-    bool (*read)(void *context, size_t first, size_t count, uint64_t *keys,
+    /* Puts `count` keys, those of rows first, first + 1, ..., into `keys`, and their rows in the
+     * table, if these are others, into `rows`, unless that is NULL. Called by several threads at
+     * once. */
+    bool (*read)(void *context, size_t first, size_t count, uint64_t *keys, uint64_t *rows,
                  struct bag_problem *problem);
     void *context;
     size_t num_keys;
     bool is_signed;    /* how messages show a key */
     size_t spare_keys; /* that may be added later */
-    /* Which of them come into the index; NULL: all. Called by several threads at once. */
-    bool (*wants)(const void *context, size_t row, uint64_t key);
+    bool keeps_rows;   /* the index says the table's rows, in keys.rows; there are no spare keys */
 };
 
-/* Bytes of memory that an index of so many keys takes: at most 11 a key, and 1 KiB. */
-size_t bag_keys_index_bytes(size_t num_keys);
+/* Returns the bytes of memory that an index of so many keys takes: at most 11 a key, and 1 KiB, and
+ * 8 a key more if it keeps the table's rows. */
+size_t bag_keys_index_bytes(size_t num_keys, bool keeps_rows);
 
 /* Builds the index. Rejects a key that is duplicated, with the rows of the first such pair. On
  * failure nothing stays allocated. */
@@ -269,15 +270,12 @@ struct bag_part_selection {
 bool bag_part_rows_select(const struct bag_part_rows *rows, size_t first, size_t count,
                           struct bag_part_selection *selection, struct bag_problem *problem);
 
-/* Builds memory->index of the keys of the part's rows, as bag_table_load_keys does. */
-bool bag_part_rows_index(const struct bag_part_rows *rows, const struct bag_load_options *options,
-                         struct bag_table_memory *memory, struct bag_problem *problem);
-
-/* The same of a part whose rows stay in their file: rows are those of the whole table. */
-bool bag_part_index_mapped(const struct bag_table_file *key_files, size_t count,
-                           const struct bag_table_memory *part,
-                           const struct bag_load_options *options, struct bag_table_memory *memory,
-                           struct bag_problem *problem);
+/* Builds memory->index of the keys of the part's rows, as bag_table_load_keys does. `stay`: the
+ * rows stay in their file, and the index says which they are there; otherwise the part's rows are
+ * counted from 0. */
+bool bag_part_rows_index(const struct bag_part_rows *rows, bool stay,
+                         const struct bag_load_options *options, struct bag_table_memory *memory,
+                         struct bag_problem *problem);
 
 /* Builds memory->index of the keys in those files, I64 or U64 of 1 dimension, together as many as
  * the table has rows, with room for memory->spare_rows more. On failure the table stays, dense. */

@@ -6,8 +6,6 @@
  * memory. */
 #include "source.h"
 
-#include "server/memory/memory.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,8 +80,10 @@ static void describe_keys(struct bag_source *source)
     own->kept_default = rules->default_index;
     own->kept_rows = rules->hash_rows;
     double most = average + 6 * sqrt(average) + 64 + (double)own->kept_rows;
-    if (!source->maps && most < (double)own->whole_rows)
-        own->table.num_rows = own->shape[0] = (int64_t)most;
+    if (most < (double)own->whole_rows)
+        source->most_rows = (size_t)most;
+    if (!source->maps)
+        own->table.num_rows = own->shape[0] = (int64_t)source->most_rows;
 }
 
 /* Rows stay where they are in the file: none can be put behind others, nor cut. */
@@ -116,6 +116,7 @@ bool bag_source_describe_own(struct bag_source *source, struct bag_problem *prob
                                      .whole_rows = (uint64_t)source->table.num_rows,
                                      .whole_elements = source->table.row_elements};
     memcpy(own->shape, source->shape, sizeof own->shape);
+    source->most_rows = (size_t)own->whole_rows;
     if (!bag_table_is_part(own))
         return true;
     if (!check_part(source, problem))
@@ -202,16 +203,6 @@ static bool sift_files(const struct bag_source *source, struct sieve *sieve,
     return true;
 }
 
-/* Keys may have been chosen to be of one part: then they are more than were counted with before. */
-static bool check_count(const struct bag_table_memory *expected,
-                        const struct bag_table_memory *memory, struct bag_problem *problem)
-{
-    size_t rows = (size_t)memory->table.num_rows + memory->spare_rows;
-    return memory->table.num_rows <= expected->table.num_rows ||
-           bag_pages_check(rows * bag_row_bytes(&memory->table) + bag_keys_index_bytes(rows), 0,
-                           problem);
-}
-
 static bool sift(const struct bag_source *source, const struct bag_part_rows *kept,
                  const struct bag_load_options *options, struct bag_table_memory *memory,
                  struct bag_problem *problem)
@@ -220,7 +211,7 @@ static bool sift(const struct bag_source *source, const struct bag_part_rows *ke
     *memory = source->own;
     if (kept)
         memory->table.num_rows = memory->shape[0] = (int64_t)kept->count;
-    if (!check_count(&source->own, memory, problem) || !bag_table_allocate(memory, problem))
+    if (!bag_table_allocate(memory, problem))
         return bag_file_reject(source->files[0].path, problem);
     sieve.rows = memory->mapping;
     if (!sieve.rows || sift_files(source, &sieve, options, problem)) {

@@ -278,16 +278,20 @@ static size_t projection_bytes(const struct bag_projection_source *projection)
            (projection->has_bias ? bag_table_file_bytes(&projection->bias) : 0);
 }
 
-size_t bag_source_table_bytes(const struct bag_source *source)
+size_t bag_source_bytes_of_rows(const struct bag_source *source, size_t num_rows)
 {
     const struct bag_table_memory *own = &source->own;
-    if (source->remote)
-        return 0;
+    bool by_keys = bag_table_is_part(own) && own->part.by == BAG_PART_KEYS;
     bool counts = !source->maps || source->model->lock_pages;
-    size_t rows = (size_t)own->table.num_rows, index_bytes = 0;
+    size_t rows = by_keys ? num_rows : (size_t)own->table.num_rows, index_bytes = 0;
     if (bag_source_is_keyed(source))
-        index_bytes = bag_keys_index_bytes(rows + own->spare_rows);
+        index_bytes = bag_keys_index_bytes(rows + own->spare_rows, by_keys && source->maps);
     return (counts ? rows + own->spare_rows : 0) * bag_row_bytes(&own->table) + index_bytes;
+}
+
+size_t bag_source_table_bytes(const struct bag_source *source)
+{
+    return source->remote ? 0 : bag_source_bytes_of_rows(source, source->most_rows);
 }
 
 size_t bag_source_bytes(const struct bag_source *source)

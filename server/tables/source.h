@@ -98,7 +98,9 @@ struct bag_source {
     uint32_t rank;             /* of the table; the first dimension is its rows */
     int64_t shape[BAG_MAX_RANK];
     struct bag_table_memory own; /* what of it is loaded, without memory: all of it, or a part, by
-                                    keys with the most rows that it may have */
+                                    keys with the most rows that it may have, or if it is mapped
+                                    with all that are in the file */
+    size_t most_rows;            /* of a table with keys, expected in its index */
     struct bag_table_file default_file; /* the default row of a part by rows that keeps one */
 
     struct bag_feature_source *features; /* owned; a model of a table has one */
@@ -181,8 +183,11 @@ uint64_t bag_source_updates_through(const struct bag_source *source);
  * projections. */
 size_t bag_source_bytes(const struct bag_source *source);
 
-/* Of them, those that its table takes, which models may share. */
+/* Returns how many of them its table takes, which models may share. */
 size_t bag_source_table_bytes(const struct bag_source *source);
+
+/* The same if a part by keys has so many rows. */
+size_t bag_source_bytes_of_rows(const struct bag_source *source, size_t num_rows);
 
 /* Which versions of its model are served, as it says: absent, the latest one of a folder's, and all
  * of those that are named. */

@@ -3,6 +3,7 @@
 #include "map.h"
 #include "source.h"
 
+#include "server/memory/memory.h"
 #include "server/system/log.h"
 
 #include <stdlib.h>
@@ -77,10 +78,18 @@ static bool is_by_keys(const struct bag_source *source)
     return bag_table_is_part(&source->own) && source->own.part.by == BAG_PART_KEYS;
 }
 
-/* Whether the part's rows are taken from among those of the file. */
-static bool picks_rows(const struct bag_source *source)
+/* Finds the rows of a part by keys. Keys may have been chosen to be of one part: then they are more
+ * than were counted with before, and may not fit. */
+static bool find_rows(const struct bag_source *source, struct bag_part_rows *kept,
+                      struct bag_problem *problem)
 {
-    return is_by_keys(source) && !source->maps;
+    if (!bag_part_rows_find(source->key_files, source->num_key_files, &source->own, kept, problem))
+        return false;
+    if (kept->count <= source->most_rows ||
+        bag_pages_check(bag_source_bytes_of_rows(source, kept->count), 0, problem))
+        return true;
+    bag_part_rows_free(kept);
+    return bag_file_reject(source->files[0].path, problem);
 }
 
 static bool bring_keys(const struct bag_source *source, const struct bag_part_rows *kept,
@@ -88,10 +97,7 @@ static bool bring_keys(const struct bag_source *source, const struct bag_part_ro
                        struct bag_problem *problem)
 {
     if (kept)
-        return bag_part_rows_index(kept, options, memory, problem);
-    if (is_by_keys(source))
-        return bag_part_index_mapped(source->key_files, source->num_key_files, &source->own,
-                                     options, memory, problem);
+        return bag_part_rows_index(kept, source->maps, options, memory, problem);
     return !bag_source_is_keyed(source) ||
            bag_table_load_keys(source->key_files, source->num_key_files, options, memory, problem);
 }
@@ -101,9 +107,9 @@ bool bag_source_load_keys(const struct bag_source *source, unsigned threads,
 {
     const struct bag_load_options options = {.threads = threads};
     struct bag_part_rows kept;
-    if (!picks_rows(source))
+    if (!is_by_keys(source))
         return bring_keys(source, NULL, &options, memory, problem);
-    if (!bag_part_rows_find(source->key_files, source->num_key_files, &source->own, &kept, problem))
+    if (!find_rows(source, &kept, problem))
         return false;
     bool ok = bring_keys(source, &kept, &options, memory, problem);
     bag_part_rows_free(&kept);
@@ -128,9 +134,9 @@ static bool read_table(const struct bag_source *source, const struct bag_load_op
                        struct bag_table_memory *memory, struct bag_problem *problem)
 {
     struct bag_part_rows kept;
-    if (!picks_rows(source))
+    if (!is_by_keys(source))
         return read_both(source, NULL, options, memory, problem);
-    if (!bag_part_rows_find(source->key_files, source->num_key_files, &source->own, &kept, problem))
+    if (!find_rows(source, &kept, problem))
         return false;
     bool ok = read_both(source, &kept, options, memory, problem);
     bag_part_rows_free(&kept);

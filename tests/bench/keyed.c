@@ -53,17 +53,18 @@ struct bench {
     char *out;
 };
 
-static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
+static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys, uint64_t *rows,
                       struct bag_problem *problem)
 {
     (void)problem;
+    (void)rows;
     memcpy(keys, (const uint64_t *)context + first, count * sizeof *keys);
     return true;
 }
 
 static void build(uint64_t *keys, size_t count, unsigned threads, struct bag_keys_index *index)
 {
-    struct bag_keys_source source = {read_keys, keys, count, true, 0, NULL};
+    struct bag_keys_source source = {read_keys, keys, count, true, 0, false};
     struct bag_problem problem;
     if (!bag_keys_index_build(&source, &(struct bag_load_options){.threads = threads}, index,
                               &problem)) {

@@ -54,10 +54,11 @@ struct side {
     double took[ROUNDS];
 };
 
-static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
+static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys, uint64_t *rows,
                       struct bag_problem *problem)
 {
     (void)problem;
+    (void)rows;
     memcpy(keys, (const uint64_t *)context + first, count * sizeof *keys);
     return true;
 }
@@ -65,7 +66,7 @@ static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
 static void *index_make(const uint64_t *keys, size_t count)
 {
     struct bag_keys_index *index = malloc(sizeof *index);
-    struct bag_keys_source source = {read_keys, (void *)(uintptr_t)keys, count, true, 0, NULL};
+    struct bag_keys_source source = {read_keys, (void *)(uintptr_t)keys, count, true, 0, false};
     struct bag_problem problem;
     if (index &&
         bag_keys_index_build(&source, &(struct bag_load_options){.threads = 2}, index, &problem))

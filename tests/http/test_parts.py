@@ -5,6 +5,7 @@ protocol's own rules, must have the bits of the whole table's.
 """
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -348,3 +349,39 @@ def test_keys_of_one_part(directory):
         with Server("--max-table-bytes", "4MiB" if count else "1MiB",
                     "--table", f"{table} {index} of 4") as server, Client(server) as client:
             expect_equal(client.get("/v2/models/t").json()["parameters"]["rows"], count)
+
+
+def test_mapped_part_by_keys_has_the_index_of_its_own(directory, rng):
+    """Of a mapped table that is divided over 64 servers each keeps its share of the index in memory, and answers
+    with the rows of the file, before and after a reload."""
+    rows, of, index = 600_000, 64, 5
+    keys = rng.permutation(np.arange(rows, dtype=np.int64) * 7 - rows)
+    most = 2 * (rows * 32 // 3 // of) + (2 << 20)
+    settings = {"load": "map", "part": {"by": "keys", "index": index, "of": of}, "missing": "hash", "hash_rows": 40,
+                "default_index": int(keys[-1])}
+    values = np.arange(rows, dtype=np.float32)[:, None]
+    for version in (1, 2):
+        folder = directory / "models" / "t" / str(version)
+        folder.mkdir(parents=True)
+        np.save(folder / "keys.npy", keys)
+        np.save(folder / "values.npy", values + version)
+    write_json(folder.parent / "config.json", settings | {"version_policy": {"specific": [1]}})
+    own = np.array([part_of_key(key, of) == index for key in keys.tolist()])
+    absent = [key for key in range(rows * 8, rows * 8 + 1000) if part_of_key(key, of) == index]
+    instead = [hashed_row(key, 40) for key in absent]
+    ended = run("serve", "--check", "--models", directory / "models", "--max-table-bytes", most)
+    expect_equal(ended.returncode, 0, ended.stderr)
+    counted = int(re.search(r"part 5 of 64 by keys, (\d+) bytes", ended.stdout)[1])
+    expect(counted <= most, ended.stdout)
+    with control.serve(directory, "--max-table-bytes", most) as server:
+        for version in (1, 2):
+            write_json(folder.parent / "config.json", settings | {"version_policy": {"specific": [version]}})
+            server.admin.load("t").expect(200)
+            text = server.client.get("/metrics").body.decode()
+            taken = int(re.search(r"^bagserve_tables_bytes (\d+)$", text, re.M)[1])
+            expect(0 < taken <= counted, (taken, counted))
+            want = values + version
+            expect_bits(ask(server.client, "t", keys[own]), want[own], f"version {version}")
+            for row in np.flatnonzero(own)[:3].tolist():
+                expect_bits(ask(server.client, "t", [keys[row]]), want[row:row + 1], f"row {row}")
+            expect_bits(ask(server.client, "t", absent), want[instead], "missing keys")

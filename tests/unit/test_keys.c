@@ -9,10 +9,11 @@ struct array {
     size_t fail_at; /* reading this key fails */
 };
 
-static bool read_array(void *context, size_t first, size_t count, uint64_t *keys,
+static bool read_array(void *context, size_t first, size_t count, uint64_t *keys, uint64_t *rows,
                        struct bag_problem *problem)
 {
     const struct array *array = context;
+    (void)rows;
     if (array->fail_at >= first && array->fail_at < first + count)
         return bag_problem_set(problem, BAG_ERROR_FILE, "unreadable");
     memcpy(keys, array->keys + first, count * sizeof *keys);
@@ -23,7 +24,7 @@ static bool build(const uint64_t *keys, size_t count, unsigned threads,
                   struct bag_keys_index *index, struct bag_problem *problem)
 {
     struct array array = {keys, SIZE_MAX};
-    struct bag_keys_source source = {read_array, &array, count, true, 0, NULL};
+    struct bag_keys_source source = {read_array, &array, count, true, 0, false};
     return bag_keys_index_build(&source, &(struct bag_load_options){.threads = threads}, index,
                                 problem);
 }
@@ -89,12 +90,12 @@ static void finds_every_key_of_every_size(void **state)
 static void takes_eleven_bytes_a_key(void **state)
 {
     (void)state;
-    assert_int_equal(bag_keys_index_bytes(0), 1024);
-    assert_int_equal(bag_keys_index_bytes(95), 1024);
-    assert_int_equal(bag_keys_index_bytes(96), 18 * 64);
-    assert_int_equal(bag_keys_index_bytes(1200000), 200002 * 64);
+    assert_int_equal(bag_keys_index_bytes(0, false), 1024);
+    assert_int_equal(bag_keys_index_bytes(95, false), 1024);
+    assert_int_equal(bag_keys_index_bytes(96, false), 18 * 64);
+    assert_int_equal(bag_keys_index_bytes(1200000, false), 200002 * 64);
     for (size_t count = 10000; count < (size_t)BAG_KEYS_MAX_ROWS; count = count * 9 / 7)
-        assert_true(bag_keys_index_bytes(count) <= 11 * count);
+        assert_true(bag_keys_index_bytes(count, false) <= 11 * count);
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
@@ -235,7 +236,7 @@ static void shows_unsigned_keys_as_such(void **state)
     (void)state;
     static const uint64_t keys[] = {UINT64_MAX, UINT64_MAX};
     struct array array = {keys, SIZE_MAX};
-    struct bag_keys_source source = {read_array, &array, 2, false, 0, NULL};
+    struct bag_keys_source source = {read_array, &array, 2, false, 0, false};
     struct bag_keys_index index;
     struct bag_problem problem;
     assert_false(
@@ -251,7 +252,7 @@ static void ends_where_reading_fails(void **state)
     for (size_t i = 0; i < MANY; i++)
         keys[i] = i;
     struct array array = {keys, MANY / 2};
-    struct bag_keys_source source = {read_array, &array, MANY, true, 0, NULL};
+    struct bag_keys_source source = {read_array, &array, MANY, true, 0, false};
     struct bag_keys_index index;
     struct bag_problem problem;
     assert_false(
@@ -264,7 +265,7 @@ static void rejects_more_keys_than_rows_can_be_numbered(void **state)
 {
     (void)state;
     struct bag_keys_source source = {read_array, NULL, (size_t)BAG_KEYS_MAX_ROWS + 1,
-                                     true,       0,    NULL};
+                                     true,       0,    false};
     struct bag_keys_index index;
     struct bag_problem problem;
     assert_false(
@@ -292,7 +293,7 @@ static void tells_progress_to_the_end(void **state)
     for (size_t i = 0; i < MANY; i++)
         keys[i] = i;
     struct array array = {keys, SIZE_MAX};
-    struct bag_keys_source source = {read_array, &array, MANY, true, 0, NULL};
+    struct bag_keys_source source = {read_array, &array, MANY, true, 0, false};
     struct bag_keys_index index;
     struct bag_problem problem;
     assert_true(bag_keys_index_build(&source, &options, &index, &problem));

@@ -139,11 +139,12 @@ static void a_writer_gets_its_turn(void **state)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
+static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys, uint64_t *rows,
                       struct bag_problem *problem)
 {
     (void)context;
     (void)problem;
+    (void)rows;
     for (size_t i = 0; i < count; i++)
         keys[i] = 1000 + first + i;
     return true;
@@ -153,7 +154,7 @@ static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
 static void make_keyed(struct bag_table_memory *memory, size_t spare, int64_t kept_rows)
 {
     struct bag_problem problem;
-    struct bag_keys_source source = {read_keys, NULL, 4, true, spare, NULL};
+    struct bag_keys_source source = {read_keys, NULL, 4, true, spare, false};
     assert_true(bag_table_create(BAG_F32, 2, (int64_t[]){4 + (int64_t)spare, 1}, memory, &problem));
     memory->shape[0] = memory->table.num_rows = 4;
     memory->spare_rows = spare;

@@ -79,19 +79,27 @@ static void check_columns(const struct bag_table_memory *part, const struct bag_
     free(want);
 }
 
-/* Those of the part are in its index, with their rows in the file. */
+/* Those of the part are in its index, with their rows in the file, and others take no memory. */
 static void check_mapped_keys(const struct bag_table_memory *part,
                               const struct bag_table_memory *whole, const int64_t *keys,
                               int64_t hash_rows, int64_t kept_default)
 {
+    const size_t count = (size_t)part->whole_rows;
+    int64_t *found = calloc(count + 1, sizeof *found);
+    struct bag_ids ids = {keys, count, true};
+    size_t share = whole->index.mapping_bytes / part->part.of;
     assert_int_equal(part->table.num_rows, whole->table.num_rows);
+    assert_in_range(part->index.mapping_bytes, 0, 2 * share + 19 * (64 + (size_t)hash_rows) + 4096);
+    bag_keys_find(&part->index.keys, &ids, found);
     for (int64_t row = 0; row < (int64_t)part->whole_rows; row++) {
+        assert_int_equal(found[row], bag_keys_find_one(&part->index.keys, (uint64_t)keys[row]));
         bool wants = bag_table_owns(part, (uint64_t)keys[row]) || row < hash_rows ||
                      keys[row] == kept_default;
         assert_int_equal(bag_keys_find_one(&part->index.keys, (uint64_t)keys[row]),
                          wants ? row : -1);
         check_row(part, row, whole, row);
     }
+    free(found);
 }
 
 /* Every key of the whole table is in the parts that it should be in, with its row. */
@@ -156,8 +164,8 @@ static void check_part(const struct table *table, const struct bag_table_memory 
     } else {
         check_keys(memory, whole, table->keys, table->hash_rows, table->kept_default);
     }
-    if (!table->maps)
-        assert_true(bag_table_memory_bytes(memory) <= bag_source_bytes(source));
+    assert_in_range(table->maps ? memory->index.mapping_bytes : bag_table_memory_bytes(memory), 0,
+                    bag_source_bytes(source));
     *rows += (uint64_t)memory->shape[0];
     *columns += memory->table.row_elements;
     bag_stored_table_drop(stored);

@@ -204,9 +204,10 @@ static void test_names_are_safe_at_opening(void **state)
 
 /* ---- updates that cannot be applied ---------------------------------------------------------- */
 
-static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
+static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys, uint64_t *rows,
                       struct bag_problem *problem)
 {
+    (void)rows;
     (void)context, (void)problem;
     for (size_t i = 0; i < count; i++)
         keys[i] = 100 + first + i;
@@ -216,7 +217,7 @@ static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
 /* A keyed table of zeros, with the keys 100 to 103 and room for as many. */
 static void attach_keyed(struct bag_table_memory *memory)
 {
-    struct bag_keys_source source = {read_keys, NULL, ROWS / 2, false, ROWS / 2, NULL};
+    struct bag_keys_source source = {read_keys, NULL, ROWS / 2, false, ROWS / 2, false};
     struct bag_problem problem;
     int64_t shape[2] = {ROWS, COLUMNS};
     assert_true(bag_table_create(BAG_F32, 2, shape, memory, &problem));

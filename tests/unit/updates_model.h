@@ -67,11 +67,12 @@ struct key_list {
     size_t count;
 };
 
-static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
+static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys, uint64_t *rows,
                       struct bag_problem *problem)
 {
     const struct key_list *list = context;
     (void)problem;
+    (void)rows;
     memcpy(keys, list->keys + first, count * sizeof *keys);
     return true;
 }
@@ -95,7 +96,7 @@ static void load(bool keyed, const struct state *state, struct bag_table_memory 
     }
     if (!keyed)
         return;
-    struct bag_keys_source source = {read_keys, &list, rows, false, IDS, NULL};
+    struct bag_keys_source source = {read_keys, &list, rows, false, IDS, false};
     memory->spare_rows = IDS;
     memory->shape[0] = memory->table.num_rows = (int64_t)rows;
     memory->keys_dtype = BAG_U64;
