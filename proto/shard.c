@@ -4,6 +4,7 @@
 #include "json.h"
 #include "v2_client.h"
 #include "v2_reader.h"
+#include "v2_writer.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,74 +19,37 @@
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static char *put_tensor(char *out, const char *name, size_t count, enum bag_dtype dtype)
-{
-    out = bag_text_put(out, "{\"name\":\"");
-    out = bag_text_put(out, name);
-    out = bag_text_put(out, "\",\"shape\":[");
-    out = bag_digits_put(out, count);
-    out = bag_text_put(out, "],\"datatype\":\"");
-    out = bag_text_put(out, bag_dtypes[dtype].name);
-    out = bag_text_put(out, "\",\"parameters\":{\"binary_data_size\":");
-    out = bag_digits_put(out, count * bag_dtypes[dtype].bytes);
-    return bag_text_put(out, "}}");
-}
-
-static char *put_part(char *out, const struct bag_part *part, uint64_t digest)
-{
-    char text[BAG_DIGEST_BYTES];
-    snprintf(text, sizeof text, BAG_DIGEST_PRINT, digest);
-    out = bag_text_put(out, "\"part\":{\"by\":\"");
-    out = bag_text_put(out, bag_part_way_names[part->by]);
-    out = bag_text_put(out, "\",\"index\":");
-    out = bag_digits_put(out, part->index);
-    out = bag_text_put(out, ",\"of\":");
-    out = bag_digits_put(out, part->of);
-    if (digest)
-        out = bag_text_put(bag_text_put(bag_text_put(out, ",\"digest\":\""), text), "\"");
-    return bag_text_put(out, "}");
-}
-
-/* What the shard is to do: ids that are padding have left already. */
-static char *put_parameters(char *out, const struct bag_shard_request *request)
-{
-    out = bag_text_put(out, "{\"binary_data_output\":true,\"include_last_offset\":true,"
-                            "\"padding_idx\":\"none\",\"reduction\":\"");
-    out = bag_text_put(out, bag_reduction_names[request->reduction]);
-    out = put_part(bag_text_put(out, "\","), &request->part, request->digest);
-    if (request->rejects_missing)
-        out = bag_text_put(out, ",\"missing\":\"error\"");
-    if (request->rejects_outside)
-        out = bag_text_put(out, ",\"out_of_range\":\"error\"");
-    if (request->explains)
-        out = bag_text_put(out, ",\"explain\":true");
-    if (request->is_partial)
-        return bag_text_put(out, ",\"partial\":true}");
-    out = bag_text_put(out, ",\"output_datatype\":\"");
-    out = bag_text_put(out, bag_dtypes[request->output_dtype].name);
-    return bag_text_put(out, "\"}");
-}
-
-/* As a JSON string, which an id is. */
-static char *put_number(char *out, uint64_t number)
-{
-    return bag_text_put(bag_digits_put(bag_text_put(out, "\""), number), "\"");
-}
-
+/* The caller has removed ids that are padding. */
 size_t bag_shard_request_header(const struct bag_shard_request *request,
                                 char header[BAG_SHARD_HEADER_BYTES])
 {
-    char *out = put_number(bag_text_put(header, "{\"id\":"), request->number);
-    out = bag_text_put(out, ",\"inputs\":[");
-    out = put_tensor(out, "indices", request->num_ids, request->ids_dtype);
-    out = put_tensor(bag_text_put(out, ","), "offsets", request->num_bags + 1, request->ids_dtype);
+    const int64_t ids = (int64_t)request->num_ids, offsets = (int64_t)request->num_bags + 1,
+                  one = 1;
+    struct bag_v2_writer writer;
+    bag_v2_writer_begin(&writer, header);
+    bag_v2_write_id(&writer, request->number);
+    bag_v2_write_input(&writer, "indices", request->ids_dtype, 1, &ids);
+    bag_v2_write_input(&writer, "offsets", request->ids_dtype, 1, &offsets);
     if (request->has_default)
-        out = put_tensor(bag_text_put(out, ","), "default_index", 1, request->ids_dtype);
+        bag_v2_write_input(&writer, "default_index", request->ids_dtype, 1, &one);
     if (request->has_weights)
-        out = put_tensor(bag_text_put(out, ","), "per_sample_weights", request->num_ids,
-                         request->weights_dtype);
-    out = put_parameters(bag_text_put(out, "],\"parameters\":"), request);
-    return (size_t)(bag_text_put(out, "}") - header);
+        bag_v2_write_input(&writer, "per_sample_weights", request->weights_dtype, 1, &ids);
+    bag_v2_write_true(&writer, "binary_data_output");
+    bag_v2_write_true(&writer, "include_last_offset");
+    bag_v2_write_text(&writer, "padding_idx", "none");
+    bag_v2_write_text(&writer, "reduction", bag_reduction_names[request->reduction]);
+    bag_v2_write_part(&writer, &request->part, request->digest);
+    if (request->rejects_missing)
+        bag_v2_write_text(&writer, "missing", "error");
+    if (request->rejects_outside)
+        bag_v2_write_text(&writer, "out_of_range", "error");
+    if (request->explains)
+        bag_v2_write_true(&writer, "explain");
+    if (request->is_partial)
+        bag_v2_write_true(&writer, "partial");
+    else
+        bag_v2_write_text(&writer, "output_datatype", bag_dtypes[request->output_dtype].name);
+    return bag_v2_writer_end(&writer);
 }
 
 /* The parameters are the last member, and the time is their last one. */
@@ -116,6 +80,12 @@ size_t bag_shard_request_tensor_bytes(const struct bag_shard_request *request)
 
 /* Of a usual reply's header; a longer one is parsed. */
 #define USUAL_BYTES 2048
+
+/* Writes an id as a JSON string. Returns its end. */
+static char *put_number(char *out, uint64_t number)
+{
+    return bag_text_put(bag_digits_put(bag_text_put(out, "\""), number), "\"");
+}
 
 static bool reject(struct bag_problem *problem, const char *what)
 {

@@ -1,7 +1,8 @@
 /* The requests that are sent; see query.h. */
 #include "query.h"
 
-#include "proto/text.h"
+#include "proto/numbers.h"
+#include "proto/v2_writer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +14,8 @@
 #define MIN_REQUESTS   16
 #define MAX_IDS        ((size_t)1 << 27)
 
-/* A number with its sign and a comma; of a weight as well. */
-#define NUMBER_BYTES 22
-#define JSON_BYTES   1024
+#define JSON_BYTES \
+    (BAG_V2_WRITER_HEADER_BYTES + 3 * BAG_V2_WRITER_INPUT_BYTES + 2 * BAG_V2_WRITER_PARAMETER_BYTES)
 
 /* ---- what is asked of each table ------------------------------------------------------------- */
 
@@ -210,62 +210,13 @@ void bag_bench_tensors_free(struct bag_bench_tensors *tensors)
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
 
-/* One input of a body: 8-byte integers, or weights. */
+/* One input of a body: 64-bit integers, or weights. */
 struct input {
     const char *name;
     enum bag_dtype dtype;
     const void *data;
     size_t count;
 };
-
-static size_t input_bytes(const struct input *input)
-{
-    return input->count * bag_dtypes[input->dtype].bytes;
-}
-
-static char *put_number(char *out, const struct input *input, size_t i)
-{
-    uint64_t value;
-    float weight;
-    if (input->dtype == BAG_F32) {
-        memcpy(&weight, (const char *)input->data + i * sizeof weight, sizeof weight);
-        return out + sprintf(out, "%.9g", (double)weight);
-    }
-    memcpy(&value, (const char *)input->data + i * sizeof value, sizeof value);
-    if (input->dtype == BAG_I64 && (int64_t)value < 0) {
-        *out++ = '-';
-        value = -value;
-    }
-    return bag_digits_put(out, value);
-}
-
-/* One input of the JSON: its numbers, or how many bytes they take behind it. */
-static char *put_input(char *out, const struct input *input, bool json)
-{
-    out += sprintf(out, "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":[%zu],", input->name,
-                   bag_dtypes[input->dtype].name, input->count);
-    if (!json)
-        return out + sprintf(out, "\"parameters\":{\"binary_data_size\":%zu}}", input_bytes(input));
-    out = stpcpy(out, "\"data\":[");
-    for (size_t i = 0; i < input->count; i++) {
-        if (i)
-            *out++ = ',';
-        out = put_number(out, input, i);
-    }
-    return stpcpy(out, "]}");
-}
-
-static char *put_parameters(char *out, const struct bag_bench_query *query)
-{
-    const char *reduction = query->options->reduction;
-    bool binary = !query->options->json || query->binary_replies;
-    if (!reduction && !binary)
-        return out;
-    out = stpcpy(out, ",\"parameters\":{");
-    if (reduction)
-        out += sprintf(out, "\"reduction\":\"%s\"%s", reduction, binary ? "," : "");
-    return stpcpy(out, binary ? "\"binary_data_output\":true}" : "}");
-}
 
 /* Where bags begin; in a collection how long they are. The caller frees it. */
 static int64_t *make_bags(const struct bag_bench_query *query,
@@ -279,24 +230,36 @@ static int64_t *make_bags(const struct bag_bench_query *query,
     return bags;
 }
 
-static char *put_body(char *out, const struct bag_bench_query *query, const struct input *inputs,
-                      size_t num_inputs, size_t *json_bytes)
+/* Bytes of an input in binary, and at most in JSON. */
+static size_t input_bytes(const struct input *input, bool json)
 {
-    const char *start = out;
-    out = stpcpy(out, "{\"inputs\":[");
+    return input->count *
+           (json ? bag_numbers_max_text(input->dtype) : bag_dtypes[input->dtype].bytes);
+}
+
+/* Writes a body. Returns its end, and sets *json_bytes to the bytes of its JSON. */
+static char *write_body(char *text, const struct bag_bench_query *query, const struct input *inputs,
+                        size_t num_inputs, size_t *json_bytes)
+{
+    const bool json = query->options->json;
+    struct bag_v2_writer writer;
+    bag_v2_writer_begin(&writer, text);
     for (size_t i = 0; i < num_inputs; i++) {
-        if (i)
-            *out++ = ',';
-        out = put_input(out, &inputs[i], query->options->json);
+        const struct input *input = &inputs[i];
+        const int64_t count = (int64_t)input->count;
+        if (json)
+            bag_v2_write_json_input(&writer, input->name, input->dtype, input->count, input->data);
+        else
+            bag_v2_write_input(&writer, input->name, input->dtype, 1, &count);
     }
-    *out++ = ']';
-    out = put_parameters(out, query);
-    *out++ = '}';
-    *json_bytes = (size_t)(out - start);
-    for (size_t i = 0; !query->options->json && i < num_inputs; i++) {
-        memcpy(out, inputs[i].data, input_bytes(&inputs[i]));
-        out += input_bytes(&inputs[i]);
-    }
+    if (query->options->reduction)
+        bag_v2_write_text(&writer, "reduction", query->options->reduction);
+    if (!json || query->binary_replies)
+        bag_v2_write_true(&writer, "binary_data_output");
+    *json_bytes = bag_v2_writer_end(&writer);
+    char *out = text + *json_bytes;
+    for (size_t i = 0; !json && i < num_inputs; i++)
+        out = mempcpy(out, inputs[i].data, input_bytes(&inputs[i], false));
     return out;
 }
 
@@ -349,11 +312,14 @@ bool bag_bench_request_make(const struct bag_bench_query *query,
         {is_collection ? "lengths" : "offsets", BAG_I64, bags, tensors->num_bags},
         {is_collection ? "weights" : "per_sample_weights", BAG_F32, tensors->weights,
          tensors->num_ids}};
-    size_t numbers = tensors->num_bags + tensors->num_ids * (tensors->weights ? 2 : 1), json_bytes;
-    char *body = malloc(JSON_BYTES + numbers * (query->options->json ? NUMBER_BYTES : 8));
+    const size_t num_inputs = tensors->weights ? 3 : 2;
+    size_t bytes = JSON_BYTES, json_bytes;
+    for (size_t i = 0; i < num_inputs; i++)
+        bytes += input_bytes(&inputs[i], query->options->json) + 2;
+    char *body = malloc(bytes);
     bool ok = false;
     if (body && bags) {
-        const char *end = put_body(body, query, inputs, tensors->weights ? 3 : 2, &json_bytes);
+        const char *end = write_body(body, query, inputs, num_inputs, &json_bytes);
         ok = join(query, body, (size_t)(end - body), json_bytes, request);
         count_work(query, tensors, request);
     }

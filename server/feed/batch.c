@@ -2,9 +2,6 @@
 
 #include "proto/json.h"
 
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -201,47 +198,19 @@ enum bag_feed_added bag_feed_batch_add(struct bag_feed_batch *batch,
 
 /* ---- the body -------------------------------------------------------------------------------- */
 
-struct writer {
-    char *text;
-    size_t room, used; /* used > room: it did not fit */
-};
-
-static void __attribute__((format(printf, 2, 3)))
-put(struct writer *writer, const char *format, ...)
+size_t bag_feed_batch_header(const struct bag_feed_batch *batch, char text[BAG_FEED_HEADER_BYTES])
 {
-    va_list arguments;
-    size_t left = writer->used < writer->room ? writer->room - writer->used : 0;
-    va_start(arguments, format);
-    int bytes = vsnprintf(left ? writer->text + writer->used : NULL, left, format, arguments);
-    va_end(arguments);
-    writer->used += (size_t)(bytes > 0 ? bytes : 0);
-}
-
-static void put_input(struct writer *writer, const char *name, const int64_t *shape, uint32_t rank,
-                      enum bag_dtype dtype, size_t bytes)
-{
-    put(writer, "{\"name\":\"%s\",\"shape\":[", name);
-    for (uint32_t i = 0; i < rank; i++)
-        put(writer, "%s%" PRId64, i ? "," : "", shape[i]);
-    put(writer, "],\"datatype\":\"%s\",\"parameters\":{\"binary_data_size\":%zu}}",
-        bag_dtypes[dtype].name, bytes);
-}
-
-size_t bag_feed_batch_header(const struct bag_feed_batch *batch, char *text, size_t room)
-{
-    struct writer writer = {text, room, 0};
-    int64_t count = (int64_t)batch->count;
-    put(&writer, "{\"inputs\":[");
+    const int64_t count = (int64_t)batch->count;
+    struct bag_v2_writer writer;
+    bag_v2_writer_begin(&writer, text);
     if (batch->messages)
-        put_input(&writer, batch->has_keys ? "keys" : "indices", &count, 1, batch->id_dtype,
-                  batch->ids_bytes);
-    if (batch->messages && !batch->deletes) {
-        put(&writer, ",");
-        put_input(&writer, "rows", batch->row_shape, batch->row_rank, batch->row_dtype,
-                  batch->rows_bytes);
-    }
-    put(&writer, "],\"parameters\":{\"first_sequence\":%" PRIu64 ",\"sequence\":%" PRIu64 "%s}}",
-        batch->first_sequence, batch->sequence,
-        batch->messages && batch->deletes ? ",\"delete\":true" : "");
-    return writer.used < room ? writer.used : 0;
+        bag_v2_write_input(&writer, batch->has_keys ? "keys" : "indices", batch->id_dtype, 1,
+                           &count);
+    if (batch->messages && !batch->deletes)
+        bag_v2_write_input(&writer, "rows", batch->row_dtype, batch->row_rank, batch->row_shape);
+    bag_v2_write_number(&writer, "first_sequence", batch->first_sequence);
+    bag_v2_write_number(&writer, "sequence", batch->sequence);
+    if (batch->messages && batch->deletes)
+        bag_v2_write_true(&writer, "delete");
+    return bag_v2_writer_end(&writer);
 }

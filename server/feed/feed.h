@@ -13,6 +13,7 @@
 #define BAG_FEED_H
 
 #include "proto/v2_request.h"
+#include "proto/v2_writer.h"
 
 #include <curl/curl.h>
 #include <librdkafka/rdkafka.h>
@@ -136,9 +137,12 @@ enum bag_feed_added bag_feed_batch_add(struct bag_feed_batch *batch,
                                        const rd_kafka_message_t *message, size_t max_rows,
                                        struct bag_problem *problem);
 
-/* Writes the JSON header of the binary body, which `ids` and `rows` follow; a batch without
- * messages says that its numbers are used up. Returns its bytes; 0 where it does not fit. */
-size_t bag_feed_batch_header(const struct bag_feed_batch *batch, char *text, size_t room);
+#define BAG_FEED_HEADER_BYTES \
+    (BAG_V2_WRITER_HEADER_BYTES + 2 * BAG_V2_WRITER_INPUT_BYTES + 3 * BAG_V2_WRITER_PARAMETER_BYTES)
+
+/* Writes the JSON header of the binary body, which `ids` and `rows` follow. The header of a batch
+ * without messages says that its numbers are used up. Returns its bytes. */
+size_t bag_feed_batch_header(const struct bag_feed_batch *batch, char text[BAG_FEED_HEADER_BYTES]);
 
 /* ---- the server ------------------------------------------------------------------------------ */
 

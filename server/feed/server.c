@@ -229,15 +229,10 @@ enum bag_feed_outcome bag_feed_server_send(struct bag_feed_server *server,
                                            const struct bag_feed_batch *batch, uint64_t *sequence,
                                            struct bag_problem *problem)
 {
-    char header[2048];
-    struct body body = {
-        {header, batch->ids, batch->rows},
-        {bag_feed_batch_header(batch, header, sizeof header), batch->ids_bytes, batch->rows_bytes},
-        0};
-    if (!body.bytes[0]) {
-        bag_problem_set(problem, BAG_ERROR_INTERNAL, "the header of a batch is too long");
-        return BAG_FEED_REFUSED;
-    }
+    char header[BAG_FEED_HEADER_BYTES];
+    struct body body = {{header, batch->ids, batch->rows},
+                        {bag_feed_batch_header(batch, header), batch->ids_bytes, batch->rows_bytes},
+                        0};
     enum bag_feed_outcome outcome = post(server, &body, problem);
     if (outcome != BAG_FEED_DONE || read_number(server, NULL, "sequence", sequence))
         return outcome;
