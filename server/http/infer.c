@@ -1,6 +1,6 @@
 /* The handler of inference: answers cheap requests at once and hands expensive ones to the engine.
  * Runs on the loop's thread. */
-#include "front.h"
+#include "coordinator.h"
 
 #include <netinet/in.h>
 #include <stddef.h>
@@ -197,12 +197,12 @@ static bool is_planned_quickly(struct bag_http_context *context, const struct ba
 }
 
 /* The same for one of a model of shards, which is planned: makes its calls. True where it has
- * failed, and is answered; with request->trip the calls are yet to be sent. */
+ * failed, and is answered; with request->run the calls are yet to be sent. */
 static bool make_calls(struct bag_http_request *request)
 {
     struct bag_job *job = &request->job;
     job->planned = !job->infer.input.model->num_live || !job->infer.input.model->resolves;
-    if (!bag_http_front_make(request, request->context->inline_cost_ns) || !job->failed)
+    if (!bag_http_remote_make(request, request->context->inline_cost_ns) || !job->failed)
         return false;
     take_reply(request);
     return true;
@@ -254,8 +254,8 @@ static struct bag_http_request *request_of(struct bag_job *job)
 static void on_job_done(struct bag_job *job)
 {
     struct bag_http_request *request = request_of(job);
-    if (request->trip) {
-        bag_http_front_begin(request, take_reply);
+    if (request->run) {
+        bag_http_remote_begin(request, take_reply);
         return;
     }
     take_reply(request);
@@ -276,13 +276,13 @@ static enum bag_http_outcome hand_over(struct bag_http_request *request)
 {
     if (!request->may_suspend)
         return BAG_HTTP_LATER;
-    if (request->trip) {
-        bag_http_front_begin(request, take_reply);
+    if (request->run) {
+        bag_http_remote_begin(request, take_reply);
         return BAG_HTTP_SUSPEND;
     }
     if (!has_room(request))
         return BAG_HTTP_DONE;
-    request->job.run = request->job.infer.input.model->is_remote ? bag_http_front_run : NULL;
+    request->job.run = request->job.infer.input.model->is_remote ? bag_http_remote_run : NULL;
     request->job.done = on_job_done;
     request->job.is_connected = is_client_connected;
     bag_engine_submit(&request->context->engine, &request->job);

@@ -1,5 +1,5 @@
 /* One request and its reply; see request.h. */
-#include "front.h"
+#include "coordinator.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -312,7 +312,7 @@ void bag_http_request_end(struct bag_http_request *request, bool sent)
     if (request->stage == BAG_HTTP_READY) /* nobody could take the reply any more */
         bag_http_request_finish(request);
     bag_metrics_on_end(context->recorder, sent);
-    bag_http_front_end(request); /* its calls are of the models */
+    bag_http_remote_end(request); /* its calls are of the models */
     bag_http_request_leave_models(request);
     bag_engine_withdraw(&context->engine, &request->job);
     if (request->line.client_bytes)

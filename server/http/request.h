@@ -18,7 +18,7 @@
 
 #include "access.h"
 #include "routes.h"
-#include "server/front/trip.h"
+#include "server/coordinator/remote_infer.h"
 #include "service.h"
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -31,13 +31,13 @@ struct bag_http_context;
 
 /* What the requests of one server share. A member of the server, which owns it. */
 struct bag_http_context {
-    struct bag_service *service;   /* borrowed */
-    struct bag_reader *reader;     /* of the service's registry; borrowed */
-    bool infers;                   /* or is for admin alone */
-    struct bag_engine engine;      /* expensive work */
-    struct bag_front front;        /* calls to shards */
-    struct bag_recorder *recorder; /* the metrics'; NULL: they are off */
-    struct bag_buffers buffers;    /* of bodies and replies */
+    struct bag_service *service;        /* borrowed */
+    struct bag_reader *reader;          /* of the service's registry; borrowed */
+    bool infers;                        /* or is for admin alone */
+    struct bag_engine engine;           /* expensive work */
+    struct bag_coordinator coordinator; /* calls to shards */
+    struct bag_recorder *recorder;      /* the metrics'; NULL: they are off */
+    struct bag_buffers buffers;         /* of bodies and replies */
     struct bag_header_cache header_cache;
     struct bag_http_route_cache route_cache;
     struct bag_infer_limits infer_limits;
@@ -101,9 +101,10 @@ struct bag_http_request {
     struct bag_work work;   /* of bag_http_request_elsewhere */
     uint64_t pushed_ns;     /* when it was given to the workers, on uv_hrtime's clock */
     void (*make_reply)(struct bag_http_request *request);
-    void (*answer)(struct bag_http_request *request); /* of bag_http_front_begin */
+    void (*answer)(struct bag_http_request *request); /* of bag_http_remote_begin */
     struct bag_http_reply reply;
-    struct bag_trip *trip; /* owned; of a model of shards, once its calls are made; or NULL */
+    struct bag_remote_infer
+        *run;           /* owned; of a model of shards, once its calls are made; or NULL */
     struct bag_job job; /* an inference's; its model is NULL in other requests; the last member */
 };
 

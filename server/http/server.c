@@ -241,7 +241,7 @@ static void on_turn(uv_prepare_t *turn)
 static void on_trim(uv_timer_t *trim)
 {
     struct bag_http_server *server = trim->data;
-    bag_front_trim(&server->context.front);
+    bag_coordinator_close_idle(&server->context.coordinator);
     bag_buffers_trim(&server->context.buffers);
     bag_buffers_trim(&server->context.engine.buffers);
     if (free_some(&server->context))
@@ -336,13 +336,13 @@ static bool init_context(struct bag_http_server *server)
     if (!bag_buffers_init(&context->buffers, false, &service->budget) ||
         !bag_engine_init(&context->engine, server->loop, service->workers, &service->budget,
                          &limits) ||
-        !bag_front_init(&context->front, server->loop, &context->engine.buffers,
-                        (uint64_t)options->shard_timeout_ms) ||
+        !bag_coordinator_init(&context->coordinator, server->loop, &context->engine.buffers,
+                              (uint64_t)options->shard_timeout_ms) ||
         !bag_metrics_add_loop(&service->metrics, &context->recorder))
         return false;
     context->engine.recorder = context->recorder;
-    context->engine.on_turn = context->front.on_turn = on_resumed;
-    context->engine.context = context->front.context = server;
+    context->engine.on_turn = context->coordinator.on_turn = on_resumed;
+    context->engine.context = context->coordinator.context = server;
     return true;
 }
 
@@ -401,7 +401,7 @@ void bag_http_server_stop(struct bag_http_server *server)
     uv_close((uv_handle_t *)&server->connections.timer, NULL);
     uv_close((uv_handle_t *)&server->connections.linger_timer, NULL);
     bag_engine_stop(&server->context.engine);
-    bag_front_stop(&server->context.front);
+    bag_coordinator_stop(&server->context.coordinator);
     uv_close((uv_handle_t *)&server->poll, NULL);
     uv_close((uv_handle_t *)&server->timer, NULL);
     uv_close((uv_handle_t *)&server->trim, NULL);
@@ -414,7 +414,7 @@ void bag_http_server_free(struct bag_http_server *server)
     /* Spare requests keep memory of the engine's buffers. */
     bag_http_requests_free(&server->context);
     bag_engine_free(&server->context.engine);
-    bag_front_free(&server->context.front);
+    bag_coordinator_free(&server->context.coordinator);
     bag_header_cache_free(&server->context.header_cache);
     bag_buffers_free(&server->context.buffers);
 }

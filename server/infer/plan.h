@@ -32,7 +32,7 @@ struct bag_op_keys {
 enum bag_op_kind {
     BAG_OP_LOCAL,  /* in memory */
     BAG_OP_MAPPED, /* in a file: prefetched before, and checked after they are pooled (mapped.c) */
-    BAG_OP_REMOTE  /* on shards, which pool them; server/front merges their replies */
+    BAG_OP_REMOTE  /* on shards, which pool them; server/coordinator merges their replies */
 };
 
 static inline enum bag_op_kind bag_op_kind_of(const struct bag_table_memory *memory)
@@ -55,7 +55,7 @@ struct bag_op {
     size_t num_prefetched;
 
     /* Of a remote op. */
-    bool is_joined;          /* shards are asked with those of an earlier op; set by server/front */
+    bool is_joined;          /* asked with those of an earlier op; set by server/coordinator */
     struct bag_op *joined;   /* the next one that is joined; NULL: none; likewise */
     struct bag_op_keys keys; /* if the table is keyed */
     int64_t *rows;           /* if the reply explains: room for what became of each entry, as

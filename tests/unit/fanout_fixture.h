@@ -4,7 +4,7 @@
 #ifndef TESTS_FANOUT_FIXTURE_H
 #define TESTS_FANOUT_FIXTURE_H
 
-#include "server/front/fanout.h"
+#include "server/coordinator/fanout.h"
 #include "shards_fixture.h"
 
 enum { REQUESTS = 4000 };

@@ -1,9 +1,10 @@
 /* What became of the entries that shards pool, to be explained to the client; see fanout.h.
  *
  * Shards explain which keys the table does not have. All else is known here. */
-#include "deal.h"
+#include "partitioner.h"
 
-bool bag_deal_check_explanation(const struct bag_fanout_call *call, struct bag_problem *problem)
+bool bag_partitioner_check_explanation(const struct bag_fanout_call *call,
+                                       struct bag_problem *problem)
 {
     struct bag_shard_missing missing;
     size_t position = 0;
@@ -17,11 +18,12 @@ bool bag_deal_check_explanation(const struct bag_fanout_call *call, struct bag_p
 
 /* The call that has the ids of a shard; by columns any whose reply there is. NULL: there is none.
  */
-static struct bag_fanout_call *find_call(const struct bag_deal *deal, struct bag_fanout_call *calls,
-                                         size_t num_calls, size_t shard)
+static struct bag_fanout_call *find_call(const struct bag_partitioner *partitioner,
+                                         struct bag_fanout_call *calls, size_t num_calls,
+                                         size_t shard)
 {
     size_t first = 0, end = num_calls;
-    if (deal->by_columns) {
+    if (partitioner->by_columns) {
         while (first < end && calls[first].is_absent)
             first++;
         return first < end ? &calls[first] : NULL;
@@ -46,35 +48,37 @@ static bool is_missing(struct bag_fanout_call *call)
 }
 
 /* What bag_keys_resolve would leave in the place of an entry. */
-static int64_t row_of(const struct bag_deal *deal, struct bag_fanout_call *calls, size_t num_calls,
-                      size_t entry, uint8_t *replaced)
+static int64_t row_of(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls,
+                      size_t num_calls, size_t entry, uint8_t *replaced)
 {
-    const struct bag_pool_args *args = deal->args;
+    const struct bag_pool_args *args = partitioner->args;
     const int64_t id = bag_id_at(&args->indices, entry);
     *replaced = args->replaced ? args->replaced[entry] : 0;
-    if (!bag_deal_keeps(deal, entry, id)) {
+    if (!bag_partitioner_keeps(partitioner, entry, id)) {
         if (args->keyed)
             return BAG_ROW_PADDING;
         return id < 0 && id != args->padding_row ? BAG_ROW_MISSING : id;
     }
-    struct bag_fanout_call *call = find_call(deal, calls, num_calls, bag_deal_shard(deal, id));
+    struct bag_fanout_call *call =
+        find_call(partitioner, calls, num_calls, bag_partitioner_shard(partitioner, id));
     if (!call)
         return BAG_ROW_OTHER;
     if (!args->keyed)
         return id;
     if (!is_missing(call))
         return 0; /* some row */
-    *replaced = deal->op->keys.missing != BAG_MISSING_SKIP;
+    *replaced = partitioner->op->keys.missing != BAG_MISSING_SKIP;
     return *replaced ? 0 : BAG_ROW_MISSING;
 }
 
-void bag_deal_explain(const struct bag_deal *deal, struct bag_fanout_call *calls, size_t num_calls)
+void bag_partitioner_explain(const struct bag_partitioner *partitioner,
+                             struct bag_fanout_call *calls, size_t num_calls)
 {
-    struct bag_op *op = deal->op;
+    struct bag_op *op = partitioner->op;
     struct bag_pool_args *args = &op->args;
     const size_t end = bag_pool_first_entry(args, args->num_bags);
     bool has_other = false;
-    for (size_t i = 0; deal->explains && deal->first_bag == 0 && i < num_calls; i++) {
+    for (size_t i = 0; partitioner->explains && partitioner->first_bag == 0 && i < num_calls; i++) {
         struct bag_fanout_call *call = &calls[i];
         call->next_told = 0;
         if (!call->is_absent &&
@@ -86,7 +90,7 @@ void bag_deal_explain(const struct bag_deal *deal, struct bag_fanout_call *calls
             args->default_row = -1; /* no bag got it */
     }
     for (size_t entry = bag_pool_first_entry(args, 0); entry < end; entry++) {
-        op->rows[entry] = row_of(deal, calls, num_calls, entry, &op->replaced[entry]);
+        op->rows[entry] = row_of(partitioner, calls, num_calls, entry, &op->replaced[entry]);
         has_other |= op->rows[entry] == BAG_ROW_OTHER;
     }
     args->indices = (struct bag_ids){op->rows, args->indices.count, true};

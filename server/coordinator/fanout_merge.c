@@ -1,14 +1,15 @@
 /* From shards' replies to the results of an inference; see fanout.h. */
-#include "deal.h"
 #include "kernels/partial.h"
+#include "partitioner.h"
 
 #include <string.h>
 
 /* ---- what must come -------------------------------------------------------------------------- */
 
-static size_t first_column(const struct bag_deal *deal, size_t shard)
+static size_t first_column(const struct bag_partitioner *partitioner, size_t shard)
 {
-    return bag_part_begin(deal->args->table.row_elements, (uint32_t)shard, deal->remote->part.of);
+    return bag_part_begin(partitioner->args->table.row_elements, (uint32_t)shard,
+                          partitioner->remote->part.of);
 }
 
 /* The next output, of bags of so many rows, which may be 0, of so many words; or of words alone.
@@ -29,17 +30,18 @@ static void add_output(struct bag_fanout_form *form, const char *name, enum bag_
         output->shape[output->rank++] = (int64_t)words;
 }
 
-struct bag_fanout_form bag_fanout_form(const struct bag_deal *deal,
+struct bag_fanout_form bag_fanout_form(const struct bag_partitioner *partitioner,
                                        const struct bag_fanout_call *call)
 {
-    const struct bag_pool_args *args = deal->args;
+    const struct bag_pool_args *args = partitioner->args;
     const struct bag_partial_form partial = bag_partial_form(args->table.dtype, args->reduction);
     const size_t num_bags = call->num_bags + call->asks_default;
     struct bag_fanout_form form BAG_UNSET;
     form.num_outputs = 0;
-    if (deal->by_columns) {
-        add_output(&form, BAG_EMBEDDINGS, args->output_dtype, num_bags, true,
-                   first_column(deal, call->shard + 1) - first_column(deal, call->shard), 1);
+    if (partitioner->by_columns) {
+        add_output(
+            &form, BAG_EMBEDDINGS, args->output_dtype, num_bags, true,
+            first_column(partitioner, call->shard + 1) - first_column(partitioner, call->shard), 1);
         return form;
     }
     add_output(&form, BAG_EMBEDDINGS, partial.sums_dtype, num_bags, true, args->table.row_elements,
@@ -65,10 +67,10 @@ static int64_t sent_ids(const struct bag_fanout_call *call, size_t bag)
     return bag_id_at(&offsets, bag + 1) - bag_id_at(&offsets, bag);
 }
 
-static bool check_counts(const struct bag_deal *deal, const struct bag_fanout_call *call,
-                         struct bag_problem *problem)
+static bool check_counts(const struct bag_partitioner *partitioner,
+                         const struct bag_fanout_call *call, struct bag_problem *problem)
 {
-    const bool may_be_fewer = bag_deal_may_lose(deal);
+    const bool may_be_fewer = bag_partitioner_may_lose(partitioner);
     for (size_t bag = 0; bag < call->num_bags + call->asks_default; bag++) {
         int64_t count = count_at(call, bag), sent = sent_ids(call, bag);
         if (count < 0 || count > sent || (count < sent && !may_be_fewer))
@@ -83,45 +85,47 @@ bool bag_fanout_check(const struct bag_infer *infer, struct bag_fanout *fanout, 
                       struct bag_problem *problem)
 {
     struct bag_fanout_call *call = &fanout->calls[index];
-    const struct bag_deal deal = bag_deal_of(infer, call->op);
-    struct bag_fanout_form form = bag_fanout_form(&deal, call);
+    const struct bag_partitioner partitioner = bag_partitioner_of(infer, call->op);
+    struct bag_fanout_form form = bag_fanout_form(&partitioner, call);
     if (!bag_shard_reply_read(call->reply, call->reply_bytes, call->reply_header_bytes,
-                              call->number, deal.remote->model, deal.remote->version, form.outputs,
-                              form.num_outputs, problem))
+                              call->number, partitioner.remote->model, partitioner.remote->version,
+                              form.outputs, form.num_outputs, problem))
         return false;
     call->sums = form.outputs[0].data;
     call->counts = form.num_outputs > 1 ? form.outputs[1].data : NULL;
     call->weight_sums = form.num_outputs > 2 ? form.outputs[2].data : NULL;
-    return (deal.by_columns || check_counts(&deal, call, problem)) &&
-           (!deal.explains || bag_deal_check_explanation(call, problem));
+    return (partitioner.by_columns || check_counts(&partitioner, call, problem)) &&
+           (!partitioner.explains || bag_partitioner_check_explanation(call, problem));
 }
 
 /* ---- whose fault an error is ----------------------------------------------------------------- */
 
-static bool blame_key(const struct bag_infer *infer, const struct bag_deal *deal,
+static bool blame_key(const struct bag_infer *infer, const struct bag_partitioner *partitioner,
                       struct bag_fault fault, struct bag_problem *problem)
 {
     const struct bag_model *model = infer->input.model;
-    const struct bag_op_keys *keys = &deal->op->keys;
+    const struct bag_op_keys *keys = &partitioner->op->keys;
     bag_problem_from_fault(problem, &fault);
     if (!bag_model_is_collection(model))
         return true;
     if (keys->from_values)
         bag_problem_prefix(problem, "feature '%s' ('values' from position %zu on)",
-                           model->features[deal->op->feature].name, keys->first_value);
+                           model->features[partitioner->op->feature].name, keys->first_value);
     else
-        bag_problem_prefix(problem, "feature '%s'", model->features[deal->op->feature].name);
+        bag_problem_prefix(problem, "feature '%s'", model->features[partitioner->op->feature].name);
     return true;
 }
 
 /* Goes on to the op that an id of the call is of. */
-static void find_op(struct bag_deal *deal, const struct bag_fanout_call *call, size_t position)
+static void find_op(struct bag_partitioner *partitioner, const struct bag_fanout_call *call,
+                    size_t position)
 {
     size_t bag = 0, end = (size_t)sent_ids(call, 0);
     while (end <= position && bag + 1 < call->num_bags)
         end += (size_t)sent_ids(call, ++bag);
-    bag = deal->by_columns ? bag : call->bags[bag];
-    while (bag >= deal->first_bag + deal->args->num_bags && bag_deal_next(deal))
+    bag = partitioner->by_columns ? bag : call->bags[bag];
+    while (bag >= partitioner->first_bag + partitioner->args->num_bags &&
+           bag_partitioner_next(partitioner))
         ;
 }
 
@@ -130,16 +134,16 @@ bool bag_fanout_blame(const struct bag_infer *infer, const struct bag_fanout *fa
                       struct bag_problem *problem)
 {
     const struct bag_fanout_call *call = &fanout->calls[index];
-    struct bag_deal deal = bag_deal_of(infer, call->op);
-    const struct bag_op_keys *keys = &deal.op->keys;
+    struct bag_partitioner partitioner = bag_partitioner_of(infer, call->op);
+    const struct bag_op_keys *keys = &partitioner.op->keys;
     size_t position = 0;
-    if (!deal.args->keyed || !call->reply)
+    if (!partitioner.args->keyed || !call->reply)
         return false;
     enum bag_shard_error about = bag_shard_error_read(call->reply, call->reply_bytes, &position);
     bool is_default =
         about == BAG_SHARD_ERROR_DEFAULT || (call->asks_default && position + 1 == call->num_ids);
     if (keys->has_default && is_default)
-        return blame_key(infer, &deal,
+        return blame_key(infer, &partitioner,
                          (struct bag_fault){.status = BAG_STATUS_DEFAULT_KEY_MISSING,
                                             .value = keys->default_key,
                                             .got = keys->default_dtype},
@@ -150,11 +154,11 @@ bool bag_fanout_blame(const struct bag_infer *infer, const struct bag_fanout *fa
     struct bag_ids sent = {call->body + call->header_bytes, call->num_ids, true};
     const int64_t key = bag_id_at(&sent, position);
     size_t at = 0;
-    find_op(&deal, call, position);
-    keys = &deal.op->keys;
+    find_op(&partitioner, call, position);
+    keys = &partitioner.op->keys;
     while (at < keys->sent.count && bag_id_at(&keys->sent, at) != key)
         at++;
-    return blame_key(infer, &deal,
+    return blame_key(infer, &partitioner,
                      (struct bag_fault){.status = BAG_STATUS_KEY_MISSING,
                                         .position = (int64_t)at,
                                         .value = key,
@@ -165,16 +169,16 @@ bool bag_fanout_blame(const struct bag_infer *infer, const struct bag_fanout *fa
 /* ---- putting together ------------------------------------------------------------------------ */
 
 /* Columns side by side. All are here: without some no row is whole, and none may be absent. */
-static void merge_columns(const struct bag_deal *deal, const struct bag_fanout_call *calls,
-                          size_t num_calls, char *result)
+static void merge_columns(const struct bag_partitioner *partitioner,
+                          const struct bag_fanout_call *calls, size_t num_calls, char *result)
 {
-    const struct bag_pool_args *args = deal->args;
+    const struct bag_pool_args *args = partitioner->args;
     for (size_t i = 0; i < num_calls; i++) {
         const struct bag_fanout_call *call = &calls[i];
-        size_t begin = first_column(deal, call->shard) * args->element_bytes;
-        size_t bytes = first_column(deal, call->shard + 1) * args->element_bytes - begin;
+        size_t begin = first_column(partitioner, call->shard) * args->element_bytes;
+        size_t bytes = first_column(partitioner, call->shard + 1) * args->element_bytes - begin;
         char *to = result + begin;
-        const char *from = call->sums + deal->first_bag * bytes;
+        const char *from = call->sums + partitioner->first_bag * bytes;
         for (size_t bag = 0; bag < args->num_bags; bag++, to += args->bag_stride)
             memcpy(to, from + bag * bytes, bytes);
     }
@@ -224,20 +228,21 @@ static size_t take_shares(const struct bag_merge *merge, struct bag_fanout_call 
     return num_shares;
 }
 
-static void merge_sums(const struct bag_deal *deal, struct bag_fanout_call *calls, size_t num_calls,
-                       struct bag_share *shares, char *result)
+static void merge_sums(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls,
+                       size_t num_calls, struct bag_share *shares, char *result)
 {
-    const struct bag_pool_args *args = deal->args;
+    const struct bag_pool_args *args = partitioner->args;
     const struct bag_merge merge = {.dtype = args->table.dtype,
                                     .reduction = args->reduction,
                                     .is_weighted = args->weights != NULL,
                                     .output_dtype = args->output_dtype,
                                     .columns = args->table.row_elements};
     const struct bag_share instead = default_share(&merge, calls, num_calls);
-    for (size_t i = 0; deal->first_bag == 0 && i < num_calls; i++)
+    for (size_t i = 0; partitioner->first_bag == 0 && i < num_calls; i++)
         calls[i].next_bag = 0;
     for (size_t bag = 0; bag < args->num_bags; bag++, result += args->bag_stride) {
-        size_t num_shares = take_shares(&merge, calls, num_calls, deal->first_bag + bag, shares);
+        size_t num_shares =
+            take_shares(&merge, calls, num_calls, partitioner->first_bag + bag, shares);
         if (num_shares > 0)
             bag_merge(&merge, shares, num_shares, result);
         else
@@ -251,17 +256,18 @@ void bag_fanout_merge(struct bag_infer *infer, const struct bag_fanout *fanout)
     for (size_t op = 0, end = 0; op < infer->plan.num_ops; op++) {
         if (infer->plan.ops[op].kind != BAG_OP_REMOTE || infer->plan.ops[op].is_joined)
             continue;
-        struct bag_deal deal = bag_deal_of(infer, op);
+        struct bag_partitioner partitioner = bag_partitioner_of(infer, op);
         size_t first = end;
         while (end < fanout->count && calls[end].op == op)
             end++;
         do {
-            if (deal.by_columns)
-                merge_columns(&deal, calls + first, end - first, deal.op->result);
+            if (partitioner.by_columns)
+                merge_columns(&partitioner, calls + first, end - first, partitioner.op->result);
             else
-                merge_sums(&deal, calls + first, end - first, fanout->shares, deal.op->result);
+                merge_sums(&partitioner, calls + first, end - first, fanout->shares,
+                           partitioner.op->result);
             if (infer->plan.explains)
-                bag_deal_explain(&deal, calls + first, end - first);
-        } while (bag_deal_next(&deal));
+                bag_partitioner_explain(&partitioner, calls + first, end - first);
+        } while (bag_partitioner_next(&partitioner));
     }
 }

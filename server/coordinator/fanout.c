@@ -10,8 +10,8 @@
  * other's, are one request to each shard. */
 #include "fanout.h"
 
-#include "deal.h"
 #include "kernels/partial.h"
+#include "partitioner.h"
 #include "proto/shard.h"
 
 #include <stdatomic.h>
@@ -23,40 +23,41 @@
 
 /* ---- who gets which entries ------------------------------------------------------------------ */
 
-struct bag_deal bag_deal_of(const struct bag_infer *infer, size_t op)
+struct bag_partitioner bag_partitioner_of(const struct bag_infer *infer, size_t op)
 {
     const struct bag_plan *plan = &infer->plan;
     const struct bag_remote *remote = plan->ops[op].memory->remote;
-    return (struct bag_deal){.op = &plan->ops[op],
-                             .args = &plan->ops[op].args,
-                             .remote = remote,
-                             .by_columns = remote->part.by == BAG_PART_COLUMNS,
-                             .explains = plan->explains && plan->ops[op].args.keyed};
+    return (struct bag_partitioner){.op = &plan->ops[op],
+                                    .args = &plan->ops[op].args,
+                                    .remote = remote,
+                                    .by_columns = remote->part.by == BAG_PART_COLUMNS,
+                                    .explains = plan->explains && plan->ops[op].args.keyed};
 }
 
-static bool has_default(const struct bag_deal *deal)
+static bool has_default(const struct bag_partitioner *partitioner)
 {
-    return deal->args->keyed ? deal->op->keys.has_default : deal->args->default_row >= 0;
+    return partitioner->args->keyed ? partitioner->op->keys.has_default
+                                    : partitioner->args->default_row >= 0;
 }
 
-static int64_t default_id(const struct bag_deal *deal)
+static int64_t default_id(const struct bag_partitioner *partitioner)
 {
-    return deal->args->keyed ? deal->op->keys.default_key : deal->args->default_row;
+    return partitioner->args->keyed ? partitioner->op->keys.default_key
+                                    : partitioner->args->default_row;
 }
 
 /* Told of every entry that stays, bag by bag, as the call counts them; and of every bag at its end.
  */
-typedef void entry_fn(const struct bag_deal *deal, struct bag_fanout_call *calls, size_t bag,
-                      size_t entry, int64_t id);
+typedef void entry_fn(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls,
+                      size_t bag, size_t entry, int64_t id);
 typedef void bag_end_fn(struct bag_fanout_call *calls, size_t bag);
 
 /* Returns how many bags have no entry. Inlined, or each entry is two calls. */
-static inline __attribute__((always_inline)) size_t each_entry(const struct bag_deal *deal,
-                                                               struct bag_fanout_call *calls,
-                                                               entry_fn *of_entry,
-                                                               bag_end_fn *of_bag)
+static inline __attribute__((always_inline)) size_t
+each_entry(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls,
+           entry_fn *of_entry, bag_end_fn *of_bag)
 {
-    const struct bag_pool_args *args = deal->args;
+    const struct bag_pool_args *args = partitioner->args;
     size_t bounds[BAG_BLOCK_BAGS + 1], hint = 0, count, num_empty = 0;
     for (size_t first = 0; first < args->num_bags; first += count) {
         count = args->num_bags - first < BAG_BLOCK_BAGS ? args->num_bags - first : BAG_BLOCK_BAGS;
@@ -65,10 +66,10 @@ static inline __attribute__((always_inline)) size_t each_entry(const struct bag_
             bool is_empty = true;
             for (size_t entry = bounds[i]; entry < bounds[i + 1]; entry++) {
                 int64_t id = bag_id_at(&args->indices, entry);
-                if (!bag_deal_keeps(deal, entry, id))
+                if (!bag_partitioner_keeps(partitioner, entry, id))
                     continue;
-                of_entry(deal, &calls[bag_deal_shard(deal, id)], deal->first_bag + first + i, entry,
-                         id);
+                of_entry(partitioner, &calls[bag_partitioner_shard(partitioner, id)],
+                         partitioner->first_bag + first + i, entry, id);
                 is_empty = false;
             }
             num_empty += is_empty;
@@ -81,31 +82,33 @@ static inline __attribute__((always_inline)) size_t each_entry(const struct bag_
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-static void count_entry(const struct bag_deal *deal, struct bag_fanout_call *call, size_t bag,
-                        size_t entry, int64_t id)
+static void count_entry(const struct bag_partitioner *partitioner, struct bag_fanout_call *call,
+                        size_t bag, size_t entry, int64_t id)
 {
-    (void)deal, (void)entry, (void)id;
+    (void)partitioner, (void)entry, (void)id;
     call->num_bags += call->num_ids == 0 || call->last_bag != bag;
     call->last_bag = bag;
     call->num_ids++;
 }
 
 /* How many ids and bags each call of the ops that are joined from here on has. */
-static void count_calls(struct bag_deal *deal, struct bag_fanout_call *calls)
+static void count_calls(struct bag_partitioner *partitioner, struct bag_fanout_call *calls)
 {
     size_t num_empty = 0;
     do
-        num_empty += each_entry(deal, calls, count_entry, NULL);
-    while (bag_deal_next(deal));
-    bool may_be_empty = num_empty > 0 || bag_deal_may_lose(deal) || deal->remote->skips_absent;
-    for (size_t i = 1; deal->by_columns && i < deal->remote->num_shards; i++)
+        num_empty += each_entry(partitioner, calls, count_entry, NULL);
+    while (bag_partitioner_next(partitioner));
+    bool may_be_empty =
+        num_empty > 0 || bag_partitioner_may_lose(partitioner) || partitioner->remote->skips_absent;
+    for (size_t i = 1; partitioner->by_columns && i < partitioner->remote->num_shards; i++)
         calls[i].num_ids = calls[0].num_ids;
-    for (size_t i = 0; deal->by_columns && i < deal->remote->num_shards; i++)
-        calls[i].num_bags = deal->first_bag + deal->args->num_bags;
-    may_be_empty |= deal->args->keyed && deal->op->keys.default_is_asked;
-    if (deal->by_columns || !has_default(deal) || !may_be_empty)
+    for (size_t i = 0; partitioner->by_columns && i < partitioner->remote->num_shards; i++)
+        calls[i].num_bags = partitioner->first_bag + partitioner->args->num_bags;
+    may_be_empty |= partitioner->args->keyed && partitioner->op->keys.default_is_asked;
+    if (partitioner->by_columns || !has_default(partitioner) || !may_be_empty)
         return;
-    struct bag_fanout_call *call = &calls[bag_deal_shard(deal, default_id(deal))];
+    struct bag_fanout_call *call =
+        &calls[bag_partitioner_shard(partitioner, default_id(partitioner))];
     call->asks_default = true;
     call->num_ids++;
 }
@@ -113,34 +116,36 @@ static void count_calls(struct bag_deal *deal, struct bag_fanout_call *calls)
 /* ---- bodies ---------------------------------------------------------------------------------- */
 
 /* Indices of 32 bits where those say all of them, and the offsets. */
-static bool has_narrow_ids(const struct bag_deal *deal, const struct bag_fanout_call *call)
+static bool has_narrow_ids(const struct bag_partitioner *partitioner,
+                           const struct bag_fanout_call *call)
 {
-    return !deal->args->keyed && deal->args->table.num_rows <= INT32_MAX &&
+    return !partitioner->args->keyed && partitioner->args->table.num_rows <= INT32_MAX &&
            call->num_ids <= INT32_MAX;
 }
 
-static struct bag_shard_request request_of(const struct bag_deal *deal,
+static struct bag_shard_request request_of(const struct bag_partitioner *partitioner,
                                            const struct bag_fanout_call *call)
 {
-    const struct bag_pool_args *args = deal->args;
-    struct bag_part part = deal->remote->part;
+    const struct bag_pool_args *args = partitioner->args;
+    struct bag_part part = partitioner->remote->part;
     part.index = (uint32_t)call->shard;
     return (struct bag_shard_request){
         .number = call->number,
         .part = part,
-        .digest = deal->remote->table.digest,
-        .is_partial = !deal->by_columns,
+        .digest = partitioner->remote->table.digest,
+        .is_partial = !partitioner->by_columns,
         .reduction = args->reduction,
         .output_dtype = args->output_dtype,
-        .ids_dtype = has_narrow_ids(deal, call) ? BAG_I32 : BAG_I64,
+        .ids_dtype = has_narrow_ids(partitioner, call) ? BAG_I32 : BAG_I64,
         .num_ids = call->num_ids,
         .num_bags = call->num_bags + call->asks_default,
-        .has_default = (deal->by_columns && (!args->keyed || has_default(deal))) ||
-                       (call->asks_default && args->keyed && deal->op->keys.default_is_asked),
+        .has_default =
+            (partitioner->by_columns && (!args->keyed || has_default(partitioner))) ||
+            (call->asks_default && args->keyed && partitioner->op->keys.default_is_asked),
         .has_weights = args->weights != NULL,
         .weights_dtype = args->weights_dtype,
-        .rejects_missing = args->keyed && deal->op->keys.missing == BAG_MISSING_ERROR,
-        .explains = deal->explains,
+        .rejects_missing = args->keyed && partitioner->op->keys.missing == BAG_MISSING_ERROR,
+        .explains = partitioner->explains,
         .rejects_outside = !args->keyed, /* they have left, or are the default row's */
     };
 }
@@ -156,12 +161,12 @@ static char *put_id(char *at, enum bag_dtype dtype, int64_t id)
 }
 
 /* Of what is in the body before it is written. */
-static bool begin_body(const struct bag_infer *infer, const struct bag_deal *deal,
+static bool begin_body(const struct bag_infer *infer, const struct bag_partitioner *partitioner,
                        struct bag_fanout_call *call)
 {
     static atomic_ullong number; /* of the last request of all */
     call->number = atomic_fetch_add_explicit(&number, 1, memory_order_relaxed) + 1;
-    const struct bag_shard_request request = request_of(deal, call);
+    const struct bag_shard_request request = request_of(partitioner, call);
     size_t bytes = bag_shard_request_tensor_bytes(&request);
     if (__builtin_add_overflow(bytes, (size_t)BAG_SHARD_HEADER_BYTES, &bytes))
         return false;
@@ -176,8 +181,8 @@ static bool begin_body(const struct bag_infer *infer, const struct bag_deal *dea
     call->next_offset = put_id(call->offsets, call->ids_dtype, 0);
     call->next_weight = call->offsets + (request.num_bags + 1) * bag_dtypes[call->ids_dtype].bytes;
     if (request.has_default)
-        call->next_weight =
-            put_id(call->next_weight, call->ids_dtype, has_default(deal) ? default_id(deal) : -1);
+        call->next_weight = put_id(call->next_weight, call->ids_dtype,
+                                   has_default(partitioner) ? default_id(partitioner) : -1);
     call->num_ids = call->num_bags = 0; /* and counted again as they are written */
     return true;
 }
@@ -187,12 +192,12 @@ static void end_bag(struct bag_fanout_call *call)
     call->next_offset = put_id(call->next_offset, call->ids_dtype, (int64_t)call->num_ids);
 }
 
-static void put_entry(const struct bag_deal *deal, struct bag_fanout_call *call, size_t bag,
-                      size_t entry, int64_t id)
+static void put_entry(const struct bag_partitioner *partitioner, struct bag_fanout_call *call,
+                      size_t bag, size_t entry, int64_t id)
 {
-    const struct bag_pool_args *args = deal->args;
+    const struct bag_pool_args *args = partitioner->args;
     size_t weight_bytes = bag_dtypes[args->weights_dtype].bytes;
-    if (!deal->by_columns && (call->num_bags == 0 || call->last_bag != bag)) {
+    if (!partitioner->by_columns && (call->num_bags == 0 || call->last_bag != bag)) {
         if (call->num_bags > 0)
             end_bag(call);
         call->bags[call->num_bags++] = (uint32_t)bag;
@@ -228,24 +233,24 @@ static void put_one(char *at, enum bag_dtype dtype)
 }
 
 /* Ends the last bag, and adds that of the default row. */
-static void end_body(const struct bag_deal *deal, struct bag_fanout_call *call)
+static void end_body(const struct bag_partitioner *partitioner, struct bag_fanout_call *call)
 {
     if (call->num_bags > 0)
         end_bag(call);
     if (!call->asks_default)
         return;
-    put_id(call->next_id, call->ids_dtype, default_id(deal));
-    if (deal->args->weights)
-        put_one(call->next_weight, deal->args->weights_dtype);
+    put_id(call->next_id, call->ids_dtype, default_id(partitioner));
+    if (partitioner->args->weights)
+        put_one(call->next_weight, partitioner->args->weights_dtype);
     call->num_ids++;
     end_bag(call);
 }
 
 /* All shards get the same tensors behind a header of their own. */
-static void copy_bodies(const struct bag_deal *deal, struct bag_fanout_call *calls)
+static void copy_bodies(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls)
 {
     size_t tensor_bytes = calls[0].body_bytes - calls[0].header_bytes;
-    for (size_t i = 1; i < deal->remote->num_shards; i++) {
+    for (size_t i = 1; i < partitioner->remote->num_shards; i++) {
         memcpy(calls[i].body + calls[i].header_bytes, calls[0].body + calls[0].header_bytes,
                tensor_bytes);
         calls[i].num_ids = calls[0].num_ids;
@@ -253,13 +258,14 @@ static void copy_bodies(const struct bag_deal *deal, struct bag_fanout_call *cal
     }
 }
 
-static inline size_t reply_bytes_of(const struct bag_deal *deal, const struct bag_fanout_call *call)
+static inline size_t reply_bytes_of(const struct bag_partitioner *partitioner,
+                                    const struct bag_fanout_call *call)
 {
     const struct bag_pool_args sent = {.num_bags = call->num_bags + call->asks_default,
                                        .indices = {NULL, call->num_ids, true}};
-    struct bag_fanout_form form = bag_fanout_form(deal, call);
+    struct bag_fanout_form form = bag_fanout_form(partitioner, call);
     size_t bytes = BAG_SHARD_MAX_REPLY_HEADER;
-    if (deal->explains)
+    if (partitioner->explains)
         bytes += bag_v2_explain_bound(&sent, BAG_EMBEDDINGS);
     for (size_t i = 0; i < form.num_outputs; i++)
         bytes += form.outputs[i].count * bag_dtypes[form.outputs[i].dtype].bytes;
@@ -267,26 +273,27 @@ static inline size_t reply_bytes_of(const struct bag_deal *deal, const struct ba
 }
 
 /* Writes the bodies of joined ops' calls, whose ids and bags were counted. */
-static bool write_calls(const struct bag_infer *infer, struct bag_deal *deal,
+static bool write_calls(const struct bag_infer *infer, struct bag_partitioner *partitioner,
                         struct bag_fanout_call *calls, uint32_t **bags)
 {
-    for (size_t i = 0; i < deal->remote->num_shards; i++) {
-        calls[i].max_reply_bytes = reply_bytes_of(deal, &calls[i]);
-        if (!deal->by_columns) {
+    for (size_t i = 0; i < partitioner->remote->num_shards; i++) {
+        calls[i].max_reply_bytes = reply_bytes_of(partitioner, &calls[i]);
+        if (!partitioner->by_columns) {
             calls[i].bags = *bags;
             *bags += calls[i].num_bags;
         }
-        if ((deal->by_columns || calls[i].num_ids > 0) && !begin_body(infer, deal, &calls[i]))
+        if ((partitioner->by_columns || calls[i].num_ids > 0) &&
+            !begin_body(infer, partitioner, &calls[i]))
             return false;
     }
     do
-        each_entry(deal, calls, put_entry, deal->by_columns ? end_every_bag : NULL);
-    while (bag_deal_next(deal));
-    if (deal->by_columns)
-        copy_bodies(deal, calls);
-    for (size_t i = 0; !deal->by_columns && i < deal->remote->num_shards; i++) {
+        each_entry(partitioner, calls, put_entry, partitioner->by_columns ? end_every_bag : NULL);
+    while (bag_partitioner_next(partitioner));
+    if (partitioner->by_columns)
+        copy_bodies(partitioner, calls);
+    for (size_t i = 0; !partitioner->by_columns && i < partitioner->remote->num_shards; i++) {
         if (calls[i].body)
-            end_body(deal, &calls[i]);
+            end_body(partitioner, &calls[i]);
     }
     return true;
 }
@@ -294,16 +301,17 @@ static bool write_calls(const struct bag_infer *infer, struct bag_deal *deal,
 /* ---- joining --------------------------------------------------------------------------------- */
 
 /* Whether shards are told the same of two ops, and asked for the same default row. */
-static bool are_told_alike(const struct bag_deal *deal, const struct bag_deal *other)
+static bool are_told_alike(const struct bag_partitioner *partitioner,
+                           const struct bag_partitioner *other)
 {
-    const struct bag_pool_args *mine = deal->args, *others = other->args;
-    const struct bag_op_keys *keys = &deal->op->keys, *other_keys = &other->op->keys;
-    return deal->remote == other->remote && mine->reduction == others->reduction &&
-           (!deal->by_columns || mine->output_dtype == others->output_dtype) &&
+    const struct bag_pool_args *mine = partitioner->args, *others = other->args;
+    const struct bag_op_keys *keys = &partitioner->op->keys, *other_keys = &other->op->keys;
+    return partitioner->remote == other->remote && mine->reduction == others->reduction &&
+           (!partitioner->by_columns || mine->output_dtype == others->output_dtype) &&
            !mine->weights == !others->weights &&
            (!mine->weights || mine->weights_dtype == others->weights_dtype) &&
            mine->default_row == others->default_row &&
-           bag_deal_may_lose(deal) == bag_deal_may_lose(other) &&
+           bag_partitioner_may_lose(partitioner) == bag_partitioner_may_lose(other) &&
            (!mine->keyed ||
             (keys->missing == other_keys->missing && keys->default_key == other_keys->default_key &&
              keys->default_is_asked == other_keys->default_is_asked));
@@ -312,16 +320,16 @@ static bool are_told_alike(const struct bag_deal *deal, const struct bag_deal *o
 /* Whether one request for all ops is within the limits of shards, which are taken to be this
  * server's: it has one header for all, and so fewer bytes for a reply and for work to be measured
  * by than several requests together. */
-static bool fits_in_one(const struct bag_infer *infer, const struct bag_deal *deal)
+static bool fits_in_one(const struct bag_infer *infer, const struct bag_partitioner *partitioner)
 {
     const struct bag_infer_limits *limits = infer->input.limits;
     const struct bag_ops_work *work = &infer->plan.work;
     const struct bag_fanout_call one = {
-        .shard = deal->remote->num_shards - 1, .num_bags = 1, .num_ids = 1};
-    const size_t bag_bytes = reply_bytes_of(deal, &one) - BAG_SHARD_MAX_REPLY_HEADER;
-    const size_t row_bytes = bag_row_bytes(&deal->args->table);
+        .shard = partitioner->remote->num_shards - 1, .num_bags = 1, .num_ids = 1};
+    const size_t bag_bytes = reply_bytes_of(partitioner, &one) - BAG_SHARD_MAX_REPLY_HEADER;
+    const size_t row_bytes = bag_row_bytes(&partitioner->args->table);
     const size_t sent_bytes =
-        sizeof(int32_t) * (deal->by_columns ? 1 : 2); /* for a bag, at least */
+        sizeof(int32_t) * (partitioner->by_columns ? 1 : 2); /* for a bag, at least */
     return work->bags <= INT32_MAX && work->rows <= INT32_MAX && bag_bytes <= INT32_MAX &&
            BAG_SHARD_HEADER_BYTES + work->rows * MOST_ID_BYTES + work->bags * sizeof(int64_t) <
                limits->max_body_bytes &&
@@ -335,17 +343,17 @@ static bool fits_in_one(const struct bag_infer *infer, const struct bag_deal *de
 /* Has the op asked for by the calls of an earlier one; false: by none. */
 static bool join(const struct bag_infer *infer, size_t op, struct bag_fanout *fanout)
 {
-    const struct bag_deal deal = bag_deal_of(infer, op);
+    const struct bag_partitioner partitioner = bag_partitioner_of(infer, op);
     struct bag_op *ops = infer->plan.ops;
     ops[op].joined = NULL;
     ops[op].is_joined = false;
     for (size_t i = 0; i < fanout->count;) {
         struct bag_fanout_call *call = &fanout->calls[i];
-        const struct bag_deal other = bag_deal_of(infer, call->op);
+        const struct bag_partitioner other = bag_partitioner_of(infer, call->op);
         i += other.remote->num_shards;
-        if (!are_told_alike(&deal, &other))
+        if (!are_told_alike(&partitioner, &other))
             continue;
-        ops[op].is_joined = fits_in_one(infer, &deal);
+        ops[op].is_joined = fits_in_one(infer, &partitioner);
         if (ops[op].is_joined) {
             ops[call->last_op].joined = &ops[op];
             call->last_op = op;
@@ -360,7 +368,7 @@ static bool join(const struct bag_infer *infer, size_t op, struct bag_fanout *fa
 /* Makes a call to each shard for the op, and for those that will be joined to it. */
 static void add_calls(const struct bag_infer *infer, size_t op, struct bag_fanout *fanout)
 {
-    const size_t num_shards = bag_deal_of(infer, op).remote->num_shards;
+    const size_t num_shards = bag_partitioner_of(infer, op).remote->num_shards;
     struct bag_fanout_call *calls = &fanout->calls[fanout->count];
     memset(calls, 0, num_shards * sizeof *calls);
     for (size_t shard = 0; shard < num_shards; shard++) {
@@ -378,7 +386,7 @@ static bool take_calls(const struct bag_infer *infer, struct bag_fanout *fanout)
     size_t count = 0, most = 0;
     for (size_t i = 0; i < plan->num_ops; i++) {
         bool is_remote = plan->ops[i].kind == BAG_OP_REMOTE;
-        size_t shards = is_remote ? bag_deal_of(infer, i).remote->num_shards : 0;
+        size_t shards = is_remote ? bag_partitioner_of(infer, i).remote->num_shards : 0;
         count += shards;
         most = shards > most ? shards : most;
     }
@@ -391,9 +399,9 @@ static bool take_calls(const struct bag_infer *infer, struct bag_fanout *fanout)
             add_calls(infer, i, fanout);
     }
     for (size_t i = 0; i < fanout->count;) {
-        struct bag_deal deal = bag_deal_of(infer, fanout->calls[i].op);
-        count_calls(&deal, &fanout->calls[i]);
-        i += deal.remote->num_shards;
+        struct bag_partitioner partitioner = bag_partitioner_of(infer, fanout->calls[i].op);
+        count_calls(&partitioner, &fanout->calls[i]);
+        i += partitioner.remote->num_shards;
     }
     return true;
 }
@@ -411,10 +419,10 @@ static bool write_all(const struct bag_infer *infer, struct bag_fanout *fanout)
 {
     uint32_t *bags = fanout->bags;
     for (size_t i = 0; i < fanout->count;) {
-        struct bag_deal deal = bag_deal_of(infer, fanout->calls[i].op);
-        if (!write_calls(infer, &deal, &fanout->calls[i], &bags))
+        struct bag_partitioner partitioner = bag_partitioner_of(infer, fanout->calls[i].op);
+        if (!write_calls(infer, &partitioner, &fanout->calls[i], &bags))
             return false;
-        i += deal.remote->num_shards;
+        i += partitioner.remote->num_shards;
     }
     return true;
 }

@@ -37,7 +37,7 @@ struct bag_fanout_call {
     size_t reply_bytes, reply_header_bytes;
     bool is_absent; /* the shard's rows count as missing */
 
-    /* Private to server/front/fanout*.c. */
+    /* Private to server/coordinator/fanout*.c. */
     uint32_t *bags;           /* whose ids were sent, ascending; by columns unset: all of them */
     bool asks_default;        /* one bag more was sent, of default_index alone */
     enum bag_dtype ids_dtype; /* of the ids, and of the offsets */
@@ -70,7 +70,8 @@ bool bag_fanout_check(const struct bag_infer *infer, struct bag_fanout *fanout, 
 
 /* Of a reply of status 400: whether it is about an id of the client's that only a shard can judge,
  * a key that the table does not have. Then *problem is BAD_REQUEST, as one server says it, with the
- * client's position and feature. Otherwise false: the reply is the shard's or the front's fault. */
+ * client's position and feature. Otherwise false: the reply is the shard's or the coordinator's
+ * fault. */
 bool bag_fanout_blame(const struct bag_infer *infer, const struct bag_fanout *fanout, size_t call,
                       struct bag_problem *problem);
 

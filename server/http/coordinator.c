@@ -1,7 +1,7 @@
 /* Requests for models of shards: what others than this server do for them. The calls are made where
  * the request is planned, on the loop or on a worker, sent by the loop, and put together by it or
  * by a worker, as it is little or much. */
-#include "front.h"
+#include "coordinator.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -17,44 +17,46 @@ static struct bag_http_request *request_of(struct bag_job *job)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-bool bag_http_front_run(struct bag_job *job)
+bool bag_http_remote_run(struct bag_job *job)
 {
     struct bag_http_request *request = request_of(job);
-    struct bag_trip *trip = malloc(sizeof *trip);
-    if (!trip)
+    struct bag_remote_infer *run = malloc(sizeof *run);
+    if (!run)
         return bag_problem_no_memory(&job->problem);
-    if (!bag_trip_make(trip, &job->infer, &request->context->engine.buffers, &job->problem)) {
-        free(trip);
+    if (!bag_remote_infer_make(run, &job->infer, &request->context->engine.buffers,
+                               &job->problem)) {
+        free(run);
         return false;
     }
-    request->trip = trip;
+    request->run = run;
     return true;
 }
 
-bool bag_http_front_make(struct bag_http_request *request, uint64_t most_ns)
+bool bag_http_remote_make(struct bag_http_request *request, uint64_t most_ns)
 {
     struct bag_job *job = &request->job;
-    if (job->infer.input.model->mapped || bag_trip_cost_ns(&job->infer) > most_ns * LOOP_FACTOR)
+    if (job->infer.input.model->mapped ||
+        bag_remote_infer_cost_ns(&job->infer) > most_ns * LOOP_FACTOR)
         return false;
-    job->failed = !bag_http_front_run(job);
+    job->failed = !bag_http_remote_run(job);
     return true;
 }
 
 /* ---- ends ------------------------------------------------------------------------------------ */
 
-void bag_http_front_end(struct bag_http_request *request)
+void bag_http_remote_end(struct bag_http_request *request)
 {
-    if (!request->trip)
+    if (!request->run)
         return;
-    bag_trip_free(request->trip);
-    free(request->trip);
-    request->trip = NULL;
+    bag_remote_infer_free(request->run);
+    free(request->run);
+    request->run = NULL;
 }
 
 /* All is put together, or has failed. */
 static void end(struct bag_http_request *request)
 {
-    bag_http_front_end(request);
+    bag_http_remote_end(request);
     request->answer(request);
     bag_http_request_resume(request);
 }
@@ -68,15 +70,15 @@ static void finish_on_worker(struct bag_work *work)
 {
     struct bag_http_request *request =
         (void *)((char *)work - offsetof(struct bag_http_request, work));
-    bag_trip_finish(request->trip);
+    bag_remote_infer_finish(request->run);
     bag_infer_free_scratch(&request->job.infer);
     bag_http_request_made(request);
 }
 
 /* Whether something else than the request began with is served under its model's name by now. */
-static bool is_renewed(struct bag_trip *trip)
+static bool has_newer_model(struct bag_remote_infer *run)
 {
-    const struct bag_http_request *request = trip->context;
+    const struct bag_http_request *request = run->context;
     struct bag_reader *reader = request->context->reader;
     struct bag_snapshot *now = bag_snapshot_acquire(reader);
     bool found = bag_snapshot_find(now, request->target.model, request->target.version) !=
@@ -90,42 +92,43 @@ static bool is_renewed(struct bag_trip *trip)
 static void begin_anew(struct bag_http_request *request)
 {
     bag_infer_drop(&request->job.infer);
-    bag_http_front_end(request);
+    bag_http_remote_end(request);
     bag_http_request_leave_models(request);
     request->is_anew = true;
     request->stage = BAG_HTTP_BODY;
     request->calls->resume(request->connection);
 }
 
-static void on_done(struct bag_trip *trip)
+static void on_done(struct bag_remote_infer *run)
 {
-    struct bag_http_request *request = trip->context;
+    struct bag_http_request *request = run->context;
     struct bag_job *job = &request->job;
-    if (trip->is_mismatch && trip->is_renewed && is_renewed(trip)) {
+    if (run->is_mismatch && run->has_newer_model && has_newer_model(run)) {
         begin_anew(request);
         return;
     }
-    job->failed = trip->failed;
-    if (trip->failed) {
-        job->problem = trip->problem;
+    job->failed = run->failed;
+    if (run->failed) {
+        job->problem = run->problem;
         bag_infer_drop(&job->infer);
-    } else if (bag_trip_cost_ns(&job->infer) > request->context->inline_cost_ns * LOOP_FACTOR) {
+    } else if (bag_remote_infer_cost_ns(&job->infer) >
+               request->context->inline_cost_ns * LOOP_FACTOR) {
         job->done = on_finished;
         job->task = NULL;
         request->work.run = finish_on_worker;
         bag_workers_push(request->context->engine.workers, &request->work, BAG_WORK_URGENT);
         return;
     } else {
-        bag_trip_finish(trip);
+        bag_remote_infer_finish(run);
     }
     end(request);
 }
 
 /* ---- on the way ------------------------------------------------------------------------------ */
 
-static bool is_connected(struct bag_trip *trip)
+static bool is_connected(struct bag_remote_infer *run)
 {
-    const struct bag_http_request *request = trip->context;
+    const struct bag_http_request *request = run->context;
     return request->calls->is_connected(request->connection);
 }
 
@@ -140,30 +143,30 @@ static uint64_t timeout_left_us(const struct bag_http_request *request)
 }
 
 /* Shards are told whether the request is sampled, by its client or by this server. */
-static void set_trace(struct bag_http_request *request, struct bag_trip *trip)
+static void set_trace(struct bag_http_request *request, struct bag_remote_infer *run)
 {
     const struct bag_span_place *place = bag_http_access_place(&request->access);
-    trip->traceparent = request->head.traceparent;
+    run->traceparent = request->head.traceparent;
     if (place && place->sampled) {
-        trip->trace = request->access.trace;
-        trip->place = place;
+        run->trace = request->access.trace;
+        run->place = place;
     } else if (place) {
-        bag_traceparent_print(place, trip->unsampled);
-        trip->traceparent = trip->unsampled;
+        bag_traceparent_print(place, run->unsampled);
+        run->traceparent = run->unsampled;
     }
 }
 
-void bag_http_front_begin(struct bag_http_request *request,
-                          void (*answer)(struct bag_http_request *request))
+void bag_http_remote_begin(struct bag_http_request *request,
+                           void (*answer)(struct bag_http_request *request))
 {
-    struct bag_trip *trip = request->trip;
+    struct bag_remote_infer *run = request->run;
     request->answer = answer;
-    trip->done = on_done;
-    trip->is_connected = is_connected;
-    trip->is_renewed = request->is_anew ? NULL : is_renewed;
-    trip->context = request;
-    set_trace(request, trip);
+    run->done = on_done;
+    run->is_connected = is_connected;
+    run->has_newer_model = request->is_anew ? NULL : has_newer_model;
+    run->context = request;
+    set_trace(request, run);
     if (!request->is_anew)
         request->asked_ns = request->job.queued_ns ? request->job.queued_ns : uv_hrtime();
-    bag_trip_begin(trip, &request->context->front, timeout_left_us(request));
+    bag_remote_infer_begin(run, &request->context->coordinator, timeout_left_us(request));
 }
