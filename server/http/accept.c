@@ -5,6 +5,7 @@
 #include "server/engine/engine.h"
 #include "server/system/log.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <search.h>
 #include <stdlib.h>
@@ -85,8 +86,10 @@ static void admit(struct bag_http_connections *connections, struct bag_http_conn
     }
     bag_http_connections_make_room(connections, connection->client);
     connection->counts = atomic_fetch_add(&acceptor->total, 1) < acceptor->limits.connections;
-    if (!connection->counts) /* otherwise ending one would make no room beside it */
+    if (!connection->counts) { /* otherwise ending one would make no room beside it */
         atomic_fetch_sub(&acceptor->total, 1);
+        bag_http_connections_bound_surplus(connections);
+    }
     bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_ADMITTED);
 }
 
@@ -122,9 +125,10 @@ static void on_header(uv_poll_t *poll, int status, int events)
         if (bytes < 0 && (errno == EAGAIN || errno == EINTR) && status == 0)
             return;
         is_valid = bytes > 0 && bag_proxy_read(header, data, (size_t)bytes, &left, &problem);
+        connection->taken_bytes += bytes > 0 ? (uint64_t)bytes : 0;
     } while (is_valid && !header->is_complete);
     uv_close((uv_handle_t *)poll, on_proxied_close);
-    if (is_valid) {
+    if (is_valid && connection->stage == BAG_HTTP_CONNECTION_PROXIED) { /* it is not too late */
         if (header->has_source) { /* it is the connection of another than the proxy */
             connection->peer = (struct bag_http_peer){.known = true, .port = header->source_port};
             memcpy(connection->peer.address, header->source, sizeof header->source);
@@ -133,7 +137,7 @@ static void on_header(uv_poll_t *poll, int status, int events)
         bag_engine_wake(proxied->connections->engine);
         return;
     }
-    if (bytes > 0)
+    if (bytes > 0 && !is_valid)
         bag_log(BAG_LOG_LEVEL_WARNING, "bad proxy header",
                 BAG_LOG_TEXT("client", bag_http_peer_text(&connection->peer)),
                 BAG_LOG_TEXT("message", problem.text));
@@ -149,7 +153,7 @@ static void await_header(struct bag_http_connections *connections,
         proxied->connection = connection;
         proxied->poll.data = proxied;
         if (bag_poll_start(&proxied->poll, on_header)) {
-            bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_HEAD);
+            bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_PROXIED);
             return;
         }
         uv_close((uv_handle_t *)&proxied->poll, on_proxied_close);
@@ -163,15 +167,16 @@ void bag_http_arrivals_take(struct bag_http_connections *connections)
 {
     const struct bag_http_acceptor *acceptor = connections->acceptor;
     struct bag_http_connection *newest = NULL, *oldest = NULL, *next;
-    if (atomic_load_explicit(&connections->handed, memory_order_relaxed))
-        newest = atomic_exchange(&connections->handed, NULL);
+    if (atomic_load_explicit(&connections->arrivals, memory_order_relaxed))
+        newest = atomic_exchange(&connections->arrivals, NULL);
     for (; newest; newest = next) {
-        next = newest->next;
-        newest->next = oldest;
+        next = newest->next_arrival;
+        newest->next_arrival = oldest;
         oldest = newest;
     }
     for (; oldest; oldest = next) {
-        next = oldest->next;
+        next = oldest->next_arrival;
+        assert(oldest->stage == BAG_HTTP_CONNECTION_ACCEPTED);
         if (acceptor->limits.reads_proxy_headers && oldest->peer.known &&
             bag_networks_have(&acceptor->proxies, oldest->peer.address))
             await_header(connections, oldest);
@@ -209,12 +214,13 @@ static void hand_over(struct bag_http_connections *connections, int fd,
         return;
     }
     connection->fd = fd;
+    connection->is_unix = from->ss_family == AF_UNIX;
     connection->peer = bag_http_peer_of(from);
     atomic_fetch_add(&connections->count, 1);
-    struct bag_http_connection *others = atomic_load(&connections->handed);
+    struct bag_http_connection *others = atomic_load(&connections->arrivals);
     do
-        connection->next = others;
-    while (!atomic_compare_exchange_weak(&connections->handed, &others, connection));
+        connection->next_arrival = others;
+    while (!atomic_compare_exchange_weak(&connections->arrivals, &others, connection));
     /* From here on it is the loop's, which may have ended it. The loop takes all that are there, so
      * that it is woken by the first alone. */
     if (!others)

@@ -2,14 +2,17 @@
 #include "connection.h"
 
 #include "accept.h"
+#include "server/engine/engine.h"
+#include "server/system/tcp.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -35,43 +38,75 @@
 
 static void on_timer(uv_timer_t *timer);
 
+/* The stages that each stage may follow. What begins a stage is told in the order of the enum. */
+#define AFTER(stage) (1u << BAG_HTTP_CONNECTION_##stage)
+static const unsigned predecessors[BAG_HTTP_CONNECTION_STAGES] = {
+    [BAG_HTTP_CONNECTION_PROXIED] = AFTER(ACCEPTED),
+    [BAG_HTTP_CONNECTION_HELD] = AFTER(ADMITTED),
+    [BAG_HTTP_CONNECTION_ADMITTED] = AFTER(ACCEPTED) | AFTER(PROXIED) | AFTER(HELD),
+    [BAG_HTTP_CONNECTION_SURPLUS] = AFTER(ADMITTED),
+    /* From the middle of a request where the library rejects it, or the client has left. */
+    [BAG_HTTP_CONNECTION_IDLE] = AFTER(ADMITTED) | AFTER(SURPLUS) | AFTER(HEAD) | AFTER(BODY) |
+                                 AFTER(WAITING) | AFTER(READING),
+    [BAG_HTTP_CONNECTION_HEAD] = AFTER(IDLE) | AFTER(HEAD),
+    [BAG_HTTP_CONNECTION_BODY] = AFTER(SURPLUS) | AFTER(HEAD),
+    [BAG_HTTP_CONNECTION_WAITING] = AFTER(BODY) | AFTER(WAITING),
+    [BAG_HTTP_CONNECTION_READING] = AFTER(BODY) | AFTER(WAITING),
+    [BAG_HTTP_CONNECTION_ENDED] = AFTER(PROXIED) | AFTER(SURPLUS) | AFTER(IDLE) | AFTER(HEAD) |
+                                  AFTER(BODY) | AFTER(WAITING) | AFTER(READING),
+};
+
 /* Puts it behind those that have been there for longer: nearly always the last. */
 static void insert(struct bag_http_connection_list *list, struct bag_http_connection *connection)
 {
-    struct bag_http_connection *before = list->last;
+    struct bag_http_connection *before = TAILQ_LAST(&list->queue, bag_http_connection_queue);
     while (before && before->since_ms > connection->since_ms)
-        before = before->previous;
-    connection->previous = before;
-    connection->next = before ? before->next : list->first;
-    *(before ? &before->next : &list->first) = connection;
-    *(connection->next ? &connection->next->previous : &list->last) = connection;
+        before = TAILQ_PREV(before, bag_http_connection_queue, link);
+    if (before)
+        TAILQ_INSERT_AFTER(&list->queue, before, connection, link);
+    else
+        TAILQ_INSERT_HEAD(&list->queue, connection, link);
     list->count++;
 }
 
 static void take_out(struct bag_http_connection_list *list, struct bag_http_connection *connection)
 {
     if (list->next_swept == connection)
-        list->next_swept = connection->next;
-    *(connection->next ? &connection->next->previous : &list->last) = connection->previous;
-    *(connection->previous ? &connection->previous->next : &list->first) = connection->next;
+        list->next_swept = TAILQ_NEXT(connection, link);
+    TAILQ_REMOVE(&list->queue, connection, link);
     list->count--;
+}
+
+static void enter_since(struct bag_http_connections *connections,
+                        struct bag_http_connection *connection,
+                        enum bag_http_connection_stage stage, uint64_t since_ms)
+{
+    uv_timer_t *timer = &connections->timer;
+    if (connection->stage == BAG_HTTP_CONNECTION_ENDED)
+        return;
+    assert(predecessors[stage] >> connection->stage & 1);
+    if (connection->stage != BAG_HTTP_CONNECTION_ACCEPTED)
+        take_out(&connections->lists[connection->stage], connection);
+    else if (!uv_is_active((const uv_handle_t *)timer))
+        uv_timer_start(timer, on_timer, TICK_MS, TICK_MS);
+    connection->stage = stage;
+    connection->since_ms = since_ms;
+    insert(&connections->lists[stage], connection);
 }
 
 void bag_http_connection_enter(struct bag_http_connections *connections,
                                struct bag_http_connection *connection,
                                enum bag_http_connection_stage stage)
 {
-    uv_timer_t *timer = &connections->timer;
-    if (connection->stage == BAG_HTTP_CONNECTION_ENDED)
-        return;
-    if (connection->stage != BAG_HTTP_CONNECTION_ACCEPTED)
-        take_out(&connections->lists[connection->stage], connection);
-    else if (!uv_is_active((const uv_handle_t *)timer))
-        uv_timer_start(timer, on_timer, TICK_MS, TICK_MS);
-    connection->stage = stage;
-    if (stage != BAG_HTTP_CONNECTION_BODY)
-        connection->since_ms = uv_now(timer->loop);
-    insert(&connections->lists[stage], connection);
+    enter_since(connections, connection, stage,
+                stage == BAG_HTTP_CONNECTION_BODY ? connection->since_ms
+                                                  : uv_now(connections->timer.loop));
+}
+
+void bag_http_connections_init(struct bag_http_connections *connections)
+{
+    for (unsigned stage = 0; stage < BAG_HTTP_CONNECTION_STAGES; stage++)
+        TAILQ_INIT(&connections->lists[stage].queue);
 }
 
 void bag_http_connection_end(struct bag_http_connections *connections,
@@ -109,29 +144,50 @@ bool bag_http_connection_is_open(const struct bag_http_connection *connection)
     return poll(&end, 1, 0) <= 0;
 }
 
-/* When bytes moved last; just now on a Unix socket. */
-static struct tcp_info tcp_info_of(const struct bag_http_connection *connection)
+/* Returns false for a Unix-domain socket, of which nothing like it can be asked. */
+static bool read_state(const struct bag_http_connection *connection, struct bag_tcp_state *state)
 {
-    struct tcp_info info = {0};
-    socklen_t bytes = sizeof info;
-    getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes);
-    return info;
+    return !connection->is_unix && bag_tcp_read_state(connection->fd, state);
 }
 
 uint64_t bag_http_connection_quiet_ns(const struct bag_http_connection *connection)
 {
-    return tcp_info_of(connection).tcpi_last_data_recv * UINT64_C(1000000);
+    struct bag_tcp_state tcp;
+    return read_state(connection, &tcp) ? tcp.received_ms * UINT64_C(1000000) : 0;
 }
 
-/* Whether nothing has moved for idle_timeout_ms, though it is for the client to send or to read. */
+/* Returns whether more has come than requests were made of: a part of a line. An empty line in
+ * front of a request, which the library passes over, is none. */
+static bool has_half_line(const struct bag_http_connection *connection,
+                          const struct bag_tcp_state *tcp)
+{
+    return tcp->received_bytes > connection->taken_bytes + strlen("\r\n");
+}
+
+/* Returns whether nothing has moved for idle_timeout_ms, though it is for the client to send or to
+ * read. */
 static bool is_still(const struct bag_http_connections *connections,
                      const struct bag_http_connection *connection, uint64_t now_ms)
 {
     uint64_t idle_ms = connections->idle_timeout_ms;
-    if (now_ms < connection->since_ms + idle_ms)
-        return false;
-    struct tcp_info info = tcp_info_of(connection);
-    return info.tcpi_last_data_recv >= idle_ms && info.tcpi_last_data_sent >= idle_ms;
+    struct bag_tcp_state tcp;
+    return now_ms >= connection->since_ms + idle_ms && read_state(connection, &tcp) &&
+           tcp.received_ms >= idle_ms && tcp.sent_ms >= idle_ms;
+}
+
+/* Lets the library close a Unix-domain socket on which nothing moves for idle_timeout_ms. It is
+ * told so of those alone that a sweep meets in the midst of a request: the library looks at all
+ * that have a time-out in each of its rounds. */
+static void set_time_out(struct bag_http_connections *connections,
+                         struct bag_http_connection *connection)
+{
+    if (!connection->is_unix || connection->has_time_out)
+        return;
+    assert(connection->handle);
+    connection->has_time_out =
+        MHD_set_connection_option(connection->handle, MHD_CONNECTION_OPTION_TIMEOUT,
+                                  (unsigned)(connections->idle_timeout_ms / 1000)) == MHD_YES;
+    bag_engine_wake(connections->engine); /* the loop asks the library when to call it */
 }
 
 /* ---- replies past the library ---------------------------------------------------------------- */
@@ -202,14 +258,16 @@ static void on_linger(uv_timer_t *timer)
     struct bag_http_connections *connections = timer->data;
     struct bag_http_connection_list *list = &connections->lists[BAG_HTTP_CONNECTION_LINGERING];
     const uint64_t now_ms = uv_now(timer->loop);
-    while (list->count > MAX_DRAINED && now_ms >= list->first->since_ms + STORM_MS)
-        end_lingering(list, list->first);
-    struct bag_http_connection *connection = list->first, *next;
+    struct bag_http_connection *connection, *next;
+    while (list->count > MAX_DRAINED && (connection = TAILQ_FIRST(&list->queue)) &&
+           now_ms >= connection->since_ms + STORM_MS)
+        end_lingering(list, connection);
+    connection = TAILQ_FIRST(&list->queue);
     ssize_t left = list->count <= MAX_DRAINED ? DROPPED_A_TICK : 0;
     for (; connection && left > 0; connection = next) {
         ssize_t count = drop_bytes(connection->fd, (size_t)left);
         bool has_ended = count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
-        next = connection->next;
+        next = TAILQ_NEXT(connection, link);
         left -= count > 0 ? count : 0;
         if (has_ended || now_ms >= connection->since_ms + LINGER_MS)
             end_lingering(list, connection);
@@ -224,14 +282,15 @@ void bag_http_connection_linger(struct bag_http_connections *connections, int fd
     uv_timer_t *timer = &connections->linger_timer;
     /* Each takes a descriptor. Where there are more, the oldest has had the longest to be read. */
     if (list->count == MAX_DRAINED + connections->acceptor->limits.connections / 4)
-        end_lingering(list, list->first);
+        end_lingering(list, TAILQ_FIRST(&list->queue));
     struct bag_http_connection *connection = malloc(sizeof *connection);
     int own_fd = connection ? dup(fd) : -1;
     if (own_fd < 0) {
         free(connection);
         return;
     }
-    *connection = (struct bag_http_connection){.fd = own_fd, .since_ms = uv_now(timer->loop)};
+    *connection = (struct bag_http_connection){
+        .fd = own_fd, .stage = BAG_HTTP_CONNECTION_LINGERING, .since_ms = uv_now(timer->loop)};
     insert(list, connection);
     if (list->count == 1)
         uv_timer_start(timer, on_linger, LINGER_TICK_MS, LINGER_TICK_MS);
@@ -239,28 +298,45 @@ void bag_http_connection_linger(struct bag_http_connections *connections, int fd
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
-/* Whether an idle one may be about to ask: bytes are here that the library has not read, or were a
- * moment ago, and are half a line. In a drain alone: nobody who sends a byte from time to time
- * outlasts his time, there that of a head. */
+/* Returns whether an idle one may be about to ask: bytes are here that the library has not read, or
+ * were a moment ago, and are half a line. The latter in a drain alone, where half a line has no
+ * time of its own, and for the time of a head: who sends a byte from time to time does not outlast
+ * that. Of a Unix-domain socket only the former can be known. */
 static bool may_ask(const struct bag_http_connections *connections,
                     const struct bag_http_connection *connection, uint64_t now_ms)
 {
     uint64_t head_ms = connections->timeouts_ms[BAG_HTTP_CONNECTION_HEAD];
+    struct bag_tcp_state tcp;
     return peek(connection) > 0 ||
            (connections->on_drained && now_ms < connections->drained_since_ms + head_ms &&
-            bag_http_connection_quiet_ns(connection) < DRAINED_IDLE_MS * UINT64_C(1000000));
+            read_state(connection, &tcp) && tcp.received_ms < DRAINED_IDLE_MS);
+}
+
+/* Gives an idle connection on which half a line came the time of a head, since the last byte of it
+ * or since it is idle. */
+static void expect_head(struct bag_http_connections *connections,
+                        struct bag_http_connection *connection, uint64_t now_ms)
+{
+    struct bag_tcp_state tcp;
+    if (connections->on_drained || !read_state(connection, &tcp) ||
+        !has_half_line(connection, &tcp))
+        return;
+    uint64_t since_ms = now_ms - tcp.received_ms;
+    enter_since(connections, connection, BAG_HTTP_CONNECTION_HEAD,
+                since_ms > now_ms || since_ms < connection->since_ms ? connection->since_ms
+                                                                     : since_ms);
 }
 
 static void end_late(struct bag_http_connections *connections, enum bag_http_connection_stage stage,
                      uint64_t now_ms)
 {
-    struct bag_http_connection *connection = connections->lists[stage].first, *next;
+    struct bag_http_connection *connection = TAILQ_FIRST(&connections->lists[stage].queue), *next;
     uint64_t timeout_ms = connections->timeouts_ms[stage];
     bool is_request = stage == BAG_HTTP_CONNECTION_HEAD || stage == BAG_HTTP_CONNECTION_BODY;
     for (unsigned left = MAX_LATE;
          connection && left && now_ms >= connection->since_ms + timeout_ms;
          left--, connection = next) {
-        next = connection->next;
+        next = TAILQ_NEXT(connection, link);
         if (is_request && connection->counts)
             connections->on_late(connections->context, connection);
         if (stage != BAG_HTTP_CONNECTION_IDLE || !may_ask(connections, connection, now_ms))
@@ -268,21 +344,29 @@ static void end_late(struct bag_http_connections *connections, enum bag_http_con
     }
 }
 
-/* Looks at some for what the library may not see: a client that has left before its request was
- * complete (where the end comes together with bytes, it waits for more), or that is still. */
+/* Looks at some connections for what the library does not see or say: a client that has left before
+ * its request was complete (where the end comes together with bytes, it waits for more), one that
+ * is still, and half a line. */
 static void sweep(struct bag_http_connections *connections, enum bag_http_connection_stage stage,
                   uint64_t now_ms)
 {
     struct bag_http_connection_list *list = &connections->lists[stage];
     if (!list->next_swept)
-        list->next_swept = list->first;
+        list->next_swept = TAILQ_FIRST(&list->queue);
     for (size_t left = list->count / SWEEP_TICKS + 1; list->next_swept && left; left--) {
         struct bag_http_connection *connection = list->next_swept;
-        list->next_swept = connection->next;
+        list->next_swept = TAILQ_NEXT(connection, link);
         ssize_t bytes = stage == BAG_HTTP_CONNECTION_READING ? 1 : peek(connection);
-        if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR) ||
-            (stage != BAG_HTTP_CONNECTION_IDLE && is_still(connections, connection, now_ms)))
+        if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR))
             bag_http_connection_end(connections, connection);
+        else if (stage == BAG_HTTP_CONNECTION_IDLE && bytes < 0)
+            expect_head(connections, connection, now_ms);
+        else if (stage == BAG_HTTP_CONNECTION_IDLE || stage == BAG_HTTP_CONNECTION_PROXIED)
+            continue;
+        else if (is_still(connections, connection, now_ms))
+            bag_http_connection_end(connections, connection);
+        else
+            set_time_out(connections, connection);
     }
 }
 
@@ -343,9 +427,9 @@ void bag_http_connections_make_room(struct bag_http_connections *connections,
     if (atomic_load(&acceptor->total) < acceptor->limits.connections)
         return;
     for (unsigned stage = BAG_HTTP_CONNECTION_IDLE; stage <= BAG_HTTP_CONNECTION_READING; stage++) {
-        struct bag_http_connection *longest = connections->lists[stage].first;
+        struct bag_http_connection *longest = TAILQ_FIRST(&connections->lists[stage].queue);
         unsigned left = stage == BAG_HTTP_CONNECTION_WAITING ? 0 : MAX_LOOKED_AT;
-        for (; longest && left; left--, longest = longest->next) {
+        for (; longest && left; left--, longest = TAILQ_NEXT(longest, link)) {
             if (!is_evictable(longest, client, now_ms))
                 continue;
             bag_http_connection_end(connections, longest);
@@ -354,4 +438,18 @@ void bag_http_connections_make_room(struct bag_http_connections *connections,
             return;
         }
     }
+}
+
+void bag_http_connections_bound_surplus(struct bag_http_connections *connections)
+{
+    const struct bag_http_acceptor *acceptor = connections->acceptor;
+    const struct bag_http_acceptor_limits *limits = &acceptor->limits;
+    struct bag_http_connection *longest =
+        TAILQ_FIRST(&connections->lists[BAG_HTTP_CONNECTION_SURPLUS].queue);
+    size_t count = 0;
+    for (size_t i = 0; i < acceptor->num_loops; i++)
+        count += atomic_load(&acceptor->loops[i]->count);
+    if (longest && count > limits->connections + (limits->accepted - limits->connections) / 2 &&
+        peek(longest) <= 0)
+        bag_http_connection_end(connections, longest);
 }

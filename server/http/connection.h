@@ -1,9 +1,10 @@
-/* The open connections of a loop: where each stands, until when it may, and how it ends.
+/* The open connections of a loop: their stages, their deadlines, and how they are closed.
  *
- * The library reads and writes; here is what it does not know: deadlines of a whole head, request
- * and reply, who makes room for others, and stopping without losing a reply. A connection that is
- * late is shut down, which the library then notices. Its own time-out is not used: each byte would
- * put it off.
+ * libmicrohttpd (below: the library) reads and writes. What it does not know is decided here: the
+ * deadlines of a whole head, request and reply, which connection is evicted for another one, and
+ * how the loop stops without losing a reply. A connection that is late is shut down, which the
+ * library then notices. The library's own time-out would be put off by each byte; it is used for
+ * Unix-domain sockets alone, which do not report when bytes moved last.
  *
  * All functions and callbacks run on the loop's thread, unless they say otherwise. */
 #ifndef BAG_HTTP_CONNECTION_H
@@ -13,15 +14,19 @@
 #include "server/metrics/metrics.h"
 
 #include <stdatomic.h>
+#include <sys/queue.h>
 #include <uv.h>
 
-/* Where a connection stands beside what the library makes of it. */
+/* The stage of a connection beside what the library makes of it. Which one may follow which stands
+ * in connection.c, and is asserted there. */
 enum bag_http_connection_stage {
     BAG_HTTP_CONNECTION_ACCEPTED,  /* its loop has not looked at it yet, nor listed it */
+    BAG_HTTP_CONNECTION_PROXIED,   /* the header of the PROXY protocol is on its way */
     BAG_HTTP_CONNECTION_HELD,      /* it would be rejected now: the library does not read it yet */
     BAG_HTTP_CONNECTION_ADMITTED,  /* the library is to take it */
-    BAG_HTTP_CONNECTION_IDLE,      /* nothing was asked that is not answered, or half a line was */
-    BAG_HTTP_CONNECTION_HEAD,      /* the PROXY header or the head is on its way */
+    BAG_HTTP_CONNECTION_SURPLUS,   /* beyond max_connections; its head is not complete */
+    BAG_HTTP_CONNECTION_IDLE,      /* all requests are answered; the next line is not complete */
+    BAG_HTTP_CONNECTION_HEAD,      /* the head, or for too long its first line, is on its way */
     BAG_HTTP_CONNECTION_BODY,      /* the head is here, and the rest on its way */
     BAG_HTTP_CONNECTION_WAITING,   /* the client waits for the server */
     BAG_HTTP_CONNECTION_READING,   /* the client reads its reply */
@@ -39,25 +44,29 @@ struct bag_http_client {
 
 /* One connection. Lives from its acceptance to its end. */
 struct bag_http_connection {
-    struct bag_http_connection *next,
-        *previous;                  /* in its stage; before, next of those handed over */
-    struct bag_http_client *client; /* whose it is; NULL: nobody's share */
+    TAILQ_ENTRY(bag_http_connection) link;    /* among those of its stage */
+    struct bag_http_connection *next_arrival; /* among new connections; newest first */
+    struct bag_http_client *client;           /* whose it is; NULL: nobody's share */
     struct bag_http_peer peer;
-    struct MHD_Connection *handle;    /* the library's */
+    struct MHD_Connection *handle;    /* the library's; NULL until the library has it */
     struct bag_http_request *request; /* owned; NULL: there is none whose head is complete */
     const char *target_fault;         /* what is wrong with the target; static; NULL: nothing */
+    size_t target_bytes;              /* of the last request's target, as it was sent */
+    uint64_t taken_bytes;             /* that came and were parts of heads and bodies */
     int fd;
-    bool counts;      /* among max_connections; false: not yet, or it is told that there are too
-                         many, or was closed to make room */
-    bool late;        /* its request came while the server drains */
-    bool is_answered; /* the reply went out past the library */
+    bool is_unix;      /* a Unix-domain socket */
+    bool has_time_out; /* the library's own */
+    bool counts;       /* among max_connections; false: not yet, or it is beyond them, or it was
+                          closed to make room */
+    bool late;         /* its request came while the server drains */
+    bool is_answered;  /* the reply went out past the library */
     enum bag_http_connection_stage stage;
     uint64_t since_ms; /* on uv_now's clock; of HEAD and BODY, when the first line was here */
 };
 
-/* Those in one stage, by since_ms. */
+/* The connections in one stage, by since_ms. */
 struct bag_http_connection_list {
-    struct bag_http_connection *first, *last;
+    TAILQ_HEAD(bag_http_connection_queue, bag_http_connection) queue;
     struct bag_http_connection *next_swept; /* NULL: begin at the first */
     size_t count;
 };
@@ -71,8 +80,8 @@ struct bag_http_connections {
     uint64_t idle_timeout_ms;
     uint64_t timeouts_ms[BAG_HTTP_CONNECTION_STAGES]; /* of each stage; 0: none */
 
-    atomic_size_t count;                          /* of all, from their acceptance on */
-    _Atomic(struct bag_http_connection *) handed; /* by the acceptor, newest first; owned */
+    atomic_size_t count;                            /* of all, from their acceptance on */
+    _Atomic(struct bag_http_connection *) arrivals; /* new ones, newest first; owned */
     struct bag_http_connection_list lists[BAG_HTTP_CONNECTION_STAGES]; /* owned */
     uint64_t busy_ns;        /* that the library took for them in the loop's last turn */
     uv_timer_t timer;        /* runs while there are connections, and while the loop drains */
@@ -84,9 +93,13 @@ struct bag_http_connections {
     void *drain_context;
 };
 
+/* Empties the lists of a zeroed struct. */
+void bag_http_connections_init(struct bag_http_connections *connections);
+
 /* ---- a connection's life --------------------------------------------------------------------- */
 
-/* From now on the connection does this. */
+/* Moves the connection to a stage, which may follow the one that it is in. One that is ENDED stays
+ * so. */
 void bag_http_connection_enter(struct bag_http_connections *connections,
                                struct bag_http_connection *connection,
                                enum bag_http_connection_stage stage);
@@ -95,7 +108,7 @@ void bag_http_connection_enter(struct bag_http_connections *connections,
 void bag_http_connection_end(struct bag_http_connections *connections,
                              struct bag_http_connection *connection);
 
-/* Its socket is closed, or about to be; frees it. */
+/* Removes and frees a connection whose socket is closed, or about to be. */
 void bag_http_connection_remove(struct bag_http_connections *connections,
                                 struct bag_http_connection *connection);
 
@@ -103,8 +116,8 @@ void bag_http_connection_remove(struct bag_http_connections *connections,
  * connection does not notice by itself. Of such a one, any thread. */
 bool bag_http_connection_is_open(const struct bag_http_connection *connection);
 
-/* How long ago the last bytes came, to some milliseconds; 0 of a Unix socket. They may have waited
- * in it since. */
+/* Returns how long ago the last bytes came, to some milliseconds; 0 for a Unix-domain socket. They
+ * may have waited in it since. */
 uint64_t bag_http_connection_quiet_ns(const struct bag_http_connection *connection);
 
 /* Writes a whole reply past the library: for a request in whose midst it takes no response, and for
@@ -127,7 +140,11 @@ void bag_http_connection_linger(struct bag_http_connections *connections, int fd
 void bag_http_connections_make_room(struct bag_http_connections *connections,
                                     const struct bag_http_client *client);
 
-/* Lets them come to their end: every answer ends its connection, as the service says, and once no
+/* Makes the connections beyond max_connections as few as leave places for new ones, which may be of
+ * clients who have none: ends the one that has been there for longest. */
+void bag_http_connections_bound_surplus(struct bag_http_connections *connections);
+
+/* Drains the connections: every answer ends its connection, as the service says, and once no
  * more are accepted, one on which nothing is asked is closed after a moment. Nobody can know that a
  * client is not about to ask on an idle connection: HTTP/1.1 leaves it to clients to ask again on
  * another. `done` is called when none is left, from a timer. */

@@ -55,6 +55,7 @@ struct bag_http_head {
     uint64_t length;
     bool chunked;              /* Transfer-Encoding */
     bool expects_continue;     /* Expect */
+    bool may_be_cut;           /* what follows may belong to it: the connection ends with it */
     const char *json_length;   /* Inference-Header-Content-Length */
     const char *encoding;      /* Content-Encoding; several are no coding's name */
     const char *accept;        /* Accept-Encoding */

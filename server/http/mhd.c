@@ -153,6 +153,7 @@ struct walk {
     struct bag_http_head *head;
     struct bag_problem *problem;
     bool is_valid;
+    size_t bytes; /* of the lines, with a blank behind each colon */
 };
 
 static enum MHD_Result on_header(void *context, enum MHD_ValueKind kind, const char *name,
@@ -160,6 +161,7 @@ static enum MHD_Result on_header(void *context, enum MHD_ValueKind kind, const c
 {
     struct walk *walk = context;
     (void)kind;
+    walk->bytes += name_bytes + strlen(": ") + value_bytes + strlen("\r\n");
     walk->is_valid = bag_http_head_line(walk->head, name, name_bytes, value ? value : "",
                                         value_bytes, walk->problem);
     return walk->is_valid ? MHD_YES : MHD_NO;
@@ -168,15 +170,33 @@ static enum MHD_Result on_header(void *context, enum MHD_ValueKind kind, const c
 /* Where libmicrohttpd reads chunks as they are: before 1.0 it spins on some. */
 #define READS_CHUNKS (MHD_VERSION >= 0x01000000)
 
+/* Returns whether the head may have ended sooner than its client meant. Before 1.0 the library
+ * takes a line that begins with NUL for the end of the head: it then has more bytes than its lines,
+ * which may be blanks, too. What follows would be taken for the next request on the connection,
+ * which behind a proxy is another client's. */
+static bool may_be_cut(const struct bag_http_connection *connection,
+                       const struct bag_http_first_line *line, size_t lines_bytes,
+                       size_t head_bytes)
+{
+    size_t first_bytes = strlen(line->method) + strlen(" ") + connection->target_bytes +
+                         strlen(" ") + strlen(line->version) + strlen("\r\n");
+    return MHD_VERSION < 0x01000000 && head_bytes > first_bytes + lines_bytes + strlen("\r\n");
+}
+
 /* Whether the head is one of a request that is served; otherwise *problem says why not. */
 static bool check_head(const struct bag_http_server *server, struct bag_http_connection *connection,
                        struct bag_problem *problem)
 {
     struct bag_http_request *request = connection->request;
-    struct walk walk = {&request->head, problem, true};
+    struct walk walk = {&request->head, problem, true, 0};
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection->handle, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     int lines = MHD_get_connection_values_n(connection->handle, MHD_HEADER_KIND, on_header, &walk);
+    if (info) {
+        connection->taken_bytes += info->header_size;
+        request->head.may_be_cut =
+            may_be_cut(connection, &request->line, walk.bytes, info->header_size);
+    }
     if (!walk.is_valid || !bag_http_head_check(&request->head, &request->line, problem))
         return false;
     if (connection->target_fault)
@@ -219,6 +239,7 @@ enum MHD_Result bag_http_mhd_on_access(void *context, struct MHD_Connection *han
         return go_on(server, connection, bag_http_request_on_end(connection->request));
     if (connection->request) {
         *data_bytes = 0;
+        connection->taken_bytes += bytes;
         return go_on(server, connection,
                      bag_http_request_on_body(connection->request, data, bytes));
     }
@@ -270,17 +291,19 @@ void bag_http_mhd_on_connection(void *context, struct MHD_Connection *handle, vo
     struct bag_http_connection *connection = *state;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         int fd = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-        connection = server->connections.lists[BAG_HTTP_CONNECTION_ADMITTED].first;
-        while (connection && connection->fd != fd)
-            connection = connection->next;
+        TAILQ_FOREACH(connection, &server->connections.lists[BAG_HTTP_CONNECTION_ADMITTED].queue,
+                      link)
+        {
+            if (connection->fd == fd)
+                break;
+        }
         *state = connection;
         if (!connection)
             return;
         connection->handle = handle;
-        /* One beyond the limit is not for waiting. */
         bag_http_connection_enter(&server->connections, connection,
                                   connection->counts ? BAG_HTTP_CONNECTION_IDLE
-                                                     : BAG_HTTP_CONNECTION_HEAD);
+                                                     : BAG_HTTP_CONNECTION_SURPLUS);
     } else if (connection) {
         if (connection->request) /* epoll has no memory: it is closed without being completed */
             end_request(server, connection, false);
@@ -297,7 +320,9 @@ void *bag_http_mhd_on_target(void *context, const char *target, struct MHD_Conne
     if (!connection)
         return NULL;
     connection->target_fault = target ? bag_http_target_fault(target) : NULL;
-    bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_HEAD);
+    connection->target_bytes = target ? strlen(target) : 0;
+    if (connection->stage != BAG_HTTP_CONNECTION_SURPLUS)
+        bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_HEAD);
     if (!target || bag_http_target_has_room(target))
         return connection;
     bag_problem_set(&problem, BAG_ERROR_TARGET_TOO_LONG, "the query has more than %d arguments",

@@ -40,7 +40,7 @@ void bag_http_request_leave_models(struct bag_http_request *request)
 void bag_http_request_finish(struct bag_http_request *request)
 {
     request->stage = BAG_HTTP_FINISHED;
-    request->reply.close = request->rejected || request->head.chunked ||
+    request->reply.close = request->rejected || request->head.chunked || request->head.may_be_cut ||
                            request->context->service->state == BAG_SERVICE_DRAINING;
     hold_models(request);
     bag_http_access_end(&request->access, &request->job, &request->reply,

@@ -22,7 +22,8 @@
 #define STRICTEST MHD_OPTION_STRICT_FOR_CLIENT, 0
 #endif
 
-/* A head has this long: it is short, and holds a connection of those that all share. */
+/* A head has this long, and so has its first line once it has begun: it is short, and holds a
+ * connection of those that all share. */
 #define MAX_HEAD_MS 10000
 
 /* To refuse a large body takes the kernel half as long as to pool it: clients who ask again at once
@@ -172,12 +173,13 @@ static void let_in_held(struct bag_http_server *server)
     const bool is_due = now_ms >= server->refused_ms + HELD_TICK_MS;
     if (is_due)
         server->refused_ms = now_ms;
-    if (held->last && !bag_engine_is_full(&server->context.engine))
-        let_in(server, held->last);
-    for (unsigned left = REFUSED_A_TICK; held->first && left > 0; left--) {
-        if (!is_due && now_ms < held->first->since_ms + MAX_HELD_MS)
+    if (held->count && !bag_engine_is_full(&server->context.engine))
+        let_in(server, TAILQ_LAST(&held->queue, bag_http_connection_queue));
+    for (unsigned left = REFUSED_A_TICK; held->count && left > 0; left--) {
+        struct bag_http_connection *oldest = TAILQ_FIRST(&held->queue);
+        if (!is_due && now_ms < oldest->since_ms + MAX_HELD_MS)
             break;
-        let_in(server, held->first);
+        let_in(server, oldest);
     }
 }
 
@@ -187,8 +189,8 @@ static void give_arrivals(struct bag_http_server *server)
         &server->connections.lists[BAG_HTTP_CONNECTION_ADMITTED];
     struct bag_http_connection *next;
     bag_http_arrivals_take(&server->connections);
-    for (struct bag_http_connection *one = admitted->first; one; one = next) {
-        next = one->next;
+    for (struct bag_http_connection *one = TAILQ_FIRST(&admitted->queue); one; one = next) {
+        next = TAILQ_NEXT(one, link);
         if (!hold(server, one))
             give(server, one);
     }
@@ -198,8 +200,8 @@ static void give_arrivals(struct bag_http_server *server)
 static void drop_refused(struct bag_http_connections *connections)
 {
     struct bag_http_connection_list *admitted = &connections->lists[BAG_HTTP_CONNECTION_ADMITTED];
-    while (admitted->first)
-        bag_http_connection_remove(connections, admitted->first);
+    while (admitted->count)
+        bag_http_connection_remove(connections, TAILQ_FIRST(&admitted->queue));
 }
 
 /* Where the library has more to do than its rounds, or memory to give back, the loop comes back
@@ -308,17 +310,20 @@ static void init_connections(struct bag_http_server *server, struct bag_http_acc
 {
     const struct bag_option_values *options = &server->context.service->config->options;
     uint64_t request_ms = (uint64_t)options->request_timeout_s * 1000;
+    uint64_t head_ms = request_ms < MAX_HEAD_MS ? request_ms : MAX_HEAD_MS;
     server->connections = (struct bag_http_connections){
         .acceptor = acceptor,
         .engine = &server->context.engine,
         .on_late = bag_http_mhd_on_late,
         .context = server,
         .idle_timeout_ms = (uint64_t)options->idle_timeout_s * 1000,
-        .timeouts_ms = {[BAG_HTTP_CONNECTION_IDLE] = (uint64_t)options->idle_timeout_s * 1000,
-                        [BAG_HTTP_CONNECTION_HEAD] =
-                            request_ms < MAX_HEAD_MS ? request_ms : MAX_HEAD_MS,
+        .timeouts_ms = {[BAG_HTTP_CONNECTION_PROXIED] = head_ms,
+                        [BAG_HTTP_CONNECTION_SURPLUS] = head_ms,
+                        [BAG_HTTP_CONNECTION_IDLE] = (uint64_t)options->idle_timeout_s * 1000,
+                        [BAG_HTTP_CONNECTION_HEAD] = head_ms,
                         [BAG_HTTP_CONNECTION_BODY] = request_ms,
                         [BAG_HTTP_CONNECTION_READING] = (uint64_t)options->reply_timeout_s * 1000}};
+    bag_http_connections_init(&server->connections);
     uv_timer_init(server->loop, &server->connections.timer);
     uv_timer_init(server->loop, &server->connections.linger_timer);
     server->connections.timer.data = server->connections.linger_timer.data = &server->connections;

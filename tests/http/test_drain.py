@@ -136,8 +136,7 @@ def test_stages(directory):
     body, headers = infer_body([Tensor("indices", np.array([[1, 2]]))], binary=True)
     request = head("POST", "/v2/models/items/infer", headers, body)
     path = save(directory / "items.npy")
-    with Server("--table", f"items={path}", "--max-connections", 1, "--drain-timeout-s",
-                timeout_s) as server, Raw(server) as asking, contextlib.ExitStack() as stack:
+    with Server("--table", f"items={path}", "--drain-timeout-s", timeout_s) as server, Raw(server) as asking, contextlib.ExitStack() as stack:
         asking.send(request[:-1])
         raws, waiting = fill(server, stack)
         server.send()

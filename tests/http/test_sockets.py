@@ -4,13 +4,16 @@ it and systemd (played by this test), and the second listener."""
 import contextlib
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
+import time
 import types
 
 import numpy as np
 
+from control import BEARER, tokens
 from harness import PROGRAM, ROOT, Failure, Server, expect, expect_equal, free_port, run, wait_until
 from lifecycle import check_table, save
 from v2 import Client, Raw, Tensor, UnixRaw, head, infer_body
@@ -86,6 +89,42 @@ def test_unix_socket_after_a_second_signal(directory):
         server.send()
         server.check_end(exit_code=1)
     expect(not path.exists(), "the socket is left behind")
+
+
+def connections(client):
+    return int(client.metrics()["bagserve_http_connections"])
+
+
+def test_idle_time_out_of_unix_sockets(directory):
+    """A client that stops in the midst of its request, or does not read its reply, is forgotten; one that reads
+    slowly, for longer than the time-out, gets all of it."""
+    table, path, rows = save(directory / "items.npy", np.ones((4, 64), np.float32)), directory / "socket", 20_000
+    with Server("--table", f"items={table}", "--admin-socket", path, "--idle-timeout-s", 2, "--token-file",
+                tokens(directory)) as server, Client(server, headers=BEARER) as client:
+        body, headers = infer_body([Tensor("indices", np.zeros((rows, 1), np.int32))], binary=True,
+                                   parameters={"binary_data_output": True})
+        request = head("POST", "/v2/models/items/infer", BEARER | headers, body)
+        with UnixRaw(path) as still, UnixRaw(path) as half, UnixRaw(path) as slow:
+            for raw, sent in ((still, request), (half, request[:-1]), (slow, request)):
+                raw.send(sent)
+            reply, begun = b"", time.monotonic()
+            while not reply.endswith(b"\0\0\x80\x3f") or len(reply) < rows * 256:
+                piece = slow.socket.recv(1 << 16)
+                expect(piece, f"cut off after {len(reply)} bytes in {time.monotonic() - begun:.1f} s")
+                reply += piece
+                select.select([], [], [], 0.06)
+            expect(time.monotonic() - begun > 4, "it was read too fast to show anything")
+            wait_until(lambda: connections(client) == 2, "connections on which nothing moves stay")
+            expect(half.at_end(), "half a request is kept")
+
+
+def test_stop_beside_open_unix_sockets(directory):
+    """Connections on which nothing is asked do not delay a stop: the admin socket's clients keep theirs."""
+    table, path = save(directory / "items.npy"), directory / "socket"
+    with Server("--table", f"items={table}", "--admin-socket", path, "--drain-timeout-s", 5) as server:
+        with UnixRaw(path) as used, UnixRaw(path):
+            expect_equal(ask(used).status, 200)
+            server.stop()  # half a line would have 10 s, and be cut off after 5
 
 
 # ---- systemd ----------------------------------------------------------------------------------
