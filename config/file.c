@@ -302,6 +302,12 @@ static bool reject_identity(const struct bag_entry *entry)
     {
         if (strcmp(item->string, "features") == 0)
             continue;
+        if (strcmp(item->string, "shards") == 0)
+            return bag_config_json_reject(
+                entry->json, item,
+                "key 'shards'%s does not belong here: a model of shards "
+                "has no folder; list it in 'models' of a configuration file",
+                entry->where);
         if (bag_entry_is_identity(entry, item->string))
             return bag_config_json_reject(entry->json, item,
                                           "key '%s'%s does not belong here: the folder says it",

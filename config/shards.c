@@ -172,6 +172,7 @@ bool bag_shards_take_rules(struct bag_model_config *model, const char *text, siz
     table->rules.missing = own.missing;
     table->rules.weighted_mean = own.rules.weighted_mean;
     table->rules.prune_invalid = own.rules.prune_invalid;
+    table->rules.has_default_index = own.rules.has_default_index;
     table->rules.default_index = own.rules.default_index;
     table->rules.hash_rows = own.rules.hash_rows;
     bag_json_free(tree);

@@ -113,12 +113,13 @@ int64_t bag_keys_hashed_row(uint64_t key, int64_t num_rows);
 struct bag_part_ids {
     struct bag_part part;
     bool is_partial; /* those of other parts leave their bags; otherwise they are rejected */
+    bool takes_kept; /* but for kept_row, which counts as the part's own */
 
     /* Of a part by rows. */
     int64_t first_row, own_rows; /* of the whole table those from first_row on, which come first
                                     in memory */
     int64_t local_rows;          /* in memory; the row behind its own is kept_row, another part's */
-    int64_t kept_row;            /* -1: none */
+    int64_t kept_row;            /* -1: none; of a part by keys, the key */
 };
 
 struct bag_resolving {

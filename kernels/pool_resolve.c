@@ -21,6 +21,13 @@ static bool is_of_other(const struct bag_part_ids *part, uint64_t key)
     return part && bag_part_of_key(key, part->part.of) != part->part.index;
 }
 
+/* Returns whether an id, perhaps of another part, is that of the row that this one has a copy of.
+ */
+static bool takes_kept(const struct bag_part_ids *part, int64_t id)
+{
+    return part && part->takes_kept && id == part->kept_row;
+}
+
 static enum bag_status reject_default(const struct bag_resolving *resolving, int64_t id,
                                       struct bag_fault *fault)
 {
@@ -124,7 +131,8 @@ static enum bag_status judge_keys(struct bag_resolving *resolving, struct bag_po
         if (rules->has_padding_idx && key == rules->padding_idx) {
             resolving->rows[entry] = BAG_ROW_PADDING;
             args->skip_outside = true;
-        } else if (is_of_other(resolving->part, (uint64_t)key)) {
+        } else if (is_of_other(resolving->part, (uint64_t)key) &&
+                   !takes_kept(resolving->part, key)) {
             if (leave_to_others(resolving, args, entry, key, fault) != BAG_STATUS_OK)
                 return fault->status;
         } else if (resolving->rows[entry] < 0) {
@@ -227,6 +235,8 @@ static enum bag_status resolve_part(struct bag_resolving *resolving, struct bag_
             args->skip_outside = true;
         } else if (index < 0 || index >= whole_rows) {
             replace_outside(resolving, args, entry, index);
+        } else if (takes_kept(part, index)) {
+            resolving->rows[entry] = local_row(part, index);
         } else if (local < 0 || local >= part->own_rows) {
             status = leave_to_others(resolving, args, entry, index, fault);
         }

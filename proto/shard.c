@@ -45,6 +45,8 @@ size_t bag_shard_request_header(const struct bag_shard_request *request,
         bag_v2_write_text(&writer, "out_of_range", "error");
     if (request->explains)
         bag_v2_write_true(&writer, "explain");
+    if (request->takes_kept)
+        bag_v2_write_true(&writer, "kept_default");
     if (request->is_partial)
         bag_v2_write_true(&writer, "partial");
     else

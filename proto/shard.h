@@ -17,6 +17,7 @@ struct bag_shard_request {
     struct bag_part part;
     uint64_t digest; /* of what the part was cut from; 0: not said */
     bool is_partial;
+    bool takes_kept; /* the shard's copy of the row of its default_index counts as its own */
     enum bag_reduction reduction;
     enum bag_dtype output_dtype; /* where it is not partial */
     enum bag_dtype ids_dtype;    /* I32 or I64; of the offsets and the default, too: a model may

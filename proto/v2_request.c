@@ -176,7 +176,7 @@ static bool read_parameters(struct bag_v2_reader *reader)
 {
     struct bag_v2_overrides *overrides = &reader->request->overrides;
     const cJSON *parameters;
-    bool has_explain, has_partial;
+    bool has_explain, has_partial, has_kept;
     if (!bag_v2_read_parameters(reader->header.tree, &parameters, reader->problem))
         return false;
     if (!parameters)
@@ -185,6 +185,8 @@ static bool read_parameters(struct bag_v2_reader *reader)
                      &overrides->include_last_offset, reader->problem) &&
            read_flag(parameters, "explain", &has_explain, &overrides->explain, reader->problem) &&
            read_flag(parameters, "partial", &has_partial, &overrides->partial, reader->problem) &&
+           read_flag(parameters, "kept_default", &has_kept, &overrides->kept_default,
+                     reader->problem) &&
            read_part(bag_v2_member(parameters, "part"), overrides, reader->problem) &&
            read_timeout(parameters, overrides, reader->problem) &&
            read_padding(bag_v2_member(parameters, "padding_idx"), overrides, reader->problem) &&
@@ -203,9 +205,19 @@ static bool read_parameters(struct bag_v2_reader *reader)
 
 /* ---- warnings -------------------------------------------------------------------------------- */
 
-static const char *const request_parameters[] = {
-    "reduction", "padding_idx",  "include_last_offset", "output_datatype", "missing", "timeout",
-    "explain",   "out_of_range", "binary_data_output",  "partial",         "part",    NULL};
+static const char *const request_parameters[] = {"reduction",
+                                                 "padding_idx",
+                                                 "include_last_offset",
+                                                 "output_datatype",
+                                                 "missing",
+                                                 "timeout",
+                                                 "explain",
+                                                 "out_of_range",
+                                                 "binary_data_output",
+                                                 "partial",
+                                                 "part",
+                                                 "kept_default",
+                                                 NULL};
 
 /* What Triton's clients set beside these: it changes no number. */
 static const char *const harmless_parameters[] = {"priority", "sequence_id", "sequence_start",

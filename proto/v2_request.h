@@ -47,6 +47,7 @@ struct bag_v2_overrides {
     uint64_t timeout_us; /* how long the request may wait in a queue; 0: not said */
     bool explain;        /* the reply says what became of every bag */
     bool partial;        /* sums are asked for, to be added to those of other parts */
+    bool kept_default;   /* the row of the model's default_index counts as every part's own */
     bool has_part;
     struct bag_part part; /* that the server must have */
     uint64_t part_digest; /* that it must have been cut from; 0: not said */

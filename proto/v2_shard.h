@@ -36,7 +36,7 @@ bool bag_shard_read_versions(const char *text, size_t bytes, struct bag_shard_ve
 /* What of its rules a shard goes by whatever it is asked. */
 struct bag_shard_rules {
     enum bag_missing missing; /* of a keyed table; a request may make it an error */
-    bool weighted_mean, prune_invalid;
+    bool weighted_mean, prune_invalid, has_default_index;
     int64_t default_index, hash_rows;
 };
 

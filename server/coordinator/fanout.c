@@ -91,6 +91,53 @@ static void count_entry(const struct bag_partitioner *partitioner, struct bag_fa
     call->num_ids++;
 }
 
+static void ask_default(struct bag_fanout_call *call)
+{
+    call->asks_default = true;
+    call->num_ids++;
+}
+
+/* Returns whether the default row is asked of several shards, since each has a copy of it and the
+ * one that it is of may become unavailable. */
+static bool takes_kept(const struct bag_partitioner *partitioner)
+{
+    const struct bag_shard_rules *rules = &partitioner->remote->table.rules;
+    return partitioner->remote->skips_absent && has_default(partitioner) &&
+           rules->has_default_index && default_id(partitioner) == rules->default_index;
+}
+
+static bool is_available(const struct bag_partitioner *partitioner, size_t shard)
+{
+    const struct bag_remote *remote = partitioner->remote;
+    return !atomic_load_explicit(&remote->group->members[remote->addresses[shard]].host->is_away,
+                                 memory_order_relaxed);
+}
+
+/* Asks every shard that is asked for other rows for the default row, too. Asks further ones, the
+ * owner first, until two that are available are asked; or the owner if none is. */
+static void ask_several(const struct bag_partitioner *partitioner, size_t owner,
+                        struct bag_fanout_call *calls)
+{
+    const size_t num_shards = partitioner->remote->num_shards;
+    size_t num_asked = 0, num_available = 0;
+    for (size_t i = 0; i < num_shards; i++) {
+        if (calls[i].num_ids == 0)
+            continue;
+        ask_default(&calls[i]);
+        num_asked++;
+        num_available += is_available(partitioner, i);
+    }
+    for (size_t i = 0; i < num_shards && num_available < 2; i++) {
+        size_t shard = (owner + i) % num_shards;
+        if (calls[shard].asks_default || !is_available(partitioner, shard))
+            continue;
+        ask_default(&calls[shard]);
+        num_available++;
+    }
+    if (num_asked + num_available == 0)
+        ask_default(&calls[owner]);
+}
+
 /* How many ids and bags each call of the ops that are joined from here on has. */
 static void count_calls(struct bag_partitioner *partitioner, struct bag_fanout_call *calls)
 {
@@ -107,10 +154,11 @@ static void count_calls(struct bag_partitioner *partitioner, struct bag_fanout_c
     may_be_empty |= partitioner->args->keyed && partitioner->op->keys.default_is_asked;
     if (partitioner->by_columns || !has_default(partitioner) || !may_be_empty)
         return;
-    struct bag_fanout_call *call =
-        &calls[bag_partitioner_shard(partitioner, default_id(partitioner))];
-    call->asks_default = true;
-    call->num_ids++;
+    const size_t owner = bag_partitioner_shard(partitioner, default_id(partitioner));
+    if (takes_kept(partitioner))
+        ask_several(partitioner, owner, calls);
+    else
+        ask_default(&calls[owner]);
 }
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
@@ -134,6 +182,7 @@ static struct bag_shard_request request_of(const struct bag_partitioner *partiti
         .part = part,
         .digest = partitioner->remote->table.digest,
         .is_partial = !partitioner->by_columns,
+        .takes_kept = call->asks_default && takes_kept(partitioner),
         .reduction = args->reduction,
         .output_dtype = args->output_dtype,
         .ids_dtype = has_narrow_ids(partitioner, call) ? BAG_I32 : BAG_I64,

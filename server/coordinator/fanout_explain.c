@@ -77,7 +77,7 @@ void bag_partitioner_explain(const struct bag_partitioner *partitioner,
     struct bag_op *op = partitioner->op;
     struct bag_pool_args *args = &op->args;
     const size_t end = bag_pool_first_entry(args, args->num_bags);
-    bool has_other = false;
+    bool has_other = false, asks_default = false, has_default = false;
     for (size_t i = 0; partitioner->explains && partitioner->first_bag == 0 && i < num_calls; i++) {
         struct bag_fanout_call *call = &calls[i];
         call->next_told = 0;
@@ -86,9 +86,11 @@ void bag_partitioner_explain(const struct bag_partitioner *partitioner,
             call->next_missing = bag_shard_missing_next(&call->missing);
     }
     for (size_t i = 0; i < num_calls; i++) {
-        if (calls[i].asks_default && calls[i].is_absent)
-            args->default_row = -1; /* no bag got it */
+        asks_default |= calls[i].asks_default;
+        has_default |= calls[i].asks_default && !calls[i].is_absent;
     }
+    if (asks_default && !has_default)
+        args->default_row = -1; /* no bag got it */
     for (size_t entry = bag_pool_first_entry(args, 0); entry < end; entry++) {
         op->rows[entry] = row_of(partitioner, calls, num_calls, entry, &op->replaced[entry]);
         has_other |= op->rows[entry] == BAG_ROW_OTHER;

@@ -154,10 +154,12 @@ static struct bag_inputs inputs_of(const struct bag_planner *planner, size_t fea
                                                                : NULL}};
 }
 
-static struct bag_part_ids part_ids_of(const struct bag_table_memory *memory, bool is_partial)
+static struct bag_part_ids part_ids_of(const struct bag_table_memory *memory,
+                                       const struct bag_v2_overrides *overrides)
 {
     return (struct bag_part_ids){.part = memory->part,
-                                 .is_partial = is_partial,
+                                 .is_partial = overrides->partial,
+                                 .takes_kept = overrides->kept_default && memory->keeps_default,
                                  .first_row = (int64_t)memory->first_row,
                                  .own_rows = memory->shape[0],
                                  .local_rows = memory->table.num_rows,
@@ -172,7 +174,7 @@ static bool resolve_keys(struct bag_planner *planner, size_t i, const struct bag
     struct bag_pool_args *args = &planner->args[i];
     size_t count = args->indices.count;
     bool explains = planner->request->overrides.explain;
-    struct bag_part_ids part = part_ids_of(memory, planner->request->overrides.partial);
+    struct bag_part_ids part = part_ids_of(memory, &planner->request->overrides);
     struct bag_resolving resolving = {
         .keys = rules->keyed ? &memory->index.keys : NULL,
         .part = bag_table_divides_ids(memory) ? &part : NULL,

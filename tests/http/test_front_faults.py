@@ -1,6 +1,8 @@
 """Shards of a front that are away, late, wrong or hostile: they are told by their address, and never make it answer
 wrongly."""
 
+import contextlib
+import itertools
 import re
 import resource
 import threading
@@ -10,7 +12,8 @@ import numpy as np
 import pytest
 
 from harness import Server, expect, expect_equal, expect_words, free_port, wait_until, write_json
-from shards import ROWS, Between, ask, front_of, make_tables, only_first, parts_of, ready, reply  # noqa: F401
+from parts import part_of_key, part_of_row
+from shards import COLUMNS, OF, ROWS, Between, ask, front_of, make_tables, only_first, parts_of, ready, reply  # noqa: F401
 from v2 import Client, Raw, Tensor, head, infer_body
 
 
@@ -232,7 +235,8 @@ def test_traceparent_and_token_are_passed_on(directory, tables):
 
 
 def test_absent_shards(directory, tables):
-    """Rows of a shard that is away count as missing, the default row, too, and the reply names it."""
+    """Rows of a shard that is away count as missing, and the reply names it; the default row all parts have."""
+    row = np.load(tables["rows"]["path"])[120].tolist()
     with parts_of(directory, tables["rows"] | {"default_index": 120}, "rows") as servers, \
             front_of(directory, [server.url for server in servers], absent="skip", ready="any") as front, \
             Client(front) as client:
@@ -248,8 +252,45 @@ def test_absent_shards(directory, tables):
             answer = ask(client, [1, 120, 299, 120], [0, 3], binary=binary, explain=True).expect()
             expect_equal(answer.header()[0]["parameters"]["explain"][0]["bags"],
                          [{"rows": 2, "default": False, "other_part": [1]},
-                          {"rows": 0, "default": False, "other_part": [3]}])
+                          {"rows": 0, "default": True, "other_part": [3]}])
+            expect_equal(answer.embeddings().tolist()[1], row)
         expect_equal(client.get("/v2/health/ready").status, 200)
+
+
+@pytest.mark.parametrize("way", ["rows", "keys"])
+def test_default_row_without_its_shard(directory, tables, way):
+    """Whichever shards are away, or go while they are asked: empty bags get the default row while one is there."""
+    table = np.load(tables["rows"]["path"])
+    keys = np.load(tables["keys"]["keys"]) if way == "keys" else np.arange(ROWS)
+    owners = np.array([part_of_key(key) if way == "keys" else part_of_row(row, ROWS) for row, key in enumerate(keys)])
+    default = int(np.flatnonzero(owners == 1)[5])
+    ids = [keys[owners == part][:2] for part in range(OF)]  # of each part
+    rows = [table[owners == part][:2].sum(axis=0) for part in range(OF)]
+    with parts_of(directory, tables[way] | {"default_index": int(keys[default])}, way) as servers, \
+            contextlib.ExitStack() as stack:
+        between = [stack.enter_context(Between(server)) for server in servers]
+        front = stack.enter_context(front_of(directory, [one.url for one in between], absent="skip", ready="any"))
+        client = stack.enter_context(Client(front))
+        for asked, lost in itertools.product([[], [0], [1], [2], [0, 1], [0, 1, 2]], [[], [0], [1], [2], [0, 1], [1, 2]]):
+            has_default = set((asked + [part for part in (1, 2, 0) if part not in asked])[:max(2, len(asked))])
+            instead = table[default] if has_default - set(lost) else np.zeros(COLUMNS, np.float32)
+            for part, one in enumerate(between):
+                one.spoil = (lambda *_: False) if part in lost else None
+            for weights in (None, np.ones(2 * len(asked), np.float32)):
+                inputs = [Tensor("indices", np.concatenate([ids[part] for part in asked] or [keys[:0]]).astype(np.int64)),
+                          Tensor("offsets", np.arange(0, 2 * len(asked) + 1, 2))]
+                inputs += [] if weights is None else [Tensor("per_sample_weights", weights)]
+                answer = client.infer("items", inputs, binary=True, parameters={"binary_data_output": True})
+                want = [instead if part in lost else rows[part] for part in asked] + [instead]
+                expect_equal(answer.embeddings().tolist(), np.array(want).tolist(), (asked, lost))
+        for one in between:
+            one.spoil = None
+        for index in (1, 0):  # away for good: known after the first answers
+            servers[index].kill()
+            servers[index]._end_checked = True
+            for _ in range(20):
+                answer = ask(client, ids[2], [0, 2])
+                expect_equal(answer.embeddings().tolist(), np.array([rows[2], table[default]]).tolist(), index)
 
 
 def test_shards_that_change_places(directory, tables, rng):

@@ -159,7 +159,8 @@ class Keyed:
     def __init__(self, directory, rng):
         self.keys = rng.choice(2**62, ROWS, replace=False).astype(np.int64)
         np.save(directory / "keys.npy", self.keys)
-        np.save(directory / "rows.npy", rng.integers(-99, 99, (ROWS, COLUMNS)).astype(np.float32))
+        self.rows = rng.integers(-99, 99, (ROWS, COLUMNS)).astype(np.float32)
+        np.save(directory / "rows.npy", self.rows)
         table = {"path": "rows.npy", "keys": "keys.npy"}
         rules = {"skip": {"missing": "skip"}, "hash": {"missing": "hash", "hash_rows": 5},
                  "default": {"missing": "default", "default_index": str(self.keys[7])}, "error": {}}
@@ -231,6 +232,20 @@ def test_collections(client, keyed, rng):
                              parameters={"partial": True}, outputs=[{"name": "b.c"}]).outputs()
         expect_equal(sorted(asked), ["b.c", "b.c.counts"])
         expect(np.array_equal(asked["b.c"].array, reply["b.c"].array), "b.c")
+
+
+def test_copies_of_the_default_row(client, keyed):
+    """Each part answers it when it is asked for that, and no other row of another part."""
+    ids = np.array([[keyed.keys[7]], [keyed.keys[8]]])
+    for index in range(OF):
+        own = [int(part_of_key(key) == index) for key in ids[:, 0]]
+        for parameters, first in (({}, own[0]), ({"kept_default": False}, own[0]), ({"kept_default": True}, 1)):
+            reply = client.infer(f"default_{index}", [Tensor("indices", ids)],
+                                 parameters={"partial": True} | parameters).outputs()
+            expect_equal(reply["counts"].array.tolist(), [first, own[1]], (index, parameters))
+            expect_equal(reply["embeddings"].array.tolist(), (keyed.rows[7:9] * [[first], [own[1]]]).tolist())
+    reply = client.infer("default_0", [Tensor("indices", ids)], parameters={"partial": True, "kept_default": 1})
+    expect_words(reply.expect(400).error(), ["kept_default", "true or false"])
 
 
 def test_explains_and_counts_ids_of_other_parts(client, keyed):

@@ -446,6 +446,10 @@ static void test_config_of_a_folder(void **state)
     model_file(fixture, "{\"version\": 2}",
                "m/items/1/config.json: line 1, column 2: key 'version' in model 'items' does not "
                "belong here: the folder says it");
+    model_file(fixture, "{\"shards\": [\"http://a\"]}",
+               "m/items/1/config.json: line 1, column 2: key 'shards' in model 'items' does not "
+               "belong here: a model of shards has no folder; list it in 'models' of a "
+               "configuration file");
     model_file(fixture, "{\"nam\": 1}",
                "m/items/1/config.json: line 1, column 2: unknown key 'nam' in model 'items'; did "
                "you mean 'warm'?");

@@ -36,6 +36,7 @@ static void says_what_a_shard_is_to_do(void **state)
         "\"by\":\"rows\",\"index\":1,\"of\":3},\"out_of_range\":\"error\",\"partial\":true}}");
     assert_int_equal(bag_shard_request_tensor_bytes(&request), 16 + 12);
     request.digest = 0x123456789abcdef;
+    request.takes_kept = true;
     request.part.by = BAG_PART_COLUMNS;
     request.is_partial = request.rejects_outside = false;
     request.rejects_missing = request.has_default = request.has_weights = true;
@@ -53,8 +54,7 @@ static void says_what_a_shard_is_to_do(void **state)
         "\"binary_data_size\":8}}],\"parameters\":{\"binary_data_output\":true,"
         "\"include_last_offset\":true,\"padding_idx\":\"none\",\"reduction\":\"mean\",\"part\":{"
         "\"by\":\"columns\",\"index\":1,\"of\":3,\"digest\":\"0123456789abcdef\"},\"missing\":"
-        "\"error\",\"output_datatype\":"
-        "\"FP64\"}}");
+        "\"error\",\"kept_default\":true,\"output_datatype\":\"FP64\"}}");
     assert_int_equal(bag_shard_request_tensor_bytes(&request), 32 + 24 + 8 + 8);
 }
 
