@@ -129,7 +129,9 @@ static bool run(struct bag_bench_session *session, struct bag_bench_target *targ
     bool ok = read_before(session, problem) &&
               bag_bench_target_find(target, session->options, problem) &&
               bag_bench_query_init(&query, session->options, target, problem);
-    if (ok && !(session->report.model = strdup(target->model.name ? target->model.name : "")))
+    const char *name = target->model.name ? target->model.name : "";
+    /* Anybody may have chosen the name: it is shown, so it must not hold control characters. */
+    if (ok && !(session->report.model = strdup(bag_quote(name, strlen(name)).text)))
         ok = bag_problem_no_memory(problem);
     ok = ok && run_query(session, target, &query, problem);
     bag_bench_query_free(&query);

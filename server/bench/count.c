@@ -45,8 +45,8 @@ static struct bag_bench_error *find_error(struct bag_bench_count *count, const c
     return error;
 }
 
-void bag_bench_count_error(struct bag_bench_count *count, uint64_t due_ns, int status,
-                           const char *text, size_t bytes)
+static void add_error(struct bag_bench_count *count, uint64_t due_ns, int status, const char *text,
+                      size_t bytes)
 {
     char kind[8] = "lost";
     if (status)
@@ -54,8 +54,20 @@ void bag_bench_count_error(struct bag_bench_count *count, uint64_t due_ns, int s
     struct bag_bench_error *error = find_error(count, kind);
     if (error->count++ == 0)
         bag_client_read_error(text, bytes, error->first, sizeof error->first);
-    count->sent++;
     count->window_errors[window_of(count, due_ns)]++;
+}
+
+void bag_bench_count_error(struct bag_bench_count *count, uint64_t due_ns, int status,
+                           const char *text, size_t bytes)
+{
+    add_error(count, due_ns, status, text, bytes);
+    count->sent++;
+}
+
+void bag_bench_count_unsent(struct bag_bench_count *count, uint64_t due_ns, const char *text,
+                            size_t bytes)
+{
+    add_error(count, due_ns, 0, text, bytes);
 }
 
 static void finish_windows(const struct bag_bench_count *count, struct bag_bench_measured *measured)

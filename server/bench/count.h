@@ -49,6 +49,10 @@ void bag_bench_count_answer(struct bag_bench_count *count, uint64_t due_ns, uint
 void bag_bench_count_error(struct bag_bench_count *count, uint64_t due_ns, int status,
                            const char *text, size_t bytes);
 
+/* A request that was due but never left, and why. */
+void bag_bench_count_unsent(struct bag_bench_count *count, uint64_t due_ns, const char *text,
+                            size_t bytes);
+
 void bag_bench_count_finish(const struct bag_bench_count *count, double cpu_share,
                             struct bag_bench_measured *measured);
 

@@ -121,8 +121,13 @@ static void count_lost(struct bag_bench_load *load, const struct bag_bench_conne
     snprintf(load->last_failure, sizeof load->last_failure, "%.*s", (int)connection->error_bytes,
              connection->error);
     write_log(load, connection, now, 0);
-    bag_bench_count_error(&load->counts[connection->step], connection->due_ns, 0, connection->error,
-                          connection->error_bytes);
+    struct bag_bench_count *step = &load->counts[connection->step];
+    if (connection->sent > 0)
+        bag_bench_count_error(step, connection->due_ns, 0, connection->error,
+                              connection->error_bytes);
+    else
+        bag_bench_count_unsent(step, connection->due_ns, connection->error,
+                               connection->error_bytes);
 }
 
 static void make_idle(struct bag_bench_load *load, struct bag_bench_connection *connection,
@@ -177,6 +182,7 @@ static void start_request(struct bag_bench_load *load, struct bag_bench_connecti
     load->next_request = (load->next_request + 1) % load->num_requests;
     connection->due_ns = due_ns;
     connection->sent_ns = now;
+    connection->sent = 0;
     connection->step = (unsigned)load->step;
     load->begun += load->step + 1 == load->num_counts;
     load->pending++;
@@ -318,7 +324,7 @@ static bool run_open_step(struct bag_bench_load *load, uint64_t last_ns)
         if (connection)
             start_request(load, connection, due_ns, now);
         else
-            bag_bench_count_error(step, due_ns, 0, late, sizeof late - 1);
+            bag_bench_count_unsent(step, due_ns, late, sizeof late - 1);
     }
     return true;
 }

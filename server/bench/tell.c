@@ -43,8 +43,9 @@ void bag_bench_tell_start(const struct bag_bench_session *session, size_t num_re
         fprintf(stderr,
                 "%s of %s: %s%s%s, %zu table%s; %zu different requests, the first of %llu bags and "
                 "%llu ids, %zu bytes\n",
-                model->name, session->report.url, model->is_collection ? "collection" : "table",
-                *model->version ? ", version " : "", model->version, model->num_tables,
+                session->report.model, session->report.url,
+                model->is_collection ? "collection" : "table", *model->version ? ", version " : "",
+                bag_quote(model->version, strlen(model->version)).text, model->num_tables,
                 model->num_tables == 1 ? "" : "s", num_requests, (unsigned long long)request->bags,
                 (unsigned long long)request->rows, request->count);
 }

@@ -241,6 +241,39 @@ def test_lost_answers():
     expect_equal(figures["errors"]["lost"]["first"], "the connection was closed without an answer")
 
 
+def test_sent_counts_what_left():
+    """Requests that found no connection were due, and are errors, but were not sent."""
+    class Silent(Foreign):
+        def infer(self, _):
+            self.rfile.read(1)  # until the client closes the connection
+            self.close_connection = True
+    with foreign(Silent) as url:
+        ended = run("bench", "--report", "-", "--rows", 10, "--rate", 100, "--constant", "--duration", 0.5, "--warmup", 0,
+                    "--connections", 1, url)
+    figures = only(json.loads(ended.stdout))
+    expect_equal((figures["sent"], figures["answered"], figures["errors"]["lost"]["count"]), (1, 0, 49))
+
+
+def test_hostile_names(directory):
+    """A model's name and version reach the terminal, the report and the page without control characters."""
+    name = "t\x1b[31m"
+    class Hostile(Foreign):
+        metadata = "/v2/models/t%1B%5B31m", foreign_metadata(rows=10) | {"name": name, "versions": ["\x1b[5m"]}
+
+        def do_POST(self):
+            if self.path != "/v2/repository/index":
+                super().do_POST()
+            else:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.answer(200, [{"name": name, "version": "1", "state": "READY"}])
+    with foreign(Hostile) as url:
+        ended = run("bench", "--closed", *SHORT, "--html", directory / "page", "--report", directory / "report", url)
+    expect_equal(json.loads((directory / "report").read_text())["model"], "t\\x1b[31m")
+    for text in (ended.stderr, ended.stdout, (directory / "page").read_text()):
+        expect("\x1b" not in text, text)
+    expect("t\\x1b[31m of " in ended.stderr and "version \\x1b[5m" in ended.stderr, ended.stderr)
+
+
 @pytest.mark.parametrize("arguments", [["--rate", "300"], ["--closed"]])
 def test_server_dies(arguments, directory):
     """What was measured until then is reported, and the exit code is 1."""
