@@ -18,14 +18,14 @@
 static bool is_still_at(int fd, const char *path)
 {
     struct stat open_one, named;
-    return fstat(fd, &open_one) == 0 && stat(path, &named) == 0 &&
+    return fstat(fd, &open_one) == 0 && lstat(path, &named) == 0 &&
            open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
 }
 
 /* Opens the partial file, alone; -1 with the problem set. */
 static int open_partial(const char *partial, struct bag_problem *problem)
 {
-    int fd = open(partial, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open(partial, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) {
         bag_problem_set(problem, BAG_ERROR_FILE, "%s: cannot be written: %s", partial,
                         strerror(errno));

@@ -405,6 +405,17 @@ def test_in_place(directory, rows):
     expect_equal(file_names(directory), ["t.npy", "t.safetensors"])
 
 
+def test_partial_file_is_no_link(directory, rows):
+    """Who may write to the folder must not choose what is written over."""
+    np.save(directory / "t.npy", rows)
+    (directory / "precious").write_text("mine")
+    (directory / "o.partial").symlink_to(directory / "precious")
+    convert("--row-format", "int8", directory / "t.npy", directory / "o", code=2,
+            words=["o.partial: cannot be written", "symbolic link"])
+    expect_equal((directory / "precious").read_text(), "mine")
+    expect(not (directory / "o").exists(), "a file was written")
+
+
 def test_max_error(directory, rows):
     np.save(directory / "t.npy", rows)
     report = directory / "r.json"
