@@ -44,8 +44,7 @@ bool bag_coding_read(const char *value, enum bag_coding *coding, struct bag_prob
 
 /* ---- Accept-Encoding ------------------------------------------------------------------------- */
 
-/* The weight behind a token, in thousandths: ";q=0.5" is 500, none is 1000, nonsense is 0. */
-static int weight_of(const char *at, const char *end)
+int bag_coding_weight(const char *at, const char *end)
 {
     at += strspn(at, BLANKS);
     if (at >= end || *at != ';')
@@ -74,7 +73,7 @@ enum bag_coding bag_coding_choose(const char *accept)
         size_t bytes = strcspn(accept, BLANKS ",;");
         enum bag_coding coding = find(accept, bytes);
         if (coding != BAG_CODING_COUNT || (bytes == 1 && *accept == '*'))
-            weights[coding] = weight_of(accept + bytes, end);
+            weights[coding] = bag_coding_weight(accept + bytes, end);
         accept = end;
     }
     enum bag_coding best = BAG_CODING_IDENTITY;

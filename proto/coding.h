@@ -31,6 +31,10 @@ bool bag_coding_read(const char *value, enum bag_coding *coding, struct bag_prob
 /* The coding that an Accept-Encoding asks for most; IDENTITY where it asks for none of ours. */
 enum bag_coding bag_coding_choose(const char *accept);
 
+/* Returns the weight after a token of an Accept header, in thousandths: of ";q=0.5" 500, of an
+ * empty text 1000, of anything else 0. The text ends with a NUL at or after `end`. */
+int bag_coding_weight(const char *at, const char *end);
+
 /* How large a decompressed body may be. */
 struct bag_inflate_limits {
     size_t max_bytes;

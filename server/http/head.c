@@ -2,6 +2,8 @@
  */
 #include "message.h"
 
+#include "proto/coding.h"
+
 #include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
@@ -94,6 +96,21 @@ bool bag_http_target_has_room(const char *target)
 
 /* ---- header lines ---------------------------------------------------------------------------- */
 
+/* Returns whether a Host is a name or address and, after a colon, the digits of a port. */
+static bool is_host(const char *value, size_t bytes)
+{
+    const bool is_ipv6 = bytes && *value == '[';
+    const char *end = value + bytes, *at = memchr(value, is_ipv6 ? ']' : ':', bytes);
+    if (!all_in(value, bytes, H) || (is_ipv6 && !at))
+        return false;
+    at = !at ? end : at + is_ipv6;
+    const size_t name_bytes = (size_t)(at - value);
+    if (is_ipv6 ? strspn(value + 1, "0123456789abcdefABCDEF:.") != name_bytes - 2
+                : memchr(value, '[', name_bytes) || memchr(value, ']', name_bytes))
+        return false;
+    return at == end || (*at == ':' && strspn(at + 1, "0123456789") == (size_t)(end - at) - 1);
+}
+
 /* What a length may be: more is not even counted. */
 #define MAX_BODY_BYTES ((uint64_t)INT64_MAX)
 
@@ -134,18 +151,35 @@ static const char *traceable(const char *value, size_t bytes)
     return bytes && bytes <= MAX_TRACE_BYTES ? value : NULL;
 }
 
-/* Whether an Accept lists text/html, as browsers do, and not as what is not wanted. */
-static bool lists_html(const char *value)
+/* Returns the weight of an entry of an Accept, in thousandths. Parameters before q do not count. */
+static int weight_of(const char *at, const char *end)
 {
+    while (at < end) {
+        at += strcspn(at, ";,");
+        const char *parameter = at + strspn(at, "; \t");
+        if (parameter < end && (*parameter == 'q' || *parameter == 'Q') && parameter[1] == '=')
+            break;
+        at = parameter;
+    }
+    return bag_coding_weight(at < end ? at : end, end);
+}
+
+/* Returns whether an Accept lists text/html, as browsers do, and prefers application/json to it
+ * nowhere. */
+static bool prefers_html(const char *value)
+{
+    int html = 0, json = 0;
     for (const char *at = value; *at;) {
         at += strspn(at, " \t,");
-        size_t bytes = strcspn(at, ","), name_bytes = strcspn(at, " \t,;");
-        const char *weight = memmem(at, bytes, "q=0", 3);
+        const char *end = at + strcspn(at, ",");
+        size_t name_bytes = strcspn(at, " \t,;");
         if (is(at, name_bytes, "text/html"))
-            return !weight || strspn(weight + 2, "0.") < strcspn(weight + 2, " \t,;");
-        at += bytes;
+            html = weight_of(at + name_bytes, end);
+        if (is(at, name_bytes, "application/json"))
+            json = weight_of(at + name_bytes, end);
+        at = end;
     }
-    return false;
+    return html > 0 && html >= json;
 }
 
 /* What the inference or the reply is made by; false: nobody wants to know of it. */
@@ -159,7 +193,7 @@ static bool keep_line(struct bag_http_head *head, const char *name, size_t name_
     else if (is(name, name_bytes, "Accept-Encoding"))
         head->accept = value;
     else if (is(name, name_bytes, "Accept"))
-        head->wants_html |= lists_html(value);
+        head->wants_html |= prefers_html(value);
     else if (is(name, name_bytes, "Expect"))
         head->expects_continue = true;
     else if (is(name, name_bytes, "Authorization"))
@@ -187,7 +221,7 @@ bool bag_http_head_line(struct bag_http_head *head, const char *name, size_t nam
     if (is(name, name_bytes, "Host")) {
         head->hosts++;
         head->host = value;
-        return all_in(value, value_bytes, H) ||
+        return is_host(value, value_bytes) ||
                bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "header 'Host': '%s' is not a valid host",
                                bag_quote(value, value_bytes).text);

@@ -57,6 +57,8 @@ def test_page(client):
 @pytest.mark.parametrize("accept, is_page", [
     ("*/*", False), ("application/json", False), ("text/html", True), ("text/plain, TEXT/HTML;q=0.5", True),
     ("text/html;q=0, */*", False), ("text/html;q=0.0", False), ("text/html;q=0.001", True),
+    ("application/json, text/html;q=0.5", False), ("application/json;q=0.4, text/html;q=0.5", True),
+    ("text/html;level=1;q=0.5, application/json;q=0.6", False), ("application/json, text/html", True),
     ("text/htmlx", False), (",,", False), ("", False)])
 def test_who_gets_the_page(client, accept, is_page):
     reply = client.request("GET", "/", headers={"Accept": accept}).expect()
