@@ -19,7 +19,7 @@
 struct bag_remote_infer;
 struct bag_upstream_connection;
 
-/* ---- connections (links.c) ------------------------------------------------------------------- */
+/* ---- connections (upstream.c, upstream_connection.c) ----------------------------------------- */
 
 /* One call's way to its shard. */
 struct bag_subrequest {
