@@ -44,7 +44,7 @@ install(FILES ${generated}/bagserve.fish
 install(FILES proto/clients/c/bagserve_client.h proto/clients/c/bagserve_admin.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES deploy/debian/copyright ${generated}/changelog.gz README.md CHANGELOG.md
-        proto/PROTOCOL.md
+        proto/PROTOCOL.md proto/PARTS.md
     DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # deploy/place, and the manifests that it copies from beside itself.

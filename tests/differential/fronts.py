@@ -1,5 +1,5 @@
 """A front of shards and one server that has all, of the same random tables. Both must answer random requests as the
-model in NumPy does, to the bit: the front with sums in the order of the parts (proto/PROTOCOL.md, Fronts)."""
+model in NumPy does, to the bit: the front with sums in the order of the parts (proto/PARTS.md, Coordinators)."""
 
 import contextlib
 import re

@@ -12,7 +12,7 @@ RANGES = {size: [size * part // OF for part in range(OF + 1)] for size in (ROWS,
 
 
 def part_of_key(key, parts=OF):
-    """As proto/PROTOCOL.md has it."""
+    """As proto/PARTS.md has it."""
     h = int(key) & MASK
     h = ((h ^ h >> 33) * 0xff51afd7ed558ccd) & MASK
     h = ((h ^ h >> 33) * 0xc4ceb9fe1a85ec53) & MASK

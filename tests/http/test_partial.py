@@ -1,4 +1,4 @@
-"""Partial answers: what the parts of a table answer, added up as proto/PROTOCOL.md says, is one server's answer.
+"""Partial answers: what the parts of a table answer, added up as proto/PARTS.md says, is one server's answer.
 
 Every case of tests/conformance is asked of 3 servers' worth of parts by rows and by columns; random requests to a
 keyed table of parts by keys, collections over parts, and what is refused.

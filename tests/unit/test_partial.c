@@ -165,7 +165,7 @@ static struct magnitudes measure(const struct bag_pool_args *args, size_t first,
     return found;
 }
 
-/* As PROTOCOL.md states it; and what rounding to the output's type adds. */
+/* As PARTS.md states it; and what rounding to the output's type adds. */
 static double bound_of(const struct bag_pool_args *args, const struct magnitudes *found,
                        double value)
 {
