@@ -1,4 +1,11 @@
-/* What `bagserve bench` measured, and its file: JSON that it writes, and reads again to compare. */
+/* The report of `bagserve bench`: what was asked, of which server, and what was measured.
+ *
+ * A report is a list of runs. A run is a stretch of time with one rate of requests, and has its
+ * rates, its latencies and its errors. The workload says what each request asks for: two reports
+ * can be compared if their workloads are equal.
+ *
+ * `bagserve bench --report FILE` writes a report as JSON, `--compare FILE` reads it again, and the
+ * page of `--html` shows the same JSON. Pure functions; nothing here is shared by threads. */
 #ifndef BAG_BENCH_REPORT_H
 #define BAG_BENCH_REPORT_H
 
@@ -8,10 +15,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BAG_BENCH_MAX_ERRORS 8 /* kinds of a run; more are counted with the last */
+#define BAG_BENCH_MAX_ERRORS 8 /* kinds of errors of a run; further ones count as the last */
 #define BAG_BENCH_MAX_RUNS   1024
+#define BAG_BENCH_MAX_NOTES  8
+#define BAG_BENCH_NOTE_BYTES 400
+#define BAG_BENCH_WINDOWS    50 /* equal stretches of a run, by which it is shown over time */
+#define BAG_BENCH_CURVE      40 /* points of the curve of percentiles */
 
-/* The percentiles of times. X(member, "key", share) */
+/* The percentiles of latencies. X(member, "key", share) */
 #define BAG_BENCH_PERCENTILES(X) \
     X(p50, "p50", 0.5)           \
     X(p90, "p90", 0.9)           \
@@ -25,22 +36,32 @@ struct bag_bench_times {
 #undef BAG_X
 };
 
-/* Answers of one status other than 200, or requests that were lost. */
+/* Replies of one status other than 200, or requests without a reply. */
 struct bag_bench_error {
     char kind[8]; /* "503", "lost" */
     uint64_t count;
-    char first[200]; /* what the first of them said */
+    char first[200]; /* sentence of the first of them */
+};
+
+/* Requests by when they were due, within one window of a run. */
+struct bag_bench_window {
+    uint64_t answered, errors;
+    double p50_ms, p99_ms;
 };
 
 struct bag_bench_run {
-    double rate; /* wanted; 0: as fast as the answers came */
+    double rate; /* requests due in a second; 0: each followed the reply before it */
     double seconds;
-    uint64_t sent, answered; /* 200s */
+    uint64_t sent, answered; /* answered: replies with status 200 */
     struct bag_bench_error errors[BAG_BENCH_MAX_ERRORS];
     size_t num_errors;
     double requests_per_s, bags_per_s, rows_per_s, bytes_gathered_per_s;
     struct bag_bench_times latency_ms;
-    double late_p50_ms, late_p99_ms; /* of the generator itself */
+    double late_p50_ms, late_p99_ms; /* delay of the generator itself */
+    double generator_cpu;            /* processors that the generator used */
+    double window_s;                 /* length of a window; 0: windows and curve_ms are not known */
+    struct bag_bench_window windows[BAG_BENCH_WINDOWS];
+    double curve_ms[BAG_BENCH_CURVE]; /* element i: latency of all requests but 10^(-i / 8) */
 };
 
 /* X(ID, "name") */
@@ -58,21 +79,51 @@ enum bag_bench_mode {
 
 extern const char *const bag_bench_modes[BAG_BENCH_MODE_COUNT];
 
-struct bag_bench_report {
-    char *url, *model; /* owned */
-    uint64_t seed;
-    enum bag_bench_mode mode;
-    double highest_rate; /* of a sweep; -1: none holds, or there was none */
-    double slo_ms;
-    bool generator_limited;
-    struct bag_bench_run *runs; /* owned */
-    size_t num_runs;
+/* What every request asks for. An empty text stands for null. */
+struct bag_bench_workload {
+    uint64_t bags; /* of each feature */
+    char ids[256]; /* ids of a bag, as --ids has them */
+    double zipf;   /* exponent; 0: all ids equally often */
+    bool weights;
+    char reduction[16]; /* empty: the model's own */
+    char body[8];       /* "binary" or "json" */
+    uint64_t connections;
+    uint64_t tables, table_bytes; /* of the model; table_bytes 0: not known */
+    char get[256];                /* path of a GET that replaced inference */
 };
 
-/* The JSON, for the caller to free; NULL without memory. */
+struct bag_bench_report {
+    char *url, *model; /* owned */
+    struct bag_bench_workload workload;
+    char date[32];                 /* UTC, such as "2026-11-27T08:30:00Z" */
+    char host[72], processor[128]; /* of the generator's machine */
+    uint64_t seed;
+    enum bag_bench_mode mode;
+    double highest_rate; /* of a sweep; -1: no rate holds, or it was no sweep */
+    double slo_ms;
+    bool generator_limited;
+    struct bag_bench_run *runs; /* owned; of a sweep by rate, otherwise by time */
+    size_t num_runs;
+    size_t deciding_run; /* of a sweep: index of the run with the highest rate that holds;
+                            SIZE_MAX: there is none */
+    char notes[BAG_BENCH_MAX_NOTES][BAG_BENCH_NOTE_BYTES]; /* sentences for the reader */
+    size_t num_notes;
+};
+
+/* Adds a sentence to the notes. Drops it if there are BAG_BENCH_MAX_NOTES already. */
+__attribute__((format(printf, 2, 3))) void bag_bench_report_note(struct bag_bench_report *report,
+                                                                 const char *format, ...);
+
+/* Writes the members in which two workloads differ, such as "bags 1 and 64, zipf 0 and 1.1", into
+ * `text`, which has `capacity` bytes. Returns false without memory. */
+bool bag_bench_workload_compare(const struct bag_bench_workload *before,
+                                const struct bag_bench_workload *now, char *text, size_t capacity);
+
+/* Returns the JSON, which the caller frees; NULL without memory. */
 char *bag_bench_report_print(const struct bag_bench_report *report);
 
-/* Reads it. On failure there is nothing to free. */
+/* Reads the JSON. Returns false and sets *problem (FILE) if it is not a report; then nothing is to
+ * be freed. */
 bool bag_bench_report_parse(const char *text, size_t bytes, struct bag_bench_report *report,
                             struct bag_problem *problem);
 

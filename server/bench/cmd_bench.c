@@ -1,4 +1,4 @@
-/* `bagserve bench`: measures how much a server holds, and how fast it answers. */
+/* `bagserve bench`: measures how many requests a server can answer, and how fast; see session.h. */
 #include "check.h"
 #include "query.h"
 #include "server/commands.h"
@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
 
 #define REPORT_BYTES ((size_t)64 << 20)
 
@@ -26,6 +28,74 @@ static bool read_before(struct bag_bench_session *session, struct bag_problem *p
     if (!session->has_before)
         bag_problem_prefix(problem, "--compare %s", path);
     return session->has_before;
+}
+
+/* ---- what is measured, and where --------------------------------------------------------------
+ */
+
+/* Prints the lengths of bags of a preset as --ids takes them. */
+static void print_ids(const struct bag_bench_lengths *lengths, char *text, size_t capacity)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < lengths->count && used < capacity; i++)
+        used += (size_t)snprintf(text + used, capacity - used, "%s%llu", i ? "," : "",
+                                 (unsigned long long)lengths->list[i]);
+}
+
+static void describe_workload(const struct bag_bench_options *options,
+                              const struct bag_client_model *model,
+                              struct bag_bench_workload *workload)
+{
+    *workload = (struct bag_bench_workload){.connections = options->connections};
+    if (options->get_path) {
+        snprintf(workload->get, sizeof workload->get, "%s", options->get_path);
+        return;
+    }
+    workload->bags = options->bags;
+    workload->zipf = options->zipf;
+    workload->weights = options->weights;
+    workload->tables = model->num_tables;
+    for (size_t i = 0; i < model->num_tables; i++)
+        workload->table_bytes += model->tables[i].bytes;
+    if (options->ids_text)
+        snprintf(workload->ids, sizeof workload->ids, "%s", options->ids_text);
+    else
+        print_ids(&options->lengths, workload->ids, sizeof workload->ids);
+    snprintf(workload->body, sizeof workload->body, options->json ? "json" : "binary");
+    if (options->reduction)
+        snprintf(workload->reduction, sizeof workload->reduction, "%s", options->reduction);
+}
+
+/* Finds the processor's name, which Linux does not have on every machine: then *name stays. */
+static void find_processor(char *name, size_t capacity)
+{
+    static const char key[] = "model name";
+    char line[256];
+    FILE *stream = fopen("/proc/cpuinfo", "re");
+    while (stream && fgets(line, sizeof line, stream)) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, key, sizeof key - 1) != 0 || !colon)
+            continue;
+        colon += 1 + strspn(colon + 1, " ");
+        snprintf(name, capacity, "%.*s", (int)strcspn(colon, "\n"), colon);
+        break;
+    }
+    if (stream)
+        fclose(stream);
+}
+
+static void describe_machine(struct bag_bench_report *report)
+{
+    struct utsname machine;
+    struct tm utc;
+    const time_t now = time(NULL);
+    if (gmtime_r(&now, &utc))
+        strftime(report->date, sizeof report->date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    if (uname(&machine) == 0) {
+        snprintf(report->host, sizeof report->host, "%s", machine.nodename);
+        snprintf(report->processor, sizeof report->processor, "%s", machine.machine);
+    }
+    find_processor(report->processor, sizeof report->processor);
 }
 
 /* ---- files that are written ------------------------------------------------------------------ */
@@ -68,21 +138,22 @@ static bool write_page(const struct bag_bench_session *session, struct bag_probl
                                 bag_bench_write_page(session, stream), problem);
 }
 
-/* The table is standard output's, unless the report is. */
+/* Prints the table to standard output, or to standard error if the report goes to standard output.
+ */
 static bool publish(const struct bag_bench_session *session, struct bag_problem *problem)
 {
     const struct bag_bench_options *options = session->options;
     bool taken = options->report && strcmp(options->report, "-") == 0;
     if (session->report.num_runs == 0)
         return true;
-    bag_bench_tell_end(session, taken ? stderr : stdout);
+    bag_bench_print_report(session, taken ? stderr : stdout);
     return (!options->report || write_report(session, problem)) &&
            (!options->html || write_page(session, problem));
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* Measures, and publishes what was measured, also where that was cut short. */
+/* Measures, and publishes what was measured, even if the measurement ended early. */
 static bool measure(struct bag_bench_session *session, const struct bag_bench_request *requests,
                     size_t num_requests, FILE *log, struct bag_problem *problem)
 {
@@ -91,10 +162,10 @@ static bool measure(struct bag_bench_session *session, const struct bag_bench_re
                                         num_requests, log, problem);
     if (!session->load)
         return false;
-    bag_bench_tell_start(session, num_requests, requests);
+    bag_bench_print_start(session, num_requests, requests);
     bool ok = bag_bench_measure(session, &cut);
     bag_bench_load_free(session->load);
-    session->changed = !bag_bench_target_is_same(session->target);
+    bag_bench_note_limits(session);
     if (!publish(session, problem))
         return false;
     if (!ok)
@@ -106,7 +177,7 @@ static bool run_query(struct bag_bench_session *session, struct bag_bench_target
                       struct bag_bench_query *query, struct bag_problem *problem)
 {
     const struct bag_bench_options *options = session->options;
-    struct bag_problem unsaid; /* one is told of already */
+    struct bag_problem ignored; /* an earlier problem is reported */
     size_t num_requests;
     if (options->checks && !bag_bench_check(query, &target->model, problem))
         return false;
@@ -116,7 +187,7 @@ static bool run_query(struct bag_bench_session *session, struct bag_bench_target
     FILE *log = options->log ? open_file(options->log, problem) : NULL;
     bool ok = (!options->log || log) && measure(session, requests, num_requests, log, problem);
     if (log)
-        ok = close_file(log, options->log, true, ok ? problem : &unsaid) && ok;
+        ok = close_file(log, options->log, true, ok ? problem : &ignored) && ok;
     bag_bench_requests_free(requests, num_requests);
     return ok;
 }
@@ -130,9 +201,11 @@ static bool run(struct bag_bench_session *session, struct bag_bench_target *targ
               bag_bench_target_find(target, session->options, problem) &&
               bag_bench_query_init(&query, session->options, target, problem);
     const char *name = target->model.name ? target->model.name : "";
-    /* Anybody may have chosen the name: it is shown, so it must not hold control characters. */
+    /* A stranger may have chosen the name: control characters must not reach the terminal. */
     if (ok && !(session->report.model = strdup(bag_quote(name, strlen(name)).text)))
         ok = bag_problem_no_memory(problem);
+    if (ok)
+        describe_workload(session->options, &target->model, &session->report.workload);
     ok = ok && run_query(session, target, &query, problem);
     bag_bench_query_free(&query);
     return ok;
@@ -153,7 +226,9 @@ int bag_cmd_bench(int argc, char *argv[])
         session.report = (struct bag_bench_report){.seed = options.seed,
                                                    .mode = options.mode,
                                                    .highest_rate = -1,
-                                                   .slo_ms = options.slo_ms};
+                                                   .slo_ms = options.slo_ms,
+                                                   .deciding_run = SIZE_MAX};
+        describe_machine(&session.report);
         session.report.url = strdup(options.unix_path ? options.unix_path : options.url_text);
         ok =
             session.report.url ? run(&session, &target, &problem) : bag_problem_no_memory(&problem);
@@ -162,7 +237,6 @@ int bag_cmd_bench(int argc, char *argv[])
         fprintf(stderr, "bagserve: %s\n", problem.text);
     int exit_code = ok ? BAG_EXIT_OK : bag_commands_exit_code(problem.kind);
     bag_bench_report_free(&session.report);
-    free(session.measured);
     bag_bench_report_free(&session.before);
     bag_bench_target_free(&target);
     bag_bench_options_free(&options);

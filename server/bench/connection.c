@@ -1,4 +1,4 @@
-/* See connection.h. */
+/* A connection that never blocks; see connection.h. */
 #include "connection.h"
 
 #include <errno.h>
@@ -18,8 +18,8 @@ static void watch(struct bag_bench_connection *connection, int epoll_fd, int ope
     epoll_ctl(epoll_fd, operation, connection->fd, &event);
 }
 
-/* Keeps why there is no reply. */
-static void note(struct bag_bench_connection *connection, const char *text)
+/* Keeps the reason for which there is no reply. */
+static void keep_reason(struct bag_bench_connection *connection, const char *text)
 {
     int bytes = snprintf(connection->error, sizeof connection->error, "%s", text);
     connection->error_bytes = (size_t)bytes < sizeof connection->error ? (size_t)bytes : 0;
@@ -32,14 +32,14 @@ bool bag_bench_connection_open(struct bag_bench_connection *connection, int epol
     connection->busy = connection->writing = connection->connected = false;
     connection->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (connection->fd < 0) {
-        note(connection, strerror(errno));
+        keep_reason(connection, strerror(errno));
         return false;
     }
     if (family != AF_UNIX)
         setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     if (connect(connection->fd, (const struct sockaddr *)&address->address, address->bytes) != 0 &&
         errno != EINPROGRESS) {
-        note(connection, strerror(errno));
+        keep_reason(connection, strerror(errno));
         bag_bench_connection_close(connection);
         return false;
     }
@@ -54,9 +54,9 @@ void bag_bench_connection_close(struct bag_bench_connection *connection)
     connection->busy = false;
 }
 
-static enum bag_bench_outcome lose(struct bag_bench_connection *connection, const char *why)
+static enum bag_bench_outcome fail(struct bag_bench_connection *connection, const char *why)
 {
-    note(connection, why);
+    keep_reason(connection, why);
     bag_bench_connection_close(connection);
     return BAG_BENCH_LOST;
 }
@@ -70,7 +70,7 @@ static enum bag_bench_outcome send_rest(struct bag_bench_connection *connection,
         ssize_t sent = send(connection->fd, request->bytes + connection->sent,
                             request->count - connection->sent, MSG_NOSIGNAL);
         if (sent < 0 && errno != EAGAIN)
-            return lose(connection, strerror(errno));
+            return fail(connection, strerror(errno));
         if (sent < 0)
             break;
         connection->sent += (size_t)sent;
@@ -96,7 +96,8 @@ enum bag_bench_outcome bag_bench_connection_begin(struct bag_bench_connection *c
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* Takes what belongs to the head; *taken says how much. False where that cannot be one. */
+/* Takes the bytes that belong to the head and sets *taken to their number. Returns false and sets
+ * *problem if they are not the head of a reply. */
 static bool take_head(struct bag_bench_connection *connection, const char *bytes, size_t count,
                       size_t *taken, struct bag_problem *problem)
 {
@@ -133,18 +134,18 @@ static enum bag_bench_outcome take(struct bag_bench_connection *connection, cons
     size_t taken = 0;
     connection->connected = true;
     if (!connection->in_body && !take_head(connection, bytes, count, &taken, &problem))
-        return lose(connection, problem.text);
+        return fail(connection, problem.text);
     if (!connection->in_body)
         return BAG_BENCH_PENDING;
     if (count - taken > connection->body_left)
-        return lose(connection, "more came than the reply's Content-Length says");
+        return fail(connection, "more came than the reply's Content-Length says");
     if (connection->reply.status != 200)
         keep_error(connection, bytes + taken, count - taken);
     connection->body_left -= count - taken;
     if (connection->body_left)
         return BAG_BENCH_PENDING;
     connection->busy = false;
-    /* A reply that came before its request was sent leaves nothing to go on with. */
+    /* After a reply that came before the whole request was sent, the connection is useless. */
     if (connection->reply.closes || connection->sent < connection->request->count)
         bag_bench_connection_close(connection);
     return BAG_BENCH_REPLIED;
@@ -160,7 +161,7 @@ enum bag_bench_outcome bag_bench_connection_move(struct bag_bench_connection *co
             return take(connection, scratch, (size_t)count);
         if (count >= 0 || errno != EAGAIN) {
             if (connection->busy)
-                return lose(connection, count < 0 ? strerror(errno)
+                return fail(connection, count < 0 ? strerror(errno)
                                                   : "the connection was closed without an answer");
             bag_bench_connection_close(connection);
             return BAG_BENCH_ENDED;

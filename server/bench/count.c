@@ -1,4 +1,4 @@
-/* What is counted; see count.h. */
+/* Counters of one run; see count.h. */
 #include "count.h"
 
 #include "proto/v2_client.h"
@@ -19,8 +19,12 @@ void bag_bench_count_begin(struct bag_bench_count *count, double rate, double se
 
 static size_t window_of(const struct bag_bench_count *count, uint64_t due_ns)
 {
+    if (due_ns <= count->start_ns)
+        return 0;
+    if (due_ns >= count->end_ns)
+        return BAG_BENCH_WINDOWS - 1;
     double share = (double)(due_ns - count->start_ns) / (double)(count->end_ns - count->start_ns);
-    size_t window = due_ns <= count->start_ns ? 0 : (size_t)(share * BAG_BENCH_WINDOWS);
+    size_t window = (size_t)(share * BAG_BENCH_WINDOWS);
     return window < BAG_BENCH_WINDOWS ? window : BAG_BENCH_WINDOWS - 1;
 }
 
@@ -70,44 +74,40 @@ void bag_bench_count_unsent(struct bag_bench_count *count, uint64_t due_ns, cons
     add_error(count, due_ns, 0, text, bytes);
 }
 
-static void finish_windows(const struct bag_bench_count *count, struct bag_bench_measured *measured)
+static void finish_windows(const struct bag_bench_count *count, struct bag_bench_run *run)
 {
-    measured->window_s = count->seconds / BAG_BENCH_WINDOWS;
+    run->window_s = count->seconds / BAG_BENCH_WINDOWS;
     for (size_t i = 0; i < BAG_BENCH_WINDOWS; i++) {
         const struct bag_bench_latency *times = &count->windows[i];
-        measured->windows[i] =
-            (struct bag_bench_window){.answered = times->total,
-                                      .errors = count->window_errors[i],
-                                      .p50_ms = bag_bench_latency_ms(times, 0.5),
-                                      .p99_ms = bag_bench_latency_ms(times, 0.99),
-                                      .max_ms = bag_bench_latency_ms(times, 1)};
+        run->windows[i] = (struct bag_bench_window){.answered = times->total,
+                                                    .errors = count->window_errors[i],
+                                                    .p50_ms = bag_bench_latency_ms(times, 0.5),
+                                                    .p99_ms = bag_bench_latency_ms(times, 0.99)};
     }
     for (size_t i = 0; i < BAG_BENCH_CURVE; i++)
-        measured->curve_ms[i] = bag_bench_latency_ms(&count->times, 1 - pow(10, -(double)i / 8));
+        run->curve_ms[i] = bag_bench_latency_ms(&count->times, 1 - pow(10, -(double)i / 8));
 }
 
-void bag_bench_count_finish(const struct bag_bench_count *count, double cpu_share,
-                            struct bag_bench_measured *measured)
+void bag_bench_count_finish(const struct bag_bench_count *count, double generator_cpu,
+                            struct bag_bench_run *run)
 {
-    struct bag_bench_run *run = &measured->run;
     double seconds = count->seconds > 0 ? count->seconds : 1;
-    memset(measured, 0, sizeof *measured);
-    run->rate = count->rate;
-    run->seconds = count->seconds;
-    run->sent = count->sent;
-    run->answered = count->answered;
+    *run = (struct bag_bench_run){.rate = count->rate,
+                                  .seconds = count->seconds,
+                                  .sent = count->sent,
+                                  .answered = count->answered,
+                                  .num_errors = count->num_errors,
+                                  .requests_per_s = (double)count->arrived / seconds,
+                                  .bags_per_s = (double)count->bags / seconds,
+                                  .rows_per_s = (double)count->rows / seconds,
+                                  .bytes_gathered_per_s = count->bytes / seconds,
+                                  .late_p50_ms = bag_bench_latency_ms(&count->late, 0.5),
+                                  .late_p99_ms = bag_bench_latency_ms(&count->late, 0.99),
+                                  .generator_cpu = generator_cpu};
     memcpy(run->errors, count->errors, sizeof run->errors);
-    run->num_errors = count->num_errors;
-    run->requests_per_s = (double)count->arrived / seconds;
-    run->bags_per_s = (double)count->bags / seconds;
-    run->rows_per_s = (double)count->rows / seconds;
-    run->bytes_gathered_per_s = (double)count->bytes / seconds;
 #define BAG_X(member, key, share) \
     run->latency_ms.member = bag_bench_latency_ms(&count->times, share);
     BAG_BENCH_PERCENTILES(BAG_X)
 #undef BAG_X
-    run->late_p50_ms = bag_bench_latency_ms(&count->late, 0.5);
-    run->late_p99_ms = bag_bench_latency_ms(&count->late, 0.99);
-    measured->cpu_share = cpu_share;
-    finish_windows(count, measured);
+    finish_windows(count, run);
 }

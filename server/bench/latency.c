@@ -1,4 +1,5 @@
-/* See latency.h. A time's bucket is its exponent and the six bits after its leading one. */
+/* The histogram of latencies; see latency.h. The bucket of a time is its exponent and the six bits
+ * after its leading one. */
 #include "latency.h"
 
 #include <math.h>
@@ -13,7 +14,7 @@ static unsigned bucket_of(uint64_t ns)
     return (exponent << BAG_BENCH_LATENCY_STEP_BITS) + (unsigned)(ns >> exponent);
 }
 
-/* The middle of what the bucket holds. */
+/* Returns the middle of the times of a bucket. */
 static double bucket_ns(unsigned bucket)
 {
     if (bucket < STEPS)

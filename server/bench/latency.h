@@ -1,5 +1,5 @@
-/* A histogram of times: 64 steps per doubling, so that every time is right within 1.6 %. Allocates
- * nothing. */
+/* A histogram of latencies with 64 buckets for each power of two, so that every percentile is right
+ * within 1.6 %. Allocates nothing. */
 #ifndef BAG_BENCH_LATENCY_H
 #define BAG_BENCH_LATENCY_H
 
@@ -9,7 +9,7 @@
 #define BAG_BENCH_LATENCY_BUCKETS \
     ((65 - BAG_BENCH_LATENCY_STEP_BITS) << BAG_BENCH_LATENCY_STEP_BITS)
 
-/* Zeroed, it is empty. */
+/* An empty histogram is all zeros. */
 struct bag_bench_latency {
     uint32_t counts[BAG_BENCH_LATENCY_BUCKETS];
     uint64_t total, max_ns;
@@ -17,7 +17,8 @@ struct bag_bench_latency {
 
 void bag_bench_latency_add(struct bag_bench_latency *latency, uint64_t ns);
 
-/* The time that `share` (0 to 1) of all stay within, in milliseconds; 0 where there are none. */
+/* Returns the latency that a share of all, 0 to 1, does not exceed, in milliseconds; 0 if the
+ * histogram is empty. */
 double bag_bench_latency_ms(const struct bag_bench_latency *latency, double share);
 
 #endif

@@ -17,9 +17,9 @@
 
 #define MAX_EVENTS 256
 #define NS_PER_S   UINT64_C(1000000000)
-/* So many requests in a row go out before answers are read. */
+/* The number of requests that are sent in a row before replies are read. */
 #define BURST 32
-/* Where all that was asked for so long failed, the server has gone. */
+/* The server is gone if all requests failed for this long. */
 #define GONE_NS NS_PER_S
 
 struct bag_bench_load {
@@ -33,19 +33,19 @@ struct bag_bench_load {
     struct bag_bench_connection *connections;
     size_t opened; /* of the connections, ever */
     struct bag_bench_connection *idle;
-    uint64_t freed_ns; /* when one became idle after all were busy */
-    uint64_t pending;  /* answers that are due */
+    uint64_t freed_ns; /* time at which one became idle after all were busy */
+    uint64_t pending;  /* requests without a reply yet */
 
-    /* Of the run that is under way. */
+    /* The plan that is executed. */
     const struct bag_bench_plan *plan;
-    struct bag_bench_count *counts; /* the first is the warm-up, where there is one */
-    size_t num_counts, step;        /* that requests become due in */
-    size_t at;                      /* that answers arrive in; num_counts after the last */
-    uint64_t begun;                 /* requests of the step that is counted */
+    struct bag_bench_count *counts; /* owned; element 0 is the warm-up if there is one */
+    size_t num_counts, step;        /* step: index in which requests are due now */
+    size_t arrival_step;            /* index in which replies arrive now; num_counts: after all */
+    uint64_t started;               /* requests of the last step */
     uint64_t first_ns, last_reply_ns, failed_in_a_row;
-    uint64_t told_ns, told_arrived;
+    uint64_t reported_ns, reported_arrived; /* at the last progress */
     char last_failure[200];
-    bool gone; /* the server has */
+    bool gone; /* the server does not answer any more */
 };
 
 static volatile sig_atomic_t stopped;
@@ -70,14 +70,14 @@ static double cpu_seconds(void)
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-/* ---- answers --------------------------------------------------------------------------------- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
-/* The step that is under way at that time; NULL after the last. */
+/* Returns the counters of the step at this time; NULL after the last step. */
 static struct bag_bench_count *count_at(struct bag_bench_load *load, uint64_t now)
 {
-    while (load->at < load->num_counts && now >= load->counts[load->at].end_ns)
-        load->at++;
-    return load->at < load->num_counts ? &load->counts[load->at] : NULL;
+    while (load->arrival_step < load->num_counts && now >= load->counts[load->arrival_step].end_ns)
+        load->arrival_step++;
+    return load->arrival_step < load->num_counts ? &load->counts[load->arrival_step] : NULL;
 }
 
 static void write_log(const struct bag_bench_load *load,
@@ -95,8 +95,7 @@ static void write_log(const struct bag_bench_load *load,
 static void count_reply(struct bag_bench_load *load, const struct bag_bench_connection *connection,
                         uint64_t now)
 {
-    struct bag_bench_count *step = &load->counts[connection->step],
-                           *under_way = count_at(load, now);
+    struct bag_bench_count *step = &load->counts[connection->step], *current = count_at(load, now);
     load->last_reply_ns = now;
     load->failed_in_a_row = 0;
     write_log(load, connection, now, connection->reply.status);
@@ -106,11 +105,11 @@ static void count_reply(struct bag_bench_load *load, const struct bag_bench_conn
         return;
     }
     bag_bench_count_answer(step, connection->due_ns, now - connection->due_ns);
-    if (under_way) {
-        under_way->arrived++;
-        under_way->bags += connection->request->bags;
-        under_way->rows += connection->request->rows;
-        under_way->bytes += connection->request->gathered_bytes;
+    if (current) {
+        current->arrived++;
+        current->bags += connection->request->bags;
+        current->rows += connection->request->rows;
+        current->bytes += connection->request->gathered_bytes;
     }
 }
 
@@ -142,31 +141,31 @@ static void make_idle(struct bag_bench_load *load, struct bag_bench_connection *
 static void start_request(struct bag_bench_load *load, struct bag_bench_connection *connection,
                           uint64_t due_ns, uint64_t now);
 
-/* Whether a connection of the closed loop goes on. One that never got through does not: it would
- * try without a pause. */
-static bool goes_on(struct bag_bench_load *load, const struct bag_bench_connection *connection,
-                    uint64_t now)
+/* Returns whether a connection of the closed loop sends another request. A connection over which
+ * nothing was ever received does not: it would fail again at once, without a pause. */
+static bool continues(struct bag_bench_load *load, const struct bag_bench_connection *connection,
+                      uint64_t now)
 {
     if (load->plan->open || stopped || !connection->connected)
         return false;
     while (load->step + 1 < load->num_counts && now >= load->counts[load->step].end_ns)
         load->step++;
-    return now < load->counts[load->step].end_ns && load->begun < load->plan->requests;
+    return now < load->counts[load->step].end_ns && load->started < load->plan->requests;
 }
 
-/* Something came of a connection's request; the connection is free, perhaps closed. */
+/* Handles the outcome of a connection's request. The connection is free now, perhaps closed. */
 static void finish(struct bag_bench_load *load, struct bag_bench_connection *connection,
                    enum bag_bench_outcome outcome)
 {
     uint64_t now = now_ns();
     if (outcome == BAG_BENCH_ENDED)
-        return; /* it is among the idle ones, and opened again when its turn comes */
+        return; /* it is idle already, and the next request opens it again */
     load->pending--;
     if (outcome == BAG_BENCH_REPLIED)
         count_reply(load, connection, now);
     else
         count_lost(load, connection, now);
-    if (goes_on(load, connection, now))
+    if (continues(load, connection, now))
         start_request(load, connection, now, now);
     else
         make_idle(load, connection, now);
@@ -184,9 +183,9 @@ static void start_request(struct bag_bench_load *load, struct bag_bench_connecti
     connection->sent_ns = now;
     connection->sent = 0;
     connection->step = (unsigned)load->step;
-    load->begun += load->step + 1 == load->num_counts;
+    load->started += load->step + 1 == load->num_counts;
     load->pending++;
-    if (load->plan->open) /* waiting for a connection is not the generator's fault */
+    if (load->plan->open) /* the wait for a connection is not the generator's delay */
         bag_bench_latency_add(&step->late,
                               now - (due_ns > load->freed_ns ? due_ns : load->freed_ns));
     enum bag_bench_outcome outcome = BAG_BENCH_LOST;
@@ -196,7 +195,7 @@ static void start_request(struct bag_bench_load *load, struct bag_bench_connecti
         finish(load, connection, outcome);
 }
 
-/* A connection that is free, or a new one; NULL where all that may be are busy. */
+/* Returns an idle connection or a new one; NULL if all are busy. */
 static struct bag_bench_connection *free_connection(struct bag_bench_load *load)
 {
     struct bag_bench_connection *connection = load->idle;
@@ -211,28 +210,28 @@ static struct bag_bench_connection *free_connection(struct bag_bench_load *load)
     return connection;
 }
 
-/* Once a second; the warm-up is told of by nobody. */
-static void tell_progress(struct bag_bench_load *load, uint64_t now)
+/* Calls plan->on_progress once a second, but not during the warm-up. */
+static void report_progress(struct bag_bench_load *load, uint64_t now)
 {
     const struct bag_bench_count *step = &load->counts[load->step];
-    if (!load->plan->tell || now < load->told_ns + NS_PER_S)
+    if (!load->plan->on_progress || now < load->reported_ns + NS_PER_S)
         return;
     bool warms = load->plan->warmup_s > 0 && load->step == 0;
     struct bag_bench_progress progress = {.rate = step->rate,
                                           .elapsed_s = (double)(now - load->first_ns) / 1e9,
                                           .requests_per_s =
-                                              (double)(step->arrived - load->told_arrived) /
-                                              ((double)(now - load->told_ns) / 1e9),
+                                              (double)(step->arrived - load->reported_arrived) /
+                                              ((double)(now - load->reported_ns) / 1e9),
                                           .p99_ms = bag_bench_latency_ms(&step->times, 0.99)};
     for (size_t i = 0; i < step->num_errors; i++)
         progress.errors += step->errors[i].count;
-    if (!warms && step->arrived >= load->told_arrived)
-        load->plan->tell(&progress);
-    load->told_ns = now;
-    load->told_arrived = step->arrived;
+    if (!warms && step->arrived >= load->reported_arrived)
+        load->plan->on_progress(&progress);
+    load->reported_ns = now;
+    load->reported_arrived = step->arrived;
 }
 
-/* epoll_pwait2 came with Linux 5.11. */
+/* Waits for events. epoll_pwait2 needs Linux 5.11. */
 static int wait_for_events(int epoll_fd, struct epoll_event *events, uint64_t wait_ns)
 {
     static bool is_old;
@@ -246,20 +245,20 @@ static int wait_for_events(int epoll_fd, struct epoll_event *events, uint64_t wa
                                                    : 0;
 }
 
-/* Waits until `until_ns`, or until sockets are ready, and serves those. */
+/* Waits until `until_ns`, or until sockets are ready, and handles their events. */
 static void serve(struct bag_bench_load *load, uint64_t until_ns)
 {
     struct epoll_event events[MAX_EVENTS];
     uint64_t now = now_ns();
-    tell_progress(load, now);
+    report_progress(load, now);
     uint64_t wait_ns = until_ns > now ? until_ns - now : 0;
-    if (load->plan->tell && wait_ns > NS_PER_S)
+    if (load->plan->on_progress && wait_ns > NS_PER_S)
         wait_ns = NS_PER_S;
     int count = wait_for_events(load->epoll_fd, events, wait_ns);
     for (int i = 0; i < count; i++) {
         struct bag_bench_connection *connection = events[i].data.ptr;
         if (connection->fd < 0)
-            continue; /* it was closed by what an event before did */
+            continue; /* an earlier event closed it */
         enum bag_bench_outcome outcome =
             bag_bench_connection_move(connection, load->epoll_fd, events[i].events);
         if (outcome != BAG_BENCH_PENDING)
@@ -272,25 +271,26 @@ static void serve(struct bag_bench_load *load, uint64_t until_ns)
 static void run_closed(struct bag_bench_load *load)
 {
     uint64_t end_ns = load->counts[load->num_counts - 1].end_ns;
-    for (size_t i = 0; i < load->options->connections && load->begun < load->plan->requests; i++) {
+    for (size_t i = 0; i < load->options->connections && load->started < load->plan->requests;
+         i++) {
         uint64_t now = now_ns();
         start_request(load, free_connection(load), now, now);
     }
     while (load->pending && !stopped && now_ns() < end_ns)
         serve(load, end_ns);
-    load->gone = load->begun < load->plan->requests && now_ns() < end_ns;
+    load->gone = load->started < load->plan->requests && now_ns() < end_ns;
 }
 
-/* The distance to the next request: of a Poisson process exponential. */
+/* Returns the time until the next request is due; exponentially distributed by default. */
 static double gap_ns(struct bag_bench_load *load, double rate)
 {
     double mean = 1e9 / rate;
     return load->options->constant ? mean : -log1p(-bag_random_unit(&load->random)) * mean;
 }
 
-/* Waits for a request's time, and for a connection. NULL after `last_ns`. */
-static struct bag_bench_connection *wait_for_turn(struct bag_bench_load *load, uint64_t due_ns,
-                                                  uint64_t last_ns, unsigned *burst)
+/* Waits until a request is due, and for a connection. Returns NULL after `last_ns`. */
+static struct bag_bench_connection *wait_until_due(struct bag_bench_load *load, uint64_t due_ns,
+                                                   uint64_t last_ns, unsigned *burst)
 {
     uint64_t now;
     while ((now = now_ns()) < due_ns && !stopped) {
@@ -307,7 +307,7 @@ static struct bag_bench_connection *wait_for_turn(struct bag_bench_load *load, u
     return connection;
 }
 
-/* False where the server has gone, or a signal came. */
+/* Returns false if the server is gone, or a signal was received. */
 static bool run_open_step(struct bag_bench_load *load, uint64_t last_ns)
 {
     struct bag_bench_count *step = &load->counts[load->step];
@@ -316,7 +316,7 @@ static bool run_open_step(struct bag_bench_load *load, uint64_t last_ns)
     unsigned burst = 0;
     while ((due += gap_ns(load, step->rate)) < (double)step->end_ns) {
         uint64_t due_ns = (uint64_t)due;
-        struct bag_bench_connection *connection = wait_for_turn(load, due_ns, last_ns, &burst);
+        struct bag_bench_connection *connection = wait_until_due(load, due_ns, last_ns, &burst);
         uint64_t now = now_ns();
         load->gone = load->failed_in_a_row >= 8 && now - load->last_reply_ns > GONE_NS;
         if (stopped || load->gone)
@@ -342,7 +342,7 @@ static void run_open(struct bag_bench_load *load)
         serve(load, now < end_ns ? end_ns : last_ns);
 }
 
-/* What has no answer by now gets none. In a closed loop it is as if it had not been asked. */
+/* Gives up the requests without a reply. A closed loop does not count them at all. */
 static void drop_pending(struct bag_bench_load *load)
 {
     static const char late[] = "no answer in time";
@@ -379,15 +379,15 @@ static bool begin_run(struct bag_bench_load *load, const struct bag_bench_plan *
                               i < warms ? plan->warmup_s : step->seconds, at_ns);
         at_ns = load->counts[i].end_ns;
     }
-    load->step = load->at = 0;
+    load->step = load->arrival_step = 0;
     load->gone = false;
-    load->begun = load->failed_in_a_row = load->told_arrived = 0;
+    load->started = load->failed_in_a_row = load->reported_arrived = 0;
     load->last_reply_ns = load->freed_ns = load->counts[0].start_ns;
-    load->first_ns = load->told_ns = load->counts[warms].start_ns;
+    load->first_ns = load->reported_ns = load->counts[warms].start_ns;
     return true;
 }
 
-/* How a run ended before its time; false with *problem. */
+/* Returns false and sets *problem if the plan ended early. */
 static bool judge_end(const struct bag_bench_load *load, uint64_t end_ns,
                       struct bag_problem *problem)
 {
@@ -401,8 +401,7 @@ static bool judge_end(const struct bag_bench_load *load, uint64_t end_ns,
 }
 
 bool bag_bench_load_run(struct bag_bench_load *load, const struct bag_bench_plan *plan,
-                        struct bag_bench_measured *measured, size_t *ran,
-                        struct bag_problem *problem)
+                        struct bag_bench_run *runs, size_t *ran, struct bag_problem *problem)
 {
     size_t warms = plan->warmup_s > 0;
     double cpu = cpu_seconds();
@@ -423,14 +422,15 @@ bool bag_bench_load_run(struct bag_bench_load *load, const struct bag_bench_plan
             break;
         if (end_ns < count->end_ns)
             count->seconds = (double)(end_ns - count->start_ns) / 1e9;
-        bag_bench_count_finish(count, cpu, &measured[(*ran)++]);
+        bag_bench_count_finish(count, cpu, &runs[(*ran)++]);
     }
     free(load->counts);
     load->counts = NULL;
     return judge_end(load, end_ns, problem);
 }
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* ---- the generator
+ * ---------------------------------------------------------------------------------- */
 
 static bool raise_descriptors(size_t connections, struct bag_problem *problem)
 {
@@ -471,7 +471,8 @@ struct bag_bench_load *bag_bench_load_make(const struct bag_bench_options *optio
         bag_bench_load_free(load);
         return NULL;
     }
-    /* The kernel may wake a sleeper 50 us late by default; arrivals are closer than that. */
+    /* By default the kernel may end a wait 50 us late, and requests are due more often than that.
+     */
     prctl(PR_SET_TIMERSLACK, 1000);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);

@@ -1,12 +1,17 @@
-/* The generator of load: one thread, one epoll, many connections.
+/* The generator of load: one thread with one epoll and many connections.
  *
- * Closed loop: each connection sends its next request when it has the answer to the last. Open
- * loop: requests are due at a rate, whatever became of those before, and go out on whichever
- * connection is free; one that finds all of them busy waits. Times count from when a request was
- * due, so that a server which falls behind cannot slow its clients down and look well. */
+ * In a closed loop every connection sends its next request when it has the reply to the one before.
+ * In an open loop requests are due at a rate, whatever became of earlier ones. A request that is
+ * due takes a free connection, or waits for one. Latencies count from the time at which a request
+ * was due, so that a server that falls behind cannot slow down its clients and look fast.
+ *
+ * bag_bench_load_run executes a plan: steps that follow each other without a pause, each with a
+ * rate and a duration, after a warm-up that is not counted. Every step gives one run of the report.
+ * SIGINT and SIGTERM end a run early. */
 #ifndef BAG_BENCH_LOAD_H
 #define BAG_BENCH_LOAD_H
 
+#include "connection.h"
 #include "count.h"
 #include "options.h"
 
@@ -14,25 +19,26 @@
 
 struct bag_bench_load;
 
-/* Told about once a second, of the step that is under way. */
+/* What the last second of the current step was like. */
 struct bag_bench_progress {
-    double rate, elapsed_s, requests_per_s; /* of the last second */
-    double p99_ms;                          /* of the step so far */
-    uint64_t errors;
+    double rate, elapsed_s, requests_per_s;
+    double p99_ms;   /* of the step until now */
+    uint64_t errors; /* likewise */
 };
-typedef void bag_bench_tell(const struct bag_bench_progress *progress);
+typedef void bag_bench_on_progress(const struct bag_bench_progress *progress);
 
 struct bag_bench_plan {
-    bool open; /* otherwise one step, of rate 0 */
+    bool open; /* false: one step with rate 0 */
     const struct bag_bench_step *steps;
     size_t num_steps;
-    double warmup_s;      /* at the first rate, and not counted */
-    double drain_s;       /* open: how long last answers are waited for */
-    uint64_t requests;    /* closed: no more than these */
-    bag_bench_tell *tell; /* NULL: nobody wants to know */
+    double warmup_s;                    /* at the rate of the first step; not counted */
+    double drain_s;                     /* open loop: wait for the last replies */
+    uint64_t requests;                  /* closed loop: maximum number of requests */
+    bag_bench_on_progress *on_progress; /* called about once a second; NULL: not wanted */
 };
 
-/* The requests are borrowed, the log (NULL: none) too. NULL with *problem. */
+/* Makes a generator. Borrows the requests and the log, which may be NULL. Returns NULL and sets
+ * *problem on failure. */
 struct bag_bench_load *bag_bench_load_make(const struct bag_bench_options *options,
                                            const struct bag_bench_address *address,
                                            const struct bag_bench_request *requests,
@@ -41,11 +47,10 @@ struct bag_bench_load *bag_bench_load_make(const struct bag_bench_options *optio
 
 void bag_bench_load_free(struct bag_bench_load *load);
 
-/* Runs the steps, one after the other without a pause. *ran are those that were begun, whose
- * figures are in measured[]. False with *problem where it ended before its time: the server has
- * gone, or a signal came. */
+/* Executes the steps. Sets *ran to the number of steps that were started, and runs[] to their
+ * figures. Returns false and sets *problem if the plan ended early: the server is gone, or a signal
+ * was received. */
 bool bag_bench_load_run(struct bag_bench_load *load, const struct bag_bench_plan *plan,
-                        struct bag_bench_measured *measured, size_t *ran,
-                        struct bag_problem *problem);
+                        struct bag_bench_run *runs, size_t *ran, struct bag_problem *problem);
 
 #endif

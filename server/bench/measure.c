@@ -1,5 +1,4 @@
-/* The runs that make up a measurement: one closed loop, rates one after the other, or a sweep; see
- * session.h. */
+/* The runs of a measurement: one closed loop, several rates, or a sweep; see session.h. */
 #include "session.h"
 
 #include <math.h>
@@ -11,59 +10,55 @@
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-bool bag_bench_generator_limits(const struct bag_bench_measured *measured)
+/* Returns whether the generator, not the server, kept a run from its rate. */
+static bool is_generator_limit(const struct bag_bench_run *run)
 {
-    const struct bag_bench_run *run = &measured->run;
     bool is_late = run->late_p99_ms > 1 && run->late_p99_ms > run->latency_ms.p99 / 2;
-    return is_late || measured->cpu_share > 0.95;
+    return is_late || run->generator_cpu > 0.95;
 }
 
-bool bag_bench_holds(const struct bag_bench_run *run, double slo_ms)
+/* Returns whether a run held its rate: 99 % of all requests that were due were answered with 200,
+ * and p99 is within the objective. */
+static bool holds_rate(const struct bag_bench_run *run, double slo_ms)
 {
-    uint64_t due = run->answered; /* also those that never left */
+    uint64_t due = run->answered; /* includes requests that never left */
     for (size_t i = 0; i < run->num_errors; i++)
         due += run->errors[i].count;
     return run->answered > 0 && (double)run->answered >= 0.99 * (double)due &&
            run->latency_ms.p99 <= slo_ms;
 }
 
-/* Runs the plan, and adds its runs to the report. */
+/* Executes the plan and adds its runs to the report. */
 static bool run_plan(struct bag_bench_session *session, const struct bag_bench_plan *plan,
                      struct bag_problem *problem)
 {
     struct bag_bench_report *report = &session->report;
-    size_t count = report->num_runs, room = count + plan->num_steps, ran;
-    void *runs = reallocarray(report->runs, room, sizeof *report->runs);
-    if (runs)
-        report->runs = runs;
-    void *measured = reallocarray(session->measured, room, sizeof *session->measured);
-    if (measured)
-        session->measured = measured;
-    if (!runs || !measured)
+    size_t count = report->num_runs, ran;
+    void *runs = reallocarray(report->runs, count + plan->num_steps, sizeof *report->runs);
+    if (!runs)
         return bag_problem_no_memory(problem);
-    bool ok = bag_bench_load_run(session->load, plan, session->measured + count, &ran, problem);
-    for (size_t i = 0; i < ran; i++)
-        report->runs[count + i] = session->measured[count + i].run;
+    report->runs = runs;
+    bool ok = bag_bench_load_run(session->load, plan, report->runs + count, &ran, problem);
     report->num_runs += ran;
     return ok;
 }
 
-static struct bag_bench_measured *last(struct bag_bench_session *session)
+static const struct bag_bench_run *last(const struct bag_bench_session *session)
 {
-    return &session->measured[session->report.num_runs - 1];
+    return &session->report.runs[session->report.num_runs - 1];
 }
 
 /* ---- a sweep --------------------------------------------------------------------------------- */
 
-/* A step that holds by far is enough; else two of three decide, as one pause of the machine may be
- * what a step failed by. */
+/* A run that holds by a wide margin is enough. Otherwise two of three runs decide, because one
+ * pause of the machine can make a run fail. */
 #define TRIES       3
 #define BY_FAR      2.0
 #define WANTED_STEP 1.05
 #define MAX_RISES   16
 #define MAX_HALVES  12
 
-/* What a step beyond the limit left in the server's queue must not count for the next. */
+/* Waits until the server has emptied the queue that a rate above its limit has left. */
 static void let_settle(void)
 {
     const struct timespec pause = {.tv_nsec = 200000000};
@@ -81,10 +76,10 @@ static bool try_once(struct bag_bench_session *session, double rate, bool *holds
                                         .drain_s = 1};
     if (!run_plan(session, &plan, problem))
         return false;
-    *holds = bag_bench_holds(&last(session)->run, session->options->slo_ms);
-    bag_bench_tell_run(&last(session)->run, *holds ? "holds" : "does not hold");
+    *holds = holds_rate(last(session), session->options->slo_ms);
+    bag_bench_print_run(last(session), *holds ? "holds" : "does not hold");
     if (!*holds) {
-        session->report.generator_limited = bag_bench_generator_limits(last(session));
+        session->report.generator_limited = is_generator_limit(last(session));
         let_settle();
     }
     return true;
@@ -97,7 +92,7 @@ static bool try_rate(struct bag_bench_session *session, double rate, bool *holds
     for (int i = 0; i < TRIES && held < 2 && broke < 2; i++) {
         if (!try_once(session, rate, holds, problem))
             return false;
-        if (*holds && last(session)->run.latency_ms.p99 * BY_FAR < session->options->slo_ms)
+        if (*holds && last(session)->latency_ms.p99 * BY_FAR < session->options->slo_ms)
             return true;
         *(*holds ? &held : &broke) += 1;
     }
@@ -105,7 +100,7 @@ static bool try_rate(struct bag_bench_session *session, double rate, bool *holds
     return true;
 }
 
-/* Raises or lowers the rate until one holds (*low) and the next does not (*high). */
+/* Raises or lowers the rate until a rate holds (*low) and the next one does not (*high). */
 static bool find_bounds(struct bag_bench_session *session, double peak, double *low, double *high,
                         struct bag_problem *problem)
 {
@@ -134,7 +129,33 @@ static bool halve(struct bag_bench_session *session, double *low, double *high,
     return true;
 }
 
-/* How fast answers come without a rate says where to begin. */
+/* Orders runs by rate, and runs of one rate by p99. */
+static int compare_runs(const void *a, const void *b)
+{
+    const struct bag_bench_run *left = a, *right = b;
+    if (left->rate != right->rate)
+        return left->rate < right->rate ? -1 : 1;
+    return left->latency_ms.p99 < right->latency_ms.p99   ? -1
+           : left->latency_ms.p99 > right->latency_ms.p99 ? 1
+                                                          : 0;
+}
+
+/* Sorts the runs, and finds the one that decides: of the runs at the highest rate that holds the
+ * one with the median p99. */
+static void sort_runs(struct bag_bench_session *session)
+{
+    struct bag_bench_report *report = &session->report;
+    qsort(report->runs, report->num_runs, sizeof *report->runs, compare_runs);
+    size_t first = 0, end;
+    while (first < report->num_runs && report->runs[first].rate < report->highest_rate)
+        first++;
+    for (end = first; end < report->num_runs && report->runs[end].rate <= report->highest_rate;)
+        end++;
+    if (report->highest_rate > 0 && end > first)
+        report->deciding_run = first + (end - first - 1) / 2;
+}
+
+/* A run without a rate shows how fast replies come, which is where the search starts. */
 static bool sweep(struct bag_bench_session *session, struct bag_problem *problem)
 {
     const struct bag_bench_options *options = session->options;
@@ -145,8 +166,8 @@ static bool sweep(struct bag_bench_session *session, struct bag_problem *problem
     double low, high;
     if (!run_plan(session, &probe, problem))
         return false;
-    bag_bench_tell_run(&last(session)->run, "as fast as answers come");
-    double peak = last(session)->run.requests_per_s;
+    bag_bench_print_run(last(session), "as fast as answers come");
+    double peak = last(session)->requests_per_s;
     if (peak <= 0)
         return true;
     bool ok =
@@ -167,14 +188,14 @@ static bool run_once(struct bag_bench_session *session, struct bag_problem *prob
                                         .warmup_s = options->warmup_s,
                                         .drain_s = DRAIN_S,
                                         .requests = options->requests,
-                                        .tell = bag_bench_tell_progress};
+                                        .on_progress = bag_bench_print_progress};
     bool ok = run_plan(session, &plan, problem);
     for (size_t i = 0; i < session->report.num_runs; i++)
-        session->report.generator_limited |= bag_bench_generator_limits(&session->measured[i]);
+        session->report.generator_limited |= is_generator_limit(&session->report.runs[i]);
     return ok;
 }
 
-/* Nothing but errors: what the first of them says. */
+/* Returns false and sets *problem, to the first error, if no request was answered with 200. */
 static bool check_answered(const struct bag_bench_report *report, struct bag_problem *problem)
 {
     for (size_t i = 0; i < report->num_runs; i++) {
@@ -192,7 +213,46 @@ static bool check_answered(const struct bag_bench_report *report, struct bag_pro
 
 bool bag_bench_measure(struct bag_bench_session *session, struct bag_problem *problem)
 {
-    bool ok = session->options->mode == BAG_BENCH_SWEEP ? sweep(session, problem)
-                                                        : run_once(session, problem);
+    bool is_sweep = session->options->mode == BAG_BENCH_SWEEP;
+    bool ok = is_sweep ? sweep(session, problem) : run_once(session, problem);
+    if (is_sweep)
+        sort_runs(session);
     return ok && check_answered(&session->report, problem);
+}
+
+/* ---- notes ----------------------------------------------------------------------------------- */
+
+static void note_comparison(struct bag_bench_session *session)
+{
+    const struct bag_bench_report *before = &session->before;
+    struct bag_bench_report *report = &session->report;
+    char text[BAG_BENCH_NOTE_BYTES - 100];
+    if (!*before->date)
+        bag_bench_report_note(report, "The report before does not say its workload.");
+    else if (bag_bench_workload_compare(&before->workload, &report->workload, text, sizeof text) &&
+             *text)
+        bag_bench_report_note(report, "The workload before was another one (before and now): %s.",
+                              text);
+    if (*before->date && (strcmp(before->host, report->host) != 0 ||
+                          strcmp(before->processor, report->processor) != 0))
+        bag_bench_report_note(report, "The report before is of another machine: %s, %s.",
+                              before->host, before->processor);
+}
+
+void bag_bench_note_limits(struct bag_bench_session *session)
+{
+    struct bag_bench_report *report = &session->report;
+    if (report->generator_limited)
+        bag_bench_report_note(report,
+                              "The generator was the limit, not the server: it was late itself, or "
+                              "used all of its processor. Ask from another machine, or give it a "
+                              "processor of its own (taskset).");
+    if (!bag_bench_target_is_same(session->target))
+        bag_bench_report_note(report, "The model's metadata changed while it was asked: the "
+                                      "figures are of two tables.");
+    if (report->mode == BAG_BENCH_SWEEP && report->highest_rate < 0)
+        bag_bench_report_note(report, "No rate was found that holds, with p99 within %g ms.",
+                              report->slo_ms);
+    if (session->has_before)
+        note_comparison(session);
 }

@@ -39,6 +39,7 @@ void bag_bench_print_help(void)
 
 static const struct bag_bench_options defaults = {.bags = 1,
                                                   .lengths = {.low = 10, .high = 10},
+                                                  .ids_text = "10",
                                                   .seed = 1,
                                                   .connections = 64,
                                                   .mode = BAG_BENCH_SWEEP,
@@ -102,6 +103,7 @@ static bool read_preset(struct bag_bench_options *options, const char *const *va
     options->is_mlperf = true;
     options->lengths = (struct bag_bench_lengths){
         .kind = BAG_BENCH_EACH, .list = malloc(sizeof ids), .count = sizeof ids / sizeof *ids};
+    options->ids_text = NULL;
     if (!options->lengths.list)
         return bag_problem_no_memory(problem);
     memcpy(options->lengths.list, ids, sizeof ids);
@@ -115,6 +117,7 @@ static bool read_lengths(struct bag_bench_options *options, const char *const *v
     if (!text)
         return true;
     free(options->lengths.list);
+    options->ids_text = text;
     if (bag_bench_lengths_parse(text, &options->lengths))
         return true;
     if (bag_bench_read_lengths(text, &options->lengths, problem))

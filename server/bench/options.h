@@ -1,4 +1,4 @@
-/* What `bagserve bench` is told on its command line. */
+/* The command line of `bagserve bench`. */
 #ifndef BAG_BENCH_OPTIONS_H
 #define BAG_BENCH_OPTIONS_H
 
@@ -12,9 +12,9 @@ struct bag_bench_step {
     double rate, seconds;
 };
 
-/* NAME=PATH, or PATH alone; texts are borrowed. */
+/* NAME=PATH or PATH. Texts are borrowed. */
 struct bag_bench_file {
-    struct bag_text name; /* data NULL: none */
+    struct bag_text name; /* data is NULL if there is none */
     const char *path;
 };
 
@@ -30,8 +30,9 @@ struct bag_bench_options {
     const char *unix_path, *token_file, *get_path;
 
     size_t bags;
-    struct bag_bench_lengths lengths; /* of bags; owned */
-    int64_t *rows;                    /* owned; of --rows */
+    struct bag_bench_lengths lengths; /* owned; numbers of ids in a bag */
+    const char *ids_text;             /* --ids; NULL: lengths are a preset's list */
+    int64_t *rows;                    /* owned; numbers of --rows */
     size_t num_rows;
     double zipf; /* 0: all ids equally often */
     bool weights, json, is_mlperf;
@@ -43,18 +44,17 @@ struct bag_bench_options {
 
     enum bag_bench_mode mode;
     bool constant;
-    struct bag_bench_step steps[BAG_BENCH_MAX_STEPS]; /* of OPEN; the first's seconds hold for the
-                                                         other modes */
+    struct bag_bench_step steps[BAG_BENCH_MAX_STEPS]; /* other modes than OPEN have one step */
     size_t num_steps;
-    size_t requests; /* of CLOSED; SIZE_MAX: any number */
+    size_t requests; /* limit of a closed loop; SIZE_MAX: none */
     double warmup_s, slo_ms;
 
     const char *report, *html, *compare, *log;
     size_t checks;
 };
 
-/* Reads the arguments after the command's name. False with *problem (USAGE, or of a file that it
- * names); in any case bag_bench_options_free is due. */
+/* Reads the arguments after the command's name. Returns false and sets *problem if they are wrong,
+ * or a file that they name is. The caller must call bag_bench_options_free in either case. */
 bool bag_bench_options_read(struct bag_bench_options *options, int argc, char *argv[],
                             struct bag_problem *problem);
 

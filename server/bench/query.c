@@ -297,7 +297,7 @@ static void count_work(const struct bag_bench_query *query, const struct bag_ben
         bytes += (double)tensors->lengths[i] * query->sources[i / query->options->bags].row_bytes;
     request->bags = tensors->num_bags;
     request->rows = tensors->num_ids;
-    request->gathered_bytes = (uint64_t)bytes;
+    request->gathered_bytes = bytes;
 }
 
 bool bag_bench_request_make(const struct bag_bench_query *query,

@@ -1,4 +1,15 @@
-/* What is measured, run by run, and what becomes of it: a table, a page, a report. */
+/* One measurement by `bagserve bench`, from the command line to the report.
+ *
+ *   options.h      reads the command line
+ *   target.h       finds the server and asks it which model it has
+ *   query.h        makes requests for this model, of random ids
+ *   check.h        compares replies with the tables' files, if --check asks for it
+ *   load.h         sends the requests over many connections and counts the replies (count.h)
+ *   measure.c      chooses the rates of the runs: a closed loop, given rates, or a sweep
+ *   print.c        prints progress on standard error, and the table of all runs
+ *   page.c         writes the page, which shows the report by page.js and Chart.js
+ *
+ * Everything happens on one thread. The report (proto/bench_report.h) is what is left. */
 #ifndef BAG_BENCH_SESSION_H
 #define BAG_BENCH_SESSION_H
 
@@ -10,44 +21,35 @@ struct bag_bench_session {
     const struct bag_bench_options *options;
     const struct bag_bench_target *target;
     struct bag_bench_load *load;
-    struct bag_bench_report report;      /* owned */
-    struct bag_bench_measured *measured; /* owned; of each run of the report */
-    struct bag_bench_report before;      /* of --compare */
+    struct bag_bench_report report; /* owned */
+    struct bag_bench_report before; /* owned; of --compare */
     bool has_before;
-    bool changed; /* the model's metadata did, while it was asked */
 };
 
-/* Measures what the options say; what was measured is in the report, whatever comes of it. False
- * with *problem where it ended before its time, or nothing was answered. */
+/* ---- measuring (measure.c) ------------------------------------------------------------------- */
+
+/* Measures what the options ask for. The report has what was measured, even after a failure.
+ * Returns false and sets *problem if the measurement ended early, or no request was answered. */
 bool bag_bench_measure(struct bag_bench_session *session, struct bag_problem *problem);
 
-/* Whether the generator, not the server, kept a run from its rate. */
-bool bag_bench_generator_limits(const struct bag_bench_measured *measured);
+/* Adds what a reader of the report must know to its notes: a generator that was the limit, a sweep
+ * without result, a comparison with another workload. */
+void bag_bench_note_limits(struct bag_bench_session *session);
 
-/* Whether a run held its rate: p99 within the objective, and 99 % of all answered with 200. */
-bool bag_bench_holds(const struct bag_bench_run *run, double slo_ms);
+/* ---- text for people (print.c) --------------------------------------------------------------- */
 
-/* ---- for people (tell.c) --------------------------------------------------------------------- */
+/* Print on standard error while the measurement runs. */
+void bag_bench_print_start(const struct bag_bench_session *session, size_t num_requests,
+                           const struct bag_bench_request *request);
+void bag_bench_print_progress(const struct bag_bench_progress *progress);
+void bag_bench_print_run(const struct bag_bench_run *run, const char *outcome);
 
-/* On standard error, while it runs. */
-void bag_bench_tell_start(const struct bag_bench_session *session, size_t num_requests,
-                          const struct bag_bench_request *request);
-void bag_bench_tell_progress(const struct bag_bench_progress *progress);
-void bag_bench_tell_run(const struct bag_bench_run *run, const char *what);
+/* Prints the table of all runs, errors, the comparison and the notes. */
+void bag_bench_print_report(const struct bag_bench_session *session, FILE *stream);
 
-/* The table at the end, on `stream`. */
-void bag_bench_tell_end(const struct bag_bench_session *session, FILE *stream);
+/* ---- the page (page.c) ----------------------------------------------------------------------- */
 
-/* A number in as few digits as say enough, with the prefix of its unit: "41.2k". By
- * value, to stand in an argument list. */
-struct bag_bench_text {
-    char text[32];
-};
-struct bag_bench_text bag_bench_digits(double value);
-
-/* ---- one page (page.c) ----------------------------------------------------------------------- */
-
-/* The page with plots, of a report with at least one run. False without memory. */
+/* Writes the page of the report. Returns false without memory or randomness. */
 bool bag_bench_write_page(const struct bag_bench_session *session, FILE *stream);
 
 #endif

@@ -171,11 +171,11 @@ class Browser:
         return question
 
     # ---- what holds for every page ------------------------------------------------------------
-    def check(self, picture):
+    def check(self, picture, controls_at_least=6):
         """Every control has a name, texts can be read, nothing is wider than the page; a picture is left."""
         tree = self.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
         controls = [n for n in tree if not n["ignored"] and n["role"]["value"] in CONTROLS]
-        expect(len(controls) > 5, "the page has no controls")
+        expect(len(controls) >= controls_at_least, f"{picture}: {len(controls)} controls")
         nameless = [n["role"]["value"] for n in controls if not n.get("name", {}).get("value")]
         expect_equal(nameless, [], f"{picture}: controls without a name")
         texts, weak = self.script(CONTRAST)

@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import platform
 import re
 import signal
 import subprocess
@@ -15,8 +16,9 @@ from benching import (  # noqa: F401, fixtures
 from harness import PROGRAM, Server, environment, expect, expect_equal, run
 
 RUN_KEYS = ["rate", "seconds", "sent", "answered", "errors", "requests_per_s", "bags_per_s", "rows_per_s",
-            "bytes_gathered_per_s", "latency_ms", "generator_late_ms"]
-REPORT_KEYS = ["url", "model", "seed", "mode", "highest_rate", "slo_ms", "limited_by", "runs"]
+            "bytes_gathered_per_s", "latency_ms", "generator_late_ms", "generator_cpu", "percentiles_ms", "over_time"]
+REPORT_KEYS = ["url", "model", "workload", "date", "host", "processor", "seed", "mode", "highest_rate", "slo_ms", "limited_by",
+               "deciding_run", "notes", "runs"]
 
 
 def wait_for_line(process, text):
@@ -34,9 +36,12 @@ def test_report(server):
     report = bench_model(server, "items", "--closed", "--requests", 30, "--warmup", 0, "--bags", 5, "--ids", 4,
                          "--seed", 9, "--connections", 3)
     expect_equal(list(report), REPORT_KEYS)
-    expect_equal({key: report[key] for key in REPORT_KEYS[:6]},
-                 {"url": server.url, "model": "items", "seed": 9, "mode": "closed", "highest_rate": None,
-                  "slo_ms": 10})
+    wanted = {"url": server.url, "model": "items", "seed": 9, "mode": "closed", "highest_rate": None, "slo_ms": 10,
+              "deciding_run": None, "host": platform.node(),
+              "workload": {"bags": 5, "ids": "4", "zipf": 0, "weights": False, "reduction": None, "body": "binary",
+                           "connections": 3, "tables": 1, "table_bytes": 32000, "get": None}}
+    expect_equal({key: report[key] for key in wanted}, wanted)
+    expect(re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", report["date"]) and report["processor"], f"{report}")
     figures = only(report)
     expect_equal(list(figures), RUN_KEYS)
     expect_equal((figures["rate"], figures["sent"], figures["answered"], figures["errors"]),
@@ -135,7 +140,10 @@ def test_sweep(server):
     expect_equal(report["mode"], "sweep")
     expect_equal(report["runs"][0]["rate"], None)
     rates = [figures["rate"] for figures in report["runs"][1:]]
-    expect(any(abs(rate / report["highest_rate"] - 1) < 1e-4 for rate in rates), f"{report}")
+    expect_equal(rates, sorted(rates), "runs by rate")
+    deciding = report["runs"][report["deciding_run"]]
+    expect(abs(deciding["rate"] / report["highest_rate"] - 1) < 1e-4, f"{report}")
+    expect(deciding["latency_ms"]["p99"] <= 1000, f"{deciding}")
 
 
 def test_sweep_tries_again():
@@ -363,6 +371,11 @@ def test_compare(server, directory):
     expect(f"Before, items of {server.url}:" in ended.stdout, ended.stdout)
     ratios = "requests/s [0-9.]+, p50 [0-9.]+, p99 [0-9.]+ of those before"
     expect(re.search(f"^As fast as answers come: {ratios}$", ended.stdout, re.MULTILINE), ended.stdout)
+    expect("another" not in ended.stdout, ended.stdout)
+    ended = run("bench", "--closed", *SHORT, "--bags", 3, "--zipf", 1.1, "--compare", directory / "before", server.url,
+                "items")
+    expect("\nThe workload before was another one (before and now): bags 1 and 3, zipf 0 and 1.1.\n" in ended.stdout,
+           ended.stdout)
     for _ in range(2):
         ended = run("bench", "--rate", "50:0.2", "--warmup", 0, "--report", directory / "rates", server.url, "items",
                     *(["--compare", directory / "rates"] if (directory / "rates").exists() else []))
@@ -375,51 +388,54 @@ def test_compare(server, directory):
 
 
 class Page(html.parser.HTMLParser):
-    """What a page has: figures' titles, what it would load, and elements that were not closed."""
+    """What a page has: what it would load, elements that were not closed, and its scripts by type."""
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.captions, self.loads = [], [], []
+        self.open, self.loads, self.scripts = [], [], {}
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.loads += [value for name, value in attrs if name in ("src", "href", "xlink:href", "data")]
         if tag not in ("meta",):
             self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        pass
+        if tag == "script":
+            self.type = dict(attrs).get("id") or dict(attrs).get("type")
+            self.scripts[self.type] = ""
 
     def handle_endtag(self, tag):
         expect_equal(self.open.pop(), tag, "an element that ends")
 
     def handle_data(self, data):
-        if self.open[-1:] == ["figcaption"]:
-            self.captions.append(data)
+        if self.open[-1:] == ["script"]:
+            self.scripts[self.type] += data
 
 
 def test_page(server, directory):
-    """One file that loads nothing, with plots and figures, and another server's texts as text."""
+    """One file that loads nothing, with the reports inside, and another server's texts in them alone; what a browser
+    makes of it is tested in tests/browser."""
     page, report = directory / "page.html", directory / "report"
-    over_time = ["Percentiles", "Latency over time", "Requests over time, by when due"]
     run("bench", "--closed", *SHORT, "--html", page, "--report", report, server.url, "items")
     parsed = Page(page.read_text())
-    expect_equal((parsed.captions, parsed.loads, parsed.open), (over_time, [], []))
-    run("bench", "--rate", "100:0.2,200:0.2,100:0.2", "--warmup", 0, "--html", page, "--compare", report, server.url, "items")
-    text = page.read_text()
-    parsed = Page(text)
-    expect_equal((parsed.captions, parsed.loads), (["Latency against rate", *over_time], []))
-    expect_equal(text.count("<circle"), 4, "a place of p50 and of p99 for each rate")
-    expect("<h2>Before</h2>" in text and "url(" not in text and "<script" not in text, text)
+    expect_equal((parsed.loads, parsed.open), ([], []))
+    expect_equal(json.loads(parsed.scripts["report"]), json.loads(report.read_text()))
+    expect_equal(json.loads(parsed.scripts["before"]), None)
+    expect("Chart.js v" in parsed.scripts[None] and "Permission is hereby granted" in parsed.scripts["text/plain"],
+           "Chart.js with its licence")
+    run("bench", "--rate", "100:0.2,200:0.2", "--warmup", 0, "--html", page, "--compare", report, server.url, "items")
+    before = json.loads(Page(page.read_text()).scripts["before"])
+    expect_equal(only(before)["latency_ms"], only(json.loads(report.read_text()))["latency_ms"])
 
     class Hostile(Foreign):
         def infer(self, _):
-            self.answer(500, {"error": "<script>alert(1)</script>&"})
+            self.answer(500, {"error": "</script><script>alert(1)</script>&"})
 
     with foreign(Hostile) as url:
         run("bench", "--rows", 10, "--closed", *SHORT, "--html", page, url)
     text = page.read_text()
-    expect("<script" not in text and "&lt;script&gt;alert(1)&lt;/script&gt;&amp;" in text, text)
+    parsed = Page(text)
+    expect("<script>alert" not in text and len(parsed.scripts) == 5, text)
+    expect_equal(only(json.loads(parsed.scripts["report"]))["errors"]["500"]["first"], "</script><script>alert(1)</script>&")
     ended = run("bench", "--closed", *SHORT, "--html", directory / "no" / "page", server.url, "items")
     expect(ended.returncode == 1 and "No such file" in ended.stderr, ended.stderr)
 

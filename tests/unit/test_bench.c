@@ -152,7 +152,7 @@ static void counts_times(void **state)
 static void counts_a_step(void **state)
 {
     static struct bag_bench_count count;
-    static struct bag_bench_measured measured;
+    static struct bag_bench_run figures;
     const uint64_t start = 5000000000, ms = 1000000;
     (void)state;
     bag_bench_count_begin(&count, 100, 2, start);
@@ -164,8 +164,8 @@ static void counts_a_step(void **state)
     bag_bench_count_error(&count, start + 40 * ms, 503, "{\"error\": \"full\"}", 17);
     bag_bench_count_error(&count, start + 41 * ms, 503, "later", 5);
     bag_bench_count_error(&count, start + 80 * ms, 0, "refused", 7);
-    bag_bench_count_finish(&count, 0.5, &measured);
-    const struct bag_bench_run *run = &measured.run;
+    bag_bench_count_finish(&count, 0.5, &figures);
+    const struct bag_bench_run *run = &figures;
     assert_int_equal(run->sent, 5);
     assert_int_equal(run->answered, 2);
     assert_true(run->requests_per_s == 1 && run->rows_per_s == 15);
@@ -175,11 +175,12 @@ static void counts_a_step(void **state)
     assert_string_equal(run->errors[0].first, "full");
     assert_string_equal(run->errors[1].kind, "lost");
     assert_string_equal(run->errors[1].first, "refused");
-    assert_true(run->latency_ms.max == 4);
-    assert_int_equal(measured.windows[0].answered, 1);
-    assert_int_equal(measured.windows[1].errors, 2);
-    assert_int_equal(measured.windows[2].errors, 1);
-    assert_int_equal(measured.windows[BAG_BENCH_WINDOWS - 1].answered, 1);
+    assert_true(run->latency_ms.max == 4 && run->curve_ms[BAG_BENCH_CURVE - 1] == 4);
+    assert_true(run->window_s == 0.04 && run->generator_cpu == 0.5);
+    assert_int_equal(run->windows[0].answered, 1);
+    assert_int_equal(run->windows[1].errors, 2);
+    assert_int_equal(run->windows[2].errors, 1);
+    assert_int_equal(run->windows[BAG_BENCH_WINDOWS - 1].answered, 1);
 }
 
 /* More kinds of errors than are kept are counted with the last. */
@@ -196,49 +197,119 @@ static void bounds_errors(void **state)
 
 /* ---- the report ------------------------------------------------------------------------------ */
 
+#define WORKLOAD_TEXT                                                                        \
+    "{\"bags\":2,\"ids\":\"0-7\",\"zipf\":1.1,\"weights\":true,\"reduction\":null,\"body\":" \
+    "\"json\","                                                                              \
+    "\"connections\":8,\"tables\":1,\"table_bytes\":800,\"get\":null}"
+
 static const char report_text[] =
-    "{\"url\":\"http://h:1\",\"model\":\"m\",\"seed\":18446744073709551615,\"mode\":\"sweep\","
-    "\"highest_rate\":null,\"slo_ms\":10,\"limited_by\":\"generator\",\"runs\":[{\"rate\":null,"
-    "\"seconds\":1.5,\"sent\":3,\"answered\":2,\"errors\":{\"503\":{\"count\":1,\"first\":\"full\"}"
-    "},"
+    "{\"url\":\"http://h:1\",\"model\":\"m\",\"workload\":" WORKLOAD_TEXT
+    ",\"date\":\"2026-11-27T00:00:00Z\","
+    "\"host\":\"h\",\"processor\":\"p\",\"seed\":18446744073709551615,\"mode\":\"sweep\","
+    "\"highest_rate\":null,\"slo_ms\":10,\"limited_by\":\"generator\",\"deciding_run\":null,"
+    "\"notes\":[\"a note\"],"
+    "\"runs\":[{\"rate\":null,\"seconds\":1.5,\"sent\":3,\"answered\":2,"
+    "\"errors\":{\"503\":{\"count\":1,\"first\":\"full\"}},"
     "\"requests_per_s\":1.33333,\"bags_per_s\":2,\"rows_per_s\":20,\"bytes_gathered_per_s\":"
     "12345678,\"latency_ms\":{\"p50\":0.1,\"p90\":0.2,\"p99\":0.3,\"p99.9\":0.4,\"max\":0.5},"
-    "\"generator_late_ms\":{\"p50\":0,\"p99\":0.01}}]}";
+    "\"generator_late_ms\":{\"p50\":0,\"p99\":0.01},\"generator_cpu\":0.25}]}";
 
-static void prints_the_report(void **state)
+static const struct bag_bench_workload workload = {.bags = 2,
+                                                   .ids = "0-7",
+                                                   .zipf = 1.1,
+                                                   .weights = true,
+                                                   .body = "json",
+                                                   .connections = 8,
+                                                   .tables = 1,
+                                                   .table_bytes = 800};
+
+/* Makes a report with one run, which borrows its texts and *run. */
+static struct bag_bench_report make_report(struct bag_bench_run *run)
 {
-    struct bag_bench_run run = {.seconds = 1.5,
-                                .sent = 3,
-                                .answered = 2,
-                                .errors = {{"503", 1, "full"}},
-                                .num_errors = 1,
-                                .requests_per_s = 4.0 / 3,
-                                .bags_per_s = 2,
-                                .rows_per_s = 20,
-                                .bytes_gathered_per_s = 12345678,
-                                .latency_ms = {0.1, 0.2, 0.3, 0.4, 0.5},
-                                .late_p99_ms = 0.01};
-    char url[] = "http://h:1", model[] = "m";
+    static char url[] = "http://h:1", model[] = "m";
     struct bag_bench_report report = {.url = url,
                                       .model = model,
+                                      .workload = workload,
+                                      .date = "2026-11-27T00:00:00Z",
+                                      .host = "h",
+                                      .processor = "p",
                                       .seed = UINT64_MAX,
                                       .mode = BAG_BENCH_SWEEP,
                                       .highest_rate = -1,
                                       .slo_ms = 10,
                                       .generator_limited = true,
-                                      .runs = &run,
+                                      .deciding_run = SIZE_MAX,
+                                      .runs = run,
                                       .num_runs = 1};
+    bag_bench_report_note(&report, "a %s", "note");
+    *run = (struct bag_bench_run){.seconds = 1.5,
+                                  .sent = 3,
+                                  .answered = 2,
+                                  .errors = {{"503", 1, "full"}},
+                                  .num_errors = 1,
+                                  .requests_per_s = 4.0 / 3,
+                                  .bags_per_s = 2,
+                                  .rows_per_s = 20,
+                                  .bytes_gathered_per_s = 12345678,
+                                  .latency_ms = {0.1, 0.2, 0.3, 0.4, 0.5},
+                                  .late_p99_ms = 0.01,
+                                  .generator_cpu = 0.25};
+    return report;
+}
+
+static void prints_the_report(void **state)
+{
+    static struct bag_bench_run run;
+    struct bag_bench_report report = make_report(&run);
     (void)state;
     char *text = bag_bench_report_print(&report);
     assert_string_equal(text, report_text);
     free(text);
+    run.window_s = 0.03;
+    run.windows[49] = (struct bag_bench_window){7, 1, 0.5, INFINITY};
+    run.curve_ms[0] = 0.125;
+    report.deciding_run = 0;
+    text = bag_bench_report_print(&report);
+    assert_non_null(strstr(text, "\"percentiles_ms\":[0.125,0,"));
+    assert_non_null(strstr(text, "\"over_time\":{\"window_s\":0.03,\"answered\":[0,"));
+    assert_non_null(strstr(text, ",0,7],\"errors\":[0,"));
+    assert_non_null(strstr(text, ",0,0.5],\"p99_ms\":[0,"));
+    assert_non_null(strstr(text, "\"deciding_run\":0,"));
+    free(text);
+}
+
+/* Further notes than there is room for are dropped. */
+static void bounds_notes(void **state)
+{
+    static struct bag_bench_report report;
+    (void)state;
+    for (int i = 0; i < BAG_BENCH_MAX_NOTES + 3; i++)
+        bag_bench_report_note(&report, "%d %0*d", i, 2 * BAG_BENCH_NOTE_BYTES, 0);
+    assert_int_equal(report.num_notes, BAG_BENCH_MAX_NOTES);
+    assert_int_equal(strlen(report.notes[BAG_BENCH_MAX_NOTES - 1]), BAG_BENCH_NOTE_BYTES - 1);
+}
+
+static void compares_workloads(void **state)
+{
+    struct bag_bench_workload other = workload;
+    char text[200];
+    (void)state;
+    assert_true(bag_bench_workload_compare(&workload, &other, text, sizeof text));
+    assert_string_equal(text, "");
+    other.bags = 64;
+    other.weights = false;
+    strcpy(other.reduction, "max");
+    assert_true(bag_bench_workload_compare(&workload, &other, text, sizeof text));
+    assert_string_equal(text, "bags 2 and 64, weights true and false, reduction null and \"max\"");
+    assert_true(bag_bench_workload_compare(&workload, &other, text, 12));
+    assert_string_equal(text, "bags 2 and ");
 }
 
 static void reads_the_report(void **state)
 {
     struct bag_bench_report report;
     struct bag_problem problem;
-    char *copy = exact_copy(report_text, sizeof report_text - 1);
+    char *copy = exact_copy(report_text, sizeof report_text - 1), text[200];
     (void)state;
     assert_true(bag_bench_report_parse(copy, sizeof report_text - 1, &report, &problem));
     free(copy);
@@ -246,6 +317,12 @@ static void reads_the_report(void **state)
     assert_int_equal(report.mode, BAG_BENCH_SWEEP);
     assert_true(report.highest_rate == -1);
     assert_true(report.generator_limited);
+    assert_true(bag_bench_workload_compare(&workload, &report.workload, text, sizeof text));
+    assert_string_equal(text, "");
+    assert_string_equal(report.date, "2026-11-27T00:00:00Z");
+    assert_string_equal(report.host, "h");
+    assert_string_equal(report.processor, "p");
+    assert_int_equal(report.deciding_run, SIZE_MAX);
     assert_int_equal(report.num_runs, 1);
     assert_true(report.runs[0].rate == 0);
     assert_int_equal(report.runs[0].answered, 2);
@@ -263,6 +340,27 @@ static void reads_the_report(void **state)
     assert_int_equal(problem.kind, BAG_ERROR_FILE);
 }
 
+/* Numbers that are negative, too large or none, and texts with control characters, do no harm. */
+static void reads_wrong_members(void **state)
+{
+    static const char text[] =
+        "{\"url\":\"\\u001b[31m\",\"model\":\"m\",\"mode\":\"open\",\"seed\":-1,\"deciding_run\":-"
+        "1,"
+        "\"workload\":{\"bags\":-5,\"zipf\":-1,\"tables\":1e300,\"ids\":7},"
+        "\"runs\":[{\"rate\":-3,\"sent\":-1,\"answered\":1e300,\"latency_ms\":{\"p50\":\"x\"}}]}";
+    struct bag_bench_report report;
+    struct bag_problem problem;
+    (void)state;
+    assert_true(bag_bench_report_parse(text, sizeof text - 1, &report, &problem));
+    assert_string_equal(report.url, "?[31m");
+    assert_true(report.seed == 0 && report.deciding_run == SIZE_MAX);
+    assert_true(report.workload.bags == 0 && report.workload.zipf == 0);
+    assert_true(report.workload.tables == 0 && !*report.workload.ids);
+    const struct bag_bench_run *run = report.runs;
+    assert_true(run->rate == 0 && run->sent == 0 && run->answered == 0 && run->latency_ms.p50 == 0);
+    bag_bench_report_free(&report);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +368,8 @@ int main(void)
         cmocka_unit_test(draws_ids),          cmocka_unit_test(scatters_hot_ids),
         cmocka_unit_test(keeps_ids_in_range), cmocka_unit_test(counts_times),
         cmocka_unit_test(counts_a_step),      cmocka_unit_test(bounds_errors),
-        cmocka_unit_test(prints_the_report),  cmocka_unit_test(reads_the_report)};
+        cmocka_unit_test(prints_the_report),  cmocka_unit_test(bounds_notes),
+        cmocka_unit_test(compares_workloads), cmocka_unit_test(reads_the_report),
+        cmocka_unit_test(reads_wrong_members)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
