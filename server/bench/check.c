@@ -1,7 +1,10 @@
-/* Answers compared with pooling of its own; see check.h. */
+/* Replies compared with the tables' files; see check.h. */
 #include "check.h"
 
-#include "pooling.h"
+#include "files.h"
+#include "kernels/keys.h"
+#include "kernels/pool_entries.h"
+#include "server/tables/map.h"
 
 #include <float.h>
 #include <math.h>
@@ -11,16 +14,55 @@
 
 #define REPLY_BYTES ((size_t)1 << 30)
 
-/* ---- comparing ------------------------------------------------------------------------------- */
-
 struct check {
     const struct bag_bench_query *query;
-    struct bag_bench_table *tables; /* owned; of each table of the model */
+    struct bag_stored_table **tables; /* owned, with elements; of each table of the model */
     const struct bag_bench_tensors *tensors;
     const struct bag_bench_answer *answer;
 };
 
-/* What rounding to that type may lose of a number. */
+/* The bags of one table in a reply, and pooled here. */
+struct pooled {
+    struct bag_pool_args args; /* the call, with rows in place of ids */
+    int64_t *offsets, *rows;   /* owned */
+    char *want;                /* owned */
+    const char *got;           /* in the reply */
+};
+
+/* ---- comparing ------------------------------------------------------------------------------- */
+
+/* A number of a result, for comparison and as text. */
+struct number {
+    double value;
+    char text[40];
+};
+
+static struct number read_number(const char *at, enum bag_dtype dtype)
+{
+    const struct bag_table one = {.rows = at, .dtype = dtype, .num_rows = 1, .row_elements = 1};
+    struct number number;
+    float single;
+    uint64_t bits = 0;
+    if (dtype == BAG_F64) {
+        number.value = bag_load_f64(at, 0);
+    } else if (bag_dtypes[dtype].kind == BAG_KIND_FLOAT) {
+        bag_row_decode(&one, 0, 0, 1, &single);
+        number.value = (double)single;
+    } else {
+        unsigned unused = 64 - 8 * (unsigned)bag_dtypes[dtype].bytes;
+        bool has_sign = bag_dtypes[dtype].kind == BAG_KIND_SIGNED;
+        memcpy(&bits, at, bag_dtypes[dtype].bytes);
+        int64_t whole = (int64_t)(bits << unused) >> unused;
+        snprintf(number.text, sizeof number.text, has_sign ? "%lld" : "%llu",
+                 has_sign ? (long long)whole : (long long)bits);
+        number.value = (double)whole;
+        return number;
+    }
+    snprintf(number.text, sizeof number.text, "%.9g", number.value);
+    return number;
+}
+
+/* Returns the most that rounding to this type changes a number of magnitude 1. */
 static double rounding_of(enum bag_dtype dtype)
 {
     return dtype == BAG_F16    ? 0x1p-11
@@ -29,130 +71,195 @@ static double rounding_of(enum bag_dtype dtype)
                                : DBL_EPSILON;
 }
 
-/* Each addition, and the division, loses at most the last place of what was added. */
-static bool is_near(double got, double want, double around, size_t count, enum bag_dtype dtype)
+/* Returns the magnitude of one element of a row. */
+static double magnitude_of(const struct bag_table *table, int64_t row, size_t column)
 {
-    double adding = dtype == BAG_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
-    double allowed = ((double)count + 2) * adding * around + rounding_of(dtype) * fabs(want);
-    if (dtype == BAG_F16)
-        allowed += 0x1p-25; /* half of the least number */
-    return fabs(got - want) <= allowed || got == want || (isnan(got) && isnan(want));
+    float value;
+    if (table->dtype == BAG_F64)
+        return fabs(
+            bag_load_f64((const char *)table->rows + (size_t)row * bag_row_bytes(table), column));
+    bag_row_decode(table, row, column, 1, &value);
+    return fabs((double)value);
 }
 
-/* A number as text, by value; of integers it is what the type keeps of a sum. */
-struct number_text {
-    char text[40];
-};
-
-static struct number_text print_number(union bag_bench_number number, enum bag_dtype dtype)
+/* Returns the most that two orders of addition can differ in an element of a bag. A server over
+ * shards adds the sums of parts. */
+static double tolerance_of(const struct bag_pool_args *args, size_t bag, size_t column,
+                           double value)
 {
-    struct number_text out;
-    if (bag_dtypes[dtype].kind == BAG_KIND_FLOAT)
-        snprintf(out.text, sizeof out.text, "%.9g", number.real);
-    else if (bag_dtypes[dtype].kind == BAG_KIND_SIGNED)
-        snprintf(out.text, sizeof out.text, "%lld", (long long)number.whole);
-    else
-        snprintf(out.text, sizeof out.text, "%llu", (unsigned long long)number.whole);
-    return out;
+    const size_t first = bag_pool_first_entry(args, bag), end = bag_pool_first_entry(args, bag + 1);
+    const double unit = args->output_dtype == BAG_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
+    double sum = 0, divisor = 1;
+    size_t kept = 0;
+    for (size_t entry = first; entry < end; entry++) {
+        int64_t row = bag_id_at(&args->indices, entry);
+        if (!bag_keeps(args, entry, row))
+            continue;
+        double weight = args->weights ? fabs((double)bag_load_f32(args->weights, entry)) : 1;
+        sum += weight * magnitude_of(&args->table, row, column);
+        kept++;
+    }
+    if (args->divides && kept)
+        divisor = fabs((double)bag_divisor_f32(args, first, end, kept));
+    return ((double)kept + 2) * unit * sum / (divisor > 0 ? divisor : 1) +
+           rounding_of(args->output_dtype) * fabs(value) +
+           (args->output_dtype == BAG_F16 ? 0x1p-25 : 0); /* half of the least number */
 }
 
-/* Whether one is what the other is, of floats but for what they lose; *want becomes what the type
- * keeps of it. */
-static bool is_same(const union bag_bench_number *got, const struct bag_bench_pooled *pooled,
-                    size_t i, enum bag_dtype dtype, union bag_bench_number *want)
+static bool is_same(const struct pooled *pooled, size_t bag, size_t column,
+                    const struct number *got, const struct number *want)
 {
-    *want = pooled->values[i];
-    if (bag_dtypes[dtype].kind == BAG_KIND_FLOAT)
-        return is_near(got->real, want->real, pooled->around[i], pooled->count, dtype);
-    want->whole = bag_bench_whole_keep(want->whole, dtype);
-    return got->whole == want->whole;
+    if (bag_dtypes[pooled->args.output_dtype].kind != BAG_KIND_FLOAT)
+        return false; /* integers are exact, and other bits are another number */
+    return got->value == want->value || (isnan(got->value) && isnan(want->value)) ||
+           fabs(got->value - want->value) <= tolerance_of(&pooled->args, bag, column, want->value);
 }
 
+/* Compares bits, and numbers if those differ. */
 static bool compare_bag(const struct check *check, size_t place, size_t bag,
-                        const union bag_bench_number *got, enum bag_dtype dtype,
-                        const struct bag_bench_pooled *pooled, struct bag_problem *problem)
+                        const struct pooled *pooled, struct bag_problem *problem)
 {
     const struct bag_client_model *model = &check->query->target->model;
-    union bag_bench_number want;
-    for (size_t i = 0; i < pooled->elements; i++) {
-        if (!is_same(&got[i], pooled, i, dtype, &want))
+    const struct bag_pool_args *args = &pooled->args;
+    const size_t bytes = args->element_bytes;
+    for (size_t i = 0; i < args->table.row_elements; i++) {
+        size_t at = bag * args->bag_stride + i * bytes;
+        if (memcmp(pooled->got + at, pooled->want + at, bytes) == 0)
+            continue;
+        const struct number got = read_number(pooled->got + at, args->output_dtype);
+        const struct number want = read_number(pooled->want + at, args->output_dtype);
+        if (!is_same(pooled, bag, i, &got, &want))
             return bag_problem_set(
                 problem, BAG_ERROR_CONFLICT,
                 "--check: model '%s', output '%s', bag %zu, element %zu is %s; pooled from the "
                 "file it is %s",
-                model->name, model->tables[place].name, bag, i, print_number(got[i], dtype).text,
-                print_number(want, dtype).text);
+                model->name, model->tables[place].name, bag, i, got.text, want.text);
     }
     return true;
 }
 
-/* The bags of one table; `ids` and `weights` are its first, `result` has a row for each bag. */
-static bool compare_table(const struct check *check, size_t place, const uint64_t *ids,
-                          const float *weights, const struct bag_table *result,
-                          struct bag_bench_pooled *pooled, union bag_bench_number *got,
-                          struct bag_problem *problem)
+/* ---- pooling --------------------------------------------------------------------------------- */
+
+/* Returns the rules of the server's model, for a reply of this type. */
+static struct bag_rules rules_of(const struct check *check, size_t place, enum bag_dtype output)
 {
     const struct bag_client_table *facts = &check->query->target->model.tables[place];
     const char *asked = check->query->options->reduction;
-    enum bag_reduction reduction =
-        asked ? bag_reduction_find(asked, strlen(asked)) : facts->reduction;
-    const size_t *lengths = check->tensors->lengths + place * check->query->options->bags;
-    for (size_t bag = 0; bag < (size_t)result->num_rows; bag++) {
-        bag_bench_row_read(result, bag, got);
-        if (!bag_bench_pool(facts, reduction, &check->tables[place], ids, weights, lengths[bag],
-                            pooled, problem) ||
-            !compare_bag(check, place, bag, got, result->dtype, pooled, problem))
-            return false;
-        ids += lengths[bag];
-        weights += weights ? lengths[bag] : 0;
-    }
-    return true;
+    return (struct bag_rules){.reduction = asked ? bag_reduction_find(asked, strlen(asked))
+                                                 : facts->reduction,
+                              .output_dtype = output,
+                              .default_index = facts->has_default ? facts->default_id : -1,
+                              .has_default_index = facts->has_default,
+                              .has_padding_idx = facts->has_padding,
+                              .padding_idx = facts->padding,
+                              .weighted_mean = facts->weighted_mean,
+                              .keyed = bag_table_is_keyed(&check->tables[place]->memory)};
 }
 
-static size_t count_ids(const struct check *check, size_t place)
+static struct bag_tensor tensor_of(enum bag_dtype dtype, const void *data, size_t count)
 {
-    size_t bags = check->query->options->bags, count = 0;
-    for (size_t bag = 0; bag < bags; bag++)
-        count += check->tensors->lengths[place * bags + bag];
-    return count;
+    return (struct bag_tensor){
+        .dtype = dtype, .rank = 1, .shape = {(int64_t)count}, .count = count, .data = data};
 }
 
-/* Finds an output in the answer, of floats where the table is of floats. */
-static bool find_output(const struct check *check, size_t place, struct bag_table *result,
-                        struct bag_problem *problem)
+/* Returns the offsets of a table's bags, which the caller frees; *count gets the number of ids. */
+static int64_t *make_offsets(const struct check *check, size_t place, size_t *count)
+{
+    const size_t bags = check->query->options->bags;
+    const size_t *lengths = check->tensors->lengths + place * bags;
+    int64_t *offsets = malloc((bags + 1) * sizeof *offsets);
+    *count = 0;
+    for (size_t bag = 0; bag < bags; bag++) {
+        if (offsets)
+            offsets[bag] = (int64_t)*count;
+        *count += lengths[bag];
+    }
+    return offsets;
+}
+
+/* Pools the ids as a server does, by the plain C kernels, which define every result. */
+static bool pool(const struct bag_table_memory *memory, const struct bag_rules *rules,
+                 const struct bag_inputs *inputs, struct pooled *pooled,
+                 struct bag_problem *problem)
+{
+    struct bag_pool_plan plan;
+    struct bag_fault fault;
+    const struct bag_tensor *indices = inputs->tensor[BAG_INDICES];
+    if (bag_rules_check(&memory->table, rules, &fault) != BAG_STATUS_OK)
+        return bag_problem_from_fault(problem, &fault);
+    bag_pool_prepare(&memory->table, rules, &plan);
+    pooled->rows = malloc((indices->count + 1) * sizeof *pooled->rows);
+    struct bag_resolving resolving = {.keys = rules->keyed ? &memory->index.keys : NULL,
+                                      .rules = rules,
+                                      .inputs = inputs,
+                                      .rows = pooled->rows};
+    if (!pooled->rows)
+        return bag_problem_no_memory(problem);
+    if (bag_pool_check(&plan, inputs, REPLY_BYTES, &pooled->args, &fault) != BAG_STATUS_OK ||
+        (plan.needs_rows && bag_keys_resolve(&resolving, &pooled->args, &fault) != BAG_STATUS_OK))
+        return bag_problem_from_fault(problem, &fault);
+    if (!(pooled->want = malloc(pooled->args.result_bytes + 1)))
+        return bag_problem_no_memory(problem);
+    bag_pool_run(&pooled->args, bag_range_all(&pooled->args), pooled->want);
+    if (!memory->map)
+        return true;
+    bag_map_refresh(memory->map, bag_map_has_read());
+    return bag_map_is_whole(memory->map) ||
+           bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                           "the file became shorter while it was read, or its disk failed");
+}
+
+/* Finds the output in the reply, and pools the bags of the table. */
+static bool pool_table(const struct check *check, size_t place, size_t first_id, size_t count,
+                       struct pooled *pooled, struct bag_problem *problem)
 {
     const struct bag_bench_answer *answer = check->answer;
-    const struct bag_table *rows = &check->tables[place].rows;
-    const char *name = check->query->target->model.tables[place].name;
-    *result = (struct bag_table){.num_rows = (int64_t)check->query->options->bags,
-                                 .row_elements = rows->row_elements};
-    if (!bag_client_find_output(answer->body, answer->bytes, (size_t)answer->head.json_bytes, name,
-                                rows->row_elements * (size_t)result->num_rows, &result->dtype,
-                                &result->rows, problem))
+    const struct bag_bench_tensors *tensors = check->tensors;
+    const struct bag_client_table *facts = &check->query->target->model.tables[place];
+    const struct bag_table_memory *memory = &check->tables[place]->memory;
+    const size_t bags = check->query->options->bags;
+    const void *got;
+    enum bag_dtype output;
+    if (!bag_client_find_output(answer->body, answer->bytes, (size_t)answer->head.json_bytes,
+                                facts->name, memory->table.row_elements * bags, &output, &got,
+                                problem))
         return false;
-    bool floats = bag_dtypes[rows->dtype].kind == BAG_KIND_FLOAT;
-    return (floats ? bag_dtypes[result->dtype].kind == BAG_KIND_FLOAT
-                   : result->dtype == rows->dtype) ||
-           bag_problem_set(problem, BAG_ERROR_CONFLICT,
-                           "--check: the output '%s' is of %s, the rows of the file are of %s",
-                           name, bag_dtypes[result->dtype].name, bag_dtypes[rows->dtype].name);
+    bool is_float = bag_dtypes[memory->table.dtype].kind == BAG_KIND_FLOAT;
+    if (is_float ? bag_dtypes[output].kind != BAG_KIND_FLOAT : output != memory->table.dtype)
+        return bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                               "--check: the output '%s' is of %s, the rows of the file are of %s",
+                               facts->name, bag_dtypes[output].name,
+                               bag_dtypes[memory->table.dtype].name);
+    const struct bag_tensor ids = tensor_of(BAG_I64, tensors->ids + first_id, count);
+    const struct bag_tensor offsets = tensor_of(BAG_I64, pooled->offsets, bags);
+    const struct bag_tensor weights =
+        tensor_of(BAG_F32, tensors->weights ? tensors->weights + first_id : NULL, count);
+    const struct bag_inputs inputs = {
+        {[BAG_INDICES] = &ids,
+         [BAG_OFFSETS] = &offsets,
+         [BAG_PER_SAMPLE_WEIGHTS] = tensors->weights ? &weights : NULL}};
+    const struct bag_rules rules = rules_of(check, place, output);
+    pooled->got = got;
+    if (pool(memory, &rules, &inputs, pooled, problem))
+        return true;
+    bag_problem_prefix(problem, "--check: output '%s'", facts->name);
+    return false;
 }
 
-/* One output of the answer, in memory for it. */
-static bool compare_output(const struct check *check, size_t place, size_t first_id,
-                           struct bag_problem *problem)
+/* Compares the bags of one table. *first_id becomes the first id of the next table. */
+static bool compare_table(const struct check *check, size_t place, size_t *first_id,
+                          struct bag_problem *problem)
 {
-    size_t elements = check->tables[place].rows.row_elements;
-    const float *weights = check->tensors->weights;
-    struct bag_table result;
-    struct bag_bench_pooled pooled;
-    union bag_bench_number *got = calloc(elements + 1, sizeof *got);
-    bool ok = (bag_bench_pooled_make(elements, &pooled) && got) || bag_problem_no_memory(problem);
-    ok = ok && find_output(check, place, &result, problem) &&
-         compare_table(check, place, check->tensors->ids + first_id,
-                       weights ? weights + first_id : NULL, &result, &pooled, got, problem);
-    bag_bench_pooled_free(&pooled);
-    free(got);
+    size_t count;
+    struct pooled pooled = {.offsets = make_offsets(check, place, &count)};
+    bool ok = (pooled.offsets || bag_problem_no_memory(problem)) &&
+              pool_table(check, place, *first_id, count, &pooled, problem);
+    for (size_t bag = 0; ok && bag < pooled.args.num_bags; bag++)
+        ok = compare_bag(check, place, bag, &pooled, problem);
+    *first_id += count;
+    free(pooled.offsets);
+    free(pooled.rows);
+    free(pooled.want);
     return ok;
 }
 
@@ -160,21 +267,19 @@ static bool compare_answer(const struct check *check, struct bag_problem *proble
 {
     const struct bag_bench_answer *answer = check->answer;
     size_t first_id = 0;
+    bool ok = true;
     if (answer->head.status != 200) {
         char sentence[300];
         bag_client_read_error(answer->body, answer->bytes, sentence, sizeof sentence);
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "--check: %d %s", answer->head.status,
                                sentence);
     }
-    for (size_t place = 0; place < check->query->num_sources; place++) {
-        if (!compare_output(check, place, first_id, problem))
-            return false;
-        first_id += count_ids(check, place);
-    }
-    return true;
+    for (size_t place = 0; ok && place < check->query->num_sources; place++)
+        ok = compare_table(check, place, &first_id, problem);
+    return ok;
 }
 
-/* Draws a request, asks it and compares its answer. */
+/* Draws a request, sends it, and compares its reply. */
 static bool check_one(struct check *check, uint64_t *state, struct bag_problem *problem)
 {
     struct bag_bench_tensors tensors;
@@ -198,35 +303,20 @@ static bool check_one(struct check *check, uint64_t *state, struct bag_problem *
     return ok;
 }
 
-/* ---- the tables' files, and how they are pooled ---------------------------------------------- */
+/* ---- the model's rules and files ------------------------------------------------------------- */
 
 static bool read_rules(const struct bag_bench_query *query, struct bag_client_model *model,
                        struct bag_problem *problem)
 {
-    struct bag_bench_answer answer;
-    char *path = bag_bench_model_path(model->name, "/config"), *request = NULL;
-    char *head = path ? bag_bench_head(query->target, "GET", path) : NULL;
-    int bytes = head ? asprintf(&request, "%s\r\n", head) : -1;
-    bool ok = bytes >= 0 ? bag_bench_ask(query->target, request, (size_t)bytes, REPLY_BYTES,
-                                         &answer, problem)
-                         : bag_problem_no_memory(problem);
-    if (ok) {
-        ok = answer.head.status == 200
-                 ? bag_client_read_rules(answer.body, answer.bytes, model, problem)
-                 : bag_problem_set(problem, BAG_ERROR_SYSTEM, "the status is %d",
-                                   answer.head.status);
-        free(answer.body);
-    }
+    char *text = bag_bench_get_model(query->target, model->name, "/config", problem);
+    bool ok = text && bag_client_read_rules(text, strlen(text), model, problem);
+    free(text);
     if (!ok)
         bag_problem_prefix(problem, "--check: how '%s' pools cannot be read", model->name);
-    if (bytes >= 0)
-        free(request);
-    free(head);
-    free(path);
     return ok;
 }
 
-static bool read_table(struct check *check, size_t place, struct bag_problem *problem)
+static bool load_table(struct check *check, size_t place, struct bag_problem *problem)
 {
     const struct bag_bench_query *query = check->query;
     const struct bag_client_model *model = &query->target->model;
@@ -240,18 +330,11 @@ static bool read_table(struct check *check, size_t place, struct bag_problem *pr
     if (!path)
         return bag_problem_set(problem, BAG_ERROR_USAGE, "--check needs --table %s=PATH",
                                facts->model ? facts->model : model->name);
-    if (bag_bench_table_open(path, facts, &query->sources[place].keys, &check->tables[place],
-                             problem))
+    check->tables[place] = bag_bench_table_load(path, facts, &query->sources[place].keys, problem);
+    if (check->tables[place])
         return true;
     bag_problem_prefix(problem, "--check");
     return false;
-}
-
-static void free_tables(struct check *check)
-{
-    for (size_t i = 0; i < check->query->num_sources; i++)
-        bag_bench_table_close(&check->tables[i]);
-    free(check->tables);
 }
 
 bool bag_bench_check(struct bag_bench_query *query, struct bag_client_model *model,
@@ -264,13 +347,15 @@ bool bag_bench_check(struct bag_bench_query *query, struct bag_client_model *mod
         return bag_problem_no_memory(problem);
     bool ok = read_rules(query, model, problem);
     for (size_t i = 0; ok && i < query->num_sources; i++)
-        ok = read_table(&check, i, problem);
+        ok = load_table(&check, i, problem);
     query->binary_replies = true;
     for (size_t i = 0; ok && i < query->options->checks; i++)
         ok = check_one(&check, &state, problem);
     query->binary_replies = false;
     if (ok)
-        fprintf(stderr, "%zu answers are what the files give\n", query->options->checks);
-    free_tables(&check);
+        fprintf(stderr, "%zu replies are what the files give\n", query->options->checks);
+    for (size_t i = 0; i < query->num_sources; i++)
+        bag_stored_table_drop(check.tables[i]);
+    free(check.tables);
     return ok;
 }

@@ -1,13 +1,13 @@
-/* Answers compared with pooling of the generator's own, from the tables' files. */
+/* Replies compared with the tables' files, which are pooled here by the plain C kernels. */
 #ifndef BAG_BENCH_CHECK_H
 #define BAG_BENCH_CHECK_H
 
 #include "query.h"
 
-/* Asks options->checks requests one after the other, and compares each number with what the files
- * of options->tables give in twice the precision: it must be as near as the adding of floats
- * allows. False with *problem (CONFLICT: a difference, with its place). `model`, the target's, gets
- * its rules. */
+/* Sends options->checks requests one after the other. Every number of a reply must have the bits
+ * that the files of options->tables give; floats may differ by as much as another order of addition
+ * allows, because a server over shards adds the sums of parts. Sets the rules of *model, which is
+ * the target's. Returns false and sets *problem (CONFLICT: a difference and where it is). */
 bool bag_bench_check(struct bag_bench_query *query, struct bag_client_model *model,
                      struct bag_problem *problem);
 

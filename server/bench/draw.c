@@ -1,4 +1,4 @@
-/* What requests are drawn of; see draw.h. */
+/* Random lengths and ids; see draw.h. */
 #include "draw.h"
 
 #include "proto/text.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A number below `count`. */
+/* Returns a random number below `count`. */
 static uint64_t below(uint64_t count, uint64_t *state)
 {
     return (uint64_t)(((unsigned __int128)bag_random(state) * count) >> 64);
@@ -15,7 +15,7 @@ static uint64_t below(uint64_t count, uint64_t *state)
 
 /* ---- how many ids a bag has ------------------------------------------------------------------ */
 
-/* The number that `bytes` bytes are, up to the most ids of a bag. */
+/* Parses a number of ids. */
 static bool parse_count(const char *text, size_t bytes, uint64_t *count)
 {
     char digits[16];
@@ -79,7 +79,7 @@ bool bag_bench_lengths_parse(const char *text, struct bag_bench_lengths *lengths
            parse_count(high, strlen(high), &lengths->high) && lengths->low <= lengths->high;
 }
 
-/* By Box and Muller's transform of two random numbers. */
+/* Returns a normally distributed number, by Box and Muller's transform. */
 static double normal(uint64_t *state)
 {
     double radius = sqrt(-2 * log1p(-bag_random_unit(state)));
@@ -119,7 +119,7 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-/* The frequent rows lie apart, as in tables in the order of first appearance or of a hash. */
+/* Frequent rows are far from each other, as in a table that is ordered by a hash. */
 struct bag_bench_ids bag_bench_ids_of(uint64_t rows, double zipf)
 {
     struct bag_bench_ids ids = {rows, zipf, (uint64_t)((double)rows * 0.6180339887)};
@@ -129,12 +129,13 @@ struct bag_bench_ids bag_bench_ids_of(uint64_t rows, double zipf)
     return ids;
 }
 
-/* By the continuous form of Zipf's law over 1 to rows + 1, whose integral has an inverse. */
+/* Draws a rank by the continuous form of Zipf's law over 1 to rows + 1, whose integral has an
+ * inverse. */
 static uint64_t zipf_rank(double exponent, uint64_t rows, uint64_t *state)
 {
     double power = 1 - exponent, unit = bag_random_unit(state), end = (double)rows + 1;
     double rank = exponent == 1 ? pow(end, unit) : pow(1 + unit * (pow(end, power) - 1), 1 / power);
-    return rank < end ? (uint64_t)rank - 1 : rows - 1;
+    return rank >= 1 && rank < end ? (uint64_t)rank - 1 : rank < 1 ? 0 : rows - 1;
 }
 
 uint64_t bag_bench_id(const struct bag_bench_ids *ids, uint64_t *state)

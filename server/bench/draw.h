@@ -1,4 +1,4 @@
-/* What is drawn at random, by seed: how many ids a bag has, and which. */
+/* Random numbers by seed: how many ids a bag has, and which. */
 #ifndef BAG_BENCH_DRAW_H
 #define BAG_BENCH_DRAW_H
 
@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The most ids of a bag. */
+/* Maximum number of ids of a bag. */
 #define BAG_BENCH_MAX_IDS 10000000
 
 /* ---- how many ids a bag has ------------------------------------------------------------------ */
@@ -17,8 +17,8 @@
 enum bag_bench_lengths_kind {
     BAG_BENCH_RANGE,     /* from low to high, equally often */
     BAG_BENCH_LOGNORMAL, /* rounded, at least 1 */
-    BAG_BENCH_EACH,      /* list[i] for the i-th feature, or bag, and around again */
-    BAG_BENCH_SAMPLE,    /* any of the list */
+    BAG_BENCH_EACH,      /* list[i % count] for feature or bag i */
+    BAG_BENCH_SAMPLE,    /* a random element of the list */
 };
 
 struct bag_bench_lengths {
@@ -29,20 +29,20 @@ struct bag_bench_lengths {
     size_t count;
 };
 
-/* Reads N, LOW-HIGH, lognormal:MEDIAN,SIGMA or N,N,... False for another text, which may name a
- * file, or without memory. */
+/* Parses N, LOW-HIGH, lognormal:MEDIAN,SIGMA or N,N,... Returns false for another text, which may
+ * be the name of a file, and without memory. */
 bool bag_bench_lengths_parse(const char *text, struct bag_bench_lengths *lengths);
 
-/* The length of a bag; `place` is that of its feature, or its own. */
+/* Returns the length of a bag; `place` is the index of its feature or, for one table, its own. */
 size_t bag_bench_length(const struct bag_bench_lengths *lengths, size_t place, uint64_t *state);
 
 /* ---- which ids ------------------------------------------------------------------------------- */
 
-/* Of `rows` rows. */
+/* The distribution of ids over `rows` rows. */
 struct bag_bench_ids {
     uint64_t rows;
-    double zipf;     /* 0: all equally often */
-    uint64_t stride; /* has no divisor in common with rows: ranks go to rows by it */
+    double zipf;     /* exponent; 0: all equally often */
+    uint64_t stride; /* coprime to rows: maps the ranks of Zipf's law to rows */
 };
 
 struct bag_bench_ids bag_bench_ids_of(uint64_t rows, double zipf);

@@ -1,7 +1,7 @@
 /* Files of bags' lengths; see lengths.h. */
 #include "lengths.h"
 
-#include "array.h"
+#include "files.h"
 #include "server/system/files.h"
 
 #include <stdlib.h>
@@ -16,16 +16,17 @@ static bool reject_lengths(struct bag_problem *problem)
                            BAG_BENCH_MAX_IDS);
 }
 
-static bool lengths_of_array(const struct bag_bench_array *array, struct bag_bench_lengths *lengths,
+static bool lengths_of_array(const struct bag_table *array, struct bag_bench_lengths *lengths,
                              struct bag_problem *problem)
 {
-    size_t bytes = bag_dtypes[array->npy.dtype].bytes;
-    enum bag_dtype dtype = array->npy.dtype;
+    const enum bag_dtype dtype = array->dtype;
+    const size_t bytes = bag_dtypes[dtype].bytes;
+    const size_t count = (size_t)array->num_rows * array->row_elements;
     bool is_whole = dtype == BAG_I64 || dtype == BAG_U64 || dtype == BAG_I32 || dtype == BAG_U32;
-    for (size_t i = 0; is_whole && i < array->npy.count; i++) {
+    for (size_t i = 0; is_whole && i < count; i++) {
         uint64_t value = 0;
-        memcpy(&value, array->data + i * bytes, bytes);
-        if (value > BAG_BENCH_MAX_IDS) /* as negative ones are */
+        memcpy(&value, (const char *)array->rows + i * bytes, bytes);
+        if (value > BAG_BENCH_MAX_IDS) /* a negative number, too */
             return reject_lengths(problem);
         lengths->list[lengths->count++] = value;
     }
@@ -52,13 +53,14 @@ static bool lengths_of_text(const char *text, struct bag_bench_lengths *lengths,
 static bool read_array_lengths(const char *path, struct bag_bench_lengths *lengths,
                                struct bag_problem *problem)
 {
-    struct bag_bench_array array;
-    if (!bag_bench_array_read(path, BAG_BENCH_ROWS, BAG_DTYPE_COUNT, &array, problem))
+    struct bag_table_memory array;
+    if (!bag_bench_integers_load(path, false, &array, problem))
         return false;
-    lengths->list = calloc(array.npy.count + 1, sizeof *lengths->list);
-    bool ok =
-        lengths->list ? lengths_of_array(&array, lengths, problem) : bag_problem_no_memory(problem);
-    bag_bench_array_free(&array);
+    const size_t count = (size_t)array.table.num_rows * array.table.row_elements;
+    lengths->list = calloc(count + 1, sizeof *lengths->list);
+    bool ok = lengths->list ? lengths_of_array(&array.table, lengths, problem)
+                            : bag_problem_no_memory(problem);
+    bag_table_unload(&array);
     return ok;
 }
 

@@ -1,10 +1,11 @@
+/* Files of lengths of bags. */
 #ifndef BAG_BENCH_LENGTHS_H
 #define BAG_BENCH_LENGTHS_H
 
 #include "draw.h"
 
-/* Reads a file of bags' lengths: a .npy file of whole numbers, or text with blanks between them.
- * What it gets is owned by *lengths. */
+/* Reads the lengths of bags from a .npy file of integers, or from a text of integers with blanks
+ * between them. *lengths owns the list. Returns false and sets *problem if the file is wrong. */
 bool bag_bench_read_lengths(const char *path, struct bag_bench_lengths *lengths,
                             struct bag_problem *problem);
 

@@ -1,6 +1,7 @@
 /* The requests that are sent; see query.h. */
 #include "query.h"
 
+#include "files.h"
 #include "proto/numbers.h"
 #include "proto/v2_writer.h"
 
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All requests of a run together, unless --bodies says how many there are; and one alone. */
+/* All requests together, unless --bodies gives their number. */
 #define REQUESTS_BYTES ((size_t)64 << 20)
 #define MAX_REQUESTS   16384
 #define MIN_REQUESTS   16
@@ -17,7 +18,7 @@
 #define JSON_BYTES \
     (BAG_V2_WRITER_HEADER_BYTES + 3 * BAG_V2_WRITER_INPUT_BYTES + 2 * BAG_V2_WRITER_PARAMETER_BYTES)
 
-/* ---- what is asked of each table ------------------------------------------------------------- */
+/* ---- the ids of each table ------------------------------------------------------------- */
 
 static bool is_named(const struct bag_bench_file *file, const struct bag_client_model *model,
                      const struct bag_client_table *table)
@@ -39,12 +40,27 @@ const char *bag_bench_find_file(const struct bag_bench_files *files,
     return path;
 }
 
+/* Keeps the keys of a part, and of these there must be one. */
+static bool select_keys(struct bag_table_memory *keys, const struct bag_part *part,
+                        struct bag_problem *problem)
+{
+    uint64_t *all = keys->mapping;
+    size_t count = 0;
+    for (int64_t i = 0; i < keys->table.num_rows; i++) {
+        if (bag_part_of_key(all[i], part->of) == part->index)
+            all[count++] = all[i];
+    }
+    keys->table.num_rows = (int64_t)count;
+    return count || bag_problem_set(problem, BAG_ERROR_USAGE,
+                                    "none of the keys is of part %u of %u, which is asked",
+                                    part->index, part->of);
+}
+
 static bool read_keys(const struct bag_bench_options *options, const struct bag_client_model *model,
                       const struct bag_client_table *table, struct bag_bench_source *source,
                       struct bag_problem *problem)
 {
     const char *path = bag_bench_find_file(&options->keys, model, table);
-    enum bag_bench_part part = path ? BAG_BENCH_KEYS : BAG_BENCH_KEYS_BESIDE;
     if (!table->keyed)
         return true;
     if (!path)
@@ -54,20 +70,23 @@ static bool read_keys(const struct bag_bench_options *options, const struct bag_
                                "the rows of '%s' have keys: --keys FILE names them, or the "
                                "table's folder",
                                model->is_collection ? table->name : model->name);
-    return bag_bench_keys_read(path, part, &source->keys, problem) &&
-           (!table->part.of || table->part.by != BAG_PART_KEYS ||
-            bag_bench_keys_of_part(&source->keys, &table->part, problem));
+    if (bag_bench_integers_load(path, true, &source->keys, problem))
+        return !table->part.of || table->part.by != BAG_PART_KEYS ||
+               select_keys(&source->keys, &table->part, problem);
+    if (!bag_bench_find_file(&options->keys, model, table))
+        bag_problem_prefix(problem, "the keys, unless --keys FILE names them");
+    return false;
 }
 
-/* The rows of a table that are asked; of --rows those of a feature, or one range after the other.
- */
+/* Sets the rows from which ids are drawn. A number of --rows is for a feature or, for a single
+ * table, for one range after the other. */
 static bool make_ranges(const struct bag_bench_options *options,
                         const struct bag_client_model *model, size_t place,
                         struct bag_bench_source *source, struct bag_problem *problem)
 {
     const struct bag_client_table *table = &model->tables[place];
     bool splits = !model->is_collection && options->num_rows > 1;
-    int64_t held = source->keys.data ? (int64_t)source->keys.npy.count : table->rows, first = 0;
+    int64_t held = source->keys.table.rows ? source->keys.table.num_rows : table->rows, first = 0;
     source->num_ranges = splits ? options->num_rows : 1;
     if (!(source->ranges = calloc(source->num_ranges, sizeof *source->ranges)))
         return bag_problem_no_memory(problem);
@@ -131,7 +150,7 @@ bool bag_bench_query_init(struct bag_bench_query *query, const struct bag_bench_
 void bag_bench_query_free(struct bag_bench_query *query)
 {
     for (size_t i = 0; i < query->num_sources; i++) {
-        bag_bench_array_free(&query->sources[i].keys);
+        bag_table_unload(&query->sources[i].keys);
         free(query->sources[i].ranges);
     }
     free(query->sources);
@@ -143,9 +162,9 @@ static uint64_t draw_id(const struct bag_bench_source *source, size_t bag, uint6
 {
     const struct bag_bench_range *range = &source->ranges[bag % source->num_ranges];
     uint64_t key, row = range->first_row + bag_bench_id(&range->ids, state);
-    if (!source->keys.data)
+    if (!source->keys.table.rows)
         return row;
-    memcpy(&key, source->keys.data + row * sizeof key, sizeof key);
+    memcpy(&key, (const char *)source->keys.table.rows + row * sizeof key, sizeof key);
     return key;
 }
 
@@ -218,7 +237,7 @@ struct input {
     size_t count;
 };
 
-/* Where bags begin; in a collection how long they are. The caller frees it. */
+/* Returns the offsets of the bags or, for a collection, their lengths. The caller frees it. */
 static int64_t *make_bags(const struct bag_bench_query *query,
                           const struct bag_bench_tensors *tensors)
 {
@@ -230,7 +249,7 @@ static int64_t *make_bags(const struct bag_bench_query *query,
     return bags;
 }
 
-/* Bytes of an input in binary, and at most in JSON. */
+/* Returns the bytes of an input in binary, or the maximum in JSON. */
 static size_t input_bytes(const struct input *input, bool json)
 {
     return input->count *

@@ -1,21 +1,26 @@
-/* The requests that are sent: bags of random ids, as whole HTTP requests. The same seed gives the
- * same ones. */
+/* The requests that are sent: bags of random ids, as whole HTTP requests.
+ *
+ * A query knows for each table of the model which ids may be drawn: rows of a dense table, or the
+ * keys of a file. bag_bench_tensors_draw draws the tensors of one request, and
+ * bag_bench_request_make puts them into bytes. All requests of a measurement are made before it
+ * starts, and are sent in turn. The same seed gives the same requests. */
 #ifndef BAG_BENCH_QUERY_H
 #define BAG_BENCH_QUERY_H
 
-#include "array.h"
+#include "draw.h"
+#include "server/tables/load.h"
 #include "target.h"
 
-/* The ids of a bag are of one of these. */
+/* Rows from which the ids of a bag are drawn. */
 struct bag_bench_range {
     uint64_t first_row;
     struct bag_bench_ids ids;
 };
 
-/* What is asked of one table. */
+/* Ids of one table. */
 struct bag_bench_source {
-    struct bag_bench_array keys;    /* data NULL: ids are rows */
-    struct bag_bench_range *ranges; /* owned; for bag after bag, and around again */
+    struct bag_table_memory keys;   /* owned; without rows: ids are row numbers */
+    struct bag_bench_range *ranges; /* owned; bag i uses element i % num_ranges */
     size_t num_ranges;
     double row_bytes;
 };
@@ -23,9 +28,9 @@ struct bag_bench_source {
 struct bag_bench_query {
     const struct bag_bench_options *options; /* borrowed */
     const struct bag_bench_target *target;   /* borrowed */
-    struct bag_bench_source *sources;        /* owned; of each table of the model */
+    struct bag_bench_source *sources;        /* owned; one for each table of the model */
     size_t num_sources;
-    bool binary_replies; /* whatever the requests are */
+    bool binary_replies; /* also for requests in JSON */
 };
 
 /* The tensors of one request. All arrays are owned. */
@@ -37,30 +42,32 @@ struct bag_bench_tensors {
     size_t num_bags;
 };
 
-/* Reads the keys of keyed tables, and checks that the model can be asked so. False with *problem;
- * in any case bag_bench_query_free is due. */
+/* Reads the keys of keyed tables, and checks that the options fit the model. Returns false and sets
+ * *problem if they do not. The caller must call bag_bench_query_free in either case. */
 bool bag_bench_query_init(struct bag_bench_query *query, const struct bag_bench_options *options,
                           const struct bag_bench_target *target, struct bag_problem *problem);
 
 void bag_bench_query_free(struct bag_bench_query *query);
 
-/* The last of the files that is for that table of the model; NULL: there is none. */
+/* Returns the path of the last file for this table of the model; NULL if there is none. */
 const char *bag_bench_find_file(const struct bag_bench_files *files,
                                 const struct bag_client_model *model,
                                 const struct bag_client_table *table);
 
-/* Draws one request. On failure there is nothing to free. */
+/* Draws one request. Returns false and sets *problem on failure; then nothing is to be freed. */
 bool bag_bench_tensors_draw(const struct bag_bench_query *query, uint64_t *state,
                             struct bag_bench_tensors *tensors, struct bag_problem *problem);
 
 void bag_bench_tensors_free(struct bag_bench_tensors *tensors);
 
-/* The request that asks so. On failure there is nothing to free. */
+/* Makes the request with these tensors. Returns false and sets *problem on failure; then nothing is
+ * to be freed. */
 bool bag_bench_request_make(const struct bag_bench_query *query,
                             const struct bag_bench_tensors *tensors,
                             struct bag_bench_request *request, struct bag_problem *problem);
 
-/* Makes the different requests of a run: options->bodies, or as many as fit. NULL with *problem. */
+/* Makes options->bodies different requests, or as many as fit into 64 MiB. Returns NULL and sets
+ * *problem on failure. */
 struct bag_bench_request *bag_bench_requests_make(const struct bag_bench_query *query,
                                                   size_t *count, struct bag_problem *problem);
 

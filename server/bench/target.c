@@ -31,7 +31,7 @@ static bool find_unix(struct bag_bench_target *target, const char *path,
     return true;
 }
 
-/* The first address of the host that somebody listens at. */
+/* Finds the first address of the host that accepts a connection. */
 static bool find_tcp(struct bag_bench_target *target, const struct bag_url *url,
                      struct bag_problem *problem)
 {
@@ -58,8 +58,8 @@ static bool reject_silence(ssize_t got, struct bag_problem *problem)
                                     : strerror(errno));
 }
 
-/* Reads until the head is complete, and returns its bytes; *used is how much of `text` is filled. 0
- * with *problem. */
+/* Reads until the head is complete, and returns its bytes. Sets *used to the filled bytes of
+ * `text`. Returns 0 and sets *problem on failure. */
 static size_t receive_head(int fd, char *text, size_t room, size_t *used,
                            struct bag_problem *problem)
 {
@@ -144,7 +144,7 @@ char *bag_bench_head(const struct bag_bench_target *target, const char *method, 
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-/* Asks for a document, whatever its status. */
+/* Requests a document. A status other than 200 is not a failure. */
 static bool ask_document(const struct bag_bench_target *target, const char *method,
                          const char *path, struct bag_bench_answer *answer,
                          struct bag_problem *problem)
@@ -162,7 +162,7 @@ static bool ask_document(const struct bag_bench_target *target, const char *meth
     return ok;
 }
 
-/* Says what the server said in place of a document. */
+/* Sets the problem to the error that the server sent instead of a document. Returns false. */
 static bool reject_status(const char *method, const char *path,
                           const struct bag_bench_answer *answer, struct bag_problem *problem)
 {
@@ -196,9 +196,8 @@ char *bag_bench_model_path(const char *name, const char *what)
     return path;
 }
 
-/* The body of GET of a model's document; NULL with the problem set. */
-static char *get_model(const struct bag_bench_target *target, const char *name, const char *what,
-                       struct bag_problem *problem)
+char *bag_bench_get_model(const struct bag_bench_target *target, const char *name, const char *what,
+                          struct bag_problem *problem)
 {
     struct bag_bench_answer answer;
     char *path = bag_bench_model_path(name, what);
@@ -243,7 +242,7 @@ static bool ask_names(const struct bag_bench_target *target, struct bag_client_n
 static bool read_model(struct bag_bench_target *target, const char *name,
                        struct bag_client_model *model, char **metadata, struct bag_problem *problem)
 {
-    char *text = get_model(target, name, "", problem);
+    char *text = bag_bench_get_model(target, name, "", problem);
     bool ok = text && bag_client_read_model(text, strlen(text), model, problem);
     if (text && !ok)
         bag_problem_prefix(problem, "model '%s'", bag_quote(name, strlen(name)).text);
@@ -268,7 +267,7 @@ static void list_names(const struct bag_client_names *names, char *text, size_t 
     }
 }
 
-/* The only model; or the only collection, whose tables are the others. */
+/* Chooses the only model, or the only collection. */
 static bool choose_model(struct bag_bench_target *target, const struct bag_client_names *names,
                          struct bag_problem *problem)
 {
@@ -279,8 +278,8 @@ static bool choose_model(struct bag_bench_target *target, const struct bag_clien
         char *metadata = NULL;
         if (!read_model(target, names->names[i], &model, &metadata, problem)) {
             if (names->count == 1 || problem->kind != BAG_ERROR_BAD_REQUEST)
-                return false; /* it is still being loaded, or the like */
-            continue;         /* it takes no bags */
+                return false; /* it is being loaded, for example */
+            continue;         /* its inputs are not bags */
         }
         collections += model.is_collection;
         if (names->count == 1 || (model.is_collection && collections == 1)) {
@@ -368,7 +367,8 @@ void bag_bench_target_free(struct bag_bench_target *target)
 bool bag_bench_target_is_same(const struct bag_bench_target *target)
 {
     struct bag_problem problem;
-    char *now = target->metadata ? get_model(target, target->model.name, "", &problem) : NULL;
+    char *now =
+        target->metadata ? bag_bench_get_model(target, target->model.name, "", &problem) : NULL;
     bool is_same = !now || strcmp(now, target->metadata) == 0;
     free(now);
     return is_same;

@@ -111,6 +111,10 @@ struct bag_source {
  * without memory, with `model` as it was. */
 struct bag_source *bag_source_make(struct bag_model_config *model, bool is_named);
 
+/* Makes a source of the table that `--table NAME=IN` would serve, for a command of its own. Returns
+ * NULL and sets *problem if `in` is wrong, or names a part of a table. */
+struct bag_source *bag_source_find(const char *in, struct bag_problem *problem);
+
 /* NULL is ignored. */
 void bag_source_free(struct bag_source *source);
 

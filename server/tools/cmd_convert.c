@@ -258,7 +258,7 @@ static bool convert(const struct bag_source *source, const char *const *values, 
 static bool open_and_convert(const char *in, const char *out, const char *const *values,
                              struct bag_problem *problem)
 {
-    struct bag_source *source = bag_tool_find(in, problem);
+    struct bag_source *source = bag_source_find(in, problem);
     if (source)
         source->imports = true;
     bool ok =

@@ -349,7 +349,7 @@ static bool inspect(const char *in, const char *const *values, struct bag_proble
 {
     if (bag_inspects_models(in))
         return bag_inspect_models(in, values[FLAG_JSON] != NULL, problem);
-    struct bag_source *source = bag_tool_find(in, problem);
+    struct bag_source *source = bag_source_find(in, problem);
     bool ok = source && inspect_file(source, in, values, problem);
     bag_source_free(source);
     return ok;

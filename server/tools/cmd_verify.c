@@ -203,7 +203,7 @@ static bool verify_table(struct bag_source *source, const char *in, const char *
 
 static bool verify(const char *in, const char *const *values, struct bag_problem *problem)
 {
-    struct bag_source *source = bag_tool_find(in, problem);
+    struct bag_source *source = bag_source_find(in, problem);
     bool ok = source && verify_table(source, in, values, problem);
     bag_source_free(source);
     return ok;

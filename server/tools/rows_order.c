@@ -141,7 +141,7 @@ size_t *bag_rows_order(const struct bag_source *source, const char *path,
                         source->model->path);
         return NULL;
     }
-    struct bag_source *counts = bag_tool_find(path, problem);
+    struct bag_source *counts = bag_source_find(path, problem);
     size_t *order =
         counts && bag_source_open_table(counts, problem) ? order_by(counts, source, problem) : NULL;
     bag_source_free(counts);

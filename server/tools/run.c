@@ -3,29 +3,6 @@
 #include "tools.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-
-struct bag_source *bag_tool_find(const char *in, struct bag_problem *problem)
-{
-    struct bag_config config;
-    struct bag_source *source = NULL;
-    char *value = NULL, flag[] = "--table";
-    if (!bag_config_init(&config) || asprintf(&value, "table=%s", in) < 0) {
-        bag_problem_no_memory(problem);
-        value = NULL;
-    } else if (bag_config_apply_flags(&config, 2, (char *[]){flag, value}, problem)) {
-        if (config.models[0].part.of)
-            bag_problem_set(problem, BAG_ERROR_USAGE,
-                            "%s: part is what a server loads; this command takes whole tables", in);
-        else if (!(source = bag_source_make(&config.models[0], true)))
-            bag_problem_no_memory(problem);
-    }
-    if (source)
-        source->is_unnamed = true;
-    free(value);
-    bag_config_free(&config);
-    return source;
-}
 
 int bag_tool_run(const struct bag_tool *tool, int argc, char *argv[], const char **values,
                  bag_tool_run_fn *run)

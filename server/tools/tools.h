@@ -22,10 +22,6 @@ typedef bool bag_tool_run_fn(const char *in, const char *const *values,
 int bag_tool_run(const struct bag_tool *tool, int argc, char *argv[], const char **values,
                  bag_tool_run_fn *run);
 
-/* The table that `--table NAME=IN` would serve, whose files are not open yet
- * (bag_source_open_table); NULL with the problem set. The caller frees it. */
-struct bag_source *bag_tool_find(const char *in, struct bag_problem *problem);
-
 /* ---- models of a configuration (inspect_models.c) --------------------------------------------
  */
 

@@ -167,20 +167,45 @@ def test_check_refuses(forms_server, directory):
     (directory / "cut.npy").write_bytes((folder / "h.npy").read_bytes()[:-1])
     np.savez_compressed(directory / "c.npz", values=FORMS["tensor"].rows)
     for model, path, words in (
-            ("tensor", folder / "t.safetensors", "it holds 2 arrays of 2 dimensions and none that is named values: name "
-             "one, as FILE#ARRAY"),
-            ("tensor", f"{folder / 't.safetensors'}#row", "there is no array 'row' in it"),
-            ("npz", f"{folder / 'z.npz'}#c", "there is no array 'c' in it"),
-            ("tensor", directory, "a folder is read that holds keys.npy and values.npy; of others name the file"),
-            ("tensor", directory / "t.safetensors.index.json", "PART.safetensors#ARRAY"),
+            ("tensor", folder / "t.safetensors", "name the table, as PATH#TENSOR"),
+            ("tensor", f"{folder / 't.safetensors'}#row", "did you mean 'rows'"),
+            ("npz", f"{folder / 'z.npz'}#c", "'c'"),
+            ("tensor", directory, "weight_map"),
+            ("tensor", directory / "t.safetensors.index.json", "weight_map"),
             ("tensor", directory / "empty.npy", "the file is empty"), ("halves", directory / "cut.npy", "truncated"),
             ("npz", directory / "c.npz", "compress"), ("tensor", folder / "z.npz.no", "No such file"),
             ("ids", folder / "i.safetensors", "the keys, unless --keys FILE names them"),
-            ("int8", folder / "t.safetensors#rows", "its rows have 24 bytes, those of the server, int8 of 9 elements, 17"),
-            ("int8", folder / "int4.safetensors", "its rows are int4, those of the server int8"),
+            ("int8", folder / "t.safetensors#rows", "row_format int8 needs a table of 2 dimensions of UINT8"),
+            ("int8", folder / "int4.safetensors", "row_format int8: the file says that it is int4"),
+            ("int8", folder / "int4.npy", "row_format int8: rows of 9 elements take 17 bytes, but those of the file have 9"),
+            ("u1", folder / "int8.safetensors", "its rows are int8, those of the server plain"),
+            ("i4", f"{folder / 'i4.npy'},part=rows 0 of 2", "takes whole tables"),
             ("i4", folder / "u4.npy", "the output 'embeddings' is of INT32, the rows of the file are of UINT32")):
         ended = run("bench", "--check", 1, "--table", f"{model}={path}", *FEW, server.url, model)
         expect(ended.returncode in (1, 2) and words in ended.stderr, f"{path}: {ended}")
+
+
+def test_check_of_what_servers_read(directory):
+    """Files in parts, and dumps of trainers, are compared as well."""
+    rng = np.random.default_rng(7)
+    rows = rng.standard_normal((40, 3)).astype(np.float32)
+    keys = rng.permutation(np.arange(40, dtype=np.int64) * 7 - 90)
+    write_safetensors(directory / "part.safetensors", {"w": ("F32", rows)})
+    write_json(directory / "m.safetensors.index.json", {"weight_map": {"w": "part.safetensors"}})
+    (directory / "dump").mkdir()
+    for rank in range(2):
+        for what, array in (("keys", keys), ("values", rows)):
+            array[20 * rank:20 * rank + 20].tofile(directory / "dump" / f"t_emb_{what}.rank_{rank}.world_size_2")
+    paths = {"parts": f"{directory / 'm.safetensors.index.json'}#w", "dump": directory / "dump"}
+    with Server(*(f"--table={name}={path}" for name, path in paths.items())) as server:
+        for name, path in paths.items():
+            arguments = ["--check", 20, "--bags", 20, "--weights", *FEW, "--table", f"{name}={path}"]
+            bench_model(server, name, *arguments)
+        changed = rows.copy()
+        changed[30, 1] += 1
+        changed[20:].tofile(directory / "dump" / "t_emb_values.rank_1.world_size_2")
+        said = bench_model(server, "dump", *arguments, code=1)
+    expect("element 1 is" in said, said)
 
 
 @pytest.mark.skipif(not has_openblas(), reason="libopenblas0-pthread is not installed")
@@ -219,5 +244,5 @@ def test_check_of_a_file_that_is_cut_short(directory):
 
     with foreign(Cutting) as url:
         ended = run("bench", "--check", 1, "--bags", 1, "--table", f"t={path}", *FEW, url)
-    expect_equal((ended.returncode, ended.stderr),
-                 (1, "bagserve: a table's file became shorter while it was read, or its disk failed\n"))
+    expect_equal((ended.returncode, ended.stderr.splitlines()[-1]),
+                 (1, "bagserve: --check: output 'embeddings': the file became shorter while it was read, or its disk failed"))

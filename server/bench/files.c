@@ -1,0 +1,167 @@
+/* Files of tables, keys and numbers; see files.h. */
+#include "files.h"
+
+#include "server/tables/map.h"
+#include "server/tables/source.h"
+
+#include <string.h>
+
+static const struct bag_load_options load_options = {.threads = 4};
+
+static bool is_float(enum bag_dtype dtype)
+{
+    return dtype != BAG_DTYPE_COUNT && bag_dtypes[dtype].kind == BAG_KIND_FLOAT;
+}
+
+/* ---- integers -------------------------------------------------------------------------------- */
+
+static bool are_keys(const struct bag_table_file *file)
+{
+    return file->npy.rank == 1 && (file->npy.dtype == BAG_I64 || file->npy.dtype == BAG_U64);
+}
+
+static bool load_integers(const struct bag_source *source, bool of_keys,
+                          struct bag_table_memory *integers, struct bag_problem *problem)
+{
+    bool is_keyed = of_keys && bag_source_is_keyed(source);
+    const struct bag_table_file *files = is_keyed ? source->key_files : source->files;
+    size_t count = is_keyed ? source->num_key_files : source->num_files;
+    if (!files || (of_keys && !are_keys(&files[0])))
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "%s: there are no keys; they are INT64 or UINT64 of one dimension",
+                               source->model->path);
+    if (!bag_table_load(files, count, 0, &load_options, integers, problem))
+        return false;
+    if (integers->table.num_rows > 0 || !of_keys)
+        return true;
+    bag_table_unload(integers);
+    return bag_problem_set(problem, BAG_ERROR_FILE, "%s: there is no key", source->model->path);
+}
+
+bool bag_bench_integers_load(const char *path, bool of_keys, struct bag_table_memory *integers,
+                             struct bag_problem *problem)
+{
+    struct bag_source *source = bag_source_find(path, problem);
+    bool ok = source && bag_source_open_table(source, problem) &&
+              load_integers(source, of_keys, integers, problem);
+    bag_source_free(source);
+    return ok;
+}
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+/* Opens the table, with what the server says of its rows if the path does not say it. `dtype` is of
+ * a file that cannot name the type of its elements; BAG_DTYPE_COUNT: it can. */
+static struct bag_source *open_as(const char *path, const struct bag_client_table *facts,
+                                  enum bag_dtype dtype, struct bag_problem *problem)
+{
+    struct bag_source *source = bag_source_find(path, problem);
+    if (!source)
+        return NULL;
+    struct bag_model_config *model = source->model;
+    if (dtype != BAG_DTYPE_COUNT)
+        model->datatype = dtype;
+    if (!model->row_format)
+        model->row_format = facts->row_format;
+    if (model->row_format && !model->row_elements)
+        model->row_elements = (int64_t)facts->row_elements;
+    if (bag_source_open_table(source, problem))
+        return source;
+    bag_source_free(source);
+    return NULL;
+}
+
+/* NumPy has no name for BF16: if the server answers with floats, 2 bytes of another type are BF16.
+ */
+static struct bag_source *open_table(const char *path, const struct bag_client_table *facts,
+                                     struct bag_problem *problem)
+{
+    struct bag_source *source, *other = NULL;
+    struct bag_problem ignored;
+    if (facts->row_format == BAG_ROW_FORMAT_COUNT) {
+        bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                        "the server's rows are of a format that is not known here");
+        return NULL;
+    }
+    source = open_as(path, facts, BAG_DTYPE_COUNT, problem);
+    if (!(source && is_float(source->table.dtype)) && is_float(facts->output_dtype))
+        other = open_as(path, facts, BAG_BF16, &ignored);
+    if (!other)
+        return source;
+    bag_source_free(source);
+    return other;
+}
+
+/* Returns false and sets *problem if the rows are not those that the server says it has. */
+static bool check_facts(const struct bag_client_table *facts, const struct bag_table *table,
+                        struct bag_problem *problem)
+{
+    if (facts->projected)
+        return bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                               "the server multiplies pooled rows with a matrix: what that makes "
+                               "of them is not compared");
+    if (table->row_format != facts->row_format)
+        return bag_problem_set(
+            problem, BAG_ERROR_CONFLICT, "its rows are %s, those of the server %s",
+            bag_row_format_names[table->row_format], bag_row_format_names[facts->row_format]);
+    return facts->output_elements == table->row_elements ||
+           bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                           "its rows have %zu elements, those of the answer %zu",
+                           table->row_elements, facts->output_elements);
+}
+
+static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys, uint64_t *rows,
+                      struct bag_problem *problem)
+{
+    const struct bag_table *table = context;
+    (void)rows;
+    (void)problem;
+    memcpy(keys, (const char *)table->rows + first * sizeof *keys, count * sizeof *keys);
+    return true;
+}
+
+/* Builds the index of a table whose keys are not in its own files. */
+static bool index_keys(const struct bag_table_memory *keys, struct bag_table_memory *memory,
+                       struct bag_problem *problem)
+{
+    struct bag_table table = keys->table;
+    const struct bag_keys_source source = {.read = read_keys,
+                                           .context = &table,
+                                           .num_keys = (size_t)table.num_rows,
+                                           .is_signed = table.dtype == BAG_I64};
+    if (table.num_rows != memory->table.num_rows)
+        return bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                               "it has %lld rows, and there are %lld keys",
+                               (long long)memory->table.num_rows, (long long)table.num_rows);
+    return bag_keys_index_build(&source, &load_options, &memory->index, problem);
+}
+
+static struct bag_stored_table *load(struct bag_source *source,
+                                     const struct bag_client_table *facts,
+                                     const struct bag_table_memory *keys,
+                                     struct bag_problem *problem)
+{
+    struct bag_problem ignored;
+    if (!check_facts(facts, &source->table, problem))
+        return NULL;
+    source->maps = source->num_files == 1 && bag_table_can_map(&source->files[0], &ignored);
+    struct bag_stored_table *stored = bag_source_load(source, &load_options, problem);
+    if (!stored || !keys->table.rows || bag_table_is_keyed(&stored->memory) ||
+        index_keys(keys, &stored->memory, problem))
+        return stored;
+    bag_stored_table_drop(stored);
+    return NULL;
+}
+
+struct bag_stored_table *bag_bench_table_load(const char *path,
+                                              const struct bag_client_table *facts,
+                                              const struct bag_table_memory *keys,
+                                              struct bag_problem *problem)
+{
+    struct bag_source *source = open_table(path, facts, problem);
+    struct bag_stored_table *stored = source ? load(source, facts, keys, problem) : NULL;
+    if (source && !stored)
+        bag_problem_prefix(problem, "%s", path);
+    bag_source_free(source);
+    return stored;
+}

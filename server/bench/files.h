@@ -1,0 +1,24 @@
+/* Files of tables, keys and numbers, read as a server reads them: every path that
+ * `serve --table NAME=PATH` takes is allowed, with the keys of a model after it, as in
+ * "items.npy,datatype=BF16". */
+#ifndef BAG_BENCH_FILES_H
+#define BAG_BENCH_FILES_H
+
+#include "proto/v2_client.h"
+#include "server/tables/load.h"
+
+/* Loads integers. With `of_keys` they are the keys of the table at that path, or the path is that
+ * of an array of keys itself: INT64 or UINT64, of one dimension, at least one. Returns false and
+ * sets *problem if there are none. The caller calls bag_table_unload. */
+bool bag_bench_integers_load(const char *path, bool of_keys, struct bag_table_memory *integers,
+                             struct bag_problem *problem);
+
+/* Maps the table that has the server's facts, or loads it if its file cannot be mapped. `keys` are
+ * those of its rows if the files hold none; without rows it is a dense table. Returns NULL and sets
+ * *problem (CONFLICT if the files are of another table). The caller calls bag_stored_table_drop. */
+struct bag_stored_table *bag_bench_table_load(const char *path,
+                                              const struct bag_client_table *facts,
+                                              const struct bag_table_memory *keys,
+                                              struct bag_problem *problem);
+
+#endif
