@@ -27,7 +27,7 @@
     X(bench, "[flags] URL [MODEL]", "Measure how much a server holds, and how fast it answers.")  \
     X(completion, "bash|zsh|fish", "Print what completes commands and flags in a shell.")         \
     X(manual, "", "Print the manual page, for man.")                                              \
-    X(version, "", "Print the version.")                                                          \
+    X(version, "", "Print version, commit, compiler and libraries.")                              \
     X(help, "", "Print this.")
 
 /* The flags of the commands that work on files: X(command, ID, "--name", "what follows",

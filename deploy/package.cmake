@@ -54,7 +54,10 @@ install(FILES deploy/kubernetes/overlays/shards/nodes.yaml deploy/kubernetes/ove
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME bagserve)
-set(CPACK_PACKAGE_CONTACT "bagserve maintainers <maintainers@bagserve.invalid>")
+# Whoever publishes the package is its maintainer. The default is no address, and says so.
+set(BAG_MAINTAINER "unset, see BAG_MAINTAINER <maintainer@bagserve.invalid>" CACHE STRING
+    "The maintainer of the Debian package: NAME <ADDRESS>")
+set(CPACK_PACKAGE_CONTACT "${BAG_MAINTAINER}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "inference server for embedding bags")
 set(CPACK_PACKAGE_DESCRIPTION
 "Keeps embedding tables in memory, takes lists of ids over HTTP, pools the rows

@@ -466,10 +466,8 @@ int bag_cmd_serve(int argc, char *argv[])
         bag_config_print_help(stdout, all);
         return BAG_EXIT_OK;
     }
-    if (bag_arguments_have(argc, argv, "--version")) {
-        puts("bagserve " BAG_VERSION);
-        return BAG_EXIT_OK;
-    }
+    if (bag_arguments_have(argc, argv, "--version"))
+        return bag_cmd_version(argc, argv);
     struct serve *serve = calloc(1, sizeof *serve);
     if (!serve) {
         fputs("bagserve: not enough memory\n", stderr);

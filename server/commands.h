@@ -23,6 +23,7 @@ int bag_cmd_convert(int argc, char *argv[]);
 int bag_cmd_inspect(int argc, char *argv[]);
 int bag_cmd_verify(int argc, char *argv[]);
 int bag_cmd_bench(int argc, char *argv[]);
+int bag_cmd_version(int argc, char *argv[]);
 
 /* ---- the configuration ----------------------------------------------------------------------- */
 

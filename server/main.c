@@ -185,13 +185,6 @@ static int bag_cmd_manual(int argc, char *argv[])
     return 0;
 }
 
-static int bag_cmd_version(int argc, char *argv[])
-{
-    (void)argc, (void)argv;
-    puts("bagserve " BAG_VERSION);
-    return 0;
-}
-
 static int bag_cmd_help(int argc, char *argv[])
 {
     (void)argc, (void)argv;

@@ -24,7 +24,11 @@ def test_help_and_version():
         expect_equal(ended.returncode, 0, f"{arguments}: {ended.stderr}")
         for word in words:
             expect(word in ended.stdout, f"{arguments}: no {word!r} in {ended.stdout!r}")
-    expect(re.search(r"\d+\.\d+\.\d+", run("--version").stdout), "no version")
+    said = run("--version").stdout
+    words = r"bagserve \d+\.\d+\.\d+\ncommit: ([0-9a-f]{40}|unknown)\ncompiler: (gcc|clang) \d.*\n" \
+            r"libraries: libmicrohttpd \d.*, libuv 1\..*, cJSON 1\..*, zlib 1\..*, nettle 3\.\d+\n"
+    expect(re.fullmatch(words, said), said)
+    expect_equal(run("version").stdout, said)
     for arguments in ([], ["servee"]):
         ended = run(*arguments)
         expect(ended.returncode != 0 and "serve" in ended.stderr, f"{arguments}: {ended}")

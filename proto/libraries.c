@@ -1,0 +1,14 @@
+#include "proto/libraries.h"
+
+#include <cjson/cJSON.h>
+#include <zlib.h>
+
+const char *bag_library_cjson(void)
+{
+    return cJSON_Version();
+}
+
+const char *bag_library_zlib(void)
+{
+    return zlibVersion();
+}
