@@ -169,10 +169,10 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(unix_permissions, "http", "unix_permissions", TEXT, "660", 1, 4, "octal",                    \
       "Who may connect to that socket: those who may write to it.")                                \
     X(admin_port, "http", "admin_port", COUNT, "0", 0, 65535, "",                                  \
-      "TCP port of a second listener for health, metrics and models, which rejects inference; 0: " \
-      "none. The first one answers these, too.")                                                   \
+      "TCP port of the admin listener, for health, metrics and models; it rejects inference. 0: "  \
+      "none. The main listener answers requests for health and metrics, too.")                     \
     X(admin_socket, "http", "admin_socket", TEXT, NULL, 1, 107, "path",                            \
-      "Unix-domain socket of the second listener, in place of admin_port; unix_permissions are "   \
+      "Unix-domain socket of the admin listener, in place of admin_port; unix_permissions are "    \
       "its own, too. Without a token_file it alone may change models: whoever may write to it.")   \
     X(max_body_bytes, "http", "max_body_bytes", BYTES, "64 MiB", 1, 64 * BAG_GIB, "bytes",         \
       "Largest request body; a larger one is answered 413 before it is read.")                     \
@@ -187,7 +187,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "and replies until they are sent; further ones are answered 503. 0: half of what the machine " \
       "and the control group have left beside the tables.")                                        \
     X(max_connections, "http", "max_connections", COUNT, "4096", 1, 1000000, "connections",        \
-      "Most open connections; a request on a further one is answered 503. The second listener has " \
+      "Most open connections; a request on a further one is answered 503. The admin listener has " \
       "an eighth as many of its own, and four.")                                                   \
     X(max_connections_per_client, "http", "max_connections_per_client", COUNT, "0", 0, 1000000,    \
       "connections", "Most open connections from one address (of IPv6 from a network of 64 bits), " \
@@ -222,7 +222,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "absent: none.")                                                                             \
     X(model_control, "loading", "model_control", CHOICE_MODEL_CONTROL, "none", 0, 0,               \
       "", "Whether models change while the server runs: none, not at all; explicit, when asked to " \
-      "on the second listener (/v2/repository/models/M/load), or by SIGHUP; poll, also when their " \
+      "on the admin listener (/v2/repository/models/M/load), or by SIGHUP; poll, also when their " \
       "files do.")                                                                                 \
     X(poll_seconds, "loading", "poll_seconds", COUNT, "15", 1, 86400, "seconds",                   \
       "With model_control poll, how often files are looked at; a version is loaded when it was "   \
@@ -269,7 +269,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "After SIGTERM, how long running requests may take to finish before they are cut off.")      \
     X(updates, "updates", "updates", CHOICE_SWITCH, "off", 0, 0, "",                               \
       "Whether rows of tables may be changed (POST /v2/models/NAME/rows). Needs token_file, and a " \
-      "token of scope admin, unless the second listener is a Unix-domain socket.")                 \
+      "token of scope admin, unless the admin listener is a Unix-domain socket.")                  \
     X(journal_dir, "updates", "journal_dir", FILE, NULL, 1, 900, "dir",                            \
       "Folder that updates are kept in, to be applied again at the next start and to reloaded "    \
       "tables; absent: they are lost with the process.")                                           \
@@ -298,7 +298,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "equally fast; off leaves them where they are first written.")                               \
     X(metrics, "metrics", "metrics", CHOICE_METRICS, "on", 0, 0, "",                               \
       "on: requests are counted and timed, for /metrics and /v2/models/stats; private: /metrics is " \
-      "only for the second listener (admin_port), and for requests with a token; off: nothing is " \
+      "only for the admin listener (admin_port), and for requests with a token; off: nothing is "  \
       "counted.")                                                                                  \
     X(metric_histograms, "metrics", "metric_histograms", COUNT, "100", 0, 1000000, "models",       \
       "Models and versions whose times /metrics shows as histograms, about 140 lines each: the "   \

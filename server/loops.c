@@ -107,7 +107,7 @@ bool bag_listeners_check_guard(const struct bag_listeners *listeners, bool has_t
                                "what it holds would be left out (updates)");
     if (control == BAG_MODEL_CONTROL_EXPLICIT && !has_admin)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                               "model_control explicit needs a second listener, on which models "
+                               "model_control explicit needs an admin listener, on which models "
                                "are changed: admin_socket or admin_port");
     return control == BAG_MODEL_CONTROL_NONE || !has_admin || is_guarded ||
            reject_unguarded("model_control", problem);
@@ -277,7 +277,7 @@ struct bag_http_acceptor_limits bag_loops_limit_connections(size_t wanted, size_
 /* One address gets as many connections at least, unless the option says otherwise. */
 #define MIN_SHARE 64
 
-/* Connections of the second listener beyond its limit, which are told so. */
+/* Connections of the admin listener beyond its limit, which are told so. */
 #define ADMIN_SURPLUS 4
 
 /* Of one address: half, so that no client keeps all others out. Where there are few connections,
@@ -304,7 +304,7 @@ static struct bag_http_acceptor_limits limit_connections(const struct bag_option
     return limits;
 }
 
-/* The second listener has its own limit: clients who take all others keep no probe out. */
+/* The admin listener has its own limit: clients who take all others keep no probe out. */
 static bool init_acceptors(struct bag_loops *loops, uv_loop_t *first,
                            struct bag_listeners *listeners, struct bag_problem *problem)
 {

@@ -24,7 +24,7 @@ bool bag_listeners_open(struct bag_listeners *listeners, const struct bag_option
 void bag_listeners_expect(struct bag_listeners *listeners, const struct bag_option_values *options);
 
 /* Rejects options by which anybody could change tables, without a token or access to a socket in a
- * folder. Models are changed on the second listener alone: polling goes without one. */
+ * folder. Models are changed on the admin listener alone: polling goes without one. */
 bool bag_listeners_check_guard(const struct bag_listeners *listeners, bool has_tokens,
                                const struct bag_option_values *options,
                                struct bag_problem *problem);

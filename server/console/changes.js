@@ -1,4 +1,4 @@
-// Loading, unloading and rolling back: on the second listener, with a token of scope admin, after a question.
+// Loading, unloading and rolling back: on the admin listener, with a token of scope admin, after a question.
 import {Failure, modelPath, post} from "./api.js";
 import {alertBox, confirmed, field, h, say} from "./dom.js";
 
@@ -6,7 +6,7 @@ import {alertBox, confirmed, field, h, say} from "./dom.js";
 export function whyNot(session) {
   if (session.why) return session.why;
   if (!session.controls) return "Models do not change while this server runs (model_control is none).";
-  if (session.listener !== "admin") return "Models are changed on the second listener: open the console on admin_port.";
+  if (session.listener !== "admin") return "Models are changed on the admin listener: open the console on admin_port.";
   return "Models are changed with a token of the scope admin; this one has another.";
 }
 

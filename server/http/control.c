@@ -33,7 +33,7 @@ bool bag_http_accept_control(struct bag_http_request *request)
                       "explicit or poll");
     if (context->infers)
         return reject(request, BAG_ERROR_WRONG_PORT,
-                      "models are loaded and unloaded on the second listener (admin_port, "
+                      "models are loaded and unloaded on the admin listener (admin_port, "
                       "admin_socket) only");
     if (service->state == BAG_SERVICE_LOADING)
         return reject(request, BAG_ERROR_NOT_READY, "the first tables are still being loaded");
@@ -185,7 +185,7 @@ bool bag_http_accept_rows(struct bag_http_request *request)
                       "updates are switched off; start the server with --updates on");
     if (context->infers && service->has_admin)
         return reject(request, BAG_ERROR_WRONG_PORT,
-                      "rows are changed on the second listener (admin_port, admin_socket) only");
+                      "rows are changed on the admin listener (admin_port, admin_socket) only");
     if (!find_table(request))
         return false;
     if (service->state == BAG_SERVICE_DRAINING)

@@ -108,7 +108,7 @@ bool bag_http_accept_infer(struct bag_http_request *request)
     if (!bag_http_may_infer(request)) {
         bag_http_reply_error(
             &request->reply, BAG_ERROR_WRONG_PORT,
-            "the second listener (admin_port, admin_socket) is for health, metrics "
+            "the admin listener (admin_port, admin_socket) is for health, metrics "
             "and models, and takes inference with a token of scope admin alone; send it to the "
             "server's main address");
         return false;

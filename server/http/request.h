@@ -158,7 +158,7 @@ void bag_http_request_made(struct bag_http_request *request);
  * returns SUSPEND, where others than a worker call bag_http_request_made. */
 void bag_http_request_leave_models(struct bag_http_request *request);
 
-/* Whether the request's listener takes inference from who sent it. The second one does with a token
+/* Returns whether the request's listener takes inference. The admin listener does with a token
  * of scope admin, for the console that is opened there. */
 bool bag_http_may_infer(const struct bag_http_request *request);
 

@@ -30,7 +30,7 @@ struct bag_service {
     struct bag_updates *updates;    /* borrowed; NULL: rows never change */
     struct bag_loader *loader;      /* borrowed; changes the models */
     struct bag_shards *shards;      /* borrowed; of all models of shards */
-    bool has_admin;                 /* there is a second listener */
+    bool has_admin;                 /* there is an admin listener */
     struct bag_budget budget;       /* of the memory of all requests */
     struct bag_metrics metrics;     /* of all loops */
     struct bag_history history;     /* of them, where metrics and the console are on */

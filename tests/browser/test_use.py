@@ -239,7 +239,7 @@ def test_who_changes(browser, directory):
         expect_equal(browser.all("[name=model]"), [])
         browser.open(server.url, "#/models/t")
         browser.fill("[name=token]", TOKEN, enter=True)
-        browser.wait_text("main", "Models are changed on the second listener")
+        browser.wait_text("main", "Models are changed on the admin listener")
         expect_equal(browser.all(".danger"), [])
 
 

@@ -24,7 +24,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class Admin(Client):
-    """The second listener."""
+    """The admin listener."""
 
     def __init__(self, path):  # pylint: disable=super-init-not-called
         self.headers, self.connection = BEARER, UnixConnection(path)

@@ -1,4 +1,4 @@
-"""A server whose models change: tables whose rows all say which version they are of, the second
+"""A server whose models change: tables whose rows all say which version they are of, the admin
 listener, and what is asked of it."""
 
 import contextlib
@@ -68,7 +68,7 @@ def tokens(directory):
 
 
 class Admin:
-    """The second listener of a server."""
+    """The admin listener of a server."""
 
     def __init__(self, server, port):
         self.client = Client(types.SimpleNamespace(host=server.host, port=port))

@@ -47,7 +47,7 @@ def bearer(token):
 
 def test_first_listener_changes_nothing(shared):
     reply = shared.client.request("POST", "/v2/repository/models/t/unload").expect(403)
-    expect("second listener" in reply.error(), reply.error())
+    expect("admin listener" in reply.error(), reply.error())
     expect_equal(served(shared.client), 1)
 
 
@@ -82,7 +82,7 @@ def test_off_by_default(directory):
 
 
 @pytest.mark.parametrize("arguments, words", [
-    (["--model-control", "explicit"], "second listener"),
+    (["--model-control", "explicit"], "admin listener"),
     (["--model-control", "explicit", "--admin-port", "PORT"], "token_file"),
     (["--model-control", "poll", "--admin-port", "PORT"], "token_file"),
     (["--model-control", "always"], "none, explicit, poll")])

@@ -90,7 +90,7 @@ REFUSED = {
     write_big_endian: ["t.npy", "big-endian"],
     write_column_major: ["t.npy", "column-major"],
     write_unguarded_updates: ["updates needs a token_file"],
-    write_control_without_admin: ["explicit needs a second listener"],
+    write_control_without_admin: ["explicit needs an admin listener"],
 }
 
 
@@ -113,7 +113,7 @@ def test_every_version(directory):
 
 
 def test_guarded_updates():
-    """A second listener that only some may use guards updates; it is not opened."""
+    """An admin listener that only some may use guards updates; it is not opened."""
     ended = run("serve", "--check", "--demo", "--updates", "on", "--admin-socket", "/nowhere/admin.sock")
     expect_equal(ended.returncode, 0, ended.stderr)
     ended = run("serve", "--check", "--demo", "--updates", "on", "--admin-port", "8001")

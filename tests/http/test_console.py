@@ -26,7 +26,7 @@ def serve_items(shared_directory):
 
 
 def second(server, port):
-    """The second listener, for a Client."""
+    """The admin listener, for a Client."""
     return types.SimpleNamespace(host=server.host, port=port)
 
 
@@ -193,7 +193,7 @@ def test_model_metrics(client):
 
 
 def test_reasons_of_failed_first_loads(directory):
-    """They stay in the list and in the index; the first listener shows no folders."""
+    """They stay in the list and in the index; the main listener shows no folders."""
     publish(directory / "models", "t", 1)
     with serve(directory) as server:
         bad = directory / "models" / "bad" / "1"

@@ -205,7 +205,7 @@ def test_model_control(directory):
             reply = client.request(method.upper(), url(path), body, BEARER).expect(202)
             check_answer(operation, reply, path)
         check_answer(called[1][3], server.client.request("POST", url(called[1][0]), "{}").expect(403),
-                     "the first listener")
+                     "the main listener")
 
 
 def test_without_a_token(directory):

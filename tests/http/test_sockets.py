@@ -1,5 +1,5 @@
 """Other ways to a server than a TCP port of its own: Unix-domain sockets, sockets and news between
-it and systemd (played by this test), and the second listener."""
+it and systemd (played by this test), and the admin listener."""
 
 import contextlib
 import os
@@ -231,7 +231,7 @@ def check_admin(address):
 
 
 def test_sockets_by_name(directory):
-    """One named admin is the second listener, whatever place it has and the other's name is."""
+    """One named admin is the admin listener, whatever place it has and the other's name is."""
     table, manager = save(directory / "items.npy"), Manager(directory)
     (first, address), (second, admin), port = listen(), listen(), free_port()
     other = types.SimpleNamespace(host="127.0.0.1", port=port)
@@ -284,7 +284,7 @@ def test_units():
         raise Failure("\n".join(complaints))
 
 
-# ---- the second listener ----------------------------------------------------------------------
+# ---- the admin listener ----------------------------------------------------------------------
 def test_admin_port(directory):
     table, port = save(directory / "items.npy"), free_port()
     admin = types.SimpleNamespace(host="127.0.0.1", port=port)

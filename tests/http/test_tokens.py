@@ -294,7 +294,7 @@ def test_path_in_a_configuration_file(directory):
 
 # ---- private metrics --------------------------------------------------------------------------
 class Admin:
-    """The second listener, for a Client."""
+    """The admin listener, for a Client."""
 
     def __init__(self, server, port):
         self.host, self.port = server.host, port
@@ -308,7 +308,7 @@ def test_private_metrics(directory):
         expect("(metrics private)" in reply.expect(403).error(), "a rejection that names the option")
         client.get("/v2/models/stats").expect(200)
         expect('bagserve_refused_requests_total{reason="wrong_port"} 1' in
-               admin.get("/metrics").expect(200).body.decode(), "what the second listener shows")
+               admin.get("/metrics").expect(200).body.decode(), "what the admin listener shows")
 
 
 def test_private_metrics_with_tokens(directory):

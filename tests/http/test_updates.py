@@ -386,7 +386,7 @@ def test_who_may(world):
     port = free_port()
     with world.server("--admin-port", port) as server, Client(server) as client:
         error = update(client, "dense", [1], row).expect(403).error()
-        expect("second listener" in error, error)
+        expect("admin listener" in error, error)
         server.port = port
         with Client(server) as admin:
             applied(update(admin, "dense", [1], row), 1, 1)
@@ -467,7 +467,7 @@ def test_admin_socket_needs_no_token(world):
     with Server("--config", world.config, "--updates", "on", "--admin-socket", path) as server, \
             Client(server) as client:
         error = update(client, "dense", [1], [[1] * COLUMNS], headers={}).expect(403).error()
-        expect("second listener" in error, error)
+        expect("admin listener" in error, error)
         body, headers = infer_body([i64("indices", [1]), Tensor(
             "rows", np.ones((1, COLUMNS), np.float32))])
         with UnixRaw(path) as admin:

@@ -12,7 +12,7 @@
  *     if (bagserve_update(admin, "users", indices, 1, rows, 2, 17, &applied) != BAGSERVE_OK)
  *         fprintf(stderr, "%s\n", bagserve_error(admin));
  *
- * The client is opened on the server's second listener, where there is one, with a token of scope
+ * The client is opened on the server's admin listener, where there is one, with a token of scope
  * admin. A load is answered when the tables are served: its time is the client's timeout. On any
  * failure what served goes on; BAGSERVE_CONFLICT says that another model needs one that is to be
  * unloaded, or that updates between are missing. */

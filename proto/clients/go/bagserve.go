@@ -813,7 +813,7 @@ func (client *Client) change(ctx context.Context, model string, inputs []Tensor,
 	return applied, err
 }
 
-// ---- which models are served, on the second listener ---------------------------------------------------
+// ---- which models are served, on the admin listener ---------------------------------------------------
 
 // Model is a name, and a version or "" for what the model's policy asks for.
 type Model struct {

@@ -527,7 +527,7 @@ class _Calls:
         return self._run(_Request("POST", _model_path(model) + "/rows",
                                   lambda _, body: _parse(body), b"".join(parts), headers))
 
-    # ---- which models are served, on the second listener --------------------------------------
+    # ---- which models are served, on the admin listener --------------------------------------
     def load(self, *models: Union[str, tuple], version: Version = None, wait: bool = True) -> Any:
         """Loads models, all or none: names, or pairs of name and version; `version` is of the only one.
         Without a version, what the model's policy asks for of what is in its folder now."""
