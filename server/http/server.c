@@ -149,8 +149,10 @@ static bool hold(struct bag_http_server *server, struct bag_http_connection *con
     return true;
 }
 
-/* Where the library cannot take a socket, it closes it, and drop_refused ends the connection. Newer
- * ones (1.0) tell of a connection in their next round alone. */
+/* Passes a connection to the library. If the library cannot take the socket, it closes it, and
+ * drop_refused() removes the connection. Version 1.0 reports a new connection in its next round.
+ * For a Unix-domain socket no address makes the library leave out two failing setsockopt() calls a
+ * reply (deploy/upstream.md). */
 static void give(struct bag_http_server *server, struct bag_http_connection *connection)
 {
     struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
