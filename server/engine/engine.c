@@ -1,42 +1,44 @@
 /* The loop's side of the engine; see engine.h.
  *
- * The way of a job: submit puts it in the queue; dispatch moves it into a task; a worker runs the
- * task's jobs one by one and pushes each on `finished`; the loop's wake-up takes them from there
- * and calls `done`. The queue and the spare tasks belong to the loop's thread; a task and its jobs
- * belong to workers from bag_workers_push until they are on `finished`. */
+ * The life of a job: bag_engine_submit() adds it to the queue. bag_engine_dispatch() moves it into
+ * a task. A worker runs the jobs of the task one by one and hands each back through `finished`.
+ * on_wake() takes them from there and calls `done`. The queue and the spare tasks belong to the
+ * loop's thread. A task and its jobs belong to workers from bag_workers_push() until they are
+ * handed back. */
 #include "engine.h"
 
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* A batch costs at least this, where there is as much: handing it over costs 5 to 50 us. */
+/* The minimum cost of a batch, if there is as much work. Handing it to a worker costs 5 to 50 us.
+ */
 #define MIN_BATCH_NS 100000
 
-/* A batch costs no more than this, but for its last job: what a batch holds is no longer dropped
- * when its client goes or its time passes, and counts no longer as waiting. */
+/* The maximum cost of a batch without its last job. Jobs in a batch are not dropped any more when
+ * their client disconnects or their time passes, and do not count as waiting. */
 #define MAX_BATCH_NS 10000000
 
-/* A batch takes no more than this part of the latency target. */
+/* A batch costs at most the latency target divided by this. */
 #define TARGET_PARTS 8
 
-/* A worker has its next batch waiting behind the one it runs: under load a turn of the loop may
- * take longer than a batch. */
+/* Each worker has its next batch waiting, because under load an iteration of the loop may take
+ * longer than a batch. */
 #define TASKS_PER_WORKER 2
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
-/* An announced job keeps the time and the work ahead that it had then. */
+/* A job whose work was reserved keeps the arrival time and the work ahead that it had then. */
 void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
 {
-    bool was_announced = job->announced;
-    bag_engine_withdraw(engine, job);
+    bool was_reserved = job->is_reserved;
+    bag_engine_cancel(engine, job);
     job->failed = false;
     job->splits = 0;
     job->task = NULL;
     job->cost_ns =
         job->planned ? bag_infer_cost_ns(&job->infer) : bag_infer_whole_cost_ns(&job->infer);
-    if (!was_announced)
+    if (!was_reserved)
         bag_engine_stamp(engine, job);
     job->bytes = job->infer.input.body_bytes + (job->planned ? job->infer.output.bytes : 0);
     bag_queue_add(&engine->queue, job);
@@ -45,7 +47,7 @@ void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
     bag_metrics_on_queued(engine->recorder, job->infer.input.model);
 }
 
-/* Told of every job that leaves the queue. */
+/* Called for every job that leaves the queue. */
 static void on_taken(struct bag_engine *engine, const struct bag_job *job)
 {
     atomic_fetch_sub(&engine->workers->queued, 1);
@@ -53,7 +55,8 @@ static void on_taken(struct bag_engine *engine, const struct bag_job *job)
     bag_metrics_on_taken(engine->recorder, job->infer.input.model);
 }
 
-/* A job that waited for nothing: its time has passed or its client has gone. */
+/* Returns true and sets job->problem if the time of a job has passed or its client has
+ * disconnected. */
 static bool is_stale(struct bag_engine *engine, struct bag_job *job, uint64_t now_ns)
 {
     if (bag_engine_is_overdue(engine, job, now_ns))
@@ -71,7 +74,7 @@ static void reject_stale(struct bag_engine *engine, struct bag_job *job)
     bag_job_push_finished(engine, job);
 }
 
-/* What bag_queue_take_if is asked for. */
+/* The context of is_overdue_now(). */
 struct moment {
     struct bag_engine *engine;
     uint64_t now_ns;
@@ -83,8 +86,8 @@ static bool is_overdue_now(void *context, struct bag_job *job)
     return bag_engine_is_overdue(moment->engine, job, moment->now_ns);
 }
 
-/* Rejects jobs that have waited too long, as far as they are the first of their line: they need no
- * worker. */
+/* Rejects jobs that have waited too long and are the first of their model queue, without a worker.
+ */
 static void drop_overdue(struct bag_engine *engine, uint64_t now_ns)
 {
     struct moment moment = {engine, now_ns};
@@ -95,7 +98,7 @@ static void drop_overdue(struct bag_engine *engine, uint64_t now_ns)
     }
 }
 
-/* The next job that somebody still waits for. */
+/* Takes the next job whose client still waits for it, and rejects the stale ones before it. */
 static struct bag_job *take(struct bag_engine *engine, const struct bag_model *model,
                             uint64_t now_ns)
 {
@@ -111,7 +114,7 @@ static struct bag_job *take(struct bag_engine *engine, const struct bag_model *m
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
-/* How much work a batch holds: one idle worker's part of the queue. */
+/* Returns how much work a batch holds: the part of the queue for one idle worker. */
 static uint64_t batch_budget_ns(const struct bag_engine *engine)
 {
     uint64_t part_ns = bag_engine_shared_ns(engine, engine->queue.load.waiting_ns) / 2;
@@ -121,26 +124,26 @@ static uint64_t batch_budget_ns(const struct bag_engine *engine)
     return budget_ns < max_ns ? budget_ns : max_ns;
 }
 
-/* The next job and others of its model, as much as one idle worker's part of the queue. */
+/* Starts a batch of the next job and others for its model. */
 static void start_batch(struct bag_engine *engine, uint64_t now_ns)
 {
     uint64_t budget_ns = batch_budget_ns(engine), cost_ns = 0;
-    struct bag_job *jobs = NULL, **end = &jobs;
+    struct bag_task *task = SLIST_FIRST(&engine->spare_tasks);
+    const struct bag_model *model = NULL;
+    TAILQ_INIT(&task->jobs);
     while (bag_engine_scaled_ns(engine, cost_ns) < budget_ns) {
-        struct bag_job *job = take(engine, jobs ? jobs->infer.input.model : NULL, now_ns);
+        struct bag_job *job = take(engine, model, now_ns);
         if (!job)
             break;
-        *end = job;
-        end = &job->next;
+        model = job->infer.input.model;
+        TAILQ_INSERT_TAIL(&task->jobs, job, link);
         job->running = true;
         bag_queue_begin(&engine->queue, job);
         cost_ns += job->cost_ns;
     }
-    if (!jobs)
+    if (TAILQ_EMPTY(&task->jobs))
         return;
-    struct bag_task *task = engine->spare_tasks;
-    engine->spare_tasks = task->next;
-    task->jobs = jobs;
+    SLIST_REMOVE_HEAD(&engine->spare_tasks, next_spare);
     task->cost_ns = cost_ns;
     engine->running++;
     bag_workers_push(engine->workers, &task->work, BAG_WORK_IN_ORDER);
@@ -159,7 +162,7 @@ void bag_engine_dispatch(struct bag_engine *engine)
 
 /* ---- the loop's side ------------------------------------------------------------------------- */
 
-/* Takes what workers have finished, oldest first. */
+/* Takes the jobs that workers have finished, the oldest first. */
 static void on_wake(uv_poll_t *wake, int status, int events)
 {
     struct bag_engine *engine = wake->data;
@@ -167,38 +170,30 @@ static void on_wake(uv_poll_t *wake, int status, int events)
     (void)status;
     (void)events;
     eventfd_read(engine->wake_fd, &ignored);
-    struct bag_job *newest =
-        atomic_exchange_explicit(&engine->finished, NULL, memory_order_acquire);
-    struct bag_job *oldest = NULL;
-    while (newest) {
-        struct bag_job *next = newest->next;
-        newest->next = oldest;
-        oldest = newest;
-        newest = next;
-    }
-    for (struct bag_job *job = oldest, *next; job; job = next) {
+    for (struct bag_handoff_item *item = bag_handoff_take(&engine->finished), *next; item;
+         item = next) {
+        struct bag_job *job = BAG_HANDOFF_OWNER(item, struct bag_job, finished);
         struct bag_task *task = job->task;
-        next = job->next;
+        next = item->next;
         if (job->running) {
             job->running = false;
             bag_queue_end(&engine->queue, job);
             if (!job->failed)
-                bag_engine_learn_wait(engine, job);
+                bag_engine_update_wait_scale(engine, job);
         }
         bag_metrics_on_batch(engine->recorder, job->infer.input.model, task ? task->num_pooled : 0);
         job->done(job);
         if (task) {
-            bag_engine_learn_cost(engine, task);
-            task->next = engine->spare_tasks;
-            engine->spare_tasks = task;
+            bag_engine_update_cost_scale(engine, task);
+            SLIST_INSERT_HEAD(&engine->spare_tasks, task, next_spare);
             engine->running--;
         }
     }
-    engine->on_turn(engine->context);
+    engine->on_iteration(engine->context);
 }
 
-/* Not a uv_async_t: in libuv 1.44 a loop that one wakes spins until its waker has gone on, which
- * may be long where the loop has taken the waker's processor. */
+/* Does not use uv_async_t: in libuv 1.44 a loop that is woken by one spins until the waking thread
+ * has continued, which may take long if the loop has taken that thread's processor. */
 static bool init_wake(struct bag_engine *engine)
 {
     engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -215,8 +210,7 @@ static bool init_tasks(struct bag_engine *engine)
         struct bag_task *task = &engine->tasks[i];
         task->engine = engine;
         task->work.run = bag_task_run;
-        task->next = engine->spare_tasks;
-        engine->spare_tasks = task;
+        SLIST_INSERT_HEAD(&engine->spare_tasks, task, next_spare);
     }
     return engine->tasks != NULL;
 }

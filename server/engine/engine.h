@@ -1,24 +1,30 @@
-/* Expensive work: queued, put into batches, and done by the workers.
+/* The engine: queues expensive requests, groups them into batches and runs them on worker threads.
  *
- * Nothing waits without need. What a turn of the loop brings in is submitted, then dispatched: the
- * oldest job and others of its model form a batch, as large as its share of what waits; what comes
- * while all workers are busy forms the next ones. A worker does all of a job: it decodes the body
- * where that is yet to be done, takes memory, sorts, pools and prints. Where pooling one job takes
- * long and other workers are idle, it is split into ranges of bags, or of columns where one bag
- * holds most indices: the bits are those of the whole.
+ * Each loop has one engine, and all engines share one set of workers. A request that is too
+ * expensive for the loop's thread becomes a job. During an iteration of the loop, requests submit
+ * their jobs; at its end bag_engine_dispatch() forms batches (tasks) and hands them to idle
+ * workers. A batch starts with the oldest eligible job and continues with jobs for the same model.
+ * There is no batching delay: jobs that arrive while all workers are busy form the next batches.
  *
- * With a latency target a job is rejected when it comes, or its head does, where it would wait too
- * long: the work ahead of it, and of bodies that were let in and are on their way, times how long
- * such work took lately from arrival to end. What it waited for the loop itself counts, too. That
- * is measured by the clock, and so counts whatever slows the workers down. Of a job that was let in
- * and waits too long all the same nothing is computed any more. A client who has less than his
- * share is let in whatever others have running, and waits for it. Rejecting early measured better
- * than dropping late jobs alone (CoDel) and than serving the newest first, whose rejections come
- * late.
+ * A worker executes a job completely. It decodes the body if the loop has not done so, allocates
+ * memory, pools the rows and prints the reply. A job that takes long is split if other workers are
+ * idle. It is split into ranges of bags, or of columns if one bag holds most of the ids. Splitting
+ * does not change the bits of the result.
  *
- * One engine for each loop, all with the same workers; the limits of the queue are those of all
- * together. All functions and callbacks run on the
- * loop's thread. */
+ * Admission control. If a latency target is set, a job that would miss it is rejected on arrival. A
+ * request with a large body is rejected when its head arrives. The expected wait is the estimated
+ * work ahead of the job multiplied by wait_scale, the recently measured ratio of time to work. The
+ * work ahead includes admitted requests whose bodies are still arriving. The expected wait also
+ * includes the time that the request spent in the socket before the loop read it. The scale is
+ * measured by wall clock, so it covers everything that slows down the workers. A job that was
+ * admitted but still waits too long is dropped without being computed.
+ *
+ * A client that uses less than its fair share is admitted however much work other clients have
+ * running. Early rejection measured better than dropping late jobs alone (CoDel), and better than
+ * serving the newest job first, which rejects requests late.
+ *
+ * The limits of the queue apply to the sum over all engines. All functions and callbacks run on the
+ * loop's thread unless their comment says otherwise. */
 #ifndef BAG_ENGINE_H
 #define BAG_ENGINE_H
 
@@ -26,192 +32,209 @@
 #include "server/infer/infer.h"
 #include "server/infer/plan.h"
 #include "server/metrics/metrics.h"
+#include "server/system/handoff.h"
 
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <uv.h>
 
 /* ---- workers (workers.c) --------------------------------------------------------------------- */
 
-/* The process's worker threads and the work that waits for one of them.
+/* The worker threads of the process and the list of work items that wait for them.
  *
- * One pool serves the engines of all loops. Work is started in the order in which it was pushed;
- * ranges of a split request go to the front, because the request is already being worked on.
+ * One set of workers serves the engines of all loops. Items start in the order in which they were
+ * pushed. The ranges of a split request are pushed to the front, because the request is already
+ * running.
  *
- * A loop that waits for a processor delays every client, a worker only those whose turn it is: so
- * workers may have a higher nice value. */
+ * A loop that does not get a processor delays all its clients, but a worker delays only the clients
+ * whose jobs it runs. Workers may therefore have a higher nice value than loops. */
 
-/* Embedded in what is to be done. `run` is called once on a worker, and may free the work. */
+/* A work item; embedded in the caller's struct. A worker calls `run` once. `run` may free the item.
+ */
 struct bag_work {
-    struct bag_work *next;
+    TAILQ_ENTRY(bag_work) link;
     void (*run)(struct bag_work *work);
-    uint64_t client; /* of a document: equal for all that one client has asked for */
-    uint64_t turn;   /* of a document: clients have one in each; set when it is pushed */
+    uint64_t client; /* METADATA only: identifies the client that requested it */
+    uint64_t round;  /* METADATA only: scheduling round; set by bag_workers_push() */
 };
 
-/* When work is begun: before all that waits; in its order; or as a document, one at a time and in
- * turns with what else waits, and clients in turns with one another, so that who asks for nothing
- * but documents delays others by one. */
-enum bag_work_order { BAG_WORK_URGENT, BAG_WORK_IN_ORDER, BAG_WORK_DOCUMENT };
+/* The position of a new work item in the list:
+ *
+ *   URGENT    before all waiting items
+ *   IN_ORDER  after all waiting items
+ *   METADATA  in a separate list, for metadata responses. Workers run one of them at a time and
+ *             alternate between them and other work. Clients take turns, one response each. A
+ *             client that requests only metadata therefore delays the others by one response at
+ *             most. */
+enum bag_work_order { BAG_WORK_URGENT, BAG_WORK_IN_ORDER, BAG_WORK_METADATA };
 
-struct bag_work_list {
-    struct bag_work *first, **last;
-};
+TAILQ_HEAD(bag_work_list, bag_work);
 
 struct bag_workers {
     unsigned count;
     uv_thread_t *threads;       /* owned */
-    int nice;                   /* added to the nice value that workers begin with */
-    atomic_uint busy;           /* work that was pushed and has not ended */
-    unsigned num_engines;       /* that share the workers */
-    atomic_size_t queued;       /* jobs that wait in all of their queues */
-    _Atomic uint64_t queued_ns; /* their work, as estimated */
-    uv_mutex_t lock;            /* of all below */
+    int nice;                   /* added to each worker's initial nice value */
+    atomic_uint busy;           /* items that were pushed and have not finished */
+    unsigned num_engines;       /* engines that share the workers */
+    atomic_size_t queued;       /* jobs in the queues of all engines */
+    _Atomic uint64_t queued_ns; /* estimated work of these jobs */
+    uv_mutex_t lock;            /* guards the members below */
     uv_cond_t changed;
-    struct bag_work_list waiting, documents;
-    bool makes_document, document_is_next;
+    struct bag_work_list waiting, metadata;
+    bool makes_metadata, metadata_is_next;
     bool ending;
 };
 
-/* Starts `count` (>= 1) threads. The struct must not move until bag_workers_stop, which is not due
- * where this fails. */
+/* Starts `count` (>= 1) threads. The struct must not move until bag_workers_stop(). Returns false
+ * and sets *problem if a thread cannot be started; bag_workers_stop() must not be called then. */
 bool bag_workers_start(struct bag_workers *workers, unsigned count, int nice,
                        struct bag_problem *problem);
 
-/* Lets all pushed work run to its end, and ends the threads. Nothing is pushed by others any more.
- */
+/* Runs all pushed items to completion and joins the threads. No other thread may push items any
+ * more when this is called. */
 void bag_workers_stop(struct bag_workers *workers);
 
-/* Any thread. */
+/* Adds a work item. May be called on any thread. */
 void bag_workers_push(struct bag_workers *workers, struct bag_work *work,
                       enum bag_work_order order);
 
-/* How many workers have nothing to do. Any thread; out of date as soon as it is known. */
+/* Returns the number of idle workers. May be called on any thread; the number may be out of date
+ * when it is returned. */
 unsigned bag_workers_idle(struct bag_workers *workers);
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
-/* Jobs that one client asks of one model are a line, first come, first served; the lines of one
- * client are a flow. The next job is of the flow which had the least work so far, and there of the
- * line which had (fair queueing): a client whose requests are large or many, or ask many models,
- * waits for its own. Flows share a fixed number of places by hash, and so do lines in each: two
- * that meet share their turns. */
+/* Waiting jobs are scheduled by fair queueing on two levels. All jobs of one client form a flow.
+ * Within a flow, all jobs for one model form a queue, which is first in, first out. The next job
+ * comes from the flow that has received the least work so far, and within it from the model's queue
+ * that has received the least. A client that sends large requests, many requests, or requests to
+ * many models therefore waits for its own work.
+ *
+ * Flows and their queues are hash buckets of fixed number. Two clients (or two models) with the
+ * same hash share one bucket and its turns. */
 #define BAG_QUEUE_FLOW_BITS 6
 #define BAG_QUEUE_FLOWS     (1 << BAG_QUEUE_FLOW_BITS)
-#define BAG_FLOW_LINE_BITS  3
-#define BAG_FLOW_LINES      (1 << BAG_FLOW_LINE_BITS)
+#define BAG_FLOW_QUEUE_BITS 3
+#define BAG_FLOW_QUEUES     (1 << BAG_FLOW_QUEUE_BITS)
 
 struct bag_job;
 struct bag_model;
+TAILQ_HEAD(bag_job_list, bag_job);
 
-/* Jobs and their work, as estimated. */
+/* Number of jobs and estimated work, by state. */
 struct bag_queue_load {
-    size_t present; /* that are announced, wait or run */
-    size_t waiting;
-    uint64_t announced_ns, waiting_ns, running_ns;
+    size_t present; /* reserved, waiting or running jobs */
+    size_t waiting; /* waiting jobs */
+    uint64_t reserved_ns, waiting_ns, running_ns;
 };
 
-struct bag_line {
-    struct bag_job *first, **last; /* that wait */
+struct bag_model_queue {
+    struct bag_job_list jobs; /* waiting */
     struct bag_queue_load load;
-    uint64_t served_ns; /* work that was taken from it: the least has the next turn */
+    uint64_t served_ns; /* work received so far; the queue with the least is served next */
 };
 
 struct bag_flow {
-    struct bag_line lines[BAG_FLOW_LINES];
-    size_t num_lines; /* that have jobs */
+    struct bag_model_queue queues[BAG_FLOW_QUEUES];
+    size_t num_queues; /* queues with at least one job */
     struct bag_queue_load load;
-    uint64_t served_ns;
-    uint64_t
-        line_served_ns; /* of the line that had the last turn; one that begins again starts here
-                         */
+    uint64_t served_ns;       /* work received so far; the flow with the least is served next */
+    uint64_t queue_served_ns; /* served_ns of the last queue served; a newly active one starts at
+                                this value */
 };
 
 struct bag_queue {
     struct bag_flow flows[BAG_QUEUE_FLOWS];
-    size_t num_flows; /* that have jobs */
+    size_t num_flows; /* flows with at least one job */
     struct bag_queue_load load;
-    size_t bytes;       /* of all jobs that wait */
-    uint64_t served_ns; /* of the flow that had the last turn; one that begins again starts here */
-    struct bag_job *oldest, *newest; /* of those that are announced */
+    size_t bytes;       /* memory of all waiting jobs */
+    uint64_t served_ns; /* served_ns of the last flow served; a newly active flow starts at this
+                           value */
+    struct bag_job_list reserved; /* the oldest first */
 };
 
-/* Initialises an empty queue, which must not move. */
+/* Initialises an empty queue. The queue must not move afterwards. */
 void bag_queue_init(struct bag_queue *queue);
 
-/* Adds a job whose client, model, cost and bytes are set. */
+/* Appends a job. The caller has set its client, model, cost and bytes. */
 void bag_queue_add(struct bag_queue *queue, struct bag_job *job);
 
-/* Counts a job, of which client, model and cost are set, as announced, and no longer; as running,
- * and no longer. */
-void bag_queue_announce(struct bag_queue *queue, struct bag_job *job);
-void bag_queue_withdraw(struct bag_queue *queue, struct bag_job *job);
+/* Add a job to, or remove it from, the reserved jobs (reserve, cancel) and the running jobs
+ * (begin, end). The caller has set its client, model and cost. */
+void bag_queue_reserve(struct bag_queue *queue, struct bag_job *job);
+void bag_queue_cancel(struct bag_queue *queue, struct bag_job *job);
 void bag_queue_begin(struct bag_queue *queue, struct bag_job *job);
 void bag_queue_end(struct bag_queue *queue, struct bag_job *job);
 
-/* Takes the next job of the model (NULL: of any); NULL where there is none. */
+/* Removes and returns the next job for `model`, or for any model if `model` is NULL. Returns NULL
+ * if there is no such job. */
 struct bag_job *bag_queue_take(struct bag_queue *queue, const struct bag_model *model);
 
-/* Takes a job that is the first of its line and wanted; NULL where there is none. */
+/* Removes and returns a job that is first in its queue and for which `is_wanted` returns true.
+ * Returns NULL if there is no such job. */
 struct bag_job *bag_queue_take_if(struct bag_queue *queue,
                                   bool (*is_wanted)(void *context, struct bag_job *job),
                                   void *context);
 
-/* The flow and the line of a client's jobs, and how many flows, and lines of that flow, have jobs
- * if one is added. */
+/* The inputs of a fair-share decision for one client and model. */
 struct bag_queue_share {
     const struct bag_flow *flow;
-    const struct bag_line *line;
-    size_t num_flows, num_lines;
+    const struct bag_model_queue *model_queue;
+    size_t num_flows;  /* active flows, counting this one */
+    size_t num_queues; /* active queues of the flow, counting this one */
 };
+
+/* Returns the flow and the queue of a client's jobs for a model. num_flows and num_queues are the
+ * numbers of active flows and queues that there would be after one more job is added. */
 struct bag_queue_share bag_queue_share(const struct bag_queue *queue, uint64_t client,
                                        size_t model_slot);
 
 /* ---- the engine ------------------------------------------------------------------------------ */
 
-/* Most ranges that one job is split into. */
+/* The maximum number of ranges that one job is split into. */
 #define BAG_ENGINE_MAX_SPLITS 16
 
 struct bag_engine_limits {
-    size_t max_queue_size;       /* jobs that wait */
-    uint64_t max_queue_work_ns;  /* of work that waits, for each worker */
-    uint64_t default_timeout_us; /* how long a job may wait; 0: any time */
-    uint64_t latency_target_ns;  /* in which most jobs should be done; 0: there is none */
+    size_t max_queue_size;       /* waiting jobs */
+    uint64_t max_queue_work_ns;  /* waiting work per worker */
+    uint64_t default_timeout_us; /* maximum time in the queue; 0: unlimited */
+    uint64_t latency_target_ns;  /* time in which most jobs should finish; 0: no target */
 };
 
-/* One request's work. Embedded in its owner, which sets the first group and keeps it alive until
- * `done` is called. */
+/* The work of one request. Embedded in a struct of the caller, which sets the first group of
+ * members and keeps the job alive until `done` is called. */
 struct bag_job {
     struct bag_infer infer;
-    uint64_t client;    /* whose turn it waits for: equal for all that one client asks */
-    size_t model_slot;  /* what it asks of that client's turns */
-    uint64_t unseen_ns; /* it has waited for the loop before the loop knew of it */
-    bool planned;       /* infer has a plan; otherwise the worker makes it */
+    uint64_t client;         /* identifies the client; selects the flow */
+    size_t model_slot;       /* identifies the model; selects the queue */
+    uint64_t socket_wait_ns; /* time the request waited in the socket before the loop read it */
+    bool planned;            /* infer is planned; otherwise the worker plans it */
     void (*done)(struct bag_job *job);
-    /* Makes a part of the results on a worker, in place of bag_infer_run; the owner does the rest
-     * when the job is done. NULL: all are made. */
+    /* Computes a part of the result on a worker instead of bag_infer_run(); the caller computes the
+     * rest after `done`. NULL: the worker computes all of it. */
     bool (*run)(struct bag_job *job);
-    bool (*is_connected)(struct bag_job *job); /* false: its client has gone */
+    bool (*is_connected)(struct bag_job *job); /* returns false if the client has disconnected */
 
     /* The outcome. */
-    bool failed; /* `problem` says why */
+    bool failed; /* `problem` holds the reason */
     struct bag_problem problem;
-    unsigned splits; /* ranges that it was split into; 0: it was not */
+    unsigned splits; /* number of ranges the job was split into; 0: not split */
 
-    /* The engine's. */
-    struct bag_job *next;
-    struct bag_job *older, *newer; /* among those that are announced */
-    bool announced, running;
-    uint64_t queued_ns; /* when it was announced, or else was there, on uv_hrtime's clock; 0: it was
-                           never submitted */
-    uint64_t cost_ns;
-    uint64_t ahead_ns; /* estimated work in front of it then, and its own */
+    /* Private to the engine. */
+    TAILQ_ENTRY(bag_job) link; /* in the list of its state: reserved, waiting, or in a task */
+    struct bag_handoff_item finished;
+    bool is_reserved, running;
+    uint64_t queued_ns; /* uv_hrtime() when its work was reserved or, without a reservation, when
+                           its request arrived; 0: never submitted */
+    uint64_t cost_ns;   /* estimated work */
+    uint64_t ahead_ns;  /* estimated work ahead of the job at queued_ns, plus its own */
     size_t bytes;
-    struct bag_task
-        *task; /* that ends with this job; NULL: it has others to do, or there is none */
+    struct bag_task *task; /* the task that ends with this job; NULL: it has more jobs, or there is
+                              no task */
 };
 
 struct bag_engine {
@@ -219,124 +242,136 @@ struct bag_engine {
     struct bag_workers *workers; /* borrowed */
     struct bag_engine_limits limits;
     struct bag_queue queue;
-    double cost_scale;      /* by which estimates are multiplied, from the workers' CPU time */
-    double wait_scale;      /* time until a job is done, over the estimated work ahead of it */
-    uint64_t polled_ns;     /* when the owner last asked what clients sent: what comes until it asks
-                               again has waited since; 0: it does not say */
-    unsigned running;       /* tasks with the workers */
+    double cost_scale;      /* measured CPU time of tasks / their estimate; multiplies estimates */
+    double wait_scale;      /* measured time to completion / estimated work ahead */
+    uint64_t polled_ns;     /* uv_hrtime() when the caller last polled its sockets; requests that it
+                               reads until the next poll count as having arrived then. 0: unknown */
+    unsigned running;       /* tasks that were handed to the workers */
     struct bag_task *tasks; /* owned */
     unsigned num_tasks;
-    struct bag_task *spare_tasks;
-    struct bag_buffers buffers;         /* of replies that workers make */
-    uv_poll_t wake;                     /* jobs have ended */
-    int wake_fd;                        /* an eventfd */
-    struct bag_recorder *recorder;      /* borrowed; NULL: nothing is counted */
-    _Atomic(struct bag_job *) finished; /* newest first */
-    uint64_t (*clock)(void);            /* uv_hrtime; tests may set another */
-    void (*on_turn)(void *context);     /* told after jobs were done */
+    SLIST_HEAD(, bag_task) spare_tasks;
+    struct bag_buffers buffers;          /* memory of replies that workers produce */
+    uv_poll_t wake;                      /* signals finished jobs */
+    int wake_fd;                         /* an eventfd */
+    struct bag_recorder *recorder;       /* borrowed; NULL: metrics are off */
+    struct bag_handoff finished;         /* jobs that workers hand back to the loop */
+    uint64_t (*clock)(void);             /* uv_hrtime(), or a fake clock in tests */
+    void (*on_iteration)(void *context); /* called after the `done` callbacks of an iteration */
     void *context;
 };
 
 bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop, struct bag_workers *workers,
                      struct bag_budget *budget, const struct bag_engine_limits *limits);
 
-/* Closes the handles. All jobs are done. */
+/* Closes the engine's libuv handles. No job may be outstanding. */
 void bag_engine_stop(struct bag_engine *engine);
 
-/* Frees what the engine holds, when the loop and the workers have ended and all replies were given
- * back. */
+/* Frees the engine's memory. The loop and the workers must have stopped, and all replies must have
+ * been returned to the buffers. */
 void bag_engine_free(struct bag_engine *engine);
 
-/* Whether the queue has room for a job, of which client and model are set; otherwise says in the
- * job which limit it is. A client who has less than his share of a full queue still has room, and
- * for a model that has less than its share of his: those who fill it do not lock out others. */
+/* Returns true if the limits admit a job whose client and model are set. Otherwise sets
+ * job->problem to the limit that was reached.
+ *
+ * A full queue still admits a client that uses less than an equal share of it, and a model that
+ * uses less than an equal share of its client's part, until the total reaches twice the limit.
+ * Clients that fill the queue therefore cannot lock out others. */
 bool bag_engine_has_room(struct bag_engine *engine, struct bag_job *job);
 
-/* Whether the latency target leaves no room now, but for clients who have less than their share:
- * whether this one does, whatever he asks. */
+/* Returns true if the latency target admits no more work, except from clients below their share. */
 bool bag_engine_is_full(struct bag_engine *engine);
+
+/* Returns true if the client uses less than its share, regardless of which models it requests. */
 bool bag_engine_is_below_share(const struct bag_engine *engine, uint64_t client);
 
-/* The same for a job whose body is on its way, of which client, model, cost_ns and unseen_ns
- * are set. With a
- * latency target its work counts from here on, so that no more bodies are let in than can be worked
- * at in time, and it is let in for good if all of it comes within the target. */
-bool bag_engine_announce(struct bag_engine *engine, struct bag_job *job);
+/* Admits a job whose body is still arriving. The caller has set client, model, cost_ns and
+ * socket_wait_ns. Returns false and sets job->problem if the job is rejected.
+ *
+ * With a latency target, the job's work is reserved from now on, so that the server does not accept
+ * more bodies than it can process in time. The admission is final if the whole body arrives within
+ * the target. */
+bool bag_engine_reserve(struct bag_engine *engine, struct bag_job *job);
 
-/* An announced job does not come, if it is still counted. */
-void bag_engine_withdraw(struct bag_engine *engine, struct bag_job *job);
+/* Cancels the reservation of a job that will not be submitted. Does nothing if the
+ * reservation has already been dropped. */
+void bag_engine_cancel(struct bag_engine *engine, struct bag_job *job);
 
-/* Queues a job that is announced, or for which there is room; its `done` is called later, never
- * from here. */
+/* Queues a job whose work was reserved or for which bag_engine_has_room() returned true. `done` is
+ * called later, never from this function. */
 void bag_engine_submit(struct bag_engine *engine, struct bag_job *job);
 
-/* Gives a job back to the loop, which calls its `done`; neither it nor its `task` may be touched
- * afterwards. Any thread. One that was never submitted has no task. */
+/* Returns a finished job to the loop, which calls its `done`. The caller must not access the job or
+ * its task afterwards. A job that was never submitted has no task. May be called on any thread. */
 void bag_job_push_finished(struct bag_engine *engine, struct bag_job *job);
 
-/* Lets the loop have a turn, which calls on_turn. Any thread. */
+/* Wakes the loop, which then calls on_iteration. May be called on any thread. */
 void bag_engine_wake(const struct bag_engine *engine);
 
-/* Hands what waits to idle workers; to be called at the end of a turn. */
+/* Hands waiting jobs to idle workers. Must be called at the end of each loop iteration. */
 void bag_engine_dispatch(struct bag_engine *engine);
 
 /* ---- admission (admission.c): private to server/engine --------------------------------------- */
 
-/* How long work of that estimate takes a worker, by what the last tasks took; and each of them if
- * all share it. */
+/* Returns the time that one worker needs for work of the given estimate, corrected by cost_scale.
+ */
 uint64_t bag_engine_scaled_ns(const struct bag_engine *engine, uint64_t cost_ns);
+
+/* Returns the same if all workers share the work equally. */
 uint64_t bag_engine_shared_ns(const struct bag_engine *engine, uint64_t cost_ns);
 
-/* The job is there from now on, behind all work that is. */
+/* Sets the job's arrival time and the work ahead of it. */
 void bag_engine_stamp(const struct bag_engine *engine, struct bag_job *job);
 
-/* Scales follow what a task took, and how long a job that was done did. */
-void bag_engine_learn_cost(struct bag_engine *engine, const struct bag_task *task);
-void bag_engine_learn_wait(struct bag_engine *engine, const struct bag_job *job);
+/* Update cost_scale from a finished task, and wait_scale from a finished job. */
+void bag_engine_update_cost_scale(struct bag_engine *engine, const struct bag_task *task);
+void bag_engine_update_wait_scale(struct bag_engine *engine, const struct bag_job *job);
 
-/* Whether a job that waits is so no longer worth its work; its problem says why. */
+/* Returns true and sets job->problem if a waiting job is too late to be worth computing. */
 bool bag_engine_is_overdue(struct bag_engine *engine, struct bag_job *job, uint64_t now_ns);
 
 /* ---- tasks: private to server/engine --------------------------------------------------------- */
 
-/* A job is split where each range still costs this: waking an idle core takes up to 50 us. */
+/* The minimum cost of each range of a split job. Waking an idle core takes up to 50 us. */
 #define BAG_MIN_SPLIT_NS 100000
 
-/* One of the ranges of a task's last job. */
+/* One range of the split job of a task. */
 struct bag_task_split {
     struct bag_work work;
     struct bag_task *task;
     struct bag_split split;
 };
 
-/* A batch of jobs. Belongs to the loop until it is pushed and from the end of its last job on; to
- * its worker in between, and to whoever ends the last range where the last job is split. */
+/* A batch of jobs. The loop owns it until it is pushed, and again once its last job has finished.
+ * In between the worker that runs it owns it; if the last job is split, ownership passes to the
+ * thread that finishes the last range. */
 struct bag_task {
     struct bag_work work;
     struct bag_engine *engine;
-    struct bag_task *next; /* among the spare ones */
-    struct bag_job *jobs;  /* linked by `next`; at least one */
-    size_t num_pooled;     /* jobs that were */
-    uint64_t cost_ns;      /* as estimated */
-    uint64_t started_ns;   /* on the worker's CPU clock */
+    SLIST_ENTRY(bag_task) next_spare;
+    struct bag_job_list jobs; /* at least one */
+    size_t num_pooled;        /* jobs that were computed, not dropped */
+    uint64_t cost_ns;         /* estimated work */
+    uint64_t started_ns;      /* CPU clock of the worker at the start */
     _Atomic uint64_t cpu_ns;
-    struct bag_job *split_job; /* its last one */
+    struct bag_job *split_job; /* the last job, if it is split */
     atomic_uint splits_left;
     struct bag_task_split splits[BAG_ENGINE_MAX_SPLITS];
 };
 
-/* Runs a task on a worker. */
+/* Runs a task. Called on a worker. */
 void bag_task_run(struct bag_work *work);
 
-/* Whether a job has waited longer than the server or, once it is decoded, its request allows. */
+/* Returns true if a job has waited longer than the server allows or, once it is decoded, longer
+ * than its request allows. */
 bool bag_job_is_late(const struct bag_engine *engine, const struct bag_job *job, uint64_t now_ns);
 
-/* Says so in its problem; returns false. */
+/* Sets job->problem to the timeout. Always returns false. */
 bool bag_job_reject_late(struct bag_job *job);
 
-/* Splits the whole of `count` (>= 1) ops into at most `parts` (>= 1) disjoint ranges that cover
- * it: by the bytes of the rows that are read, across ops and between bags; or by columns where
- * one bag holds most of them. Returns how many, at least 1. */
+/* Splits the work of `count` (>= 1) ops into at most `parts` (>= 1) disjoint ranges. The ranges
+ * have about equal numbers of row bytes and may begin and end between any two bags. If one bag
+ * holds most of the work, the columns are split instead. Returns the number of ranges, at least 1.
+ */
 unsigned bag_split_ops(const struct bag_op *ops, size_t count, unsigned parts,
                        struct bag_split *splits);
 

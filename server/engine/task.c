@@ -7,7 +7,7 @@
 
 /* ---- splitting a request into ranges --------------------------------------------------------- */
 
-/* A bag costs something even where it is empty: as much as this many indices. */
+/* The cost of an empty bag, in indices. */
 #define BAG_WEIGHT 1
 
 struct work {
@@ -15,7 +15,7 @@ struct work {
     size_t count;
 };
 
-/* What an index costs, in bytes; at least one, so that rows of no bytes can be split, too. */
+/* Returns the cost of an index in bytes, at least 1, so that rows without bytes can be split. */
 static size_t row_weight(const struct bag_pool_args *args)
 {
     size_t bytes = bag_row_bytes(&args->table);
@@ -32,7 +32,7 @@ static size_t weight_of(const struct bag_pool_args *args)
     return weight_before(args, args->num_bags);
 }
 
-/* The first bag before which there is at least `weight`. */
+/* Returns the first bag that is preceded by at least `weight`. */
 static size_t bag_at(const struct bag_pool_args *args, size_t weight)
 {
     size_t low = 0, high = args->num_bags;
@@ -46,8 +46,8 @@ static size_t bag_at(const struct bag_pool_args *args, size_t weight)
     return low;
 }
 
-/* Ends the split at the first bag before which there is at least `weight` of all work; returns what
- * stands before it. */
+/* Ends the split at the first bag that is preceded by at least `weight` of all work. Returns the
+ * weight before that bag. */
 static size_t end_at(const struct work *work, size_t weight, struct bag_split *split)
 {
     size_t before = 0;
@@ -76,7 +76,8 @@ static unsigned split_columns(const struct work *work, unsigned parts, struct ba
     return parts;
 }
 
-/* How many ranges the columns of the heaviest op can be split into. */
+/* Returns the number of ranges, at most `parts`, into which the columns of the heaviest op can be
+ * split. */
 static unsigned max_column_splits(const struct work *work, unsigned parts)
 {
     const struct bag_pool_args *heaviest = &work->ops[0].args;
@@ -103,7 +104,7 @@ unsigned bag_split_ops(const struct bag_op *ops, size_t count, unsigned parts,
             i < parts ? end_at(&work, total / parts * i, &split) : end_at(&work, SIZE_MAX, &split);
         if (end == before)
             continue;
-        /* Where one got a quarter more than its part, splitting by bags gained little. */
+        /* If a range has a quarter more than its part, splitting by bags gained little. */
         uneven |= end - before > total / parts + total / parts / 4;
         splits[made++] = split;
         split.first_op = split.end_op;
@@ -127,13 +128,7 @@ void bag_engine_wake(const struct bag_engine *engine)
 
 void bag_job_push_finished(struct bag_engine *engine, struct bag_job *job)
 {
-    struct bag_job *head = atomic_load_explicit(&engine->finished, memory_order_relaxed);
-    do {
-        job->next = head;
-    } while (!atomic_compare_exchange_weak_explicit(&engine->finished, &head, job,
-                                                    memory_order_release, memory_order_relaxed));
-    /* The loop takes all that are there, so that it is woken by the first alone. */
-    if (!head)
+    if (bag_handoff_push(&engine->finished, &job->finished))
         bag_engine_wake(engine);
 }
 
@@ -153,7 +148,7 @@ bool bag_job_reject_late(struct bag_job *job)
                            "the request waited in the queue past its timeout");
 }
 
-/* Decodes a job where that is yet to be done; false with its problem set where it ends here. */
+/* Decodes a job unless the loop has done so. Returns false and sets job->problem if it fails. */
 static bool decode_job(struct bag_task *task, struct bag_job *job)
 {
     struct bag_engine *engine = task->engine;
@@ -175,8 +170,7 @@ static bool decode_job(struct bag_task *task, struct bag_job *job)
 
 /* ---- CPU time -------------------------------------------------------------------------------- */
 
-/* What the calling thread has used so far. Unlike the time of day it does not pass while others
- * have the processor. */
+/* Returns the CPU time that the calling thread has used. */
 static uint64_t cpu_now_ns(void)
 {
     struct timespec now = {0};
@@ -189,8 +183,8 @@ static void add_cpu_time(struct bag_task *task, uint64_t since_ns)
     atomic_fetch_add_explicit(&task->cpu_ns, cpu_now_ns() - since_ns, memory_order_relaxed);
 }
 
-/* Counts a job that was run, or failed, and gives it back. With the last one the task has read all
- * that it reads of the tables. */
+/* Counts a job that was run or has failed, and hands it back. After the last one the task does not
+ * read tables any more. */
 static void end_job(struct bag_task *task, struct bag_job *job, bool is_last)
 {
     if (is_last)
@@ -206,7 +200,7 @@ static void end_job(struct bag_task *task, struct bag_job *job, bool is_last)
 
 /* ---- split jobs ------------------------------------------------------------------------------ */
 
-/* Pools a range. Who ends the last one has seen what all others wrote, and finishes the job. */
+/* Pools a range. The thread that finishes the last range sees all writes and completes the job. */
 static void run_split(struct bag_work *work)
 {
     struct bag_task_split *range = (void *)work;
@@ -224,7 +218,7 @@ static void run_split(struct bag_work *work)
     }
 }
 
-/* How many ranges are worth their overhead now; 1: the job is not split. */
+/* Returns the number of ranges that are worth their overhead now; 1: the job is not split. */
 static unsigned count_splits(const struct bag_task *task, const struct bag_job *job)
 {
     uint64_t count = bag_infer_pool_cost_ns(&job->infer) / BAG_MIN_SPLIT_NS;
@@ -234,8 +228,8 @@ static unsigned count_splits(const struct bag_task *task, const struct bag_job *
     return (unsigned)(count < 1 ? 1 : count < most ? count : most);
 }
 
-/* Splits a prepared job, hands all ranges but the first to other workers, and runs that one. The
- * task may have ended when this returns. */
+/* Splits a prepared job, hands all ranges but the first to other workers, and runs the first. The
+ * caller must not use the task afterwards. */
 static void run_splits(struct bag_task *task, struct bag_job *job, unsigned count)
 {
     struct bag_split splits[BAG_ENGINE_MAX_SPLITS];
@@ -254,10 +248,11 @@ static void run_splits(struct bag_task *task, struct bag_job *job, unsigned coun
 
 /* ---- batches --------------------------------------------------------------------------------- */
 
-/* The last job of a batch is split where that pays; false where it is not, and yet to be run. */
+/* Splits and runs the last job of a batch if splitting it is worthwhile. Returns false if the job
+ * was not run. */
 static bool run_split_job(struct bag_task *task, struct bag_job *job)
 {
-    unsigned count = job->next || job->run ? 1 : count_splits(task, job);
+    unsigned count = TAILQ_NEXT(job, link) || job->run ? 1 : count_splits(task, job);
     if (count == 1)
         return false;
     job->failed = !bag_infer_prepare(&job->infer, &task->engine->buffers, &job->problem);
@@ -268,9 +263,9 @@ static bool run_split_job(struct bag_task *task, struct bag_job *job)
     return true;
 }
 
-/* Jobs that are decoded, and whose mapped rows are prefetched: run one by one. */
-static void run_in_turn(struct bag_task *task, struct bag_job *const *jobs, size_t count,
-                        bool is_last)
+/* Runs jobs one by one. They are decoded, and their mapped rows are prefetched. */
+static void run_one_by_one(struct bag_task *task, struct bag_job *const *jobs, size_t count,
+                           bool is_last)
 {
     for (size_t i = 0; i < count; i++) {
         jobs[i]->failed = jobs[i]->run ? !jobs[i]->run(jobs[i])
@@ -280,7 +275,7 @@ static void run_in_turn(struct bag_task *task, struct bag_job *const *jobs, size
     }
 }
 
-/* Jobs of a model that projects: decoded one by one, run together. */
+/* Runs decoded jobs for a model with a projection together. */
 static void run_together(struct bag_task *task, struct bag_job *const *jobs, size_t count,
                          bool is_last)
 {
@@ -298,23 +293,25 @@ static void run_together(struct bag_task *task, struct bag_job *const *jobs, siz
     }
 }
 
-/* Jobs in groups of so many: all of one are decoded before the first is pooled. */
-static void run_groups(struct bag_task *task, size_t most)
+/* Runs the jobs in groups of at most `maximum`. All jobs of a group are decoded before the first of
+ * them is pooled. */
+static void run_groups(struct bag_task *task, size_t maximum)
 {
-    bool projects = task->jobs->infer.input.model->projects && !task->jobs->run;
+    const struct bag_job *first = TAILQ_FIRST(&task->jobs);
+    bool projects = first->infer.input.model->projects && !first->run;
     struct bag_job *jobs[BAG_INFER_TOGETHER];
     size_t count = 0;
-    for (struct bag_job *job = task->jobs, *next; job; job = next) {
-        next = job->next;
+    for (struct bag_job *job = TAILQ_FIRST(&task->jobs), *next; job; job = next) {
+        next = TAILQ_NEXT(job, link);
         if (!decode_job(task, job))
             end_job(task, job, !next && count == 0);
         else if (count > 0 || !run_split_job(task, job))
             jobs[count++] = job;
-        if (count == most || (!next && count)) {
+        if (count == maximum || (!next && count)) {
             if (projects)
                 run_together(task, jobs, count, !next);
             else
-                run_in_turn(task, jobs, count, !next);
+                run_one_by_one(task, jobs, count, !next);
             count = 0;
         }
     }
@@ -326,7 +323,7 @@ void bag_task_run(struct bag_work *work)
     task->num_pooled = 0;
     atomic_store_explicit(&task->cpu_ns, 0, memory_order_relaxed);
     task->started_ns = cpu_now_ns();
-    const struct bag_model *model = task->jobs->infer.input.model;
+    const struct bag_model *model = TAILQ_FIRST(&task->jobs)->infer.input.model;
     bag_model_read(model);
     run_groups(task, model->projects || model->mapped ? BAG_INFER_TOGETHER : 1);
 }

@@ -10,47 +10,35 @@
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-static void list_init(struct bag_work_list *list)
+/* Takes the next item. Returns NULL if none may start. Called with the lock held. */
+static struct bag_work *take(struct bag_workers *workers, bool *is_metadata)
 {
-    list->first = NULL;
-    list->last = &list->first;
-}
-
-static struct bag_work *list_take(struct bag_work_list *list)
-{
-    struct bag_work *work = list->first;
+    *is_metadata = !TAILQ_EMPTY(&workers->metadata) && !workers->makes_metadata &&
+                   (workers->metadata_is_next || TAILQ_EMPTY(&workers->waiting));
+    workers->makes_metadata |= *is_metadata;
+    workers->metadata_is_next = !*is_metadata;
+    struct bag_work_list *list = *is_metadata ? &workers->metadata : &workers->waiting;
+    struct bag_work *work = TAILQ_FIRST(list);
     if (work)
-        list->first = work->next;
-    if (!list->first)
-        list->last = &list->first;
+        TAILQ_REMOVE(list, work, link);
     return work;
 }
 
-/* The next work, NULL where none may begin. Under the lock. */
-static struct bag_work *take(struct bag_workers *workers, bool *is_document)
-{
-    *is_document = workers->documents.first && !workers->makes_document &&
-                   (workers->document_is_next || !workers->waiting.first);
-    workers->makes_document |= *is_document;
-    workers->document_is_next = !*is_document;
-    return list_take(*is_document ? &workers->documents : &workers->waiting);
-}
-
-/* The next work, or NULL where the pool ends and all is done, or being done. */
-static struct bag_work *wait_for_work(struct bag_workers *workers, bool *is_document)
+/* Returns the next item, or NULL if the workers stop and no item may start any more. */
+static struct bag_work *wait_for_work(struct bag_workers *workers, bool *is_metadata)
 {
     struct bag_work *work;
     uv_mutex_lock(&workers->lock);
-    while (!(work = take(workers, is_document)) && !workers->ending)
+    while (!(work = take(workers, is_metadata)) && !workers->ending)
         uv_cond_wait(&workers->changed, &workers->lock);
     uv_mutex_unlock(&workers->lock);
     return work;
 }
 
-static void end_document(struct bag_workers *workers)
+static void end_metadata(struct bag_workers *workers)
 {
     uv_mutex_lock(&workers->lock);
-    workers->makes_document = false;
+    workers->makes_metadata = false;
     uv_mutex_unlock(&workers->lock);
 }
 
@@ -58,14 +46,14 @@ static void *run_worker(void *context)
 {
     struct bag_workers *workers = context;
     struct bag_work *work;
-    bool is_document;
+    bool is_metadata;
     /* On Linux PRIO_PROCESS and 0 mean the calling thread. */
     if (workers->nice)
         setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + workers->nice);
-    while ((work = wait_for_work(workers, &is_document)) != NULL) {
+    while ((work = wait_for_work(workers, &is_metadata)) != NULL) {
         work->run(work);
-        if (is_document)
-            end_document(workers);
+        if (is_metadata)
+            end_metadata(workers);
         atomic_fetch_sub_explicit(&workers->busy, 1, memory_order_relaxed);
     }
     return NULL;
@@ -84,8 +72,8 @@ bool bag_workers_start(struct bag_workers *workers, unsigned count, int nice,
                        struct bag_problem *problem)
 {
     memset(workers, 0, sizeof *workers);
-    list_init(&workers->waiting);
-    list_init(&workers->documents);
+    TAILQ_INIT(&workers->waiting);
+    TAILQ_INIT(&workers->metadata);
     workers->nice = nice;
     if (uv_mutex_init(&workers->lock) != 0)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "not enough memory for worker threads");
@@ -114,34 +102,38 @@ void bag_workers_stop(struct bag_workers *workers)
     uv_mutex_destroy(&workers->lock);
 }
 
-/* Where a document goes: behind one of each other client for every one that its own client has
- * there. Under the lock. */
-static struct bag_work **find_turn(struct bag_work_list *documents, struct bag_work *work)
+/* Adds a metadata response to the first round in which its client has none. Called with the lock
+ * held. */
+static void add_metadata(struct bag_work_list *metadata, struct bag_work *work)
 {
-    struct bag_work **place = &documents->first;
-    work->turn = *place ? (*place)->turn : 0;
-    for (const struct bag_work *other = *place; other; other = other->next) {
+    struct bag_work *other = TAILQ_FIRST(metadata);
+    work->round = other ? other->round : 0;
+    TAILQ_FOREACH(other, metadata, link)
+    {
         if (other->client == work->client)
-            work->turn = other->turn + 1;
+            work->round = other->round + 1;
     }
-    while (*place && (*place)->turn <= work->turn)
-        place = &(*place)->next;
-    return place;
+    TAILQ_FOREACH(other, metadata, link)
+    {
+        if (other->round > work->round)
+            break;
+    }
+    if (other)
+        TAILQ_INSERT_BEFORE(other, work, link);
+    else
+        TAILQ_INSERT_TAIL(metadata, work, link);
 }
 
 void bag_workers_push(struct bag_workers *workers, struct bag_work *work, enum bag_work_order order)
 {
     atomic_fetch_add_explicit(&workers->busy, 1, memory_order_relaxed);
     uv_mutex_lock(&workers->lock);
-    struct bag_work_list *list =
-        order == BAG_WORK_DOCUMENT ? &workers->documents : &workers->waiting;
-    struct bag_work **place = order == BAG_WORK_DOCUMENT ? find_turn(list, work)
-                              : order == BAG_WORK_URGENT ? &list->first
-                                                         : list->last;
-    work->next = *place;
-    *place = work;
-    if (!work->next)
-        list->last = &work->next;
+    if (order == BAG_WORK_METADATA)
+        add_metadata(&workers->metadata, work);
+    else if (order == BAG_WORK_URGENT)
+        TAILQ_INSERT_HEAD(&workers->waiting, work, link);
+    else
+        TAILQ_INSERT_TAIL(&workers->waiting, work, link);
     uv_mutex_unlock(&workers->lock);
     uv_cond_signal(&workers->changed);
 }

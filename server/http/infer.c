@@ -58,33 +58,34 @@ static bool is_surely_expensive(const struct bag_http_request *request)
     return request->expected_ns / SURELY_EXPENSIVE > request->context->inline_cost_ns;
 }
 
-/* What the engine decides by. Of IPv6 one /64 is a client; those behind a proxy that does not say
- * who they are are one. */
+/* Sets what the engine decides by. An IPv6 client is a /64 network. All clients behind a proxy that
+ * sends no PROXY header count as one. */
 static void identify(struct bag_http_request *request, uint64_t cost_ns)
 {
     request->job.client = bag_http_peer_client(request->line.peer);
     request->job.model_slot = request->job.infer.input.model->slot;
     request->job.cost_ns = cost_ns;
-    request->job.unseen_ns = 0;
+    request->job.socket_wait_ns = 0;
 }
 
-/* Whether the queue has room for the work that the head announces; otherwise the reply says so. */
-static bool announce(struct bag_http_request *request)
+/* Reserves the work that the head announces. Returns false with the reply filled if the engine has
+ * no room for it. */
+static bool reserve(struct bag_http_request *request)
 {
     identify(request, request->expected_ns);
     if (request->context->engine.limits.latency_target_ns)
-        request->job.unseen_ns = request->calls->quiet_ns(request->connection);
-    if (bag_engine_announce(&request->context->engine, &request->job))
+        request->job.socket_wait_ns = request->calls->quiet_ns(request->connection);
+    if (bag_engine_reserve(&request->context->engine, &request->job))
         return true;
     bag_http_reply_problem(&request->reply, &request->job.problem);
     return false;
 }
 
-/* Likewise for a request whose body is here. One that was announced keeps the turn that it has, if
- * another model came under its name since, too. */
+/* Does the same for a request whose body is complete. One whose work was reserved is admitted, even
+ * if its model was replaced in the meantime. */
 static bool has_room(struct bag_http_request *request)
 {
-    if (request->job.announced)
+    if (request->job.is_reserved)
         return true;
     identify(request, request->job.planned ? bag_infer_cost_ns(&request->job.infer)
                                            : bag_infer_whole_cost_ns(&request->job.infer));
@@ -124,7 +125,7 @@ bool bag_http_accept_infer(struct bag_http_request *request)
                                 " (max_body_bytes)"))
         return false;
     request->expected_ns = expected_work_ns(request);
-    return !is_surely_expensive(request) || announce(request);
+    return !is_surely_expensive(request) || reserve(request);
 }
 
 /* ---- with the body --------------------------------------------------------------------------- */

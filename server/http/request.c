@@ -100,7 +100,7 @@ enum bag_http_outcome bag_http_request_on_worker(struct bag_http_request *reques
                                                  void (*make_reply)(struct bag_http_request *))
 {
     request->make_reply = make_reply;
-    return bag_http_request_elsewhere(request, run_on_worker, BAG_WORK_DOCUMENT);
+    return bag_http_request_elsewhere(request, run_on_worker, BAG_WORK_METADATA);
 }
 
 /* ---- the head -------------------------------------------------------------------------------- */
@@ -288,7 +288,7 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
     memset(request, 0, offsetof(struct bag_http_request, job));
     request->job.infer.input.model = NULL;
     request->job.infer.watch.runs = false;
-    request->job.announced = false;
+    request->job.is_reserved = false;
     request->job.queued_ns = 0;
     request->job.done = on_made;
     request->job.task = NULL;
@@ -314,7 +314,7 @@ void bag_http_request_end(struct bag_http_request *request, bool sent)
     bag_metrics_on_end(context->recorder, sent);
     bag_http_remote_end(request); /* its calls are of the models */
     bag_http_request_leave_models(request);
-    bag_engine_withdraw(&context->engine, &request->job);
+    bag_engine_cancel(&context->engine, &request->job);
     if (request->line.client_bytes)
         *request->line.client_bytes -= request->body_room;
     bag_infer_reset(&request->job.infer);

@@ -348,7 +348,7 @@ static bool init_context(struct bag_http_server *server)
         !bag_metrics_add_loop(&service->metrics, &context->recorder))
         return false;
     context->engine.recorder = context->recorder;
-    context->engine.on_turn = context->coordinator.on_turn = on_resumed;
+    context->engine.on_iteration = context->coordinator.on_turn = on_resumed;
     context->engine.context = context->coordinator.context = server;
     return true;
 }

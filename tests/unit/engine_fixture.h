@@ -28,7 +28,7 @@ static struct {
     bool connected;
 } world;
 
-static inline void on_turn(void *context)
+static inline void on_iteration(void *context)
 {
     (void)context;
     bag_engine_dispatch(&world.engine);
@@ -62,7 +62,7 @@ static inline void set_up(unsigned workers, size_t max_queue_size)
     assert_int_equal(uv_loop_init(&world.loop), 0);
     assert_true(bag_workers_start(&world.workers, workers, 0, &problem));
     assert_true(bag_engine_init(&world.engine, &world.loop, &world.workers, NULL, &limits));
-    world.engine.on_turn = on_turn;
+    world.engine.on_iteration = on_iteration;
 }
 
 /* A job of two bags, of `count` and one index, in binary both ways. */

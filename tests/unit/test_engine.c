@@ -156,7 +156,7 @@ static void test_clients_come_before_models(void **state)
     for (size_t i = 0; i < 20; i++)
         of_first_model += bag_queue_take(&queue, NULL)->model_slot == 0;
     assert_int_equal(of_first_model, 10);
-    assert_int_equal(queue.flows[0].num_lines, 1);
+    assert_int_equal(queue.flows[0].num_queues, 1);
 }
 
 /* A client who fills the queue with one model has room for another, though not as much as others
@@ -199,13 +199,13 @@ static void test_flows_spread(void **state)
         }
         assert_in_range(__builtin_popcountll(used), BAG_QUEUE_FLOWS / 4, BAG_QUEUE_FLOWS);
     }
-    unsigned lines = 0;
-    for (size_t i = 0; i < BAG_FLOW_LINES; i++) {
+    unsigned queues = 0;
+    for (size_t i = 0; i < BAG_FLOW_QUEUES; i++) {
         struct bag_job job = {.model_slot = i};
-        lines |=
-            1u << (bag_queue_share(&queue, job.client, job.model_slot).line - queue.flows[0].lines);
+        queues |= 1u << (bag_queue_share(&queue, job.client, job.model_slot).model_queue -
+                         queue.flows[0].queues);
     }
-    assert_in_range(__builtin_popcount(lines), BAG_FLOW_LINES / 2, BAG_FLOW_LINES);
+    assert_in_range(__builtin_popcount(queues), BAG_FLOW_QUEUES / 2, BAG_FLOW_QUEUES);
 }
 
 /* Work that takes three times what was estimated counts as that in the queue. */

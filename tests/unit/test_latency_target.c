@@ -41,10 +41,10 @@ static void test_a_job_that_would_wait_too_long_is_rejected(void **state)
     world.engine.wait_scale = 130.1e6 / cost_ns;
     assert_true(has_room(1));
     struct bag_job others = {
-        .client = 2, .cost_ns = world.jobs[0].cost_ns, .queued_ns = fake_ns, .announced = true};
-    bag_queue_announce(&world.engine.queue, &others);
+        .client = 2, .cost_ns = world.jobs[0].cost_ns, .queued_ns = fake_ns, .is_reserved = true};
+    bag_queue_reserve(&world.engine.queue, &others);
     assert_false(has_room(1));
-    bag_queue_withdraw(&world.engine.queue, &others);
+    bag_queue_cancel(&world.engine.queue, &others);
     struct bag_job large = {.client = 1, .cost_ns = world.jobs[0].cost_ns / 2};
     assert_false(bag_engine_has_room(&world.engine, &large)); /* nobody's share */
     world.engine.wait_scale = 40e6 / cost_ns;
@@ -114,58 +114,57 @@ static void test_a_job_that_has_waited_too_long_is_dropped(void **state)
     }
 }
 
-/* Announces a body of so much work for a client. */
-static bool announce(size_t i, uint64_t client, uint64_t cost_ns)
+/* Reserves so much work for a client. */
+static bool reserve(size_t i, uint64_t client, uint64_t cost_ns)
 {
     world.jobs[i].client = client;
     world.jobs[i].cost_ns = cost_ns;
-    return bag_engine_announce(&world.engine, &world.jobs[i]);
+    return bag_engine_reserve(&world.engine, &world.jobs[i]);
 }
 
 static void expect_empty(void)
 {
     const struct bag_queue *queue = &world.engine.queue;
-    assert_int_equal(queue->load.present + queue->load.announced_ns + queue->num_flows, 0);
-    assert_null(queue->oldest);
-    assert_null(queue->newest);
+    assert_int_equal(queue->load.present + queue->load.reserved_ns + queue->num_flows, 0);
+    assert_true(TAILQ_EMPTY(&queue->reserved));
 }
 
-/* Work that is announced counts until its body comes, is given up, or takes longer than the target;
- * a body that has come in time is let in though others fill the queue meanwhile, and has waited
- * since it was announced. */
-static void test_announced_work_counts(void **state)
+/* Reserved work counts until its body has arrived, until it is cancelled, or until the body takes
+ * longer than the target. A body that arrives in time is admitted even if others have filled the
+ * queue, and its wait counts from the reservation. */
+static void test_reserved_work_counts(void **state)
 {
     (void)state;
     set_up_target();
-    assert_true(announce(0, 0, 40000000));
-    assert_true(announce(1, 0, 24000000));
-    assert_true(announce(2, 0, 2000000));
-    assert_false(announce(3, 0, 1));
-    assert_false(world.jobs[3].announced);
-    assert_true(announce(3, 1, 1)); /* another client's share */
-    bag_engine_withdraw(&world.engine, &world.jobs[3]);
-    bag_engine_withdraw(&world.engine, &world.jobs[1]);
-    bag_engine_withdraw(&world.engine, &world.jobs[1]);
-    assert_true(announce(4, 0, 1));
+    assert_true(reserve(0, 0, 40000000));
+    assert_true(reserve(1, 0, 24000000));
+    assert_true(reserve(2, 0, 2000000));
+    assert_false(reserve(3, 0, 1));
+    assert_false(world.jobs[3].is_reserved);
+    assert_true(reserve(3, 1, 1)); /* another client's share */
+    bag_engine_cancel(&world.engine, &world.jobs[3]);
+    bag_engine_cancel(&world.engine, &world.jobs[1]);
+    bag_engine_cancel(&world.engine, &world.jobs[1]);
+    assert_true(reserve(4, 0, 1));
     assert_int_equal(world.jobs[4].ahead_ns, 42000001);
-    uint64_t announced_ns = fake_ns;
+    uint64_t reserved_ns = fake_ns;
     fake_ns += 50000000;
     bag_engine_submit(&world.engine, make_job(4, 5));
-    assert_int_equal(world.jobs[4].queued_ns, announced_ns);
+    assert_int_equal(world.jobs[4].queued_ns, reserved_ns);
     assert_int_equal(world.jobs[4].ahead_ns, 42000001);
     fake_ns += 110000000;
-    assert_true(announce(5, 0, 1));
-    bag_engine_withdraw(&world.engine, &world.jobs[5]);
-    assert_true(world.jobs[0].announced); /* it may take four times its 40 ms */
+    assert_true(reserve(5, 0, 1));
+    bag_engine_cancel(&world.engine, &world.jobs[5]);
+    assert_true(world.jobs[0].is_reserved); /* it may take four times its 40 ms */
     fake_ns++;
-    assert_true(announce(5, 0, 1));
-    assert_false(world.jobs[0].announced || world.jobs[2].announced);
-    bag_engine_withdraw(&world.engine, &world.jobs[5]);
-    fake_ns = announced_ns;
+    assert_true(reserve(5, 0, 1));
+    assert_false(world.jobs[0].is_reserved || world.jobs[2].is_reserved);
+    bag_engine_cancel(&world.engine, &world.jobs[5]);
+    fake_ns = reserved_ns;
     run(1);
     expect_empty();
     world.engine.limits.latency_target_ns = 0; /* without a target nothing is counted */
-    assert_true(announce(0, 0, UINT64_MAX));
+    assert_true(reserve(0, 0, UINT64_MAX));
     expect_empty();
     free(world.bodies[4]);
     bag_buffers_put(world.jobs[4].infer.output.reply);
@@ -173,46 +172,46 @@ static void test_announced_work_counts(void **state)
     tear_down(0);
 }
 
-/* It is full while what is announced, waits and runs takes longer than 65 of 100 ms; a client who
- * has nothing of it is below his share, unless all have twice as much. */
+/* The engine is full while reserved, waiting and running work takes longer than 65 of 100 ms. A
+ * client without work is below its share, unless all together have twice as much. */
 static void test_full(void **state)
 {
     (void)state;
     set_up_target();
     assert_false(bag_engine_is_full(&world.engine));
-    assert_true(announce(0, 1, 64999999));
+    assert_true(reserve(0, 1, 64999999));
     assert_false(bag_engine_is_full(&world.engine));
-    assert_true(announce(1, 1, 1));
+    assert_true(reserve(1, 1, 1));
     assert_true(bag_engine_is_full(&world.engine));
     assert_false(bag_engine_is_below_share(&world.engine, 1));
     assert_true(bag_engine_is_below_share(&world.engine, 2));
-    assert_true(announce(2, 2, 32499999));
+    assert_true(reserve(2, 2, 32499999));
     assert_true(bag_engine_is_below_share(&world.engine, 2));
-    assert_true(announce(3, 2, 1));
+    assert_true(reserve(3, 2, 1));
     assert_false(bag_engine_is_below_share(&world.engine, 2));
     assert_true(bag_engine_is_below_share(&world.engine, 3));
-    assert_true(announce(4, 3, 32500000));
+    assert_true(reserve(4, 3, 32500000));
     assert_false(bag_engine_is_below_share(&world.engine, 4));
     fake_ns += 4 * UINT64_C(64999999) + 1; /* these bodies keep nobody out any more */
     assert_false(bag_engine_is_full(&world.engine));
     expect_empty();
     world.engine.limits.latency_target_ns = 0;
-    assert_true(announce(0, 1, UINT64_MAX));
+    assert_true(reserve(0, 1, UINT64_MAX));
     assert_false(bag_engine_is_full(&world.engine));
     bag_engine_stop(&world.engine);
     run(0);
     tear_down(0);
 }
 
-/* Whoever comes next looks for bodies that take too long, though his own is here already. */
+/* A request whose body is complete drops the reservations of slow bodies, too. */
 static void test_slow_bodies_keep_nobody_out(void **state)
 {
     (void)state;
     set_up_target();
-    assert_true(announce(0, 1, 30000000));
-    assert_true(announce(1, 2, 30000000));
-    assert_true(announce(2, 1, 60000000));
-    assert_true(announce(3, 2, 60000000));
+    assert_true(reserve(0, 1, 30000000));
+    assert_true(reserve(1, 2, 30000000));
+    assert_true(reserve(2, 1, 60000000));
+    assert_true(reserve(3, 2, 60000000));
     assert_false(has_room(4));
     fake_ns += 120000000;
     assert_false(has_room(4));
@@ -253,7 +252,7 @@ static void test_others_work_that_runs_keeps_nobody_out(void **state)
     (void)state;
     set_up_target();
     bag_queue_begin(&world.engine.queue, &large);
-    assert_true(announce(0, 2, 1000000));
+    assert_true(reserve(0, 2, 1000000));
     bag_engine_submit(&world.engine, make_job(0, 5));
     assert_true(has_room(2));
     assert_false(has_room(1));
@@ -337,7 +336,7 @@ int main(void)
         cmocka_unit_test(test_a_job_that_would_wait_too_long_is_rejected),
         cmocka_unit_test(test_waiting_for_the_loop_counts),
         cmocka_unit_test(test_a_job_that_has_waited_too_long_is_dropped),
-        cmocka_unit_test(test_announced_work_counts),
+        cmocka_unit_test(test_reserved_work_counts),
         cmocka_unit_test(test_full),
         cmocka_unit_test(test_slow_bodies_keep_nobody_out),
         cmocka_unit_test(test_dropped_jobs_raise_the_wait_scale),

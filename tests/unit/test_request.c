@@ -34,7 +34,7 @@ static void on_resume(struct bag_http_connection *connection)
     world.resumed++;
 }
 
-static void on_turn(void *context)
+static void on_iteration(void *context)
 {
     (void)context;
     bag_engine_dispatch(&world.context.engine);
@@ -100,7 +100,7 @@ static int set_up(void **state)
     assert_int_equal(uv_loop_init(&world.loop), 0);
     assert_true(bag_workers_start(&world.workers, 1, 0, &problem));
     assert_true(bag_engine_init(&context->engine, &world.loop, &world.workers, NULL, &limits));
-    context->engine.on_turn = on_turn;
+    context->engine.on_iteration = on_iteration;
     assert_true(bag_buffers_init(&context->buffers, false, NULL));
     publish();
     assert_true(bag_reader_open(&world.reader, &world.service.registry, on_publish, NULL));

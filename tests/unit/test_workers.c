@@ -70,7 +70,7 @@ static void test_all_work_is_run_once(void **state)
 static bool has_waiting(void)
 {
     uv_mutex_lock(&world.workers.lock);
-    bool waiting = world.workers.waiting.first || world.workers.documents.first;
+    bool waiting = !TAILQ_EMPTY(&world.workers.waiting) || !TAILQ_EMPTY(&world.workers.metadata);
     uv_mutex_unlock(&world.workers.lock);
     return waiting;
 }
@@ -108,40 +108,40 @@ static void test_urgent_work_goes_first(void **state)
     expect_order(order, COUNT_OF(order));
 }
 
-/* One worker: documents and other work in turns, each in its order. */
-static void test_documents_take_turns(void **state)
+/* One worker alternates between metadata and other work, each in its order. */
+static void test_alternates_between_metadata_and_other_work(void **state)
 {
     static const size_t order[] = {0, 1, 4, 2, 5, 3, 6};
     (void)state;
-    start_at_gate(1, BAG_WORK_DOCUMENT);
+    start_at_gate(1, BAG_WORK_METADATA);
     for (size_t i = 4; i <= 6; i++)
-        push(i, BAG_WORK_DOCUMENT);
+        push(i, BAG_WORK_METADATA);
     for (size_t i = 1; i <= 3; i++)
         push(i, BAG_WORK_IN_ORDER);
     expect_order(order, COUNT_OF(order));
 }
 
-/* One worker: one document of each client before the second of any. */
-static void test_clients_take_turns_for_documents(void **state)
+/* One worker makes one metadata response of each client before the second of any. */
+static void test_clients_take_turns_for_metadata(void **state)
 {
     static const size_t order[] = {0, 1, 4, 6, 2, 5, 3};
     static const uint64_t clients[] = {9, 1, 1, 1, 2, 2, 3};
     (void)state;
-    start_at_gate(1, BAG_WORK_DOCUMENT);
+    start_at_gate(1, BAG_WORK_METADATA);
     for (size_t i = 1; i < COUNT_OF(order); i++) {
         world.work[i].client = clients[i];
-        push(i, BAG_WORK_DOCUMENT);
+        push(i, BAG_WORK_METADATA);
     }
     expect_order(order, COUNT_OF(order));
 }
 
-/* Two workers: while one makes a document, the other one makes no second. */
-static void test_one_document_at_a_time(void **state)
+/* While one of two workers makes a metadata response, the other makes none. */
+static void test_makes_one_metadata_response_at_a_time(void **state)
 {
     static const size_t order[] = {2, 3, 0, 1};
     (void)state;
-    start_at_gate(2, BAG_WORK_DOCUMENT);
-    push(1, BAG_WORK_DOCUMENT);
+    start_at_gate(2, BAG_WORK_METADATA);
+    push(1, BAG_WORK_METADATA);
     push(2, BAG_WORK_IN_ORDER);
     push(3, BAG_WORK_IN_ORDER);
     while (atomic_load(&world.count) < 2)
@@ -171,9 +171,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_work_is_run_once),
         cmocka_unit_test(test_urgent_work_goes_first),
-        cmocka_unit_test(test_documents_take_turns),
-        cmocka_unit_test(test_clients_take_turns_for_documents),
-        cmocka_unit_test(test_one_document_at_a_time),
+        cmocka_unit_test(test_alternates_between_metadata_and_other_work),
+        cmocka_unit_test(test_clients_take_turns_for_metadata),
+        cmocka_unit_test(test_makes_one_metadata_response_at_a_time),
         cmocka_unit_test(test_workers_have_their_nice_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
