@@ -23,17 +23,6 @@
 
 /* ---- who gets which entries ------------------------------------------------------------------ */
 
-struct bag_partitioner bag_partitioner_of(const struct bag_infer *infer, size_t op)
-{
-    const struct bag_plan *plan = &infer->plan;
-    const struct bag_remote *remote = plan->ops[op].memory->remote;
-    return (struct bag_partitioner){.op = &plan->ops[op],
-                                    .args = &plan->ops[op].args,
-                                    .remote = remote,
-                                    .by_columns = remote->part.by == BAG_PART_COLUMNS,
-                                    .explains = plan->explains && plan->ops[op].args.keyed};
-}
-
 static bool has_default(const struct bag_partitioner *partitioner)
 {
     return partitioner->args->keyed ? partitioner->op->keys.has_default

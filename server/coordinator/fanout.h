@@ -1,15 +1,26 @@
-/* One inference's requests to shards: made of its plan, checked as they are answered, and put
- * together in its results.
+/* Fan-out: turns one inference into requests to shards, and their replies into its results.
  *
- *   bag_fanout_make   after bag_infer_prepare: the bodies of all calls
- *   bag_fanout_check  of each reply of status 200: whether it is what was asked for
- *   bag_fanout_blame  of a reply of status 400: whether the client's ids are its cause
- *   bag_fanout_merge  when all that were not absent are checked: writes the results of remote ops
+ * Pure: knows neither sockets nor threads. A plan consists of ops, each of which pools ids of one
+ * feature. For every remote op the ids are partitioned by shard (partitioner.h), and each shard
+ * that has some of them gets a call: the body of one request. Ops on the same table with the same
+ * rules are joined, so that each shard gets one request for all of them; the bags of an op follow
+ * those of the op before.
+ *
+ * What a call asks for depends on how the table is divided. By columns, every shard gets all ids
+ * and replies its columns of the result. By rows and by keys, each shard gets its own ids in the
+ * bags that have some, and replies sums, which are added up here. The default row of empty bags is
+ * asked for once, as one more bag of the shard that stores it.
+ *
+ *   bag_fanout_make               after bag_infer_prepare: makes the calls
+ *   bag_fanout_check              for each reply of status 200
+ *   bag_fanout_find_client_error  for a reply of status 400
+ *   bag_fanout_merge              when all calls are checked or absent
  *   bag_fanout_free
  *
- * Ops of local features are pooled as ever, before, after or meanwhile: bag_infer_pool leaves out
- * those of remote ones. Knows neither sockets nor threads; all but bag_fanout_check of different
- * calls is for one thread at a time. */
+ * bag_infer_pool pools the local ops, before, after or meanwhile; it skips remote ones.
+ *
+ * Threads: bag_fanout_check of different calls may run at the same time; all else runs on one
+ * thread at a time. */
 #ifndef BAG_FANOUT_H
 #define BAG_FANOUT_H
 
@@ -17,68 +28,70 @@
 #include "proto/shard.h"
 #include "server/infer/infer.h"
 
-/* A request to one shard: of an op, and of those that are joined to it, whose bags are counted one
- * op behind the other. By rows and keys a shard that has no id of theirs gets none. */
+/* A request to one shard, for an op and the ops that are joined to it. */
 struct bag_fanout_call {
     /* Set by bag_fanout_make. */
-    size_t op;       /* of the plan; the first of those that are joined */
-    size_t feature;  /* of the model: its memory's `remote` says whom to ask */
-    uint64_t number; /* of the request */
-    size_t shard;    /* of the remote table's group, which is also the number of its part */
-    char *body;      /* owned, until bag_fanout_free; for POST .../infer */
+    size_t op;       /* index of the first joined op in the plan */
+    size_t feature;  /* index of its feature in the model */
+    uint64_t number; /* id of the request, which the reply must repeat */
+    size_t shard;    /* index of the shard, and of its part, in the feature's remote table */
+    char *body;      /* owned; for POST .../infer */
     size_t body_bytes;
-    size_t header_bytes;    /* of the JSON: Inference-Header-Content-Length */
-    size_t max_reply_bytes; /* of a reply of status 200; a longer one need not be read */
-    size_t num_bags;        /* without that of default_index */
-    size_t num_ids;         /* with it */
+    size_t header_bytes;    /* bytes of the JSON in front: Inference-Header-Content-Length */
+    size_t max_reply_bytes; /* maximum size of a reply of status 200 */
+    size_t num_bags;        /* without the bag of the default row */
+    size_t num_ids;         /* including the default row */
 
-    /* Set by who sends it. */
-    char *reply; /* owned from then on, from bag_buffers_get; NULL: none came */
+    /* Set by the sender. */
+    char *reply; /* owned; from bag_buffers_get; NULL: none */
     size_t reply_bytes, reply_header_bytes;
     bool is_absent; /* the shard's rows count as missing */
 
     /* Private to server/coordinator/fanout*.c. */
-    uint32_t *bags;           /* whose ids were sent, ascending; by columns unset: all of them */
-    bool asks_default;        /* one bag more was sent, of default_index alone */
-    enum bag_dtype ids_dtype; /* of the ids, and of the offsets */
-    char *offsets;            /* in the body */
-    char *next_id, *next_offset, *next_weight; /* likewise, while it is written */
-    size_t last_op;                            /* while ops are joined */
-    size_t last_bag, next_bag;                 /* while bags are counted, and merged */
-    const char *sums, *counts, *weight_sums;   /* of the reply, at any alignment */
-    struct bag_shard_missing missing;          /* of its explanation */
-    size_t next_told, next_missing;            /* while that is read */
+    uint32_t *bags;           /* the bags that were sent, ascending; by columns unset: all bags */
+    bool asks_default;        /* one more bag was sent, of the default row alone */
+    enum bag_dtype ids_dtype; /* type of the ids and of the offsets */
+    char *offsets;            /* in `body` */
+    char *next_id, *next_offset, *next_weight; /* in `body`, while it is written */
+    size_t last_op;                            /* last joined op, while ops are joined */
+    size_t last_bag, next_bag;                 /* positions while bags are counted and merged */
+    const char *sums, *counts, *weight_sums;   /* in `reply`, at any alignment */
+    struct bag_shard_missing missing;          /* reader of the explanation in `reply` */
+    size_t next_told, next_missing;            /* its position and the next missing one */
 };
 
 struct bag_fanout {
     struct bag_fanout_call *calls; /* owned; in the order of ops, then of shards */
-    size_t count;                  /* 0: no shard need be asked */
-    uint32_t *bags;                /* owned; of all calls */
-    struct bag_share *shares;      /* owned; room to merge a bag */
+    size_t count;                  /* 0: no shard is asked */
+    uint32_t *bags;                /* owned; memory for `bags` of all calls */
+    struct bag_share *shares;      /* owned; memory to merge one bag */
 };
 
-/* Makes the calls of a planned and prepared inference. False, holding nothing, with *problem where
- * there is no memory; bag_fanout_free is due otherwise. */
+/* Makes the calls of a planned and prepared inference. Returns false and sets *problem if there is
+ * not enough memory; then nothing is to be freed. */
 bool bag_fanout_make(const struct bag_infer *infer, struct bag_fanout *fanout,
                      struct bag_problem *problem);
 
-/* Whether a reply of status 200 is what was asked for: names, types, shapes and sizes of its
- * tensors, the version of the model, how many ids were pooled. False with *problem of kind
- * BAD_GATEWAY and a sentence that begins behind the shard's name ("answered ..."). */
+/* Checks a reply of status 200: its number, the model's version, the names, types, shapes and sizes
+ * of its tensors, and the number of ids that were pooled. Returns false and sets *problem if it is
+ * not what was asked for. The kind is BAD_GATEWAY, or NO_MEMORY; the text continues the shard's
+ * name
+ * ("answered ..."). */
 bool bag_fanout_check(const struct bag_infer *infer, struct bag_fanout *fanout, size_t call,
                       struct bag_problem *problem);
 
-/* Of a reply of status 400: whether it is about an id of the client's that only a shard can judge,
- * a key that the table does not have. Then *problem is BAD_REQUEST, as one server says it, with the
- * client's position and feature. Otherwise false: the reply is the shard's or the coordinator's
- * fault. */
-bool bag_fanout_blame(const struct bag_infer *infer, const struct bag_fanout *fanout, size_t call,
-                      struct bag_problem *problem);
+/* Finds out whether a reply of status 400 is about an id of the client's that only a shard can
+ * judge: a key that the table does not have. Returns true and sets *problem, of kind BAD_REQUEST,
+ * to what a single server would say, with the client's position and feature. Returns false if the
+ * shard or the coordinator is at fault. */
+bool bag_fanout_find_client_error(const struct bag_infer *infer, const struct bag_fanout *fanout,
+                                  size_t call, struct bag_problem *problem);
 
-/* Writes the results of all remote ops of an inference that is prepared. */
+/* Writes the results of all remote ops of a prepared inference. All calls were checked or are
+ * absent. */
 void bag_fanout_merge(struct bag_infer *infer, const struct bag_fanout *fanout);
 
-/* Frees bodies, replies and calls; one of zeros is allowed. */
+/* Frees calls, bodies and replies. A zeroed fan-out is allowed. */
 void bag_fanout_free(struct bag_fanout *fanout);
 
 #endif

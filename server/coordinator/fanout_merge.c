@@ -4,55 +4,6 @@
 
 #include <string.h>
 
-/* ---- what must come -------------------------------------------------------------------------- */
-
-static size_t first_column(const struct bag_partitioner *partitioner, size_t shard)
-{
-    return bag_part_begin(partitioner->args->table.row_elements, (uint32_t)shard,
-                          partitioner->remote->part.of);
-}
-
-/* The next output, of bags of so many rows, which may be 0, of so many words; or of words alone.
- * One word is no dimension. */
-static void add_output(struct bag_fanout_form *form, const char *name, enum bag_dtype dtype,
-                       size_t num_bags, bool has_rows, size_t rows, size_t words)
-{
-    struct bag_v2_reply_output *output = &form->outputs[form->num_outputs++];
-    output->name = name;
-    output->dtype = dtype;
-    output->binary = true;
-    output->count = num_bags * (has_rows ? rows : 1) * words;
-    output->rank = 1;
-    output->shape[0] = (int64_t)num_bags;
-    if (has_rows)
-        output->shape[output->rank++] = (int64_t)rows;
-    if (words > 1)
-        output->shape[output->rank++] = (int64_t)words;
-}
-
-struct bag_fanout_form bag_fanout_form(const struct bag_partitioner *partitioner,
-                                       const struct bag_fanout_call *call)
-{
-    const struct bag_pool_args *args = partitioner->args;
-    const struct bag_partial_form partial = bag_partial_form(args->table.dtype, args->reduction);
-    const size_t num_bags = call->num_bags + call->asks_default;
-    struct bag_fanout_form form BAG_UNSET;
-    form.num_outputs = 0;
-    if (partitioner->by_columns) {
-        add_output(
-            &form, BAG_EMBEDDINGS, args->output_dtype, num_bags, true,
-            first_column(partitioner, call->shard + 1) - first_column(partitioner, call->shard), 1);
-        return form;
-    }
-    add_output(&form, BAG_EMBEDDINGS, partial.sums_dtype, num_bags, true, args->table.row_elements,
-               partial.sum_words);
-    add_output(&form, "counts", BAG_I64, num_bags, false, 0, 1);
-    if (args->weights)
-        add_output(&form, "weight_sums", partial.weights_dtype, num_bags, false, 0,
-                   partial.weight_words);
-    return form;
-}
-
 static int64_t count_at(const struct bag_fanout_call *call, size_t bag)
 {
     int64_t count;
@@ -130,8 +81,8 @@ static void find_op(struct bag_partitioner *partitioner, const struct bag_fanout
 }
 
 /* The first place of a key that is missing is the one that is named. */
-bool bag_fanout_blame(const struct bag_infer *infer, const struct bag_fanout *fanout, size_t index,
-                      struct bag_problem *problem)
+bool bag_fanout_find_client_error(const struct bag_infer *infer, const struct bag_fanout *fanout,
+                                  size_t index, struct bag_problem *problem)
 {
     const struct bag_fanout_call *call = &fanout->calls[index];
     struct bag_partitioner partitioner = bag_partitioner_of(infer, call->op);
@@ -175,8 +126,10 @@ static void merge_columns(const struct bag_partitioner *partitioner,
     const struct bag_pool_args *args = partitioner->args;
     for (size_t i = 0; i < num_calls; i++) {
         const struct bag_fanout_call *call = &calls[i];
-        size_t begin = first_column(partitioner, call->shard) * args->element_bytes;
-        size_t bytes = first_column(partitioner, call->shard + 1) * args->element_bytes - begin;
+        size_t begin = bag_partitioner_first_column(partitioner, call->shard) * args->element_bytes;
+        size_t bytes =
+            bag_partitioner_first_column(partitioner, call->shard + 1) * args->element_bytes -
+            begin;
         char *to = result + begin;
         const char *from = call->sums + partitioner->first_bag * bytes;
         for (size_t bag = 0; bag < args->num_bags; bag++, to += args->bag_stride)

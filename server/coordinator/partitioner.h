@@ -1,4 +1,7 @@
-/* The calls of joined ops. Private to server/coordinator/fanout*.c. */
+/* Partitions the entries of ops by shard. An entry is an id of a request, with its weight.
+ *
+ * Private to server/coordinator/fanout*.c. A partitioner stands for an op of a plan and, one after
+ * the other, for the ops that are joined to it (fanout.h). It allocates nothing. */
 #ifndef BAG_COORDINATOR_PARTITIONER_H
 #define BAG_COORDINATOR_PARTITIONER_H
 
@@ -7,18 +10,18 @@
 #include "proto/shard.h"
 #include "server/tables/remote.h"
 
-/* Whose the entries of an op are, of those that are joined one at a time. */
+/* Pointers are borrowed from the plan. */
 struct bag_partitioner {
     struct bag_op *op;
     const struct bag_pool_args *args;
     const struct bag_remote *remote;
-    size_t first_bag; /* of the op in the calls */
-    bool by_columns;  /* every shard gets all of them */
-    bool explains;    /* which keys are missing is to be said */
+    size_t first_bag; /* position of the op's first bag in the calls */
+    bool by_columns;  /* every shard gets all entries */
+    bool explains;    /* shards report which keys are missing */
 };
 struct bag_partitioner bag_partitioner_of(const struct bag_infer *infer, size_t op);
 
-/* Goes on to the next op that is joined; false: there is none. */
+/* Advances to the next joined op. Returns false if there is none. */
 static inline bool bag_partitioner_next(struct bag_partitioner *partitioner)
 {
     if (!partitioner->op->joined)
@@ -29,16 +32,16 @@ static inline bool bag_partitioner_next(struct bag_partitioner *partitioner)
     return true;
 }
 
-/* Whether a shard may pool fewer ids than it is sent: without keys that it does not have, and
- * entries that it prunes. */
+/* Returns whether a shard may pool fewer ids than it is sent: it skips keys that it does not have,
+ * and entries that it prunes. */
 static inline bool bag_partitioner_may_lose(const struct bag_partitioner *partitioner)
 {
     return partitioner->args->keyed && (partitioner->op->keys.missing == BAG_MISSING_SKIP ||
                                         partitioner->args->skip_unweighted);
 }
 
-/* Whether an entry stays. What is left of a keyed call's prunes by weight is the shards' to do:
- * they say first which keys are missing. */
+/* Returns whether an entry is sent. Entries of a keyed op that are pruned by weight are sent:
+ * shards report missing keys before they prune. */
 static inline bool bag_partitioner_keeps(const struct bag_partitioner *partitioner, size_t entry,
                                          int64_t id)
 {
@@ -48,7 +51,8 @@ static inline bool bag_partitioner_keeps(const struct bag_partitioner *partition
     return bag_keeps(partitioner->args, entry, id);
 }
 
-/* Whose an id is; by columns it is everybody's. */
+/* Returns the shard that stores an id. Returns 0 for parts by columns, where every shard stores a
+ * part of each row. */
 static inline size_t bag_partitioner_shard(const struct bag_partitioner *partitioner, int64_t id)
 {
     const uint32_t of = partitioner->remote->part.of;
@@ -59,16 +63,24 @@ static inline size_t bag_partitioner_shard(const struct bag_partitioner *partiti
     return bag_part_of_row((uint64_t)id, (uint64_t)partitioner->args->table.num_rows, of);
 }
 
-/* Says in the op what became of its entries, by the replies to its calls (fanout_explain.c). Of
- * joined ops one after the other. */
+/* Returns the first column that a shard stores of parts by columns. */
+static inline size_t bag_partitioner_first_column(const struct bag_partitioner *partitioner,
+                                                  size_t shard)
+{
+    return bag_part_begin(partitioner->args->table.row_elements, (uint32_t)shard,
+                          partitioner->remote->part.of);
+}
+
+/* Records in the op what became of its entries, according to the replies to its calls
+ * (fanout_explain.c). Joined ops are explained one after the other. */
 void bag_partitioner_explain(const struct bag_partitioner *partitioner,
                              struct bag_fanout_call *calls, size_t num_calls);
 
-/* Whether the reply explains what was sent. */
+/* Returns false and sets *problem if a reply does not explain what was sent. */
 bool bag_partitioner_check_explanation(const struct bag_fanout_call *call,
                                        struct bag_problem *problem);
 
-/* The outputs that a call's reply must have, by its num_bags and asks_default. */
+/* The outputs that the reply to a call must have. */
 struct bag_fanout_form {
     struct bag_v2_reply_output outputs[3];
     size_t num_outputs;

@@ -1,197 +1,123 @@
-/* The calls of one inference, on their way to shards and back.
+/* Remote inference: runs one inference on the shards that hold the parts of its tables.
  *
- *   bag_remote_infer_make    on any thread: prepares the inference, pools what is here, and makes
- * the calls bag_remote_infer_begin   on the loop: sends all calls at once, over kept connections
- *   `done`           on the loop, later: all are answered, or the run has failed
- *   bag_remote_infer_finish  on any thread: puts the answers together and finishes the inference
- *   bag_remote_infer_free    on the loop
+ * A server whose model has `shards` is a coordinator. It partitions an inference into subrequests,
+ * at most one per shard and group of features, sends them in parallel over kept connections, and
+ * merges the replies. The folder has four subjects, and calls go down this list only:
  *
- * One coordinator for each loop. All but make and finish are of the loop's thread. */
+ *   remote_infer.h   an inference among others on its loop: begin, deadline, callbacks
+ *   subrequest.h     one request to one shard: attempts, hedge, outcome
+ *   upstream.h       the connections to one address, and one HTTP exchange over one of them
+ *   fanout.h         pure: the bodies of requests, the check of replies, the merge
+ *
+ * The life of a remote inference:
+ *
+ *   bag_remote_infer_make    any thread: prepares the inference, pools the local features and
+ *                            encodes the subrequests                                   PREPARED
+ *   bag_remote_infer_begin   loop: starts all subrequests                              RUNNING
+ *   `done`                   loop: called later, when all replies have arrived or the
+ *                            inference has failed                                      ENDED
+ *   bag_remote_infer_finish  any thread: merges the replies and finishes the inference
+ *   bag_remote_infer_free    loop
+ *
+ * If a shard has another part or version than this server knows, the inference is REFRESHING for a
+ * while: the threads of server/shards query the shards meanwhile. As soon as the server serves a
+ * newer model, the inference fails, and the caller starts again with that model.
+ *
+ * How events travel: libuv calls this file for a socket or for the timer. It has upstream.c handle
+ * the socket, takes the resulting events one after the other, and gives each to its subrequest. A
+ * subrequest that has ended says so by its return value. When no event is left, `done` is called
+ * for the inferences that have ended. So nothing is called back in the middle of its own work, and
+ * nothing recurses: whatever a step causes is a further event or a further entry of a list.
+ *
+ * Deadlines, hedges and checks share one timer for each loop. It fires at the earliest time that a
+ * running inference has given, and may fire earlier than necessary.
+ *
+ * Threads: each loop has one struct bag_coordinator. All functions except bag_remote_infer_make,
+ * bag_remote_infer_cost_ns and bag_remote_infer_finish must be called on the loop's thread. */
 #ifndef BAG_COORDINATOR_REMOTE_INFER_H
 #define BAG_COORDINATOR_REMOTE_INFER_H
 
-#include "fanout.h"
-#include "server/shards/shards.h"
-#include "server/trace/trace.h"
-
-#include <uv.h>
+#include "subrequest.h"
 
 struct bag_remote_infer;
-struct bag_upstream_connection;
+TAILQ_HEAD(bag_remote_infer_list, bag_remote_infer);
 
-/* ---- connections (upstream.c, upstream_connection.c) ----------------------------------------- */
-
-/* One call's way to its shard. */
-struct bag_subrequest {
-    struct bag_remote_infer *run;
-    struct bag_shard_group *group;            /* the model's holds it */
-    size_t member;                            /* of the group: its address */
-    struct bag_upstream_connection *links[2]; /* where it was sent; the second: once more, as the
-                                        first was late; NULL: not, or no longer */
-    struct bag_subrequest *next_waiting;      /* for a connection to the address */
-    uint64_t begun_ns;
-    unsigned refusals; /* connections that were refused, in a row */
-    bool is_waiting, is_hedged, is_done;
-    enum bag_shard_outcome outcome; /* as it was counted last */
-    unsigned sends;                 /* how often it was sent; counted where that is traced */
-};
-
-/* The connections of one loop to one address. */
-struct bag_upstream {
-    struct bag_shard_host *host;
-    struct bag_upstream_connection *idle;
-    size_t count; /* open ones */
-    struct bag_subrequest *first_waiting, **last_waiting;
-};
-
+/* The remote inferences of one loop. */
 struct bag_coordinator {
-    uv_loop_t *loop;                 /* borrowed */
-    struct bag_buffers *buffers;     /* borrowed; of replies; shared */
-    uint64_t timeout_ns;             /* of a shard's answer */
-    struct bag_upstream **upstreams; /* owned, as each; by the number of the host; NULL: none yet */
-    size_t num_lanes;
-    struct bag_remote_infer *runs;  /* that are on their way */
-    struct bag_remote_infer *over;  /* that are no longer, and are not told yet */
-    void (*on_turn)(void *context); /* told after runs were done */
-    void *context;
-    uv_timer_t timer; /* of what is due next with one of them */
-    uint64_t due_ns;  /* when that is; UINT64_MAX: the timer does not run */
+    struct bag_upstreams upstreams;
+    uint64_t timeout_ns;                 /* maximum time for a shard's reply */
+    struct bag_remote_infer_list active; /* RUNNING or REFRESHING */
+    struct bag_remote_infer_list ended;  /* ENDED; `done` has not been called yet */
+    void (*on_turn)(void *context);      /* called after a batch of `done` callbacks */
+    void *context;                       /* of on_turn */
+    uv_timer_t timer; /* fires at the next deadline, hedge or check of an active inference */
+    uint64_t due_ns;  /* expiry of the timer; UINT64_MAX: not active */
 };
 
+/* Makes the coordinator of a loop. Returns false if the timer cannot be made. */
 bool bag_coordinator_init(struct bag_coordinator *coordinator, uv_loop_t *loop,
                           struct bag_buffers *buffers, uint64_t timeout_ms);
 
-/* Closes all handles; no run is on its way. What is left is freed when the loop has ended. */
+/* Closes all libuv handles. No inference may be active. */
 void bag_coordinator_stop(struct bag_coordinator *coordinator);
+
+/* Frees the coordinator's memory after the loop has ended. */
 void bag_coordinator_free(struct bag_coordinator *coordinator);
 
-/* Private to server/coordinator: sends the subrequest's call over a kept connection, or a new one,
- * or lets it wait for one. */
-void bag_subrequest_send(struct bag_coordinator *coordinator, struct bag_subrequest *subrequest);
-
-/* Closes connections that were idle for long. */
+/* Closes connections that have been idle for too long. */
 void bag_coordinator_close_idle(struct bag_coordinator *coordinator);
 
-/* Tells those whose runs are over; at the end of what a socket or the timer has brought. */
-void bag_coordinator_run_callbacks(struct bag_coordinator *coordinator);
+/* Does what is due by now (deadlines, hedges, checks) and calls `done`. The timer calls it. */
+void bag_coordinator_check(struct bag_coordinator *coordinator);
 
-/* Closes connections to the address that are idle: one had a wrong answer, and what else comes over
- * them may be of another call. */
-void bag_subrequest_close_idle(struct bag_coordinator *coordinator,
-                               const struct bag_subrequest *subrequest);
-
-/* Nobody waits for the subrequest's answer any more. */
-void bag_subrequest_cancel(struct bag_coordinator *coordinator, struct bag_subrequest *subrequest);
-
-/* ---- spans (spans.c), private to server/coordinator
- * ------------------------------------------------ */
-
-/* One time that an subrequest is sent. */
-struct bag_attempt {
-    uint64_t id; /* of its span; 0: it has none, and ends without one */
-    uint64_t begun_ns;
-    unsigned number; /* of the subrequest's, from 0 */
-    bool is_hedge;
+enum bag_remote_infer_state {
+    BAG_REMOTE_INFER_PREPARED,
+    BAG_REMOTE_INFER_RUNNING,    /* subrequests are under way */
+    BAG_REMOTE_INFER_REFRESHING, /* waits for has_newer_model; no subrequest is under way */
+    BAG_REMOTE_INFER_ENDED       /* `done` is called next, or was called */
 };
-
-/* What becomes of one, beside the outcomes of shards.h. */
-enum {
-    BAG_ATTEMPT_CANCELLED = BAG_SHARD_OUTCOME_COUNT, /* the request has ended without it */
-    BAG_ATTEMPT_UNNEEDED                             /* another attempt was answered */
-};
-
-struct bag_attempt bag_attempt_begin(struct bag_subrequest *subrequest);
-
-/* `status` is that of the answer; 0: none came. */
-void bag_attempt_export(const struct bag_attempt *attempt, const struct bag_subrequest *subrequest,
-                        int status, unsigned became);
-static inline void bag_attempt_end(const struct bag_attempt *attempt,
-                                   const struct bag_subrequest *subrequest, int status,
-                                   unsigned became)
-{
-    if (attempt->id)
-        bag_attempt_export(attempt, subrequest, status, became);
-}
-
-/* Of one that could not be sent, or still waits for a connection. */
-void bag_attempt_record_unsent(struct bag_subrequest *subrequest, unsigned became);
-
-/* What becomes of those that are given up now. */
-unsigned bag_attempt_cancel_outcome(const struct bag_subrequest *subrequest);
-
-/* The traceparent that the shard is sent. */
-void bag_attempt_print_traceparent(const struct bag_attempt *attempt,
-                                   const struct bag_remote_infer *run,
-                                   char text[BAG_TRACEPARENT_BYTES]);
-
-/* ---- runs (run.c) -------------------------------------------------------------------------- */
 
 struct bag_remote_infer {
-    struct bag_infer *infer; /* borrowed, as all that is not said to be owned */
-    struct bag_fanout fanout;
-    struct bag_subrequest *subrequests; /* owned; one for each call */
-    /* Where the request is sampled: of its span, below which each attempt has one. */
-    const struct bag_span_place *place;
-    struct bag_trace *trace;
-    const char *traceparent; /* that shards are sent otherwise; NULL: none */
-    char unsampled[BAG_TRACEPARENT_BYTES];
-    /* Both are called on the loop. `done` may free the run. */
+    /* Set by bag_remote_infer_make; the trace by the caller after that. */
+    struct bag_subrequests subrequests;
+    /* Set by the caller. Callbacks are called on the loop. `done` may free the remote inference. */
     void (*done)(struct bag_remote_infer *run);
-    bool (*is_connected)(struct bag_remote_infer *run); /* false: the client has gone */
-    /* Of a run that failed as a shard has something else than was known: whether that is known by
-     * now, and the inference can be made anew. NULL: nobody waits for that. */
+    bool (*is_connected)(struct bag_remote_infer *run); /* returns false if the client has left */
+    /* Called repeatedly after a shard turned out to have another version or part than expected.
+     * Returns true once the server serves a newer model. NULL: fail at once. */
     bool (*has_newer_model)(struct bag_remote_infer *run);
     void *context;
 
-    struct bag_coordinator *coordinator; /* NULL: not on its way */
-    struct bag_remote_infer *next,
-        **connection; /* among those on their way, or those that are over */
-    size_t num_left;  /* calls that are not answered */
-    uint64_t begun_ns, deadline_ns, looked_ns, renewal_ns;
-    bool deadline_is_clients; /* not that of a shard's answer */
-    bool is_over;             /* nothing is on its way any more */
-    bool failed;              /* `problem` says why */
-    bool is_mismatch;         /* a shard has another part, or lacks the version */
-    bool waits;               /* for what shards have to be known; nothing is on its way */
-    struct bag_problem problem;
+    /* The result; valid in `done`. */
+    bool failed;      /* subrequests.problem holds the reason */
+    bool is_mismatch; /* a shard has another part, or lacks the version */
+
+    /* Private to remote_infer.c. */
+    enum bag_remote_infer_state state;
+    struct bag_coordinator *coordinator; /* NULL: in no list */
+    TAILQ_ENTRY(bag_remote_infer) entry; /* in the coordinator's `active` or `ended` */
+    size_t num_pending;                  /* subrequests that have not ended */
+    uint64_t client_check_ns;            /* next call of is_connected */
+    uint64_t refresh_check_ns;           /* REFRESHING: next call of has_newer_model */
 };
 
-/* Makes the run of a planned inference. False, with *problem and the inference ended, where there
- * is no memory. */
+/* Prepares a planned inference, pools its local features and encodes its subrequests. Returns
+ * false, sets *problem and drops the inference if this fails, for example for lack of memory. */
 bool bag_remote_infer_make(struct bag_remote_infer *run, struct bag_infer *infer,
                            struct bag_buffers *buffers, struct bag_problem *problem);
 
-/* Rough time that making it takes, and putting it together. */
+/* Returns the estimated CPU time of bag_remote_infer_make and bag_remote_infer_finish. */
 uint64_t bag_remote_infer_cost_ns(const struct bag_infer *infer);
 
-/* Sends it; `done` is called later, never from here. `timeout_us` is what is left of the request's
- * own; UINT64_MAX: any. */
+/* Starts the subrequests. `done` is called later, never from this function. `timeout_us` is the
+ * remaining part of the request's own timeout; UINT64_MAX: no timeout. */
 void bag_remote_infer_begin(struct bag_remote_infer *run, struct bag_coordinator *coordinator,
                             uint64_t timeout_us);
 
-/* All are answered: puts them together. */
+/* Merges the replies and finishes the inference. Must be called after `done`, unless it failed. */
 void bag_remote_infer_finish(struct bag_remote_infer *run);
 
-/* Ends what is on its way, and the inference where that is not finished. */
+/* Frees the remote inference's memory, in any state; cancels subrequests that are under way. */
 void bag_remote_infer_free(struct bag_remote_infer *run);
-
-/* Private to server/coordinator: microseconds until the run's deadline, at least 1. */
-uint64_t bag_remote_infer_remaining_us(const struct bag_remote_infer *run);
-
-/* Private to server/coordinator: returns whether an attempt of the subrequest is sent, or waits for
- * a connection. */
-static inline bool bag_subrequest_has_attempt(const struct bag_subrequest *subrequest)
-{
-    return subrequest->links[0] || subrequest->links[1] || subrequest->is_waiting;
-}
-
-/* Private to server/coordinator: handles the whole reply to an attempt, or an attempt that failed,
- * which has left the subrequest by then. The subrequest fails with its last attempt, and at once if
- * the shard has something else than was known, or if the time is over; `outcome` is counted then,
- * and `format` describes the cause. NULL: the caller has set the run's problem. */
-void bag_subrequest_on_reply(struct bag_subrequest *subrequest, const struct bag_reply_head *head,
-                             char *reply);
-void bag_subrequest_fail(struct bag_subrequest *subrequest, enum bag_shard_outcome outcome,
-                         const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -1,13 +1,11 @@
-/* Requests for models of shards: what others than this server do for them. The calls are made where
- * the request is planned, on the loop or on a worker, sent by the loop, and put together by it or
- * by a worker, as it is little or much. */
+/* Remote inferences of requests; see coordinator.h. */
 #include "coordinator.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 
-/* So many times the work that is done at once is done on the loop: two ways to a worker and back
- * are saved. */
+/* The loop prepares and merges requests up to this multiple of inline_work_us itself, which saves
+ * two hand-overs to a worker. */
 #define LOOP_FACTOR 4
 
 static struct bag_http_request *request_of(struct bag_job *job)
@@ -53,7 +51,7 @@ void bag_http_remote_end(struct bag_http_request *request)
     request->run = NULL;
 }
 
-/* All is put together, or has failed. */
+/* The inference is finished, or has failed. */
 static void end(struct bag_http_request *request)
 {
     bag_http_remote_end(request);
@@ -75,7 +73,7 @@ static void finish_on_worker(struct bag_work *work)
     bag_http_request_made(request);
 }
 
-/* Whether something else than the request began with is served under its model's name by now. */
+/* Returns whether another model than the request began with is served under its name by now. */
 static bool has_newer_model(struct bag_remote_infer *run)
 {
     const struct bag_http_request *request = run->context;
@@ -87,8 +85,8 @@ static bool has_newer_model(struct bag_remote_infer *run)
     return found;
 }
 
-/* The request is answered from its body on, by the models of now: its handler is called as if it
- * had just come, but may suspend. */
+/* Answers the request once more, by the models that are served now: its handler is called as if the
+ * body had just arrived, but may suspend. */
 static void begin_anew(struct bag_http_request *request)
 {
     bag_infer_drop(&request->job.infer);
@@ -109,7 +107,7 @@ static void on_done(struct bag_remote_infer *run)
     }
     job->failed = run->failed;
     if (run->failed) {
-        job->problem = run->problem;
+        job->problem = run->subrequests.problem;
         bag_infer_drop(&job->infer);
     } else if (bag_remote_infer_cost_ns(&job->infer) >
                request->context->inline_cost_ns * LOOP_FACTOR) {
@@ -124,7 +122,7 @@ static void on_done(struct bag_remote_infer *run)
     end(request);
 }
 
-/* ---- on the way ------------------------------------------------------------------------------ */
+/* ---- begin ----------------------------------------------------------------------------------- */
 
 static bool is_connected(struct bag_remote_infer *run)
 {
@@ -132,7 +130,7 @@ static bool is_connected(struct bag_remote_infer *run)
     return request->calls->is_connected(request->connection);
 }
 
-/* What is left of the request's own time. */
+/* Returns the remaining part of the request's own timeout; UINT64_MAX: it has none. */
 static uint64_t timeout_left_us(const struct bag_http_request *request)
 {
     uint64_t timeout_us = request->job.infer.plan.timeout_us;
@@ -142,17 +140,18 @@ static uint64_t timeout_left_us(const struct bag_http_request *request)
     return timeout_us > waited_us ? timeout_us - waited_us : 0;
 }
 
-/* Shards are told whether the request is sampled, by its client or by this server. */
-static void set_trace(struct bag_http_request *request, struct bag_remote_infer *run)
+/* Sets what shards are sent of the trace: whether the request is sampled, by its client or by this
+ * server. */
+static void set_trace(struct bag_http_request *request, struct bag_subrequests *all)
 {
     const struct bag_span_place *place = bag_http_access_place(&request->access);
-    run->traceparent = request->head.traceparent;
+    all->traceparent = request->head.traceparent;
     if (place && place->sampled) {
-        run->trace = request->access.trace;
-        run->place = place;
+        all->trace = request->access.trace;
+        all->place = place;
     } else if (place) {
-        bag_traceparent_print(place, run->unsampled);
-        run->traceparent = run->unsampled;
+        bag_traceparent_print(place, all->unsampled);
+        all->traceparent = all->unsampled;
     }
 }
 
@@ -165,7 +164,7 @@ void bag_http_remote_begin(struct bag_http_request *request,
     run->is_connected = is_connected;
     run->has_newer_model = request->is_anew ? NULL : has_newer_model;
     run->context = request;
-    set_trace(request, run);
+    set_trace(request, &run->subrequests);
     if (!request->is_anew)
         request->asked_ns = request->job.queued_ns ? request->job.queued_ns : uv_hrtime();
     bag_remote_infer_begin(run, &request->context->coordinator, timeout_left_us(request));

@@ -71,7 +71,7 @@ static bool ask_shards(struct bag_infer *infer, struct bag_fanout *fanout,
             call->reply_bytes = strlen(error);
             call->reply = bag_buffers_get(&world.buffers, call->reply_bytes);
             memcpy(call->reply, error, call->reply_bytes);
-            if (!bag_fanout_blame(infer, fanout, i, problem))
+            if (!bag_fanout_find_client_error(infer, fanout, i, problem))
                 fail_msg("shard %zu rejects: %s", call->shard, error);
             free(error);
             return false;
@@ -144,8 +144,8 @@ static void drop_signs_of_zeros(char *reply)
 }
 
 /* Asks both, and compares. Returns whether one server took the request. */
-static bool compare_both(uint64_t seed, const struct bag_model *one, const struct bag_model *other,
-                         const struct text *body)
+static inline bool compare_both(uint64_t seed, const struct bag_model *one,
+                                const struct bag_model *other, const struct text *body)
 {
     size_t whole_bytes, front_bytes, header_bytes;
     char *whole = answer(one, body->bytes, body->used, body->used, &whole_bytes, &header_bytes);
@@ -165,7 +165,7 @@ static bool compare_both(uint64_t seed, const struct bag_model *one, const struc
     return header_bytes != SIZE_MAX;
 }
 
-static uint64_t first_seed(void)
+static inline uint64_t first_seed(void)
 {
     const char *given = getenv("BAG_SEED");
     uint64_t first = given ? strtoull(given, NULL, 10) : 1;

@@ -1,0 +1,503 @@
+/* One request to one shard: its attempts and its outcome; see subrequest.h. */
+#include "subrequest.h"
+
+#include "proto/shard.h"
+#include "proto/v2_client.h"
+
+#undef NDEBUG /* states are asserted in all builds */
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* No hedge is sent earlier than this. */
+#define MIN_HEDGE_NS (UINT64_C(1000000))
+
+/* ---- the set ----------------------------------------------------------------------------------
+ */
+
+static const struct bag_remote *remote_of(const struct bag_subrequests *all,
+                                          const struct bag_fanout_call *call)
+{
+    return all->infer->input.model->features[call->feature].memory->remote;
+}
+
+bool bag_subrequests_make(struct bag_subrequests *all)
+{
+    all->list = malloc((all->fanout.count + 1) * sizeof *all->list);
+    for (size_t i = 0; all->list && i < all->fanout.count; i++) {
+        struct bag_subrequest *subrequest = &all->list[i];
+        struct bag_fanout_call *call = &all->fanout.calls[i];
+        const struct bag_remote *remote = remote_of(all, call);
+        subrequest->all = all;
+        subrequest->call = call;
+        subrequest->group = remote->group;
+        subrequest->member = &remote->group->members[remote->addresses[call->shard]];
+        subrequest->state = BAG_SUBREQUEST_UNSTARTED;
+        subrequest->refusals = subrequest->num_attempts = 0;
+        for (int j = 0; j < 2; j++) {
+            subrequest->attempts[j].exchange.state = BAG_EXCHANGE_UNUSED;
+            subrequest->attempts[j].exchange.owner = subrequest;
+            subrequest->attempts[j].exchange.max_reply_bytes = call->max_reply_bytes;
+        }
+    }
+    return all->list != NULL;
+}
+
+void bag_subrequests_free(struct bag_subrequests *all)
+{
+    for (size_t i = 0; all->list && i < all->fanout.count; i++)
+        assert(!bag_subrequest_is_pending(&all->list[i]));
+    bag_fanout_free(&all->fanout);
+    free(all->list);
+    all->list = NULL;
+}
+
+/* ---- ends -------------------------------------------------------------------------------------
+ */
+
+static void count(struct bag_subrequest *subrequest, enum bag_shard_outcome outcome)
+{
+    subrequest->outcome = outcome;
+    atomic_fetch_add_explicit(&subrequest->member->outcomes[outcome], 1, memory_order_relaxed);
+}
+
+/* Returns the outcome of an attempt that is cancelled now. */
+static unsigned cancel_outcome(const struct bag_subrequest *subrequest)
+{
+    const struct bag_subrequests *all = subrequest->all;
+    if (subrequest->state == BAG_SUBREQUEST_ANSWERED)
+        return BAG_ATTEMPT_UNNEEDED;
+    return all->upstreams->clock_ns() >= all->deadline_ns ? BAG_SHARD_LATE : BAG_ATTEMPT_CANCELLED;
+}
+
+/* Enters a final state. Always returns true. */
+static bool end(struct bag_subrequest *subrequest, enum bag_subrequest_state state)
+{
+    assert(bag_subrequest_is_pending(subrequest) && state > BAG_SUBREQUEST_HEDGED);
+    subrequest->state = state;
+    for (int i = 0; i < 2; i++) {
+        struct bag_attempt *attempt = &subrequest->attempts[i];
+        if (attempt->exchange.state == BAG_EXCHANGE_UNUSED)
+            continue;
+        bag_attempt_end(subrequest, attempt, cancel_outcome(subrequest));
+        bag_exchange_cancel(&attempt->exchange);
+    }
+    return true;
+}
+
+void bag_subrequest_cancel(struct bag_subrequest *subrequest)
+{
+    if (bag_subrequest_is_pending(subrequest))
+        end(subrequest, BAG_SUBREQUEST_CANCELLED);
+}
+
+static bool has_attempt(const struct bag_subrequest *subrequest)
+{
+    return subrequest->attempts[0].exchange.state != BAG_EXCHANGE_UNUSED ||
+           subrequest->attempts[1].exchange.state != BAG_EXCHANGE_UNUSED;
+}
+
+/* Returns whether the rows of the shard count as missing after this outcome. */
+static bool may_be_absent(const struct bag_subrequest *subrequest, enum bag_shard_outcome outcome)
+{
+    bool is_unavailable = outcome == BAG_SHARD_REFUSED || outcome == BAG_SHARD_CLOSED ||
+                          outcome == BAG_SHARD_REJECTED ||
+                          (outcome == BAG_SHARD_LATE && !subrequest->all->has_client_deadline);
+    return is_unavailable && remote_of(subrequest->all, subrequest->call)->skips_absent;
+}
+
+/* Handles a failure: that of an attempt, which has ended, or that of the whole subrequest at its
+ * deadline. While another attempt is under way, the failure has no consequence, except for outcomes
+ * that would be the same for all attempts. */
+static bool fail_for(struct bag_subrequest *subrequest, enum bag_shard_outcome outcome,
+                     const struct bag_problem *problem)
+{
+    struct bag_subrequests *all = subrequest->all;
+    assert(bag_subrequest_is_pending(subrequest));
+    bag_buffers_put(subrequest->call->reply);
+    subrequest->call->reply = NULL;
+    subrequest->outcome = outcome;
+    if (outcome == BAG_SHARD_WRONG)
+        bag_upstreams_close_idle(all->upstreams, subrequest->member->host);
+    if (has_attempt(subrequest) && outcome != BAG_SHARD_MISMATCH && outcome != BAG_SHARD_LATE)
+        return false;
+    count(subrequest, outcome);
+    if (may_be_absent(subrequest, outcome)) {
+        subrequest->call->is_absent = true;
+        return end(subrequest, BAG_SUBREQUEST_ABSENT);
+    }
+    if (outcome == BAG_SHARD_MISMATCH)
+        bag_shard_group_ask(subrequest->group);
+    all->problem = *problem;
+    return end(subrequest, BAG_SUBREQUEST_FAILED);
+}
+
+/* Returns the kind of problem that the client gets for an outcome. */
+static enum bag_error kind_of(enum bag_shard_outcome outcome)
+{
+    if (outcome == BAG_SHARD_WRONG || outcome == BAG_SHARD_CLOSED)
+        return BAG_ERROR_BAD_GATEWAY;
+    return outcome == BAG_SHARD_LATE ? BAG_ERROR_SHARD_LATE : BAG_ERROR_SHARD_AWAY;
+}
+
+static bool fail(struct bag_subrequest *subrequest, enum bag_shard_outcome outcome,
+                 const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* The same with a sentence about the shard, which is printed after its address. */
+static bool fail(struct bag_subrequest *subrequest, enum bag_shard_outcome outcome,
+                 const char *format, ...)
+{
+    struct bag_problem problem BAG_UNSET;
+    char sentence[300];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof sentence, format, arguments);
+    va_end(arguments);
+    bag_problem_set(&problem, kind_of(outcome), "shard %s %s%s",
+                    subrequest->member->host->address.text,
+                    outcome == BAG_SHARD_REFUSED ? "is away: " : "", sentence);
+    return fail_for(subrequest, outcome, &problem);
+}
+
+bool bag_subrequest_expire(struct bag_subrequest *subrequest)
+{
+    return fail(subrequest, BAG_SHARD_LATE, "has not answered within %llu ms (%s)",
+                (unsigned long long)subrequest->all->timeout_ms,
+                subrequest->all->has_client_deadline ? "the request's timeout"
+                                                     : "shard_timeout_ms");
+}
+
+/* ---- sending ----------------------------------------------------------------------------------
+ */
+
+static void start_attempt(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
+{
+    bag_attempt_begin(subrequest, attempt);
+    subrequest->num_attempts++;
+    bag_exchange_start(&attempt->exchange, subrequest->all->upstreams, subrequest->group->shards,
+                       subrequest->member->host);
+}
+
+bool bag_subrequest_start(struct bag_subrequest *subrequest)
+{
+    const struct bag_shard_member *member = subrequest->member;
+    struct bag_attempt *attempt = &subrequest->attempts[0];
+    const char *reason = NULL;
+    assert(subrequest->state == BAG_SUBREQUEST_UNSTARTED);
+    subrequest->state = BAG_SUBREQUEST_PENDING;
+    if (atomic_load_explicit(&member->host->is_away, memory_order_relaxed))
+        reason = "it does not answer";
+    else if (atomic_load_explicit(&member->is_useless, memory_order_relaxed))
+        reason = "it tells nothing of its model";
+    if (!reason) {
+        start_attempt(subrequest, attempt);
+        return false;
+    }
+    attempt->exchange.reply.status = 0;
+    bag_attempt_begin(subrequest, attempt);
+    bag_attempt_end(subrequest, attempt, BAG_SHARD_REFUSED);
+    return fail(subrequest, BAG_SHARD_REFUSED, "%s", reason);
+}
+
+/* Starts an attempt once more, unless the other one is under way. */
+static bool repeat(struct bag_subrequest *subrequest, struct bag_attempt *attempt,
+                   enum bag_shard_outcome outcome)
+{
+    bag_attempt_end(subrequest, attempt, outcome);
+    if (!has_attempt(subrequest))
+        start_attempt(subrequest, attempt);
+    return false;
+}
+
+/* The first part of a request. It is truncated at its capacity. */
+struct text {
+    char *begin;
+    size_t bytes;
+};
+
+static void put_bytes(struct text *text, const char *from, size_t bytes)
+{
+    size_t left = BAG_EXCHANGE_TEXT_BYTES - text->bytes;
+    size_t taken = bytes < left ? bytes : left;
+    memcpy(text->begin + text->bytes, from, taken);
+    text->bytes += taken;
+}
+
+static void put(struct text *text, const char *from)
+{
+    put_bytes(text, from, strlen(from));
+}
+
+static void put_number(struct text *text, size_t value)
+{
+    char digits[BAG_DIGITS_BYTES];
+    put_bytes(text, digits, (size_t)(bag_digits_put(digits, value) - digits));
+}
+
+static void put_line(struct text *text, const char *name, const char *value)
+{
+    put(text, name);
+    put(text, value);
+    put(text, "\r\n");
+}
+
+static void put_target(const struct bag_subrequest *subrequest, struct text *text)
+{
+    const struct bag_shard_address *address = &subrequest->member->host->address;
+    const struct bag_remote *remote = remote_of(subrequest->all, subrequest->call);
+    put(text, "POST ");
+    put_bytes(text, address->url.path.data, address->url.path.bytes);
+    put(text, "/v2/models/");
+    put(text, remote->model);
+    put(text, "/versions/");
+    put(text, remote->version);
+    put_line(text, "/infer HTTP/1.1\r\nHost: ", address->url.authority);
+}
+
+/* Writes the token of the group and the trace. */
+static void put_credentials(const struct bag_subrequest *subrequest,
+                            const struct bag_attempt *attempt, struct text *text)
+{
+    const char *token_file = subrequest->group->config.shard_token_file;
+    char token[BAG_SHARD_TOKEN_BYTES] BAG_UNSET;
+    char traceparent[BAG_TRACEPARENT_BYTES] BAG_UNSET;
+    *token = 0;
+    if (token_file && *token_file)
+        bag_shard_group_token(subrequest->group, token);
+    if (*token)
+        put_line(text, "Authorization: Bearer ", token);
+    if (attempt->span) {
+        bag_attempt_print_traceparent(subrequest, attempt, traceparent);
+        put_line(text, "traceparent: ", traceparent);
+    } else if (subrequest->all->traceparent) {
+        put_line(text, "traceparent: ", subrequest->all->traceparent);
+    }
+}
+
+/* Returns the time until the deadline in microseconds, at least 1. */
+static uint64_t remaining_us(const struct bag_subrequests *all)
+{
+    uint64_t now_ns = all->upstreams->clock_ns();
+    return all->deadline_ns >= now_ns + 1000 ? (all->deadline_ns - now_ns) / 1000 : 1;
+}
+
+/* Sends the request of an attempt that has a connection: the head, the JSON of the body, which says
+ * how much time remains, and the tensors. */
+static bool send_attempt(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
+{
+    const struct bag_fanout_call *call = subrequest->call;
+    const size_t tensor_bytes = call->body_bytes - call->header_bytes;
+    struct text text = {bag_exchange_text(&attempt->exchange), 0};
+    char json[BAG_SHARD_TIMED_BYTES] BAG_UNSET;
+    size_t json_bytes = bag_shard_request_timed(call->body, call->header_bytes,
+                                                remaining_us(subrequest->all), json);
+    subrequest->refusals = 0;
+    put_target(subrequest, &text);
+    put(&text, "Content-Type: application/octet-stream\r\nContent-Length: ");
+    put_number(&text, json_bytes + tensor_bytes);
+    put(&text, "\r\nInference-Header-Content-Length: ");
+    put_number(&text, json_bytes);
+    put(&text, "\r\n");
+    put_credentials(subrequest, attempt, &text);
+    put(&text, "\r\n");
+    put_bytes(&text, json, json_bytes);
+    if (text.bytes < BAG_EXCHANGE_TEXT_BYTES) { /* otherwise it may be truncated */
+        bag_exchange_send(&attempt->exchange, text.bytes, call->body + call->header_bytes,
+                          tensor_bytes);
+        return false;
+    }
+    bag_attempt_end(subrequest, attempt, BAG_SHARD_WRONG);
+    bag_exchange_cancel(&attempt->exchange);
+    return fail(subrequest, BAG_SHARD_WRONG,
+                "has an address, and the client a traceparent, too long to ask");
+}
+
+/* ---- events -----------------------------------------------------------------------------------
+ */
+
+/* A reply of status 200. */
+static bool on_success(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
+{
+    struct bag_subrequests *all = subrequest->all;
+    struct bag_problem problem BAG_UNSET;
+    size_t call = (size_t)(subrequest->call - all->fanout.calls);
+    if (bag_fanout_check(all->infer, &all->fanout, call, &problem)) {
+        bag_attempt_end(subrequest, attempt, BAG_SHARD_OK);
+        count(subrequest, BAG_SHARD_OK);
+        bag_shard_latency_add(&subrequest->member->latency,
+                              attempt->exchange.ended_ns - all->started_ns);
+        return end(subrequest, BAG_SUBREQUEST_ANSWERED);
+    }
+    bool is_lack = problem.kind == BAG_ERROR_NO_MEMORY;
+    bag_attempt_end(subrequest, attempt, is_lack ? BAG_SHARD_LACKING : BAG_SHARD_WRONG);
+    return is_lack ? fail_for(subrequest, BAG_SHARD_LACKING, &problem)
+                   : fail(subrequest, BAG_SHARD_WRONG, "%s", problem.text);
+}
+
+/* Returns the outcome that a status other than 200 stands for. */
+static enum bag_shard_outcome outcome_of_status(int status)
+{
+    switch (status) {
+    case 404:
+    case 409:
+        return BAG_SHARD_MISMATCH;
+    case 408:
+    case 429:
+    case 503:
+    case 504:
+    case 507:
+        return BAG_SHARD_REJECTED;
+    default:
+        return BAG_SHARD_WRONG;
+    }
+}
+
+/* A reply of another status. It may be about an id of the client's, that only a shard can judge. A
+ * shard that gives the request up when its time is over counts as late. */
+static bool on_error(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
+{
+    struct bag_subrequests *all = subrequest->all;
+    const struct bag_fanout_call *call = subrequest->call;
+    const int status = attempt->exchange.reply.status;
+    struct bag_problem problem BAG_UNSET;
+    char sentence[200];
+    if (status == 400 &&
+        bag_fanout_find_client_error(all->infer, &all->fanout,
+                                     (size_t)(subrequest->call - all->fanout.calls), &problem)) {
+        bag_attempt_end(subrequest, attempt, BAG_SHARD_OK);
+        count(subrequest, BAG_SHARD_OK);
+        all->problem = problem;
+        return end(subrequest, BAG_SUBREQUEST_FAILED);
+    }
+    if (all->upstreams->clock_ns() >= all->deadline_ns) {
+        bag_attempt_end(subrequest, attempt, BAG_SHARD_LATE);
+        return bag_subrequest_expire(subrequest);
+    }
+    const enum bag_shard_outcome outcome = outcome_of_status(status);
+    bag_client_read_error(call->reply, call->reply_bytes, sentence, sizeof sentence);
+    bag_attempt_end(subrequest, attempt, outcome);
+    return fail(subrequest, outcome, "answered %d%s%s", status, *sentence ? ": " : "", sentence);
+}
+
+static bool on_reply(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
+{
+    struct bag_exchange *exchange = &attempt->exchange;
+    struct bag_fanout_call *call = subrequest->call;
+    atomic_store_explicit(&subrequest->member->host->is_away, false, memory_order_relaxed);
+    call->reply = exchange->body;
+    exchange->body = NULL;
+    call->reply_bytes = (size_t)exchange->reply.body_bytes;
+    call->reply_header_bytes = (size_t)exchange->reply.json_bytes;
+    return exchange->reply.status == 200 ? on_success(subrequest, attempt)
+                                         : on_error(subrequest, attempt);
+}
+
+/* Nobody listens. The shard may be restarting, and its name may have another address that listens:
+ * the attempt is repeated once. */
+static bool on_refused(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
+{
+    const int error = attempt->exchange.error;
+    if (subrequest->refusals++ == 0)
+        return repeat(subrequest, attempt, BAG_SHARD_REFUSED);
+    if (error != EAGAIN) { /* it is overloaded */
+        atomic_store(&subrequest->member->host->is_away, true);
+        bag_shard_group_ask(subrequest->group);
+    }
+    bag_attempt_end(subrequest, attempt, BAG_SHARD_REFUSED);
+    return fail(subrequest, BAG_SHARD_REFUSED, "%s", strerror(error));
+}
+
+/* This server lacks what the exchange needs. The shard does not count as absent. */
+static bool on_lack(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
+{
+    const struct bag_exchange *exchange = &attempt->exchange;
+    struct bag_problem problem BAG_UNSET;
+    if (exchange->result == BAG_EXCHANGE_NO_BUFFER)
+        bag_budget_reject(subrequest->all->upstreams->buffers->budget, "a shard's answer",
+                          (size_t)exchange->reply.body_bytes, &problem);
+    else
+        bag_problem_set(
+            &problem, BAG_ERROR_NO_MEMORY, "this server has no %s left to ask shard %s with: %s",
+            exchange->error == EMFILE || exchange->error == ENFILE ? "descriptors" : "memory",
+            subrequest->member->host->address.text, strerror(exchange->error));
+    bag_attempt_end(subrequest, attempt, BAG_SHARD_LACKING);
+    return fail_for(subrequest, BAG_SHARD_LACKING, &problem);
+}
+
+static bool on_lost(struct bag_subrequest *subrequest, struct bag_attempt *attempt,
+                    enum bag_shard_outcome outcome, const char *sentence)
+{
+    bag_attempt_end(subrequest, attempt, outcome);
+    return fail(subrequest, outcome, "%s", sentence);
+}
+
+bool bag_subrequest_on_event(struct bag_subrequest *subrequest, struct bag_exchange *exchange)
+{
+    struct bag_attempt *attempt =
+        (struct bag_attempt *)((char *)exchange - offsetof(struct bag_attempt, exchange));
+    assert(bag_subrequest_is_pending(subrequest));
+    if (exchange->state == BAG_EXCHANGE_RUNNING)
+        return send_attempt(subrequest, attempt);
+    assert(exchange->state == BAG_EXCHANGE_UNUSED);
+    switch (exchange->result) {
+    case BAG_EXCHANGE_REPLIED:
+        return on_reply(subrequest, attempt);
+    case BAG_EXCHANGE_REFUSED:
+        return on_refused(subrequest, attempt);
+    case BAG_EXCHANGE_STALE:
+        return repeat(subrequest, attempt, BAG_SHARD_CLOSED);
+    case BAG_EXCHANGE_UNRESOLVED:
+        return on_lost(subrequest, attempt, BAG_SHARD_REFUSED, "its name does not resolve");
+    case BAG_EXCHANGE_UNCONNECTED:
+        return on_lost(subrequest, attempt, BAG_SHARD_REFUSED, strerror(exchange->error));
+    case BAG_EXCHANGE_CLOSED:
+        return on_lost(subrequest, attempt, BAG_SHARD_CLOSED,
+                       exchange->has_begun ? "closed the connection in the middle of its answer"
+                                           : "closed the connection without an answer");
+    case BAG_EXCHANGE_UNPOLLED:
+        return on_lost(subrequest, attempt, BAG_SHARD_CLOSED,
+                       "cannot be polled: not enough memory");
+    case BAG_EXCHANGE_INVALID:
+        return on_lost(subrequest, attempt, BAG_SHARD_WRONG, exchange->why);
+    case BAG_EXCHANGE_NO_RESOURCES:
+    case BAG_EXCHANGE_NO_BUFFER:
+        return on_lack(subrequest, attempt);
+    }
+    __builtin_unreachable();
+}
+
+/* ---- hedges -----------------------------------------------------------------------------------
+ */
+
+uint64_t bag_subrequest_hedge_ns(const struct bag_subrequest *subrequest)
+{
+    if (subrequest->state != BAG_SUBREQUEST_PENDING ||
+        subrequest->attempts[0].exchange.state == BAG_EXCHANGE_WAITING ||
+        subrequest->group->config.hedge == BAG_SHARD_HEDGE_OFF)
+        return UINT64_MAX;
+    uint64_t p95_ns = bag_shard_latency_p95_ns(&subrequest->member->latency);
+    if (p95_ns == UINT64_MAX)
+        return UINT64_MAX;
+    return subrequest->all->started_ns + (p95_ns > MIN_HEDGE_NS ? p95_ns : MIN_HEDGE_NS);
+}
+
+/* Returns whether hedges are less than a tenth of the shard's replies: a shard that is slow for all
+ * requests must not get twice as many. */
+static bool may_hedge(const struct bag_shard_member *member)
+{
+    return atomic_load_explicit(&member->outcomes[BAG_SHARD_HEDGED], memory_order_relaxed) * 10 <=
+           atomic_load_explicit(&member->outcomes[BAG_SHARD_OK], memory_order_relaxed);
+}
+
+void bag_subrequest_hedge(struct bag_subrequest *subrequest)
+{
+    assert(subrequest->state == BAG_SUBREQUEST_PENDING);
+    subrequest->state = BAG_SUBREQUEST_HEDGED;
+    if (!may_hedge(subrequest->member))
+        return;
+    count(subrequest, BAG_SHARD_HEDGED);
+    start_attempt(subrequest, &subrequest->attempts[1]);
+}

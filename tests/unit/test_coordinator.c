@@ -1,0 +1,994 @@
+/* Remote inferences, with the test as shards, client and clock: attempts and their outcomes in
+ * every order, connections that are waited for, kept and closed, deadlines and cancellation. */
+#include "coordinator_fixture.h"
+
+#include <netinet/in.h>
+
+#define BOTH ((const int64_t[]){IN_FIRST, IN_SECOND})
+
+/* ---- replies ----------------------------------------------------------------------------------
+ */
+
+static void merges_replies_of_all_shards(void **state)
+{
+    struct asked asked;
+    (void)state;
+    begin_inference(&asked, BOTH, 2, UINT64_MAX);
+    struct request first = accept_request(0), second = accept_request(1);
+    assert_non_null(strstr(first.bytes, "POST /v2/models/m/versions/3/infer HTTP/1.1\r\n"));
+    int kept = reply_well(&second);
+    assert_false(asked.is_done);
+    int other = reply_well(&first);
+    assert_int_equal(test.turns, 1);
+    expect_rows(&asked, BOTH, 2);
+    assert_int_equal(outcomes(0, BAG_SHARD_OK), 1);
+    assert_int_equal(outcomes(1, BAG_SHARD_OK), 1);
+    close(kept);
+    close(other);
+}
+
+static void says_how_much_time_is_left(void **state)
+{
+    struct asked asked;
+    const int64_t id = IN_FIRST;
+    (void)state;
+    begin_inference(&asked, &id, 1, 300000);
+    struct request request = accept_request(0);
+    assert_non_null(memmem(request.body, request.json_bytes, "\"timeout\":300000}", 17));
+    close(reply_well(&request));
+    expect_row(&asked, IN_FIRST);
+}
+
+static void needs_no_shard_without_ids(void **state)
+{
+    struct asked asked;
+    (void)state;
+    make_inference(&asked, NULL, 0);
+    assert_int_equal(asked.run.subrequests.fanout.count, 0);
+    bag_remote_infer_begin(&asked.run, &test.coordinator, UINT64_MAX);
+    assert_false(asked.is_done);
+    advance_ms(0);
+    expect_rows(&asked, NULL, 0);
+}
+
+/* A reply that comes in pieces, the head as well. */
+static void reads_replies_in_pieces(void **state)
+{
+    struct asked asked;
+    size_t bytes;
+    (void)state;
+    ask_for(&asked, IN_FIRST);
+    struct request request = accept_request(0);
+    char *reply = make_reply(&request, "", &bytes);
+    for (size_t i = 0; i < bytes; i++) {
+        assert_false(asked.is_done);
+        write_all_of(request.fd, reply + i, 1);
+        turn();
+    }
+    free(reply);
+    drop_request(&request);
+    expect_row(&asked, IN_FIRST);
+}
+
+/* A request that is larger than the socket's buffers, whose reply comes early: the connection is in
+ * the middle of the request, and cannot be used again. */
+static void takes_a_reply_before_all_is_sent(void **state)
+{
+    enum { MANY = 200000 };
+    struct asked asked;
+    char head[64];
+    int64_t *ids = calloc(MANY, sizeof *ids);
+    (void)state;
+    assert_non_null(ids);
+    world.limits.max_body_bytes = 8 << 20;
+    begin_inference(&asked, ids, MANY, UINT64_MAX);
+    int fd = accept_one(0);
+    static const char busy[] = "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n";
+    write_all_of(fd, busy, strlen(busy));
+    turn();
+    expect_failure(&asked, BAG_ERROR_SHARD_AWAY, "answered 503");
+    while (recv(fd, head, sizeof head, 0) > 0)
+        ;
+    assert_int_equal(errno == EAGAIN, 0);
+    close(fd);
+
+    begin_inference(&asked, ids, MANY, UINT64_MAX);
+    struct request request = accept_request(0);
+    close(reply_well(&request));
+    expect_rows(&asked, ids, MANY);
+    world.limits.max_body_bytes = 1 << 20;
+    free(ids);
+}
+
+/* ---- bad replies ------------------------------------------------------------------------------
+ */
+
+static void send_and_close(struct request *request, const char *reply, size_t bytes)
+{
+    write_all_of(request->fd, reply, bytes);
+    drop_request(request);
+}
+
+static void send_429(struct request *request)
+{
+    reply_error(request, 429, "too many");
+}
+
+static void send_500(struct request *request)
+{
+    reply_error(request, 500, "broken");
+}
+
+static void send_503(struct request *request)
+{
+    reply_error(request, 503, "too busy");
+}
+
+static void send_broken_json(struct request *request)
+{
+    static const char reply[] = "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n"
+                                "Inference-Header-Content-Length: 12\r\n\r\n{\"outputs\":[";
+    write_all_of(request->fd, reply, sizeof reply - 1);
+    free(request->bytes);
+    turn();
+}
+
+static void send_changed(struct request *request, const char *from, const char *to)
+{
+    size_t bytes;
+    char *reply = make_reply(request, "", &bytes);
+    char *at = memmem(reply, bytes, from, strlen(from));
+    assert_non_null(at);
+    memcpy(at, to, strlen(to));
+    write_all_of(request->fd, reply, bytes);
+    free(reply);
+    free(request->bytes);
+    turn();
+}
+
+static void send_another_id(struct request *request)
+{
+    send_changed(request, "\"id\":\"", "\"id\":\"x");
+}
+
+static void send_another_shape(struct request *request)
+{
+    send_changed(request, "[1,7]", "[7,1]");
+}
+
+static void send_no_http(struct request *request)
+{
+    write_all_of(request->fd, "nonsense\r\n\r\n", 12);
+    free(request->bytes);
+    turn();
+}
+
+static void send_too_much(struct request *request)
+{
+    static const char reply[] = "HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n";
+    write_all_of(request->fd, reply, sizeof reply - 1);
+    free(request->bytes);
+    turn();
+}
+
+static void send_an_endless_head(struct request *request)
+{
+    static const char line[] =
+        "X-Filler: .....................................................\r\n";
+    write_all_of(request->fd, "HTTP/1.1 200 OK\r\n", 17);
+    for (int i = 0; i < 200; i++)
+        send(request->fd, line, sizeof line - 1, MSG_NOSIGNAL);
+    free(request->bytes);
+    turn();
+}
+
+static void send_half(struct request *request)
+{
+    size_t bytes;
+    char *reply = make_reply(request, "", &bytes);
+    send_and_close(request, reply, bytes - 3);
+    free(reply);
+}
+
+static void send_nothing(struct request *request)
+{
+    drop_request(request);
+}
+
+static const struct bad {
+    void (*send)(struct request *request);
+    enum bag_shard_outcome outcome;
+    enum bag_error kind;
+    const char *words;
+} bad[] = {
+    {send_429, BAG_SHARD_REJECTED, BAG_ERROR_SHARD_AWAY, "answered 429: too many"},
+    {send_500, BAG_SHARD_WRONG, BAG_ERROR_BAD_GATEWAY, "answered 500: broken"},
+    {send_503, BAG_SHARD_REJECTED, BAG_ERROR_SHARD_AWAY, "answered 503: too busy"},
+    {send_broken_json, BAG_SHARD_WRONG, BAG_ERROR_BAD_GATEWAY, "answered"},
+    {send_another_id, BAG_SHARD_WRONG, BAG_ERROR_BAD_GATEWAY, "answered"},
+    {send_another_shape, BAG_SHARD_WRONG, BAG_ERROR_BAD_GATEWAY, "without output 'embeddings'"},
+    {send_no_http, BAG_SHARD_WRONG, BAG_ERROR_BAD_GATEWAY, "answered wrongly"},
+    {send_too_much, BAG_SHARD_WRONG, BAG_ERROR_BAD_GATEWAY, "answered 999999 bytes"},
+    {send_an_endless_head, BAG_SHARD_WRONG, BAG_ERROR_BAD_GATEWAY, "head of more than 8 KiB"},
+    {send_half, BAG_SHARD_CLOSED, BAG_ERROR_BAD_GATEWAY, "in the middle of its answer"},
+    {send_nothing, BAG_SHARD_CLOSED, BAG_ERROR_BAD_GATEWAY, "without an answer"},
+};
+
+static void fails_with_a_bad_reply(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        struct asked asked;
+        unsigned long long before = outcomes(0, bad[i].outcome);
+        ask_for(&asked, IN_FIRST);
+        struct request request = accept_request(0);
+        int fd = request.fd;
+        bad[i].send(&request);
+        expect_failure(&asked, bad[i].kind, bad[i].words);
+        assert_int_equal(outcomes(0, bad[i].outcome), before + 1);
+        if (bad[i].outcome == BAG_SHARD_WRONG)
+            expect_closed(fd);
+        else if (bad[i].outcome == BAG_SHARD_REJECTED) { /* and kept */
+            ask_for(&asked, IN_FIRST);
+            request = read_request(0, fd);
+            close(reply_with(&request, "Connection: close\r\n"));
+            expect_row(&asked, IN_FIRST);
+        }
+    }
+}
+
+/* Rows of a shard that cannot answer count as missing, if the model says so; those of one that
+ * answers wrongly do not. */
+static void skips_absent_shards_only(void **state)
+{
+    static const int64_t without_second[] = {IN_FIRST, -1};
+    (void)state;
+    world.front.remote.skips_absent = true;
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        struct asked asked;
+        begin_inference(&asked, BOTH, 2, UINT64_MAX);
+        struct request first = accept_request(0), second = accept_request(1);
+        int fd = second.fd;
+        bad[i].send(&second);
+        bool is_absent = bad[i].outcome != BAG_SHARD_WRONG;
+        assert_int_equal(asked.is_done, !is_absent);
+        if (is_absent) {
+            reply_with(&first, "Connection: close\r\n");
+            expect_rows(&asked, without_second, 2);
+            close(first.fd);
+        } else {
+            free(first.bytes);
+            expect_closed(first.fd); /* cancelled */
+            expect_failure(&asked, bad[i].kind, bad[i].words);
+        }
+        if (bad[i].outcome == BAG_SHARD_REJECTED)
+            close(fd);
+        else if (bad[i].outcome == BAG_SHARD_WRONG)
+            expect_closed(fd);
+        turn();
+    }
+}
+
+/* ---- hedges -----------------------------------------------------------------------------------
+ */
+
+/* Asks for a row, and lets both attempts arrive. */
+static void begin_hedged(struct asked *asked, struct request attempts[2])
+{
+    learn_latency(0);
+    ask_for(asked, IN_FIRST);
+    attempts[0] = accept_request(0);
+    expect_no_connection(0);
+    unsigned long long before = outcomes(0, BAG_SHARD_HEDGED);
+    advance_ms(3);
+    assert_int_equal(outcomes(0, BAG_SHARD_HEDGED), before + 1);
+    attempts[1] = accept_request(0);
+    advance_ms(3); /* and none after that */
+    expect_no_connection(0);
+    assert_int_equal(outcomes(0, BAG_SHARD_HEDGED), before + 1);
+}
+
+/* A good reply counts, whichever attempt it answers and whatever the other one got. */
+static void takes_the_good_reply_of_either_attempt(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        for (int loser = 0; loser < 2; loser++) {
+            struct asked asked;
+            struct request attempts[2];
+            begin_hedged(&asked, attempts);
+            unsigned long long before = outcomes(0, bad[i].outcome);
+            int fd = attempts[loser].fd;
+            bad[i].send(&attempts[loser]);
+            assert_false(asked.is_done);
+            assert_int_equal(outcomes(0, bad[i].outcome), before);
+            reply_with(&attempts[!loser], "Connection: close\r\n");
+            close(attempts[!loser].fd);
+            assert_int_equal(outcomes(0, BAG_SHARD_OK), 1001);
+            expect_row(&asked, IN_FIRST);
+            if (bad[i].outcome == BAG_SHARD_WRONG)
+                expect_closed(fd);
+            else if (bad[i].outcome == BAG_SHARD_REJECTED)
+                close(fd);
+            turn();
+        }
+    }
+}
+
+static void fails_with_the_last_of_two_attempts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        struct asked asked;
+        struct request attempts[2];
+        size_t other = (i + 1) % COUNT_OF(bad);
+        begin_hedged(&asked, attempts);
+        unsigned long long before = outcomes(0, bad[i].outcome);
+        int fds[2] = {attempts[0].fd, attempts[1].fd};
+        bad[other].send(&attempts[1]);
+        assert_false(asked.is_done);
+        bad[i].send(&attempts[0]);
+        expect_failure(&asked, bad[i].kind, bad[i].words);
+        assert_int_equal(outcomes(0, bad[i].outcome), before + 1);
+        for (int j = 0; j < 2; j++) {
+            enum bag_shard_outcome outcome = bad[j == 0 ? i : other].outcome;
+            if (outcome != BAG_SHARD_CLOSED)
+                close(fds[j]);
+        }
+        turn();
+    }
+}
+
+static void closes_the_connection_of_the_slower_attempt(void **state)
+{
+    struct asked asked;
+    struct request attempts[2];
+    (void)state;
+    begin_hedged(&asked, attempts);
+    close(reply_well(&attempts[1]));
+    free(attempts[0].bytes);
+    expect_closed(attempts[0].fd);
+    expect_row(&asked, IN_FIRST);
+}
+
+/* No more than a tenth of a shard's replies are hedged. */
+static void suppresses_hedges_of_a_slow_shard(void **state)
+{
+    struct asked asked;
+    (void)state;
+    learn_latency(0);
+    atomic_store(&member(0)->outcomes[BAG_SHARD_HEDGED], 101);
+    ask_for(&asked, IN_FIRST);
+    struct request request = accept_request(0);
+    advance_ms(3);
+    expect_no_connection(0);
+    assert_int_equal(outcomes(0, BAG_SHARD_HEDGED), 101);
+    close(reply_well(&request));
+    expect_row(&asked, IN_FIRST);
+}
+
+static void hedges_no_sooner_than_most_replies_take(void **state)
+{
+    struct asked asked;
+    (void)state;
+    learn_latency(0);
+    for (int i = 0; i < 100; i++)
+        bag_shard_latency_add(&member(0)->latency, 50000000);
+    ask_for(&asked, IN_FIRST);
+    struct request request = accept_request(0);
+    advance_ms(40);
+    expect_no_connection(0);
+    advance_ms(30);
+    struct request hedge = accept_request(0);
+    close(reply_well(&hedge));
+    expect_row(&asked, IN_FIRST);
+    drop_request(&request);
+}
+
+/* ---- other versions ---------------------------------------------------------------------------
+ */
+
+static void fails_at_once_if_a_shard_has_another_version(void **state)
+{
+    (void)state;
+    for (int status = 404; status <= 409; status += 5) {
+        struct asked asked;
+        struct request attempts[2];
+        begin_hedged(&asked, attempts);
+        for (size_t i = 0; i < SHARDS; i++)
+            member(i)->due_ns = UINT64_MAX;
+        reply_error(&attempts[1], status, "another");
+        close(attempts[1].fd);
+        assert_int_equal(asked.run.is_mismatch, true);
+        assert_int_equal(member(1)->due_ns, 0); /* all shards are asked anew */
+        expect_failure(&asked, BAG_ERROR_SHARD_AWAY, ": another");
+        free(attempts[0].bytes);
+        expect_closed(attempts[0].fd);
+    }
+    assert_int_equal(outcomes(0, BAG_SHARD_MISMATCH), 2);
+}
+
+static void waits_for_a_newer_model(void **state)
+{
+    (void)state;
+    for (int is_found = 0; is_found < 2; is_found++) {
+        struct asked asked;
+        test.has_newer_model = false;
+        make_inference(&asked, BOTH, 2);
+        asked.run.has_newer_model = has_newer_model;
+        bag_remote_infer_begin(&asked.run, &test.coordinator, 5000000);
+        struct request first = accept_request(0), second = accept_request(1);
+        snprintf(test.group->reason, sizeof test.group->reason, "%s", "");
+        reply_error(&second, 409, "another");
+        close(second.fd);
+        free(first.bytes);
+        expect_closed(first.fd);
+        advance_ms(900);
+        assert_false(asked.is_done);
+        test.has_newer_model = is_found;
+        advance_ms(50);
+        assert_int_equal(asked.is_done, is_found);
+        advance_ms(1100); /* no longer than 2 s, and the coordinator's own time-out is 1 s */
+        assert_true(asked.run.is_mismatch);
+        expect_failure(&asked, BAG_ERROR_SHARD_AWAY, "answered 409: another");
+    }
+}
+
+/* ---- connections ------------------------------------------------------------------------------
+ */
+
+static void reuses_a_kept_connection(void **state)
+{
+    struct asked asked;
+    int fd = -1;
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        ask_for(&asked, IN_FIRST);
+        struct request request = i ? read_request(0, fd) : accept_request(0);
+        fd = reply_well(&request);
+        expect_row(&asked, IN_FIRST);
+    }
+    expect_no_connection(0);
+    clock_ns += UINT64_C(19) * 1000000000;
+    bag_coordinator_close_idle(&test.coordinator);
+    assert_int_equal(has_request(fd), 0);
+    ask_for(&asked, IN_FIRST);
+    struct request request = read_request(0, fd);
+    reply_well(&request);
+    expect_row(&asked, IN_FIRST);
+    clock_ns += UINT64_C(20) * 1000000000;
+    bag_coordinator_close_idle(&test.coordinator);
+    expect_closed(fd);
+}
+
+static void closes_a_connection_if_the_reply_says_so(void **state)
+{
+    struct asked asked;
+    (void)state;
+    ask_for(&asked, IN_FIRST);
+    struct request request = accept_request(0);
+    int fd = reply_with(&request, "Connection: close\r\n");
+    expect_row(&asked, IN_FIRST);
+    expect_closed(fd);
+}
+
+static void closes_an_idle_connection_that_brings_bytes(void **state)
+{
+    struct asked asked;
+    (void)state;
+    ask_for(&asked, IN_FIRST);
+    struct request request = accept_request(0);
+    int fd = reply_well(&request);
+    expect_row(&asked, IN_FIRST);
+    write_all_of(fd, "HTTP/1.1 200 OK\r\n", 17);
+    expect_closed(fd);
+    ask_for(&asked, IN_FIRST);
+    request = accept_request(0);
+    close(reply_well(&request));
+    expect_row(&asked, IN_FIRST);
+}
+
+/* After a wrong reply, bytes on any connection to the shard may be of another request. */
+static void closes_idle_connections_after_a_wrong_reply(void **state)
+{
+    struct asked first, second;
+    (void)state;
+    ask_for(&first, IN_FIRST);
+    ask_for(&second, IN_FIRST);
+    struct request one = accept_request(0), other = accept_request(0);
+    int kept = reply_well(&one);
+    expect_row(&first, IN_FIRST);
+    int fd = other.fd;
+    send_another_id(&other);
+    expect_failure(&second, BAG_ERROR_BAD_GATEWAY, "answered");
+    expect_closed(kept);
+    expect_closed(fd);
+}
+
+/* The shard closes a kept connection as a request is on its way: another one is tried. */
+static void repeats_a_request_on_a_stale_connection(void **state)
+{
+    (void)state;
+    for (int reads_it = 0; reads_it < 2; reads_it++) {
+        struct asked asked;
+        const int64_t id = IN_FIRST;
+        ask_for(&asked, id);
+        struct request request = accept_request(0);
+        int fd = reply_well(&request);
+        expect_row(&asked, id);
+        make_inference(&asked, &id, 1);
+        if (!reads_it)
+            close(fd);
+        bag_remote_infer_begin(&asked.run, &test.coordinator, UINT64_MAX);
+        if (reads_it) {
+            request = read_request(0, fd);
+            drop_request(&request);
+        }
+        request = accept_request(0);
+        close(reply_with(&request, "Connection: close\r\n"));
+        expect_row(&asked, id);
+        assert_int_equal(outcomes(0, BAG_SHARD_CLOSED), 0);
+    }
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------
+ */
+
+static struct bag_upstream *upstream(void)
+{
+    return test.coordinator.upstreams.list[member(0)->host->number];
+}
+
+/* Leaves room for one connection to the first shard. */
+static void allow_one_connection(void)
+{
+    struct asked asked;
+    ask_for(&asked, IN_FIRST);
+    struct request request = accept_request(0);
+    close(reply_with(&request, "Connection: close\r\n"));
+    expect_row(&asked, IN_FIRST);
+    assert_int_equal(upstream()->count, 0);
+    upstream()->count = BAG_UPSTREAM_MAX_CONNECTIONS - 1;
+}
+
+static void waits_for_a_connection_in_turn(void **state)
+{
+    enum { WAITING = 4 };
+    struct asked asked[WAITING];
+    (void)state;
+    allow_one_connection();
+    for (int i = 0; i < WAITING; i++)
+        ask_for(&asked[i], IN_FIRST + i);
+    struct request request = accept_request(0);
+    expect_no_connection(0);
+    int fd = request.fd;
+    for (int i = 0; i < WAITING; i++) {
+        reply_well(&request);
+        expect_row(&asked[i], IN_FIRST + i);
+        for (int j = i + 1; j < WAITING; j++)
+            assert_false(asked[j].is_done);
+        if (i + 1 < WAITING)
+            request = read_request(0, fd);
+    }
+    close(fd);
+    turn();
+    assert_int_equal(upstream()->count, BAG_UPSTREAM_MAX_CONNECTIONS - 1);
+    upstream()->count = 0;
+}
+
+/* The place of a connection that was closed, for whatever reason, is the next one's. */
+static void gives_the_place_of_a_closed_connection_to_the_next(void **state)
+{
+    struct asked first, second, third, fourth;
+    (void)state;
+    allow_one_connection();
+    ask_for(&first, IN_FIRST);
+    ask_for(&second, IN_FIRST);
+    ask_for(&third, IN_FIRST);
+    ask_for(&fourth, IN_FIRST);
+    struct request request = accept_request(0);
+    send_no_http(&request); /* fails */
+    close(request.fd);
+    expect_failure(&first, BAG_ERROR_BAD_GATEWAY, "answered wrongly");
+    request = accept_request(0);
+    bag_infer_drop(&second.infer);
+    free_inference(&second); /* is cancelled */
+    drop_request(&request);
+    request = accept_request(0);
+    close(reply_with(&request, "Connection: close\r\n"));
+    expect_row(&third, IN_FIRST);
+    request = accept_request(0);
+    close(reply_well(&request));
+    expect_row(&fourth, IN_FIRST);
+    upstream()->count = 0;
+}
+
+static void forgets_a_cancelled_one_that_waits(void **state)
+{
+    struct asked first, second, third;
+    (void)state;
+    allow_one_connection();
+    ask_for(&first, IN_FIRST);
+    ask_for(&second, IN_FIRST);
+    ask_for(&third, IN_FIRST);
+    struct request request = accept_request(0);
+    bag_infer_drop(&second.infer);
+    free_inference(&second);
+    int fd = reply_well(&request);
+    expect_row(&first, IN_FIRST);
+    request = read_request(0, fd);
+    close(reply_well(&request));
+    expect_row(&third, IN_FIRST);
+    upstream()->count = 0;
+}
+
+/* What waits has not been sent: it is not late in answering, and is not sent twice. */
+static void hedges_nothing_that_waits(void **state)
+{
+    struct asked first, second;
+    (void)state;
+    allow_one_connection();
+    ask_for(&first, IN_FIRST);
+    struct request request = accept_request(0);
+    learn_latency(0);
+    ask_for(&second, IN_FIRST);
+    advance_ms(3); /* the first one's hedge waits, as the second does */
+    assert_int_equal(outcomes(0, BAG_SHARD_HEDGED), 1);
+    expect_no_connection(0);
+    int fd = reply_well(&request);
+    expect_row(&first, IN_FIRST);
+    request = read_request(0, fd);
+    reply_well(&request);
+    expect_row(&second, IN_FIRST);
+    assert_int_equal(has_request(fd), 0); /* the hedge went with its subrequest */
+    close(fd);
+    turn();
+    upstream()->count = 0;
+}
+
+/* An attempt that waits is one: its subrequest outlasts the failure of the other. */
+static void outlasts_a_failure_while_a_hedge_waits(void **state)
+{
+    struct asked asked;
+    (void)state;
+    allow_one_connection();
+    learn_latency(0);
+    ask_for(&asked, IN_FIRST);
+    struct request request = accept_request(0);
+    advance_ms(3);
+    drop_request(&request);
+    assert_false(asked.is_done);
+    request = accept_request(0);
+    close(reply_well(&request));
+    expect_row(&asked, IN_FIRST);
+    upstream()->count = 0;
+}
+
+static rlim_t limit_descriptors(rlim_t count)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = count;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    return before;
+}
+
+static void waits_for_a_descriptor_while_it_has_connections(void **state)
+{
+    struct asked first, second, third;
+    (void)state;
+    ask_for(&first, IN_FIRST);
+    struct request request = accept_request(0);
+    rlim_t before = limit_descriptors(3);
+    ask_for(&second, IN_FIRST);
+    ask_for(&third, IN_FIRST);
+    assert_false(second.is_done);
+    int fd = reply_well(&request);
+    expect_row(&first, IN_FIRST);
+    request = read_request(0, fd); /* the kept connection is the second's */
+    reply_with(&request, "Connection: close\r\n");
+    expect_row(&second, IN_FIRST);
+    expect_failure(&third, BAG_ERROR_NO_MEMORY, "this server has no descriptors left to ask shard");
+    limit_descriptors(before);
+    close(fd);
+    assert_int_equal(outcomes(0, BAG_SHARD_LACKING), 1);
+    assert_false(atomic_load(&member(0)->host->is_away));
+}
+
+static void does_without_a_hedge_if_it_lacks_descriptors(void **state)
+{
+    struct asked asked;
+    (void)state;
+    learn_latency(0);
+    ask_for(&asked, IN_FIRST);
+    struct request request = accept_request(0);
+    rlim_t before = limit_descriptors(3);
+    advance_ms(3);
+    assert_int_equal(outcomes(0, BAG_SHARD_HEDGED), 1);
+    assert_false(asked.is_done);
+    int fd = reply_well(&request);
+    expect_row(&asked, IN_FIRST);
+    limit_descriptors(before);
+    assert_int_equal(has_request(fd), 0);
+    close(fd);
+    assert_int_equal(outcomes(0, BAG_SHARD_LACKING), 0);
+}
+
+static void rejects_replies_without_memory(void **state)
+{
+    struct bag_budget budget = {.max_bytes = 1};
+    struct bag_buffers small;
+    struct asked asked;
+    (void)state;
+    assert_true(bag_buffers_init(&small, true, &budget));
+    test.coordinator.upstreams.buffers = &small;
+    ask_for(&asked, IN_FIRST);
+    struct request request = accept_request(0);
+    close(reply_well(&request));
+    expect_failure(&asked, BAG_ERROR_NO_MEMORY, "a shard's answer");
+    assert_int_equal(outcomes(0, BAG_SHARD_LACKING), 1);
+    bag_buffers_free(&small);
+}
+
+/* ---- shards that are unavailable --------------------------------------------------------------
+ */
+
+static void tries_a_refused_connection_once_more(void **state)
+{
+    struct asked asked;
+    (void)state;
+    struct bag_shard_host *host = member(0)->host;
+    host->places[1] = host->places[0]; /* nobody listens at the first of two places */
+    struct sockaddr_un *nobody = (void *)&host->places[0].address;
+    strcpy(nobody->sun_path + strlen(nobody->sun_path), "x");
+    host->num_places = 2;
+    ask_for(&asked, IN_FIRST);
+    struct request request = accept_request(0);
+    close(reply_well(&request));
+    expect_row(&asked, IN_FIRST);
+    assert_int_equal(outcomes(0, BAG_SHARD_REFUSED), 0);
+}
+
+/* Nobody listens, at a Unix-domain socket, and at a port. */
+static void is_refused_twice_at_most(void **state)
+{
+    (void)state;
+    for (int is_port = 0; is_port < 2; is_port++) {
+        struct asked asked;
+        struct bag_shard_host *host = member(0)->host;
+        for (size_t i = 0; i < SHARDS; i++)
+            member(i)->due_ns = UINT64_MAX;
+        host->places[0].address = (struct sockaddr_storage){.ss_family = AF_UNIX};
+        strcpy(((struct sockaddr_un *)&host->places[0].address)->sun_path, "/tmp/nobody/listens");
+        if (is_port) {
+            struct sockaddr_in *port = (void *)&host->places[0].address;
+            *port = (struct sockaddr_in){
+                .sin_family = AF_INET, .sin_port = htons(1), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+            host->places[0].bytes = sizeof *port;
+        }
+        host->turn = 0;
+        ask_for(&asked, IN_FIRST);
+        advance_ms(0);
+        expect_failure(&asked, BAG_ERROR_SHARD_AWAY,
+                       is_port ? "Connection refused" : "No such file or directory");
+        assert_int_equal(host->turn, 2);
+        assert_true(atomic_load(&host->is_away));
+        assert_int_equal(member(0)->due_ns, 0);
+
+        ask_for(&asked, IN_FIRST); /* known by now: it is not asked */
+        advance_ms(0);
+        expect_failure(&asked, BAG_ERROR_SHARD_AWAY, "it does not answer");
+        assert_int_equal(host->turn, 2);
+        atomic_store(&host->is_away, false);
+    }
+    assert_int_equal(outcomes(0, BAG_SHARD_REFUSED), 4);
+}
+
+static void asks_no_shard_that_is_known_to_be_unavailable(void **state)
+{
+    static const int64_t without_second[] = {IN_FIRST, -1};
+    struct asked asked;
+    (void)state;
+    world.front.remote.skips_absent = true;
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&member(1)->host->is_away, i == 0);
+        atomic_store(&member(1)->is_useless, i == 1);
+        begin_inference(&asked, BOTH, 2, UINT64_MAX);
+        struct request request = accept_request(0);
+        expect_no_connection(1);
+        close(reply_with(&request, "Connection: close\r\n"));
+        expect_rows(&asked, without_second, 2);
+    }
+    assert_int_equal(outcomes(1, BAG_SHARD_REFUSED), 2);
+}
+
+static void says_that_a_name_does_not_resolve(void **state)
+{
+    struct asked asked;
+    (void)state;
+    member(0)->host->num_places = 0;
+    ask_for(&asked, IN_FIRST);
+    advance_ms(0);
+    expect_failure(&asked, BAG_ERROR_SHARD_AWAY, "its name does not resolve");
+}
+
+/* ---- time and ends ----------------------------------------------------------------------------
+ */
+
+static void fails_at_the_deadline(void **state)
+{
+    struct asked asked;
+    (void)state;
+    begin_inference(&asked, BOTH, 2, UINT64_MAX);
+    struct request first = accept_request(0), second = accept_request(1);
+    close(reply_well(&first));
+    advance_ms(999);
+    assert_false(asked.is_done);
+    advance_ms(1);
+    expect_failure(&asked, BAG_ERROR_SHARD_LATE,
+                   "has not answered within 1000 ms (shard_timeout_ms)");
+    assert_int_equal(outcomes(0, BAG_SHARD_LATE), 0);
+    assert_int_equal(outcomes(1, BAG_SHARD_LATE), 1);
+    free(second.bytes);
+    expect_closed(second.fd);
+}
+
+/* Shards that are late are absent, but not if it is the client who has no time. */
+static void skips_late_shards_unless_the_client_has_no_time(void **state)
+{
+    static const int64_t none[] = {-1, -1};
+    (void)state;
+    world.front.remote.skips_absent = true;
+    for (int is_clients = 0; is_clients < 2; is_clients++) {
+        struct asked asked;
+        make_inference(&asked, BOTH, 2);
+        asked.infer.plan.timeout_us = 200000;
+        bag_remote_infer_begin(&asked.run, &test.coordinator, is_clients ? 150000 : UINT64_MAX);
+        struct request first = accept_request(0), second = accept_request(1);
+        advance_ms(150);
+        assert_int_equal(asked.is_done, is_clients);
+        advance_ms(850);
+        if (is_clients)
+            expect_failure(&asked, BAG_ERROR_SHARD_LATE, "within 200 ms (the request's timeout)");
+        else
+            expect_rows(&asked, none, 2);
+        drop_request(&first);
+        drop_request(&second);
+    }
+}
+
+/* A shard whose own time is over as well says 504: it is late, and not busy. */
+static void takes_an_error_after_the_deadline_for_lateness(void **state)
+{
+    struct asked asked;
+    (void)state;
+    ask_for(&asked, IN_FIRST);
+    struct request request = accept_request(0);
+    clock_ns += UINT64_C(1000000000);
+    reply_error(&request, 504, "late");
+    expect_failure(&asked, BAG_ERROR_SHARD_LATE, "has not answered within 1000 ms");
+    assert_int_equal(outcomes(0, BAG_SHARD_LATE), 1);
+    assert_int_equal(outcomes(0, BAG_SHARD_REJECTED), 0);
+    close(request.fd);
+}
+
+static void ends_when_the_client_leaves(void **state)
+{
+    struct asked asked;
+    (void)state;
+    test.coordinator.timeout_ns = UINT64_C(60000000000);
+    ask_for(&asked, IN_FIRST);
+    struct request request = accept_request(0);
+    test.client_left = true;
+    advance_ms(1249);
+    assert_false(asked.is_done);
+    advance_ms(1);
+    expect_failure(&asked, BAG_ERROR_CANCELLED, "the client has closed the connection");
+    free(request.bytes);
+    expect_closed(request.fd);
+}
+
+/* In every state of its subrequests. */
+static void ends_when_it_is_freed(void **state)
+{
+    struct asked asked;
+    (void)state;
+    make_inference(&asked, BOTH, 2); /* not begun */
+    bag_infer_drop(&asked.infer);
+    free_inference(&asked);
+    for (int stage = 0; stage < 3; stage++) {
+        begin_inference(&asked, BOTH, 2, UINT64_MAX);
+        struct request first = accept_request(0), second = accept_request(1);
+        if (stage == 1)
+            close(reply_with(&first, "Connection: close\r\n"));
+        if (stage == 2)
+            write_all_of(first.fd, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n12", 40);
+        turn();
+        bag_infer_drop(&asked.infer);
+        free_inference(&asked);
+        assert_false(asked.is_done);
+        if (stage != 1) {
+            free(first.bytes);
+            expect_closed(first.fd);
+        }
+        free(second.bytes);
+        expect_closed(second.fd);
+    }
+    assert_int_equal(upstream()->count, 0);
+}
+
+/* A client's missing key is the client's error, and the shard's good answer. */
+static void blames_the_client_for_a_missing_key(void **state)
+{
+    struct asked asked;
+    (void)state;
+    do {
+        make_world();
+    } while (world.by != BAG_PART_KEYS || world.num_parts > 1 || world.dtype != BAG_F32 ||
+             world.rules.missing != BAG_MISSING_ERROR || world.rules.has_default_index);
+    world.front.remote.group = test.group;
+    world.front.remote.addresses = test.addresses;
+    ask_for(&asked, IN_FIRST); /* a number that is no key */
+    struct request request = accept_request(0);
+    size_t bytes, json_bytes;
+    char *error = answer(&world.parts[0].model, request.body, request.body_bytes,
+                         request.json_bytes, &bytes, &json_bytes);
+    assert_int_equal(json_bytes, SIZE_MAX);
+    char *document = bag_v2_describe_error(error);
+    char head[64];
+    snprintf(head, sizeof head, "HTTP/1.1 400 No\r\nContent-Length: %zu\r\n\r\n", strlen(document));
+    write_all_of(request.fd, head, strlen(head));
+    write_all_of(request.fd, document, strlen(document));
+    free(document);
+    bag_buffers_put(error);
+    expect_failure(&asked, BAG_ERROR_BAD_REQUEST, "a key that the table does not have");
+    assert_int_equal(outcomes(0, BAG_SHARD_OK), 1);
+    drop_request(&request);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up_case, tear_down_case)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(merges_replies_of_all_shards),
+        CASE(says_how_much_time_is_left),
+        CASE(needs_no_shard_without_ids),
+        CASE(reads_replies_in_pieces),
+        CASE(takes_a_reply_before_all_is_sent),
+        CASE(fails_with_a_bad_reply),
+        CASE(skips_absent_shards_only),
+        CASE(takes_the_good_reply_of_either_attempt),
+        CASE(fails_with_the_last_of_two_attempts),
+        CASE(closes_the_connection_of_the_slower_attempt),
+        CASE(suppresses_hedges_of_a_slow_shard),
+        CASE(hedges_no_sooner_than_most_replies_take),
+        CASE(fails_at_once_if_a_shard_has_another_version),
+        CASE(waits_for_a_newer_model),
+        CASE(reuses_a_kept_connection),
+        CASE(closes_a_connection_if_the_reply_says_so),
+        CASE(closes_an_idle_connection_that_brings_bytes),
+        CASE(closes_idle_connections_after_a_wrong_reply),
+        CASE(repeats_a_request_on_a_stale_connection),
+        CASE(waits_for_a_connection_in_turn),
+        CASE(gives_the_place_of_a_closed_connection_to_the_next),
+        CASE(forgets_a_cancelled_one_that_waits),
+        CASE(hedges_nothing_that_waits),
+        CASE(outlasts_a_failure_while_a_hedge_waits),
+        CASE(waits_for_a_descriptor_while_it_has_connections),
+        CASE(does_without_a_hedge_if_it_lacks_descriptors),
+        CASE(rejects_replies_without_memory),
+        CASE(tries_a_refused_connection_once_more),
+        CASE(is_refused_twice_at_most),
+        CASE(asks_no_shard_that_is_known_to_be_unavailable),
+        CASE(says_that_a_name_does_not_resolve),
+        CASE(fails_at_the_deadline),
+        CASE(skips_late_shards_unless_the_client_has_no_time),
+        CASE(takes_an_error_after_the_deadline_for_lateness),
+        CASE(ends_when_the_client_leaves),
+        CASE(ends_when_it_is_freed),
+        CASE(blames_the_client_for_a_missing_key),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
