@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import os
 import pathlib
+import select
 
 from harness import Failure, wait_until
 from v2 import Client
@@ -36,6 +37,12 @@ def trace(request, worker):
         raise Failure(f"ptrace {request:#x} of thread {worker.name}: {os.strerror(ctypes.get_errno())}")
 
 
+def stop(worker):
+    trace(PTRACE_SEIZE, worker)
+    trace(PTRACE_INTERRUPT, worker)
+    os.waitpid(int(worker.name), WALL)
+
+
 @contextlib.contextmanager
 def held_workers(server):
     """The server's workers, which have nothing to do, stand still; its loops go on. It was started with --workers."""
@@ -45,9 +52,7 @@ def held_workers(server):
     workers = find_workers(server)
     for worker in workers:
         wait_until(lambda task=worker: is_asleep(task), "a worker has something to do")
-        trace(PTRACE_SEIZE, worker)
-        trace(PTRACE_INTERRUPT, worker)
-        os.waitpid(int(worker.name), WALL)
+        stop(worker)
     try:
         yield
     finally:
@@ -55,15 +60,45 @@ def held_workers(server):
             trace(PTRACE_DETACH, worker)
 
 
-def wait_until_queued(server, raws):
+@contextlib.contextmanager
+def held_running(server, send):
+    """The server's only worker stands still in the midst of a request, which `send` sends; it returns the connection.
+    The request takes some ten milliseconds at least: it is sent again where the worker has done it before."""
+    wait_until(lambda: len(find_workers(server)) == 1, "the worker has not begun")
+    (worker,) = find_workers(server)
+
+    def is_running():
+        wait_until(lambda: is_asleep(worker), "the worker has something to do")
+        raw = send()
+        while is_asleep(worker) and not has_answer(raw):
+            pass
+        stop(worker)
+        wait_until_read(server, [raw])
+        if not has_answer(raw):
+            return True
+        trace(PTRACE_DETACH, worker)
+        raw.close()
+        return False
+
+    wait_until(is_running, "the worker is never seen to do it")
+    try:
+        yield
+    finally:
+        trace(PTRACE_DETACH, worker)
+
+
+def has_answer(raw):
+    return select.select([raw.socket], [], [], 0)[0] != []
+
+
+def wait_until_read(server, raws):
     """Until the server's only loop has read what was sent on these connections, and ended that turn."""
-    ports = {raw.socket.getsockname()[1] for raw in raws}
+    ports = {(raw.socket.getpeername()[1], raw.socket.getsockname()[1]) for raw in raws}
 
     def all_read():
         for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
             _, local, remote, _, queues, *_ = line.split()
-            if int(local.split(":")[1], 16) == server.port and \
-                    int(remote.split(":")[1], 16) in ports and int(queues.split(":")[1], 16):
+            if (int(local.split(":")[1], 16), int(remote.split(":")[1], 16)) in ports and int(queues.split(":")[1], 16):
                 return False
         return True
 
@@ -78,5 +113,5 @@ def occupy(server, send, workers=1):
     raws = []
     for _ in range(workers * TASKS_PER_WORKER):
         raws.append(send())
-        wait_until_queued(server, raws)
+        wait_until_read(server, raws)
     return raws

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness import Server, expect, expect_equal, has_openblas, served, write_json
-from held import held_workers, occupy, wait_until_queued
+from held import held_workers, occupy, wait_until_read
 from v2 import Client, Raw, Tensor, head, infer_body
 
 REPLY_S = 30
@@ -42,7 +42,7 @@ class Waiting:
 
     def release(self):
         """All that was sent waits; the worker begins."""
-        wait_until_queued(self.server, self.raws)
+        wait_until_read(self.server, self.raws)
         self._held.close()
 
     def __exit__(self, *problem):

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness import (PROGRAM, TIMEOUT_S, Server, environment, expect, expect_equal, free_port,
                      wait_until)
-from held import wait_until_queued
+from held import wait_until_read
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Raw, Tensor, head, infer_body
 
@@ -99,7 +99,7 @@ def test_requests_being_computed_are_answered(directory):
         for raw in raws:
             raw.send(request)
         raws[0].reply().expect(200)
-        wait_until_queued(server, raws[1:])
+        wait_until_read(server, raws[1:])
         server.send()
         for raw in raws[1:]:
             reply = raw.reply()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness import Server, expect, expect_equal, scaled, wait_until
-from held import held_workers, nice_value, occupy, wait_until_queued
+from held import held_workers, nice_value, occupy, wait_until_read
 from v2 import Client, Raw, Tensor, head, infer_body
 
 INFER = "/v2/models/items/infer"
@@ -129,7 +129,7 @@ def test_full_queue_needs_no_body():
         held.enter_context(held_workers(server))
         raws = occupy(server, lambda: sent(stack, server, request))
         raws += [sent(stack, server, request) for _ in range(2)]
-        wait_until_queued(server, raws)
+        wait_until_read(server, raws)
         with Raw(server) as third:
             third.send(f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n"
                        "Inference-Header-Content-Length: 100\r\n\r\n".encode())
@@ -212,7 +212,7 @@ def test_replies_beside_many_that_wait():
         asked = [question(number, 5_000) for number in range(300)]
         with held_workers(server):
             raws = [sent(stack, server, request) for request, _ in asked]
-            wait_until_queued(server, raws)
+            wait_until_read(server, raws)
             for _ in range(20):
                 client.get("/v2/models/items").expect(200)
             server.send()  # a server that stops answers what waits
@@ -235,9 +235,9 @@ def test_clients_take_turns(other, in_turn):
             waiting = iter(large)
             raws = occupy(server, lambda: sent(stack, server, next(waiting)))
             raws += [sent(stack, server, request) for request in waiting]
-            wait_until_queued(server, raws)
+            wait_until_read(server, raws)
             raws += [sent(stack, server, request, other) for request in small]
-            wait_until_queued(server, raws)
+            wait_until_read(server, raws)
         for raw in raws:
             raw.reply().expect(200)
     order = [event["request_id"].split()[0] for event in server.events()

@@ -11,7 +11,7 @@ import pytest
 
 import control
 from harness import Server, expect, expect_equal, wait_until
-from held import held_workers, wait_until_queued
+from held import held_workers, wait_until_read
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Raw, Tensor, head, infer_body
 
@@ -183,7 +183,7 @@ def test_documents_for_nobody(directory, more):
             kept, *gone = [stack.enter_context(Raw(server)) for _ in range(31)]
             for raw in [kept] + gone:
                 raw.send(head("GET", "/metrics"))
-            wait_until_queued(server, [kept] + gone)
+            wait_until_read(server, [kept] + gone)
             for raw in gone:
                 raw.send(head("GET", "/metrics") * more)
                 raw.close()
