@@ -60,68 +60,73 @@
 
 #define BAG_BENCH_FLAGS(X)                                                                         \
     X(bench, PRESET, "--preset", "small|candidates|mlperf-dlrm-v2",                                \
-      "What is asked: 1 bag of 10 ids; a user's bag and 2,000 candidates of 10 ids each; the 26 "  \
-      "features of MLPerf's DLRM-v2. small by default.")                                           \
-    X(bench, BAGS, "--bags", "N", "Bags of a request; of each feature of a collection.")           \
+      "What a request asks for: 1 bag of 10 ids; the bag of a user and those of 2,000 "            \
+      "candidates, 10 ids each; or the 26 features of MLPerf's DLRM-v2. small by default.")        \
+    X(bench, BAGS, "--bags", "N", "Bags in a request, for each feature of a collection.")          \
     X(bench, IDS, "--ids", "IDS",                                                                  \
-      "Ids of a bag: N, LOW-HIGH, lognormal:MEDIAN,SIGMA, N,N,... (for each feature, or bag "      \
-      "after "                                                                                     \
-      "bag, another number), or a file of numbers (text or .npy), any of which a bag has.")        \
+      "Ids in a bag: N, LOW-HIGH, lognormal:MEDIAN,SIGMA, or N,N,... for one feature, or one "     \
+      "bag, after the other. The name of a file of numbers (text or .npy) stands for a random "    \
+      "one of them.")                                                                              \
     X(bench, ZIPF, "--zipf", "S",                                                                  \
-      "Ids by Zipf's law with that exponent, the frequent ones scattered over the table; equally " \
-      "often by default.")                                                                         \
+      "Draws ids by Zipf's law with this exponent; the frequent ones are scattered over the "      \
+      "table. By default all ids are equally frequent.")                                           \
     X(bench, KEYS, "--keys", "PATH",                                                               \
-      "The keys of a keyed table: a .npy file, or the table's folder; FEATURE=PATH of a "          \
-      "collection's "                                                                              \
-      "feature, and may be repeated.")                                                             \
+      "Keys of a keyed table: a .npy file, FILE#ARRAY, or the table's folder. FEATURE=PATH names " \
+      "them for a feature of a collection, and may be repeated.")                                  \
     X(bench, ROWS, "--rows", "ROWS",                                                               \
-      "Ids are below ROWS: for a server that does not say how many it has, or for a part of "      \
-      "them. "                                                                                     \
-      "N,N,...: of each feature; or of a table, bag after bag, the rows behind those before.")     \
+      "Draws ids below ROWS, for a server that does not report its number of rows, or for some "   \
+      "of them. N,N,... has a number for each feature; for a single table, one for each bag, "     \
+      "whose rows follow those of the bag before.")                                                \
     X(bench, WEIGHTS, "--weights", "", "Sends a weight with each id.")                             \
-    X(bench, BODY, "--body", "binary|json", "How tensors are sent, both ways. binary by default.") \
+    X(bench, BODY, "--body", "binary|json",                                                        \
+      "Form of the tensors in requests and replies. binary by default.")                           \
     X(bench, REDUCTION, "--reduction", "sum|mean|max|sqrtn",                                       \
-      "How bags are pooled; as the model says by default.")                                        \
+      "How bags are pooled. By default the model decides.")                                        \
     X(bench, BODIES, "--bodies", "N",                                                              \
-      "Different requests, sent in turn; as many as 64 MiB hold, up to 16384, by default.")        \
-    X(bench, SEED, "--seed", "N", "Of ids and times; 1 by default.")                               \
-    X(bench, GET, "--get", "PATH", "Asks GET PATH in place of inference.")                         \
+      "Number of different requests, which are sent in turn. By default as many as 64 MiB hold, "  \
+      "at most 16384.")                                                                            \
+    X(bench, SEED, "--seed", "N", "Seed of ids and times. 1 by default.")                          \
+    X(bench, GET, "--get", "PATH", "Sends GET PATH instead of inference requests.")                \
     X(bench, CONNECTIONS, "--connections", "N",                                                    \
-      "Connections, at the most; 64 by default. A request that is due while all are busy waits "   \
-      "for one, and is timed from when it was due.")                                               \
-    X(bench, UNIX, "--unix", "PATH", "Asks over a Unix-domain socket, in place of URL's host.")    \
+      "Maximum number of connections. 64 by default. A request that is due while all are busy "    \
+      "waits for one, and its latency includes the wait.")                                         \
+    X(bench, UNIX, "--unix", "PATH",                                                               \
+      "Connects to a Unix-domain socket instead of the URL's host.")                               \
     X(bench, TOKEN_FILE, "--token-file", "FILE",                                                   \
-      "The file's first line that is a token goes with "                                           \
-      "each request.")                                                                             \
+      "Sends the first token in the file with each request.")                                      \
     X(bench, RATE, "--rate", "R",                                                                  \
-      "Requests are due at that many a second, whatever became of those before; "                  \
-      "R:SECONDS,R:SECONDS "                                                                       \
-      "and so on: several rates follow each other without a pause.")                               \
+      "Sends requests at a rate, whatever became of earlier ones. R:SECONDS,R:SECONDS and so on: " \
+      "several rates follow each other without a pause.")                                          \
     X(bench, CONSTANT, "--constant", "",                                                           \
-      "With --rate and --sweep: due at equal distances; at random times (Poisson) by default.")    \
-    X(bench, CLOSED, "--closed", "", "Each connection asks again as soon as it has its answer.")   \
+      "With --rate and --sweep: requests are due at equal intervals. By default they are due at "  \
+      "random times (Poisson).")                                                                   \
+    X(bench, CLOSED, "--closed", "",                                                               \
+      "Each connection sends its next request as soon as it has its reply.")                       \
     X(bench, SWEEP, "--sweep", "",                                                                 \
-      "Finds the highest rate whose p99 stays within --slo-ms: the default, in half a minute.")    \
-    X(bench, SLO, "--slo-ms", "MS", "The objective of a sweep; 10 by default.")                    \
+      "Finds the highest rate whose p99 stays within --slo-ms. This is the default, and takes "    \
+      "half a minute.")                                                                            \
+    X(bench, SLO, "--slo-ms", "MS", "Objective of a sweep: p99 in milliseconds. 10 by default.")   \
     X(bench, DURATION, "--duration", "SECONDS",                                                    \
-      "How long a step takes; 10 by default, 1.5 of a sweep.")                                     \
-    X(bench, REQUESTS, "--requests", "N", "With --closed: so many, and no more.")                  \
-    X(bench, WARMUP, "--warmup", "SECONDS", "Asked before, and not counted; 1 by default.")        \
+      "Duration of a run. 10 by default, 1.5 in a sweep.")                                         \
+    X(bench, REQUESTS, "--requests", "N", "With --closed: maximum number of requests.")            \
+    X(bench, WARMUP, "--warmup", "SECONDS",                                                        \
+      "Time before the first run, which is not counted. 1 by default.")                            \
     X(bench, REPORT, "--report", "FILE",                                                           \
-      "Writes what was measured as JSON; - is standard output.")                                   \
-    X(bench, HTML, "--html", "FILE", "Writes one page with plots, which needs nothing else.")      \
-    X(bench, COMPARE, "--compare", "FILE", "Puts an earlier --report beside this one.")            \
+      "Writes the workload and what was measured as JSON; - is standard output.")                  \
+    X(bench, HTML, "--html", "FILE",                                                               \
+      "Writes a page with plots, which needs no other file and no network.")                       \
+    X(bench, COMPARE, "--compare", "FILE",                                                         \
+      "Shows an earlier --report beside this one, and says if its workload was another one.")      \
     X(bench, LOG, "--log", "FILE",                                                                 \
-      "Writes a line for each request: when it was due (s), how late it was sent and when the "    \
-      "answer came after it was due (us), and the status, 0 for none.")                            \
+      "Writes a line for each request: when it was due (s), its delay in the generator and its "   \
+      "latency (us), and the status, 0 for none.")                                                 \
     X(bench, CHECK, "--check", "N",                                                                \
-      "Compares so many answers with pooling of its own, from the tables of --table, before "      \
-      "measuring; a difference ends it with exit code 1.")                                         \
+      "Compares N replies with the tables' files (--table), pooled by this program, before it "    \
+      "measures. A difference ends it with exit code 1.")                                          \
     X(bench, TABLE, "--table", "NAME=PATH",                                                        \
-      "The file of a model's table: FILE.npy, FILE.safetensors or FILE.npz, with #ARRAY or "       \
-      "without, or a folder with keys.npy and values.npy; rows as the server says that they are. " \
-      "May be repeated.")                                                                          \
-    X(bench, HELP, "--help", "", "Prints this.")
+      "Files of a model's table, as 'serve --table NAME=PATH' takes them: a file, FILE#ARRAY or "  \
+      "a folder. Rows are of the server's format. May be repeated.")                               \
+    X(bench, HELP, "--help", "", "Prints this help.")
 
 /* How a table takes the place of another version. */
 enum bag_reload { BAG_RELOADS(BAG_ID) };
@@ -314,6 +319,10 @@ uint64_t bag_model_config_hash_files(const struct bag_model_config *model);
 
 /* Whether the name may be a model's. */
 bool bag_model_name_valid(const char *name);
+
+/* Prints a text of words with single blanks between them in lines of at most 80 columns, each after
+ * `indent` blanks. */
+void bag_help_print_wrapped(FILE *stream, const char *text, int indent);
 
 /* Prints flags with their variables, units, defaults and sentences: those that most people set, or
  * all of them and the keys of models. */

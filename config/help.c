@@ -10,11 +10,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define WIDTH  96
+#define WIDTH  80
 #define INDENT 6
 
-/* Prints a sentence in lines of at most WIDTH columns. */
-static void print_wrapped(FILE *stream, const char *text)
+void bag_help_print_wrapped(FILE *stream, const char *text, int indent)
 {
     int column = 0;
     while (*text) {
@@ -24,7 +23,7 @@ static void print_wrapped(FILE *stream, const char *text)
             column = 0;
         }
         if (column == 0)
-            column = fprintf(stream, "%*s%.*s", INDENT, "", word, text);
+            column = fprintf(stream, "%*s%.*s", indent, "", word, text);
         else
             column += fprintf(stream, " %.*s", word, text);
         text += word;
@@ -42,7 +41,7 @@ static void print_entry(FILE *stream, const char *name, const char *follows,
         fprintf(stream, "  %-38s %-11s %s\n", left, default_text, variable);
     else
         fprintf(stream, "  %s\n", left);
-    print_wrapped(stream, sentence);
+    bag_help_print_wrapped(stream, sentence, INDENT);
 }
 
 void bag_option_value_text(const struct bag_option *option, char *text, size_t text_bytes)

@@ -19,18 +19,18 @@ enum { BAG_BENCH_FLAGS(BAG_TOOL_ID) FLAG_COUNT };
 
 static const struct bag_tool_flag flags[] = {BAG_BENCH_FLAGS(BAG_TOOL_FLAG)};
 
-static const struct bag_tool tool = {"bagserve bench [flags] URL [MODEL]",
-                                     "Asks a server as many users would, and says how many "
-                                     "requests it holds and how fast it answers\n"
-                                     "them. What can be asked it learns from the server's "
-                                     "metadata; MODEL may be left out where there\n"
-                                     "is one model, or one collection. Exit code 0: it was "
-                                     "measured; 1: it was not, or --check found a\n"
-                                     "difference; 2: wrong usage.\n",
-                                     flags,
-                                     FLAG_COUNT,
-                                     0,
-                                     2};
+static const struct bag_tool tool = {
+    "bagserve bench [flags] URL [MODEL]",
+    "Sends requests to a server as many clients would, and reports how many requests it can answer "
+    "and "
+    "how fast. It learns from the server's metadata what to ask for. MODEL may be left out if "
+    "there is "
+    "one model, or one collection. Exit code 0: it was measured; 1: it was not, or --check found a "
+    "difference; 2: wrong usage.",
+    flags,
+    FLAG_COUNT,
+    0,
+    2};
 
 void bag_bench_print_help(void)
 {
@@ -99,7 +99,7 @@ static bool read_preset(struct bag_bench_options *options, const char *const *va
         return true;
     }
     if (strcmp(name, BAG_MLPERF_DLRM_V2_NAME) != 0)
-        return reject(values, FLAG_PRESET, flags[FLAG_PRESET].value, problem);
+        return bag_tool_reject_choice(&flags[FLAG_PRESET], name, problem);
     options->is_mlperf = true;
     options->lengths = (struct bag_bench_lengths){
         .kind = BAG_BENCH_EACH, .list = malloc(sizeof ids), .count = sizeof ids / sizeof *ids};
@@ -176,11 +176,11 @@ static bool read_body(struct bag_bench_options *options, const char *const *valu
     const char *body = values[FLAG_BODY];
     options->json = body && strcmp(body, "json") == 0;
     if (body && !options->json && strcmp(body, "binary") != 0)
-        return reject(values, FLAG_BODY, "binary or json", problem);
+        return bag_tool_reject_choice(&flags[FLAG_BODY], body, problem);
     options->reduction = values[FLAG_REDUCTION];
     if (options->reduction &&
         bag_reduction_find(options->reduction, strlen(options->reduction)) == BAG_REDUCTION_COUNT)
-        return reject(values, FLAG_REDUCTION, flags[FLAG_REDUCTION].value, problem);
+        return bag_tool_reject_choice(&flags[FLAG_REDUCTION], options->reduction, problem);
     return true;
 }
 

@@ -75,7 +75,7 @@ function byRate(of, percentile) {
     if (run.rate !== null && run.answered) found.set(run.rate, [...(found.get(run.rate) ?? []), run.latency_ms[percentile]]);
   }
   return [...found].sort(([a], [b]) => a - b)
-    .map(([x, values]) => ({x, y: values.sort((a, b) => a - b)[Math.floor(values.length / 2)]}));
+    .map(([x, values]) => ({x, y: values.sort((a, b) => a - b)[Math.floor((values.length - 1) / 2)]}));
 }
 
 function plotRates() {

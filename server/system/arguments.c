@@ -1,12 +1,15 @@
 /* Flags and operands; see arguments.h. */
 #include "arguments.h"
 
+#include "config/config.h"
 #include "proto/text.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define INDENT 6
 
 /* The flag that an argument is, with or without "=value"; num_flags where there is none. */
 static size_t find_flag(const struct bag_tool *tool, const char *argument)
@@ -38,6 +41,18 @@ static const char *take_value(const struct bag_tool_flag *flag, int argc, char *
     return NULL;
 }
 
+static bool reject_flag(const struct bag_tool *tool, const char *argument,
+                        struct bag_problem *problem)
+{
+    const struct bag_quoted written = bag_quote(argument, strcspn(argument, "="));
+    struct bag_suggestion suggestion = {.written = written.text};
+    for (size_t i = 0; i < tool->num_flags; i++)
+        bag_suggest_offer(&suggestion, tool->flags[i].name);
+    return bag_problem_set(problem, BAG_ERROR_USAGE,
+                           "unknown flag %s; did you mean %s? --help lists all", written.text,
+                           suggestion.nearest);
+}
+
 bool bag_tool_parse(const struct bag_tool *tool, int argc, char *argv[], const char **values,
                     const char **operands, struct bag_problem *problem)
 {
@@ -50,8 +65,7 @@ bool bag_tool_parse(const struct bag_tool *tool, int argc, char *argv[], const c
             if (!(values[flag] = take_value(&tool->flags[flag], argc, argv, &i, problem)))
                 return false;
         } else if (argv[i][0] == '-' && argv[i][1]) {
-            return bag_problem_set(problem, BAG_ERROR_USAGE, "unknown flag %s; --help lists them",
-                                   bag_quote(argv[i], strlen(argv[i])).text);
+            return reject_flag(tool, argv[i], problem);
         } else if (count == tool->max_operands) {
             return bag_problem_set(problem, BAG_ERROR_USAGE,
                                    "%s is one argument too many; usage: %s",
@@ -81,14 +95,46 @@ const char *bag_tool_next(const struct bag_tool *tool, size_t flag, int argc, ch
     return NULL;
 }
 
+/* Prints a flag and its value, in several lines if it has many choices. */
+static void print_flag(FILE *stream, const struct bag_tool_flag *flag)
+{
+    int column = fprintf(stream, "  %s%s", flag->name, *flag->value ? " " : "");
+    for (const char *at = flag->value; *at;) {
+        int bytes = (int)strcspn(at, "|") + 1;
+        bytes -= !at[bytes - 1];
+        if (column + bytes > 80)
+            column = fprintf(stream, "\n%*s", INDENT, "") - 1;
+        column += fprintf(stream, "%.*s", bytes, at);
+        at += bytes;
+    }
+    fputc('\n', stream);
+}
+
 void bag_tool_print_help(FILE *stream, const struct bag_tool *tool)
 {
-    fprintf(stream, "Usage: %s\n\n%s\n", tool->usage, tool->about);
+    fprintf(stream, "Usage: %s\n\n", tool->usage);
+    bag_help_print_wrapped(stream, tool->about, 0);
+    fputc('\n', stream);
     for (size_t i = 0; i < tool->num_flags; i++) {
-        const struct bag_tool_flag *flag = &tool->flags[i];
-        fprintf(stream, "  %s%s%s\n      %s\n", flag->name, *flag->value ? " " : "", flag->value,
-                flag->sentence);
+        print_flag(stream, &tool->flags[i]);
+        bag_help_print_wrapped(stream, tool->flags[i].sentence, INDENT);
     }
+}
+
+bool bag_tool_reject_choice(const struct bag_tool_flag *flag, const char *written,
+                            struct bag_problem *problem)
+{
+    struct bag_suggestion suggestion = {.written = written};
+    for (const char *at = flag->value; *at; at += *at == '|') {
+        char choice[64];
+        size_t bytes = strcspn(at, "|");
+        snprintf(choice, sizeof choice, "%.*s", (int)bytes, at);
+        bag_suggest_offer(&suggestion, choice);
+        at += bytes;
+    }
+    return bag_problem_set(problem, BAG_ERROR_USAGE, "%s is '%s'; it must be %s: did you mean %s?",
+                           flag->name, bag_quote(written, strlen(written)).text, flag->value,
+                           suggestion.nearest);
 }
 
 bool bag_tool_number(const char *flag, const char *text, size_t minimum, size_t maximum,

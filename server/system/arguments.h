@@ -21,7 +21,7 @@ struct bag_tool_flag {
 
 /* What a command takes. */
 struct bag_tool {
-    const char *usage, *about; /* of the help */
+    const char *usage, *about; /* of the help; about: one paragraph, which is wrapped */
     const struct bag_tool_flag *flags;
     size_t num_flags;
     size_t min_operands, max_operands;
@@ -37,7 +37,13 @@ bool bag_tool_parse(const struct bag_tool *tool, int argc, char *argv[], const c
 const char *bag_tool_next(const struct bag_tool *tool, size_t flag, int argc, char *argv[],
                           int *at);
 
+/* Prints the help in lines of at most 80 columns. */
 void bag_tool_print_help(FILE *stream, const struct bag_tool *tool);
+
+/* Sets the problem to a value that is none of the choices in flag->value, "a|b|c", with the nearest
+ * choice. Returns false. */
+bool bag_tool_reject_choice(const struct bag_tool_flag *flag, const char *written,
+                            struct bag_problem *problem);
 
 /* A whole number from `minimum` to `maximum` in the text of that flag. */
 bool bag_tool_number(const char *flag, const char *text, size_t minimum, size_t maximum,

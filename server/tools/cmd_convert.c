@@ -15,12 +15,12 @@ static const struct bag_tool_flag flags[] = {BAG_CONVERT_FLAGS(BAG_TOOL_FLAG)};
 
 static const struct bag_tool tool = {
     "bagserve convert [flags] IN OUT",
-    "Converts a table to a safetensors file that describes itself, keys included. IN is what\n"
-    "'bagserve serve --table NAME=IN' takes: a .npy, .npz or .safetensors file, or a folder, with\n"
-    "#TENSOR and ,key=value behind it; and rows as others write them: TorchRec's weight beside\n"
-    "weight_qscale and weight_qbias, INT8 codes beside scale (#...weight chooses them), and rows\n"
-    "that FBGEMM has padded (row_format and row_elements say what they are). Exit code 0: OUT is\n"
-    "written; 1: it is not; 2: IN cannot be read, or the command line is wrong.\n",
+    "Converts a table to a safetensors file that describes itself, keys included. IN is what "
+    "'bagserve serve --table NAME=IN' takes: a .npy, .npz or .safetensors file, or a folder, with "
+    "#TENSOR and ,key=value behind it; and rows as others write them: TorchRec's weight beside "
+    "weight_qscale and weight_qbias, INT8 codes beside scale (#...weight chooses them), and rows "
+    "that FBGEMM has padded (row_format and row_elements say what they are). Exit code 0: OUT is "
+    "written; 1: it is not; 2: IN cannot be read, or the command line is wrong.",
     flags,
     FLAG_COUNT,
     2,

@@ -24,10 +24,10 @@ static const struct bag_tool_flag flags[] = {BAG_INSPECT_FLAGS(BAG_TOOL_FLAG)};
 
 static const struct bag_tool tool = {
     "bagserve inspect [flags] FILE|DIR|CONFIG.json",
-    "Describes a table's file or folder: tensors, keys, values that are not numbers, the rows'\n"
-    "norms, the memory that serving takes, and a configuration. 'bagserve convert --help' says\n"
-    "what may stand for FILE. Of a configuration it lists the tables and the memory that each\n"
-    "takes, from the heads of their files. Exit code 2: it cannot be read.\n",
+    "Describes a table's file or folder: tensors, keys, values that are not numbers, the rows' "
+    "norms, the memory that serving takes, and a configuration. 'bagserve convert --help' says "
+    "what may stand for FILE. Of a configuration it lists the tables and the memory that each "
+    "takes, from the heads of their files. Exit code 2: it cannot be read.",
     flags,
     FLAG_COUNT,
     1,

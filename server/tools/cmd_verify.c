@@ -25,10 +25,10 @@ static const struct bag_tool_flag flags[] = {BAG_VERIFY_FLAGS(BAG_TOOL_FLAG)};
 static const struct bag_tool tool = {
     "bagserve verify [flags] FILE|DIR",
     "Reads all of a table: headers, sizes, every row, and keys, of which no two may be the same; "
-    "and\n"
+    "and "
     "compares its files with " CHECKSUMS
-    " beside them, where that is. Exit code 0: it is valid; 1: it\n"
-    "is not; 2: it cannot be read, or the command line is wrong.\n",
+    " beside them, where that is. Exit code 0: it is valid; 1: it "
+    "is not; 2: it cannot be read, or the command line is wrong.",
     flags,
     FLAG_COUNT,
     1,

@@ -340,7 +340,11 @@ def test_table_that_changes(directory):
     (["http://127.0.0.1:1"], 1, "Connection refused"), (["http://no-such-host.invalid"], 1, "no-such-host"),
     (["--rate", "0", "x"], 2, "--rate is '0'"), (["--rate", "5:", "x"], 2, "--rate"),
     (["--rate", "5", "--closed", "x"], 2, "only one of"), (["--ids", "no-file", "x"], 2, "no-file"),
-    (["--body", "xml", "x"], 2, "binary or json"), (["--preset", "large", "x"], 2, "small|candidates"),
+    (["--body", "xml", "x"], 2, "binary|json"), (["--preset", "large", "x"], 2, "small|candidates"),
+    (["--preset", "mlperf", "x"], 2, "did you mean mlperf-dlrm-v2?"), (["--body", "JSON", "x"], 2, "did you mean json?"),
+    (["--conections", "5", "x"], 2, "unknown flag --conections; did you mean --connections?"),
+    (["--rate=nan", "x"], 2, "--rate is 'nan'"), (["--zipf", "-1", "x"], 2, "--zipf"), (["--slo-ms", "nan", "x"], 2, "--slo-ms"),
+    (["--duration=-inf", "x"], 2, "--duration"), (["--warmup", "nan", "x"], 2, "--warmup"),
     (["--reduction", "avg", "x"], 2, "sum|mean"), (["--bags", "0", "x"], 2, "--bags"),
     (["--duration", "0", "x"], 2, "--duration"), (["--connections", "x", "x"], 2, "--connections"),
     (["--nonsense", "x"], 2, "unknown flag"), (["--check", "5", "x"], 2, "--table NAME=PATH"),
@@ -349,6 +353,13 @@ def test_table_that_changes(directory):
 def test_wrong_usage(arguments, code, words):
     ended = run("bench", *arguments)
     expect(ended.returncode == code and words in ended.stderr, f"{arguments}: {ended}")
+
+
+@pytest.mark.parametrize("command", ["bench", "convert", "inspect", "verify"])
+def test_help_fits_a_terminal(command):
+    ended = run(command, "--help")
+    expect_equal((ended.returncode, ended.stderr), (0, ""))
+    expect_equal([line for line in ended.stdout.splitlines() if len(line) > 80 or line.endswith(" ")], [])
 
 
 def test_models_by_name(server):
