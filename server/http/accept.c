@@ -12,17 +12,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* After a failed accept, and at the limit, it is tried again by then; and so often it is looked
- * whether the next stage of a drain can begin. */
+/* The interval in which a failed accept() is retried, the limit is checked again, and a drain
+ * checks whether its next stage can start. */
 #define TICK_MS 10
 
-/* Connections that are accepted in one turn of the loop; where the library takes long for those
- * that are open, as many as take a third of that time, the rest being their beginning: whoever
- * waits behind others that come and go would wait for as many long turns. */
-#define MAX_ACCEPTED 10
-#define BEGIN_PARTS  3
+/* The number of connections that are accepted in one iteration of the loop. If the library uses
+ * much time for open connections, accepting may take this part of it instead: a client that waits
+ * behind many new connections would otherwise wait for many long iterations. */
+#define MIN_ACCEPTED 10
+#define ACCEPT_PARTS 3
 
-/* In this time a client whose connection has begun completes it. */
+/* The time in which a client completes the handshake of a connection that it has started. */
 #define HANDSHAKE_MS 100
 
 /* ---- clients --------------------------------------------------------------------------------- */
@@ -33,8 +33,8 @@ static int compare(const void *one, const void *other)
     return memcmp(first->address, second->address, sizeof first->address);
 }
 
-/* Counts the connection among those of its client, unless it is nobody's share. False where the
- * client has as many as he may, or there is no memory. */
+/* Counts the connection for its client. Connections of trusted proxies and of Unix-domain sockets
+ * count for none. Returns false if the client has reached its limit, or there is no memory. */
 static bool join_client(struct bag_http_acceptor *acceptor, struct bag_http_connection *connection)
 {
     const struct bag_http_peer *peer = &connection->peer;
@@ -68,7 +68,7 @@ void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http
     uv_mutex_unlock(&acceptor->lock);
 }
 
-/* ---- arrivals -------------------------------------------------------------------------------- */
+/* ---- new connections ------------------------------------------------------------------------- */
 
 static void drop(struct bag_http_connections *connections, struct bag_http_connection *connection)
 {
@@ -76,7 +76,7 @@ static void drop(struct bag_http_connections *connections, struct bag_http_conne
     bag_http_connection_remove(connections, connection);
 }
 
-/* The library is to take it, or it goes. */
+/* Moves a connection to ADMITTED. Closes it if its client has reached its limit. */
 static void admit(struct bag_http_connections *connections, struct bag_http_connection *connection)
 {
     struct bag_http_acceptor *acceptor = connections->acceptor;
@@ -84,16 +84,17 @@ static void admit(struct bag_http_connections *connections, struct bag_http_conn
         drop(connections, connection);
         return;
     }
-    bag_http_connections_make_room(connections, connection->client);
+    bag_http_connections_evict(connections, connection->client);
     connection->counts = atomic_fetch_add(&acceptor->total, 1) < acceptor->limits.connections;
-    if (!connection->counts) { /* otherwise ending one would make no room beside it */
+    if (!connection->counts) {
         atomic_fetch_sub(&acceptor->total, 1);
         bag_http_connections_bound_surplus(connections);
     }
     bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_ADMITTED);
 }
 
-/* Reads the header of a connection that a trusted proxy has begun, which has as long as a head. */
+/* A connection of a trusted proxy whose PROXY header is being received. The deadline is that of a
+ * request head. */
 struct proxied {
     struct bag_http_connections *connections;
     struct bag_http_connection *connection; /* its peer is the proxy */
@@ -106,8 +107,9 @@ static void on_proxied_close(uv_handle_t *poll)
     free(poll->data);
 }
 
-/* Reads what is sure to be the header's: what follows is the library's. All that is here, as the
- * poll has ended, too, where the connection was reset behind it. */
+/* Reads the bytes that are sure to belong to the header, because the library must read the others.
+ * Reads all of them that were received: the poll is not called again if the connection was reset
+ * after them. */
 static void on_header(uv_poll_t *poll, int status, int events)
 {
     struct proxied *proxied = poll->data;
@@ -128,8 +130,9 @@ static void on_header(uv_poll_t *poll, int status, int events)
         connection->taken_bytes += bytes > 0 ? (uint64_t)bytes : 0;
     } while (is_valid && !header->is_complete);
     uv_close((uv_handle_t *)poll, on_proxied_close);
-    if (is_valid && connection->stage == BAG_HTTP_CONNECTION_PROXIED) { /* it is not too late */
-        if (header->has_source) { /* it is the connection of another than the proxy */
+    if (is_valid &&
+        connection->stage == BAG_HTTP_CONNECTION_PROXIED) { /* its deadline has not passed */
+        if (header->has_source) { /* without one the proxy itself is the client */
             connection->peer = (struct bag_http_peer){.known = true, .port = header->source_port};
             memcpy(connection->peer.address, header->source, sizeof header->source);
         }
@@ -163,32 +166,27 @@ static void await_header(struct bag_http_connections *connections,
     drop(connections, connection);
 }
 
-void bag_http_arrivals_take(struct bag_http_connections *connections)
+void bag_http_new_connections_take(struct bag_http_connections *connections)
 {
     const struct bag_http_acceptor *acceptor = connections->acceptor;
-    struct bag_http_connection *newest = NULL, *oldest = NULL, *next;
-    if (atomic_load_explicit(&connections->arrivals, memory_order_relaxed))
-        newest = atomic_exchange(&connections->arrivals, NULL);
-    for (; newest; newest = next) {
-        next = newest->next_arrival;
-        newest->next_arrival = oldest;
-        oldest = newest;
-    }
-    for (; oldest; oldest = next) {
-        next = oldest->next_arrival;
-        assert(oldest->stage == BAG_HTTP_CONNECTION_ACCEPTED);
-        if (acceptor->limits.reads_proxy_headers && oldest->peer.known &&
-            bag_networks_have(&acceptor->proxies, oldest->peer.address))
-            await_header(connections, oldest);
+    struct bag_handoff_item *item = bag_handoff_take(&connections->new_connections), *next;
+    for (; item; item = next) {
+        struct bag_http_connection *connection =
+            BAG_HANDOFF_OWNER(item, struct bag_http_connection, accepted);
+        next = item->next;
+        assert(connection->stage == BAG_HTTP_CONNECTION_ACCEPTED);
+        if (acceptor->limits.reads_proxy_headers && connection->peer.known &&
+            bag_networks_have(&acceptor->proxies, connection->peer.address))
+            await_header(connections, connection);
         else
-            admit(connections, oldest);
+            admit(connections, connection);
     }
 }
 
 /* ---- accepting ------------------------------------------------------------------------------- */
 
-/* Who gets the next connection: the loop with the fewest, or at the limit that with the most, where
- * another makes room for it. NULL: there are as many as are accepted. */
+/* Returns the loop that gets the next connection: the one with the fewest, or at the limit the one
+ * with the most, which evicts another one. Returns NULL if no more may be accepted. */
 static struct bag_http_connections *choose_loop(const struct bag_http_acceptor *acceptor)
 {
     bool is_full = atomic_load(&acceptor->total) >= acceptor->limits.connections;
@@ -205,8 +203,8 @@ static struct bag_http_connections *choose_loop(const struct bag_http_acceptor *
     return sum < acceptor->limits.accepted ? chosen : NULL;
 }
 
-static void hand_over(struct bag_http_connections *connections, int fd,
-                      const struct sockaddr_storage *from)
+static void pass_to_loop(struct bag_http_connections *connections, int fd,
+                         const struct sockaddr_storage *from)
 {
     struct bag_http_connection *connection = calloc(1, sizeof *connection);
     if (!connection) {
@@ -217,38 +215,34 @@ static void hand_over(struct bag_http_connections *connections, int fd,
     connection->is_unix = from->ss_family == AF_UNIX;
     connection->peer = bag_http_peer_of(from);
     atomic_fetch_add(&connections->count, 1);
-    struct bag_http_connection *others = atomic_load(&connections->arrivals);
-    do
-        connection->next_arrival = others;
-    while (!atomic_compare_exchange_weak(&connections->arrivals, &others, connection));
-    /* From here on it is the loop's, which may have ended it. The loop takes all that are there, so
-     * that it is woken by the first alone. */
-    if (!others)
+    if (bag_handoff_push(&connections->new_connections, &connection->accepted))
         bag_engine_wake(connections->engine);
 }
 
 static void on_timer(uv_timer_t *timer);
 
-/* Accepts some of those who wait. Where that makes no sense now, the others are accepted later. */
+/* Accepts some of the waiting connections. After a failure and at the limit, pauses until the
+ * timer.
+ */
 static void on_acceptable(uv_poll_t *poll, int status, int events)
 {
     struct bag_http_acceptor *acceptor = poll->data;
-    const uint64_t most_ns = acceptor->loops[0]->busy_ns / BEGIN_PARTS, begun_ns = uv_hrtime();
+    const uint64_t max_ns = acceptor->loops[0]->busy_ns / ACCEPT_PARTS, started_ns = uv_hrtime();
     struct bag_http_connections *chosen = choose_loop(acceptor);
     (void)status, (void)events;
-    for (int i = 0; chosen && (i < MAX_ACCEPTED || uv_hrtime() - begun_ns < most_ns); i++) {
+    for (int i = 0; chosen && (i < MIN_ACCEPTED || uv_hrtime() - started_ns < max_ns); i++) {
         struct sockaddr_storage from = {0};
         socklen_t bytes = sizeof from;
         int fd = accept4(acceptor->listener->fd, (struct sockaddr *)&from, &bytes,
                          SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             acceptor->failed = false;
-            hand_over(chosen, fd, &from);
+            pass_to_loop(chosen, fd, &from);
             chosen = choose_loop(acceptor);
             continue;
         }
         if (!bag_is_lack(errno))
-            return; /* no connection waits any more, or the next accept may succeed */
+            return; /* no connection waits, or the next accept() may succeed */
         if (!acceptor->failed)
             bag_log(BAG_LOG_LEVEL_WARNING, "cannot accept connections",
                     BAG_LOG_TEXT("reason", strerror(errno)));
@@ -277,7 +271,7 @@ bool bag_http_acceptor_init(struct bag_http_acceptor *acceptor, uv_loop_t *loop,
 
 /* ---- draining -------------------------------------------------------------------------------- */
 
-/* Whether requests run that were there before the drain. */
+/* Returns true if a request is running that arrived before the drain. */
 static bool has_early_requests(const struct bag_http_acceptor *acceptor)
 {
     for (size_t i = 0; i < acceptor->num_loops; i++) {

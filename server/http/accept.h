@@ -1,15 +1,17 @@
-/* Accepting connections on one listening socket for all loops, and who may have how many.
+/* Accepts connections on one listening socket for all loops, and enforces limits per client.
  *
- * The first loop accepts, and hands each connection over to the loop that has the fewest: sockets
- * that all loops poll, or SO_REUSEPORT, spread them unevenly, and the former wakes all loops for
- * each. The library accepts nothing itself: after one failed accept (no descriptor, no memory) it
- * would not try again before some connection ends, and it closes nothing idle for those who wait.
- * Here a failed accept is tried again a moment later; at max_connections another connection makes
- * room; and one address may have at most max_connections_per_client of them, unless it is a trusted
- * proxy's. Such a proxy may say in a PROXY header whose the connection is, which is read before the
- * library has the socket: then that counts.
+ * The first loop accepts, and passes each connection to the loop that has the fewest. A socket that
+ * all loops poll, or SO_REUSEPORT, would spread them unevenly, and the former wakes all loops for
+ * each connection. libmicrohttpd (below: the library) accepts nothing itself: after one failed
+ * accept() (no descriptor, no memory) it would not try again before some connection is closed, and
+ * it closes no idle connection for a waiting one. The acceptor retries a failed accept() a moment
+ * later. At max_connections a new connection evicts another one.
  *
- * The acceptor's functions run on its loop's thread, unless they say otherwise. */
+ * A client may have at most max_connections_per_client connections. Trusted proxies have no such
+ * limit. A trusted proxy may name the client in a PROXY header, which is read before the library
+ * gets the socket. The connection then counts for that client.
+ *
+ * The acceptor's functions run on its loop's thread unless their comment says otherwise. */
 #ifndef BAG_HTTP_ACCEPT_H
 #define BAG_HTTP_ACCEPT_H
 
@@ -17,55 +19,56 @@
 #include "proto/network.h"
 #include "server/system/sockets.h"
 
-/* What a listener lets in. */
+/* The limits of one listener. */
 struct bag_http_acceptor_limits {
-    size_t connections;       /* that are served */
-    size_t accepted;          /* with those that are answered 503 */
-    size_t per_client;        /* of one address */
-    bool reads_proxy_headers; /* of trusted proxies */
+    size_t connections;       /* connections that are served */
+    size_t accepted;          /* the same, and those that are answered 503 */
+    size_t per_client;        /* connections of one client */
+    bool reads_proxy_headers; /* connections of trusted proxies start with a PROXY header */
 };
 
 struct bag_http_acceptor {
     uv_loop_t *loop;                     /* borrowed */
-    struct bag_listener *listener;       /* borrowed; closed when no more are accepted */
-    struct bag_http_connections **loops; /* to whom it hands over, set before it starts; owned */
+    struct bag_listener *listener;       /* borrowed; closed when a drain has ended accepting */
+    struct bag_http_connections **loops; /* that get the connections; set before it starts; owned */
     size_t num_loops;
     struct bag_http_acceptor_limits limits;
     struct bag_networks proxies;
     atomic_size_t total; /* connections that count among limits.connections */
-    uv_mutex_t lock;     /* of `clients` */
-    void *clients;       /* of those who are connected, by address; see tsearch(3) */
+    uv_mutex_t lock;     /* guards `clients` */
+    void *clients;       /* connected clients by address; see tsearch(3) */
     uv_poll_t poll;
-    uv_timer_t timer;        /* runs while accepting makes no sense, and in a drain */
-    bool failed;             /* the last accept has, and the log says so */
-    uint64_t drain_until_ms; /* others' requests are waited for, on uv_now's clock; 0: no drain */
-    uint64_t rejecting_ms;   /* since when no connection begins; 0: they do */
-    atomic_bool closed;      /* no more connections are handed over */
+    uv_timer_t timer;        /* active while accepting is paused, and during a drain */
+    bool failed;             /* the last accept() failed, which was logged */
+    uint64_t drain_until_ms; /* uv_now() until which earlier requests are awaited; 0: no drain */
+    uint64_t rejecting_ms;   /* uv_now() since which no new connection starts; 0: they do */
+    atomic_bool closed;      /* no more connections are passed to loops */
 };
 
-/* Has room for so many loops, and none yet. `proxies` are the networks of trusted ones. */
+/* Initialises an acceptor for up to `loops` loops. `proxies` lists the networks of trusted proxies.
+ * Returns false and sets *problem if that list is invalid or there is no memory. */
 bool bag_http_acceptor_init(struct bag_http_acceptor *acceptor, uv_loop_t *loop, size_t loops,
                             struct bag_listener *listener,
                             const struct bag_http_acceptor_limits *limits, const char *proxies,
                             struct bag_problem *problem);
 
-/* Begins to accept. */
+/* Starts to accept. */
 bool bag_http_acceptor_start(struct bag_http_acceptor *acceptor, struct bag_problem *problem);
 
-/* Ends without losing a request. While those that run come to their end, for max_wait_ms at most,
- * new connections are accepted: they are answered that the server is not ready. Then no connection
- * begins any more, and those that have begun are accepted; then the listening socket is closed. */
+/* Ends accepting without losing a request. While earlier requests are being finished, for at most
+ * max_wait_ms, new connections are accepted and answered that the server is not ready. Then no new
+ * connection starts, those that have started are accepted, and the listening socket is closed. */
 void bag_http_acceptor_drain(struct bag_http_acceptor *acceptor, uint64_t max_wait_ms);
 
-/* After its loop and all others have ended. */
+/* Frees the acceptor. Its loop and all others must have ended. */
 void bag_http_acceptor_free(struct bag_http_acceptor *acceptor);
 
-/* ---- what each loop does with them, on its thread ------------------------------------------- */
+/* ---- for each loop, on its thread ------------------------------------------------------------ */
 
-/* Takes those that were handed over: admits them, or waits for their PROXY header first. */
-void bag_http_arrivals_take(struct bag_http_connections *connections);
+/* Takes the new connections: admits them, or waits for their PROXY header first. */
+void bag_http_new_connections_take(struct bag_http_connections *connections);
 
-/* A connection has ended: its client, if it is counted, has one less. Any thread. */
+/* Counts one connection less for a client (NULL: does nothing). May be called on any thread. */
 void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http_client *client);
 
 #endif

@@ -16,47 +16,50 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* How often deadlines are looked at, and of how many that have passed in one turn of the loop. */
+/* The interval in which deadlines are checked, and the maximum number of connections that are
+ * closed for their deadline in one iteration of the loop. */
 #define TICK_MS  50
 #define MAX_LATE 500
 
-/* In so many ticks each connection is looked at for what has no deadline. It takes about 1 us. */
+/* The number of ticks in which each connection is checked once for what has no deadline. A check
+ * takes about 1 us. */
 #define SWEEP_TICKS 40
 
-/* A client that sends one request after another has sent the next one by then. */
+/* A client that sends one request after another has sent the next one within this time. */
 #define DRAINED_IDLE_MS 200
 
-/* One that has been idle, or at its head, for less than this may be about to go on. It makes room
- * all the same where its client has so many times as many as the client who arrives. */
+/* A connection that has been idle or receiving a head for less than this may be about to continue,
+ * and is not evicted, unless its client has RICH_TIMES as many connections as the new client. */
 #define EVICTABLE_MS 1000
 #define RICH_TIMES   8
 
-/* How many are looked through for one that makes room. */
-#define MAX_LOOKED_AT 500
+/* The maximum number of connections of a stage that are examined for eviction. */
+#define MAX_EXAMINED 500
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
 static void on_timer(uv_timer_t *timer);
 
-/* The stages that each stage may follow. What begins a stage is told in the order of the enum. */
+/* The stages that each stage may follow. */
 #define AFTER(stage) (1u << BAG_HTTP_CONNECTION_##stage)
 static const unsigned predecessors[BAG_HTTP_CONNECTION_STAGES] = {
     [BAG_HTTP_CONNECTION_PROXIED] = AFTER(ACCEPTED),
-    [BAG_HTTP_CONNECTION_HELD] = AFTER(ADMITTED),
-    [BAG_HTTP_CONNECTION_ADMITTED] = AFTER(ACCEPTED) | AFTER(PROXIED) | AFTER(HELD),
+    [BAG_HTTP_CONNECTION_DEFERRED] = AFTER(ADMITTED),
+    [BAG_HTTP_CONNECTION_ADMITTED] = AFTER(ACCEPTED) | AFTER(PROXIED) | AFTER(DEFERRED),
     [BAG_HTTP_CONNECTION_SURPLUS] = AFTER(ADMITTED),
-    /* From the middle of a request where the library rejects it, or the client has left. */
+    /* In the middle of a request if the library rejects it, or the client has disconnected. */
     [BAG_HTTP_CONNECTION_IDLE] = AFTER(ADMITTED) | AFTER(SURPLUS) | AFTER(HEAD) | AFTER(BODY) |
-                                 AFTER(WAITING) | AFTER(READING),
+                                 AFTER(WAITING) | AFTER(SENDING_REPLY),
     [BAG_HTTP_CONNECTION_HEAD] = AFTER(IDLE) | AFTER(HEAD),
     [BAG_HTTP_CONNECTION_BODY] = AFTER(SURPLUS) | AFTER(HEAD),
     [BAG_HTTP_CONNECTION_WAITING] = AFTER(BODY) | AFTER(WAITING),
-    [BAG_HTTP_CONNECTION_READING] = AFTER(BODY) | AFTER(WAITING),
-    [BAG_HTTP_CONNECTION_ENDED] = AFTER(PROXIED) | AFTER(SURPLUS) | AFTER(IDLE) | AFTER(HEAD) |
-                                  AFTER(BODY) | AFTER(WAITING) | AFTER(READING),
+    [BAG_HTTP_CONNECTION_SENDING_REPLY] = AFTER(BODY) | AFTER(WAITING),
+    [BAG_HTTP_CONNECTION_SHUT_DOWN] = AFTER(PROXIED) | AFTER(SURPLUS) | AFTER(IDLE) | AFTER(HEAD) |
+                                      AFTER(BODY) | AFTER(WAITING) | AFTER(SENDING_REPLY),
 };
 
-/* Puts it behind those that have been there for longer: nearly always the last. */
+/* Inserts a connection after those that entered the stage before it, which is nearly always at the
+ * end. */
 static void insert(struct bag_http_connection_list *list, struct bag_http_connection *connection)
 {
     struct bag_http_connection *before = TAILQ_LAST(&list->queue, bag_http_connection_queue);
@@ -82,7 +85,7 @@ static void enter_since(struct bag_http_connections *connections,
                         enum bag_http_connection_stage stage, uint64_t since_ms)
 {
     uv_timer_t *timer = &connections->timer;
-    if (connection->stage == BAG_HTTP_CONNECTION_ENDED)
+    if (connection->stage == BAG_HTTP_CONNECTION_SHUT_DOWN)
         return;
     assert(predecessors[stage] >> connection->stage & 1);
     if (connection->stage != BAG_HTTP_CONNECTION_ACCEPTED)
@@ -109,10 +112,10 @@ void bag_http_connections_init(struct bag_http_connections *connections)
         TAILQ_INIT(&connections->lists[stage].queue);
 }
 
-void bag_http_connection_end(struct bag_http_connections *connections,
-                             struct bag_http_connection *connection)
+void bag_http_connection_shut_down(struct bag_http_connections *connections,
+                                   struct bag_http_connection *connection)
 {
-    bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_ENDED);
+    bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_SHUT_DOWN);
     shutdown(connection->fd, SHUT_RDWR);
 }
 
@@ -131,7 +134,8 @@ void bag_http_connection_remove(struct bag_http_connections *connections,
 
 /* ---- sockets --------------------------------------------------------------------------------- */
 
-/* As recv: 1 where there are bytes to read, 0 where the client has ended its side, -1. */
+/* Returns 1 if a byte can be read, 0 if the client has closed its sending side, and -1 with errno
+ * otherwise. */
 static ssize_t peek(const struct bag_http_connection *connection)
 {
     char byte;
@@ -144,7 +148,7 @@ bool bag_http_connection_is_open(const struct bag_http_connection *connection)
     return poll(&end, 1, 0) <= 0;
 }
 
-/* Returns false for a Unix-domain socket, of which nothing like it can be asked. */
+/* Returns false for a Unix-domain socket, which has no such state. */
 static bool read_state(const struct bag_http_connection *connection, struct bag_tcp_state *state)
 {
     return !connection->is_unix && bag_tcp_read_state(connection->fd, state);
@@ -156,16 +160,16 @@ uint64_t bag_http_connection_quiet_ns(const struct bag_http_connection *connecti
     return read_state(connection, &tcp) ? tcp.received_ms * UINT64_C(1000000) : 0;
 }
 
-/* Returns whether more has come than requests were made of: a part of a line. An empty line in
- * front of a request, which the library passes over, is none. */
+/* Returns true if a part of a request line was received: bytes that belong to no request. An empty
+ * line before a request, which the library skips, does not count. */
 static bool has_half_line(const struct bag_http_connection *connection,
                           const struct bag_tcp_state *tcp)
 {
     return tcp->received_bytes > connection->taken_bytes + strlen("\r\n");
 }
 
-/* Returns whether nothing has moved for idle_timeout_ms, though it is for the client to send or to
- * read. */
+/* Returns true if no byte was received or acknowledged for idle_timeout_ms, although the client is
+ * the one to send or to read. */
 static bool is_still(const struct bag_http_connections *connections,
                      const struct bag_http_connection *connection, uint64_t now_ms)
 {
@@ -175,30 +179,30 @@ static bool is_still(const struct bag_http_connections *connections,
            tcp.received_ms >= idle_ms && tcp.sent_ms >= idle_ms;
 }
 
-/* Lets the library close a Unix-domain socket on which nothing moves for idle_timeout_ms. It is
- * told so of those alone that a sweep meets in the midst of a request: the library looks at all
- * that have a time-out in each of its rounds. */
-static void set_time_out(struct bag_http_connections *connections,
-                         struct bag_http_connection *connection)
+/* Lets the library close a Unix-domain socket on which nothing moves for idle_timeout_ms. Only
+ * connections that a sweep finds in the middle of a request get this timeout, because the library
+ * examines all connections with a timeout in each of its rounds. */
+static void set_timeout(struct bag_http_connections *connections,
+                        struct bag_http_connection *connection)
 {
-    if (!connection->is_unix || connection->has_time_out)
+    if (!connection->is_unix || connection->has_timeout)
         return;
     assert(connection->handle);
-    connection->has_time_out =
+    connection->has_timeout =
         MHD_set_connection_option(connection->handle, MHD_CONNECTION_OPTION_TIMEOUT,
                                   (unsigned)(connections->idle_timeout_ms / 1000)) == MHD_YES;
     bag_engine_wake(connections->engine); /* the loop asks the library when to call it */
 }
 
-/* ---- replies past the library ---------------------------------------------------------------- */
+/* ---- replies sent directly ------------------------------------------------------------------- */
 
 static bool print_header(void *message, const char *name, const char *value)
 {
     return fprintf(message, "%s: %s\r\n", name, value) > 0;
 }
 
-bool bag_http_connection_send_past(const struct bag_http_connection *connection,
-                                   const struct bag_http_reply *reply)
+bool bag_http_connection_send_directly(const struct bag_http_connection *connection,
+                                       const struct bag_http_reply *reply)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -220,28 +224,29 @@ bool bag_http_connection_send_past(const struct bag_http_connection *connection,
 
 /* ---- lingering closes ------------------------------------------------------------------------ */
 
-/* A client that has not read the answer by then never will. */
+/* A client that has not read its reply within this time will not read it later. */
 #define LINGER_MS 2000
 
-/* How often bytes are dropped: by the first time most clients have read their answer and stopped
- * sending. */
+/* The interval in which input is discarded. Within the first interval most clients have read their
+ * reply and stopped sending. */
 #define LINGER_TICK_MS 5
 
-/* To let clients send the rest of large bodies takes the kernel as long as to answer them: so much
- * is dropped of all each time. Where more than so many linger, nothing is, and a connection is
- * reset when its client has had this long to read the answer. */
-#define DROPPED_A_TICK ((ssize_t)1 << 20)
-#define MAX_DRAINED    16
-#define STORM_MS       25
+/* The number of bytes that are discarded in an interval, of all connections together: receiving the
+ * rest of large bodies takes the kernel as long as answering requests. */
+#define DISCARDED_PER_TICK ((ssize_t)1 << 20)
 
-/* Drops what has come, as recv does. TCP takes no memory for what it is asked to truncate, and
- * copies nothing (tcp(7)); a Unix socket wants to copy it. */
-static ssize_t drop_bytes(int fd, size_t most)
+/* The number of lingering connections beside a quarter of max_connections. Each uses a descriptor.
+ */
+#define MIN_LINGERING 16
+
+/* Discards received bytes and returns what recv() returns. TCP copies nothing for MSG_TRUNC without
+ * a buffer (tcp(7)). A Unix-domain socket needs a buffer. */
+static ssize_t discard_bytes(int fd, size_t maximum)
 {
-    char dropped[65536];
-    ssize_t count = recv(fd, NULL, most, MSG_DONTWAIT | MSG_TRUNC);
+    char discarded[65536];
+    ssize_t count = recv(fd, NULL, maximum, MSG_DONTWAIT | MSG_TRUNC);
     if (count < 0 && errno == EFAULT)
-        count = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
+        count = recv(fd, discarded, sizeof discarded, MSG_DONTWAIT);
     return count;
 }
 
@@ -258,18 +263,13 @@ static void on_linger(uv_timer_t *timer)
     struct bag_http_connections *connections = timer->data;
     struct bag_http_connection_list *list = &connections->lists[BAG_HTTP_CONNECTION_LINGERING];
     const uint64_t now_ms = uv_now(timer->loop);
-    struct bag_http_connection *connection, *next;
-    while (list->count > MAX_DRAINED && (connection = TAILQ_FIRST(&list->queue)) &&
-           now_ms >= connection->since_ms + STORM_MS)
-        end_lingering(list, connection);
-    connection = TAILQ_FIRST(&list->queue);
-    ssize_t left = list->count <= MAX_DRAINED ? DROPPED_A_TICK : 0;
-    for (; connection && left > 0; connection = next) {
-        ssize_t count = drop_bytes(connection->fd, (size_t)left);
-        bool has_ended = count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+    struct bag_http_connection *connection = TAILQ_FIRST(&list->queue), *next;
+    for (ssize_t left = DISCARDED_PER_TICK; connection && left > 0; connection = next) {
+        ssize_t count = discard_bytes(connection->fd, (size_t)left);
+        bool has_closed = count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
         next = TAILQ_NEXT(connection, link);
         left -= count > 0 ? count : 0;
-        if (has_ended || now_ms >= connection->since_ms + LINGER_MS)
+        if (has_closed || now_ms >= connection->since_ms + LINGER_MS)
             end_lingering(list, connection);
     }
     if (list->count == 0)
@@ -280,8 +280,8 @@ void bag_http_connection_linger(struct bag_http_connections *connections, int fd
 {
     struct bag_http_connection_list *list = &connections->lists[BAG_HTTP_CONNECTION_LINGERING];
     uv_timer_t *timer = &connections->linger_timer;
-    /* Each takes a descriptor. Where there are more, the oldest has had the longest to be read. */
-    if (list->count == MAX_DRAINED + connections->acceptor->limits.connections / 4)
+    /* The client of the oldest one has had the most time to read its reply. */
+    if (list->count == MIN_LINGERING + connections->acceptor->limits.connections / 4)
         end_lingering(list, TAILQ_FIRST(&list->queue));
     struct bag_http_connection *connection = malloc(sizeof *connection);
     int own_fd = connection ? dup(fd) : -1;
@@ -298,10 +298,11 @@ void bag_http_connection_linger(struct bag_http_connections *connections, int fd
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
-/* Returns whether an idle one may be about to ask: bytes are here that the library has not read, or
- * were a moment ago, and are half a line. The latter in a drain alone, where half a line has no
- * time of its own, and for the time of a head: who sends a byte from time to time does not outlast
- * that. Of a Unix-domain socket only the former can be known. */
+/* Returns true if an idle connection may be about to send a request: it has bytes that the library
+ * has not read. During a drain, in which a partial request line has no deadline of its own, bytes
+ * that were received a moment ago count too, until the time of a head has passed. A client that
+ * sends a byte now and then therefore does not prolong the drain further. For a Unix-domain socket
+ * only unread bytes are known. */
 static bool may_ask(const struct bag_http_connections *connections,
                     const struct bag_http_connection *connection, uint64_t now_ms)
 {
@@ -312,8 +313,8 @@ static bool may_ask(const struct bag_http_connections *connections,
             read_state(connection, &tcp) && tcp.received_ms < DRAINED_IDLE_MS);
 }
 
-/* Gives an idle connection on which half a line came the time of a head, since the last byte of it
- * or since it is idle. */
+/* Moves an idle connection that has received a part of a request line to HEAD, since its last byte
+ * or since it became idle, whichever is later. */
 static void expect_head(struct bag_http_connections *connections,
                         struct bag_http_connection *connection, uint64_t now_ms)
 {
@@ -327,8 +328,8 @@ static void expect_head(struct bag_http_connections *connections,
                                                                      : since_ms);
 }
 
-static void end_late(struct bag_http_connections *connections, enum bag_http_connection_stage stage,
-                     uint64_t now_ms)
+static void shut_down_late(struct bag_http_connections *connections,
+                           enum bag_http_connection_stage stage, uint64_t now_ms)
 {
     struct bag_http_connection *connection = TAILQ_FIRST(&connections->lists[stage].queue), *next;
     uint64_t timeout_ms = connections->timeouts_ms[stage];
@@ -340,13 +341,13 @@ static void end_late(struct bag_http_connections *connections, enum bag_http_con
         if (is_request && connection->counts)
             connections->on_late(connections->context, connection);
         if (stage != BAG_HTTP_CONNECTION_IDLE || !may_ask(connections, connection, now_ms))
-            bag_http_connection_end(connections, connection);
+            bag_http_connection_shut_down(connections, connection);
     }
 }
 
-/* Looks at some connections for what the library does not see or say: a client that has left before
- * its request was complete (where the end comes together with bytes, it waits for more), one that
- * is still, and half a line. */
+/* Checks some connections of a stage for what the library does not report: a client that has
+ * disconnected before its request was complete (the library waits for more if the end arrives
+ * together with bytes), a connection on which nothing moves, and a partial request line. */
 static void sweep(struct bag_http_connections *connections, enum bag_http_connection_stage stage,
                   uint64_t now_ms)
 {
@@ -356,17 +357,17 @@ static void sweep(struct bag_http_connections *connections, enum bag_http_connec
     for (size_t left = list->count / SWEEP_TICKS + 1; list->next_swept && left; left--) {
         struct bag_http_connection *connection = list->next_swept;
         list->next_swept = TAILQ_NEXT(connection, link);
-        ssize_t bytes = stage == BAG_HTTP_CONNECTION_READING ? 1 : peek(connection);
+        ssize_t bytes = stage == BAG_HTTP_CONNECTION_SENDING_REPLY ? 1 : peek(connection);
         if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR))
-            bag_http_connection_end(connections, connection);
+            bag_http_connection_shut_down(connections, connection);
         else if (stage == BAG_HTTP_CONNECTION_IDLE && bytes < 0)
             expect_head(connections, connection, now_ms);
         else if (stage == BAG_HTTP_CONNECTION_IDLE || stage == BAG_HTTP_CONNECTION_PROXIED)
             continue;
         else if (is_still(connections, connection, now_ms))
-            bag_http_connection_end(connections, connection);
+            bag_http_connection_shut_down(connections, connection);
         else
-            set_time_out(connections, connection);
+            set_timeout(connections, connection);
     }
 }
 
@@ -380,7 +381,7 @@ static void on_timer(uv_timer_t *timer)
     for (unsigned stage = 0; stage < BAG_HTTP_CONNECTION_STAGES; stage++) {
         if (connections->timeouts_ms[stage] == 0)
             continue;
-        end_late(connections, stage, now_ms);
+        shut_down_late(connections, stage, now_ms);
         sweep(connections, stage, now_ms);
     }
     if (!is_closed || atomic_load(&connections->count) > 0 ||
@@ -396,14 +397,14 @@ void bag_http_connections_drain(struct bag_http_connections *connections,
     connections->drained_since_ms = uv_now(connections->timer.loop);
     connections->on_drained = done;
     connections->drain_context = context;
-    /* Both count from now: begun before a clock went back, they would be due in its future. */
+    /* Restarts both timers, which would fire late if the clock had gone back since they started. */
     uv_timer_start(&connections->timer, on_timer, 0, TICK_MS);
     uv_timer_start(&connections->linger_timer, on_linger, 0, LINGER_TICK_MS);
 }
 
-/* ---- making room ----------------------------------------------------------------------------- */
+/* ---- eviction -------------------------------------------------------------------------------- */
 
-/* Whether it may be ended for another of `client`: at once where its own client has many more. */
+/* Returns true if a connection may be evicted for a new one of `client`. */
 static bool is_evictable(const struct bag_http_connection *connection,
                          const struct bag_http_client *client, uint64_t now_ms)
 {
@@ -419,20 +420,21 @@ static bool is_evictable(const struct bag_http_connection *connection,
            (is_free || (client && theirs > ours)) && (!is_idle || peek(connection) <= 0);
 }
 
-void bag_http_connections_make_room(struct bag_http_connections *connections,
-                                    const struct bag_http_client *client)
+void bag_http_connections_evict(struct bag_http_connections *connections,
+                                const struct bag_http_client *client)
 {
     struct bag_http_acceptor *acceptor = connections->acceptor;
     uint64_t now_ms = uv_now(connections->timer.loop);
     if (atomic_load(&acceptor->total) < acceptor->limits.connections)
         return;
-    for (unsigned stage = BAG_HTTP_CONNECTION_IDLE; stage <= BAG_HTTP_CONNECTION_READING; stage++) {
+    for (unsigned stage = BAG_HTTP_CONNECTION_IDLE; stage <= BAG_HTTP_CONNECTION_SENDING_REPLY;
+         stage++) {
         struct bag_http_connection *longest = TAILQ_FIRST(&connections->lists[stage].queue);
-        unsigned left = stage == BAG_HTTP_CONNECTION_WAITING ? 0 : MAX_LOOKED_AT;
+        unsigned left = stage == BAG_HTTP_CONNECTION_WAITING ? 0 : MAX_EXAMINED;
         for (; longest && left; left--, longest = TAILQ_NEXT(longest, link)) {
             if (!is_evictable(longest, client, now_ms))
                 continue;
-            bag_http_connection_end(connections, longest);
+            bag_http_connection_shut_down(connections, longest);
             longest->counts = false;
             atomic_fetch_sub(&acceptor->total, 1);
             return;
@@ -451,5 +453,5 @@ void bag_http_connections_bound_surplus(struct bag_http_connections *connections
         count += atomic_load(&acceptor->loops[i]->count);
     if (longest && count > limits->connections + (limits->accepted - limits->connections) / 2 &&
         peek(longest) <= 0)
-        bag_http_connection_end(connections, longest);
+        bag_http_connection_shut_down(connections, longest);
 }

@@ -1,153 +1,168 @@
 /* The open connections of a loop: their stages, their deadlines, and how they are closed.
  *
- * libmicrohttpd (below: the library) reads and writes. What it does not know is decided here: the
- * deadlines of a whole head, request and reply, which connection is evicted for another one, and
- * how the loop stops without losing a reply. A connection that is late is shut down, which the
- * library then notices. The library's own time-out would be put off by each byte; it is used for
- * Unix-domain sockets alone, which do not report when bytes moved last.
+ * libmicrohttpd (below: the library) reads requests and writes replies. This module enforces
+ * deadlines for a whole request head, request and reply. It closes a connection to make room for a
+ * new one when the limit is reached. When the server stops, it drains the connections without
+ * losing a reply.
  *
- * All functions and callbacks run on the loop's thread, unless they say otherwise. */
+ * This module never closes the socket of a connection that the library serves. It shuts the socket
+ * down, the library notices, closes the connection and reports it. The library's own timeout would
+ * be restarted by each received byte. It is used only for Unix-domain sockets, which do not report
+ * when bytes were last received.
+ *
+ * All functions and callbacks run on the loop's thread unless their comment says otherwise. */
 #ifndef BAG_HTTP_CONNECTION_H
 #define BAG_HTTP_CONNECTION_H
 
 #include "message.h"
 #include "server/metrics/metrics.h"
+#include "server/system/handoff.h"
 
 #include <stdatomic.h>
 #include <sys/queue.h>
 #include <uv.h>
 
-/* The stage of a connection beside what the library makes of it. Which one may follow which stands
- * in connection.c, and is asserted there. */
+/* The stage of a connection. connection.c lists which stage may follow which, and asserts it. */
 enum bag_http_connection_stage {
-    BAG_HTTP_CONNECTION_ACCEPTED,  /* its loop has not looked at it yet, nor listed it */
-    BAG_HTTP_CONNECTION_PROXIED,   /* the header of the PROXY protocol is on its way */
-    BAG_HTTP_CONNECTION_HELD,      /* it would be rejected now: the library does not read it yet */
-    BAG_HTTP_CONNECTION_ADMITTED,  /* the library is to take it */
-    BAG_HTTP_CONNECTION_SURPLUS,   /* beyond max_connections; its head is not complete */
-    BAG_HTTP_CONNECTION_IDLE,      /* all requests are answered; the next line is not complete */
-    BAG_HTTP_CONNECTION_HEAD,      /* the head, or for too long its first line, is on its way */
-    BAG_HTTP_CONNECTION_BODY,      /* the head is here, and the rest on its way */
-    BAG_HTTP_CONNECTION_WAITING,   /* the client waits for the server */
-    BAG_HTTP_CONNECTION_READING,   /* the client reads its reply */
-    BAG_HTTP_CONNECTION_ENDED,     /* it was shut down, and the library is to notice */
-    BAG_HTTP_CONNECTION_LINGERING, /* the library has closed it; what the client sends is dropped */
+    BAG_HTTP_CONNECTION_ACCEPTED, /* its loop has not taken it yet; in no list of a stage */
+    BAG_HTTP_CONNECTION_PROXIED,  /* receiving a PROXY header */
+    BAG_HTTP_CONNECTION_DEFERRED, /* not read yet, because the engine would reject it now */
+    BAG_HTTP_CONNECTION_ADMITTED, /* about to be passed to the library */
+    BAG_HTTP_CONNECTION_SURPLUS,  /* beyond max_connections; its head is not complete */
+    BAG_HTTP_CONNECTION_IDLE,     /* no complete request line since the last reply */
+    BAG_HTTP_CONNECTION_HEAD,     /* receiving a request head, or a request line for too long */
+    BAG_HTTP_CONNECTION_BODY,     /* receiving a request body */
+    BAG_HTTP_CONNECTION_WAITING,  /* the request is complete and is being processed */
+    BAG_HTTP_CONNECTION_SENDING_REPLY, /* the client is reading its reply */
+    BAG_HTTP_CONNECTION_SHUT_DOWN,     /* shut down; the library has not noticed yet */
+    BAG_HTTP_CONNECTION_LINGERING,     /* closed by the library; further input is discarded */
     BAG_HTTP_CONNECTION_STAGES
 };
 
-/* Who is connected from one address: of IPv6 from one network of 64 bits, which is one client's. */
+/* A client, identified by its address: an IPv4 address or an IPv6 /64 network. */
 struct bag_http_client {
     uint8_t address[16];
-    atomic_size_t connections;
-    atomic_size_t body_bytes; /* memory of its requests' bodies */
+    atomic_size_t connections; /* open connections of this client */
+    atomic_size_t body_bytes;  /* memory that its request bodies use */
 };
 
-/* One connection. Lives from its acceptance to its end. */
+/* A connection. Exists from accept() until the socket is closed. */
 struct bag_http_connection {
-    TAILQ_ENTRY(bag_http_connection) link;    /* among those of its stage */
-    struct bag_http_connection *next_arrival; /* among new connections; newest first */
-    struct bag_http_client *client;           /* whose it is; NULL: nobody's share */
+    TAILQ_ENTRY(bag_http_connection) link; /* in the list of its stage */
+    struct bag_handoff_item accepted;      /* passes it to its loop */
+    struct bag_http_client *client;        /* NULL: not counted for any client */
     struct bag_http_peer peer;
-    struct MHD_Connection *handle;    /* the library's; NULL until the library has it */
-    struct bag_http_request *request; /* owned; NULL: there is none whose head is complete */
-    const char *target_fault;         /* what is wrong with the target; static; NULL: nothing */
-    size_t target_bytes;              /* of the last request's target, as it was sent */
-    uint64_t taken_bytes;             /* that came and were parts of heads and bodies */
+    struct MHD_Connection *handle;    /* the library's object; NULL: not passed to it yet */
+    struct bag_http_request *request; /* owned; NULL: no complete request head */
+    const char *target_fault;         /* static description of an invalid target; NULL: valid */
+    size_t target_bytes;              /* length of the last request's target as it was sent */
+    uint64_t taken_bytes; /* received bytes that belong to PROXY header, heads or bodies */
     int fd;
-    bool is_unix;      /* a Unix-domain socket */
-    bool has_time_out; /* the library's own */
-    bool counts;       /* among max_connections; false: not yet, or it is beyond them, or it was
-                          closed to make room */
-    bool late;         /* its request came while the server drains */
-    bool is_answered;  /* the reply went out past the library */
+    bool is_unix;     /* a Unix-domain socket */
+    bool has_timeout; /* the library's own timeout is set */
+    bool counts;      /* counted in max_connections. False before it is admitted, if it is over the
+                         limit, or if it was evicted */
+    bool late;        /* the request arrived during a drain */
+    bool is_answered; /* the reply was sent directly, without the library */
     enum bag_http_connection_stage stage;
-    uint64_t since_ms; /* on uv_now's clock; of HEAD and BODY, when the first line was here */
+    uint64_t since_ms; /* uv_now() when the stage began; HEAD and BODY: when the request line was
+                          received */
 };
 
-/* The connections in one stage, by since_ms. */
+/* The connections in one stage, ordered by since_ms. */
 struct bag_http_connection_list {
     TAILQ_HEAD(bag_http_connection_queue, bag_http_connection) queue;
-    struct bag_http_connection *next_swept; /* NULL: begin at the first */
+    struct bag_http_connection *next_swept; /* next connection to check; NULL: the first */
     size_t count;
 };
 
 struct bag_http_connections {
-    /* Set by the server, which also has the timers; borrowed. */
-    struct bag_http_acceptor *acceptor; /* what all loops share */
-    struct bag_engine *engine;          /* by which other threads wake the loop */
-    void (*on_late)(void *context, struct bag_http_connection *connection); /* tells the client */
+    /* Set by the server, which also initialises the timers. Borrowed. */
+    struct bag_http_acceptor *acceptor; /* shared by all loops */
+    struct bag_engine *engine;          /* used by other threads to wake the loop */
+    /* Sends an error to a client whose request has passed its deadline. */
+    void (*on_late)(void *context, struct bag_http_connection *connection);
     void *context;
     uint64_t idle_timeout_ms;
-    uint64_t timeouts_ms[BAG_HTTP_CONNECTION_STAGES]; /* of each stage; 0: none */
+    uint64_t timeouts_ms[BAG_HTTP_CONNECTION_STAGES]; /* by stage; 0: no deadline */
 
-    atomic_size_t count;                            /* of all, from their acceptance on */
-    _Atomic(struct bag_http_connection *) arrivals; /* new ones, newest first; owned */
+    atomic_size_t count;                /* accepted and not yet closed */
+    struct bag_handoff new_connections; /* from the acceptor; owned */
     struct bag_http_connection_list lists[BAG_HTTP_CONNECTION_STAGES]; /* owned */
-    uint64_t busy_ns;        /* that the library took for them in the loop's last turn */
-    uv_timer_t timer;        /* runs while there are connections, and while the loop drains */
-    uv_timer_t linger_timer; /* runs while some linger */
-    bag_counter in_flight;   /* requests between their head and their end */
-    bag_counter late;        /* of these, requests that came while the loop drains */
+    uint64_t busy_ns;        /* time the library used in the last loop iteration */
+    uv_timer_t timer;        /* active while there are connections or the loop is draining */
+    uv_timer_t linger_timer; /* active while connections are lingering */
+    bag_counter in_flight;   /* requests whose head was received and that have not finished */
+    bag_counter late;        /* requests counted in `in_flight` that arrived during the drain */
     uint64_t drained_since_ms;
-    void (*on_drained)(void *context); /* NULL: it does not drain */
+    void (*on_drained)(void *context); /* NULL: the loop is not draining */
     void *drain_context;
 };
 
-/* Empties the lists of a zeroed struct. */
+/* Initialises the lists of a zeroed struct. */
 void bag_http_connections_init(struct bag_http_connections *connections);
 
 /* ---- a connection's life --------------------------------------------------------------------- */
 
-/* Moves the connection to a stage, which may follow the one that it is in. One that is ENDED stays
- * so. */
+/* Moves a connection to another stage, which must be allowed to follow the current one, and
+ * restarts its deadline, except that BODY continues the deadline of HEAD. Does nothing if the
+ * connection has been shut down. */
 void bag_http_connection_enter(struct bag_http_connections *connections,
                                struct bag_http_connection *connection,
                                enum bag_http_connection_stage stage);
 
-/* Shuts it down: the library ends it in its next round. */
-void bag_http_connection_end(struct bag_http_connections *connections,
-                             struct bag_http_connection *connection);
+/* Shuts down the socket. The library closes the connection in its next round. */
+void bag_http_connection_shut_down(struct bag_http_connections *connections,
+                                   struct bag_http_connection *connection);
 
-/* Removes and frees a connection whose socket is closed, or about to be. */
+/* Removes and frees a connection whose socket is closed or about to be closed. */
 void bag_http_connection_remove(struct bag_http_connections *connections,
                                 struct bag_http_connection *connection);
 
-/* False where the client has ended its side, or has gone, whatever it had asked before; a suspended
- * connection does not notice by itself. Of such a one, any thread. */
+/* Returns false if the client has closed the connection or its sending side, even if a request is
+ * still pending. The library does not notice this on a suspended connection. May be called on any
+ * thread for a suspended connection. */
 bool bag_http_connection_is_open(const struct bag_http_connection *connection);
 
-/* Returns how long ago the last bytes came, to some milliseconds; 0 for a Unix-domain socket. They
- * may have waited in it since. */
+/* Returns the time since the kernel received the last bytes, accurate to a few milliseconds. The
+ * bytes may have been waiting in the socket buffer since then. Returns 0 for a Unix-domain socket.
+ */
 uint64_t bag_http_connection_quiet_ns(const struct bag_http_connection *connection);
 
-/* Writes a whole reply past the library: for a request in whose midst it takes no response, and for
- * which nothing else was sent. False where the socket does not take it at once. */
-bool bag_http_connection_send_past(const struct bag_http_connection *connection,
-                                   const struct bag_http_reply *reply);
+/* Writes a complete reply directly to the socket. Used while a request is still being received,
+ * when the library accepts no response. Nothing else may have been sent for the request. Returns
+ * false if the socket does not take the whole reply at once. */
+bool bag_http_connection_send_directly(const struct bag_http_connection *connection,
+                                       const struct bag_http_reply *reply);
 
-/* Goes on reading from a socket that its owner is about to close. One that was answered
- * before its body was read is closed in two steps: closing a socket with unread bytes resets it,
- * and a client that is still sending may then never see the answer. So its bytes are dropped until
- * the client closes, for a bounded time, which is shorter where many do. Without memory the
- * connection is reset as it would have been. */
+/* Performs a lingering close on a socket that its owner is about to close. Closing a socket that
+ * has unread bytes sends a reset, and a client that is still sending might then lose the reply.
+ * This function therefore keeps the socket open and discards its input until the client closes it
+ * or a timeout expires. The timeout is shorter if many connections are lingering. If there is no
+ * memory or descriptor, the connection is reset. */
 void bag_http_connection_linger(struct bag_http_connections *connections, int fd);
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* At the limit, ends one connection for another of `client` (NULL: nobody's): one without a whole
- * head that has been so for longest, a second at least; or else one that is sent or sends, of
- * somebody who has more of them. Somebody who has many times as many has no second. */
-void bag_http_connections_make_room(struct bag_http_connections *connections,
-                                    const struct bag_http_client *client);
+/* Shuts down one connection if the limit is reached, so that a connection of `client` can be
+ * admitted. `client` is NULL if the new connection is not counted for any client.
+ *
+ * Prefers a connection that has been idle or receiving a head for at least a second, the oldest
+ * first. Otherwise evicts one that is receiving a body or a reply, if its client has more
+ * connections than `client`. A client with many times as many connections as `client` loses one
+ * even before the second has passed. */
+void bag_http_connections_evict(struct bag_http_connections *connections,
+                                const struct bag_http_client *client);
 
-/* Makes the connections beyond max_connections as few as leave places for new ones, which may be of
- * clients who have none: ends the one that has been there for longest. */
+/* Shuts down the oldest connection beyond max_connections if there are so many of them that few
+ * more could be accepted. A client without connections can therefore still be told why it is
+ * rejected. */
 void bag_http_connections_bound_surplus(struct bag_http_connections *connections);
 
-/* Drains the connections: every answer ends its connection, as the service says, and once no
- * more are accepted, one on which nothing is asked is closed after a moment. Nobody can know that a
- * client is not about to ask on an idle connection: HTTP/1.1 leaves it to clients to ask again on
- * another. `done` is called when none is left, from a timer. */
+/* Drains the connections, then calls `done` from a timer. From now on each connection is closed
+ * after its reply. After the acceptor has closed, a connection that stays idle for a moment is
+ * closed too. A client may be about to send a request on such a connection; HTTP/1.1 expects it to
+ * retry on another one. */
 void bag_http_connections_drain(struct bag_http_connections *connections,
                                 void (*done)(void *context), void *context);
 

@@ -1,5 +1,5 @@
-/* The handler of inference: answers cheap requests at once and hands expensive ones to the engine.
- * Runs on the loop's thread. */
+/* The handler of inference. Answers cheap requests on the loop's thread and submits expensive ones
+ * to the engine. All functions run on the loop's thread. */
 #include "coordinator.h"
 
 #include <netinet/in.h>
@@ -7,14 +7,15 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* A body whose length lets expect this many times the work that is done at once goes to the engine,
- * whatever it holds: where the queue is full it need not come. */
+/* A request goes to the engine whatever its body holds if the estimated work for a body of its
+ * length is this many times inline_work_us. It can therefore be rejected before the body arrives.
+ */
 #define SURELY_EXPENSIVE 4
 
-/* A compressed body up to this, that is no larger decompressed, takes about as long. */
+/* A compressed body is decompressed on the loop if neither form is larger. */
 #define INLINE_UNPACK_BYTES 8192
 
-/* So many requests in the queue are not worth finding out whose client has gone. */
+/* With at most this many waiting requests, it is not checked whether clients have disconnected. */
 #define FEW_WAITING 4
 
 static const struct bag_option_values *options_of(const struct bag_http_request *request)
@@ -44,7 +45,7 @@ static bool find_model(struct bag_http_request *request)
     return true;
 }
 
-/* Work that the body lets expect, of which only the length is known. */
+/* Returns the estimated work for a body of which only the length is known. */
 static uint64_t expected_work_ns(struct bag_http_request *request)
 {
     struct bag_infer *infer = &request->job.infer;
@@ -95,9 +96,10 @@ static bool has_room(struct bag_http_request *request)
     return false;
 }
 
-/* After a drain delay, load balancers have seen that the server is not ready, and send to others.
- * What still comes is from clients that do not check readiness, or was on its way, and is served:
- * each reply ends its connection. */
+/* Returns true if inference is rejected during a drain. After a drain delay it is not: load
+ * balancers have seen that the server is not ready, and later requests come from clients that do
+ * not check readiness or were on their way. They are served, and each reply closes its connection.
+ */
 static bool rejects_while_draining(const struct bag_service *service)
 {
     return service->state == BAG_SERVICE_DRAINING && service->config->options.drain_delay_s == 0;
@@ -130,7 +132,7 @@ bool bag_http_accept_infer(struct bag_http_request *request)
 
 /* ---- with the body --------------------------------------------------------------------------- */
 
-/* The reply, or why there is none, passes from the inference to the request. */
+/* Moves the reply or the problem from the inference to the request. */
 static void take_reply(struct bag_http_request *request)
 {
     struct bag_infer *infer = &request->job.infer;
@@ -149,8 +151,9 @@ static void take_reply(struct bag_http_request *request)
     bag_http_access_keep_id(&request->access, infer);
 }
 
-/* Decompresses a small body that stays small, or finds the JSON header of one that is not
- * compressed. A few bytes can become millions: what does not stay small is left to a worker. */
+/* Finds the JSON header of a body, after decompressing it if it is small. A few bytes can become
+ * millions, so a worker decompresses what does not stay small. Returns false and sets job->problem
+ * if the body is invalid. */
 static bool open_body(struct bag_http_request *request)
 {
     struct bag_infer *infer = &request->job.infer;
@@ -166,7 +169,8 @@ static bool open_body(struct bag_http_request *request)
            problem->kind == BAG_ERROR_TOO_LARGE;
 }
 
-/* Sets the inference on the body; false with the reply made where its framing is wrong. */
+/* Passes the body to the inference. Returns false with the reply filled if its framing is invalid.
+ */
 static bool set_body(struct bag_http_request *request)
 {
     struct bag_infer *infer = &request->job.infer;
@@ -188,8 +192,8 @@ static bool set_body(struct bag_http_request *request)
     return !request->job.failed;
 }
 
-/* Long JSON headers, as those of many features, take long to be decoded, and little where one like
- * them was decoded before. */
+/* Returns true if decoding the request takes less than inline_work_us. A long JSON header takes
+ * longer, unless an equal one was decoded before. */
 static bool is_planned_quickly(struct bag_http_context *context, const struct bag_infer *infer)
 {
     return bag_infer_plan_cost_ns(infer, false) <= context->inline_cost_ns ||
@@ -197,8 +201,8 @@ static bool is_planned_quickly(struct bag_http_context *context, const struct ba
             bag_infer_knows_header(infer, &context->header_cache));
 }
 
-/* The same for one of a model of shards, which is planned: makes its calls. True where it has
- * failed, and is answered; with request->run the calls are yet to be sent. */
+/* Makes the calls to shards for a planned request. Returns true if that has failed and the reply is
+ * filled. Otherwise the calls of request->run must be sent. */
 static bool make_calls(struct bag_http_request *request)
 {
     struct bag_job *job = &request->job;
@@ -209,9 +213,9 @@ static bool make_calls(struct bag_http_request *request)
     return true;
 }
 
-/* Answers at once where that is cheap; false where the engine should: handing a request over and
- * back costs about inline_work_us, and other clients would wait behind longer work, or behind the
- * disk that a mapped table is on. */
+/* Answers a cheap request. Returns false if the engine must run it: passing a request to a worker
+ * and back costs about inline_work_us. Other clients would wait behind more expensive work, or
+ * behind the disk of a mapped table. */
 static bool infer_now(struct bag_http_request *request)
 {
     struct bag_http_context *context = request->context;
@@ -223,7 +227,7 @@ static bool infer_now(struct bag_http_request *request)
         return make_calls(request);
     if (!job->failed && (job->infer.input.model->mapped ||
                          bag_infer_cost_ns(&job->infer) > context->inline_cost_ns)) {
-        /* Keys that were looked up may be others' by the time that a worker pools. */
+        /* Keys that were looked up may belong to other rows by the time that a worker pools. */
         job->planned = !job->infer.input.model->num_live || !job->infer.input.model->resolves;
         return false;
     }
@@ -234,7 +238,8 @@ static bool infer_now(struct bag_http_request *request)
     return true;
 }
 
-/* The same, unless the rows are being changed: the loop must not wait. */
+/* Does the same, but returns false while the rows are being changed, because the loop must not
+ * wait. */
 static bool infer_inline(struct bag_http_request *request)
 {
     const struct bag_model *model = request->job.infer.input.model;
@@ -263,8 +268,9 @@ static void on_job_done(struct bag_job *job)
     bag_http_request_resume(request);
 }
 
-/* A client that has ended its side may still wait for its answer, but has more often gone: it gets
- * one if it need not wait long, nor others behind it. */
+/* Returns false if the client has closed its sending side. It may still wait for the reply, but has
+ * more often disconnected. It is therefore answered only if neither it nor others have waited long.
+ */
 static bool is_client_connected(struct bag_job *job)
 {
     const struct bag_http_request *request = request_of(job);
@@ -273,7 +279,7 @@ static bool is_client_connected(struct bag_job *job)
     return is_quick || request->calls->is_connected(request->connection);
 }
 
-static enum bag_http_outcome hand_over(struct bag_http_request *request)
+static enum bag_http_outcome submit(struct bag_http_request *request)
 {
     if (!request->may_suspend)
         return BAG_HTTP_LATER;
@@ -292,10 +298,10 @@ static enum bag_http_outcome hand_over(struct bag_http_request *request)
 
 enum bag_http_outcome bag_http_post_infer(struct bag_http_request *request)
 {
-    if (request->may_suspend && !request->is_anew) /* it could not be done at once */
-        return hand_over(request);
+    if (request->may_suspend && !request->is_anew) /* infer_inline() has returned false */
+        return submit(request);
     if (!find_model(request) || !set_body(request) ||
         (is_surely_expensive(request) && !has_room(request)))
         return BAG_HTTP_DONE;
-    return !request->is_anew && infer_inline(request) ? BAG_HTTP_DONE : hand_over(request);
+    return !request->is_anew && infer_inline(request) ? BAG_HTTP_DONE : submit(request);
 }

@@ -1,4 +1,4 @@
-/* libmicrohttpd's callbacks; see server.h. */
+/* The callbacks of libmicrohttpd (below: the library); see server.h. */
 #include "server.h"
 
 #include "server/system/log.h"
@@ -15,7 +15,7 @@ static bool add_header(void *response, const char *name, const char *value)
     return MHD_add_response_header(response, name, value) == MHD_YES;
 }
 
-/* NULL where there is no memory for all of it: a reply without a header is read wrongly. */
+/* Returns NULL if there is no memory for all headers: a reply without one would be misread. */
 static struct MHD_Response *make_response(const struct bag_http_reply *reply)
 {
     struct MHD_Response *response =
@@ -31,8 +31,9 @@ static void drop_response(void *response)
     MHD_destroy_response(response);
 }
 
-/* The response of a reply in recycled memory stays there for the next one of the same lengths and
- * second: to make it takes longer than all else that is done to send a small reply. */
+/* Returns the response of a reply in recycled memory. The memory keeps it for the next reply with
+ * the same lengths in the same second, because making a response takes longer than the rest of
+ * sending a small reply. */
 static struct MHD_Response *recycle_response(const struct bag_http_reply *reply)
 {
     struct bag_attachment *kept = bag_buffers_attachment(reply->body);
@@ -47,8 +48,8 @@ static struct MHD_Response *recycle_response(const struct bag_http_reply *reply)
     return kept->object = make_response(reply);
 }
 
-/* Gives the library the reply, whose body lies where it is until the request ends. MHD_NO closes
- * the connection. */
+/* Passes the reply to the library. Its body must exist until the request ends. Returns MHD_NO,
+ * which closes the connection, if there is no memory. */
 static enum MHD_Result queue_reply(struct MHD_Connection *handle,
                                    const struct bag_http_reply *reply)
 {
@@ -64,26 +65,27 @@ static enum MHD_Result queue_reply(struct MHD_Connection *handle,
     return result;
 }
 
-/* The one place where replies are counted and leave. In the midst of a request the library takes
- * none: what is said then goes past it, and the connection ends. */
+/* Counts and sends every reply. In the middle of a request the library accepts no response, so the
+ * reply is sent directly and the connection is closed. */
 static enum MHD_Result send_reply(struct bag_http_server *server,
                                   struct bag_http_connection *connection,
-                                  struct bag_http_request *request, bool past)
+                                  struct bag_http_request *request, bool directly)
 {
     bag_http_request_finish(request);
     bag_http_connection_enter(&server->connections, connection,
-                              past ? BAG_HTTP_CONNECTION_ENDED : BAG_HTTP_CONNECTION_READING);
-    if (!past)
+                              directly ? BAG_HTTP_CONNECTION_SHUT_DOWN
+                                       : BAG_HTTP_CONNECTION_SENDING_REPLY);
+    if (!directly)
         return queue_reply(connection->handle, &request->reply);
-    connection->is_answered = bag_http_connection_send_past(connection, &request->reply);
+    connection->is_answered = bag_http_connection_send_directly(connection, &request->reply);
     return MHD_NO;
 }
 
-/* Does what the request wants next. Before a handler suspends, the library has asked twice. From
- * then on it does not want to read: otherwise it would, when it is resumed, before it asks for the
- * reply, which would be lost where the client has ended its side. */
-static enum MHD_Result go_on(struct bag_http_server *server, struct bag_http_connection *connection,
-                             enum bag_http_next next)
+/* Does what the request returned. The library calls twice before a handler suspends the connection,
+ * and does not read from then on. Otherwise it would read when it is resumed, before it asks for
+ * the reply, and the reply would be lost if the client has closed its sending side. */
+static enum MHD_Result proceed(struct bag_http_server *server,
+                               struct bag_http_connection *connection, enum bag_http_next next)
 {
     if (next == BAG_HTTP_SEND || next == BAG_HTTP_CUT_OFF)
         return send_reply(server, connection, connection->request, next == BAG_HTTP_CUT_OFF);
@@ -94,7 +96,7 @@ static enum MHD_Result go_on(struct bag_http_server *server, struct bag_http_con
     return MHD_YES;
 }
 
-/* ---- what requests ask of their connections -------------------------------------------------- */
+/* ---- calls from requests to their connections ------------------------------------------------ */
 
 static void resume(struct bag_http_connection *connection)
 {
@@ -122,9 +124,9 @@ static struct bag_http_request *begin(struct bag_http_server *server,
     return bag_http_request_begin(&server->context, &calls, connection, &line);
 }
 
-/* Tells a client in the midst of its request why it ends; the caller ends the connection. */
-static void reject_past(struct bag_http_server *server, struct bag_http_connection *connection,
-                        const struct bag_problem *problem)
+/* Sends an error in the middle of a request. The caller must shut down the connection. */
+static void reject_directly(struct bag_http_server *server, struct bag_http_connection *connection,
+                            const struct bag_problem *problem)
 {
     struct bag_http_request *request =
         connection->request ? connection->request : begin(server, connection, "", "", "");
@@ -145,15 +147,15 @@ void bag_http_mhd_on_late(void *context, struct bag_http_connection *connection)
                     is_head ? "the head of the request took longer than %d s"
                             : "the request took longer than %d s (request_timeout_s)",
                     (int)(server->connections.timeouts_ms[connection->stage] / 1000));
-    reject_past(server, connection, &problem);
+    reject_directly(server, connection, &problem);
 }
 
-/* What a walk through the header lines finds. */
+/* The state of a walk through the header lines. */
 struct walk {
     struct bag_http_head *head;
     struct bag_problem *problem;
     bool is_valid;
-    size_t bytes; /* of the lines, with a blank behind each colon */
+    size_t bytes; /* total length of the lines, with a blank after each colon */
 };
 
 static enum MHD_Result on_header(void *context, enum MHD_ValueKind kind, const char *name,
@@ -167,13 +169,13 @@ static enum MHD_Result on_header(void *context, enum MHD_ValueKind kind, const c
     return walk->is_valid ? MHD_YES : MHD_NO;
 }
 
-/* Where libmicrohttpd reads chunks as they are: before 1.0 it spins on some. */
+/* True if the library reads all chunks correctly. Versions before 1.0 loop endlessly on some. */
 #define READS_CHUNKS (MHD_VERSION >= 0x01000000)
 
-/* Returns whether the head may have ended sooner than its client meant. Before 1.0 the library
- * takes a line that begins with NUL for the end of the head: it then has more bytes than its lines,
- * which may be blanks, too. What follows would be taken for the next request on the connection,
- * which behind a proxy is another client's. */
+/* Returns true if the head may have ended earlier than its client meant. Before 1.0 the library
+ * takes a line that starts with NUL for the end of the head. The head then has more bytes than its
+ * lines, as it has with additional blanks. The bytes after it would be taken for the next request
+ * on the connection, which behind a proxy belongs to another client. */
 static bool may_be_cut(const struct bag_http_connection *connection,
                        const struct bag_http_first_line *line, size_t lines_bytes,
                        size_t head_bytes)
@@ -183,7 +185,7 @@ static bool may_be_cut(const struct bag_http_connection *connection,
     return MHD_VERSION < 0x01000000 && head_bytes > first_bytes + lines_bytes + strlen("\r\n");
 }
 
-/* Whether the head is one of a request that is served; otherwise *problem says why not. */
+/* Returns false and sets *problem if the head is invalid or the request must not be served. */
 static bool check_head(const struct bag_http_server *server, struct bag_http_connection *connection,
                        struct bag_problem *problem)
 {
@@ -233,15 +235,15 @@ enum MHD_Result bag_http_mhd_on_access(void *context, struct MHD_Connection *han
     struct bag_problem problem BAG_UNSET;
     size_t bytes = *data_bytes;
     (void)handle;
-    if (!connection || connection->stage == BAG_HTTP_CONNECTION_ENDED)
+    if (!connection || connection->stage == BAG_HTTP_CONNECTION_SHUT_DOWN)
         return MHD_NO;
     if (connection->request && bytes == 0)
-        return go_on(server, connection, bag_http_request_on_end(connection->request));
+        return proceed(server, connection, bag_http_request_on_end(connection->request));
     if (connection->request) {
         *data_bytes = 0;
         connection->taken_bytes += bytes;
-        return go_on(server, connection,
-                     bag_http_request_on_body(connection->request, data, bytes));
+        return proceed(server, connection,
+                       bag_http_request_on_body(connection->request, data, bytes));
     }
     connection->request = begin(server, connection, method, url, version);
     if (!connection->request)
@@ -251,8 +253,8 @@ enum MHD_Result bag_http_mhd_on_access(void *context, struct MHD_Connection *han
     bag_counter_add(&connections->late, connection->late);
     bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_BODY);
     bool is_valid = check_head(server, connection, &problem);
-    return go_on(server, connection,
-                 bag_http_request_on_head(connection->request, is_valid ? NULL : &problem));
+    return proceed(server, connection,
+                   bag_http_request_on_head(connection->request, is_valid ? NULL : &problem));
 }
 
 static void end_request(struct bag_http_server *server, struct bag_http_connection *connection,
@@ -261,7 +263,7 @@ static void end_request(struct bag_http_server *server, struct bag_http_connecti
     struct bag_http_request *request = connection->request;
     connection->request = NULL;
     bag_http_request_end(request, sent || connection->is_answered);
-    /* In this order: what is read between the two does not end a drain early. */
+    /* In this order, so that a drain does not end early if another thread reads between the two. */
     bag_counter_add(&server->connections.late, -(uint64_t)connection->late);
     bag_counter_add(&server->connections.in_flight, UINT64_MAX);
 }
@@ -305,7 +307,7 @@ void bag_http_mhd_on_connection(void *context, struct MHD_Connection *handle, vo
                                   connection->counts ? BAG_HTTP_CONNECTION_IDLE
                                                      : BAG_HTTP_CONNECTION_SURPLUS);
     } else if (connection) {
-        if (connection->request) /* epoll has no memory: it is closed without being completed */
+        if (connection->request) /* epoll has no memory: the library reports no completion */
             end_request(server, connection, false);
         bag_http_connection_remove(&server->connections, connection);
     }
@@ -327,8 +329,8 @@ void *bag_http_mhd_on_target(void *context, const char *target, struct MHD_Conne
         return connection;
     bag_problem_set(&problem, BAG_ERROR_TARGET_TOO_LONG, "the query has more than %d arguments",
                     BAG_HTTP_MAX_ARGUMENTS);
-    reject_past(server, connection, &problem);
-    bag_http_connection_end(&server->connections, connection);
+    reject_directly(server, connection, &problem);
+    bag_http_connection_shut_down(&server->connections, connection);
     return connection;
 }
 

@@ -15,9 +15,9 @@ static const struct bag_option_values *options_of(const struct bag_http_request 
 
 /* ---- the reply ------------------------------------------------------------------------------- */
 
-/* Acquires the models, unless it has them: nobody who has not sent all of his request keeps others
- * from leaving. Those that were found before may have left. */
-static void hold_models(struct bag_http_request *request)
+/* Retains the models unless the request does already. A client that has not sent its whole request
+ * must not keep old models in memory, so the models that were found for the head may be gone. */
+static void retain_models(struct bag_http_request *request)
 {
     if (request->snapshot)
         return;
@@ -42,7 +42,7 @@ void bag_http_request_finish(struct bag_http_request *request)
     request->stage = BAG_HTTP_FINISHED;
     request->reply.close = request->rejected || request->head.chunked || request->head.may_be_cut ||
                            request->context->service->state == BAG_SERVICE_DRAINING;
-    hold_models(request);
+    retain_models(request);
     bag_http_access_end(&request->access, &request->job, &request->reply,
                         request->route ? request->route->pattern : "",
                         uv_now(request->context->engine.loop));
@@ -58,7 +58,7 @@ void bag_http_request_resume(struct bag_http_request *request)
     request->calls->resume(request->connection);
 }
 
-/* The job was not submitted: it only took the engine's way back to the loop. */
+/* Called on the loop for a job that was not submitted and only returns to the loop. */
 static void on_made(struct bag_job *job)
 {
     bag_http_request_resume((void *)((char *)job - offsetof(struct bag_http_request, job)));
@@ -82,7 +82,7 @@ void bag_http_request_made(struct bag_http_request *request)
     bag_job_push_finished(&request->context->engine, &request->job);
 }
 
-/* Its connection is suspended: nobody else touches the socket. */
+/* Fills the reply on a worker. The connection is suspended, so no other thread uses the socket. */
 static void run_on_worker(struct bag_work *work)
 {
     struct bag_http_request *request =
@@ -162,7 +162,7 @@ enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
         bag_http_request_reject(request, fault);
         return BAG_HTTP_SEND;
     }
-    hold_models(request);
+    retain_models(request);
     const struct bag_http_route_cache *cache = &request->context->route_cache;
     const char *path = bag_http_console_path(request);
     if (bag_http_route_cache_is_of(cache, request->snapshot, request->line.method, path)) {
@@ -185,16 +185,17 @@ enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
 
 /* ---- the body -------------------------------------------------------------------------------- */
 
-/* One client's bodies may take this many quarters of the budget, unless it is one body. */
+/* The number of quarters of the budget that the bodies of one client may use. A single body may use
+ * more. */
 #define CLIENT_QUARTERS 3
 
-/* A body has this much memory at once, then so much, and all of it when that has come: what a
- * client only says takes little. */
+/* The memory of a body at first, and when that is full. When this is full too, the body gets its
+ * whole length. A client that only announces a large body therefore uses little memory. */
 #define FIRST_ROOM_BYTES  ((size_t)64 << 10)
 #define SECOND_ROOM_BYTES ((size_t)1 << 20)
 
-/* Moves the body to a larger place. */
-static bool reserve(struct bag_http_request *request, size_t room)
+/* Moves the body to larger memory. Returns false if there is none, or the client has its share. */
+static bool grow(struct bag_http_request *request, size_t room)
 {
     atomic_size_t *client_bytes = request->line.client_bytes;
     const struct bag_budget *budget = request->context->buffers.budget;
@@ -215,8 +216,8 @@ static bool reserve(struct bag_http_request *request, size_t room)
     return true;
 }
 
-/* Appends a piece of the body, to memory that grows up to its length or the limit. False without
- * memory, with the reply filled. */
+/* Appends a piece of the body, to memory that grows up to its length or the limit. Returns false
+ * with the reply filled if there is no memory. */
 static bool keep(struct bag_http_request *request, const char *data, size_t bytes)
 {
     size_t needed = request->body_bytes + bytes;
@@ -225,7 +226,7 @@ static bool keep(struct bag_http_request *request, const char *data, size_t byte
                   : needed <= SECOND_ROOM_BYTES ? SECOND_ROOM_BYTES
                   : request->head.has_length    ? most
                                                 : 2 * needed;
-    if (needed > request->body_room && !reserve(request, room < most ? room : most)) {
+    if (needed > request->body_room && !grow(request, room < most ? room : most)) {
         struct bag_problem problem;
         bag_budget_reject(request->context->buffers.budget, "a body",
                           request->head.has_length ? most : needed, &problem);
@@ -254,13 +255,13 @@ enum bag_http_next bag_http_request_on_body(struct bag_http_request *request, co
     return BAG_HTTP_READ;
 }
 
-/* The handler is called once, or once more where it has to suspend. */
+/* Calls the handler, and once more if it must suspend. */
 enum bag_http_next bag_http_request_on_end(struct bag_http_request *request)
 {
     enum bag_http_outcome outcome = BAG_HTTP_DONE;
     if (request->stage == BAG_HTTP_BODY ||
         (request->stage == BAG_HTTP_DROPPING && !request->reply.status)) {
-        hold_models(request);
+        retain_models(request);
         request->stage = BAG_HTTP_WAITING;
         outcome = request->route->handler(request);
         request->may_suspend = true;
@@ -273,16 +274,16 @@ enum bag_http_next bag_http_request_on_end(struct bag_http_request *request)
 
 /* ---- a request's life ------------------------------------------------------------------------ */
 
-/* Of the job only what is read before an inference sets it: clearing all of it takes longer than
- * many a request. */
+/* Clears only the members of the job that are read before an inference sets them. Clearing all of
+ * it would take longer than many requests do. */
 struct bag_http_request *bag_http_request_begin(struct bag_http_context *context,
                                                 const struct bag_http_connection_calls *calls,
                                                 struct bag_http_connection *connection,
                                                 const struct bag_http_first_line *line)
 {
-    struct bag_http_request *request = context->spare;
+    struct bag_http_request *request = SLIST_FIRST(&context->spare);
     if (request)
-        context->spare = request->next_spare;
+        SLIST_REMOVE_HEAD(&context->spare, link);
     else if (!(request = calloc(1, sizeof *request)))
         return NULL;
     memset(request, 0, offsetof(struct bag_http_request, job));
@@ -309,7 +310,7 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
 void bag_http_request_end(struct bag_http_request *request, bool sent)
 {
     struct bag_http_context *context = request->context;
-    if (request->stage == BAG_HTTP_READY) /* nobody could take the reply any more */
+    if (request->stage == BAG_HTTP_READY) /* the reply could not be sent */
         bag_http_request_finish(request);
     bag_metrics_on_end(context->recorder, sent);
     bag_http_remote_end(request); /* its calls are of the models */
@@ -320,16 +321,15 @@ void bag_http_request_end(struct bag_http_request *request, bool sent)
     bag_infer_reset(&request->job.infer);
     bag_buffers_put(request->body);
     bag_http_reply_drop(&request->reply);
-    request->next_spare = context->spare;
-    context->spare = request;
+    SLIST_INSERT_HEAD(&context->spare, request, link);
 }
 
 void bag_http_requests_free(struct bag_http_context *context)
 {
-    while (context->spare) {
-        struct bag_http_request *next = context->spare->next_spare;
-        bag_infer_free(&context->spare->job.infer);
-        free(context->spare);
-        context->spare = next;
+    struct bag_http_request *request;
+    while ((request = SLIST_FIRST(&context->spare))) {
+        SLIST_REMOVE_HEAD(&context->spare, link);
+        bag_infer_free(&request->job.infer);
+        free(request);
     }
 }

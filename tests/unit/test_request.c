@@ -1,4 +1,4 @@
-/* The way of a request, driven by a connection that is not one: what is decided at the head, at
+/* The life of a request, driven by a connection that is not one: what is decided at the head, at
  * each piece of the body and at its end, and what becomes of the reply. */
 #include "model_fixture.h"
 #include "testing.h"
