@@ -246,7 +246,7 @@ struct bag_v2_index_entry bag_http_describe_state(const struct bag_snapshot *sna
                                                   const struct bag_load_view *view, char *text,
                                                   size_t room)
 {
-    const char *note = bag_snapshot_find_note(snapshot, model);
+    const char *remark = bag_snapshot_find_remark(snapshot, model);
     bool loads = !stops && describe_loading(model, view, text, room);
     bool is_faulty = !stops && !loads && bag_http_find_fault(model, text, room);
     enum bag_model_state state = stops       ? BAG_MODEL_UNLOADING
@@ -257,7 +257,7 @@ struct bag_v2_index_entry bag_http_describe_state(const struct bag_snapshot *sna
                                        .state = bag_model_state_names[state],
                                        .reason = stops                ? bag_http_stopping
                                                  : loads || is_faulty ? text
-                                                 : note               ? note
+                                                 : remark             ? remark
                                                                       : model->reason};
 }
 

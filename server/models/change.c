@@ -28,7 +28,7 @@ static bool list_model(struct listing *listing, struct bag_model *model, bool is
 
 static void list_entry(struct listing *listing, const struct bag_change_entry *entry)
 {
-    list_model(listing, bag_model_hold(entry->model), entry->is_default, entry->note);
+    list_model(listing, bag_model_retain(entry->model), entry->is_default, entry->note);
 }
 
 /* Publishes what was listed, if all was, and frees the listing. */
@@ -42,7 +42,7 @@ static bool publish(struct bag_registry *registry, struct listing *listing, bool
     if (!ok && snapshot)
         bag_snapshot_free(snapshot);
     for (size_t i = 0; i < listing->count; i++)
-        bag_model_drop(listing->models[i].model);
+        bag_model_release(listing->models[i].model);
     free(listing->models);
     return ok;
 }
@@ -103,7 +103,7 @@ static bool publish_meanwhile(const struct bag_change_plan *plan, enum bag_model
                                                     state, reason),
                             false, NULL);
         else if (plan->num_prior == 0 && entry->model)
-            list_model(&listing, bag_model_hold(entry->model), false, NULL);
+            list_model(&listing, bag_model_retain(entry->model), false, NULL);
     }
     return publish(plan->changer->registry, &listing, ok, problem);
 }
@@ -175,12 +175,12 @@ static bool find_dropped(struct bag_change_plan *plan, struct bag_problem *probl
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
         if (model->memory && wants_room(plan, model->name) && !bag_change_uses(plan, model->stored))
-            plan->dropped[plan->num_dropped++] = bag_model_hold(model);
+            plan->dropped[plan->num_dropped++] = bag_model_retain(model);
     }
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
         if (!model->memory && holds_dropped(plan, model))
-            plan->dropped[plan->num_dropped++] = bag_model_hold(model);
+            plan->dropped[plan->num_dropped++] = bag_model_retain(model);
     }
     return true;
 }
@@ -231,7 +231,7 @@ static bool free_dropped(struct bag_change_plan *plan, struct bag_problem *probl
     if (!replace_dropped(plan, problem))
         return false;
     while (plan->num_dropped > 0)
-        bag_model_drop(plan->dropped[--plan->num_dropped]);
+        bag_model_release(plan->dropped[--plan->num_dropped]);
     return true;
 }
 
@@ -340,14 +340,14 @@ static void wait_for_unloaded(struct bag_change_plan *plan)
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
         if (gone && model->memory && bag_change_is_to_unload(plan, model))
-            gone[count++] = bag_model_hold(model);
+            gone[count++] = bag_model_retain(model);
     }
     for (size_t i = 0; i < plan->num_prior; i++)
-        bag_model_drop(plan->prior[i].model);
+        bag_model_release(plan->prior[i].model);
     plan->num_prior = 0;
     for (size_t i = 0; i < count; i++) {
         changer->wait_until_left(changer->context, gone[i], 1);
-        bag_model_drop(gone[i]);
+        bag_model_release(gone[i]);
     }
     free(gone);
 }
@@ -445,34 +445,34 @@ bool bag_change_plan_carry_out(struct bag_change_plan *plan, struct bag_problem 
 
 /* ---- what is told of a change ---------------------------------------------------------------- */
 
-void bag_changer_tell_refusal(struct bag_changer *changer)
+void bag_changer_show_plan_error(struct bag_changer *changer)
 {
-    const struct bag_refusal *refusal = &changer->refusal;
+    const struct bag_plan_error *error = &changer->error;
     const struct bag_snapshot *current =
         atomic_load_explicit(&changer->registry->current, memory_order_relaxed);
     struct bag_problem why;
     char note[sizeof why.text + 128];
-    if (!*refusal->name || !current)
+    if (!*error->name || !current)
         return;
-    snprintf(note, sizeof note, BAG_LOADED_BEFORE "%s", refusal->problem.text);
+    snprintf(note, sizeof note, BAG_LOADED_BEFORE "%s", error->problem.text);
     bag_text_hide_folders(note);
     struct listing listing = make_listing(current->count + 1);
     bool is_ready = false;
     for (size_t i = 0; listing.models && i < current->count; i++) {
         struct bag_model *model = current->listed[i];
-        bool is_refused = strcmp(model->name, refusal->name) == 0 &&
-                          strcmp(model->version, refusal->version) == 0;
+        bool is_refused =
+            strcmp(model->name, error->name) == 0 && strcmp(model->version, error->version) == 0;
         is_ready |= is_refused && model->state == BAG_MODEL_READY;
         if (!is_refused || model->state == BAG_MODEL_READY)
-            list_model(&listing, bag_model_hold(model), bag_snapshot_prefers(current, model),
-                       is_refused ? note : bag_snapshot_find_note(current, model));
+            list_model(&listing, bag_model_retain(model), bag_snapshot_prefers(current, model),
+                       is_refused ? note : bag_snapshot_find_remark(current, model));
     }
-    bool ok = listing.models &&
-              (is_ready ||
-               list_model(&listing,
-                          bag_model_without_table(refusal->name, refusal->version,
-                                                  BAG_MODEL_UNAVAILABLE, refusal->problem.text),
-                          false, NULL));
+    bool ok =
+        listing.models &&
+        (is_ready || list_model(&listing,
+                                bag_model_without_table(error->name, error->version,
+                                                        BAG_MODEL_UNAVAILABLE, error->problem.text),
+                                false, NULL));
     if (!publish(changer->registry, &listing, ok, &why))
         log_failure(&why);
 }

@@ -50,7 +50,7 @@ void bag_load_status_read(struct bag_load_status *status, struct bag_load_view *
 /* ---- changes --------------------------------------------------------------------------------- */
 
 /* A version as polls see it. */
-struct bag_sighting {
+struct bag_observed_state {
     uint64_t number, fingerprint;
     uint64_t poll; /* the last one that saw it */
     bool is_same;  /* as the one before */
@@ -64,7 +64,7 @@ struct bag_failed_version {
 };
 
 /* A version that is held in memory though it is not served. */
-struct bag_held {
+struct bag_retained_version {
     struct bag_model *model; /* held */
     uint64_t order;          /* the first one that was held has the lowest */
 };
@@ -72,20 +72,20 @@ struct bag_held {
 /* All that is remembered of one model's name. */
 struct bag_record {
     char name[129];
-    struct bag_wish wish;           /* what was asked of it */
-    struct bag_wish planned;        /* what that becomes, once the change is made: */
-    uint64_t wished_by, plan;       /* the last plan that has a wish of it, and that planned it */
-    struct bag_sighting *sightings; /* owned; of the last poll */
-    size_t num_sightings;
+    struct bag_desired_state desired;    /* what was asked of it */
+    struct bag_desired_state planned;    /* what that becomes, once the change is made: */
+    uint64_t desired_by, plan;           /* the last plans that changed / planned it */
+    struct bag_observed_state *observed; /* owned; of the last poll */
+    size_t num_observed;
     struct bag_failed_version *failures; /* owned */
     size_t num_failures;
-    struct bag_held *held; /* owned; the newest last */
-    size_t num_held;
+    struct bag_retained_version *retained; /* owned; the newest last */
+    size_t num_retained;
     struct bag_problem said; /* what the log says of its last poll; "": nothing */
 };
 
 /* The version that a change cannot be made for; without a name: none. */
-struct bag_refusal {
+struct bag_plan_error {
     char name[129], version[21];
     struct bag_problem problem;
 };
@@ -106,7 +106,7 @@ struct bag_changer {
     size_t num_records;
     uint64_t num_changes; /* begun ever; the last one is being made, by one plan after another */
     uint64_t num_plans, num_polls, num_holds; /* ever */
-    struct bag_refusal refusal;               /* of the last plan that could not be made */
+    struct bag_plan_error error;              /* of the last plan that could not be made */
 };
 
 void bag_changer_free(struct bag_changer *changer);
@@ -138,7 +138,7 @@ bool bag_change_is_needed(struct bag_changer *changer, struct bag_catalog *catal
 size_t bag_change_plan_count(const struct bag_change_plan *plan);
 
 /* Says in the index what the last plan was refused for. */
-void bag_changer_tell_refusal(struct bag_changer *changer);
+void bag_changer_show_plan_error(struct bag_changer *changer);
 
 /* Loads what multiplies, where a model that is to be loaded projects and none was before. */
 bool bag_change_plan_load_gemm(struct bag_change_plan *plan, struct bag_problem *problem);
@@ -262,9 +262,10 @@ bool bag_change_note(struct bag_change_entry *entry, const char *text, struct ba
 bool bag_change_add_placeholder(struct bag_change_plan *plan, const char *name, const char *version,
                                 const char *reason, bool is_unloaded, struct bag_problem *problem);
 
-/* The plan's own wish of a model; NULL without memory. It is valid until the next one is asked for.
+/* Returns the desired state of a model in the plan; NULL without memory. It is valid until the next
+ * one is asked for.
  */
-struct bag_wish *bag_change_wish(struct bag_change_plan *plan, const char *name);
+struct bag_desired_state *bag_change_desired_state(struct bag_change_plan *plan, const char *name);
 
 /* What was asked of the model; NULL: nothing. `control` may be NULL. */
 const struct bag_control_item *bag_control_find(const struct bag_control *control,
@@ -325,7 +326,7 @@ struct bag_record *bag_record_make(struct bag_changer *changer, const char *name
 void bag_records_trim(struct bag_changer *changer);
 
 /* One more holder of the model, which is returned. */
-static inline struct bag_model *bag_model_hold(struct bag_model *model)
+static inline struct bag_model *bag_model_retain(struct bag_model *model)
 {
     model->holders++;
     return model;

@@ -99,7 +99,7 @@ static struct bag_model *make_collection(struct bag_source *source, struct bag_f
     for (size_t i = 0; !model && i < count; i++)
         bag_projection_free(features[i].projection);
     if (model && !enter_features(model, problem)) {
-        bag_model_drop(model);
+        bag_model_release(model);
         model = NULL;
     }
     if (model)
@@ -267,7 +267,7 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
     entry->source = model->source;
     entry->model = NULL;
     model->source = NULL;
-    bag_model_drop(model);
+    bag_model_release(model);
     return false;
 }
 

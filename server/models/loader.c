@@ -86,7 +86,7 @@ static bool carry_out_plan(struct bag_loader *loader, struct bag_change_plan **p
         *plan = make_plan(loader, kind, control, false, problem);
     }
     if (!*plan)
-        bag_changer_tell_refusal(&loader->changer);
+        bag_changer_show_plan_error(&loader->changer);
     return *plan && ok;
 }
 

@@ -80,7 +80,7 @@ bool bag_change_reject(struct bag_change_entry *entry, const char *reason, bool 
         return bag_problem_no_memory(problem);
     model->is_unloaded = is_unloaded;
     bag_source_free(entry->source);
-    bag_model_drop(entry->model);
+    bag_model_release(entry->model);
     free(entry->note);
     entry->source = NULL;
     entry->model = model;
@@ -102,20 +102,21 @@ bool bag_change_add_placeholder(struct bag_change_plan *plan, const char *name, 
         return bag_problem_no_memory(problem);
     model->is_unloaded = is_unloaded;
     bool ok = bag_change_add_model(plan, model, false, problem);
-    bag_model_drop(model);
+    bag_model_release(model);
     return ok;
 }
 
-/* ---- wishes ---------------------------------------------------------------------------------- */
+/* ---- desired states
+ * ---------------------------------------------------------------------------------- */
 
-struct bag_wish *bag_change_wish(struct bag_change_plan *plan, const char *name)
+struct bag_desired_state *bag_change_desired_state(struct bag_change_plan *plan, const char *name)
 {
     struct bag_record *record = bag_record_make(plan->changer, name);
     if (!record)
         return NULL;
-    if (record->wished_by != plan->number)
-        record->planned = record->wish;
-    record->wished_by = plan->number;
+    if (record->desired_by != plan->number)
+        record->planned = record->desired;
+    record->desired_by = plan->number;
     return &record->planned;
 }
 
@@ -278,8 +279,8 @@ static bool copy_prior(struct bag_change_plan *plan, struct bag_problem *problem
     if (!plan->prior)
         return bag_problem_no_memory(problem);
     for (size_t i = 0; i < count; i++) {
-        const char *note = bag_snapshot_find_note(current, models[i]);
-        plan->prior[i].model = bag_model_hold(models[i]);
+        const char *note = bag_snapshot_find_remark(current, models[i]);
+        plan->prior[i].model = bag_model_retain(models[i]);
         plan->prior[i].is_default = bag_snapshot_prefers(current, models[i]);
         plan->num_prior = i + 1;
         if (note && !bag_change_note(&plan->prior[i], note, problem))
@@ -307,8 +308,8 @@ static struct bag_stored_table *find_stored(const struct bag_change_plan *plan,
     for (size_t i = 0; !stored && i < plan->num_prior; i++)
         stored = stored_of(changer, plan->prior[i].model, fingerprint);
     for (size_t i = 0; !stored && i < changer->num_records; i++) {
-        for (size_t j = 0; !stored && j < changer->records[i]->num_held; j++)
-            stored = stored_of(changer, changer->records[i]->held[j].model, fingerprint);
+        for (size_t j = 0; !stored && j < changer->records[i]->num_retained; j++)
+            stored = stored_of(changer, changer->records[i]->retained[j].model, fingerprint);
     }
     return stored;
 }
@@ -348,7 +349,7 @@ static void free_entries(struct bag_change_entry *entries, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         bag_source_free(entries[i].source);
-        bag_model_drop(entries[i].model);
+        bag_model_release(entries[i].model);
         bag_stored_table_drop(entries[i].stored);
         free(entries[i].note);
     }
@@ -360,7 +361,7 @@ static void free_plan(struct bag_change_plan *plan)
     free_entries(plan->entries, plan->count);
     free_entries(plan->prior, plan->num_prior);
     for (size_t i = 0; i < plan->num_dropped; i++)
-        bag_model_drop(plan->dropped[i]);
+        bag_model_release(plan->dropped[i]);
     free(plan->dropped);
     free(plan->served);
 }
@@ -398,7 +399,7 @@ struct bag_change_plan *bag_change_plan_make(struct bag_changer *changer, enum b
         bag_problem_no_memory(problem);
         return NULL;
     }
-    changer->refusal = (struct bag_refusal){0};
+    changer->error = (struct bag_plan_error){0};
     bag_change_forget_fallen(changer);
     *plan = (struct bag_change_plan){.changer = changer,
                                      .kind = kind,
@@ -457,7 +458,7 @@ void bag_change_plan_commit(struct bag_change_plan *plan)
 {
     for (size_t i = 0; i < plan->changer->num_records; i++) {
         struct bag_record *record = plan->changer->records[i];
-        if (record->wished_by == plan->number)
-            record->wish = record->planned;
+        if (record->desired_by == plan->number)
+            record->desired = record->planned;
     }
 }

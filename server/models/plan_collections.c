@@ -26,10 +26,10 @@ static bool lose_table(struct bag_change_plan *plan, struct bag_change_entry *en
     if (!plan->control)
         return bag_problem_set(problem, BAG_ERROR_CONFLICT,
                                "model '%s' is used by '%s', which is to stay", table, name);
-    struct bag_wish *wish = bag_change_wish(plan, name);
-    if (!wish)
+    struct bag_desired_state *desired = bag_change_desired_state(plan, name);
+    if (!desired)
         return bag_problem_no_memory(problem);
-    wish->is_unloaded = true;
+    desired->is_unloaded = true;
     return bag_change_reject(entry, "unloaded", true, problem);
 }
 
@@ -93,7 +93,7 @@ static bool renew_source(struct bag_change_entry *entry, struct bag_problem *pro
         bag_model_config_free(&copy);
         return bag_problem_no_memory(problem);
     }
-    bag_model_drop(entry->model);
+    bag_model_release(entry->model);
     entry->model = NULL;
     return true;
 }
@@ -125,7 +125,7 @@ static bool make_collection(const struct bag_change_plan *plan, struct bag_chang
         return true;
     bag_source_free(entry->source);
     entry->source = NULL;
-    entry->model = bag_model_hold(published);
+    entry->model = bag_model_retain(published);
     return true;
 }
 

@@ -10,8 +10,8 @@ struct choosing {
     struct bag_change_plan *plan;
     const char *name;
     struct bag_record *record;
-    struct bag_name_plan steps; /* whose versions are owned */
-    bool lacks_memory;          /* to look at a version, which may be good */
+    struct bag_model_plan steps; /* whose versions are owned */
+    bool lacks_memory;           /* to check a version, which may be good */
 };
 
 /* ---- what there is --------------------------------------------------------------------------- */
@@ -24,7 +24,7 @@ static uint64_t number_of(const struct bag_source *source)
 /* The version of that number, which is made where it is not there and `makes`; NULL: none. */
 static struct bag_version_plan *find(struct choosing *choosing, uint64_t number, bool makes)
 {
-    struct bag_name_plan *steps = &choosing->steps;
+    struct bag_model_plan *steps = &choosing->steps;
     size_t i = steps->count;
     while (i > 0 && steps->versions[i - 1].number >= number)
         i--;
@@ -44,7 +44,7 @@ static struct bag_version_plan *find_loaded(struct choosing *choosing, uint64_t 
 {
     const struct bag_control_item *item = choosing->steps.item;
     uint64_t wanted =
-        item ? strtoull(item->version, NULL, 10) : choosing->steps.wish->default_version;
+        item ? strtoull(item->version, NULL, 10) : choosing->steps.desired->default_version;
     return find(choosing, number, number == wanted);
 }
 
@@ -61,10 +61,10 @@ static bool gather(struct choosing *choosing, struct bag_problem *problem)
         if (*found[i].place)
             find(choosing, number_of(*found[i].place), true)->source = found[i].place;
     }
-    for (size_t i = 0; i < choosing->record->num_held; i++) {
-        struct bag_model *model = choosing->record->held[i].model;
+    for (size_t i = 0; i < choosing->record->num_retained; i++) {
+        struct bag_model *model = choosing->record->retained[i].model;
         if ((version = find_loaded(choosing, model->version_number)))
-            version->held = model;
+            version->retained = model;
     }
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
@@ -86,7 +86,7 @@ static struct bag_version_policy find_policy(const struct choosing *choosing)
         const struct bag_version_plan *version = &choosing->steps.versions[i];
         const struct bag_source *source = version->source  ? *version->source
                                           : version->ready ? version->ready->source
-                                                           : version->held->source;
+                                                           : version->retained->source;
         if (source)
             return bag_source_policy(source);
     }
@@ -100,26 +100,26 @@ static bool was_seen(struct choosing *choosing, const struct bag_source *source)
 {
     struct bag_record *record = choosing->record;
     uint64_t poll = choosing->plan->changer->num_polls, number = number_of(source);
-    struct bag_sighting *sighting = NULL;
-    for (size_t i = 0; i < record->num_sightings; i++) {
-        if (record->sightings[i].number == number)
-            sighting = &record->sightings[i];
+    struct bag_observed_state *version = NULL;
+    for (size_t i = 0; i < record->num_observed; i++) {
+        if (record->observed[i].number == number)
+            version = &record->observed[i];
     }
-    if (!sighting) {
-        struct bag_sighting *sightings =
-            reallocarray(record->sightings, record->num_sightings + 1, sizeof *sightings);
-        if (!sightings)
+    if (!version) {
+        struct bag_observed_state *observed =
+            reallocarray(record->observed, record->num_observed + 1, sizeof *observed);
+        if (!observed)
             return false;
-        record->sightings = sightings;
-        sighting = &sightings[record->num_sightings++];
-        *sighting = (struct bag_sighting){.number = number};
+        record->observed = observed;
+        version = &observed[record->num_observed++];
+        *version = (struct bag_observed_state){.number = number};
     }
-    if (sighting->poll != poll) {
-        sighting->is_same = sighting->poll && sighting->fingerprint == source->fingerprint;
-        sighting->fingerprint = source->fingerprint;
-        sighting->poll = poll;
+    if (version->poll != poll) {
+        version->is_same = version->poll && version->fingerprint == source->fingerprint;
+        version->fingerprint = source->fingerprint;
+        version->poll = poll;
     }
-    return sighting->is_same;
+    return version->is_same;
 }
 
 static void open_files(struct choosing *choosing, struct bag_source *source)
@@ -150,7 +150,7 @@ static bool is_behind(const struct choosing *choosing, const struct bag_version_
            bag_change_lacks_updates(choosing->plan->changer, version->ready);
 }
 
-static void look(void *context, struct bag_version_plan *version)
+static void check_files(void *context, struct bag_version_plan *version)
 {
     struct choosing *choosing = context;
     const struct bag_change_plan *plan = choosing->plan;
@@ -167,9 +167,9 @@ static void look(void *context, struct bag_version_plan *version)
         version->files = BAG_FILES_SERVING;
     else if (plan->kind == BAG_CHANGE_POLL && !source->remote &&
              !plan->changer->config->options.ready_file && !was_seen(choosing, source))
-        version->files = BAG_FILES_MOVING;
+        version->files = BAG_FILES_CHANGING;
     else
-        version->files = is_of(version->held, source) ? BAG_FILES_HELD : BAG_FILES_NEW;
+        version->files = is_of(version->retained, source) ? BAG_FILES_RETAINED : BAG_FILES_NEW;
     version->is_behind = version->files == BAG_FILES_SERVING && is_behind(choosing, version);
 }
 
@@ -210,16 +210,16 @@ static bool take_step(struct choosing *choosing, size_t i, struct bag_problem *p
 {
     const struct bag_version_plan *version = &choosing->steps.versions[i];
     bool is_default = i == choosing->steps.preferred;
-    switch (version->step) {
-    case BAG_STEP_NONE:
+    switch (version->action) {
+    case BAG_ACTION_NONE:
         return true;
-    case BAG_STEP_STAY:
+    case BAG_ACTION_KEEP:
         return stay(choosing, version, is_default, problem);
-    case BAG_STEP_RETURN:
-        return bag_change_add_model(choosing->plan, version->held, is_default, problem);
-    case BAG_STEP_MAKE:
+    case BAG_ACTION_RESTORE:
+        return bag_change_add_model(choosing->plan, version->retained, is_default, problem);
+    case BAG_ACTION_LOAD:
         return make(choosing, version, is_default, problem);
-    case BAG_STEP_REJECT:
+    case BAG_ACTION_MARK_UNAVAILABLE:
         break;
     }
     return bag_change_add_placeholder(choosing->plan, choosing->name,
@@ -235,7 +235,7 @@ static bool add_unloaded(struct choosing *choosing, size_t first, struct bag_pro
     for (size_t i = 0; ok && i < plan->num_prior; i++) {
         const struct bag_model *model = plan->prior[i].model;
         if (strcmp(model->name, choosing->name) != 0 ||
-            !bag_wish_unloads(choosing->steps.wish, model->version_number))
+            !bag_desired_state_unloads(choosing->steps.desired, model->version_number))
             continue;
         if (!bag_change_find(plan->entries + first, plan->count - first, model->name,
                              model->version))
@@ -269,7 +269,7 @@ static bool add_prior(struct choosing *choosing, struct bag_problem *problem)
 /* ---- what is refused ------------------------------------------------------------------------- */
 
 /* The versions that there are, as "1, 2 and 5". */
-static void list_versions(const struct bag_name_plan *steps, char *text, size_t bytes)
+static void list_versions(const struct bag_model_plan *steps, char *text, size_t bytes)
 {
     size_t used = 0;
     *text = 0;
@@ -284,10 +284,10 @@ static void list_versions(const struct bag_name_plan *steps, char *text, size_t 
 /* Why the change is refused, for the index. */
 static void tell_index(struct choosing *choosing, const char *version, const char *why)
 {
-    struct bag_refusal *refusal = &choosing->plan->changer->refusal;
-    snprintf(refusal->name, sizeof refusal->name, "%s", choosing->name);
-    snprintf(refusal->version, sizeof refusal->version, "%s", version);
-    bag_problem_set(&refusal->problem, BAG_ERROR_FILE, "%s", why);
+    struct bag_plan_error *error = &choosing->plan->changer->error;
+    snprintf(error->name, sizeof error->name, "%s", choosing->name);
+    snprintf(error->version, sizeof error->version, "%s", version);
+    bag_problem_set(&error->problem, BAG_ERROR_FILE, "%s", why);
 }
 
 /* The version that was asked for, or all, or all files, are bad. */
@@ -295,9 +295,9 @@ static bool refuse_bad(struct choosing *choosing, struct bag_problem *problem)
 {
     const struct bag_change_plan *plan = choosing->plan;
     const struct bag_control_item *item = choosing->steps.item;
-    size_t culprit = choosing->steps.culprit;
+    size_t failed = choosing->steps.failed_version;
     const struct bag_source *source =
-        culprit == SIZE_MAX ? NULL : *choosing->steps.versions[culprit].source;
+        failed == SIZE_MAX ? NULL : *choosing->steps.versions[failed].source;
     const char *reason = source ? source->model->reason : "there are no files of it any more";
     char start[160];
     int length = snprintf(start, sizeof start, "model '%s'", item->name);
@@ -318,7 +318,7 @@ static bool refuse_bad(struct choosing *choosing, struct bag_problem *problem)
 static bool refuse(struct choosing *choosing, enum bag_plan_outcome outcome,
                    struct bag_problem *problem)
 {
-    const struct bag_name_plan *steps = &choosing->steps;
+    const struct bag_model_plan *steps = &choosing->steps;
     const char *version = steps->item ? steps->item->version : "";
     char there[200];
     list_versions(steps, there, sizeof there);
@@ -337,17 +337,17 @@ static bool refuse(struct choosing *choosing, enum bag_plan_outcome outcome,
                                "model '%s' version %s: the model's version_policy names other "
                                "versions",
                                choosing->name, version);
-    case BAG_PLAN_NO_ROOM:
+    case BAG_PLAN_TOO_MANY_UNLOADED:
         return bag_problem_set(problem, BAG_ERROR_CONFLICT,
                                "model '%s': %d versions are unloaded one by one already; unload "
                                "the model, and load what is to be served",
-                               choosing->name, BAG_WISH_MAX_UNLOADED);
+                               choosing->name, BAG_MAX_UNLOADED_VERSIONS);
     case BAG_PLAN_NAMED_BAD:
         return bag_problem_set(problem, BAG_ERROR_FILE, "%s",
-                               (*steps->versions[steps->culprit].source)->model->reason);
+                               (*steps->versions[steps->failed_version].source)->model->reason);
     case BAG_PLAN_BAD:
-    case BAG_PLAN_STEPS:
-    case BAG_PLAN_STAYS:
+    case BAG_PLAN_ACTIONS:
+    case BAG_PLAN_UNCHANGED:
         break;
     }
     return refuse_bad(choosing, problem);
@@ -381,13 +381,13 @@ static void note_oldest(struct bag_change_plan *plan, const char *name, size_t f
 static bool choose(struct choosing *choosing, struct bag_problem *problem)
 {
     choosing->steps.policy = find_policy(choosing);
-    enum bag_plan_outcome outcome = bag_plan_name(&choosing->steps);
+    enum bag_plan_outcome outcome = bag_plan_model(&choosing->steps);
     if (choosing->lacks_memory)
         return bag_problem_no_memory(problem);
-    if (outcome == BAG_PLAN_STEPS)
+    if (outcome == BAG_PLAN_ACTIONS)
         return take_steps(choosing, problem);
-    return outcome == BAG_PLAN_STAYS ? add_prior(choosing, problem)
-                                     : refuse(choosing, outcome, problem);
+    return outcome == BAG_PLAN_UNCHANGED ? add_prior(choosing, problem)
+                                         : refuse(choosing, outcome, problem);
 }
 
 bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
@@ -398,11 +398,11 @@ bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
                                 .record = bag_record_make(plan->changer, name),
                                 .steps = {.kind = plan->kind,
                                           .item = bag_control_find(plan->control, name),
-                                          .wish = bag_change_wish(plan, name),
-                                          .look = look,
+                                          .desired = bag_change_desired_state(plan, name),
+                                          .check_files = check_files,
                                           .context = &choosing}};
     size_t first = plan->count;
-    bool ok = (choosing.record && choosing.steps.wish) || bag_problem_no_memory(problem);
+    bool ok = (choosing.record && choosing.steps.desired) || bag_problem_no_memory(problem);
     ok = ok && gather(&choosing, problem) && choose(&choosing, problem);
     if (ok && plan->changer->updates && !plan->peeks)
         note_oldest(plan, name, first);

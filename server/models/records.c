@@ -58,19 +58,19 @@ struct bag_record *bag_record_make(struct bag_changer *changer, const char *name
 
 static void free_record(struct bag_record *record)
 {
-    for (size_t i = 0; i < record->num_held; i++)
-        bag_model_drop(record->held[i].model);
-    free(record->held);
-    free(record->sightings);
+    for (size_t i = 0; i < record->num_retained; i++)
+        bag_model_release(record->retained[i].model);
+    free(record->retained);
+    free(record->observed);
     free(record->failures);
     free(record);
 }
 
 static bool is_empty(const struct bag_record *record)
 {
-    const struct bag_wish *wish = &record->wish;
-    return !wish->is_unloaded && !wish->default_version && !wish->num_unloaded &&
-           !record->num_sightings && !record->num_failures && !record->num_held &&
+    const struct bag_desired_state *desired = &record->desired;
+    return !desired->is_unloaded && !desired->default_version && !desired->num_unloaded &&
+           !record->num_observed && !record->num_failures && !record->num_retained &&
            !*record->said.text;
 }
 
@@ -80,11 +80,11 @@ void bag_records_trim(struct bag_changer *changer)
     for (size_t i = 0; i < changer->num_records; i++) {
         struct bag_record *record = changer->records[i];
         size_t seen = 0;
-        for (size_t j = 0; j < record->num_sightings; j++) {
-            if (record->sightings[j].poll == changer->num_polls)
-                record->sightings[seen++] = record->sightings[j];
+        for (size_t j = 0; j < record->num_observed; j++) {
+            if (record->observed[j].poll == changer->num_polls)
+                record->observed[seen++] = record->observed[j];
         }
-        record->num_sightings = seen;
+        record->num_observed = seen;
         if (is_empty(record))
             free_record(record);
         else
@@ -115,25 +115,25 @@ bool bag_change_uses(const struct bag_change_plan *plan, const struct bag_stored
 
 /* ---- versions that are held ------------------------------------------------------------------ */
 
-static void forget_held(struct bag_record *record, size_t position)
+static void release_retained(struct bag_record *record, size_t position)
 {
-    bag_model_drop(record->held[position].model);
-    memmove(&record->held[position], &record->held[position + 1],
-            (record->num_held - position - 1) * sizeof *record->held);
-    record->num_held--;
+    bag_model_release(record->retained[position].model);
+    memmove(&record->retained[position], &record->retained[position + 1],
+            (record->num_retained - position - 1) * sizeof *record->retained);
+    record->num_retained--;
 }
 
 /* Holds a version that is not served; false without memory. */
 static bool keep(struct bag_changer *changer, struct bag_model *model)
 {
     struct bag_record *record = bag_record_make(changer, model->name);
-    struct bag_held *held =
-        record ? reallocarray(record->held, record->num_held + 1, sizeof *held) : NULL;
-    if (!held)
+    struct bag_retained_version *retained =
+        record ? reallocarray(record->retained, record->num_retained + 1, sizeof *retained) : NULL;
+    if (!retained)
         return false;
-    record->held = held;
-    held[record->num_held++] =
-        (struct bag_held){.model = bag_model_hold(model), .order = ++changer->num_holds};
+    record->retained = retained;
+    retained[record->num_retained++] = (struct bag_retained_version){
+        .model = bag_model_retain(model), .order = ++changer->num_holds};
     return true;
 }
 
@@ -149,9 +149,9 @@ void bag_change_forget_fallen(struct bag_changer *changer)
 {
     for (size_t i = 0; i < changer->num_records; i++) {
         struct bag_record *record = changer->records[i];
-        for (size_t j = record->num_held; j-- > 0;) {
-            if (bag_change_lacks_updates(changer, record->held[j].model))
-                forget_held(record, j);
+        for (size_t j = record->num_retained; j-- > 0;) {
+            if (bag_change_lacks_updates(changer, record->retained[j].model))
+                release_retained(record, j);
         }
     }
 }
@@ -163,9 +163,9 @@ static struct bag_record *find_oldest(const struct bag_change_plan *plan, size_t
     struct bag_record *oldest = NULL;
     for (size_t i = 0; i < changer->num_records; i++) {
         struct bag_record *record = changer->records[i];
-        for (size_t j = 0; j < record->num_held; j++) {
-            if (bag_change_uses(plan, record->held[j].model->stored) ||
-                (oldest && oldest->held[*position].order < record->held[j].order))
+        for (size_t j = 0; j < record->num_retained; j++) {
+            if (bag_change_uses(plan, record->retained[j].model->stored) ||
+                (oldest && oldest->retained[*position].order < record->retained[j].order))
                 continue;
             oldest = record;
             *position = j;
@@ -181,18 +181,18 @@ bool bag_change_let_go(struct bag_change_plan *plan)
     struct bag_record *record = find_oldest(plan, &position);
     if (!record)
         return false;
-    struct bag_model *model = bag_model_hold(record->held[position].model);
-    forget_held(record, position);
+    struct bag_model *model = bag_model_retain(record->retained[position].model);
+    release_retained(record, position);
     bool has_left = changer->wait_until_left(changer->context, model, 1);
     bag_log(BAG_LOG_LEVEL_INFO, "held version let go", BAG_LOG_TEXT("model", model->name),
             BAG_LOG_TEXT("version", model->version));
-    bag_model_drop(model);
+    bag_model_release(model);
     return has_left;
 }
 
 /* How many versions of the model are held, as its default version says; of one that was unloaded,
  * none. */
-static size_t max_held(const struct bag_change_plan *plan, const char *name)
+static size_t max_retained(const struct bag_change_plan *plan, const char *name)
 {
     const struct bag_change_entry *entry = bag_change_plan_find_default(plan, name);
     const struct bag_source *source = entry ? bag_entry_source(entry) : NULL;
@@ -200,12 +200,13 @@ static size_t max_held(const struct bag_change_plan *plan, const char *name)
 }
 
 /* From the newest on, as many as the model holds; what serves again is not held. */
-static void trim_held(const struct bag_change_plan *plan, struct bag_record *record)
+static void trim_retained(const struct bag_change_plan *plan, struct bag_record *record)
 {
-    size_t limit = record->num_held ? max_held(plan, record->name) : 0;
-    for (size_t i = record->num_held; i-- > 0;) {
-        if (record->num_held - i > limit || bag_change_uses(plan, record->held[i].model->stored))
-            forget_held(record, i);
+    size_t limit = record->num_retained ? max_retained(plan, record->name) : 0;
+    for (size_t i = record->num_retained; i-- > 0;) {
+        if (record->num_retained - i > limit ||
+            bag_change_uses(plan, record->retained[i].model->stored))
+            release_retained(record, i);
     }
 }
 
@@ -222,7 +223,7 @@ void bag_change_keep_versions(struct bag_change_plan *plan)
     struct bag_load_view *now = &changer->status->now;
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
-        if (model->stored && max_held(plan, model->name) > 0 &&
+        if (model->stored && max_retained(plan, model->name) > 0 &&
             !bag_change_uses(plan, model->stored) && !bag_change_is_to_unload(plan, model) &&
             !keep(changer, model))
             break; /* it is loaded again when it is asked for */
@@ -230,10 +231,10 @@ void bag_change_keep_versions(struct bag_change_plan *plan)
     now->num_kept = now->kept_bytes = 0;
     for (size_t i = 0; i < changer->num_records; i++) {
         struct bag_record *record = changer->records[i];
-        trim_held(plan, record);
-        now->num_kept += record->num_held;
-        for (size_t j = 0; j < record->num_held; j++)
-            now->kept_bytes += bag_source_bytes(record->held[j].model->source);
+        trim_retained(plan, record);
+        now->num_kept += record->num_retained;
+        for (size_t j = 0; j < record->num_retained; j++)
+            now->kept_bytes += bag_source_bytes(record->retained[j].model->source);
     }
     bag_load_status_tell(changer->status);
 }

@@ -22,7 +22,7 @@ static void free_model(struct bag_model *model)
         free(model->features[i].name);
         bag_projection_free(model->features[i].projection);
         if (model->features[i].model != model)
-            bag_model_drop(model->features[i].model);
+            bag_model_release(model->features[i].model);
     }
     bag_stored_table_drop(model->stored);
     free(model->live);
@@ -36,7 +36,7 @@ static void free_model(struct bag_model *model)
     free(model);
 }
 
-void bag_model_drop(struct bag_model *model)
+void bag_model_release(struct bag_model *model)
 {
     if (model && --model->holders == 0)
         free_model(model);
@@ -121,7 +121,7 @@ struct bag_model *bag_model_of_table(const char *name, const char *version,
     model->stored = stored;
     model->memory = &stored->memory;
     if (!set_feature(model, 0, BAG_EMBEDDINGS, model, rules)) {
-        bag_model_drop(model);
+        bag_model_release(model);
         return NULL;
     }
     take_projection(model, 0, projection);
@@ -169,7 +169,7 @@ struct bag_model *bag_model_of_features(const char *name, const char *version,
     for (size_t i = 0; ok && i < count; i++)
         ok = set_feature(model, i, features[i].name, features[i].model, &features[i].rules);
     if (!ok || !bag_model_follow_updates(model)) {
-        bag_model_drop(model);
+        bag_model_release(model);
         return NULL;
     }
     for (size_t i = 0; i < count; i++)
@@ -308,8 +308,8 @@ bool bag_snapshot_prefers(const struct bag_snapshot *snapshot, const struct bag_
     return i != SIZE_MAX && snapshot->preferred[i];
 }
 
-const char *bag_snapshot_find_note(const struct bag_snapshot *snapshot,
-                                   const struct bag_model *model)
+const char *bag_snapshot_find_remark(const struct bag_snapshot *snapshot,
+                                     const struct bag_model *model)
 {
     size_t i = position_of(snapshot, model);
     return i != SIZE_MAX ? snapshot->notes[i] : NULL;
@@ -318,7 +318,7 @@ const char *bag_snapshot_find_note(const struct bag_snapshot *snapshot,
 void bag_snapshot_free(struct bag_snapshot *snapshot)
 {
     for (size_t i = 0; i < snapshot->count; i++) {
-        bag_model_drop(snapshot->models[i]);
+        bag_model_release(snapshot->models[i]);
         free(snapshot->notes[i]);
     }
     free(snapshot->notes);

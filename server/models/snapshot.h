@@ -119,7 +119,7 @@ struct bag_model *bag_model_without_table(const char *name, const char *version,
                                           enum bag_model_state state, const char *cause);
 
 /* The caller no longer holds the model: the last one frees it. NULL is ignored. */
-void bag_model_drop(struct bag_model *model);
+void bag_model_release(struct bag_model *model);
 
 /* The feature of that name, which need not end with a NUL; NULL where there is none. */
 const struct bag_feature *bag_model_feature(const struct bag_model *model, const char *name,
@@ -178,8 +178,8 @@ struct bag_snapshot *bag_snapshot_make(const struct bag_listed *listed, size_t c
 bool bag_snapshot_prefers(const struct bag_snapshot *snapshot, const struct bag_model *model);
 
 /* What was noted of it; NULL: nothing. */
-const char *bag_snapshot_find_note(const struct bag_snapshot *snapshot,
-                                   const struct bag_model *model);
+const char *bag_snapshot_find_remark(const struct bag_snapshot *snapshot,
+                                     const struct bag_model *model);
 
 /* Frees a snapshot that nobody reads, and drops its models. */
 void bag_snapshot_free(struct bag_snapshot *snapshot);

@@ -1,12 +1,14 @@
-/* What is to become of the versions of models: from what there is, what serves, and what was asked
- * for, to a step for each version.
+/* Decides what a change does: from the observed and the desired state of a model to an action for
+ * each of its versions, for a collection, and for what cannot be loaded.
  *
- * Nothing here reads a file or a clock, takes memory, or knows what a table is: facts come in, and
- * steps go out. See tests/unit/test_steps.c. */
+ * Nothing here reads a file or a clock, allocates memory, or knows what a table is. Facts come in
+ * and actions go out, so that every rule has a line in tests/unit/test_steps.c. Facts are gathered
+ * in facts.c, and actions are carried out in carry_out.c; reconciler.h tells the whole story. */
 #ifndef BAG_MODELS_STEPS_H
 #define BAG_MODELS_STEPS_H
 
 #include "config/config.h"
+#include "proto/problem.h"
 #include "proto/v2_request.h"
 
 #include <stdbool.h>
@@ -17,79 +19,80 @@ struct bag_model;
 struct bag_source;
 
 enum bag_change_kind {
-    BAG_CHANGE_START,         /* everything that there is, for the first time */
-    BAG_CHANGE_MODELS,        /* what `control` says */
-    BAG_CHANGE_POLL,          /* what has changed in files */
-    BAG_CHANGE_CONFIGURATION, /* everything, after the configuration was read again */
+    BAG_CHANGE_START,         /* all models, for the first time */
+    BAG_CHANGE_MODELS,        /* a request to load or unload models */
+    BAG_CHANGE_POLL,          /* models whose files or shards have changed */
+    BAG_CHANGE_CONFIGURATION, /* all models, after the configuration was read again */
 };
 
-/* ---- what was asked of a model --------------------------------------------------------------- */
+/* ---- the desired state of a model ------------------------------------------------------------ */
 
-/* Most versions of one model that can be unloaded one by one. */
-#define BAG_WISH_MAX_UNLOADED 64
+/* Maximum number of versions of one model that can be unloaded one by one. */
+#define BAG_MAX_UNLOADED_VERSIONS 64
 
-struct bag_wish {
-    bool is_unloaded;         /* all of it */
-    uint64_t default_version; /* that was loaded by its number; 0: none */
-    uint64_t newest;          /* that was there then */
-    uint64_t unloaded[BAG_WISH_MAX_UNLOADED];
+/* What requests have asked of a model. All zeros: whatever its version_policy says. */
+struct bag_desired_state {
+    bool is_unloaded;         /* the whole model is unloaded */
+    uint64_t default_version; /* the version that a request loaded by its number; 0: none */
+    uint64_t newest;          /* the highest version that existed at that time */
+    uint64_t unloaded[BAG_MAX_UNLOADED_VERSIONS]; /* versions that were unloaded by their numbers */
     size_t num_unloaded;
 };
 
-/* Takes an item of a request into the wish of its model; `newest` is the highest version that there
- * is. False where there is no room. */
-bool bag_wish_apply(struct bag_wish *wish, const struct bag_control_item *item, uint64_t newest);
+/* Applies an item of a request to the desired state of its model. `newest` is the highest version
+ * that exists. Returns false if too many versions would be unloaded one by one. */
+bool bag_desired_state_apply(struct bag_desired_state *desired, const struct bag_control_item *item,
+                             uint64_t newest);
 
-/* Whether it was asked for that the version be unloaded. */
-bool bag_wish_unloads(const struct bag_wish *wish, uint64_t number);
+/* Returns whether a request unloaded the version, or the whole model. */
+bool bag_desired_state_unloads(const struct bag_desired_state *desired, uint64_t number);
 
-/* ---- versions of one model ------------------------------------------------------------------- */
+/* ---- the versions of one model --------------------------------------------------------------- */
 
-/* Those of a version, beside what is in memory of it. */
+/* The files of a version, compared with what is in memory of it. A version on shards has no files:
+ * what its shards report takes their place. */
 enum bag_files {
-    BAG_FILES_GONE,    /* they are not there */
-    BAG_FILES_BAD,     /* they cannot be served */
-    BAG_FILES_MOVING,  /* they may still be written to: not the same twice */
-    BAG_FILES_SERVING, /* they are those of the version that serves */
-    BAG_FILES_HELD,    /* or of the one that is held */
-    BAG_FILES_NEW      /* they are others, or those of a collection, over tables that may be others
-                        */
+    BAG_FILES_GONE,     /* there are none */
+    BAG_FILES_BAD,      /* they cannot be served */
+    BAG_FILES_CHANGING, /* they differ from the last poll, and may still be written to */
+    BAG_FILES_SERVING,  /* the version that serves was loaded from them */
+    BAG_FILES_RETAINED, /* the retained version was loaded from them */
+    BAG_FILES_NEW       /* nothing in memory was loaded from them; always for a collection */
 };
 
-/* What is done about a version. */
-enum bag_step {
-    BAG_STEP_NONE,   /* it is not served, and nothing is said of it */
-    BAG_STEP_STAY,   /* what serves goes on; where its files are bad, that is noted */
-    BAG_STEP_RETURN, /* what is held serves again */
-    BAG_STEP_MAKE,   /* a model is made of its files: its table is read, or shared */
-    BAG_STEP_REJECT  /* it is shown as UNAVAILABLE, with what is wrong with its files */
+enum bag_action {
+    BAG_ACTION_NONE,            /* not served and not listed */
+    BAG_ACTION_KEEP,            /* the version that serves stays; bad files become a remark */
+    BAG_ACTION_RESTORE,         /* the retained version serves again */
+    BAG_ACTION_LOAD,            /* a model is made of the files; its table is read, or shared */
+    BAG_ACTION_MARK_UNAVAILABLE /* listed as UNAVAILABLE, with what is wrong with its files */
 };
 
 struct bag_version_plan {
     uint64_t number;
-    struct bag_source **source; /* what there is of it: its files, in the catalog, */
-    struct bag_model *ready;    /* the model that serves, */
-    struct bag_model *held;     /* and one that is held; borrowed, NULL: there is none. Nothing here
-                                   looks into them */
-    bool was_default;           /* the one that serves is the default version */
-    enum bag_files files;       /* set by `look`, or GONE */
-    bool is_seen;               /* `files` is set */
-    bool is_named;              /* BAD, and a configuration names it: the start ends */
-    bool is_behind;             /* SERVING, but it lacks updates: it is read again to become
-                                   the default version, and goes on beside that */
-    enum bag_step step;         /* the outcome */
+    struct bag_source **source; /* its files, in the catalog; NULL: there are none */
+    struct bag_model *ready;    /* the model that serves; borrowed; NULL: none. Only compared with
+                                   NULL here, as is the next one */
+    struct bag_model *retained; /* the retained model; borrowed; NULL: none */
+    bool was_default;           /* `ready` is the default version */
+    enum bag_files files;       /* set by check_files(); GONE without a source */
+    bool is_checked;            /* check_files() was called, or need not be */
+    bool is_named;              /* the configuration names the files, see NAMED_BAD */
+    bool is_behind;             /* SERVING, but updates are missing: it is loaded again before it
+                                   may become the default version */
+    enum bag_action action;     /* result */
 };
 
 /* X(OUTCOME): of planning the versions of a model. */
-#define BAG_PLAN_OUTCOMES(X)                                                   \
-    X(STEPS)       /* the versions have steps */                               \
-    X(STAYS)       /* all that was published of it stays */                    \
-    X(UNKNOWN)     /* there is no such model */                                \
-    X(NO_VERSION)  /* nor such a version of it */                              \
-    X(NOT_ALLOWED) /* its policy names other versions */                       \
-    X(NO_ROOM)     /* too many versions are unloaded one by one */             \
-    X(BAD)         /* what was asked for is bad: version `culprit`, or gone */ \
-    X(NAMED_BAD)   /* version `culprit`, which a configuration names, is bad */
+#define BAG_PLAN_OUTCOMES(X)                                                        \
+    X(ACTIONS)           /* each version has an action */                           \
+    X(UNCHANGED)         /* all that is published of the model stays */             \
+    X(UNKNOWN)           /* the requested model does not exist */                   \
+    X(NO_VERSION)        /* the requested version does not exist */                 \
+    X(NOT_ALLOWED)       /* version_policy names other versions */                  \
+    X(TOO_MANY_UNLOADED) /* see BAG_MAX_UNLOADED_VERSIONS */                        \
+    X(BAD)               /* what was requested is bad: `failed_version`, or gone */ \
+    X(NAMED_BAD)         /* `failed_version`, which the configuration names, is bad */
 
 enum bag_plan_outcome {
 #define BAG_X(outcome) BAG_PLAN_##outcome,
@@ -97,24 +100,93 @@ enum bag_plan_outcome {
 #undef BAG_X
 };
 
-struct bag_name_plan {
+struct bag_model_plan {
     enum bag_change_kind kind;
-    const struct bag_control_item *item; /* what is asked of it now; NULL: nothing */
+    const struct bag_control_item *item; /* what a request asks of the model now; NULL: nothing */
     struct bag_version_policy policy;
-    struct bag_wish *wish;             /* what was asked before; takes the item in */
+    struct bag_desired_state *desired; /* from earlier requests; `item` is applied to it */
     struct bag_version_plan *versions; /* ascending */
     size_t count;
-    bool serves; /* some version, which need not be among these, does */
-    /* Sets version->files, is_named and is_behind: asked at most once for each, and only where it
-     * matters. Borrowed. */
-    void (*look)(void *context, struct bag_version_plan *version);
+    bool serves; /* some version is READY, which need not be among these */
+    /* Sets files, is_named and is_behind of a version that has a source. Called at most once for
+     * each version, and only if the result matters: it opens files. */
+    void (*check_files)(void *context, struct bag_version_plan *version);
     void *context;
 
-    size_t preferred; /* out: the position of the default version; SIZE_MAX: none */
-    size_t culprit;   /* out: of a version that is bad; SIZE_MAX: none */
+    size_t preferred;      /* result: index of the default version; SIZE_MAX: none */
+    size_t failed_version; /* result: index of the version that is bad; SIZE_MAX: none */
 };
 
 /* Plans the versions of one model. */
-enum bag_plan_outcome bag_plan_name(struct bag_name_plan *plan);
+enum bag_plan_outcome bag_plan_model(struct bag_model_plan *plan);
+
+/* ---- collections ----------------------------------------------------------------------------- */
+
+enum bag_collection_action {
+    BAG_COLLECTION_KEEP,             /* it serves on, over the same tables */
+    BAG_COLLECTION_LOAD,             /* it is opened over its tables */
+    BAG_COLLECTION_UNLOAD,           /* it is unloaded together with a table that it needs */
+    BAG_COLLECTION_MARK_UNAVAILABLE, /* the change is made without it */
+    BAG_COLLECTION_REFUSE_UNLOAD,    /* the change fails: a collection that serves needs a table
+                                        that would be unloaded */
+    BAG_COLLECTION_FAIL              /* the change fails: the collection cannot be served */
+};
+
+/* A collection that the next snapshot should have, after the versions of all tables are planned. */
+struct bag_collection_plan {
+    enum bag_change_kind kind;
+    bool is_published;       /* the collection serves, and the change does not read its
+                                configuration again */
+    bool was_ready;          /* this version of it serves now */
+    bool is_requested;       /* the request names it */
+    bool unloads_dependents; /* the request unloads collections together with their tables */
+    bool is_retried;         /* no request names it: it was UNAVAILABLE, and a request loads one of
+                                its tables */
+    bool is_named;           /* the configuration names it; otherwise the folder of models has it */
+    bool has_folder_table;   /* the folder of models has some of its tables, of which another
+                                version may come at any time */
+    bool lacks_table;        /* a table that it needs is not served */
+    bool has_same_tables;    /* it serves over the tables that the next snapshot has */
+    bool takes_updates;      /* the server takes updates of rows */
+};
+
+/* Decides about a collection before it is opened. */
+enum bag_collection_action bag_plan_collection(const struct bag_collection_plan *plan);
+
+/* Decides about a collection that could not be opened over its tables. */
+enum bag_collection_action bag_plan_unopened_collection(const struct bag_collection_plan *plan,
+                                                        enum bag_error why);
+
+/* Decides about a collection that could not be made after its tables were loaded. */
+enum bag_collection_action bag_plan_unloadable_collection(const struct bag_collection_plan *plan,
+                                                          enum bag_error why);
+
+/* ---- versions that cannot be loaded ---------------------------------------------------------- */
+
+/* How long a version that failed to load is not tried again, unless its files change. */
+#define BAG_FAILURE_NS (UINT64_C(60) * 1000000000)
+
+/* Returns whether a version is not tried again: its files failed to load `age_ns` ago, in this
+ * change or in another one. A request tries again at once, but only once. */
+bool bag_plan_skips_failed(enum bag_change_kind kind, bool is_same_change, uint64_t age_ns);
+
+/* Returns whether the change is planned again without the version that failed to load. It fails if
+ * the version was asked for: a load, or a configuration that is read again, fails for the version
+ * that was to become the default one, and whoever names files wants these files. */
+bool bag_plan_goes_without(enum bag_change_kind kind, bool is_default, bool is_named,
+                           enum bag_error why);
+
+/* Returns whether the server starts with the model listed as UNAVAILABLE, after a version of it was
+ * loaded and could not be brought up to date by its updates. Otherwise an older version is tried:
+ * there may be one unless the model is named, and it would help unless the journal of the model
+ * cannot be read at all (`is_shut`). A lack of memory may pass, and ends the start. */
+bool bag_plan_starts_without(enum bag_change_kind kind, bool is_named, bool is_shut,
+                             enum bag_error why);
+
+/* ---- retained versions ----------------------------------------------------------------------- */
+
+/* Decides which retained versions of a model are released, oldest first: those whose table serves
+ * (`is_used`) and, of the others, all but the newest `limit`. Sets releases[i] for each. */
+void bag_plan_retained(const bool *is_used, size_t count, size_t limit, bool *releases);
 
 #endif

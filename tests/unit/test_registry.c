@@ -27,7 +27,7 @@ static struct bag_snapshot *snapshot_of(struct bag_model *const *models, size_t 
     struct bag_snapshot *snapshot = bag_snapshot_make(listed, count, 4);
     assert_non_null(snapshot);
     for (size_t i = 0; i < count; i++)
-        bag_model_drop(models[i]);
+        bag_model_release(models[i]);
     return snapshot;
 }
 
@@ -123,7 +123,7 @@ static void test_features_are_found_by_name(void **state)
     struct bag_model *model = bag_model_of_features("c", "1", features, COUNT_OF(names));
     assert_non_null(model);
     assert_true(bag_model_is_collection(model));
-    bag_model_drop(items); /* the collection holds it */
+    bag_model_release(items); /* the collection holds it */
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         const struct bag_feature *feature = bag_model_feature(model, names[i], strlen(names[i]));
         assert_ptr_equal(feature, &model->features[i]);
@@ -137,7 +137,7 @@ static void test_features_are_found_by_name(void **state)
     assert_null(bag_model_feature(model, "zzz", 3));
     assert_ptr_equal(bag_model_feature(items, BAG_EMBEDDINGS, strlen(BAG_EMBEDDINGS)),
                      &items->features[0]);
-    bag_model_drop(model);
+    bag_model_release(model);
 }
 
 /* ---- readers --------------------------------------------------------------------------------- */
