@@ -1,12 +1,13 @@
 /* `bagserve serve`: loads tables, answers requests, stops cleanly.
  *
- * All of this file runs on the first loop's thread but for tell_loaded, which the loader runs. */
+ * All of this file runs on the first loop's thread but for tell_loaded, which the reconciler runs.
+ */
 #include "commands.h"
 #include "loops.h"
 #include "recording.h"
 #include "report.h"
 #include "server/http/routes.h"
-#include "server/models/loader.h"
+#include "server/models/reconciler.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
 #include "server/updates/updates.h"
@@ -33,7 +34,7 @@ struct serve {
     int argc; /* the arguments, for the configuration */
     char **argv;
     struct bag_config config;
-    struct bag_loader loader;
+    struct bag_reconciler reconciler;
     struct bag_service service;
     struct bag_http_tokens tokens; /* where there is a file of them */
     struct bag_workers workers;
@@ -89,7 +90,7 @@ static void drain(struct serve *serve)
     bag_log(BAG_LOG_LEVEL_INFO, "draining",
             BAG_LOG_NUMBER("in_flight", bag_loops_in_flight(&serve->loops)));
     bag_systemd_notify("STOPPING=1\nSTATUS=Finishing requests");
-    bag_loader_cancel(&serve->loader);
+    bag_reconciler_cancel(&serve->reconciler);
     uv_timer_start(&serve->drain_timer, on_drain_timeout,
                    (uint64_t)serve->config.options.drain_timeout_s * 1000, 0);
     bag_loops_drain(&serve->loops);
@@ -115,7 +116,7 @@ static void on_configuration(struct bag_change *change)
     free(change);
 }
 
-/* The loader reads the configuration again, and serves what it says; on its thread. */
+/* The reconciler reads the configuration again, and serves what it says; on its thread. */
 static bool read_again(void *context, struct bag_config *config, struct bag_problem *problem)
 {
     struct serve *serve = context;
@@ -139,7 +140,7 @@ static void reload_models(struct serve *serve)
     }
     *change = (struct bag_change){
         .kind = BAG_CHANGE_CONFIGURATION, .who = "SIGHUP", .on_done = on_configuration};
-    if (bag_loader_submit(&serve->loader, change, &problem))
+    if (bag_reconciler_submit(&serve->reconciler, change, &problem))
         return;
     free(change);
     bag_log(BAG_LOG_LEVEL_ERROR, "not reloaded", BAG_LOG_TEXT("reason", problem.text));
@@ -205,16 +206,16 @@ static void on_loaded(uv_async_t *loaded)
     serve->first_done = true;
     if (serve->service.state != BAG_SERVICE_LOADING)
         return; /* a signal came first */
-    if (!bag_loader_succeeded(&serve->loader, &problem)) {
+    if (!bag_reconciler_succeeded(&serve->reconciler, &problem)) {
         bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", problem.text));
         serve->exit_code = BAG_EXIT_FAILED;
         drain(serve);
         return;
     }
-    size_t count = serve->loader.first_models;
+    size_t count = serve->reconciler.first_models;
     serve->service.state = BAG_SERVICE_READY;
     bag_systemd_notify("READY=1\nSTATUS=Serving %zu models", count);
-    bag_report_ready(&serve->loader, &serve->loops.loops[0].reader,
+    bag_report_ready(&serve->reconciler, &serve->loops.loops[0].reader,
                      bag_listeners_url(&serve->listeners, &serve->config.options, url));
 }
 
@@ -252,11 +253,11 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
     place_tables(&config->options);
     return bag_config_validate(config, problem) && load_tokens(serve, problem) &&
            bag_networks_parse(&proxies, config->options.trusted_proxies, problem) &&
-           bag_loader_open(&serve->loader, config, &serve->service.registry, bag_blas_load,
-                           problem);
+           bag_reconciler_open(&serve->reconciler, config, &serve->service.registry, bag_blas_load,
+                               problem);
 }
 
-/* Streams of updates, for the loader to attach tables to. */
+/* Streams of updates, for the reconciler to attach tables to. */
 static bool init_updates(struct serve *serve, struct bag_problem *problem)
 {
     const struct bag_option_values *options = &serve->config.options;
@@ -273,7 +274,7 @@ static bool init_updates(struct serve *serve, struct bag_problem *problem)
         return true;
     if (!bag_updates_init(&serve->updates, &settings))
         return bag_problem_no_memory(problem);
-    serve->service.updates = serve->loader.changer.updates = &serve->updates;
+    serve->service.updates = serve->reconciler.models.updates = &serve->updates;
     return bag_updates_start(&serve->updates, problem);
 }
 
@@ -343,14 +344,14 @@ static bool start_loops(struct serve *serve, struct bag_problem *problem)
                            problem);
 }
 
-static bool start_loader(struct serve *serve, struct bag_problem *problem)
+static bool start_reconciler(struct serve *serve, struct bag_problem *problem)
 {
     bag_listeners_log(&serve->listeners, &serve->config.options);
-    bag_systemd_notify("STATUS=Loading %zu models", serve->loader.first_models);
-    serve->loader.on_loaded = tell_loaded;
-    serve->loader.configure = read_again;
-    serve->loader.context = serve;
-    return bag_loader_start(&serve->loader, problem);
+    bag_systemd_notify("STATUS=Loading %zu models", serve->reconciler.first_models);
+    serve->reconciler.on_loaded = tell_loaded;
+    serve->reconciler.configure = read_again;
+    serve->reconciler.context = serve;
+    return bag_reconciler_start(&serve->reconciler, problem);
 }
 
 /* Each loop reads the registry, and the listener for admin, where there is one. */
@@ -364,7 +365,7 @@ static bool start_registry(struct serve *serve, struct bag_problem *problem)
         return bag_problem_no_memory(problem);
     service->registry.on_slot = bag_metrics_begin_slot;
     service->registry.slot_context = &service->metrics;
-    return bag_loader_announce(&serve->loader, problem);
+    return bag_reconciler_announce(&serve->reconciler, problem);
 }
 
 static bool start_trace(struct serve *serve, struct bag_problem *problem)
@@ -385,10 +386,10 @@ static bool start(struct serve *serve, struct bag_problem *problem)
     bag_loops_raise_descriptors();
     mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
     bag_budget_init(&serve->service.budget, (size_t)serve->config.options.max_memory,
-                    serve->loader.first_bytes);
+                    serve->reconciler.first_bytes);
     serve->service.workers = &serve->workers;
     serve->service.metrics.budget = &serve->service.budget;
-    serve->service.metrics.loading = &serve->loader.status;
+    serve->service.metrics.loading = &serve->reconciler.models.status;
     return bag_log_start(problem) && start_trace(serve, problem) &&
            bag_workers_start(&serve->workers, (unsigned)serve->config.options.workers, WORKER_NICE,
                              problem) &&
@@ -397,7 +398,7 @@ static bool start(struct serve *serve, struct bag_problem *problem)
            init_loop(serve, problem) &&
            bag_recording_start(&serve->recording, &serve->loop, &serve->service, problem) &&
            start_loops(serve, problem) && init_handles(serve, problem) &&
-           start_loader(serve, problem);
+           start_reconciler(serve, problem);
 }
 
 /* libuv aborts without a message where a system call that it relies on fails. */
@@ -416,8 +417,8 @@ static void run(struct serve *serve)
 {
     struct bag_problem problem;
     serve->service.config = &serve->config;
-    serve->service.loader = &serve->loader;
-    serve->service.shards = serve->loader.shards;
+    serve->service.reconciler = &serve->reconciler;
+    serve->service.shards = serve->reconciler.shards;
     serve->service.state = BAG_SERVICE_LOADING;
     signal(SIGABRT, on_abort);
     if (!start_registry(serve, &problem) || !start(serve, &problem)) {
@@ -430,7 +431,7 @@ static void run(struct serve *serve)
     bag_workers_stop(&serve->workers);
     if (serve->service.updates) /* after the last request, before the tables go */
         bag_updates_stop(&serve->updates);
-    bag_loader_stop(&serve->loader);
+    bag_reconciler_stop(&serve->reconciler);
     bag_loops_free(&serve->loops);
     bag_log(BAG_LOG_LEVEL_INFO, "stopped");
     uv_loop_close(&serve->loop);
@@ -439,7 +440,7 @@ static void run(struct serve *serve)
     bag_trace_stop(serve->service.trace);
     bag_metrics_free(&serve->service.metrics);
     bag_registry_free(&serve->service.registry);
-    bag_loader_close(&serve->loader);
+    bag_reconciler_close(&serve->reconciler);
     if (serve->service.updates)
         bag_updates_free(&serve->updates);
 }
@@ -447,14 +448,14 @@ static void run(struct serve *serve)
 /* What --check does in place of serving. */
 static bool check(struct serve *serve, struct bag_problem *problem)
 {
-    const struct bag_loader *loader = &serve->loader;
+    const struct bag_reconciler *reconciler = &serve->reconciler;
     const struct bag_option_values *options = &serve->config.options;
     bag_listeners_expect(&serve->listeners, options);
     if (!bag_listeners_check_guard(&serve->listeners, serve->service.tokens != NULL, options,
                                    problem) ||
-        !bag_loader_check(loader, problem))
+        !bag_reconciler_check(reconciler, problem))
         return false;
-    bag_report_checked(loader);
+    bag_report_checked(reconciler);
     return true;
 }
 
@@ -489,7 +490,7 @@ int bag_cmd_serve(int argc, char *argv[])
     bag_log_stop();
     if (serve->service.tokens)
         bag_http_tokens_free(&serve->tokens);
-    bag_loader_close(&serve->loader);
+    bag_reconciler_close(&serve->reconciler);
     bag_config_free(&serve->config);
     free(serve);
     return exit_code;

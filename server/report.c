@@ -27,12 +27,13 @@ static void list_names(struct bag_reader *reader, char *text, size_t room)
     bag_snapshot_release(reader, snapshot);
 }
 
-void bag_report_ready(const struct bag_loader *loader, struct bag_reader *reader, const char *url)
+void bag_report_ready(const struct bag_reconciler *reconciler, struct bag_reader *reader,
+                      const char *url)
 {
     char names[400] = "";
     list_names(reader, names, sizeof names);
-    bag_log(BAG_LOG_LEVEL_INFO, "ready", BAG_LOG_NUMBER("models", loader->first_models),
-            BAG_LOG_NUMBER("bytes", loader->first_bytes), BAG_LOG_TEXT("url", url),
+    bag_log(BAG_LOG_LEVEL_INFO, "ready", BAG_LOG_NUMBER("models", reconciler->first_models),
+            BAG_LOG_NUMBER("bytes", reconciler->first_bytes), BAG_LOG_TEXT("url", url),
             BAG_LOG_TEXT("names", names));
 }
 
@@ -92,13 +93,14 @@ static size_t print_models_of_shards(const struct bag_config *config)
     return count;
 }
 
-void bag_report_checked(const struct bag_loader *loader)
+void bag_report_checked(const struct bag_reconciler *reconciler)
 {
     size_t cursor = 0;
-    for (const struct bag_source *source; (source = bag_loader_next(loader, &cursor));)
+    for (const struct bag_source *source; (source = bag_reconciler_next(reconciler, &cursor));)
         print_model(source);
-    size_t of_shards = print_models_of_shards(loader->config);
-    size_t count = loader->first_models + of_shards;
+    size_t of_shards = print_models_of_shards(reconciler->config);
+    size_t count = reconciler->first_models + of_shards;
     printf("The configuration is valid: %zu model%s, %zu bytes of tables%s.\n", count,
-           count == 1 ? "" : "s", loader->first_bytes, of_shards ? "; shards were not asked" : "");
+           count == 1 ? "" : "s", reconciler->first_bytes,
+           of_shards ? "; shards were not asked" : "");
 }

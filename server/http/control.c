@@ -1,8 +1,8 @@
-/* Handlers that change what is served: models, which are handed to the loader as a change, and
+/* Handlers that change what is served: models, which are handed to the reconciler as a change, and
  * rows. They answer when it is made, or at once where the client does not wait for a model. */
 #include "proto/v2_request.h"
 #include "request.h"
-#include "server/models/loader.h"
+#include "server/models/reconciler.h"
 #include "server/updates/updates.h"
 
 #include <stddef.h>
@@ -11,7 +11,8 @@
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-/* One request's change. Freed by whoever is done with it last: the loader, where nobody waits. */
+/* One request's change. Freed by whoever is done with it last: the reconciler, where nobody waits.
+ */
 struct control_change {
     struct bag_change change;
     struct bag_http_request *request; /* that waits; NULL: none does */
@@ -59,7 +60,7 @@ static void free_change(struct control_change *asked)
     free(asked);
 }
 
-/* On the loader's thread. */
+/* On the reconciler's thread. */
 static void on_done(struct bag_change *change)
 {
     struct control_change *asked = change->context;
@@ -76,7 +77,7 @@ static void on_done(struct bag_change *change)
 static enum bag_http_outcome submit(struct bag_http_request *request,
                                     const struct bag_control *control)
 {
-    struct bag_loader *loader = request->context->service->loader;
+    struct bag_reconciler *reconciler = request->context->service->reconciler;
     struct control_change *asked = calloc(1, sizeof *asked);
     struct bag_control copy = *control;
     struct bag_problem problem;
@@ -95,7 +96,7 @@ static enum bag_http_outcome submit(struct bag_http_request *request,
     /* What is unloaded could not leave while a request waits for it that reads the models. */
     if (waits)
         bag_http_request_leave_models(request);
-    if (!bag_loader_submit(loader, &asked->change, &problem)) {
+    if (!bag_reconciler_submit(reconciler, &asked->change, &problem)) {
         free(accepted);
         free_change(asked);
         bag_http_reply_problem(&request->reply, &problem);

@@ -6,7 +6,7 @@
 #include "proto/v2_request.h"
 #include "server/memory/memory.h"
 #include "server/metrics/metrics.h"
-#include "server/models/change.h"
+#include "server/models/load_status.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -225,7 +225,7 @@ enum bag_http_outcome bag_http_get_model_config(struct bag_http_request *request
     return describe_model(request, make_config);
 }
 
-/* How far the loader is with a version: LOADING, or its table is being read again. */
+/* How far the reconciler is with a version: LOADING, or its table is being read again. */
 static bool describe_loading(const struct bag_model *model, const struct bag_load_view *view,
                              char *text, size_t room)
 {

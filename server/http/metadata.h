@@ -5,7 +5,7 @@
 #define BAG_HTTP_METADATA_H
 
 #include "request.h"
-#include "server/models/change.h"
+#include "server/models/load_status.h"
 
 /* Of the progress of a version that is being loaded, or what is wrong with one that is. */
 #define BAG_HTTP_REASON_BYTES BAG_PROBLEM_TEXT_BYTES

@@ -25,17 +25,17 @@ struct bag_service {
     const struct bag_config *config;
     struct bag_registry registry; /* each loop is a reader of it */
     _Atomic enum bag_service_state state;
-    size_t max_connections;         /* as the option says, or as descriptors allow */
-    struct bag_workers *workers;    /* borrowed; of all loops */
-    struct bag_updates *updates;    /* borrowed; NULL: rows never change */
-    struct bag_loader *loader;      /* borrowed; changes the models */
-    struct bag_shards *shards;      /* borrowed; of all models of shards */
-    bool has_admin;                 /* there is an admin listener */
-    struct bag_budget budget;       /* of the memory of all requests */
-    struct bag_metrics metrics;     /* of all loops */
-    struct bag_history history;     /* of them, where metrics and the console are on */
-    struct bag_http_tokens *tokens; /* borrowed; NULL: requests need none */
-    struct bag_trace *trace;        /* owned; NULL: nothing is traced */
+    size_t max_connections;            /* as the option says, or as descriptors allow */
+    struct bag_workers *workers;       /* borrowed; of all loops */
+    struct bag_updates *updates;       /* borrowed; NULL: rows never change */
+    struct bag_reconciler *reconciler; /* borrowed; changes the models */
+    struct bag_shards *shards;         /* borrowed; of all models of shards */
+    bool has_admin;                    /* there is an admin listener */
+    struct bag_budget budget;          /* of the memory of all requests */
+    struct bag_metrics metrics;        /* of all loops */
+    struct bag_history history;        /* of them, where metrics and the console are on */
+    struct bag_http_tokens *tokens;    /* borrowed; NULL: requests need none */
+    struct bag_trace *trace;           /* owned; NULL: nothing is traced */
 };
 
 #endif

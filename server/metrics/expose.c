@@ -2,7 +2,7 @@
 #include "metrics.h"
 #include "prometheus.h"
 
-#include "server/models/change.h"
+#include "server/models/load_status.h"
 #include "server/tables/remote.h"
 #include "server/updates/updates.h"
 
@@ -331,8 +331,8 @@ static void sample_loading(struct bag_load_status *status, struct bag_process_st
     counters->changes = view.num_done;
     counters->failed_changes = view.num_failed;
     counters->last_change_ms = view.done_at_ms;
-    counters->kept_versions = view.num_kept;
-    counters->kept_bytes = view.kept_bytes;
+    counters->retained_versions = view.num_retained;
+    counters->retained_bytes = view.retained_bytes;
 }
 
 static void write_process(struct bag_prometheus *out, const struct bag_metrics *metrics,

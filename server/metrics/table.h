@@ -127,9 +127,9 @@
       "Those that could not be made while tables were loaded: what served went on.")               \
     X(last_change_ms, "gauge", MS, "bagserve_last_model_change_timestamp_seconds",                 \
       "seconds since 1970", "When the models that are served last changed.")                       \
-    X(kept_versions, "gauge", WHOLE, "bagserve_kept_versions", "versions",                         \
-      "Versions that are held in memory and not served (keep_versions).")                          \
-    X(kept_bytes, "gauge", WHOLE, "bagserve_kept_bytes", "bytes", "Bytes of their tables.")        \
+    X(retained_versions, "gauge", WHOLE, "bagserve_retained_versions", "versions",                         \
+      "Versions that stay in memory without being served (keep_versions).")                          \
+    X(retained_bytes, "gauge", WHOLE, "bagserve_retained_bytes", "bytes", "Bytes of their tables.")        \
     X(table_bytes, "gauge", WHOLE, "bagserve_tables_bytes", "bytes",                       \
       "Memory of all tables, with their keys' indexes and projections.")                           \
     X(max_table_bytes, "gauge", WHOLE, "bagserve_tables_limit_bytes", "bytes",             \

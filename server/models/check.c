@@ -1,6 +1,6 @@
 /* What serving would find wrong with the models, found without taking memory for their tables; see
- * loader.h. */
-#include "loader.h"
+ * reconciler.h. */
+#include "reconciler.h"
 #include "server/system/files.h"
 #include "server/tables/map.h"
 
@@ -138,8 +138,9 @@ static bool add_collections(struct check *check, const struct bag_change_plan *p
                             struct bag_problem *problem)
 {
     for (size_t i = 0; i < plan->count; i++) {
-        const struct bag_change_entry *entry = &plan->entries[i];
-        if (!bag_entry_serves(entry) && !is_of_shards(plan->changer->config, entry->model->name))
+        const struct bag_entry *entry = &plan->entries[i];
+        if (!bag_entry_serves(entry) &&
+            !is_of_shards(plan->facts.models->config, entry->model->name))
             return bag_problem_set(problem, BAG_ERROR_FILE, "%s", entry->model->reason);
         if (entry->source && bag_source_is_collection(entry->source) &&
             !add(check, entry->source, problem))
@@ -161,22 +162,14 @@ static bool check_tables(struct check *check, struct bag_problem *problem)
     return ok;
 }
 
-bool bag_loader_check(const struct bag_loader *loader, struct bag_problem *problem)
+bool bag_reconciler_check(const struct bag_reconciler *reconciler, struct bag_problem *problem)
 {
     struct bag_catalog catalog;
     struct check check = {.count = 0};
-    bool ok = bag_catalog_scan(&catalog, loader->config, loader->shards, false, problem) &&
+    bool ok = bag_catalog_scan(&catalog, reconciler->config, reconciler->shards, false, problem) &&
               add_catalog(&check, &catalog, problem) &&
-              add_collections(&check, loader->first, problem) && check_tables(&check, problem);
+              add_collections(&check, reconciler->first, problem) && check_tables(&check, problem);
     free(check.bags);
     bag_catalog_free(&catalog);
     return ok;
-}
-
-const struct bag_source *bag_loader_next(const struct bag_loader *loader, size_t *cursor)
-{
-    const struct bag_change_plan *plan = loader->first;
-    while (*cursor < plan->count && !plan->entries[*cursor].source)
-        ++*cursor;
-    return *cursor < plan->count ? plan->entries[(*cursor)++].source : NULL;
 }

@@ -118,7 +118,14 @@ struct bag_model *bag_model_of_features(const char *name, const char *version,
 struct bag_model *bag_model_without_table(const char *name, const char *version,
                                           enum bag_model_state state, const char *cause);
 
-/* The caller no longer holds the model: the last one frees it. NULL is ignored. */
+/* Adds a reference to the model, which is returned. */
+static inline struct bag_model *bag_model_retain(struct bag_model *model)
+{
+    model->holders++;
+    return model;
+}
+
+/* Removes a reference; the last one frees the model. NULL is ignored. */
 void bag_model_release(struct bag_model *model);
 
 /* The feature of that name, which need not end with a NUL; NULL where there is none. */

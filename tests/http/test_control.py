@@ -78,8 +78,8 @@ def test_specific_versions(directory):
         expect_equal(served(server.client), 1)
 
 
-def test_kept_versions(directory):
-    """A version that is held comes back though its files have gone."""
+def test_restores_retained_version(directory):
+    """A retained version serves again though its files have gone."""
     root = directory / "models"
     publish(root, "t", 1)
     write_json(root / "t" / "config.json", {"keep_versions": 1})

@@ -248,7 +248,7 @@ def test_held_versions_make_room(directory):
     with serve(directory, "--max-table-bytes", 25 * mib) as server:
         def held():
             text = server.client.get("/metrics").expect().body.decode()
-            return int(text.split("\nbagserve_kept_versions ")[1].split()[0])
+            return int(text.split("\nbagserve_retained_versions ")[1].split()[0])
 
         for version, want in ((2, 1), (3, 2), (4, 2), (5, 2)):
             publish(root, "t", version, rows_of(version, rows))

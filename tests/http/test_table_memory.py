@@ -80,7 +80,7 @@ def test_groups_and_held_versions_count(directory):
         server.admin.load("t").expect(200)  # three tables: version 1 of t is held
         server.admin.load("u").expect(200)
         expect_equal([served(server.client, name) for name in "tu"], [2, 2])
-        server.wait_event("held version let go")
+        server.wait_event("version released")
 
 
 def test_huge_pages_that_are_not_there(directory):

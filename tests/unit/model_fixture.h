@@ -1,4 +1,4 @@
-/* A model of one table of floats in the test's own memory, as the loader would make it. */
+/* A model of one table of floats in the test's own memory, as the reconciler would make it. */
 #ifndef TESTS_MODEL_FIXTURE_H
 #define TESTS_MODEL_FIXTURE_H
 

@@ -5,7 +5,7 @@
 
 #include "server/http/message.h"
 #include "server/http/request.h"
-#include "server/models/loader.h"
+#include "server/models/reconciler.h"
 
 #define INFER "/v2/models/m/infer"
 #define BODY \
@@ -22,9 +22,9 @@ static struct {
     struct bag_model model;
     struct bag_reader reader;
     bool connected;
-    unsigned resumed;         /* calls of the connection's resume */
-    unsigned expected;        /* when the engine is stopped */
-    struct bag_loader loader; /* its status alone */
+    unsigned resumed;                 /* calls of the connection's resume */
+    unsigned expected;                /* when the engine is stopped */
+    struct bag_reconciler reconciler; /* its status alone */
     struct bag_http_request *request;
 } world;
 
@@ -90,8 +90,8 @@ static int set_up(void **state)
     world.model.slot = SIZE_MAX;
     struct bag_http_context *context = &world.context;
     context->service = &world.service;
-    world.service.loader = &world.loader;
-    assert_int_equal(pthread_mutex_init(&world.loader.status.lock, NULL), 0);
+    world.service.reconciler = &world.reconciler;
+    assert_int_equal(pthread_mutex_init(&world.reconciler.models.status.lock, NULL), 0);
     assert_true(bag_registry_init(&world.service.registry, 1));
     context->infers = true;
     context->inline_cost_ns = UINT64_MAX;
@@ -117,7 +117,7 @@ static int tear_down(void **state)
     bag_workers_stop(&world.workers);
     bag_reader_close(&world.reader);
     bag_registry_free(&world.service.registry);
-    pthread_mutex_destroy(&world.loader.status.lock);
+    pthread_mutex_destroy(&world.reconciler.models.status.lock);
     bag_http_requests_free(&world.context);
     bag_engine_free(&world.context.engine);
     bag_header_cache_free(&world.context.header_cache);

@@ -1,0 +1,39 @@
+/* Carries out plans: loads tables, makes models over them, publishes snapshots and releases what is
+ * not needed any more.
+ *
+ * A plan is all or nothing. Its tables are loaded beside what serves and published together; on any
+ * failure what served goes on. Everything here runs on the reconciler's thread. */
+#ifndef BAG_MODELS_CARRY_OUT_H
+#define BAG_MODELS_CARRY_OUT_H
+
+#include "plan.h"
+
+/* Checks that memory suffices, releasing retained versions if it does not. Publishes that the new
+ * versions are LOADING. Models with unload_first are unloaded, and their requests waited for.
+ * Returns false and sets *problem: NO_MEMORY; CONFLICT if requests do not finish; DRAINING. */
+bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *problem);
+
+/* Announces the plan, unless that has been done, loads its tables and publishes the next snapshot.
+ * If nothing changes, only the desired states are remembered. Returns false and sets *problem to
+ * any kind that loading has; the versions that were LOADING are then UNAVAILABLE, and plan->failed
+ * is the entry that could not be loaded, if one could not. */
+bool bag_change_plan_carry_out(struct bag_change_plan *plan, struct bag_problem *problem);
+
+/* Decides whether the change is planned again without the version that made
+ * bag_change_plan_carry_out() fail, see bag_plan_goes_without(). If so, remembers the failure, and
+ * retains the tables that were loaded for the next plan. */
+bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
+                                    const struct bag_problem *why);
+
+/* Publishes the error of the last plan that could not be made, if one version is to blame. */
+void bag_models_show_error(struct bag_models *models);
+
+/* Counts a change, or a version of it, that failed. */
+void bag_models_count_failure(struct bag_models *models);
+
+/* Applies the deltas of the tables that serve: of all models, or of those in `control` if it is not
+ * NULL. See bag_updates_take_deltas(). Returns false and sets *problem to the first failure. */
+bool bag_models_take_deltas(struct bag_models *models, const struct bag_control *control,
+                            bool polls, struct bag_problem *problem);
+
+#endif

@@ -1,0 +1,490 @@
+/* What is remembered of models, and gathered for a change; see facts.h. */
+#include "facts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+/* Returns the index of the first record that is not before the name. */
+static size_t lower_bound(const struct bag_models *models, const char *name)
+{
+    size_t low = 0, high = models->num_records;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(models->records[middle]->name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct bag_record *bag_record_find(const struct bag_models *models, const char *name)
+{
+    size_t i = lower_bound(models, name);
+    bool found = i < models->num_records && strcmp(models->records[i]->name, name) == 0;
+    return found ? models->records[i] : NULL;
+}
+
+struct bag_record *bag_record_make(struct bag_models *models, const char *name)
+{
+    size_t i = lower_bound(models, name), count = models->num_records;
+    if (i < count && strcmp(models->records[i]->name, name) == 0)
+        return models->records[i];
+    struct bag_record **records = reallocarray(models->records, count + 1, sizeof *records);
+    struct bag_record *record = calloc(1, sizeof *record);
+    if (records)
+        models->records = records;
+    if (!records || !record) {
+        free(record);
+        return NULL;
+    }
+    snprintf(record->name, sizeof record->name, "%s", name);
+    memmove(&records[i + 1], &records[i], (count - i) * sizeof *records);
+    models->num_records++;
+    return records[i] = record;
+}
+
+static void free_record(struct bag_record *record)
+{
+    while (record->num_retained > 0)
+        bag_record_release(record, record->num_retained - 1);
+    free(record->retained);
+    free(record->observed);
+    free(record->failures);
+    free(record);
+}
+
+static bool is_empty(const struct bag_record *record)
+{
+    const struct bag_desired_state *desired = &record->desired;
+    return !desired->is_unloaded && !desired->default_version && !desired->num_unloaded &&
+           !record->num_observed && !record->num_failures && !record->num_retained &&
+           !*record->logged.text;
+}
+
+void bag_models_forget(struct bag_models *models)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < models->num_records; i++) {
+        struct bag_record *record = models->records[i];
+        size_t found = 0;
+        for (size_t j = 0; j < record->num_observed; j++) {
+            if (record->observed[j].poll == models->num_polls)
+                record->observed[found++] = record->observed[j];
+        }
+        record->num_observed = found;
+        if (is_empty(record))
+            free_record(record);
+        else
+            models->records[count++] = record;
+    }
+    models->num_records = count;
+}
+
+void bag_models_free(struct bag_models *models)
+{
+    for (size_t i = 0; i < models->num_records; i++)
+        free_record(models->records[i]);
+    free(models->records);
+    models->records = NULL;
+    models->num_records = 0;
+}
+
+/* ---- retained versions ----------------------------------------------------------------------- */
+
+bool bag_models_retain(struct bag_models *models, struct bag_model *model)
+{
+    struct bag_record *record = bag_record_make(models, model->name);
+    struct bag_retained_version *retained =
+        record ? reallocarray(record->retained, record->num_retained + 1, sizeof *retained) : NULL;
+    if (!retained)
+        return false;
+    record->retained = retained;
+    retained[record->num_retained++] = (struct bag_retained_version){
+        .model = bag_model_retain(model), .order = ++models->num_retained};
+    return true;
+}
+
+void bag_record_release(struct bag_record *record, size_t index)
+{
+    bag_model_release(record->retained[index].model);
+    memmove(&record->retained[index], &record->retained[index + 1],
+            (record->num_retained - index - 1) * sizeof *record->retained);
+    record->num_retained--;
+}
+
+struct bag_updates_table bag_updates_table_of(const struct bag_model *model)
+{
+    return (struct bag_updates_table){.name = model->name,
+                                      .version = model->version_number,
+                                      .memory = model->memory,
+                                      .reader = &model->features[0].reader,
+                                      .through = bag_source_updates_through(model->source),
+                                      .deltas = model->source->deltas};
+}
+
+bool bag_models_lack_updates(const struct bag_models *models, const struct bag_model *model)
+{
+    if (!models->updates || !model->memory || model->memory->remote || !model->source)
+        return false;
+    struct bag_updates_table table = bag_updates_table_of(model);
+    return bag_updates_lacks(models->updates, &table);
+}
+
+/* Releases retained versions that lack an update: a roll back reads their files again. */
+static void release_stale(struct bag_models *models)
+{
+    for (size_t i = 0; i < models->num_records; i++) {
+        struct bag_record *record = models->records[i];
+        for (size_t j = record->num_retained; j-- > 0;) {
+            if (bag_models_lack_updates(models, record->retained[j].model))
+                bag_record_release(record, j);
+        }
+    }
+}
+
+/* ---- what is published ----------------------------------------------------------------------- */
+
+bool bag_facts_gather(struct bag_facts *facts, const char *only, struct bag_problem *problem)
+{
+    struct bag_models *models = facts->models;
+    const struct bag_snapshot *current =
+        atomic_load_explicit(&models->registry->current, memory_order_relaxed);
+    size_t count = current ? current->count : 0;
+    struct bag_model *const *listed = current ? current->listed : NULL;
+    if (current && only)
+        listed = bag_snapshot_versions(current, only, &count);
+    else
+        release_stale(models);
+    facts->plan = ++models->num_plans;
+    facts->published = calloc(count + 1, sizeof *facts->published);
+    if (!facts->published)
+        return bag_problem_no_memory(problem);
+    for (size_t i = 0; i < count; i++) {
+        const char *remark = bag_snapshot_find_remark(current, listed[i]);
+        facts->published[facts->num_published++] =
+            (struct bag_published){.model = bag_model_retain(listed[i]),
+                                   .is_default = bag_snapshot_prefers(current, listed[i]),
+                                   .remark = remark ? strdup(remark) : NULL};
+        if (remark && !facts->published[i].remark)
+            return bag_problem_no_memory(problem);
+    }
+    return true;
+}
+
+void bag_facts_free(struct bag_facts *facts)
+{
+    for (size_t i = 0; i < facts->num_published; i++) {
+        bag_model_release(facts->published[i].model);
+        free(facts->published[i].remark);
+    }
+    free(facts->published);
+    facts->published = NULL;
+    facts->num_published = 0;
+}
+
+struct bag_published *bag_facts_find(const struct bag_facts *facts, const char *name,
+                                     const char *version)
+{
+    for (size_t i = 0; i < facts->num_published; i++) {
+        const struct bag_model *model = facts->published[i].model;
+        if (strcmp(model->name, name) == 0 && strcmp(model->version, version) == 0)
+            return &facts->published[i];
+    }
+    return NULL;
+}
+
+struct bag_model *bag_facts_find_ready(const struct bag_facts *facts, const char *name,
+                                       const char *version)
+{
+    const struct bag_published *found = bag_facts_find(facts, name, version);
+    return found && found->model->state == BAG_MODEL_READY ? found->model : NULL;
+}
+
+/* Returns the model's table if it was read from these files and has all updates. */
+static struct bag_stored_table *stored_of(const struct bag_models *models,
+                                          const struct bag_model *model, uint64_t fingerprint)
+{
+    bool is_same = model->stored && model->stored->fingerprint == fingerprint;
+    return is_same && !bag_models_lack_updates(models, model) ? model->stored : NULL;
+}
+
+struct bag_stored_table *bag_facts_find_stored(const struct bag_facts *facts, uint64_t fingerprint)
+{
+    const struct bag_models *models = facts->models;
+    struct bag_stored_table *stored = NULL;
+    for (size_t i = 0; !stored && i < facts->num_published; i++)
+        stored = stored_of(models, facts->published[i].model, fingerprint);
+    for (size_t i = 0; !stored && i < models->num_records; i++) {
+        const struct bag_record *record = models->records[i];
+        for (size_t j = 0; !stored && j < record->num_retained; j++)
+            stored = stored_of(models, record->retained[j].model, fingerprint);
+    }
+    return stored;
+}
+
+/* ---- what is asked for ----------------------------------------------------------------------- */
+
+const struct bag_control_item *bag_control_find(const struct bag_control *control, const char *name)
+{
+    for (size_t i = 0; control && i < control->count; i++) {
+        if (strcmp(control->items[i].name, name) == 0)
+            return &control->items[i];
+    }
+    return NULL;
+}
+
+struct bag_desired_state *bag_facts_desired_state(const struct bag_facts *facts, const char *name)
+{
+    struct bag_record *record = bag_record_make(facts->models, name);
+    if (!record)
+        return NULL;
+    if (record->desired_by != facts->plan)
+        record->planned = record->desired;
+    record->desired_by = facts->plan;
+    return &record->planned;
+}
+
+void bag_facts_commit(const struct bag_facts *facts)
+{
+    for (size_t i = 0; i < facts->models->num_records; i++) {
+        struct bag_record *record = facts->models->records[i];
+        if (record->desired_by == facts->plan)
+            record->desired = record->planned;
+    }
+}
+
+/* ---- versions that failed to load ------------------------------------------------------------ */
+
+static uint64_t number_of(const struct bag_source *source)
+{
+    return strtoull(source->model->version, NULL, 10);
+}
+
+static bool skips(const struct bag_facts *facts, enum bag_change_kind kind,
+                  const struct bag_failed_version *failure)
+{
+    return bag_plan_skips_failed(kind, failure->change == facts->models->num_changes,
+                                 uv_hrtime() - failure->at_ns);
+}
+
+/* Rejects a source whose files failed to load before and are not tried again. */
+static void check_failures(const struct bag_facts *facts, const struct bag_record *record,
+                           struct bag_source *source)
+{
+    for (size_t i = 0; i < record->num_failures; i++) {
+        const struct bag_failed_version *failure = &record->failures[i];
+        if (failure->number == number_of(source) && failure->fingerprint == source->fingerprint &&
+            skips(facts, facts->kind, failure))
+            bag_source_reject(source, failure->problem.text);
+    }
+}
+
+bool bag_facts_add_failure(const struct bag_facts *facts, const struct bag_source *source,
+                           const struct bag_problem *why)
+{
+    struct bag_record *record = bag_record_make(facts->models, source->model->name);
+    struct bag_failed_version *failures =
+        record ? reallocarray(record->failures, record->num_failures + 1, sizeof *failures) : NULL;
+    if (!failures)
+        return false;
+    record->failures = failures;
+    for (size_t i = record->num_failures; i-- > 0;) {
+        if (failures[i].number == number_of(source) || !skips(facts, BAG_CHANGE_POLL, &failures[i]))
+            failures[i] = failures[--record->num_failures];
+    }
+    failures[record->num_failures++] =
+        (struct bag_failed_version){.number = number_of(source),
+                                    .fingerprint = source->fingerprint,
+                                    .at_ns = uv_hrtime(),
+                                    .change = facts->models->num_changes,
+                                    .problem = *why};
+    return true;
+}
+
+/* ---- the files of a version ------------------------------------------------------------------ */
+
+/* Returns whether the last two polls found the same files, and remembers what this poll finds. */
+static bool is_settled(const struct bag_model_facts *of_model, const struct bag_source *source)
+{
+    struct bag_record *record = of_model->record;
+    uint64_t poll = of_model->facts->models->num_polls, number = number_of(source);
+    struct bag_observed_state *observed = NULL;
+    for (size_t i = 0; i < record->num_observed; i++) {
+        if (record->observed[i].number == number)
+            observed = &record->observed[i];
+    }
+    if (!observed) {
+        struct bag_observed_state *grown =
+            reallocarray(record->observed, record->num_observed + 1, sizeof *grown);
+        if (!grown)
+            return false;
+        record->observed = grown;
+        observed = &grown[record->num_observed++];
+        *observed = (struct bag_observed_state){.number = number};
+    }
+    if (observed->poll != poll) {
+        observed->is_same = observed->poll && observed->fingerprint == source->fingerprint;
+        observed->fingerprint = source->fingerprint;
+        observed->poll = poll;
+    }
+    return observed->is_same;
+}
+
+static void open_files(struct bag_model_facts *of_model, struct bag_source *source)
+{
+    struct bag_problem why;
+    if (source->is_open || source->model->reason)
+        return;
+    if (!bag_source_open_table(source, &why)) {
+        bag_source_reject(source, why.text);
+        of_model->lacks_memory |= why.kind == BAG_ERROR_NO_MEMORY;
+    } else {
+        check_failures(of_model->facts, of_model->record, source);
+    }
+}
+
+static bool is_of(const struct bag_model *model, const struct bag_source *source)
+{
+    return model && model->source && model->source->fingerprint == source->fingerprint;
+}
+
+/* Returns whether what serves lacks updates. The default version is only looked at if a request
+ * names its number. */
+static bool is_behind(const struct bag_model_facts *of_model,
+                      const struct bag_version_plan *version)
+{
+    const struct bag_control_item *item = of_model->plan.item;
+    bool is_asked = item && !item->unload && version->number == strtoull(item->version, NULL, 10);
+    return (is_asked || !version->was_default) &&
+           bag_models_lack_updates(of_model->facts->models, version->ready);
+}
+
+static void check_files(void *context, struct bag_version_plan *version)
+{
+    struct bag_model_facts *of_model = context;
+    const struct bag_facts *facts = of_model->facts;
+    struct bag_source *source = *version->source;
+    bool is_collection = bag_source_is_collection(source);
+    if (!is_collection)
+        open_files(of_model, source);
+    version->is_named = source->is_named;
+    if (source->model->reason)
+        version->files = BAG_FILES_BAD;
+    else if (is_collection)
+        version->files = BAG_FILES_NEW;
+    else if (is_of(version->ready, source))
+        version->files = BAG_FILES_SERVING;
+    else if (facts->kind == BAG_CHANGE_POLL && !source->remote &&
+             !facts->models->config->options.ready_file && !is_settled(of_model, source))
+        version->files = BAG_FILES_CHANGING;
+    else
+        version->files = is_of(version->retained, source) ? BAG_FILES_RETAINED : BAG_FILES_NEW;
+    version->is_behind = version->files == BAG_FILES_SERVING && is_behind(of_model, version);
+}
+
+uint64_t bag_facts_oldest_through(const struct bag_facts *facts, const char *name)
+{
+    size_t count;
+    const struct bag_named_source *found = bag_catalog_find(facts->catalog, name, &count);
+    uint64_t oldest = UINT64_MAX;
+    for (size_t i = 0; i < count; i++) {
+        struct bag_source *source = *found[i].place;
+        struct bag_problem why;
+        if (!source || source->model->reason || bag_source_is_collection(source))
+            continue;
+        if (!source->is_open && !bag_source_open_table(source, &why))
+            bag_source_reject(source, why.text);
+        else if (bag_source_updates_through(source) < oldest)
+            oldest = bag_source_updates_through(source);
+    }
+    return oldest;
+}
+
+/* ---- the versions of one model --------------------------------------------------------------- */
+
+/* Returns the version of that number. If it is not in the plan, adds it if `adds`, or returns NULL.
+ */
+static struct bag_version_plan *find(struct bag_model_plan *plan, uint64_t number, bool adds)
+{
+    size_t i = plan->count;
+    while (i > 0 && plan->versions[i - 1].number >= number)
+        i--;
+    struct bag_version_plan *version = &plan->versions[i];
+    if (i < plan->count && version->number == number)
+        return version;
+    if (!adds)
+        return NULL;
+    memmove(version + 1, version, (plan->count - i) * sizeof *version);
+    *version = (struct bag_version_plan){.number = number};
+    plan->count++;
+    return version;
+}
+
+/* The same for a version in memory, which counts if its files exist or it was asked for. */
+static struct bag_version_plan *find_loaded(struct bag_model_plan *plan, uint64_t number)
+{
+    uint64_t wanted =
+        plan->item ? strtoull(plan->item->version, NULL, 10) : plan->desired->default_version;
+    return find(plan, number, number == wanted);
+}
+
+/* Returns the policy of the highest version. */
+static struct bag_version_policy find_policy(const struct bag_model_plan *plan)
+{
+    for (size_t i = plan->count; i-- > 0;) {
+        const struct bag_version_plan *version = &plan->versions[i];
+        const struct bag_source *source = version->source  ? *version->source
+                                          : version->ready ? version->ready->source
+                                                           : version->retained->source;
+        if (source)
+            return bag_source_policy(source);
+    }
+    return (struct bag_version_policy){0};
+}
+
+bool bag_facts_gather_model(const struct bag_facts *facts, const char *name,
+                            struct bag_model_facts *of_model, struct bag_problem *problem)
+{
+    struct bag_model_plan *plan = &of_model->plan;
+    struct bag_version_plan *version;
+    size_t count;
+    const struct bag_named_source *found = bag_catalog_find(facts->catalog, name, &count);
+    *of_model = (struct bag_model_facts){
+        .facts = facts,
+        .name = name,
+        .plan = {.kind = facts->kind,
+                 .item = bag_control_find(facts->control, name),
+                 .desired = bag_facts_desired_state(facts, name),
+                 .versions = calloc(count + 2, sizeof(struct bag_version_plan)),
+                 .check_files = check_files,
+                 .context = of_model}};
+    if (!plan->desired || !plan->versions)
+        return bag_problem_no_memory(problem);
+    of_model->record = bag_record_find(facts->models, name);
+    for (size_t i = 0; i < count; i++) {
+        if (*found[i].place)
+            find(plan, number_of(*found[i].place), true)->source = found[i].place;
+    }
+    for (size_t i = 0; i < of_model->record->num_retained; i++) {
+        struct bag_model *model = of_model->record->retained[i].model;
+        if ((version = find_loaded(plan, model->version_number)))
+            version->retained = model;
+    }
+    for (size_t i = 0; i < facts->num_published; i++) {
+        struct bag_model *model = facts->published[i].model;
+        if (model->state != BAG_MODEL_READY || strcmp(model->name, name) != 0)
+            continue;
+        plan->serves = true;
+        if ((version = find_loaded(plan, model->version_number))) {
+            version->ready = model;
+            version->was_default = facts->published[i].is_default;
+        }
+    }
+    plan->policy = find_policy(plan);
+    return true;
+}

@@ -1,0 +1,17 @@
+/* Loading what a plan needs: tables, and models over them. Private to server/models. */
+#ifndef BAG_MODELS_LOAD_H
+#define BAG_MODELS_LOAD_H
+
+#include "plan.h"
+
+/* Loads the function that multiplies matrices if a model of the plan is the first one that
+ * projects. Returns false and sets *problem if it cannot be loaded. */
+bool bag_change_plan_load_gemm(const struct bag_change_plan *plan, struct bag_problem *problem);
+
+/* Makes the models of all entries that have none. Returns false and sets *problem and plan->failed
+ * if one cannot be made. The load status shows the progress until bag_change_plan_finish_loading().
+ */
+bool bag_change_plan_load(struct bag_change_plan *plan, struct bag_problem *problem);
+void bag_change_plan_finish_loading(struct bag_change_plan *plan, bool ok);
+
+#endif

@@ -1,0 +1,132 @@
+/* The reconciler: the one thread that changes which models are served.
+ *
+ * It works as a controller of Kubernetes does. There is a desired state: the models of the
+ * configuration and of the folder of models, their version policies, and what requests have loaded
+ * and unloaded since. There is an observed state: the files that exist, what shards report, what is
+ * in memory and what serves. A change compares the two, decides on actions and carries them out; it
+ * does not matter what was missed before, because each change starts from the facts as they are.
+ *
+ * A change has one of four causes (enum bag_change_kind): the start, a request to load or unload
+ * models, a poll that found other files or other versions on shards, and a configuration that is
+ * read again (SIGHUP). Requests and configurations wait in a queue, BAG_MAX_QUEUED_CHANGES of them
+ * at most, and are made one after the other. A change goes through four files:
+ *
+ *   catalog.c, folder.c  find all versions that could be served: sources, not opened yet
+ *   facts.c              gathers what is published, retained, desired, observed and failed
+ *   steps.c              decides, without reading anything: an action for each version
+ *   plan.c               makes an entry of the next snapshot from each action, resolves
+ *                        collections over the tables, and shares tables that are in memory
+ *   carry_out.c, load.c  release retained versions if memory is short, load the tables that are
+ *                        missing beside what serves, publish the snapshot, and release the rest
+ *
+ * Calls go one way: reconciler.c calls plan.c and carry_out.c, these call facts.c and steps.c, and
+ * all of them use catalog.c, snapshot.c and registry.c. steps.c opens files through one callback,
+ * and only those on which a decision depends.
+ *
+ * A change is all or nothing, because a client that loads two models together must never see one
+ * of them without the other. If it fails, what served goes on, and the index of models says why.
+ * There is one exception: a version that cannot be loaded and that nobody asked for is remembered
+ * as failed, and the change is planned again without it. The start, a poll and the loading of all
+ * versions of a model can therefore make progress past a broken file.
+ *
+ * Loops read the models without a lock: a snapshot never changes after it was published, and a
+ * request keeps the one with which it began (snapshot.h). The last loop to leave a snapshot wakes
+ * the reconciler, which frees it. Models, tables, snapshots and all that is remembered belong to
+ * the reconciler's thread; only the queue of changes and the load status are shared with others.
+ * The thread has a low priority and is not a worker, so that a load that takes minutes delays no
+ * request, and no load of requests delays it for ever.
+ *
+ * Why the decisions are a pure function: they are where the bugs were. Which version serves after a
+ * failed load, a roll back and a poll in some order is hard to reach in a test over HTTP, and one
+ * line in tests/unit/test_steps.c. */
+#ifndef BAG_MODELS_RECONCILER_H
+#define BAG_MODELS_RECONCILER_H
+
+#include "plan.h"
+
+#include <sys/queue.h>
+
+/* A change that was submitted. Belongs to the submitter; the reconciler uses it until on_done(). */
+struct bag_change {
+    enum bag_change_kind kind;  /* MODELS or CONFIGURATION */
+    struct bag_control control; /* of MODELS; owned by the change */
+    char who[96];               /* who asked for it; for the log */
+    /* Called once, on the reconciler's thread, when the change was made or has failed. May free the
+     * change. */
+    void (*on_done)(struct bag_change *change);
+    void *context;
+    bool failed; /* set before on_done() */
+    struct bag_problem
+        problem; /* set if it failed; see bag_change_plan_make(), bag_change_plan_carry_out() */
+    STAILQ_ENTRY(bag_change) next;
+};
+
+struct bag_reconciler {
+    struct bag_models models;         /* the thread's, but for its status */
+    const struct bag_config *config;  /* borrowed; as at the start: its options do not change */
+    struct bag_config reread;         /* owned; read again last; empty: never */
+    struct bag_shards *shards;        /* owned */
+    struct bag_change_plan *first;    /* owned; of the start, until it is carried out; or NULL */
+    size_t first_models, first_bytes; /* number of models at the start; memory of their tables */
+    pthread_t thread;
+
+    /* Guarded by models.monitor. */
+    STAILQ_HEAD(, bag_change) changes; /* borrowed; waiting */
+    size_t num_changes;                /* how many of them there are */
+    bool stops, polls_shards;          /* what the thread has to do, see also models.has_left */
+    bool failed;                       /* the first models could not be published */
+    struct bag_problem problem;        /* why */
+
+    /* Set before bag_reconciler_start(). Called on the reconciler's thread once the first models
+     * are published or have failed: bag_reconciler_succeeded() may be called from then on. */
+    void (*on_loaded)(void *context);
+    /* Reads the whole configuration again into *config, which the reconciler frees in either case.
+     * Returns false and sets *problem if it cannot. On the reconciler's thread. */
+    bool (*configure)(void *context, struct bag_config *config, struct bag_problem *problem);
+    void *context;
+};
+
+/* Finds and opens the files of all models, which takes a moment, and checks that memory suffices.
+ * `load_gemm` loads the function that multiplies matrices, if a projection needs it. Returns false
+ * and sets *problem if the server cannot start with them. The caller must call
+ * bag_reconciler_close() in either case. */
+bool bag_reconciler_open(struct bag_reconciler *reconciler, const struct bag_config *config,
+                         struct bag_registry *registry,
+                         bag_gemm_fn *(*load_gemm)(struct bag_problem *problem),
+                         struct bag_problem *problem);
+void bag_reconciler_close(struct bag_reconciler *reconciler);
+
+/* Checks that every version in the folder of models can be loaded, also those that are not served,
+ * for --check: all that loading checks, without memory for the elements (check.c). To be called
+ * after bag_reconciler_open(). Returns false and sets *problem to the first one that cannot. */
+bool bag_reconciler_check(const struct bag_reconciler *reconciler, struct bag_problem *problem);
+
+/* Returns the sources of the models that will be served, in their order, one with each call, and
+ * NULL after the last. *cursor is 0 before the first call. Before bag_reconciler_start(). */
+const struct bag_source *bag_reconciler_next(const struct bag_reconciler *reconciler,
+                                             size_t *cursor);
+
+/* Publishes the first snapshot, in which every model is LOADING. */
+bool bag_reconciler_announce(struct bag_reconciler *reconciler, struct bag_problem *problem);
+
+/* Starts the thread, which loads the first models. Shows a progress bar on a terminal, and log
+ * lines elsewhere. Returns false and sets *problem if no thread can be started. */
+bool bag_reconciler_start(struct bag_reconciler *reconciler, struct bag_problem *problem);
+
+/* Returns whether the first models were published; otherwise sets *problem. Any thread. */
+bool bag_reconciler_succeeded(struct bag_reconciler *reconciler, struct bag_problem *problem);
+
+#define BAG_MAX_QUEUED_CHANGES 64
+
+/* Queues a change, once the first models were published. Any thread. Returns false and sets
+ * *problem (QUEUE_FULL) if BAG_MAX_QUEUED_CHANGES wait already; on_done() is not called then. */
+bool bag_reconciler_submit(struct bag_reconciler *reconciler, struct bag_change *change,
+                           struct bag_problem *problem);
+
+/* Aborts loading when the server stops. Changes fail with DRAINING from then on. Any thread. */
+void bag_reconciler_cancel(struct bag_reconciler *reconciler);
+
+/* Stops the thread, after all changes that wait have failed or are made. */
+void bag_reconciler_stop(struct bag_reconciler *reconciler);
+
+#endif
