@@ -215,7 +215,7 @@ static void on_loaded(uv_async_t *loaded)
     size_t count = serve->reconciler.first_models;
     serve->service.state = BAG_SERVICE_READY;
     bag_systemd_notify("READY=1\nSTATUS=Serving %zu models", count);
-    bag_report_ready(&serve->reconciler, &serve->loops.loops[0].reader,
+    bag_report_ready(&serve->reconciler,
                      bag_listeners_url(&serve->listeners, &serve->config.options, url));
 }
 
@@ -445,18 +445,32 @@ static void run(struct serve *serve)
         bag_updates_free(&serve->updates);
 }
 
-/* What --check does in place of serving. */
+/* Lists all models for --check, also those that cannot be served. Returns false and sets *problem
+ * if there are any of those. */
+static bool check_models(const struct bag_reconciler *reconciler, struct bag_problem *problem)
+{
+    struct bag_check check;
+    bool ok = bag_reconciler_check(reconciler, &check, problem);
+    if (ok)
+        bag_report_checked(reconciler, &check);
+    if (ok && check.count == 1)
+        ok = bag_problem_set(problem, BAG_ERROR_FILE, "%s", check.faults[0].reason);
+    else if (ok && check.count > 1)
+        ok =
+            bag_problem_set(problem, BAG_ERROR_FILE, "%zu versions cannot be served; the first: %s",
+                            check.count, check.faults[0].reason);
+    bag_check_free(&check);
+    return ok;
+}
+
+/* Does what --check does in place of serving. */
 static bool check(struct serve *serve, struct bag_problem *problem)
 {
-    const struct bag_reconciler *reconciler = &serve->reconciler;
     const struct bag_option_values *options = &serve->config.options;
     bag_listeners_expect(&serve->listeners, options);
-    if (!bag_listeners_check_guard(&serve->listeners, serve->service.tokens != NULL, options,
-                                   problem) ||
-        !bag_reconciler_check(reconciler, problem))
-        return false;
-    bag_report_checked(reconciler);
-    return true;
+    return bag_listeners_check_guard(&serve->listeners, serve->service.tokens != NULL, options,
+                                     problem) &&
+           check_models(&serve->reconciler, problem);
 }
 
 int bag_cmd_serve(int argc, char *argv[])

@@ -7,34 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The models that answer, each once, as many as fit. */
-static void list_names(struct bag_reader *reader, char *text, size_t room)
+void bag_report_ready(const struct bag_reconciler *reconciler, const char *url)
 {
-    struct bag_snapshot *snapshot = bag_snapshot_acquire(reader);
-    const char *last = "";
-    size_t used = 0;
-    for (size_t i = 0; i < snapshot->count; i++) {
-        const struct bag_model *model = snapshot->models[i]; /* by name */
-        if (model->state != BAG_MODEL_READY || strcmp(model->name, last) == 0)
-            continue;
-        bool fits = used + strlen(model->name) + sizeof ", , ..." <= room;
-        used += (size_t)snprintf(text + used, room - used, "%s%s", used ? ", " : "",
-                                 fits ? model->name : "...");
-        last = model->name;
-        if (!fits)
-            break;
-    }
-    bag_snapshot_release(reader, snapshot);
-}
-
-void bag_report_ready(const struct bag_reconciler *reconciler, struct bag_reader *reader,
-                      const char *url)
-{
-    char names[400] = "";
-    list_names(reader, names, sizeof names);
     bag_log(BAG_LOG_LEVEL_INFO, "ready", BAG_LOG_NUMBER("models", reconciler->first_models),
-            BAG_LOG_NUMBER("bytes", reconciler->first_bytes), BAG_LOG_TEXT("url", url),
-            BAG_LOG_TEXT("names", names));
+            BAG_LOG_NUMBER("bytes", reconciler->first_bytes), BAG_LOG_TEXT("url", url));
 }
 
 static void print_model(const struct bag_source *source)
@@ -71,7 +47,7 @@ static bool is_of_shards(const struct bag_config *config, const struct bag_model
 }
 
 /* What is served as soon as shards have answered; returns how many models that are. */
-static size_t print_models_of_shards(const struct bag_config *config)
+static size_t print_models_of_shards(const struct bag_config *config, const struct bag_check *check)
 {
     size_t count = 0;
     for (size_t i = 0; i < config->num_models; i++) {
@@ -79,7 +55,7 @@ static size_t print_models_of_shards(const struct bag_config *config)
         struct bag_shard_address address;
         struct bag_problem ignored;
         size_t shards = 0;
-        if (!is_of_shards(config, model))
+        if (!is_of_shards(config, model) || bag_check_find(check, model->name, model->version))
             continue;
         count++;
         for (const char *at = model->path; at && bag_shards_next(&at, &address, &ignored);)
@@ -93,14 +69,20 @@ static size_t print_models_of_shards(const struct bag_config *config)
     return count;
 }
 
-void bag_report_checked(const struct bag_reconciler *reconciler)
+void bag_report_checked(const struct bag_reconciler *reconciler, const struct bag_check *check)
 {
     size_t cursor = 0;
-    for (const struct bag_source *source; (source = bag_reconciler_next(reconciler, &cursor));)
-        print_model(source);
-    size_t of_shards = print_models_of_shards(reconciler->config);
+    for (const struct bag_source *source; (source = bag_reconciler_next(reconciler, &cursor));) {
+        if (!bag_check_find(check, source->model->name, source->model->version))
+            print_model(source);
+    }
+    size_t of_shards = print_models_of_shards(reconciler->config, check);
     size_t count = reconciler->first_models + of_shards;
-    printf("The configuration is valid: %zu model%s, %zu bytes of tables%s.\n", count,
-           count == 1 ? "" : "s", reconciler->first_bytes,
-           of_shards ? "; shards were not asked" : "");
+    for (size_t i = 0; i < check->count; i++)
+        printf("%s version %s: cannot be served: %s\n", check->faults[i].name,
+               check->faults[i].version, check->faults[i].reason);
+    if (check->count == 0)
+        printf("The configuration is valid: %zu model%s, %zu bytes of tables%s.\n", count,
+               count == 1 ? "" : "s", reconciler->first_bytes,
+               of_shards ? "; shards were not asked" : "");
 }

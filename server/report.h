@@ -4,12 +4,11 @@
 
 #include "server/models/reconciler.h"
 
-/* The log line "ready": how many models there are, their bytes, where they answer, and the names of
- * those that do. `reader` is of the calling thread. */
-void bag_report_ready(const struct bag_reconciler *reconciler, struct bag_reader *reader,
-                      const char *url);
+/* Logs "ready": the number of models, their bytes, and where they answer. */
+void bag_report_ready(const struct bag_reconciler *reconciler, const char *url);
 
-/* A line for each model that was checked, with its shape and format, and one for all. */
-void bag_report_checked(const struct bag_reconciler *reconciler);
+/* Prints a line for each model that was checked, with its shape and format or with what is wrong
+ * with it, and one for all if nothing is wrong. */
+void bag_report_checked(const struct bag_reconciler *reconciler, const struct bag_check *check);
 
 #endif

@@ -470,14 +470,14 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
 
 static void log_entry(const struct bag_change_plan *plan, const struct bag_model *model)
 {
-    bool is_known = plan->facts.kind == BAG_CHANGE_START && model->state == BAG_MODEL_READY;
+    bool is_first = plan->facts.kind == BAG_CHANGE_START, is_known = false;
     for (size_t i = 0; i < plan->facts.num_published; i++)
         is_known |= plan->facts.published[i].model == model;
     if (is_known)
         return;
     if (model->state == BAG_MODEL_READY)
-        bag_log(BAG_LOG_LEVEL_INFO, "model ready", BAG_LOG_TEXT("model", model->name),
-                BAG_LOG_TEXT("version", model->version));
+        bag_log(is_first ? BAG_LOG_LEVEL_DEBUG : BAG_LOG_LEVEL_INFO, "model ready",
+                BAG_LOG_TEXT("model", model->name), BAG_LOG_TEXT("version", model->version));
     else
         bag_log(model->is_unloaded ? BAG_LOG_LEVEL_INFO : BAG_LOG_LEVEL_WARNING,
                 model->is_unloaded ? "model unloaded" : "model unavailable",

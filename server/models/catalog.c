@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what is found
- * ------------------------------------------------------------------------------- */
+/* ---- what is found --------------------------------------------------------------------------- */
 
-/* Adds a copy of a named model, with what shards have of it, which is taken over. */
+/* Adds a copy of a named model, with what shards have of it, which it takes over. */
 static bool add_copy(struct bag_scan *scan, const struct bag_model_config *model,
                      struct bag_remote *remote)
 {
@@ -24,7 +23,7 @@ static bool add_copy(struct bag_scan *scan, const struct bag_model_config *model
     return true;
 }
 
-/* One that cannot be served. */
+/* Adds a version that cannot be served. */
 static bool add_rejected(struct bag_scan *scan, const struct bag_model_config *model,
                          const char *reason)
 {
@@ -35,7 +34,7 @@ static bool add_rejected(struct bag_scan *scan, const struct bag_model_config *m
     return (*own = strdup(reason)) != NULL;
 }
 
-/* The versions that all shards of a group have. */
+/* Adds the versions that all shards of a group have. */
 static bool add_versions(struct bag_scan *scan, const struct bag_model_config *model,
                          struct bag_shard_group *group)
 {
@@ -82,7 +81,7 @@ static bool add_named(struct bag_scan *scan, struct bag_problem *problem)
     return ok;
 }
 
-/* Features of models that are not there, and the like. */
+/* Checks what needs all models, such as features of models that do not exist. */
 static bool check_models(struct bag_scan *scan, struct bag_problem *problem)
 {
     struct bag_problem why;

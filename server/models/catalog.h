@@ -1,5 +1,5 @@
-/* What there is to serve: the models that are named by flags and in the configuration file, and
- * those found in a folder, each version with a source that is not open yet.
+/* The catalog: all models that could be served. They are named by flags and in the configuration
+ * file, or found in a folder. Each version has a source, which is not open yet.
  *
  *   DIR/NAME.npy                    model NAME, version 1; likewise .npz and .safetensors
  *   DIR/NAME/config.json            optionally, keys for all versions of the model
@@ -7,39 +7,40 @@
  *   DIR/NAME/VERSION/config.json    optionally, keys of this version; or alone, with the features
  *                                   of a collection
  *
- * Of a model of shards there are the versions that all of its shards have; where there are none,
- * one with the reason.
+ * A model on shards has the versions that all of its shards have. If there are none, it has one
+ * version with the reason.
  *
- * Names with a leading dot are skipped (mounted volumes hold some); other files are ignored. A
- * version of a folder that cannot be served has a source with a reason. Used by one thread at a
+ * Names with a leading dot are skipped (mounted volumes have some); other files are ignored. A
+ * version in the folder that cannot be served has a source with a reason. Used by one thread at a
  * time. */
 #ifndef BAG_MODELS_CATALOG_H
 #define BAG_MODELS_CATALOG_H
 
 #include "server/tables/source.h"
 
-/* A source, by its name, which stays when the source is taken. */
+/* A source by its name. The name stays when the source is taken. */
 struct bag_named_source {
     char name[129];
     struct bag_source **place;
 };
 
 struct bag_catalog {
-    struct bag_source **sources; /* owned; in the order in which they were named and found; an
-                                    element may be NULL: it was taken */
+    struct bag_source **sources; /* owned, with elements; in the order in which they were named and
+                                    found; NULL: the source was taken */
     size_t count;
-    struct bag_named_source *named; /* owned: the same by name, and of one name in their order */
+    struct bag_named_source *named; /* owned; the same by name, and in their order under one name */
 };
 
-/* Looks for them. `is_first`: what is ignored is logged. False with *problem where something that
- * is named is wrong, the folder cannot be read, or two have one name and version; what serves is
- * then not touched. In any case bag_catalog_free is due. */
+/* Finds all models. If `is_first`, logs which files are ignored. Returns false and sets *problem if
+ * a model that is named is wrong, the folder cannot be read, or two models have one name and
+ * version. The caller must call bag_catalog_free() in either case. */
 bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *config,
                       struct bag_shards *shards, bool is_first, struct bag_problem *problem);
 
 void bag_catalog_free(struct bag_catalog *catalog);
 
-/* The sources of a model, also those that were taken since; NULL with *count 0: there are none. */
+/* Returns the sources of a model, also those that were taken since. If there are none, returns NULL
+ * and sets *count to 0. */
 const struct bag_named_source *bag_catalog_find(const struct bag_catalog *catalog, const char *name,
                                                 size_t *count);
 
@@ -50,9 +51,9 @@ struct bag_scan {
     const struct bag_config *config;
     struct bag_shards *shards;
     struct bag_config found;     /* models alone */
-    size_t num_named;            /* of them, at the beginning */
-    struct bag_remote **remotes; /* owned; of the first num_remotes what shards have; NULL: it is
-                                    no model of shards, or cannot be served */
+    size_t num_named;            /* the first ones, which are named */
+    struct bag_remote **remotes; /* owned, with elements; of the first num_remotes models what
+                                    shards have; NULL: not on shards, or cannot be served */
     size_t num_remotes;
     bool is_first;
 };

@@ -1,6 +1,7 @@
-/* What serving would find wrong with the models, found without taking memory for their tables; see
- * reconciler.h. */
+/* Checking all models without taking memory for their tables, for --check; see reconciler.h. */
 #include "reconciler.h"
+
+#include "proto/arena.h"
 #include "server/system/files.h"
 #include "server/tables/map.h"
 
@@ -9,7 +10,55 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- what is checked ------------------------------------------------------------------------- */
+/* ---- what is found --------------------------------------------------------------------------- */
+
+/* Adds a version that cannot be served, unless it is there. */
+static void add_fault(struct bag_check *check, const char *name, const char *version,
+                      const char *reason)
+{
+    if (bag_check_find(check, name, version))
+        return;
+    struct bag_check_fault *faults = bag_grow(check->faults, check->count, sizeof *faults);
+    char *copy = strdup(reason);
+    if (faults)
+        check->faults = faults;
+    if (!faults || !copy) {
+        free(copy);
+        check->lacks_memory = true;
+        return;
+    }
+    struct bag_check_fault *fault = &faults[check->count++];
+    fault->reason = copy;
+    snprintf(fault->name, sizeof fault->name, "%s", name);
+    snprintf(fault->version, sizeof fault->version, "%s", version);
+}
+
+static void add_problem(struct bag_check *check, const struct bag_model_config *model,
+                        const struct bag_problem *why)
+{
+    add_fault(check, model->name, model->version, why->text);
+}
+
+const struct bag_check_fault *bag_check_find(const struct bag_check *check, const char *name,
+                                             const char *version)
+{
+    for (size_t i = 0; i < check->count; i++) {
+        if (strcmp(check->faults[i].name, name) == 0 &&
+            strcmp(check->faults[i].version, version) == 0)
+            return &check->faults[i];
+    }
+    return NULL;
+}
+
+void bag_check_free(struct bag_check *check)
+{
+    while (check->count > 0)
+        free(check->faults[--check->count].reason);
+    free(check->faults);
+    check->faults = NULL;
+}
+
+/* ---- bags ------------------------------------------------------------------------------------ */
 
 /* The bags of a table: those of its own model, or of a collection's feature. */
 struct bags {
@@ -17,23 +66,24 @@ struct bags {
     const struct bag_feature_source *feature; /* its table, and rules */
 };
 
-struct check {
+struct bags_list {
     struct bags *bags; /* owned */
     size_t count;
 };
 
-static bool add(struct check *check, const struct bag_source *owner, struct bag_problem *problem)
+static bool add_bags(struct bags_list *list, const struct bag_source *owner)
 {
-    size_t count = check->count + owner->num_features;
-    struct bags *grown = reallocarray(check->bags, count + 1, sizeof *grown);
+    size_t count = list->count + owner->num_features;
+    struct bags *grown = reallocarray(list->bags, count + 1, sizeof *grown);
     if (!grown)
-        return bag_problem_no_memory(problem);
-    check->bags = grown;
+        return false;
+    list->bags = grown;
     for (size_t i = 0; i < owner->num_features; i++)
-        grown[check->count++] = (struct bags){owner, &owner->features[i]};
+        grown[list->count++] = (struct bags){owner, &owner->features[i]};
     return true;
 }
 
+/* Orders bags by their tables. */
 static int compare(const void *one, const void *other)
 {
     const struct bag_model_config *a = ((const struct bags *)one)->feature->table->model;
@@ -51,45 +101,59 @@ static bool check_rows(const struct bag_source *source, struct bag_problem *prob
     return bag_table_files_check(source->files, source->num_files, problem);
 }
 
-static bool check_defaults(const struct bags *bags, size_t count,
-                           const struct bag_table_memory *memory, struct bag_problem *problem)
+/* Checks that the table has the default keys of its bags. */
+static void check_defaults(struct bag_check *check, const struct bags *bags, size_t count,
+                           const struct bag_table_memory *memory)
 {
     for (size_t i = 0; i < count; i++) {
         const struct bag_model_config *model = bags[i].owner->model;
+        struct bag_problem why;
         char what[512];
         if (bag_source_is_collection(bags[i].owner))
             snprintf(what, sizeof what, "model '%s', feature '%s'", model->name,
                      bags[i].feature->name);
         else
             snprintf(what, sizeof what, "model '%s' (%s)", model->name, model->path);
-        if (!bag_source_check_keys(&bags[i].feature->rules, memory, what, problem))
-            return false;
+        if (!bag_source_check_keys(&bags[i].feature->rules, memory, what, &why))
+            add_problem(check, model, &why);
     }
-    return true;
 }
 
-/* All bags of one table. Of a keyed one the index is made, as serving makes it, and given back. */
-static bool check_table(const struct bags *bags, size_t count, struct bag_problem *problem)
+/* Checks all bags of one table. The index of a keyed table is made, as serving makes it, and freed.
+ */
+static void check_table(struct bag_check *check, const struct bags *bags, size_t count)
 {
     const struct bag_source *source = bags[0].feature->table;
     struct bag_table_memory memory = source->own;
+    struct bag_problem why;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     if (source->make)
-        return true;
-    if (!check_rows(source, problem))
-        return false;
-    if (!bag_source_is_keyed(source))
-        return true;
-    bool ok =
-        bag_source_load_keys(source, processors > 0 ? (unsigned)processors : 1, &memory, problem) &&
-        check_defaults(bags, count, &memory, problem);
-    bag_keys_index_free(&memory.index);
-    return ok;
+        return;
+    if (!check_rows(source, &why)) {
+        add_problem(check, source->model, &why);
+    } else if (bag_source_is_keyed(source)) {
+        if (bag_source_load_keys(source, processors > 0 ? (unsigned)processors : 1, &memory, &why))
+            check_defaults(check, bags, count, &memory);
+        else
+            add_problem(check, source->model, &why);
+        bag_keys_index_free(&memory.index);
+    }
+}
+
+static void check_tables(struct bag_check *check, struct bags_list *list)
+{
+    if (list->count)
+        qsort(list->bags, list->count, sizeof *list->bags, compare);
+    for (size_t i = 0, end; i < list->count; i = end) {
+        for (end = i + 1; end < list->count && !compare(&list->bags[i], &list->bags[end]);)
+            end++;
+        check_table(check, &list->bags[i], end - i);
+    }
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* The files of a model of shards; the shards are not asked. */
+/* Checks the files of a model of shards, which are not asked. */
 static bool check_front(const struct bag_model_config *model, struct bag_problem *problem)
 {
     const char *bias, *matrix = bag_config_projection(model, NULL, &bias);
@@ -106,24 +170,31 @@ static bool check_front(const struct bag_model_config *model, struct bag_problem
     return ok;
 }
 
-/* Every version in the folder, also those that are not served. */
-static bool add_catalog(struct check *check, const struct bag_catalog *catalog,
-                        struct bag_problem *problem)
+/* Opens the files of every version that exists, also of those that are not served. */
+static bool add_catalog(struct bag_check *check, struct bags_list *list,
+                        const struct bag_catalog *catalog)
 {
-    bool ok = true;
-    for (size_t i = 0; ok && i < catalog->count; i++) {
+    for (size_t i = 0; i < catalog->count; i++) {
         struct bag_source *source = catalog->sources[i];
-        if (bag_model_is_front(source->model))
-            ok = check_front(source->model, problem);
-        else if (source->model->reason)
-            ok = bag_problem_set(problem, BAG_ERROR_FILE, "%s", source->model->reason);
-        else if (!bag_source_is_collection(source))
-            ok = bag_source_open_table(source, problem) && add(check, source, problem);
+        struct bag_problem why;
+        const struct bag_model_config *model = source->model;
+        if (bag_model_is_front(model)) {
+            if (!check_front(model, &why))
+                add_problem(check, model, &why);
+        } else if (model->reason) {
+            add_fault(check, model->name, model->version, model->reason);
+        } else if (bag_source_is_collection(source)) {
+            continue; /* see add_planned() */
+        } else if (!bag_source_open_table(source, &why)) {
+            add_problem(check, model, &why);
+        } else if (!add_bags(list, source)) {
+            return false;
+        }
     }
-    return ok;
+    return true;
 }
 
-/* Whether a model, or a table of a collection, is on shards, which are not asked. */
+/* Returns whether a model, or a table of a collection, is on shards. */
 static bool is_of_shards(const struct bag_config *config, const char *name)
 {
     const struct bag_model_config *model = bag_config_find_model(config, name);
@@ -133,43 +204,36 @@ static bool is_of_shards(const struct bag_config *config, const char *name)
     return found;
 }
 
-/* The features of collections that are served; nothing in the plan may be UNAVAILABLE. */
-static bool add_collections(struct check *check, const struct bag_change_plan *plan,
-                            struct bag_problem *problem)
+/* Adds the features of collections that are served, and what cannot be served. */
+static bool add_planned(struct bag_check *check, struct bags_list *list,
+                        const struct bag_change_plan *plan)
 {
     for (size_t i = 0; i < plan->count; i++) {
         const struct bag_entry *entry = &plan->entries[i];
-        if (!bag_entry_serves(entry) &&
-            !is_of_shards(plan->facts.models->config, entry->model->name))
-            return bag_problem_set(problem, BAG_ERROR_FILE, "%s", entry->model->reason);
+        const char *name = bag_entry_name(entry);
+        if (!bag_entry_serves(entry) && !is_of_shards(plan->facts.models->config, name))
+            add_fault(check, name, entry->model->version, entry->model->reason);
         if (entry->source && bag_source_is_collection(entry->source) &&
-            !add(check, entry->source, problem))
+            !add_bags(list, entry->source))
             return false;
     }
     return true;
 }
 
-static bool check_tables(struct check *check, struct bag_problem *problem)
-{
-    bool ok = true;
-    if (check->count)
-        qsort(check->bags, check->count, sizeof *check->bags, compare);
-    for (size_t i = 0, end; ok && i < check->count; i = end) {
-        for (end = i + 1; end < check->count && !compare(&check->bags[i], &check->bags[end]);)
-            end++;
-        ok = check_table(&check->bags[i], end - i, problem);
-    }
-    return ok;
-}
-
-bool bag_reconciler_check(const struct bag_reconciler *reconciler, struct bag_problem *problem)
+bool bag_reconciler_check(const struct bag_reconciler *reconciler, struct bag_check *check,
+                          struct bag_problem *problem)
 {
     struct bag_catalog catalog;
-    struct check check = {.count = 0};
-    bool ok = bag_catalog_scan(&catalog, reconciler->config, reconciler->shards, false, problem) &&
-              add_catalog(&check, &catalog, problem) &&
-              add_collections(&check, reconciler->first, problem) && check_tables(&check, problem);
-    free(check.bags);
+    struct bags_list list = {.count = 0};
+    *check = (struct bag_check){.count = 0};
+    bool ok = bag_catalog_scan(&catalog, reconciler->config, reconciler->shards, false, problem);
+    if (ok && add_catalog(check, &list, &catalog) && add_planned(check, &list, reconciler->first))
+        check_tables(check, &list);
+    else if (ok)
+        check->lacks_memory = true;
+    if (check->lacks_memory)
+        ok = bag_problem_no_memory(problem);
+    free(list.bags);
     bag_catalog_free(&catalog);
     return ok;
 }

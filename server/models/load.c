@@ -117,6 +117,9 @@ struct loading {
     size_t before_bytes; /* of the tables that were loaded before */
 };
 
+/* The log tells of tables that take longer; of others at the level debug. */
+#define QUIET_NS UINT64_C(1000000000)
+
 static void print_progress(void *context, const char *text)
 {
     const struct bag_progress *progress = context;
@@ -251,12 +254,13 @@ static bool read_stored(struct loading *loading, struct bag_entry *entry,
     snprintf(status->now.name, sizeof status->now.name, "%s", source->model->name);
     snprintf(status->now.version, sizeof status->now.version, "%s", source->model->version);
     bag_load_status_report(status);
-    if (bytes)
-        bag_progress_start(&loading->progress, source->model->name, bytes, uv_hrtime());
+    bag_log(BAG_LOG_LEVEL_DEBUG, "loading table", BAG_LOG_TEXT("model", source->model->name),
+            BAG_LOG_TEXT("version", source->model->version), BAG_LOG_NUMBER("bytes", bytes));
+    bag_progress_start(&loading->progress, source->model->name, bytes, uv_hrtime());
     entry->stored = bag_source_load(source, &options, problem);
-    if (bytes && entry->stored)
+    if (entry->stored)
         bag_progress_finish(&loading->progress, uv_hrtime());
-    else if (bytes)
+    else
         bag_progress_abandon(&loading->progress);
     status->now.done_bytes = loading->before_bytes += bytes;
     bag_load_status_report(status);
@@ -341,6 +345,7 @@ bool bag_change_plan_load(struct bag_change_plan *plan, struct bag_problem *prob
     if (!bag_change_plan_load_gemm(plan, problem))
         return false;
     bag_progress_init(&loading.progress, print_progress, &loading.progress, isatty(STDERR_FILENO));
+    loading.progress.quiet_ns = QUIET_NS;
     for (size_t pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < plan->count; i++) {
             struct bag_entry *entry = &plan->entries[i];

@@ -30,7 +30,7 @@ static struct bag_entry *add_entry(struct bag_change_plan *plan, struct bag_prob
         return NULL;
     }
     plan->entries = entries;
-    entries[plan->count] = (struct bag_entry){.same_as = SIZE_MAX, .oldest_through = UINT64_MAX};
+    entries[plan->count] = (struct bag_entry){.same_as = SIZE_MAX};
     return &entries[plan->count++];
 }
 

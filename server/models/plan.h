@@ -20,7 +20,8 @@ struct bag_entry {
     struct bag_stored_table *stored; /* a reference to the table in memory that the model will
                                         share; NULL: its files are read */
     size_t same_as;          /* index of an earlier entry that reads the same files; or SIZE_MAX */
-    uint64_t oldest_through; /* see bag_facts_oldest_through() */
+    uint64_t oldest_through; /* see bag_facts_oldest_through(); 0, as at the start: not gathered,
+                                all updates are kept */
     char *remark;            /* owned; shown for a version that serves; NULL: none */
     bool is_default;         /* the default version of its name */
     bool is_retried;         /* a collection that is tried again, see steps.h */

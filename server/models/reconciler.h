@@ -96,10 +96,29 @@ bool bag_reconciler_open(struct bag_reconciler *reconciler, const struct bag_con
                          struct bag_problem *problem);
 void bag_reconciler_close(struct bag_reconciler *reconciler);
 
-/* Checks that every version in the folder of models can be loaded, also those that are not served,
- * for --check: all that loading checks, without memory for the elements (check.c). To be called
- * after bag_reconciler_open(). Returns false and sets *problem to the first one that cannot. */
-bool bag_reconciler_check(const struct bag_reconciler *reconciler, struct bag_problem *problem);
+/* A version that cannot be served, as --check finds it. */
+struct bag_check_fault {
+    char name[129], version[21];
+    char *reason; /* owned */
+};
+
+struct bag_check {
+    struct bag_check_fault *faults; /* owned; in the order in which they were found */
+    size_t count;
+    bool lacks_memory; /* a fault could not be added */
+};
+
+/* Checks whether every version in the folder of models can be loaded, also those that are not
+ * served: all that loading checks, without memory for the elements. Call it after
+ * bag_reconciler_open(). Returns false and sets *problem if the folder cannot be read, or without
+ * memory. The caller must call bag_check_free() in either case. */
+bool bag_reconciler_check(const struct bag_reconciler *reconciler, struct bag_check *check,
+                          struct bag_problem *problem);
+void bag_check_free(struct bag_check *check);
+
+/* Returns the fault of a version, or NULL. */
+const struct bag_check_fault *bag_check_find(const struct bag_check *check, const char *name,
+                                             const char *version);
 
 /* Returns the sources of the models that will be served, in their order, one with each call, and
  * NULL after the last. *cursor is 0 before the first call. Before bag_reconciler_start(). */

@@ -14,7 +14,7 @@ bool bag_registry_init(struct bag_registry *registry, size_t max_readers)
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
-/* A slot that no snapshot has, or a new one; SIZE_MAX without memory. */
+/* Returns a slot that no snapshot has, or a new one. Returns SIZE_MAX without memory. */
 static size_t find_free_slot(struct bag_registry *registry)
 {
     size_t count = registry->num_slots, room = count ? 2 * count : 64;
@@ -54,7 +54,7 @@ static size_t make_slot(struct bag_registry *registry, const struct bag_model *m
     return SIZE_MAX;
 }
 
-/* Those that are taken, with room for more. */
+/* Makes an index of the slots that are taken, with capacity for `more`. */
 static bool name_slots(const struct bag_registry *registry, size_t more, struct bag_names *names)
 {
     if (!bag_names_reserve(names, registry->num_slots + more))
@@ -105,10 +105,10 @@ static bool take_slots(struct bag_registry *registry, struct bag_snapshot *snaps
     return ok;
 }
 
-/* ---- the changer ----------------------------------------------------------------------------- */
+/* ---- the reconciler -------------------------------------------------------------------------- */
 
-/* One reader less, or no longer the current one. The last one to leave has seen what all others
- * did with it. */
+/* Removes a reader of the snapshot, or the current one's own count. The last one to leave has seen
+ * all that others did with the snapshot. */
 static void leave(struct bag_registry *registry, struct bag_snapshot *snapshot)
 {
     if (atomic_fetch_sub_explicit(&snapshot->readers, 1, memory_order_acq_rel) > 1)
@@ -203,7 +203,8 @@ void bag_reader_leave(struct bag_reader *reader, struct bag_snapshot *snapshot)
     leave(reader->registry, snapshot);
 }
 
-/* A snapshot's `next` is written before the one that it names can be seen. */
+/* Leaves all snapshots before `current`. A snapshot's `next` is written before the one that it
+ * points to can be seen. */
 static void move_to(struct bag_reader *reader, const struct bag_snapshot *current)
 {
     while (reader->at != current) {
@@ -229,7 +230,7 @@ void bag_reader_close(struct bag_reader *reader)
     *link = reader->next;
     struct bag_snapshot *current = atomic_load_explicit(&registry->current, memory_order_acquire);
     pthread_mutex_unlock(&registry->lock);
-    /* What is published from here on does not count this reader. */
+    /* Snapshots that are published from here on do not count this reader. */
     move_to(reader, current);
     leave(registry, current);
 }

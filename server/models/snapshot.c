@@ -42,7 +42,8 @@ void bag_model_release(struct bag_model *model)
         free_model(model);
 }
 
-/* A model with room for features, and for the index of their names; NULL without memory. */
+/* Makes a model with memory for features and for the index of their names. Returns NULL without
+ * memory. */
 static struct bag_model *make_model(const char *name, const char *version,
                                     enum bag_model_state state, const char *cause,
                                     size_t num_features)
@@ -80,8 +81,8 @@ void bag_feature_prepare(const struct bag_feature *feature, struct bag_rules rul
         bag_pool_prepare_part(plan, bag_table_by_ids(feature->memory).num_rows);
 }
 
-/* The model's feature `i` pools the table of `table`: itself, or another model, which it holds.
- * False without memory. */
+/* Makes the model's feature `i` pool the table of `table`: itself or another model, to which it
+ * adds a reference. Returns false without memory. */
 static bool set_feature(struct bag_model *model, size_t i, const char *name,
                         struct bag_model *table, const struct bag_rules *rules)
 {
@@ -99,7 +100,7 @@ static bool set_feature(struct bag_model *model, size_t i, const char *name,
     return feature->name;
 }
 
-/* The last step, which cannot fail. */
+/* Completes a feature. Cannot fail. */
 static void take_projection(struct bag_model *model, size_t i,
                             struct bag_projection_memory *projection)
 {
@@ -184,7 +185,7 @@ struct bag_model *bag_model_without_table(const char *name, const char *version,
     return make_model(name, version, state, cause, 0);
 }
 
-/* As strcmp, of a name that need not end with a NUL. */
+/* Compares as strcmp() a name that need not end with a NUL. */
 static int compare_name(const char *name, size_t name_bytes, const char *other)
 {
     size_t other_bytes = strlen(other);
@@ -225,7 +226,7 @@ static int compare_models(const void *a, const void *b)
     return compare(*x, (*y)->name, (*y)->version_number);
 }
 
-/* The position of the first model that is not before name and version. */
+/* Returns the index of the first model that is not before name and version. */
 static size_t lower_bound(const struct bag_snapshot *snapshot, const char *name,
                           uint64_t version_number)
 {
@@ -240,7 +241,7 @@ static size_t lower_bound(const struct bag_snapshot *snapshot, const char *name,
     return low;
 }
 
-/* The first of a name of which none is READY. */
+/* Returns the first model of a name without a version that is READY or was unloaded, or NULL. */
 static const struct bag_model *find_not_ready(const struct bag_snapshot *snapshot)
 {
     for (size_t i = 0, end; i < snapshot->count; i = end) {
@@ -262,13 +263,13 @@ static size_t position_of(const struct bag_snapshot *snapshot, const struct bag_
     return i < snapshot->count && snapshot->models[i] == model ? i : SIZE_MAX;
 }
 
-/* Notes what is said of the models, which are sorted. False without memory. */
+/* Sets what is listed with the models, which are sorted. Returns false without memory. */
 static bool describe(struct bag_snapshot *snapshot, const struct bag_listed *listed)
 {
     for (size_t i = 0; i < snapshot->count; i++) {
         size_t at = position_of(snapshot, listed[i].model);
         snapshot->preferred[at] = listed[i].is_default;
-        if (listed[i].note && !(snapshot->notes[at] = strdup(listed[i].note)))
+        if (listed[i].remark && !(snapshot->remarks[at] = strdup(listed[i].remark)))
             return false;
     }
     return true;
@@ -285,8 +286,8 @@ struct bag_snapshot *bag_snapshot_make(const struct bag_listed *listed, size_t c
     snapshot->models = calloc(count + 1, sizeof *snapshot->models);
     snapshot->listed = calloc(count + 1, sizeof *snapshot->listed);
     snapshot->preferred = calloc(count + 1, sizeof *snapshot->preferred);
-    snapshot->notes = calloc(count + 1, sizeof *snapshot->notes);
-    bool ok = snapshot->models && snapshot->listed && snapshot->preferred && snapshot->notes;
+    snapshot->remarks = calloc(count + 1, sizeof *snapshot->remarks);
+    bool ok = snapshot->models && snapshot->listed && snapshot->preferred && snapshot->remarks;
     for (size_t i = 0; ok && i < count; i++) {
         snapshot->models[i] = snapshot->listed[i] = listed[i].model;
         listed[i].model->holders++;
@@ -312,16 +313,16 @@ const char *bag_snapshot_find_remark(const struct bag_snapshot *snapshot,
                                      const struct bag_model *model)
 {
     size_t i = position_of(snapshot, model);
-    return i != SIZE_MAX ? snapshot->notes[i] : NULL;
+    return i != SIZE_MAX ? snapshot->remarks[i] : NULL;
 }
 
 void bag_snapshot_free(struct bag_snapshot *snapshot)
 {
     for (size_t i = 0; i < snapshot->count; i++) {
         bag_model_release(snapshot->models[i]);
-        free(snapshot->notes[i]);
+        free(snapshot->remarks[i]);
     }
-    free(snapshot->notes);
+    free(snapshot->remarks);
     free(snapshot->models);
     free(snapshot->listed);
     free(snapshot->preferred);

@@ -1,9 +1,9 @@
 /* The models at one moment: tables and collections, their versions, rules and states.
  *
- * A snapshot never changes once it is published, so that whoever has acquired it reads
- * it without a lock. Snapshots share the models that are the same in both: each counts how many
- * hold it. Models and snapshots are made and freed by one thread at a time, the one that changes
- * the tables; what is published may be read by all. */
+ * A snapshot never changes after it was published, so a loop that has acquired it reads it without
+ * a lock. Snapshots share the models that are the same in both: each model counts its references.
+ * Models and snapshots are made and freed by one thread at a time, the reconciler's; what is
+ * published may be read by all. */
 #ifndef BAG_MODELS_SNAPSHOT_H
 #define BAG_MODELS_SNAPSHOT_H
 
@@ -17,12 +17,12 @@
 
 /* ---- models and snapshots -------------------------------------------------------------------- */
 
-/* X(STATE): as the repository's index shows them. */
-#define BAG_MODEL_STATES(X)                       \
-    X(LOADING)     /* its files are being read */ \
-    X(READY)       /* it answers */               \
-    X(UNAVAILABLE) /* it could not be loaded */   \
-    X(UNLOADING)   /* it answers what was asked before */
+/* X(STATE): as the index of models (/v2/repository/index) shows them. */
+#define BAG_MODEL_STATES(X)                                  \
+    X(LOADING)     /* its files are being read */            \
+    X(READY)       /* it answers requests */                 \
+    X(UNAVAILABLE) /* it cannot be loaded, or is unloaded */ \
+    X(UNLOADING)   /* it answers requests that started before */
 
 enum bag_model_state {
 #define BAG_X(state) BAG_MODEL_##state,
@@ -35,86 +35,87 @@ extern const char *const bag_model_state_names[BAG_MODEL_STATE_COUNT];
 /* What a model pools: the bags of one table. */
 struct bag_feature {
     char *name;                               /* of its output; owned */
-    struct bag_model *model;                  /* whose table it is; a collection holds it */
+    struct bag_model *model;                  /* that has the table; in a collection a reference */
     struct bag_rules rules;                   /* complete: output_dtype is set */
     struct bag_live_reader reader;            /* entered while the model lives */
-    const struct bag_table_memory *memory;    /* borrowed from that model */
+    const struct bag_table_memory *memory;    /* borrowed from `model` */
     struct bag_projection_memory *projection; /* owned; NULL: none */
-    struct bag_pool_plan plan;                /* of requests that change none of the rules */
+    struct bag_pool_plan plan;                /* for requests that change none of the rules */
 };
 
-/* Makes the plan of the feature's pool by other rules than its own. What is projected is pooled in
- * FP32. */
+/* Plans pooling of the feature by other rules than its own. A feature with a projection is pooled
+ * in FP32. */
 void bag_feature_prepare(const struct bag_feature *feature, struct bag_rules rules,
                          struct bag_pool_plan *plan);
 
-/* One version of a model: how stored tables are asked. A model of a table has one feature, named
- * BAG_EMBEDDINGS; a collection has features of other models. One that is not READY has neither. */
+/* One version of a model: how stored tables are pooled. A model of a table has one feature, named
+ * BAG_EMBEDDINGS; a collection has features of other models. A model that is not READY has neither
+ * a table nor features. */
 struct bag_model {
     char *name;
     char *version; /* decimal, from 1 */
     uint64_t version_number;
     enum bag_model_state state;
-    char *reason;                    /* why it is not READY, for anybody; "" where it is */
+    char *reason;                    /* why it is not READY, for clients; "" if it is */
     char *cause;                     /* the same with the folders of files, for the log */
-    bool is_unloaded;                /* UNAVAILABLE because somebody asked for that */
-    size_t slot;                     /* of its counters; set by bag_registry_publish */
-    struct bag_v2_shown shown;       /* what its metadata shows; set by whoever made it */
-    struct bag_stored_table *stored; /* held; NULL: a collection */
-    struct bag_table_memory *memory; /* its; NULL: a collection */
+    bool is_unloaded;                /* UNAVAILABLE because a request unloaded it */
+    size_t slot;                     /* index of its counters; set by bag_registry_publish() */
+    struct bag_v2_shown shown;       /* what its metadata shows; set by the maker */
+    struct bag_stored_table *stored; /* a reference; NULL: a collection */
+    struct bag_table_memory *memory; /* of `stored`; NULL: a collection */
     struct bag_feature *features;    /* owned */
     size_t num_features;
-    const struct bag_feature **sorted; /* owned; a collection's features by name */
+    const struct bag_feature **sorted; /* owned; the features by name */
     size_t typical_row_bytes;          /* the mean over the features */
-    bool projects;                     /* some feature does */
-    bool resolves;                     /* of some feature, rows take the place of indices */
-    bool mapped;                       /* some feature's table is in its file */
+    bool projects;                     /* some feature has a projection */
+    bool resolves;                     /* some feature's ids are replaced by rows before pooling */
+    bool mapped;                       /* some feature's table is mapped from its file */
     bool is_remote;                    /* some feature's table is on shards */
-    struct bag_live_rows **live;       /* owned; the tables whose rows change, each once, in the
-                                          order of their addresses */
+    struct bag_live_rows **live;       /* owned; the tables whose rows change, each once, by
+                                          address */
     size_t num_live;
-    struct bag_source *source; /* of its files and rules; the loader's; owned; may be NULL */
-    size_t holders;            /* snapshots, collections and makers that hold it */
+    struct bag_source *source; /* owned; its files and rules; the reconciler's; may be NULL */
+    size_t holders;            /* references by snapshots, collections and the reconciler */
 };
 
-/* What one loop has acquired of a snapshot. Written by the loop's thread alone, and on a cache line
- * of its own, so that acquiring costs what a plain counter does. */
+/* The requests of one loop that use a snapshot. Written by the loop's thread alone, and on a cache
+ * line of its own, so that acquiring costs no more than a plain counter. */
 struct bag_lease {
     _Alignas(64) size_t requests;
 };
 
 struct bag_snapshot {
-    struct bag_model **models; /* owned, each held; sorted by name, then by version */
-    struct bag_model **listed; /* owned; the same as bag_snapshot_make was given them */
-    bool *preferred;           /* owned; by position in `models`: the default version of its name */
-    char **notes;              /* owned, as each; likewise: what is to be said of one that is READY
-                                  all the same; NULL: nothing */
+    struct bag_model **models; /* owned, with references; by name, then by version */
+    struct bag_model **listed; /* owned; the same in the order of bag_snapshot_make() */
+    bool *preferred;           /* owned; by index in `models`: the default version of its name */
+    char **remarks;            /* owned, with elements; by index in `models`: what is shown for a
+                                  model though it is READY; NULL: nothing */
     size_t count;
-    const struct bag_model *not_ready; /* the first of a name of which none is READY, though it was
-                                          not unloaded; NULL: there is none */
-    uint64_t generation;               /* no two that are published have the same; from 1 */
+    const struct bag_model *not_ready; /* first model of a name without any version that is READY or
+                                          was unloaded by a request; NULL: none */
+    uint64_t generation;               /* unique among published snapshots; from 1 */
 
     /* The registry's. */
-    struct bag_snapshot *next; /* that was published after it; later, that was left after it */
-    atomic_size_t readers;     /* that have not left it, and 1 while it is the current one */
-    struct bag_lease leases[]; /* one for each reader, by its index */
+    struct bag_snapshot *next; /* published after it; in registry->left: left after it */
+    atomic_size_t readers;     /* that have not left it, plus 1 while it is the current one */
+    struct bag_lease leases[]; /* by index of the reader */
 };
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-/* Makes a READY model of a stored table, which it holds, under copies of its name and version; it
- * takes over `projection` (NULL: none). NULL without memory; then that stays the caller's. The
- * caller holds the model. */
+/* Makes a READY model of a stored table, to which it adds a reference, with copies of its name and
+ * version. Takes over `projection` (NULL: none). Returns NULL without memory; `projection` then
+ * stays the caller's. The caller has the first reference to the model. */
 struct bag_model *bag_model_of_table(const char *name, const char *version,
                                      const struct bag_rules *rules, struct bag_stored_table *stored,
                                      struct bag_projection_memory *projection);
 
-/* Makes a READY collection of copies of `count` features, at least 1. What is used of them is their
- * names, rules, models of tables, and projections, which are taken over. NULL without memory. */
+/* Makes a READY collection of copies of `count` features, at least 1. Uses their names, rules,
+ * models of tables, and projections, which it takes over. Returns NULL without memory. */
 struct bag_model *bag_model_of_features(const char *name, const char *version,
                                         const struct bag_feature *features, size_t count);
 
-/* Makes one that is not READY. NULL without memory. */
+/* Makes a model that is not READY. Returns NULL without memory. */
 struct bag_model *bag_model_without_table(const char *name, const char *version,
                                           enum bag_model_state state, const char *cause);
 
@@ -128,16 +129,16 @@ static inline struct bag_model *bag_model_retain(struct bag_model *model)
 /* Removes a reference; the last one frees the model. NULL is ignored. */
 void bag_model_release(struct bag_model *model);
 
-/* The feature of that name, which need not end with a NUL; NULL where there is none. */
+/* Returns the feature with that name, which need not end with a NUL, or NULL. */
 const struct bag_feature *bag_model_feature(const struct bag_model *model, const char *name,
                                             size_t name_bytes);
 
-/* Makes bag_model_read lock the model's tables whose rows change: after they have become live, and
- * before the model is published. False without memory. */
+/* Makes bag_model_read() lock the model's tables whose rows change. To be called after they have
+ * become live, and before the model is published. Returns false without memory. */
 bool bag_model_follow_updates(struct bag_model *model);
 
-/* Locks them all for one reading of keys and rows, see live rows; does nothing where there is
- * none. The first is false where it would have to wait. */
+/* Lock all these tables for one reading of keys and rows (live_rows.h). bag_model_try_read()
+ * returns false if it would have to wait. */
 static inline bool bag_model_try_read(const struct bag_model *model)
 {
     return model->num_live == 0 || bag_live_rows_try_read(model->live, model->num_live);
@@ -155,7 +156,7 @@ static inline void bag_model_read_end(const struct bag_model *model)
         bag_live_rows_read_end(model->live, model->num_live);
 }
 
-/* The elements of a feature's output after the first dimension. */
+/* Returns the number of elements of a row of the feature's output. */
 static inline size_t bag_feature_columns(const struct bag_feature *feature)
 {
     return feature->projection ? feature->projection->projection.columns
@@ -172,50 +173,51 @@ static inline bool bag_model_is_collection(const struct bag_model *model)
 /* A model of a snapshot that is to be made. */
 struct bag_listed {
     struct bag_model *model;
-    bool is_default;  /* the default version of its name */
-    const char *note; /* for anybody to see, of one that is READY all the same; NULL: nothing */
+    bool is_default;    /* the default version of its name */
+    const char *remark; /* shown to clients though the model is READY; NULL: none */
 };
 
-/* Makes a snapshot that holds these models, for up to `max_readers` readers; no two have the same
- * name and version. NULL without memory. It is not published yet: bag_snapshot_free. */
+/* Makes a snapshot with references to these models, for up to `max_readers` readers. No two models
+ * have the same name and version. Returns NULL without memory. Until the snapshot is published, the
+ * caller must free it with bag_snapshot_free(). */
 struct bag_snapshot *bag_snapshot_make(const struct bag_listed *listed, size_t count,
                                        size_t max_readers);
 
-/* Whether the model is a default version. */
+/* Returns whether the model is the default version of its name. */
 bool bag_snapshot_prefers(const struct bag_snapshot *snapshot, const struct bag_model *model);
 
-/* What was noted of it; NULL: nothing. */
+/* Returns the remark about the model, or NULL. */
 const char *bag_snapshot_find_remark(const struct bag_snapshot *snapshot,
                                      const struct bag_model *model);
 
-/* Frees a snapshot that nobody reads, and drops its models. */
+/* Frees a snapshot that nobody reads, and releases its models. */
 void bag_snapshot_free(struct bag_snapshot *snapshot);
 
-/* All versions of a model: the first of them, and how many follow it (itself included); NULL where
- * the name is unknown. */
+/* Returns the first version of a model, and sets *count to the number of its versions, which follow
+ * it. Returns NULL if the name is unknown. */
 struct bag_model *const *bag_snapshot_versions(const struct bag_snapshot *snapshot,
                                                const char *name, size_t *count);
 
-/* A version of a model. Where `version` is empty, the default one; without one that is READY, the
- * highest one that is, or the highest one of all where none is. NULL where there is none. */
+/* Returns a version of a model, or NULL. If `version` is empty, returns the default version; if
+ * that is not READY, the highest version that is; if none is, the highest version. */
 const struct bag_model *bag_snapshot_find(const struct bag_snapshot *snapshot, const char *name,
                                           const char *version);
 
 /* ---- the registry (registry.c) --------------------------------------------------------------- */
 
-/* The snapshot that requests read, and who reads it.
+/* The current snapshot and its readers.
  *
- * One thread at a time changes the tables: it makes the next snapshot beside the current one,
- * publishes it, and collects those that nobody reads any more. Every loop is a reader. A request
- * acquires the current snapshot at its head and releases it when its reply is sent; the loop counts
- * them in its own lease of the snapshot, without an atomic operation that others share.
+ * One thread at a time, the reconciler's, makes the next snapshot beside the current one, publishes
+ * it, and collects those that nobody reads any more. Every loop is a reader. A request acquires the
+ * current snapshot when its head arrives and releases it when its reply is sent. The loop counts
+ * these requests in its own lease of the snapshot, without an atomic operation.
  *
  * Why nothing is freed too early: a snapshot counts the readers that have not left it, from before
- * it is published. A reader leaves a snapshot, on its own thread, when it has moved on to a later
- * one and its last request there is released; only the last one to leave hands it to the changer.
- * An idle loop is woken to move on. */
+ * it is published. A reader leaves a snapshot, on its own thread, after it has moved on to a later
+ * one and has released its last request there. The last reader to leave hands the snapshot to the
+ * reconciler. An idle loop is woken to move on. */
 
-/* A name and version that some snapshot has, with its place in all counters. */
+/* A name and version that some snapshot has, with its index in all counters. */
 struct bag_slot {
     char *name, *version; /* owned; NULL: the slot is free */
     size_t snapshots;     /* that have it */
@@ -225,66 +227,67 @@ struct bag_registry {
     _Atomic(struct bag_snapshot *) current; /* owned */
     size_t max_readers;
 
-    /* The changer's. */
-    uint64_t generation;
+    /* The reconciler's. */
+    uint64_t generation;    /* of the snapshot that was published last */
     struct bag_slot *slots; /* owned */
     size_t num_slots;
-    size_t first_free; /* none before it is free */
-    /* Told before a slot is used for another name and version; false where it cannot be. */
+    size_t first_free; /* no slot before this one is free */
+    /* Called before a slot is used for another name and version. Returns false if it cannot be. */
     bool (*on_slot)(void *context, size_t slot);
     void *slot_context;
 
     pthread_mutex_t lock;       /* guards what follows */
     struct bag_reader *readers; /* borrowed */
-    size_t num_readers;         /* that have ever been opened */
-    struct bag_snapshot *left;  /* owned; that nobody reads */
-    /* Told when there is something to collect, on the thread of the loop that left last. */
+    size_t num_readers;         /* opened ever */
+    struct bag_snapshot *left;  /* owned; snapshots that nobody reads */
+    /* Called when there is something to collect, on the thread of the loop that left last. */
     void (*on_left)(void *context);
     void *left_context;
 };
 
-/* A loop. Its thread alone uses it, but for `wake`. */
+/* A loop. Only its thread uses it, except for `wake`. */
 struct bag_reader {
     struct bag_registry *registry;
     size_t index;
-    struct bag_snapshot *at;     /* the one that requests acquire, until it moves on */
-    void (*wake)(void *context); /* asks the loop for bag_reader_move; called on any thread */
+    struct bag_snapshot *at;     /* the one that requests acquire, until the reader moves on */
+    void (*wake)(void *context); /* makes the loop call bag_reader_move(); called on any thread */
     void *context;
     struct bag_reader *next;
 };
 
-/* Without a snapshot. The callbacks may be set before the first is published. */
+/* Makes a registry without a snapshot. The callbacks may be set before the first is published.
+ * Returns false without memory. */
 bool bag_registry_init(struct bag_registry *registry, size_t max_readers);
 
-/* Frees everything, when all readers are closed. */
+/* Frees everything. All readers must be closed. */
 void bag_registry_free(struct bag_registry *registry);
 
-/* ---- the changer ----------------------------------------------------------------------------- */
+/* ---- the reconciler -------------------------------------------------------------------------- */
 
-/* Gives every model its slot and makes the snapshot, which is taken over, the current one. False
- * with *problem where there is no slot; then it stays the caller's. */
+/* Gives every model its slot and makes the snapshot, which is taken over, the current one. Returns
+ * false and sets *problem (NO_MEMORY) if there is no slot; the snapshot then stays the caller's. */
 bool bag_registry_publish(struct bag_registry *registry, struct bag_snapshot *snapshot,
                           struct bag_problem *problem);
 
-/* Frees the snapshots that nobody reads; returns how many those were. */
+/* Frees the snapshots that nobody reads, and returns their number. */
 size_t bag_registry_collect(struct bag_registry *registry);
 
 /* ---- readers --------------------------------------------------------------------------------- */
 
-/* After the first snapshot is published. False where there are max_readers already. */
+/* Opens a reader, after the first snapshot is published. Returns false if there are max_readers. */
 bool bag_reader_open(struct bag_reader *reader, struct bag_registry *registry,
                      void (*wake)(void *context), void *context);
 
-/* When all requests are released; `wake` is not called any more from then on. */
+/* Closes a reader, all of whose requests are released. `wake` is not called after that. */
 void bag_reader_close(struct bag_reader *reader);
 
-/* Moves on to the current snapshot, leaving those in between. */
+/* Moves on to the current snapshot, and leaves those in between. */
 void bag_reader_move(struct bag_reader *reader);
 
 /* Leaves a snapshot for good. */
 void bag_reader_leave(struct bag_reader *reader, struct bag_snapshot *snapshot);
 
-/* The current snapshot, for one request. */
+/* Returns the current snapshot for one request, which must release it. */
 static inline struct bag_snapshot *bag_snapshot_acquire(struct bag_reader *reader)
 {
     if (atomic_load_explicit(&reader->registry->current, memory_order_acquire) != reader->at)

@@ -81,6 +81,16 @@ static void log_line(struct bag_progress *progress, uint64_t now_ns)
     progress->print(progress->context, line);
 }
 
+/* Says that the table is being loaded. */
+static void announce(struct bag_progress *progress)
+{
+    char line[256];
+    snprintf(line, sizeof line, "table %.128s: %s %s", progress->name, progress->doing,
+             bag_format_bytes(progress->total_bytes).text);
+    progress->print(progress->context, line);
+    progress->is_announced = true;
+}
+
 /* ---- one table ------------------------------------------------------------------------------- */
 
 void bag_progress_init(struct bag_progress *progress, bag_progress_print *print, void *context,
@@ -96,37 +106,42 @@ void bag_progress_init(struct bag_progress *progress, bag_progress_print *print,
 void bag_progress_start(struct bag_progress *progress, const char *name, size_t total_bytes,
                         uint64_t now_ns)
 {
-    char line[256];
     progress->name = name;
     progress->total_bytes = total_bytes;
     progress->done_bytes = 0;
     progress->start_ns = progress->shown_ns = now_ns;
-    if (progress->terminal) {
+    progress->is_announced = false;
+    if (progress->terminal)
         draw_bar(progress, now_ns);
-        return;
-    }
-    snprintf(line, sizeof line, "table %.128s: %s %s", name, progress->doing,
-             bag_format_bytes(total_bytes).text);
-    progress->print(progress->context, line);
+    else if (!progress->quiet_ns)
+        announce(progress);
 }
 
 void bag_progress_update(struct bag_progress *progress, size_t done_bytes, uint64_t now_ns)
 {
-    uint64_t interval_ns = progress->terminal ? TERMINAL_INTERVAL_NS : LOG_INTERVAL_NS;
+    uint64_t interval_ns = progress->terminal       ? TERMINAL_INTERVAL_NS
+                           : progress->is_announced ? LOG_INTERVAL_NS
+                                                    : progress->quiet_ns;
     progress->done_bytes = done_bytes < progress->total_bytes ? done_bytes : progress->total_bytes;
     if (now_ns - progress->shown_ns < interval_ns)
         return;
     progress->shown_ns = now_ns;
     if (progress->terminal)
         draw_bar(progress, now_ns);
-    else
+    else if (progress->is_announced)
         log_line(progress, now_ns);
+    else
+        announce(progress);
 }
 
 void bag_progress_finish(struct bag_progress *progress, uint64_t now_ns)
 {
     char line[512], time[96] = "";
     double seconds = elapsed_s(progress, now_ns);
+    if (now_ns - progress->start_ns < progress->quiet_ns) {
+        bag_progress_abandon(progress);
+        return;
+    }
     if (seconds >= SHOWN_S)
         snprintf(time, sizeof time, " in %.2f s, %s/s", seconds,
                  bag_format_bytes((size_t)((double)progress->total_bytes / seconds)).text);

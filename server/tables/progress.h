@@ -18,11 +18,13 @@ struct bag_progress {
     void *context;
     bool terminal;
     const char *doing, *done; /* "loading", "loaded", unless set after bag_progress_init */
+    uint64_t quiet_ns;        /* no line tells of a table that takes less; 0, unless set likewise */
     /* Of the table that is being loaded. */
     const char *name; /* borrowed */
     size_t total_bytes, done_bytes;
     uint64_t start_ns;
     uint64_t shown_ns; /* when something was last printed */
+    bool is_announced; /* the first line of a log was printed */
 };
 
 void bag_progress_init(struct bag_progress *progress, bag_progress_print *print, void *context,
@@ -34,7 +36,8 @@ void bag_progress_start(struct bag_progress *progress, const char *name, size_t 
                         uint64_t now_ns);
 void bag_progress_update(struct bag_progress *progress, size_t done_bytes, uint64_t now_ns);
 
-/* The bar gives way to a line that says how long the table took. */
+/* Replaces the bar by a line that says how long the table took, unless that was less than quiet_ns.
+ */
 void bag_progress_finish(struct bag_progress *progress, uint64_t now_ns);
 
 /* Clears the bar, so that a message about the failure stands alone. */

@@ -112,6 +112,27 @@ def test_every_version(directory):
     expect("models/t/1" in ended.stderr and "key 21 is duplicated" in ended.stderr, ended.stderr)
 
 
+def test_lists_good_and_bad_models(directory):
+    """All models are listed, good ones too; then it fails, and says how many are bad."""
+    root = directory / "models"
+    save_keyed(root / "good/1")
+    save_keyed(root / "twice/1", twice())
+    save_keyed(root / "twice/2")
+    for name in ("empty/1", "torn/3"):
+        (root / name).mkdir(parents=True)
+    (root / "torn/3/t.npy").write_bytes(b"no table")
+    ended = run("serve", "--check", "--models", root)
+    expect_equal(ended.returncode, 1, ended.stderr)
+    lines = ended.stdout.splitlines()
+    expect_equal([line for line in lines if "cannot be served" not in line],
+                 ["good version 1: 12 rows of 4 elements, FP32, with keys",
+                  "twice version 2: 12 rows of 4 elements, FP32, with keys"])
+    bad = dict(line.split(": cannot be served: ") for line in lines if "cannot be served" in line)
+    expect_equal(sorted(bad), ["empty version 1", "torn version 3", "twice version 1"])
+    expect("no table" in bad["empty version 1"] and "key 21 is duplicated" in bad["twice version 1"], bad)
+    expect("3 versions cannot be served; the first: " in ended.stderr, ended.stderr)
+
+
 def test_guarded_updates():
     """An admin listener that only some may use guards updates; it is not opened."""
     ended = run("serve", "--check", "--demo", "--updates", "on", "--admin-socket", "/nowhere/admin.sock")

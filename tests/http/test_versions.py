@@ -106,10 +106,10 @@ def test_versions_that_cannot_be_loaded(directory):
     for version in (1, 2, 3):
         publish_keyed(root, "t", version, KEYS_TWICE)
     publish(root, "u", 1)
-    with Server("--models", root) as server, Client(server) as client:
+    with Server("--models", root, "--log-level", "debug") as server, Client(server) as client:
         expect_equal((served(client), served(client, "u")), (503, 1))
         expect("key 7" in index(client, "t")["3"][1], f"{index(client, 't')}")
-        tries = [e for e in server.events() if e["event"] == "loading" and "t: loading" in e["message"]]
+        tries = [e for e in server.events() if e["event"] == "loading table" and e["model"] == "t"]
         expect_equal(len(tries), 3)
 
 
@@ -376,14 +376,15 @@ def test_poll_keeps_what_serves(directory):
 def test_poll_leaves_what_lacks_updates(directory):
     """A version that cannot be brought up to date is not read with every poll."""
     path = publish(directory / "models", "t", 1)
-    with polling(directory, "--updates", "on", "--journal-dir", directory / "journal") as server:
+    with polling(directory, "--updates", "on", "--journal-dir", directory / "journal",
+                 "--log-level", "debug") as server:
         replace(path, rows_of(2, columns=COLUMNS + 1))
         event = server.wait_event("not loaded")
         expect("journal" in event["reason"], f"{event}")
         publish(directory / "models", "u", 7)
         wait_for(server.client, 7, "u")
         expect_equal(served(server.client), 1)
-        tries = [e for e in server.events() if e["event"] == "loading" and "t: loading" in e["message"]]
+        tries = [e for e in server.events() if e["event"] == "loading table" and e["model"] == "t"]
         expect_equal(len(tries), 2)
 
 

@@ -73,6 +73,39 @@ static void clears_the_bar_of_a_failure(void **state)
     check("\r\x1b[K");
 }
 
+/* A table that takes less than a second is not mentioned. */
+static void is_quiet_about_small_tables(void **state)
+{
+    (void)state;
+    struct bag_progress progress;
+    for (int terminal = 0; terminal < 2; terminal++) {
+        shown.calls = 0;
+        bag_progress_init(&progress, record, &shown, terminal);
+        progress.quiet_ns = S;
+        bag_progress_start(&progress, "items", MIB, START);
+        shown.calls = 0;
+        bag_progress_update(&progress, MIB / 2, START + 50 * MS);
+        assert_int_equal(shown.calls, 0);
+        bag_progress_finish(&progress, START + 999 * MS);
+        assert_int_equal(shown.calls, terminal);
+        assert_true(!terminal || strcmp(shown.text, "\r\x1b[K") == 0);
+    }
+    bag_progress_init(&progress, record, &shown, false);
+    progress.quiet_ns = S;
+    shown.calls = 0;
+    bag_progress_start(&progress, "items", 100 * MIB, START);
+    bag_progress_update(&progress, 40 * MIB, START + 999 * MS);
+    assert_int_equal(shown.calls, 0);
+    bag_progress_update(&progress, 50 * MIB, START + S);
+    check("table items: loading 100.00 MiB");
+    bag_progress_update(&progress, 60 * MIB, START + 5 * S);
+    assert_int_equal(shown.calls, 0);
+    bag_progress_update(&progress, 60 * MIB, START + 6 * S);
+    check("table items: loaded 60.00 MiB of 100.00 MiB (60 %), 10.00 MiB/s, 4 s left");
+    bag_progress_finish(&progress, START + 10 * S);
+    check("table items: loaded 100.00 MiB in 10.00 s, 10.00 MiB/s");
+}
+
 static void writes_lines_to_a_log(void **state)
 {
     (void)state;
@@ -169,6 +202,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws_a_bar_on_a_terminal),
         cmocka_unit_test(clears_the_bar_of_a_failure),
+        cmocka_unit_test(is_quiet_about_small_tables),
         cmocka_unit_test(writes_lines_to_a_log),
         cmocka_unit_test(copes_with_no_time_and_no_bytes),
         cmocka_unit_test(never_shows_more_than_all),
