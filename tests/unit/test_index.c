@@ -13,8 +13,8 @@ static char *ask(enum bag_service_state state, enum bag_model_state model_state,
         {.name = (char *)(uintptr_t) "a", .version = (char *)(uintptr_t) "12", .reason = reason},
     };
     struct bag_model *both[] = {&models[0], &models[1]};
-    char *notes[2] = {NULL, NULL};
-    struct bag_snapshot snapshot = {.models = both, .listed = both, .notes = notes, .count = 2};
+    char *remarks[2] = {NULL, NULL};
+    struct bag_snapshot snapshot = {.models = both, .listed = both, .remarks = remarks, .count = 2};
     struct bag_service service = {.state = state};
     struct bag_http_context context = {.service = &service};
     struct bag_http_request request = {.context = &context,
