@@ -48,14 +48,21 @@ static void begin_batch(struct feed *feed, uint64_t sequence)
     feed->metrics->lag_ms = knows_age ? (int64_t)bag_epoch_ms() - feed->batch.last_ms : 0;
 }
 
-/* Says once that the server is waited for, and waits longer each time. */
-static void wait_for_server(struct feed *feed, const struct bag_problem *problem)
+/* Waits for the server, longer each time. Logs the first of several waits, and a table that became
+ * full meanwhile. */
+static void wait_for_server(struct feed *feed, enum bag_feed_outcome outcome,
+                            const struct bag_problem *problem)
 {
-    if (!feed->wait_ms) {
+    bool was_full = feed->metrics->table_full, is_full = outcome == BAG_FEED_FULL;
+    feed->metrics->table_full = is_full;
+    if (is_full && !was_full)
+        bag_log(BAG_LOG_LEVEL_WARNING, "table_full", BAG_LOG_TEXT("model", feed->options->model),
+                BAG_LOG_TEXT("message", problem->text));
+    else if (!feed->wait_ms)
         bag_log(BAG_LOG_LEVEL_WARNING, "waiting", BAG_LOG_TEXT("for", "server"),
                 BAG_LOG_TEXT("message", problem->text));
+    if (!feed->wait_ms)
         feed->metrics->waits_total++;
-    }
     feed->wait_ms = feed->wait_ms ? 2 * feed->wait_ms : FIRST_WAIT_MS;
     if (feed->wait_ms > LONGEST_WAIT_MS)
         feed->wait_ms = LONGEST_WAIT_MS;
@@ -71,7 +78,7 @@ static bool find_place(struct feed *feed, struct bag_problem *problem)
     while ((outcome = bag_feed_server_ask(&feed->server, &sequence, problem)) == BAG_FEED_AWAY) {
         if (bag_feed_stopping)
             return true;
-        wait_for_server(feed, problem);
+        wait_for_server(feed, outcome, problem);
     }
     if (outcome != BAG_FEED_DONE)
         return false;
@@ -106,18 +113,21 @@ static enum bag_feed_outcome send_batch(struct feed *feed, struct bag_problem *p
 {
     uint64_t sequence = 0;
     enum bag_feed_outcome outcome;
-    while ((outcome = bag_feed_server_send(&feed->server, &feed->batch, &sequence, problem)) ==
-           BAG_FEED_AWAY) {
+    for (;;) {
+        outcome = bag_feed_server_send(&feed->server, &feed->batch, &sequence, problem);
+        if (outcome != BAG_FEED_AWAY && outcome != BAG_FEED_FULL)
+            break;
         if (bag_feed_stopping)
             return BAG_FEED_DONE;
-        wait_for_server(feed, problem);
+        wait_for_server(feed, outcome, problem);
     }
+    feed->metrics->table_full = 0;
     bool goes_on = true;
     if (outcome == BAG_FEED_DONE)
         goes_on = on_done(feed, sequence, problem);
     if (outcome == BAG_FEED_MISFIT) {
         bag_log(BAG_LOG_LEVEL_WARNING, "out_of_step", BAG_LOG_TEXT("message", problem->text));
-        wait_for_server(feed, problem);
+        wait_for_server(feed, outcome, problem);
         goes_on = find_place(feed, problem);
     }
     if (outcome == BAG_FEED_REJECTED)
@@ -240,6 +250,7 @@ int main(int argc, char *argv[])
     sigaction(SIGINT, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
     curl_global_init(CURL_GLOBAL_DEFAULT);
+    metrics.model = options.model;
     bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_INFO);
     bag_feed_batch_init(&feed.batch);
     bool ok = (!options.metrics_port ||

@@ -51,19 +51,21 @@ bool bag_feed_options_read(struct bag_feed_options *options, int argc, char *arg
     X(rejected_total, "counter", "Messages that were rejected and passed over.")          \
     X(batches_total, "counter", "Batches that the server has acknowledged.")              \
     X(rows_total, "counter", "Rows in those batches.")                                    \
-    X(waits_total, "counter", "Times that the server was away, or had no room.")          \
+    X(waits_total, "counter", "Times that the server was unavailable, or had no room.")   \
+    X(table_full, "gauge", "1 while the table has no spare row for a new key, else 0.")   \
     X(sequence, "gauge", "The last number that the server has acknowledged.")             \
     X(lag_messages, "gauge", "Offsets between that and the end of the partition.")        \
     X(lag_ms, "gauge", "Age of the last acknowledged message; 0 where the end has been reached.")
 
 struct bag_feed_metrics {
+    const char *model; /* borrowed; value of the label "model" */
 #define BAG_X(name, type, help) _Atomic int64_t name;
     BAG_FEED_METRICS(BAG_X)
 #undef BAG_X
 };
 
-/* Answers GET /metrics on that port of all addresses from a thread of its own, until the process
- * ends. */
+/* Answers GET /metrics on this port of all addresses from a thread of its own, until the process
+ * ends. Every metric has the label model="MODEL", which metrics->model gives. */
 bool bag_feed_metrics_serve(const struct bag_feed_metrics *metrics, int port,
                             struct bag_problem *problem);
 
@@ -157,6 +159,7 @@ struct bag_feed_server {
 enum bag_feed_outcome {
     BAG_FEED_DONE,
     BAG_FEED_AWAY,     /* not reachable, or it says to come again */
+    BAG_FEED_FULL,     /* the table has no spare row for a new key */
     BAG_FEED_MISFIT,   /* the batch does not follow what the server has */
     BAG_FEED_REJECTED, /* the batch is wrong, and will be wrong again */
     BAG_FEED_REFUSED,  /* nothing will be taken: token, updates switched off */

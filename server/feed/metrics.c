@@ -18,25 +18,36 @@ static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status
     return result;
 }
 
-/* On libmicrohttpd's thread. */
+/* Copies a label's value. A quote, a backslash or a control character, which no model's name has,
+ * becomes "?". */
+static void copy_label(const char *value, char *out, size_t capacity)
+{
+    size_t used = 0;
+    for (; *value && used + 1 < capacity; value++)
+        out[used++] = (unsigned char)*value < ' ' || *value == '"' || *value == '\\' ? '?' : *value;
+    out[used] = 0;
+}
+
+/* Runs on libmicrohttpd's thread. */
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url,
                                   const char *method, const char *version, const char *body,
                                   size_t *body_bytes, void **state)
 {
     const struct bag_feed_metrics *metrics = context;
-    char text[4096];
+    char text[8192], model[160];
     size_t used = 0;
     (void)version, (void)body, (void)state;
     if (strcmp(url, "/metrics") != 0)
         return answer(connection, 404, "text/plain", "there is only /metrics\n");
     if (strcmp(method, "GET") != 0 || *body_bytes)
         return answer(connection, 405, "text/plain", "use GET\n");
+    copy_label(metrics->model, model, sizeof model);
 #define BAG_X(name, type, help)                                                                 \
     used +=                                                                                     \
         (size_t)snprintf(text + used, sizeof text - used,                                       \
                          "# HELP bagserve_feed_" #name " " help "\n# TYPE bagserve_feed_" #name \
-                         " " type "\nbagserve_feed_" #name " %lld\n",                           \
-                         (long long)metrics->name);
+                         " " type "\nbagserve_feed_" #name "{model=\"%s\"} %lld\n",             \
+                         model, (long long)metrics->name);
     BAG_FEED_METRICS(BAG_X)
 #undef BAG_X
     return answer(connection, 200, "text/plain; version=0.0.4", text);

@@ -109,10 +109,13 @@ void bag_feed_server_close(struct bag_feed_server *server)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* Which outcome a status is. */
-static enum bag_feed_outcome outcome_of(long status)
+/* Returns the outcome of a status. The server answers 507 for a full table, and for a journal whose
+ * disk is full or fails; its sentence about a table names the key that gives it more rows. */
+static enum bag_feed_outcome outcome_of(long status, const char *sentence)
 {
     switch (status) {
+    case 507:
+        return strstr(sentence, "(spare_rows)") ? BAG_FEED_FULL : BAG_FEED_AWAY;
     case 200:
         return BAG_FEED_DONE;
     case 400:
@@ -154,7 +157,7 @@ static enum bag_feed_outcome call(struct bag_feed_server *server, const char *ur
     bag_client_read_error(server->answer_bytes ? server->answer : "", server->answer_bytes,
                           sentence, sizeof sentence);
     bag_problem_set(problem, BAG_ERROR_SYSTEM, "%ld: %s", status, sentence);
-    return outcome_of(status);
+    return outcome_of(status, sentence);
 }
 
 static bool read_number(const struct bag_feed_server *server, const char *within, const char *name,

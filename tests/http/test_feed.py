@@ -10,7 +10,7 @@ import pytest
 
 from feeding import FEED, MOCK_KAFKA, TOPIC, Feed, Kafka, reaches, updates_through
 from harness import Server, expect, expect_equal, expect_words, wait_until
-from updates import AUTHORIZED, COLUMNS, ROWS, TOKEN, World, keys, rows_of, table
+from updates import AUTHORIZED, COLUMNS, ROWS, SPARE, TOKEN, World, keys, rows_of, table
 from v2 import Client
 
 pytestmark = pytest.mark.skipif(not os.path.exists(FEED) or not os.path.exists(MOCK_KAFKA),
@@ -86,6 +86,33 @@ def test_merged_to_few_batches(world, kafka):
         reaches(client, 1000)
         applied = int(client.metrics()['bagserve_updates_applied_total{model="dense"}'])
         expect(4 <= applied <= 100, f"{applied} batches")
+
+
+def test_batches_are_bounded_in_bytes(world, kafka):
+    """However many rows a batch may have: five messages of 720 KB are one, a sixth is beyond 4 MiB."""
+    rows = 30_000
+    for number in range(12):
+        kafka.batch(np.arange(rows) % ROWS, np.full((rows, COLUMNS), number, np.float32))
+    kafka.flush()
+    with world.server() as server, client_of(server) as client, \
+            feed_of(world, kafka, server, "--max-rows", 10_000_000, "--max-wait-ms", 3000):
+        reaches(client, 12)
+        expect_equal(int(client.metrics()['bagserve_updates_applied_total{model="dense"}']), 3)
+
+
+def test_a_message_that_is_cut(world, kafka):
+    """Its JSON is that of the message before, but the numbers behind it are not all there."""
+    head = (b'{"inputs":[{"name":"indices","datatype":"INT64","shape":[1],"data":[3]},{"name":"rows","datatype":"FP32",'
+            b'"shape":[1,4],"parameters":{"binary_data_size":16}}]}')
+    for size in (16, 8, 16):
+        kafka.produce(head + np.full(4, size, np.float32).tobytes()[:size], len(head))
+    kafka.flush()
+    with world.server() as server, client_of(server) as client, \
+            feed_of(world, kafka, server, "--on-error", "skip") as feed:
+        reaches(client, 3)
+        feed.wait_for("skipped")
+        expect_words(feed.log(), ["skipped", "offset=1"])
+        expect_equal(rows_of(client, "dense", [3]).tolist(), value(16).tolist())
 
 
 def test_keys_and_deletes(world, kafka):
@@ -306,25 +333,48 @@ def test_usage(flags, words):
 
 
 # ---- seen from outside ---------------------------------------------------------------------------
+def free_port():
+    with Kafka(1) as port_holder:  # its port is free again once it has gone
+        return int(port_holder.bootstrap.rpartition(":")[2])
+
+
+def metrics_of(port, model):
+    """The numbers of the feed's metrics, each of which has the model's name."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+        lines = [line.split(f'{{model="{model}"}} ') for line in reply.read().decode().splitlines() if line[0] != "#"]
+    return {name.removeprefix("bagserve_feed_"): int(number) for name, number in lines}
+
+
+def test_full_table_is_named(world, kafka):
+    """A key more than there are spare rows: a line and a metric say so once, and the feed waits."""
+    port = free_port()
+    new = np.arange(5, 5 + SPARE + 1, dtype=np.uint64)
+    kafka.batch(new[:SPARE], np.zeros((SPARE, COLUMNS)))
+    kafka.flush()
+    with world.server() as server, client_of(server) as client, \
+            feed_of(world, kafka, server, "--metrics-port", port, model="keyed") as feed:
+        reaches(client, 1, "keyed")
+        expect_equal(metrics_of(port, "keyed")["table_full"], 0)
+        kafka.batch(new[SPARE:], value(7))
+        kafka.flush()
+        feed.wait_for("table_full")
+        line = next(line for line in feed.lines if "table_full" in line)
+        expect_words(line, ["model=keyed", "507", "1 of the keys", "room for 0", "spare_rows"])
+        expect_equal(metrics_of(port, "keyed")["table_full"], 1)
+        expect_equal(feed.log().count("table_full"), 1)
+
+
 def test_metrics_and_a_unix_socket(world, kafka):
     path = world.directory / "admin.sock"
     for number in range(3):
         kafka.batch([number], value(number))
     kafka.flush()
     with world.server("--admin-socket", path) as server, client_of(server) as client:
-        with Kafka(1) as port_holder:  # its port is free again once it has gone
-            port = int(port_holder.bootstrap.rpartition(":")[2])
+        port = free_port()
         with feed_of(world, kafka, f"unix:{path}", "--metrics-port", port) as feed:
             reaches(client, 3)
-
-            def metrics():
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
-                    lines = reply.read().decode().splitlines()
-                return {line.split()[0].removeprefix("bagserve_feed_"): int(line.split()[1])
-                        for line in lines if not line.startswith("#")}
-
-            wait_until(lambda: metrics()["sequence"] == 3, "the metrics follow")
-            got = metrics()
+            wait_until(lambda: metrics_of(port, "dense")["sequence"] == 3, "the metrics follow")
+            got = metrics_of(port, "dense")
             expect_equal({k: got[k] for k in ("messages_total", "rows_total", "rejected_total", "lag_messages",
                                               "lag_ms")},
                          {"messages_total": 3, "rows_total": 3, "rejected_total": 0, "lag_messages": 0, "lag_ms": 0})
