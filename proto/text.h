@@ -28,6 +28,11 @@ static inline uint64_t bag_hash_bytes(uint64_t hash, const void *data, size_t by
     return hash;
 }
 
+static inline uint64_t bag_hash_word(uint64_t hash, uint64_t word)
+{
+    return bag_hash_bytes(hash, &word, sizeof word);
+}
+
 /* How a digest of 64 bits is written, and room for it with the NUL. */
 #define BAG_DIGEST_PRINT "%016" PRIx64
 #define BAG_DIGEST_BYTES 17

@@ -4,7 +4,6 @@
 #include "files.h"
 #include "kernels/keys.h"
 #include "kernels/pool_entries.h"
-#include "server/tables/map.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,8 +1,7 @@
 /* Files of tables, keys and numbers; see files.h. */
 #include "files.h"
 
-#include "server/tables/map.h"
-#include "server/tables/source.h"
+#include "server/tables/load.h"
 
 #include <string.h>
 
@@ -30,7 +29,7 @@ static bool load_integers(const struct bag_source *source, bool of_keys,
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "%s: there are no keys; they are INT64 or UINT64 of one dimension",
                                source->model->path);
-    if (!bag_table_load(files, count, 0, &load_options, integers, problem))
+    if (!bag_table_load(files, count, &load_options, integers, problem))
         return false;
     if (integers->table.num_rows > 0 || !of_keys)
         return true;

@@ -5,7 +5,7 @@
 #define BAG_BENCH_FILES_H
 
 #include "proto/v2_client.h"
-#include "server/tables/load.h"
+#include "server/tables/memory.h"
 
 /* Loads integers. With `of_keys` they are the keys of the table at that path, or the path is that
  * of an array of keys itself: INT64 or UINT64, of one dimension, at least one. Returns false and

@@ -8,7 +8,7 @@
 #define BAG_BENCH_QUERY_H
 
 #include "draw.h"
-#include "server/tables/load.h"
+#include "server/tables/memory.h"
 #include "target.h"
 
 /* Rows from which the ids of a bag are drawn. */

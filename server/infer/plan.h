@@ -12,7 +12,7 @@
 #include "proto/v2_documents.h"
 #include "proto/v2_request.h"
 #include "server/models/snapshot.h"
-#include "server/tables/load.h"
+#include "server/tables/memory.h"
 
 /* ---- ops ------------------------------------------------------------------------------------- */
 

@@ -3,7 +3,8 @@
 
 #include "proto/arena.h"
 #include "server/system/files.h"
-#include "server/tables/map.h"
+#include "server/tables/load.h"
+#include "server/tables/rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,7 +133,8 @@ static void check_table(struct bag_check *check, const struct bags *bags, size_t
     if (!check_rows(source, &why)) {
         add_problem(check, source->model, &why);
     } else if (bag_source_is_keyed(source)) {
-        if (bag_source_load_keys(source, processors > 0 ? (unsigned)processors : 1, &memory, &why))
+        if (bag_source_load_keys(source, processors > 0 ? (unsigned)processors : 1, &memory.index,
+                                 &why))
             check_defaults(check, bags, count, &memory);
         else
             add_problem(check, source->model, &why);

@@ -3,7 +3,9 @@
 
 #include "server/system/log.h"
 #include "server/system/sockets.h"
+#include "server/tables/load.h"
 #include "server/tables/progress.h"
+#include "server/tables/rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +29,7 @@ static bool load_projection(const struct bag_feature_source *feature, bag_gemm_f
     *memory = NULL;
     if (!source)
         return true;
-    *memory = bag_projection_load(&source->matrix, source->has_bias ? &source->bias : NULL, gemm,
-                                  problem);
+    *memory = bag_projection_load(source, gemm, problem);
     return *memory;
 }
 

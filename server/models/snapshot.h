@@ -10,7 +10,7 @@
 #include "proto/arena.h"
 #include "proto/v2_documents.h"
 #include "server/tables/live_rows.h"
-#include "server/tables/source.h"
+#include "server/tables/projection.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,5 @@
-/* Files of several arrays: safetensors files, alone or in parts, and .npz files. Their names are
- * listed, and one of their arrays is opened; see load.h. */
-#include "load.h"
+/* Files of several arrays; see archive.h. */
+#include "archive.h"
 
 #include "config/config.h"
 #include "proto/arena.h"
@@ -29,7 +28,7 @@ static bool add_name(struct bag_file_names *names, const char *name, size_t byte
     return true;
 }
 
-/* Adds a name and what it is of, or NULL where that cannot be pooled. */
+/* Adds a name and its array; `file` is NULL if the array's type is not supported. */
 static bool add_file(struct bag_file_names *names, const char *name, size_t bytes,
                      const struct bag_table_file *file, struct bag_problem *problem)
 {
@@ -57,7 +56,7 @@ static bool sort_names(struct bag_file_names *names, struct bag_problem *problem
     return true;
 }
 
-/* A name in two pieces. */
+/* A name to be found, in two pieces. */
 struct wanted {
     const char *base, *suffix;
     size_t bytes;
@@ -90,7 +89,7 @@ void bag_file_names_free(struct bag_file_names *names)
     *names = (struct bag_file_names){.count = 0};
 }
 
-/* The names, as many as fit, with commas between them. */
+/* As many names as fit, separated by commas. */
 struct name_list {
     char text[208];
 };
@@ -144,7 +143,7 @@ static bool read_tensors(int fd, uint64_t file_bytes, struct bag_safetensors *te
         return false;
     size_t header_bytes = bag_safetensors_header_bytes(preamble, (size_t)have);
     if (header_bytes == 0 || header_bytes > file_bytes) {
-        /* Which the parser explains, unless the file says that it is longer than it is. */
+        /* The parser sets the problem, unless the header should be longer than the file. */
         if (header_bytes == 0)
             return bag_safetensors_parse(preamble, (size_t)have, file_bytes, tensors, problem);
         return bag_problem_set(problem, BAG_ERROR_FILE,
@@ -162,8 +161,8 @@ static bool read_tensors(int fd, uint64_t file_bytes, struct bag_safetensors *te
     return ok;
 }
 
-/* A number that the file notes of itself; 0 where it does not, and then *found is false. `what`
- * says what it must be. */
+/* Reads a number from the metadata. Sets *value to 0 and *found to false if there is none. `what`
+ * is the noun that messages use for it. */
 static bool read_number(const struct bag_safetensors *tensors, const char *key, const char *what,
                         bool *found, uint64_t *value, struct bag_problem *problem)
 {
@@ -180,8 +179,7 @@ static bool read_number(const struct bag_safetensors *tensors, const char *key, 
                                  (long long)BAG_LARGEST_EXACT);
 }
 
-/* Fills in what a tensor's description says, and what the file does of all: which updates it
- * includes, and which of its rows are where its writer had them. */
+/* Sets *file from a tensor's description and from the metadata of the whole file. */
 static bool take_tensor(const struct bag_archive *archive,
                         const struct bag_safetensors_tensor *tensor, struct bag_table_file *file,
                         struct bag_problem *problem)
@@ -266,7 +264,7 @@ char *bag_file_find_part(const char *index_path, const char *tensor, struct bag_
 
 /* ---- .npz ------------------------------------------------------------------------------------ */
 
-/* Reads the directory; on success the caller frees *directory. */
+/* Reads the directory. On success the caller frees *directory. */
 static bool read_directory(int fd, uint64_t file_bytes, struct bag_npz *npz, void **directory,
                            struct bag_problem *problem)
 {
@@ -287,7 +285,7 @@ static bool read_directory(int fd, uint64_t file_bytes, struct bag_npz *npz, voi
     return ok;
 }
 
-/* Where the member is in the file, and what it holds. */
+/* Finds a member's data in the file, and reads its header. */
 static bool read_member(const struct bag_archive *archive, const struct bag_npz_member *member,
                         enum bag_dtype override_dtype, struct bag_table_file *file,
                         struct bag_problem *problem)

@@ -1,8 +1,6 @@
-/* Files of one array, .npy or without a header, are opened and checked; see load.h. What
- * is said about a file's elements is always a struct bag_npy, whichever format said it. */
-#include "load.h"
+/* Files of one array, .npy or without a header, and open files of any format; see file.h. */
+#include "file.h"
 
-#include "proto/formats.h"
 #include "server/system/files.h"
 
 #include <errno.h>
@@ -99,17 +97,12 @@ bool bag_file_check_unchanged(const struct bag_table_file *file, int fd,
            reject_changed(file, "while it was read", problem);
 }
 
-size_t bag_table_file_bytes(const struct bag_table_file *file)
-{
-    return file->npy.data_bytes;
-}
-
 /* ---- .npy ------------------------------------------------------------------------------------ */
 
-/* `available` bytes follow the header in the file, or the archive's member. */
+/* Compares the bytes from the header to `end` with what the header states. */
 static bool check_size(const struct bag_npy *npy, uint64_t end, struct bag_problem *problem)
 {
-    /* A file that just grew may have a header beyond the size that was seen. */
+    /* If the file is growing, its header may be longer than the size that fstat() returned. */
     size_t data_bytes = end < npy->data_offset ? 0 : end - npy->data_offset;
     if (data_bytes < npy->data_bytes)
         return bag_problem_set(problem, BAG_ERROR_FILE,
@@ -140,7 +133,7 @@ bool bag_file_read_npy(int fd, uint64_t begin, uint64_t end, enum bag_dtype over
     if (have < 0)
         return false;
     size_t header_bytes = bag_npy_header_bytes(preamble, (size_t)have);
-    if (header_bytes == 0) /* which the parser explains */
+    if (header_bytes == 0) /* the parser sets the problem */
         return bag_npy_parse(preamble, (size_t)have, override_dtype, npy, problem);
     char *header = malloc(header_bytes);
     if (!header)
@@ -172,7 +165,7 @@ bool bag_table_file_open(const char *path, enum bag_dtype override_dtype,
 
 #define CRC32_STEP_BYTES ((size_t)256 << 10)
 
-/* Adds what stands in [from, end), which `behind` bytes follow. */
+/* Adds the bytes [from, end) of a file, of which `behind` bytes follow that are counted, too. */
 static bool add_crc32(int fd, uint64_t from, uint64_t end, uint64_t behind, uint32_t *crc32,
                       struct bag_problem *problem)
 {
@@ -205,20 +198,14 @@ bool bag_file_check_crc32(const struct bag_table_file *file, int fd, uint32_t of
                            file->crc32_from, crc32, file->crc32);
 }
 
-bool bag_files_check_read(const struct bag_table_file *files, const int *fds, size_t count,
-                          struct bag_problem *problem)
+static bool check_read(const struct bag_table_file *file, int fd, struct bag_problem *problem)
 {
-    for (size_t i = 0; i < count; i++) {
-        const struct bag_table_file *file = &files[i];
-        const uint64_t from = file->npy.data_offset, end = from + file->npy.data_bytes;
-        uint32_t crc32 = 0;
-        if (file->has_crc32 && (!add_crc32(fds[i], from, end, 0, &crc32, problem) ||
-                                !bag_file_check_crc32(file, fds[i], crc32, problem)))
-            return bag_file_reject(file->path, problem);
-        if (!bag_file_check_unchanged(file, fds[i], problem))
-            return false;
-    }
-    return true;
+    const uint64_t from = file->npy.data_offset, end = from + file->npy.data_bytes;
+    uint32_t crc32 = 0;
+    if (file->has_crc32 && (!add_crc32(fd, from, end, 0, &crc32, problem) ||
+                            !bag_file_check_crc32(file, fd, crc32, problem)))
+        return bag_file_reject(file->path, problem);
+    return bag_file_check_unchanged(file, fd, problem);
 }
 
 bool bag_table_files_check(const struct bag_table_file *files, size_t count,
@@ -227,10 +214,102 @@ bool bag_table_files_check(const struct bag_table_file *files, size_t count,
     bool ok = true;
     for (size_t i = 0; ok && i < count; i++) {
         int fd = bag_file_reopen(&files[i], problem);
-        ok = fd >= 0 && bag_files_check_read(&files[i], &fd, 1, problem);
+        ok = fd >= 0 && check_read(&files[i], fd, problem);
         if (fd >= 0)
             close(fd);
     }
+    return ok;
+}
+
+/* ---- open files ------------------------------------------------------------------------------ */
+
+bool bag_open_files_open(const struct bag_table_file *files, size_t count,
+                         struct bag_open_files *opened, struct bag_problem *problem)
+{
+    *opened = (struct bag_open_files){.files = files, .fds = calloc(count + 1, sizeof(int))};
+    bool ok = opened->fds != NULL ||
+              bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for %zu files", count);
+    while (ok && opened->count < count) {
+        int fd = bag_file_reopen(&files[opened->count], problem);
+        ok = fd >= 0;
+        if (ok)
+            opened->fds[opened->count++] = fd;
+    }
+    if (!ok)
+        bag_open_files_close(opened);
+    return ok;
+}
+
+void bag_open_files_close(struct bag_open_files *opened)
+{
+    for (size_t i = 0; i < opened->count; i++)
+        close(opened->fds[i]);
+    free(opened->fds);
+    *opened = (struct bag_open_files){.count = 0};
+}
+
+/* Reads rows whose elements are in another order in the file, by way of `block`, which has room for
+ * them: a run of elements from each column. */
+static bool read_and_place(int fd, const struct bag_npy *npy, size_t first, size_t count,
+                           unsigned char *block, void *rows, struct bag_problem *problem)
+{
+    const size_t in_column = npy->fortran_order ? 1 : npy->row_elements; /* elements of a row */
+    const size_t bytes = bag_dtypes[npy->dtype].bytes, run_bytes = count * in_column * bytes;
+    for (size_t i = 0; i < npy->num_columns; i++) {
+        const size_t element = i * npy->column_stride + first * in_column;
+        if (!bag_file_read_at(fd, block + i * run_bytes, run_bytes,
+                              npy->data_offset + element * bytes, problem))
+            return false;
+    }
+    bag_npy_place(npy, (struct bag_npy_tile){0, npy->num_columns, 0, count * in_column}, block,
+                  rows);
+    return true;
+}
+
+static bool read_rows(const struct bag_table_file *file, int fd, size_t first, size_t count,
+                      void *rows, struct bag_problem *problem)
+{
+    const struct bag_npy *npy = &file->npy;
+    const size_t row_bytes = npy->row_elements * bag_dtypes[npy->dtype].bytes;
+    bool ok;
+    if (bag_npy_is_plain(npy)) {
+        ok = bag_file_read_at(fd, rows, count * row_bytes, npy->data_offset + first * row_bytes,
+                              problem);
+    } else {
+        unsigned char *block = malloc(count * row_bytes + 1);
+        ok = (block || bag_problem_no_memory(problem)) &&
+             read_and_place(fd, npy, first, count, block, rows, problem);
+        free(block);
+    }
+    return ok || bag_file_reject(file->path, problem);
+}
+
+bool bag_open_files_read(const struct bag_open_files *opened, size_t first, size_t count,
+                         void *rows, struct bag_problem *problem)
+{
+    unsigned char *out = rows;
+    for (size_t i = 0; i < opened->count && count > 0; i++) {
+        const struct bag_npy *npy = &opened->files[i].npy;
+        const size_t num_rows = npy->rank ? (size_t)npy->shape[0] : 1; /* a scalar is one */
+        if (first >= num_rows) {
+            first -= num_rows;
+            continue;
+        }
+        const size_t here = num_rows - first < count ? num_rows - first : count;
+        if (!read_rows(&opened->files[i], opened->fds[i], first, here, out, problem))
+            return false;
+        out += here * npy->row_elements * bag_dtypes[npy->dtype].bytes;
+        count -= here;
+        first = 0;
+    }
+    return true;
+}
+
+bool bag_open_files_check(const struct bag_open_files *opened, struct bag_problem *problem)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < opened->count; i++)
+        ok = check_read(&opened->files[i], opened->fds[i], problem);
     return ok;
 }
 

@@ -1,9 +1,5 @@
-/* Building an index of keys; see load.h.
- *
- * Each builder takes the next piece of the keys, reads it, and adds the keys that have room in
- * their home lines. The others, about an eighth, are kept until all keys were read, and then
- * inserted by the thread that waited for the builders. */
-#include "load.h"
+/* Building an index of keys; see keys_index.h. */
+#include "keys_index.h"
 
 #include "server/memory/memory.h"
 #include "server/system/crew.h"
@@ -14,33 +10,31 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #define PIECE_KEYS ((size_t)64 << 10)
 #define MAX_TRIES  4
 
 /* ---- the builders' common state -------------------------------------------------------------- */
 
-/* Keys of one piece that had no room in their home lines. */
+/* The keys of one piece that had no room in their home lines. */
 struct crowd {
     struct crowd *next;
     size_t count;
     struct bag_keys_entry entries[];
 };
 
-/* Lives on the stack of the thread that called bag_keys_index_build, which outlives the builders.
- */
+/* On the stack of the thread that called bag_keys_index_build, which outlives the builders. */
 struct building {
     /* Set before the builders start. */
     const struct bag_keys_source *source;
     const struct bag_load_options *options;
     struct bag_keys keys;
-    uint64_t *rows; /* keys.rows, which the builders set */
+    uint64_t *rows; /* keys.rows, set by the builders; NULL: not kept */
 
-    struct bag_crew crew; /* whose lock guards what follows; it counts keys */
+    struct bag_crew crew; /* counts keys; its lock guards the members below */
     size_t next_key;
     struct crowd *crowds; /* owned */
-    bool duplicate;       /* a key was found twice; stops all builders */
+    bool duplicate;       /* a key was found twice: all builders stop */
 };
 
 struct piece {
@@ -61,7 +55,7 @@ static bool next_piece(struct building *building, struct piece *piece)
 
 /* ---- one builder ----------------------------------------------------------------------------- */
 
-/* What a builder works with. */
+/* A builder's own memory. */
 struct buffers {
     uint64_t keys[PIECE_KEYS];
     struct bag_keys_entry crowded[PIECE_KEYS];
@@ -112,10 +106,10 @@ static bool run_builder(void *context, struct bag_problem *problem)
     return ok;
 }
 
-/* On the thread that waits for the builders. */
-static void tell_progress(void *context, size_t keys)
+/* Runs on the thread that waits for the builders. */
+static void report_progress(void *context, size_t keys)
 {
-    bag_load_tell(((const struct building *)context)->options, keys * sizeof(uint64_t));
+    bag_load_progress(((const struct building *)context)->options, keys * sizeof(uint64_t));
 }
 
 static bool run_builders(struct building *building, struct bag_problem *problem)
@@ -125,10 +119,11 @@ static bool run_builders(struct building *building, struct bag_problem *problem)
     unsigned wanted = threads > pieces ? (unsigned)pieces : threads;
     building->next_key = building->crew.done = 0;
     return wanted == 0 ||
-           bag_crew_run(&building->crew, wanted, run_builder, tell_progress, building, problem);
+           bag_crew_run(&building->crew, wanted, run_builder, report_progress, building, problem);
 }
 
-/* Inserts the keys that had no room at home, unless the builders stopped, and frees them. */
+/* Inserts the keys that had no room in their home lines, unless the builders stopped. Frees the
+ * lists. */
 static enum bag_keys_outcome insert_crowds(struct building *building)
 {
     enum bag_keys_outcome outcome =
@@ -161,7 +156,7 @@ static void clear_lines(struct building *building)
     memset(building->keys.lines, 0, building->keys.num_lines * sizeof *building->keys.lines);
 }
 
-/* Adds the keys of one piece one after the other. */
+/* Adds the keys of one piece in order. */
 static enum bag_keys_outcome insert_piece(struct building *building, struct piece piece,
                                           struct buffers *buffers, size_t *stopped, int64_t *other)
 {
@@ -170,13 +165,14 @@ static enum bag_keys_outcome insert_piece(struct building *building, struct piec
     return bag_keys_insert_all(&building->keys, buffers->crowded, piece.count, stopped, other);
 }
 
-/* Rejects a key that two rows of the index have, by their rows in the table; returns false. */
+/* Sets a problem that names two rows of the table with the same key. `twin` and `other` are their
+ * rows in the index. Returns false. */
 static bool name_duplicate(const struct building *building, struct bag_keys_entry twin,
                            int64_t other, struct bag_problem *problem)
 {
     const struct bag_keys_source *source = building->source;
     uint64_t rows[2] = {(uint64_t)other, (uint64_t)twin.row}, key;
-    char text[24]; /* of the key, as the file's type shows it */
+    char text[24]; /* the key */
     for (int i = 0; i < 2; i++) {
         if (!source->read(source->context, (size_t)rows[i], 1, &key, &rows[i], problem))
             return false;
@@ -188,8 +184,7 @@ static bool name_duplicate(const struct building *building, struct bag_keys_entr
                            text, rows[0], rows[1]);
 }
 
-/* Which pair is the first depends on the order in which keys are added: adds them again, in order.
- * Always false. */
+/* Adds all keys again in order, to find the first pair. Always returns false. */
 static bool reject_duplicate(struct building *building, struct bag_problem *problem)
 {
     const struct bag_keys_source *source = building->source;
@@ -210,7 +205,7 @@ static bool reject_duplicate(struct building *building, struct bag_problem *prob
     return ok && bag_problem_set(problem, BAG_ERROR_FILE, "the keys changed while they were read");
 }
 
-/* Tries seeds until no key is crowded out: with random ones the first try does. */
+/* Tries seeds until every key has room. Practically the first one always does. */
 static bool try_seeds(struct building *building, struct bag_problem *problem)
 {
     for (int tries = 0; tries < MAX_TRIES; tries++) {
@@ -270,73 +265,18 @@ void bag_keys_index_free(struct bag_keys_index *index)
 
 /* ---- keys in files --------------------------------------------------------------------------- */
 
-/* Reads keys of one file, in the machine's byte order. */
-static bool read_file_keys(const struct bag_table_file *file, int fd, size_t first, size_t count,
-                           uint64_t *keys, struct bag_problem *problem)
-{
-    uint64_t at = file->npy.data_offset + first * sizeof *keys;
-    if (!bag_file_read_at(fd, keys, count * sizeof *keys, at, problem))
-        return bag_file_reject(file->path, problem);
-    for (size_t i = 0; file->npy.swap && i < count; i++)
-        keys[i] = __builtin_bswap64(keys[i]);
-    return true;
-}
-
-bool bag_key_files_read(const struct bag_key_files *opened, size_t first, size_t count,
-                        uint64_t *keys, struct bag_problem *problem)
-{
-    for (size_t i = 0; i < opened->count && count > 0; i++) {
-        const struct bag_table_file *file = &opened->files[i];
-        size_t here = file->npy.count, part = first < here ? here - first : 0;
-        part = part < count ? part : count;
-        if (part && !read_file_keys(file, opened->fds[i], first, part, keys, problem))
-            return false;
-        keys += part;
-        count -= part;
-        first = part ? 0 : first - here;
-    }
-    return true;
-}
-
-bool bag_key_files_open(const struct bag_table_file *files, size_t count,
-                        struct bag_key_files *opened, struct bag_problem *problem)
-{
-    *opened = (struct bag_key_files){.files = files, .fds = calloc(count, sizeof *opened->fds)};
-    bool ok = opened->fds != NULL ||
-              bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for %zu files", count);
-    while (ok && opened->count < count) {
-        int fd = bag_file_reopen(&files[opened->count], problem);
-        ok = fd >= 0;
-        if (ok)
-            opened->fds[opened->count++] = fd;
-    }
-    if (!ok)
-        bag_key_files_close(opened);
-    return ok;
-}
-
-void bag_key_files_close(struct bag_key_files *opened)
-{
-    for (size_t i = 0; i < opened->count; i++)
-        close(opened->fds[i]);
-    free(opened->fds);
-    *opened = (struct bag_key_files){.count = 0};
-}
-
 bool bag_keys_index_of_files(const struct bag_keys_source *source,
-                             const struct bag_key_files *files,
-                             const struct bag_load_options *options,
-                             struct bag_table_memory *memory, struct bag_problem *problem)
+                             const struct bag_open_files *files,
+                             const struct bag_load_options *options, struct bag_keys_index *index,
+                             struct bag_problem *problem)
 {
     struct bag_keys_source typed = *source;
     typed.is_signed = files->files[0].npy.dtype == BAG_I64;
-    typed.spare_keys = memory->spare_rows;
-    if (!bag_keys_index_build(&typed, options, &memory->index, problem))
+    if (!bag_keys_index_build(&typed, options, index, problem))
         return bag_file_reject(files->files[0].path, problem);
-    memory->keys_dtype = files->files[0].npy.dtype;
-    if (bag_files_check_read(files->files, files->fds, files->count, problem))
+    if (bag_open_files_check(files, problem))
         return true;
-    bag_keys_index_free(&memory->index);
+    bag_keys_index_free(index);
     return false;
 }
 
@@ -344,19 +284,21 @@ static bool read_files(void *context, size_t first, size_t count, uint64_t *keys
                        struct bag_problem *problem)
 {
     (void)rows;
-    return bag_key_files_read(context, first, count, keys, problem);
+    return bag_open_files_read(context, first, count, keys, problem);
 }
 
-bool bag_table_load_keys(const struct bag_table_file *files, size_t count,
-                         const struct bag_load_options *options, struct bag_table_memory *memory,
+bool bag_keys_index_load(const struct bag_table_file *files, size_t count, size_t spare_keys,
+                         const struct bag_load_options *options, struct bag_keys_index *index,
                          struct bag_problem *problem)
 {
-    struct bag_key_files opened;
-    if (!bag_key_files_open(files, count, &opened, problem))
+    struct bag_open_files opened;
+    if (!bag_open_files_open(files, count, &opened, problem))
         return false;
     struct bag_keys_source source = {
-        .read = read_files, .context = &opened, .num_keys = (size_t)memory->table.num_rows};
-    bool ok = bag_keys_index_of_files(&source, &opened, options, memory, problem);
-    bag_key_files_close(&opened);
+        .read = read_files, .context = &opened, .spare_keys = spare_keys};
+    for (size_t i = 0; i < count; i++)
+        source.num_keys += files[i].npy.count;
+    bool ok = bag_keys_index_of_files(&source, &opened, options, index, problem);
+    bag_open_files_close(&opened);
     return ok;
 }

@@ -1,4 +1,4 @@
-/* Tables whose rows change; see snapshot.h. */
+/* Tables whose rows change; see live_rows.h. */
 #include "live_rows.h"
 
 #include <errno.h>
@@ -10,15 +10,15 @@
 
 /* ---- the lock -------------------------------------------------------------------------------- */
 
-/* A writer writes or insists: no reader gets in. */
+/* A writer writes, or has waited long enough: no reader may enter. */
 #define WRITES (1u << 31)
 /* A writer waits, and lets readers pass. */
 #define WAITS (1u << 30)
 
 #define READERS (WAITS - 1)
 
-/* How long a writer lets readers pass. Without any patience a short request would wait for a long
- * one before it, with every update. */
+/* How long a writer lets readers pass. With 0 every update would make short requests wait for a
+ * long one before them. */
 #define PATIENCE_NS 5000000
 
 static bool try_read(struct bag_live_rows *live)
@@ -66,7 +66,7 @@ bool bag_live_rows_try_read(struct bag_live_rows *const *live, size_t count)
     return locked == count;
 }
 
-/* All take several locks in the same order: none waits for another in a circle. */
+/* All threads take several locks in the same order, so there is no deadlock. */
 void bag_live_rows_read(struct bag_live_rows *const *live, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -89,7 +89,7 @@ static struct timespec patience_ends(void)
     return time;
 }
 
-/* Takes the lock where there is no reader, from a state that has `bits` of the writer's alone. */
+/* Takes the lock if there is no reader: if the state has only these bits of the writer. */
 static bool try_write(struct bag_live_rows *live, unsigned bits)
 {
     return atomic_compare_exchange_strong_explicit(&live->state, &bits, WRITES,
@@ -202,7 +202,8 @@ size_t bag_live_rows_spare(const struct bag_live_rows *live)
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
-/* Keys are shown as their file's type has them. */
+/* Sets a problem with one key of the batch, printed as a number of its file's type. Returns false.
+ */
 static bool reject_key(const struct bag_live_rows *live, const struct bag_rows_batch *batch,
                        size_t place, const char *why, struct bag_problem *problem)
 {
@@ -217,7 +218,7 @@ static bool reject_key(const struct bag_live_rows *live, const struct bag_rows_b
                            "'keys' has %" PRIu64 " at position %zu: %s", key, position, why);
 }
 
-/* Where a row of a dense table is in memory; -1 where it is not. */
+/* Returns the row of this memory that holds a row of a dense table; -1 if it is not here. */
 static int64_t find_local(const struct bag_live_rows *live, uint64_t row)
 {
     const struct bag_table_memory *memory = live->memory;
@@ -244,7 +245,7 @@ static bool check_indices(const struct bag_live_rows *live, const struct bag_row
     return true;
 }
 
-/* Room for so many rows in one of the writer's lists. */
+/* Grows one of the writer's lists to `needed` rows. */
 static bool reserve(int64_t **rows, size_t *room, size_t needed, struct bag_problem *problem)
 {
     if (needed <= *room)
@@ -258,13 +259,13 @@ static bool reserve(int64_t **rows, size_t *room, size_t needed, struct bag_prob
     return true;
 }
 
-/* Room to remember the rows of so many removed keys more. */
+/* Reserves memory to keep the rows of `count` more removed keys. */
 static bool reserve_freed(struct bag_live_rows *live, size_t count, struct bag_problem *problem)
 {
     return reserve(&live->freed, &live->freed_room, live->num_freed + count, problem);
 }
 
-/* The reader that has this key as its default. */
+/* Returns the reader whose default is this key; NULL if there is none. */
 static const struct bag_live_reader *find_reader(const struct bag_live_rows *live, uint64_t key)
 {
     const struct bag_live_reader *reader = live->readers;
@@ -301,7 +302,8 @@ static bool check_removed(struct bag_live_rows *live, const struct bag_rows_batc
            reserve_freed(live, batch->count, problem);
 }
 
-/* Looks up the rows of the batch's keys, -1 for new ones, for which there must be room. */
+/* Sets live->found to the rows of the batch's keys, -1 for new ones, and *num_new. Returns false
+ * and sets *problem if there is no room for the new ones. */
 static bool find_rows(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                       size_t *num_new, struct bag_problem *problem)
 {
@@ -344,7 +346,7 @@ static char *row_at(const struct bag_live_rows *live, uint64_t row)
     return (char *)live->memory->mapping + row * bag_row_bytes(&live->memory->table);
 }
 
-/* The table need not have all rows of a batch, which may have been checked with another one. */
+/* Checks the rows again, as the batch may have been checked with another version of the table. */
 static bool put_indices(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                         struct bag_problem *problem)
 {
@@ -366,7 +368,7 @@ static bool put_indices(struct bag_live_rows *live, const struct bag_rows_batch 
     return true;
 }
 
-/* A row for a new key; -1 where there is none. */
+/* Takes a row for a new key. Returns -1 if there is none. */
 static int64_t take_row(struct bag_live_rows *live)
 {
     if (!live->num_freed)
@@ -377,13 +379,14 @@ static int64_t take_row(struct bag_live_rows *live)
     return row;
 }
 
-/* Marks a row that was given to a new key, while others are yet to be given one; and back. */
+/* Marks a row as just given to a new key, or removes the mark. */
 static int64_t mark_new(int64_t row)
 {
     return -2 - row;
 }
 
-/* Gives a row to each key that has none (-1), marked as new; all or nothing. */
+/* Gives a marked row to each key that has none (-1). Returns false, with nothing changed, if the
+ * index has no place for one. */
 static bool add_keys(struct bag_live_rows *live, const struct bag_rows_batch *batch, int64_t *rows)
 {
     for (size_t i = 0; i < batch->count; i++) {

@@ -1,193 +1,175 @@
-/* Table files are loaded and unloaded; see load.h. */
-#include "map.h"
+/* Loading the table of an open source; see load.h. */
+#include "load.h"
 
-#include "live_rows.h"
-#include "proto/formats.h"
-#include "remote.h"
+#include "part.h"
 #include "server/memory/memory.h"
 #include "server/system/log.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-/* The pages of smaller tables are not logged. */
-#define LARGE_BYTES ((size_t)16 << 20)
-
-/* ---- memory of tables ------------------------------------------------------------------------ */
-
-void bag_table_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
-                        size_t row_elements, const void *rows, struct bag_table_memory *memory)
+static enum bag_map_residence residence_of(const struct bag_model_config *model)
 {
-    memset(memory, 0, sizeof *memory);
-    memory->table.rows = rows;
-    memory->table.dtype = dtype;
-    memory->table.num_rows = shape[0];
-    memory->table.row_elements = row_elements;
-    memory->rank = rank;
-    memcpy(memory->shape, shape, rank * sizeof *shape);
-    memory->whole_rows = (uint64_t)shape[0];
-    memory->whole_elements = row_elements;
+    if (model->lock_pages)
+        return BAG_MAP_LOCKED;
+    return model->warm ? BAG_MAP_WARM : BAG_MAP_ON_DEMAND;
 }
 
-/* What a table without elements points to: nothing reads it. */
-static const _Alignas(64) char no_rows[64];
-
-static bool allocate(enum bag_dtype dtype, uint32_t rank, const int64_t *shape, size_t row_elements,
-                     size_t bytes, struct bag_table_memory *memory, struct bag_problem *problem)
+static size_t bytes_of(const struct bag_table_file *files, size_t count)
 {
-    bag_table_describe(dtype, rank, shape, row_elements, no_rows, memory);
-    if (bytes == 0)
-        return true;
-    memory->mapping = bag_pages_map(bytes, problem);
-    memory->mapping_bytes = bytes;
-    memory->table.rows = memory->mapping;
-    return memory->mapping != NULL;
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += files[i].npy.data_bytes;
+    return bytes;
 }
 
-bool bag_table_create(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
-                      struct bag_table_memory *memory, struct bag_problem *problem)
+size_t bag_source_read_bytes(const struct bag_source *source)
 {
-    size_t row_elements = 1, bytes = bag_dtypes[dtype].bytes;
-    bool overflow = false;
-    for (uint32_t axis = 0; axis < rank; axis++) {
-        overflow |= __builtin_mul_overflow(bytes, (size_t)shape[axis], &bytes);
-        if (axis > 0)
-            overflow |= __builtin_mul_overflow(row_elements, (size_t)shape[axis], &row_elements);
+    bool reads = !source->maps || residence_of(source->model) != BAG_MAP_ON_DEMAND;
+    return (reads ? bytes_of(source->files, source->num_files) : 0) +
+           bytes_of(source->key_files, source->num_key_files);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static bool map_rows(const struct bag_source *source, const struct bag_load_options *options,
+                     struct bag_table_memory *memory, struct bag_problem *problem)
+{
+    const struct bag_table_file *file = &source->files[0];
+    if (file->npy.count == 0) {
+        if (!bag_table_read(file, 1, options, memory, problem))
+            return false;
+    } else {
+        memory->map = bag_map_open(file, residence_of(source->model), options, problem);
+        if (!memory->map)
+            return false;
+        memory->table.rows = bag_map_rows(memory->map);
     }
-    if (overflow)
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "the table's size passes the machine's address space");
-    return allocate(dtype, rank, shape, row_elements, bytes, memory, problem);
+    bag_log(BAG_LOG_LEVEL_INFO, "mapped", BAG_LOG_TEXT("model", source->model->name),
+            BAG_LOG_TEXT("file", file->path), BAG_LOG_NUMBER("bytes", file->npy.data_bytes),
+            BAG_LOG_TEXT("crc32", file->has_crc32 ? "not compared: bagserve verify does" : "none"));
+    return true;
 }
 
-bool bag_table_allocate(struct bag_table_memory *memory, struct bag_problem *problem)
+/* Computes the rows of a demo table, and the copy of the default row after a part by rows. */
+static bool make_rows(const struct bag_source *source, struct bag_table_memory *memory,
+                      struct bag_problem *problem)
 {
-    size_t rows, bytes;
-    if (__builtin_add_overflow((size_t)memory->table.num_rows, memory->spare_rows, &rows) ||
-        __builtin_mul_overflow(rows, bag_row_bytes(&memory->table), &bytes) || bytes > PTRDIFF_MAX)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "the table is larger than any memory");
-    memory->table.rows = no_rows;
-    memory->mapping = bytes ? bag_pages_map(bytes, problem) : NULL;
-    memory->mapping_bytes = bytes;
-    if (memory->mapping)
-        memory->table.rows = memory->mapping;
-    return memory->mapping || !bytes;
-}
-
-void bag_table_unload(struct bag_table_memory *memory)
-{
-    if (memory->live)
-        memory->live->detach(memory->live);
-    bag_pages_unmap(memory->mapping, memory->mapping_bytes);
-    bag_map_free(memory->map);
-    bag_keys_index_free(&memory->index);
-    bag_remote_free(memory->remote);
-    memset(memory, 0, sizeof *memory);
-}
-
-/* ---- loading --------------------------------------------------------------------------------- */
-
-bool bag_table_load_file(const struct bag_table_file *file, const struct bag_load_options *options,
-                         void *rows, const struct bag_rows_sink *sink, struct bag_problem *problem)
-{
-    int fd = bag_file_reopen(file, problem);
-    if (fd < 0)
+    const size_t rows = (size_t)memory->shape[0], columns = memory->table.row_elements;
+    if (!bag_table_allocate(memory, problem))
         return false;
-    uint32_t crc32 = 0;
-    bool ok = ((bag_read_elements(fd, &file->npy, options, rows, sink,
-                                  file->has_crc32 ? &crc32 : NULL, problem) &&
-                bag_file_check_crc32(file, fd, crc32, problem)) ||
-               bag_file_reject(file->path, problem)) &&
-              bag_file_check_unchanged(file, fd, problem);
-    close(fd);
+    float *made = memory->mapping;
+    if (!made)
+        return true;
+    source->make(made, (size_t)memory->first_row, rows, memory->first_column, columns);
+    if (memory->table.num_rows > memory->shape[0])
+        source->make(made + rows * columns, (size_t)memory->kept_default, 1, memory->first_column,
+                     columns);
+    return true;
+}
+
+static bool bring_rows(const struct bag_source *source, const struct bag_part_rows *kept,
+                       const struct bag_load_options *options, struct bag_table_memory *memory,
+                       struct bag_problem *problem)
+{
+    if (source->make)
+        return make_rows(source, memory, problem);
+    if (source->maps)
+        return map_rows(source, options, memory, problem);
+    if (bag_table_is_part(memory))
+        return bag_part_read(source, kept, options, memory, problem);
+    return bag_table_read(source->files, source->num_files, options, memory, problem);
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static bool is_by_keys(const struct bag_source *source)
+{
+    return bag_table_is_part(&source->own) && source->own.part.by == BAG_PART_KEYS;
+}
+
+/* Finds the rows of a part by keys. If there are more than expected, checks that they fit. */
+static bool find_rows(const struct bag_source *source, struct bag_part_rows *kept,
+                      struct bag_problem *problem)
+{
+    if (!bag_part_rows_find(source, kept, problem))
+        return false;
+    if (kept->count <= source->max_rows ||
+        bag_pages_check(bag_source_bytes_of_rows(source, kept->count), 0, problem))
+        return true;
+    bag_part_rows_free(kept);
+    return bag_file_reject(source->files[0].path, problem);
+}
+
+static bool build_index(const struct bag_source *source, const struct bag_part_rows *kept,
+                        const struct bag_load_options *options, struct bag_keys_index *index,
+                        struct bag_problem *problem)
+{
+    if (kept)
+        return bag_part_rows_index(kept, source, options, index, problem);
+    return source->num_key_files == 0 ||
+           bag_keys_index_load(source->key_files, source->num_key_files, source->own.spare_rows,
+                               options, index, problem);
+}
+
+bool bag_source_load_keys(const struct bag_source *source, unsigned threads,
+                          struct bag_keys_index *index, struct bag_problem *problem)
+{
+    const struct bag_load_options options = {.threads = threads};
+    struct bag_part_rows kept;
+    if (!is_by_keys(source))
+        return build_index(source, NULL, &options, index, problem);
+    if (!find_rows(source, &kept, problem))
+        return false;
+    bool ok = build_index(source, &kept, &options, index, problem);
+    bag_part_rows_free(&kept);
     return ok;
 }
 
-/* Room for the rows of all files and spare ones. */
-static bool allocate_parts(const struct bag_npy *npy, const int64_t *shape, size_t file_bytes,
-                           size_t spare_rows, struct bag_table_memory *memory,
-                           struct bag_problem *problem)
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* Loads rows and keys into a table that is described. A part by keys is first told which rows it
+ * has.
+ */
+static bool load_both(const struct bag_source *source, const struct bag_load_options *options,
+                      struct bag_table_memory *memory, struct bag_problem *problem)
 {
-    size_t bytes, row_bytes = npy->row_elements * bag_dtypes[npy->dtype].bytes;
-    if (__builtin_mul_overflow(spare_rows, row_bytes, &bytes) ||
-        __builtin_add_overflow(bytes, file_bytes, &bytes))
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
-                               "the table with %zu spare rows is larger than any memory",
-                               spare_rows);
-    if (!allocate(npy->dtype, npy->rank, shape, npy->row_elements, bytes, memory, problem))
+    struct bag_part_rows rows, *kept = is_by_keys(source) ? &rows : NULL;
+    if (kept && !find_rows(source, kept, problem))
         return false;
-    memory->spare_rows = spare_rows;
-    return true;
-}
-
-/* Whether large memory is in huge pages, as configured, is the system's to decide. */
-void bag_table_log_pages(const char *path, struct bag_table_memory *memory)
-{
-    if (memory->mapping_bytes < LARGE_BYTES)
-        return;
-    memory->huge_bytes = bag_pages_huge(memory->mapping, memory->mapping_bytes);
-    bag_log(BAG_LOG_LEVEL_INFO, "table in memory", BAG_LOG_TEXT("file", path),
-            BAG_LOG_NUMBER("bytes", memory->mapping_bytes),
-            BAG_LOG_NUMBER("huge_page_bytes", memory->huge_bytes));
-}
-
-bool bag_table_load(const struct bag_table_file *files, size_t count, size_t spare_rows,
-                    const struct bag_load_options *options, struct bag_table_memory *memory,
-                    struct bag_problem *problem)
-{
-    const struct bag_npy *npy = &files[0].npy;
-    int64_t shape[BAG_MAX_RANK];
-    size_t bytes = npy->data_bytes;
-    memcpy(shape, npy->shape, sizeof shape);
-    for (size_t i = 1; i < count; i++) {
-        shape[0] += files[i].npy.shape[0];
-        bytes += files[i].npy.data_bytes;
+    bool ok = bring_rows(source, kept, options, memory, problem);
+    if (ok && !build_index(source, kept, options, &memory->index, problem)) {
+        bag_table_unload(memory);
+        ok = false;
     }
-    if (!allocate_parts(npy, shape, bytes, spare_rows, memory, problem))
-        return bag_file_reject(files[0].path, problem);
-    char *rows = memory->mapping;
-    for (size_t i = 0; i < count; i++) {
-        if (!bag_table_load_file(&files[i], options, rows, NULL, problem)) {
-            bag_table_unload(memory);
-            return false;
+    if (kept)
+        bag_part_rows_free(kept);
+    return ok;
+}
+
+struct bag_stored_table *bag_source_load(const struct bag_source *source,
+                                         const struct bag_load_options *options,
+                                         struct bag_problem *problem)
+{
+    struct bag_table_memory memory = source->own;
+    if (source->beside)
+        bag_log(BAG_LOG_LEVEL_WARNING, "ignored", BAG_LOG_TEXT("path", source->beside),
+                BAG_LOG_TEXT("reason", "there is a keyed table in its folder, which is served"));
+    if (source->remote) {
+        memory.remote = bag_remote_copy(source->remote);
+        if (!memory.remote) {
+            bag_problem_no_memory(problem);
+            return NULL;
         }
-        rows += files[i].npy.data_bytes;
-    }
-    bag_table_log_pages(files[0].path, memory);
-    return true;
-}
-
-/* ---- projections ----------------------------------------------------------------------------- */
-
-struct bag_projection_memory *bag_projection_load(const struct bag_table_file *matrix,
-                                                  const struct bag_table_file *bias,
-                                                  bag_gemm_fn *gemm, struct bag_problem *problem)
-{
-    struct bag_projection_memory *memory = calloc(1, sizeof *memory);
-    if (!memory) {
-        bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", matrix->path);
+    } else if (!load_both(source, options, &memory, problem)) {
         return NULL;
     }
-    const struct bag_load_options options = {.threads = 1};
-    if (!bag_table_load(matrix, 1, 0, &options, &memory->matrix, problem) ||
-        (bias && !bag_table_load(bias, 1, 0, &options, &memory->bias, problem))) {
-        bag_projection_free(memory);
+    if (bag_table_is_part(&memory) && !bag_source_digest(source, &memory.digest, problem)) {
+        bag_table_unload(&memory);
         return NULL;
     }
-    memory->projection = (struct bag_projection){.matrix = memory->matrix.table.rows,
-                                                 .bias = bias ? memory->bias.table.rows : NULL,
-                                                 .rows = (size_t)matrix->npy.shape[0],
-                                                 .columns = memory->matrix.table.row_elements,
-                                                 .gemm = gemm};
-    return memory;
-}
-
-void bag_projection_free(struct bag_projection_memory *memory)
-{
-    if (!memory)
-        return;
-    bag_table_unload(&memory->matrix);
-    bag_table_unload(&memory->bias);
-    free(memory);
+    struct bag_stored_table *stored = bag_stored_table_make(&memory, source->table_fingerprint);
+    if (stored)
+        return stored;
+    bag_table_unload(&memory);
+    bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "model '%s': not enough memory",
+                    source->model->name);
+    return NULL;
 }

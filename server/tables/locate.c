@@ -1,8 +1,9 @@
-/* Which files a configured table is made of: one file of some format, files in parts, or what
- * is in a folder; with keys or without. See bag_source_locate in source.h. */
-#include "load.h"
+/* Finding the files of a configured table; see locate.h. */
+#include "locate.h"
+
+#include "archive.h"
+#include "import.h"
 #include "server/system/files.h"
-#include "source.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,8 +16,8 @@
 
 /* ---- paths and files of a source ------------------------------------------------------------- */
 
-/* Keeps a path, as long as the source lives. NULL where that is NULL, and *problem is set already,
- * or without memory. */
+/* Gives a path to the source, which frees it. Returns NULL if the path is NULL, with *problem
+ * already set, or without memory. */
 static const char *keep(struct bag_source *source, char *path, struct bag_problem *problem)
 {
     char **paths = path ? reallocarray(source->paths, source->num_paths + 1, sizeof *paths) : NULL;
@@ -30,7 +31,7 @@ static const char *keep(struct bag_source *source, char *path, struct bag_proble
     return source->paths[source->num_paths++] = path;
 }
 
-/* Makes one. */
+/* Prints a path and keeps it. Returns NULL and sets *problem without memory. */
 __attribute__((format(printf, 3, 4))) static const char *
 name_path(struct bag_source *source, struct bag_problem *problem, const char *format, ...)
 {
@@ -45,7 +46,7 @@ name_path(struct bag_source *source, struct bag_problem *problem, const char *fo
     return keep(source, path, problem);
 }
 
-/* Room for one file more; NULL without memory. */
+/* Adds a zeroed file. Returns NULL and sets *problem without memory. */
 static struct bag_table_file *add_file(struct bag_table_file **files, size_t *count,
                                        struct bag_problem *problem)
 {
@@ -92,13 +93,13 @@ static bool has_name(const struct bag_file_names *names, const char *name)
     return bag_file_names_find(names, name, strlen(name), "");
 }
 
-/* The only array of 2 dimensions; NULL where there is none or more than one. */
+/* Returns the only array of 2 dimensions; NULL if there is none or more than one. */
 static const char *find_only_table(const struct bag_file_names *names)
 {
     const char *only = NULL;
     for (size_t i = 0; i < names->count; i++) {
         const struct bag_table_file *file = &names->files[i];
-        if (!file->path || file->npy.rank != 2 || bag_split_is_scale(names, names->names[i]))
+        if (!file->path || file->npy.rank != 2 || bag_import_is_scale(names, names->names[i]))
             continue;
         if (only)
             return NULL;
@@ -107,7 +108,8 @@ static const char *find_only_table(const struct bag_file_names *names)
     return only;
 }
 
-/* torch.save writes a zip archive, which reads as an .npz file of other arrays. */
+/* Sets a problem: the table is not named. A file of torch.save gets a hint, because it is a zip
+ * archive and reads as an .npz file of other arrays. */
 static bool reject_choice(const struct bag_archive *archive, const struct bag_file_names *names,
                           struct bag_problem *problem)
 {
@@ -127,8 +129,8 @@ static bool reject_choice(const struct bag_archive *archive, const struct bag_fi
     return false;
 }
 
-/* The array of the keys of those values: as configured, or by its name beside "values"; NULL: the
- * archive holds none. */
+/* Returns the array of the values' keys: as configured, or "keys" beside "values". Returns NULL if
+ * the archive has none. */
 static const char *choose_keys(const struct bag_model_config *model,
                                const struct bag_file_names *names, const char *values)
 {
@@ -138,7 +140,8 @@ static const char *choose_keys(const struct bag_model_config *model,
     return looks && has_name(names, KEYS) ? KEYS : NULL;
 }
 
-/* The array that is the table, and that of its keys or NULL: as configured, or by their names. */
+/* Sets the names of the table's array and of its keys (NULL: none): as configured, or by
+ * convention. */
 static bool choose_arrays(const struct bag_model_config *model, const struct bag_archive *archive,
                           const struct bag_file_names *names, const char **values,
                           const char **keys, struct bag_problem *problem)
@@ -164,7 +167,7 @@ static bool open_archive(struct bag_source *source, const char *path, struct bag
               choose_arrays(source->model, &archive, &names, &values, &keys, problem) &&
               (file = add_values(source, problem)) &&
               open_array(&archive, values, source->model->datatype, file, problem) &&
-              bag_split_open(source, &archive, &names, values, problem) &&
+              bag_import_open(source, &archive, &names, values, problem) &&
               (!keys || ((file = add_keys(source, problem)) &&
                          open_array(&archive, keys, BAG_DTYPE_COUNT, file, problem)));
     bag_file_names_free(&names);
@@ -172,7 +175,7 @@ static bool open_archive(struct bag_source *source, const char *path, struct bag
     return ok;
 }
 
-/* A tensor of a file in parts. */
+/* Opens a tensor of a file in parts. */
 static bool open_part(struct bag_source *source, const char *index, const char *tensor,
                       struct bag_table_file *file, struct bag_problem *problem)
 {
@@ -185,7 +188,7 @@ static bool open_part(struct bag_source *source, const char *index, const char *
     return ok;
 }
 
-/* A table and its keys, which may be in another part. */
+/* Opens a table in parts, and its keys, which may be in another part. */
 static bool open_parts(struct bag_source *source, const char *index, struct bag_problem *problem)
 {
     const struct bag_model_config *model = source->model;
@@ -195,7 +198,7 @@ static bool open_parts(struct bag_source *source, const char *index, struct bag_
     bool ok =
         bag_file_list_index(index, &names, problem) && (file = add_values(source, problem)) &&
         open_part(source, index, values, file, problem) &&
-        bag_split_check_parts(source, index, &names, values, problem) &&
+        bag_import_check_parts(source, index, &names, values, problem) &&
         (!(keys = choose_keys(model, &names, values)) ||
          ((file = add_keys(source, problem)) && open_part(source, index, keys, file, problem)));
     bag_file_names_free(&names);
@@ -227,7 +230,7 @@ static bool open_file(struct bag_source *source, const char *path, struct bag_pr
            bag_table_file_open(path, source->model->datatype, file, problem);
 }
 
-/* Keys in a file of their own: .npy, or 8 bytes each without a header. */
+/* Opens keys in a file of their own: .npy, or 8 bytes each without a header. */
 static bool open_keys(struct bag_source *source, const char *path, struct bag_problem *problem)
 {
     static const int64_t any[] = {-1};
@@ -240,7 +243,7 @@ static bool open_keys(struct bag_source *source, const char *path, struct bag_pr
 
 /* ---- raw values beside raw keys -------------------------------------------------------------- */
 
-/* FP32 rows as many as there are keys: their width follows from the sizes. */
+/* Opens FP32 rows beside keys. The width of a row follows from the files' sizes. */
 static bool open_raw_pair(struct bag_source *source, const char *keys, const char *values,
                           struct bag_problem *problem)
 {
@@ -259,7 +262,7 @@ static bool open_raw_pair(struct bag_source *source, const char *keys, const cha
     return bag_npy_describe(BAG_F32, 2, shape, 0, &file->npy, problem);
 }
 
-/* Files without rows take the width of the others. */
+/* Gives files without rows the width of the others, and checks that all others have one width. */
 static bool fit_widths(struct bag_source *source, struct bag_problem *problem)
 {
     int64_t columns = 0;
@@ -282,7 +285,7 @@ static bool fit_widths(struct bag_source *source, struct bag_problem *problem)
 
 /* ---- dynamicemb's dumps: T_emb_keys.rank_R.world_size_W -------------------------------------- */
 
-/* Whether the name is that of a file of keys; its table's name and its ranks, where it is. */
+/* Returns whether this is the name of a file of keys, and sets the names and numbers in it. */
 static bool is_dump(const char *name, char table[256], unsigned *rank, unsigned *ranks)
 {
     int end = 0;
@@ -294,7 +297,8 @@ static bool is_dump(const char *name, char table[256], unsigned *rank, unsigned 
     return *rank < *ranks;
 }
 
-/* Finds the dumped table: the one that the configuration names, or the only one. */
+/* Finds the dumped table that the configuration names, or the only one. Sets *table to "" if there
+ * is none. */
 static bool find_dump(const struct bag_source *source, const char *folder, char table[256],
                       unsigned *ranks, struct bag_problem *problem)
 {
@@ -357,7 +361,7 @@ bool bag_source_is_table(const char *name)
     return has_any_suffix(name, table_suffixes);
 }
 
-/* The next file of a folder with one of these suffixes; NULL after the last. */
+/* Returns the next file of a folder with one of these suffixes; NULL after the last. */
 static const char *next_file(DIR *directory, const char *const *suffixes)
 {
     struct dirent *entry = NULL;
@@ -367,8 +371,8 @@ static const char *next_file(DIR *directory, const char *const *suffixes)
     return entry ? entry->d_name : NULL;
 }
 
-/* The only file of a folder with one of these suffixes. *path is NULL where there is none; where
- * there are several, *problem is set. */
+/* Finds the only file of a folder with one of these suffixes. Sets *path to NULL if there is none.
+ * Returns false and sets *problem if there are several. */
 static bool find_only(struct bag_source *source, const char *folder, const char *const *suffixes,
                       const char **path, struct bag_problem *problem)
 {
@@ -390,7 +394,7 @@ static bool find_only(struct bag_source *source, const char *folder, const char 
     return ok;
 }
 
-/* Finds what looks like a table beside the files of a keyed one, which alone is served. */
+/* Sets source->beside if the folder of a keyed table holds another table. */
 static bool find_beside(struct bag_source *source, const char *folder, struct bag_problem *problem)
 {
     DIR *directory = opendir(folder);
@@ -467,7 +471,7 @@ static bool check_keys(const struct bag_source *source, struct bag_problem *prob
                            source->key_files[0].path, keys, rows, source->files[0].path);
 }
 
-/* Where the table's files are in a folder named as the version, deltas may be beside them. */
+/* Sets source->deltas if the table's files are in a folder named as the version. */
 static bool name_deltas(struct bag_source *source, struct bag_problem *problem)
 {
     const char *path = source->files[0].path, *slash = strrchr(path, '/');

@@ -1,9 +1,10 @@
-/* The elements of a file are read by several threads, in large tiles; see load.h.
+/* Reading elements by several threads; see read.h.
  *
- * A file in C order is split into blocks. Of a column-major one a tile takes a range of as many
- * columns as fit: so each reader writes whole rows, and the table's cache lines are filled at once
- * instead of once per column. Where rows go through a sink, a tile has whole rows. */
-#include "load.h"
+ * A file in C order is split into blocks. A tile of a column-major file has as many columns as fit,
+ * so that a reader writes whole rows and fills each cache line of the table once instead of once
+ * per column. If rows go through a sink, a tile has whole rows. */
+#include "read.h"
+
 #include "server/memory/memory.h"
 #include "server/system/crew.h"
 
@@ -13,10 +14,10 @@
 #include <uv.h>
 
 #define TILE_BYTES ((size_t)8 << 20)
-/* The least that is read at one place, however many columns there are. */
+/* The minimum that is read at one position, however many columns there are. */
 #define RUN_BYTES ((size_t)64 << 10)
-/* At a rate, one call reads what that allows in such a part of a second: so progress shows, and
- * cancelling is seen soon. */
+/* With a rate limit, one call reads what the limit allows in this fraction of a second, so that
+ * progress is reported and cancelling noticed soon. */
 #define PIECES_PER_S 10
 
 #define NS_PER_S   1000000000
@@ -37,7 +38,7 @@ static size_t within(size_t value, size_t low, size_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* For a file with at least one element. */
+/* Returns the tiles of a file with at least one element. */
 static struct tiling tiling_of(const struct bag_npy *npy)
 {
     struct tiling tiling;
@@ -52,18 +53,18 @@ static struct tiling tiling_of(const struct bag_npy *npy)
     return tiling;
 }
 
-/* Elements of a row that follow each other in the file. */
+/* Returns how many elements of a row follow each other in the file. */
 static size_t run_of_row(const struct bag_npy *npy)
 {
     return npy->fortran_order ? 1 : npy->row_elements;
 }
 
-/* The same with whole rows in each tile, at most so many. */
-static struct tiling row_tiling_of(const struct bag_npy *npy, size_t most_rows)
+/* Returns tiles of whole rows, at most `max_rows` in each. */
+static struct tiling row_tiling_of(const struct bag_npy *npy, size_t max_rows)
 {
     struct tiling tiling = {.columns = npy->num_columns};
     size_t row_bytes = npy->row_elements * bag_dtypes[npy->dtype].bytes;
-    size_t rows = within(TILE_BYTES / row_bytes, 1, within(most_rows, 1, (size_t)npy->shape[0]));
+    size_t rows = within(TILE_BYTES / row_bytes, 1, within(max_rows, 1, (size_t)npy->shape[0]));
     tiling.elements = rows * run_of_row(npy);
     tiling.down = tiling.count = (npy->column_elements + tiling.elements - 1) / tiling.elements;
     tiling.bytes = rows * row_bytes;
@@ -83,21 +84,22 @@ static struct bag_npy_tile tile_at(const struct bag_npy *npy, const struct tilin
 
 /* ---- the readers' common state --------------------------------------------------------------- */
 
-/* Lives on the stack of the thread that reads, which outlives the readers. */
+/* On the stack of the calling thread, which outlives the readers. */
 struct reading {
     /* Set before the readers start. */
     int fd;
     const struct bag_npy *npy;
     struct tiling tiling;
     size_t piece_bytes;  /* of one call */
-    unsigned char *rows; /* where they go; NULL: to the sink */
+    unsigned char *rows; /* the destination; NULL: the sink */
     const struct bag_rows_sink *sink;
     const struct bag_load_options *options;
-    uint32_t *crc32; /* of the elements: the XOR of parts, atomic; NULL: not wanted */
+    uint32_t crc32; /* of the elements: the XOR of their parts; atomic */
+    bool has_crc32; /* it is computed */
 
-    struct bag_crew crew; /* whose lock guards what follows; it counts bytes */
+    struct bag_crew crew; /* counts bytes; its lock guards the members below */
     size_t next_tile;
-    uint64_t next_ns; /* when the next piece may be read; on the monotonic clock */
+    uint64_t next_ns; /* monotonic time when the next piece may be read */
 };
 
 static bool is_cancelled(const struct reading *reading)
@@ -106,7 +108,7 @@ static bool is_cancelled(const struct reading *reading)
     return cancelled && atomic_load_explicit(cancelled, memory_order_relaxed);
 }
 
-/* In naps, so that cancelling need not wait. */
+/* Sleeps in short naps, so that cancelling takes effect soon. */
 static void sleep_until(const struct reading *reading, uint64_t at_ns)
 {
     for (uint64_t now; (now = uv_hrtime()) < at_ns && !is_cancelled(reading);) {
@@ -115,7 +117,7 @@ static void sleep_until(const struct reading *reading, uint64_t at_ns)
     }
 }
 
-/* Waits until so many bytes may be read, so that all readers keep to their bytes per second. */
+/* Waits until the rate limit of all readers together allows this many bytes. */
 static void take_turn(struct reading *reading, size_t bytes)
 {
     double rate = (double)reading->options->bytes_per_second;
@@ -148,18 +150,18 @@ static bool next_tile(struct reading *reading, struct bag_npy_tile *tile)
 
 /* ---- one reader ------------------------------------------------------------------------------ */
 
-static void add_crc32(const struct reading *reading, size_t first, size_t elements,
+static void add_crc32(struct reading *reading, size_t first, size_t elements,
                       const unsigned char *bytes)
 {
     size_t element_bytes = bag_dtypes[reading->npy->dtype].bytes;
     size_t behind = reading->npy->data_bytes - (first + elements) * element_bytes;
-    if (reading->crc32)
-        __atomic_fetch_xor(reading->crc32,
+    if (reading->has_crc32)
+        __atomic_fetch_xor(&reading->crc32,
                            bag_npz_crc32_part(bytes, elements * element_bytes, behind),
                            __ATOMIC_RELAXED);
 }
 
-/* Reads the elements from the file's `first` on, in the file's order. */
+/* Reads elements from number `first` on, in the file's order. */
 static bool read_run(struct reading *reading, size_t first, size_t elements, unsigned char *out,
                      struct bag_problem *problem)
 {
@@ -191,7 +193,7 @@ static bool read_run(struct reading *reading, size_t first, size_t elements, uns
     return true;
 }
 
-/* Column after column; one run where the tile holds its columns whole. */
+/* Reads a tile column after column, or in one run if it has whole columns. */
 static bool read_tile(struct reading *reading, struct bag_npy_tile tile, unsigned char *out,
                       struct bag_problem *problem)
 {
@@ -233,7 +235,8 @@ static bool read_and_place(struct reading *reading, struct bag_problem *problem)
     return ok;
 }
 
-/* Rows of a tile, in the table's order; `rows` is where they are turned, if need be. */
+/* Passes the rows of a tile to the sink in the table's order, by way of `rows` if the file has
+ * another order. */
 static bool sink_tile(struct reading *reading, struct bag_npy_tile tile, const unsigned char *block,
                       unsigned char *rows, struct bag_problem *problem)
 {
@@ -271,29 +274,48 @@ static bool run_reader(void *context, struct bag_problem *problem)
                                           : read_and_place(reading, problem);
 }
 
-/* On the thread that waits for the readers. */
-static void tell_progress(void *context, size_t bytes)
+/* Runs on the thread that waits for the readers. */
+static void report_progress(void *context, size_t bytes)
 {
-    bag_load_tell(((const struct reading *)context)->options, bytes);
+    bag_load_progress(((const struct reading *)context)->options, bytes);
 }
 
-bool bag_read_elements(int fd, const struct bag_npy *npy, const struct bag_load_options *options,
-                       void *rows, const struct bag_rows_sink *sink, uint32_t *crc32,
-                       struct bag_problem *problem)
+/* Sets *crc32 if the file states one. */
+static bool read_elements(int fd, const struct bag_table_file *file,
+                          const struct bag_load_options *options, void *rows,
+                          const struct bag_rows_sink *sink, uint32_t *crc32,
+                          struct bag_problem *problem)
 {
+    const struct bag_npy *npy = &file->npy;
     if (npy->count == 0)
         return true;
     struct reading reading = {.fd = fd,
                               .npy = npy,
-                              .tiling = sink ? row_tiling_of(npy, sink->most_rows) : tiling_of(npy),
+                              .tiling = sink ? row_tiling_of(npy, sink->max_rows) : tiling_of(npy),
                               .piece_bytes = piece_bytes_of(options),
                               .rows = rows,
                               .sink = sink,
                               .options = options,
-                              .crc32 = crc32};
+                              .has_crc32 = file->has_crc32};
     unsigned wanted = (unsigned)within(options->threads, 1, reading.tiling.count);
     bag_crew_init(&reading.crew);
-    bool ok = bag_crew_run(&reading.crew, wanted, run_reader, tell_progress, &reading, problem);
+    bool ok = bag_crew_run(&reading.crew, wanted, run_reader, report_progress, &reading, problem);
     bag_crew_free(&reading.crew);
+    *crc32 = reading.crc32;
+    return ok;
+}
+
+bool bag_file_load(const struct bag_table_file *file, const struct bag_load_options *options,
+                   void *rows, const struct bag_rows_sink *sink, struct bag_problem *problem)
+{
+    int fd = bag_file_reopen(file, problem);
+    if (fd < 0)
+        return false;
+    uint32_t crc32 = 0;
+    bool ok = ((read_elements(fd, file, options, rows, sink, &crc32, problem) &&
+                bag_file_check_crc32(file, fd, crc32, problem)) ||
+               bag_file_reject(file->path, problem)) &&
+              bag_file_check_unchanged(file, fd, problem);
+    close(fd);
     return ok;
 }

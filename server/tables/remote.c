@@ -1,6 +1,5 @@
 /* Tables whose parts other servers have; see remote.h. */
 #include "remote.h"
-#include "source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +16,10 @@ void bag_remote_free(struct bag_remote *remote)
     free(remote);
 }
 
-/* Texts and places of its own, and a hold of the group, for one whose members are those of another.
- * NULL without memory. */
-static struct bag_remote *own(const struct bag_remote *members)
+/* Returns a copy that owns its strings and addresses and holds the group. Returns NULL without
+ * memory.
+ */
+static struct bag_remote *copy(const struct bag_remote *members)
 {
     struct bag_remote *remote = malloc(sizeof *remote);
     if (!remote)
@@ -40,7 +40,7 @@ static struct bag_remote *own(const struct bag_remote *members)
 
 struct bag_remote *bag_remote_copy(const struct bag_remote *remote)
 {
-    return own(remote);
+    return copy(remote);
 }
 
 struct bag_remote *bag_remote_make(struct bag_shard_group *group,
@@ -48,15 +48,16 @@ struct bag_remote *bag_remote_make(struct bag_shard_group *group,
 {
     char name[129];
     snprintf(name, sizeof name, "%s", bag_shards_model(&version->config));
-    return own(&(struct bag_remote){.part = version->table.part,
-                                    .num_shards = version->table.part.of,
-                                    .is_keyed = version->table.is_keyed,
-                                    .skips_absent = version->config.absent == BAG_SHARD_ABSENT_SKIP,
-                                    .model = name,
-                                    .version = version->config.version,
-                                    .addresses = version->members,
-                                    .group = group,
-                                    .table = version->table});
+    return copy(
+        &(struct bag_remote){.part = version->table.part,
+                             .num_shards = version->table.part.of,
+                             .is_keyed = version->table.is_keyed,
+                             .skips_absent = version->config.absent == BAG_SHARD_ABSENT_SKIP,
+                             .model = name,
+                             .version = version->config.version,
+                             .addresses = version->members,
+                             .group = group,
+                             .table = version->table});
 }
 
 uint64_t bag_remote_hash(uint64_t hash, const struct bag_remote *remote)
@@ -65,21 +66,4 @@ uint64_t bag_remote_hash(uint64_t hash, const struct bag_remote *remote)
     hash = bag_hash_bytes(hash, remote->version, strlen(remote->version) + 1);
     hash = bag_hash_bytes(hash, &remote->table, sizeof remote->table);
     return bag_hash_bytes(hash, remote->addresses, remote->num_shards * sizeof *remote->addresses);
-}
-
-bool bag_source_describe_remote(struct bag_source *source, struct bag_problem *problem)
-{
-    const struct bag_remote *remote = source->remote;
-    const struct bag_shard_table *table = &remote->table;
-    source->rank = table->rank;
-    memcpy(source->shape, table->shape, sizeof source->shape);
-    source->table = (struct bag_table){.dtype = table->dtype,
-                                       .num_rows = table->shape[0],
-                                       .row_elements = (size_t)table->row_elements,
-                                       .row_format = table->row_format};
-    return remote->part.by != BAG_PART_COLUMNS || !remote->skips_absent ||
-           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "model '%s': absent skip is for parts by rows or keys; without a part "
-                           "of its columns no row is whole",
-                           source->model->name);
 }

@@ -1,5 +1,5 @@
-/* Batches of rows from tensors, and rows of one table as another stores them; see live_rows.h. */
-#include "live_rows.h"
+/* Batches of rows; see rows_batch.h. */
+#include "rows_batch.h"
 
 #include "kernels/rowformat.h"
 #include "kernels/sort_ids.h"
@@ -17,7 +17,7 @@ bool bag_live_rows_same(const struct bag_table *a, const struct bag_table *b)
            a->row_elements == b->row_elements;
 }
 
-/* Whether rows can be taken for f32 values. */
+/* Returns whether f32 can hold the values exactly. */
 static bool has_f32(const struct bag_table *table)
 {
     return table->dtype == BAG_F32 || table->dtype == BAG_F16 || table->dtype == BAG_BF16;
@@ -105,7 +105,7 @@ static bool reject_twice(const struct bag_table_memory *memory, const struct bag
                            first, second);
 }
 
-/* The position in sorted ids of the first that is equal. */
+/* Returns the first position of an id in the sorted ids. */
 static size_t find_sorted(const uint64_t *sorted, size_t count, uint64_t id)
 {
     size_t low = 0, high = count - 1;
@@ -119,8 +119,8 @@ static size_t find_sorted(const uint64_t *sorted, size_t count, uint64_t id)
     return low;
 }
 
-/* Leaves each id where it is last, with its row. `taken` has room for as many flags, and ids for
- * themselves. */
+/* Keeps the last one of equal ids, with its row. `taken` has room for a flag for each id, and `ids`
+ * is the batch's own array. */
 static bool keep_last(const struct bag_table_memory *memory, const uint64_t *sorted, char *taken,
                       uint64_t *ids, struct bag_arena *arena, struct bag_rows_batch *batch,
                       struct bag_problem *problem)
@@ -146,7 +146,7 @@ static bool keep_last(const struct bag_table_memory *memory, const uint64_t *sor
     return true;
 }
 
-/* `ids` are the batch's own. */
+/* Rejects ids that come twice, or merges them. `ids` is the batch's own array. */
 static bool check_once(const struct bag_table_memory *memory, uint64_t *ids, bool merged,
                        struct bag_arena *arena, struct bag_rows_batch *batch,
                        struct bag_problem *problem)
@@ -158,7 +158,7 @@ static bool check_once(const struct bag_table_memory *memory, uint64_t *ids, boo
         return no_memory(problem);
     if (batch->count)
         memcpy(copy, ids, batch->count * sizeof *copy);
-    /* qsort takes memory that nobody counts. */
+    /* qsort() would take memory that is not counted. */
     const uint64_t *sorted = bag_sort_ids(copy, other, batch->count, sizeof *copy, UINT64_MAX);
     while (at < batch->count && sorted[at] != sorted[at - 1])
         at++;
@@ -169,7 +169,7 @@ static bool check_once(const struct bag_table_memory *memory, uint64_t *ids, boo
                   : reject_twice(memory, batch, sorted[at], problem);
 }
 
-/* A copy of them, which is the batch's; NULL with *problem. */
+/* Copies the ids into the batch. Returns the copy, or NULL with *problem set. */
 static uint64_t *take_ids(const struct bag_table_memory *memory, const struct bag_tensor *ids,
                           struct bag_arena *arena, struct bag_rows_batch *batch,
                           struct bag_problem *problem)
@@ -190,7 +190,7 @@ static uint64_t *take_ids(const struct bag_table_memory *memory, const struct ba
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Whether the tensor has a row for each id: of the table's elements, or of its bytes. */
+/* Returns whether the tensor has a row for each id: of the table's elements, or of its bytes. */
 static bool fits(const struct bag_table_memory *memory, const struct bag_tensor *rows, size_t count,
                  bool as_stored)
 {
@@ -204,7 +204,7 @@ static bool fits(const struct bag_table_memory *memory, const struct bag_tensor 
     return ok;
 }
 
-/* Datatype and shape, as "FP32 [2, 64]". */
+/* A datatype and shape, as "FP32 [2, 64]". */
 struct type_text {
     char text[32 + 24 * BAG_MAX_RANK];
 };
@@ -275,7 +275,7 @@ static bool take_rows(const struct bag_table_memory *memory, const struct bag_te
 
 /* ---- parts of tables ------------------------------------------------------------------------- */
 
-/* The table whose rows come: that which the part is of. */
+/* Turns the description of a part into that of the whole table, whose rows come in requests. */
 static void describe_whole(struct bag_table_memory *table)
 {
     table->table.row_elements = table->whole_elements;
@@ -305,8 +305,8 @@ static bool check_whole_rows(const struct bag_table_memory *memory,
                            (int64_t)batch->ids[at], at, memory->whole_rows);
 }
 
-/* Leaves out ids of other parts, with their rows, and cuts the others to the part's columns. `ids`
- * are the batch's own. */
+/* Leaves out ids of other parts with their rows, and cuts the other rows to the part's columns.
+ * `ids` is the batch's own array. */
 static bool take_part(const struct bag_table_memory *memory, const struct bag_table_memory *whole,
                       uint64_t *ids, struct bag_arena *arena, struct bag_rows_batch *batch,
                       struct bag_problem *problem)

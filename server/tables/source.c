@@ -1,90 +1,21 @@
-/* Configured models -> checked sources; see source.h. */
+/* Configured models become checked sources; see source.h. */
 #include "source.h"
 
-#include "config/synthetic.h"
+#include "import.h"
+#include "locate.h"
+#include "part.h"
+#include "projection.h"
+#include "rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- demo tables ----------------------------------------------------------------------------- */
+/* ---- row formats ----------------------------------------------------------------------------- */
 
-void bag_demo_example(float *rows, size_t first_row, size_t num_rows, size_t first_column,
-                      size_t num_columns)
-{
-    static const float values[5][2] = {
-        {-0.2f, -0.6f}, {-0.1f, -0.4f}, {-1.9f, -1.8f}, {-1.0f, 1.5f}, {0.8f, -0.7f}};
-    for (size_t row = first_row; row < first_row + num_rows; row++) {
-        for (size_t column = first_column; column < first_column + num_columns; column++)
-            *rows++ = values[row][column];
-    }
-}
-
-/* Numbers of 12 bits, so that sums of them are exact. */
-void bag_demo_items(float *rows, size_t first_row, size_t num_rows, size_t first_column,
-                    size_t num_columns)
-{
-    for (size_t row = first_row; row < first_row + num_rows; row++) {
-        for (size_t column = first_column; column < first_column + num_columns; column++) {
-            uint32_t hash =
-                (uint32_t)row * UINT32_C(2654435769) + (uint32_t)column * UINT32_C(2246822507);
-            *rows++ = (float)((int32_t)(hash >> 20) - 2048) / 2048;
-        }
-    }
-}
-
-static bool begins_with(const char *path, const char *prefix)
-{
-    return strncmp(path, prefix, strlen(prefix)) == 0;
-}
-
-static bool is_made(const struct bag_model_config *model)
-{
-    return begins_with(model->path, BAG_DEMO_PREFIX) ||
-           begins_with(model->path, BAG_SYNTHETIC_PREFIX);
-}
-
-/* Both kinds of tables that are made, not read. */
-static bool describe_rows(struct bag_source *source, bag_demo_maker *make, int64_t rows,
-                          int64_t columns)
-{
-    source->make = make;
-    source->rank = 2;
-    source->shape[0] = rows;
-    source->shape[1] = columns;
-    source->table =
-        (struct bag_table){.dtype = BAG_F32, .num_rows = rows, .row_elements = (size_t)columns};
-    return true;
-}
-
-static bool describe_made(struct bag_source *source, struct bag_problem *problem)
-{
-    static const struct {
-        const char *name;
-        bag_demo_maker *make;
-        int64_t rows, columns;
-    } demos[] = {
-#define BAG_X(name, make, rows, columns) {BAG_DEMO_PREFIX name, make, rows, columns},
-        BAG_DEMO_TABLES(BAG_X)
-#undef BAG_X
-    };
-    const char *path = source->model->path;
-    int64_t rows, columns;
-    for (size_t i = 0; i < sizeof demos / sizeof demos[0]; i++) {
-        if (strcmp(demos[i].name, path) == 0)
-            return describe_rows(source, demos[i].make, demos[i].rows, demos[i].columns);
-    }
-    if (begins_with(path, BAG_SYNTHETIC_PREFIX) &&
-        bag_synthetic_parse(path + strlen(BAG_SYNTHETIC_PREFIX), &rows, &columns))
-        return describe_rows(source, bag_demo_items, rows, columns);
-    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "there is no table '%s'",
-                           bag_quote(path, strlen(path)).text);
-}
-
-/* ---- tables ---------------------------------------------------------------------------------- */
-
-/* Lists the row formats in which rows of `row_elements` elements have that many bytes; without
- * row_elements, those that rows of the bytes can be at all, with how many elements. */
+/* Lists the row formats in which rows of `row_elements` elements take this many bytes. If
+ * row_elements is 0, lists all formats of which such rows are possible, with their numbers of
+ * elements. */
 static void list_formats(size_t row_bytes, size_t row_elements, char *text, size_t text_bytes)
 {
     size_t used = 0;
@@ -109,7 +40,8 @@ static bool is_padded(size_t bytes, size_t row_bytes)
     return row_bytes % 16 == 0 && row_bytes > bytes && row_bytes - bytes < 16;
 }
 
-/* Whether a file's rows hold so many elements in that format, padded ones where it is imported. */
+/* Checks that a file's rows hold this many elements in this format. They may be padded if the file
+ * is imported. */
 static bool check_row_elements(enum bag_row_format format, size_t row_elements, size_t row_bytes,
                                bool imports, struct bag_problem *problem)
 {
@@ -137,7 +69,8 @@ static bool check_row_elements(enum bag_row_format format, size_t row_elements, 
                            *formats ? ", as in " : "", formats);
 }
 
-/* What is configured, or else what the file says; both must not differ. */
+/* Sets the row format and the elements of a row as configured, or else as the file says. Rejects a
+ * configuration that differs from the file. */
 static bool choose_row_format(const struct bag_source *source, enum bag_row_format *format,
                               size_t *row_elements, struct bag_problem *problem)
 {
@@ -156,7 +89,7 @@ static bool choose_row_format(const struct bag_source *source, enum bag_row_form
     return true;
 }
 
-/* Quantised rows: a file of 2-D UINT8 holds FP32 rows, with what belongs to each. */
+/* Takes a file of 2-D UINT8 as quantised FP32 rows, if it is configured or says so. */
 static bool apply_row_format(struct bag_source *source, struct bag_problem *problem)
 {
     enum bag_row_format format;
@@ -184,6 +117,8 @@ static bool apply_row_format(struct bag_source *source, struct bag_problem *prob
     return true;
 }
 
+/* ---- tables ---------------------------------------------------------------------------------- */
+
 static bool check_spare_rows(const struct bag_source *source, struct bag_problem *problem)
 {
     size_t spare_rows = (size_t)source->model->spare_rows, bytes;
@@ -195,7 +130,7 @@ static bool check_spare_rows(const struct bag_source *source, struct bag_problem
                            "spare_rows is %zu: such a table is larger than any memory", spare_rows);
 }
 
-/* What only tables in their files are told, and what they cannot be. */
+/* Rejects settings that do not go with the way in which the table is loaded. */
 static bool check_load(const struct bag_source *source, struct bag_problem *problem)
 {
     const struct bag_model_config *model = source->model;
@@ -216,7 +151,7 @@ static bool check_load(const struct bag_source *source, struct bag_problem *prob
     return true;
 }
 
-/* What problems say they are of. */
+/* Writes how problems name the source. */
 static void name_source(const struct bag_source *source, char *what, size_t bytes)
 {
     const struct bag_model_config *model = source->model;
@@ -244,7 +179,7 @@ static bool describe_file(struct bag_source *source, struct bag_problem *problem
         source->shape[0] += source->files[i].npy.shape[0];
     source->table = (struct bag_table){
         .dtype = npy->dtype, .num_rows = source->shape[0], .row_elements = npy->row_elements};
-    if ((source->num_scales ? bag_split_describe(source, problem)
+    if ((source->num_scales ? bag_import_describe(source, problem)
                             : apply_row_format(source, problem)) &&
         check_spare_rows(source, problem) && check_load(source, problem))
         return true;
@@ -253,15 +188,43 @@ static bool describe_file(struct bag_source *source, struct bag_problem *problem
     return false;
 }
 
+/* Describes a table that is computed. */
+static bool describe_made(struct bag_source *source, struct bag_problem *problem)
+{
+    source->rank = 2;
+    source->make = bag_demo_find(source->model->path, source->shape, problem);
+    source->table = (struct bag_table){
+        .dtype = BAG_F32, .num_rows = source->shape[0], .row_elements = (size_t)source->shape[1]};
+    return source->make != NULL;
+}
+
+/* Describes the table of the shards. */
+static bool describe_remote(struct bag_source *source, struct bag_problem *problem)
+{
+    const struct bag_remote *remote = source->remote;
+    const struct bag_shard_table *table = &remote->table;
+    source->rank = table->rank;
+    memcpy(source->shape, table->shape, sizeof source->shape);
+    source->table = (struct bag_table){.dtype = table->dtype,
+                                       .num_rows = table->shape[0],
+                                       .row_elements = (size_t)table->row_elements,
+                                       .row_format = table->row_format};
+    return remote->part.by != BAG_PART_COLUMNS || !remote->skips_absent ||
+           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "model '%s': absent skip is for parts by rows or keys; without a part "
+                           "of its columns no row is whole",
+                           source->model->name);
+}
+
 static bool describe(struct bag_source *source, struct bag_problem *problem)
 {
     if (source->remote)
-        return bag_source_describe_remote(source, problem);
-    return is_made(source->model) ? describe_made(source, problem) : describe_file(source, problem);
+        return describe_remote(source, problem);
+    return bag_demo_has_prefix(source->model->path) ? describe_made(source, problem)
+                                                    : describe_file(source, problem);
 }
 
-/* ---- what is known before the elements are read -----------------------------------------------
- */
+/* ---- what an open source says ---------------------------------------------------------------- */
 
 uint64_t bag_source_updates_through(const struct bag_source *source)
 {
@@ -274,8 +237,8 @@ static size_t projection_bytes(const struct bag_projection_source *projection)
 {
     if (!projection)
         return 0;
-    return bag_table_file_bytes(&projection->matrix) +
-           (projection->has_bias ? bag_table_file_bytes(&projection->bias) : 0);
+    return projection->matrix.npy.data_bytes +
+           (projection->has_bias ? projection->bias.npy.data_bytes : 0);
 }
 
 size_t bag_source_bytes_of_rows(const struct bag_source *source, size_t num_rows)
@@ -291,7 +254,7 @@ size_t bag_source_bytes_of_rows(const struct bag_source *source, size_t num_rows
 
 size_t bag_source_table_bytes(const struct bag_source *source)
 {
-    return source->remote ? 0 : bag_source_bytes_of_rows(source, source->most_rows);
+    return source->remote ? 0 : bag_source_bytes_of_rows(source, source->max_rows);
 }
 
 size_t bag_source_bytes(const struct bag_source *source)
@@ -323,44 +286,39 @@ bool bag_source_projects(const struct bag_source *source)
 
 /* ---- fingerprints ---------------------------------------------------------------------------- */
 
-static uint64_t hash_word(uint64_t hash, uint64_t word)
-{
-    return bag_hash_bytes(hash, &word, sizeof word);
-}
-
 static uint64_t hash_file(uint64_t hash, const struct bag_table_file *file)
 {
-    hash = hash_word(hash_word(hash, file->device), file->inode);
-    hash = hash_word(hash_word(hash, file->bytes), (uint64_t)file->modified.tv_sec);
-    return hash_word(hash, (uint64_t)file->modified.tv_nsec);
+    hash = bag_hash_word(bag_hash_word(hash, file->device), file->inode);
+    hash = bag_hash_word(bag_hash_word(hash, file->bytes), (uint64_t)file->modified.tv_sec);
+    return bag_hash_word(hash, (uint64_t)file->modified.tv_nsec);
 }
 
-/* Never 0. */
+/* Returns the fingerprint of the table in memory; never 0. */
 static uint64_t hash_table(const struct bag_source *source)
 {
-    uint64_t hash = hash_word(bag_model_config_hash_files(source->model), source->maps);
+    uint64_t hash = bag_hash_word(bag_model_config_hash_files(source->model), source->maps);
     for (size_t i = 0; i < source->num_files; i++)
         hash = hash_file(hash, &source->files[i]);
     for (size_t i = 0; i < source->num_key_files; i++)
         hash = hash_file(hash, &source->key_files[i]);
     if (bag_table_is_part(&source->own)) {
-        hash = hash_word(hash, source->own.keeps_default);
-        hash = hash_word(hash_word(hash, (uint64_t)source->own.kept_default),
-                         (uint64_t)source->own.kept_rows);
+        hash = bag_hash_word(hash, source->own.keeps_default);
+        hash = bag_hash_word(bag_hash_word(hash, (uint64_t)source->own.kept_default),
+                             (uint64_t)source->own.kept_rows);
     }
     if (source->remote)
         hash = bag_remote_hash(hash, source->remote);
     if (source->is_alone) {
         for (const char *at = source->model->name; *at; at++)
-            hash = hash_word(hash, (unsigned char)*at);
-        hash = hash_word(hash, strtoull(source->model->version, NULL, 10));
+            hash = bag_hash_word(hash, (unsigned char)*at);
+        hash = bag_hash_word(hash, strtoull(source->model->version, NULL, 10));
     }
     return hash ? hash : 1;
 }
 
 static uint64_t hash_source(const struct bag_source *source)
 {
-    uint64_t hash = hash_word(bag_model_config_hash(source->model), source->table_fingerprint);
+    uint64_t hash = bag_hash_word(bag_model_config_hash(source->model), source->table_fingerprint);
     for (size_t i = 0; i < source->num_features; i++) {
         const struct bag_projection_source *projection = source->features[i].projection;
         if (projection)

@@ -4,6 +4,7 @@
 #include "proto/formats.h"
 #include "server/commands.h"
 #include "server/memory/memory.h"
+#include "server/tables/archive.h"
 #include "tools.h"
 
 #include <inttypes.h>
@@ -93,7 +94,7 @@ static bool sample_block(struct inspection *inspection, const struct bag_rows_re
                          size_t first, size_t count, unsigned char *rows, float *decoded,
                          struct bag_problem *problem)
 {
-    if (!bag_rows_read(reader, first, count, rows, rows + count * reader->row_bytes, problem))
+    if (!bag_rows_read(reader, first, count, rows, problem))
         return false;
     for (size_t i = 0; i < count; i++)
         sample_row(inspection, &reader->source->table, rows + i * reader->row_bytes,
@@ -111,7 +112,7 @@ static bool sample_values(struct inspection *inspection, const struct bag_rows_r
     size_t max_blocks = SAMPLE_BYTES / (block_rows * bytes);
     size_t num_sampled = all || num_blocks <= max_blocks ? num_blocks : max_blocks;
     size_t sampled_rows = num_sampled * block_rows;
-    unsigned char *rows = malloc(2 * block_rows * bytes);
+    unsigned char *rows = malloc(block_rows * bytes);
     float *decoded = malloc((reader->source->table.row_elements + 1) * sizeof *decoded);
     inspection->norms = malloc((sampled_rows + 1) * sizeof *inspection->norms);
     inspection->hashes = malloc((sampled_rows + 1) * sizeof *inspection->hashes);

@@ -63,13 +63,13 @@ static bool read_rows(const struct bag_rows_reader *reader, bool finite,
 {
     size_t bytes = reader->row_bytes ? reader->row_bytes : 1;
     size_t block = bytes < BLOCK_BYTES ? BLOCK_BYTES / bytes : 1;
-    unsigned char *rows = malloc(2 * block * bytes);
+    unsigned char *rows = malloc(block * bytes);
     float *decoded = malloc((reader->source->table.row_elements + 1) * sizeof *decoded);
     bool ok = (rows && decoded) || bag_problem_no_memory(problem);
     finite = finite && bag_dtypes[reader->source->table.dtype].kind == BAG_KIND_FLOAT;
     for (size_t first = 0; ok && first < reader->num_rows; first += block) {
         size_t count = reader->num_rows - first < block ? reader->num_rows - first : block;
-        ok = bag_rows_read(reader, first, count, rows, rows + block * bytes, problem) &&
+        ok = bag_rows_read(reader, first, count, rows, problem) &&
              (!finite || check_rows(reader, rows, first, count, decoded, problem));
     }
     free(rows);
@@ -164,10 +164,8 @@ static bool check_files(const char *path, size_t *checked, struct bag_problem *p
 /* The files could be read: what is wrong now is their contents. */
 static bool check_contents(const struct bag_rows_reader *reader, struct bag_problem *problem)
 {
-    bool ok =
-        (!bag_source_is_keyed(reader->source) ||
-         bag_rows_check_keys(reader->source, (unsigned)uv_available_parallelism(), problem)) &&
-        bag_rows_reader_check(reader, problem);
+    bool ok = bag_tool_check_keys(reader->source, (unsigned)uv_available_parallelism(), problem) &&
+              bag_rows_reader_check(reader, problem);
     if (!ok && problem->kind == BAG_ERROR_FILE)
         problem->kind = BAG_ERROR_CONFLICT;
     return ok;

@@ -8,7 +8,6 @@
 #include "kernels/rowformat.h"
 #include "proto/formats.h"
 #include "server/system/crew.h"
-#include "server/tables/load.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +15,7 @@
 #include <string.h>
 #include <uv.h>
 
-/* Each thread holds a block three times: as read, as turned around, as converted. */
+/* Each thread has a block as read, as converted, and while it reads in the order of the file. */
 #define BLOCK_BYTES ((size_t)2 << 20)
 
 /* What is pooled for the report. */
@@ -39,9 +38,9 @@ struct job {
 
 /* What a thread works with. */
 struct buffers {
-    unsigned char *from, *scratch, *to; /* a block each */
-    float *want, *got;                  /* a row each */
-    struct bag_worst_rows worst;        /* of those that it converted */
+    unsigned char *from, *to;    /* a block each */
+    float *want, *got;           /* a row each */
+    struct bag_worst_rows worst; /* of those that it converted */
 };
 
 /* ---- the header ------------------------------------------------------------------------------ */
@@ -126,10 +125,10 @@ static bool read_rows(const struct job *job, size_t first, size_t count,
 {
     bool ok = true;
     if (!job->conversion->order)
-        return bag_rows_read(&job->reader, first, count, buffers->from, buffers->scratch, problem);
+        return bag_rows_read(&job->reader, first, count, buffers->from, problem);
     for (size_t i = 0; ok && i < count; i++)
         ok = bag_rows_read(&job->reader, source_row(job, first + i), 1,
-                           buffers->from + i * job->reader.row_bytes, buffers->scratch, problem);
+                           buffers->from + i * job->reader.row_bytes, problem);
     return ok;
 }
 
@@ -186,19 +185,16 @@ static bool allocate_buffers(const struct job *job, struct buffers *buffers)
 {
     size_t row = job->conversion->to.row_elements * sizeof(float);
     buffers->worst.count = 0;
-    size_t from = job->block_rows * job->reader.row_bytes;
-    buffers->from = malloc(from + 1);
-    buffers->scratch = malloc(from + 1);
+    buffers->from = malloc(job->block_rows * job->reader.row_bytes + 1);
     buffers->to = malloc(job->block_rows * job->to_bytes + 1);
     buffers->want = malloc(row + 1);
     buffers->got = malloc(row + 1);
-    return buffers->from && buffers->scratch && buffers->to && buffers->want && buffers->got;
+    return buffers->from && buffers->to && buffers->want && buffers->got;
 }
 
 static void free_buffers(struct buffers *buffers)
 {
     free(buffers->from);
-    free(buffers->scratch);
     free(buffers->to);
     free(buffers->want);
     free(buffers->got);
@@ -231,11 +227,11 @@ static void tell_progress(void *context, size_t bytes)
 static bool copy_keys(struct job *job, struct bag_problem *problem)
 {
     size_t block = BLOCK_BYTES / sizeof(uint64_t);
-    uint64_t *keys = malloc(2 * BLOCK_BYTES);
+    uint64_t *keys = malloc(BLOCK_BYTES);
     bool ok = keys || bag_problem_no_memory(problem);
     for (size_t first = 0; ok && first < job->reader.num_rows; first += block) {
         size_t count = job->reader.num_rows - first < block ? job->reader.num_rows - first : block;
-        ok = bag_rows_read_keys(&job->reader, first, count, keys, keys + block, problem) &&
+        ok = bag_rows_read_keys(&job->reader, first, count, keys, problem) &&
              bag_out_file_write(&job->out, keys, count * sizeof *keys,
                                 job->keys_at + first * sizeof *keys, problem);
     }
@@ -249,7 +245,7 @@ static bool order_keys(struct job *job, struct bag_problem *problem)
     size_t count = job->reader.num_rows;
     uint64_t *keys = calloc(2 * count + 1, sizeof *keys), *ordered = keys ? keys + count : NULL;
     bool ok = (keys || bag_problem_no_memory(problem)) &&
-              bag_rows_read_keys(&job->reader, 0, count, keys, ordered, problem);
+              bag_rows_read_keys(&job->reader, 0, count, keys, problem);
     for (size_t i = 0; ok && i < count; i++)
         ordered[i] = keys[source_row(job, i)];
     ok = ok && bag_out_file_write(&job->out, ordered, count * sizeof *keys, job->keys_at, problem);
@@ -267,11 +263,9 @@ static bool write_keys(struct job *job, struct bag_problem *problem)
 static bool find_keys(const struct job *job, struct bag_worst_rows *worst,
                       struct bag_problem *problem)
 {
-    uint64_t scratch;
     bool ok = true;
     for (size_t i = 0; ok && i < worst->count; i++)
-        ok = bag_rows_read_keys(&job->reader, worst->rows[i].row, 1, &worst->rows[i].key, &scratch,
-                                problem);
+        ok = bag_rows_read_keys(&job->reader, worst->rows[i].row, 1, &worst->rows[i].key, problem);
     return ok;
 }
 
@@ -356,9 +350,8 @@ static bool write_file(struct job *job, struct bag_convert_report *report,
                        struct bag_problem *problem)
 {
     const struct bag_source *source = job->conversion->source;
-    bool keyed = bag_source_is_keyed(source);
     /* A key that is there twice would make a file that cannot be served. */
-    return (!keyed || bag_rows_check_keys(source, job->conversion->threads, problem)) &&
+    return bag_tool_check_keys(source, job->conversion->threads, problem) &&
            begin_file(job, problem) &&
            bag_crew_run(&job->crew, job->conversion->threads, run_thread, tell_progress, job,
                         problem) &&

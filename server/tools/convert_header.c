@@ -1,5 +1,6 @@
 /* What precedes the data of a converted table: its tensors, and what is noted of it; see tools.h.
  */
+#include "server/tables/archive.h"
 #include "tools.h"
 
 #include <inttypes.h>

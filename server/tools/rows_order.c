@@ -64,12 +64,11 @@ static double number_of(const struct bag_table *table, const unsigned char *byte
     }
 }
 
-/* A block of counts; `values` and `scratch` have room for it in any type. */
+/* Reads a block of counts; `values` has room for it in any type. */
 static bool read_block(const struct bag_rows_reader *reader, size_t first, size_t count,
-                       unsigned char *values, unsigned char *scratch, struct counted *rows,
-                       struct bag_problem *problem)
+                       unsigned char *values, struct counted *rows, struct bag_problem *problem)
 {
-    if (!bag_rows_read(reader, first, count, values, scratch, problem))
+    if (!bag_rows_read(reader, first, count, values, problem))
         return false;
     for (size_t i = 0; i < count; i++) {
         rows[i].count = number_of(&reader->source->table, values + i * reader->row_bytes);
@@ -85,12 +84,12 @@ static bool read_block(const struct bag_rows_reader *reader, size_t first, size_
 static bool read_counts(const struct bag_rows_reader *reader, struct counted *rows,
                         struct bag_problem *problem)
 {
-    unsigned char *values = malloc(2 * BLOCK_ROWS * reader->row_bytes);
+    unsigned char *values = malloc(BLOCK_ROWS * reader->row_bytes);
     bool ok = values || bag_problem_no_memory(problem);
     for (size_t first = 0; ok && first < reader->num_rows; first += BLOCK_ROWS) {
         size_t left = reader->num_rows - first;
-        ok = read_block(reader, first, left < BLOCK_ROWS ? left : BLOCK_ROWS, values,
-                        values + BLOCK_ROWS * reader->row_bytes, rows + first, problem);
+        ok = read_block(reader, first, left < BLOCK_ROWS ? left : BLOCK_ROWS, values, rows + first,
+                        problem);
     }
     free(values);
     return ok && bag_rows_reader_check(reader, problem);

@@ -1,8 +1,18 @@
 /* A whole command of one table; see tools.h. */
 #include "server/commands.h"
+#include "server/tables/load.h"
 #include "tools.h"
 
 #include <stdio.h>
+
+bool bag_tool_check_keys(const struct bag_source *source, unsigned threads,
+                         struct bag_problem *problem)
+{
+    struct bag_keys_index index = {.mapping_bytes = 0};
+    bool ok = bag_source_load_keys(source, threads, &index, problem);
+    bag_keys_index_free(&index);
+    return ok;
+}
 
 int bag_tool_run(const struct bag_tool *tool, int argc, char *argv[], const char **values,
                  bag_tool_run_fn *run)

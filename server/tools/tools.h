@@ -6,7 +6,7 @@
 #include "proto/formats.h"
 #include "server/system/arguments.h"
 #include "server/tables/progress.h"
-#include "server/tables/source.h"
+#include "server/tables/rows_reader.h"
 
 #include <stdio.h>
 
@@ -22,6 +22,10 @@ typedef bool bag_tool_run_fn(const char *in, const char *const *values,
 int bag_tool_run(const struct bag_tool *tool, int argc, char *argv[], const char **values,
                  bag_tool_run_fn *run);
 
+/* Checks that no two keys of the table are the same. Tables without keys pass. */
+bool bag_tool_check_keys(const struct bag_source *source, unsigned threads,
+                         struct bag_problem *problem);
+
 /* ---- models of a configuration (inspect_models.c) --------------------------------------------
  */
 
@@ -31,47 +35,6 @@ bool bag_inspects_models(const char *in);
 /* Prints what each table of a configuration takes when it is served, as text or JSON. Opens the
  * files and reads their heads, and no row. */
 bool bag_inspect_models(const char *path, bool as_json, struct bag_problem *problem);
-
-/* ---- rows of files (rows_reader.c) ----------------------------------------------------------- */
-
-/* The rows and keys of a table, block by block, wherever they lie: for commands that read tables
- * larger than memory. One reader serves several threads. */
-
-struct bag_rows_reader {
-    const struct bag_source *source; /* borrowed; of a table that is read from files */
-    size_t num_rows, row_bytes;      /* of the table, as the kernels would see it */
-    int *files, *key_files, *scales; /* owned descriptors, as many as the source has files */
-};
-
-/* Opens the files again. False with the problem set; then nothing is due. */
-bool bag_rows_reader_open(struct bag_rows_reader *reader, const struct bag_source *source,
-                          struct bag_problem *problem);
-
-void bag_rows_reader_close(struct bag_rows_reader *reader);
-
-/* Whether all files are as they were when the source was opened, and have the CRC-32 that they say,
- * where they say one: those are read once more. */
-bool bag_rows_reader_check(const struct bag_rows_reader *reader, struct bag_problem *problem);
-
-/* Reads `count` rows from `first` on, in C order and the machine's byte order. `scratch` has as
- * many bytes as `rows`. */
-bool bag_rows_read(const struct bag_rows_reader *reader, size_t first, size_t count, void *rows,
-                   void *scratch, struct bag_problem *problem);
-
-/* Reads the 64-bit keys of those rows, likewise. */
-bool bag_rows_read_keys(const struct bag_rows_reader *reader, size_t first, size_t count,
-                        uint64_t *keys, void *scratch, struct bag_problem *problem);
-
-/* Whether no two keys of the table are the same. */
-bool bag_rows_check_keys(const struct bag_source *source, unsigned threads,
-                         struct bag_problem *problem);
-
-/* The elements of a row of floats as FP32; those of FP64 are rounded. */
-void bag_row_to_floats(const struct bag_table *table, const void *row, float *values);
-
-/* One of them as it is, of FP64, too; `values` are those of the row. */
-double bag_row_value(const struct bag_table *table, const void *row, const float *values,
-                     size_t column);
 
 /* ---- an order of rows (rows_order.c) ----------------------------------------------------------
  */

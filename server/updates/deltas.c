@@ -41,7 +41,7 @@ static bool load(const struct delta *delta, const char *name, struct bag_table_m
     char path[DELTA_PATH_BYTES];
     snprintf(path, sizeof path, "%s/%s", delta->folder, name);
     return bag_table_file_open(path, BAG_DTYPE_COUNT, &file, problem) &&
-           bag_table_load(&file, 1, 0, &options, memory, problem);
+           bag_table_load(&file, 1, &options, memory, problem);
 }
 
 static bool has_file(const struct delta *delta, const char *name)

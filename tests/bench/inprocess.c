@@ -10,7 +10,7 @@
 #include "kernels/pool.h"
 #include "send.h"
 #include "server/bench/draw.h"
-#include "server/tables/load.h"
+#include "server/tables/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ static void load(struct part *part, const char *path)
     struct bag_table_file file;
     struct bag_problem problem;
     if (!bag_table_file_open(path, BAG_DTYPE_COUNT, &file, &problem) ||
-        !bag_table_load(&file, 1, 0, &(struct bag_load_options){.threads = 2}, &part->memory,
+        !bag_table_load(&file, 1, &(struct bag_load_options){.threads = 2}, &part->memory,
                         &problem))
         die(problem.text);
     const struct bag_rules rules = {.output_dtype = part->memory.table.dtype, .default_index = -1};

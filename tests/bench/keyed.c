@@ -4,7 +4,7 @@
  * thread. Times are those of the processor, and the median of the rounds is shown. */
 #include "kernels/random.h"
 #include "server/memory/memory.h"
-#include "server/tables/load.h"
+#include "server/tables/memory.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* dump_table FILE [DATATYPE|- [THREADS]]: loads a table as the server does and writes its elements,
  * row-major and little-endian, to standard output. Rejections go to standard error; the exit code
  * is then 1. */
-#include "server/tables/load.h"
+#include "server/tables/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +17,8 @@ static int dump(const struct bag_table_file *file, unsigned threads)
 {
     struct bag_table_memory memory;
     struct bag_problem problem;
-    size_t bytes = bag_table_file_bytes(file);
-    if (!bag_table_load(file, 1, 0, &(struct bag_load_options){.threads = threads}, &memory,
-                        &problem))
+    size_t bytes = file->npy.data_bytes;
+    if (!bag_table_load(file, 1, &(struct bag_load_options){.threads = threads}, &memory, &problem))
         return reject(problem.text);
     bool ok = fwrite(memory.table.rows, 1, bytes, stdout) == bytes && fflush(stdout) == 0;
     bag_table_unload(&memory);

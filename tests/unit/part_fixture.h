@@ -2,7 +2,7 @@
 #ifndef TESTS_PART_FIXTURE_H
 #define TESTS_PART_FIXTURE_H
 
-#include "server/tables/source.h"
+#include "server/tables/load.h"
 #include "table_fixture.h"
 
 static char keys_path[96];

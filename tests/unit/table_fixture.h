@@ -2,7 +2,7 @@
 #ifndef TESTS_TABLE_FIXTURE_H
 #define TESTS_TABLE_FIXTURE_H
 
-#include "server/tables/load.h"
+#include "server/tables/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
 /* Folders of updates that are polled: one is taken where it looks as it did at the poll before. */
+#include "memory_fixture.h"
 #include "table_fixture.h"
 
 #include "server/updates/updates.h"
@@ -63,7 +64,7 @@ static void test_written_in_place(void **state)
     size_t header_bytes = write_table("<f4", "False", "(1, 2)", ones, sizeof ones);
     set_time(1000);
     assert_true(bag_updates_init(&updates, &settings));
-    assert_true(bag_table_create(BAG_F32, 2, shape, &memory, &problem));
+    assert_true(create_table(BAG_F32, 2, shape, &memory, &problem));
     memset(memory.mapping, 0, 4 * sizeof ones);
     const struct bag_updates_table table = {.name = "t", .memory = &memory, .deltas = deltas};
     assert_true(bag_updates_attach(&updates, &table, &problem));

@@ -1,5 +1,5 @@
 /* The index of keys: every key is found with its row and nothing else is, whatever the keys. */
-#include "server/tables/load.h"
+#include "server/tables/memory.h"
 #include "testing.h"
 
 /* ---- an index of an array -------------------------------------------------------------------- */

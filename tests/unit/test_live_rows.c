@@ -1,4 +1,5 @@
 /* Tables whose rows change: who waits for whom, and what a batch does to rows and keys. */
+#include "memory_fixture.h"
 #include "testing.h"
 
 #include "server/models/snapshot.h"
@@ -12,7 +13,7 @@
 static void make_dense(struct bag_table_memory *memory)
 {
     struct bag_problem problem;
-    assert_true(bag_table_create(BAG_F32, 2, (int64_t[]){ROWS, COLUMNS}, memory, &problem));
+    assert_true(create_table(BAG_F32, 2, (int64_t[]){ROWS, COLUMNS}, memory, &problem));
     assert_true(bag_live_rows_make(memory, 0));
 }
 
@@ -155,7 +156,7 @@ static void make_keyed(struct bag_table_memory *memory, size_t spare, int64_t ke
 {
     struct bag_problem problem;
     struct bag_keys_source source = {read_keys, NULL, 4, true, spare, false};
-    assert_true(bag_table_create(BAG_F32, 2, (int64_t[]){4 + (int64_t)spare, 1}, memory, &problem));
+    assert_true(create_table(BAG_F32, 2, (int64_t[]){4 + (int64_t)spare, 1}, memory, &problem));
     memory->shape[0] = memory->table.num_rows = 4;
     memory->spare_rows = spare;
     memory->keys_dtype = BAG_I64;

@@ -1,6 +1,6 @@
 /* Limits of memory, read from made-up trees of /proc and /sys. */
 #include "server/memory/memory.h"
-#include "server/tables/load.h"
+#include "server/tables/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
 /* Snapshots of models: what they hold, how requests hold them, and when they are freed. */
+#include "memory_fixture.h"
 #include "testing.h"
 
 #include "server/models/snapshot.h"
@@ -369,7 +370,7 @@ static struct bag_model *make_full(const char *name, uint64_t version)
     struct bag_table_memory memory;
     struct bag_problem problem;
     snprintf(text, sizeof text, "%llu", (unsigned long long)version);
-    assert_true(bag_table_create(BAG_U64, 1, (int64_t[]){1}, &memory, &problem));
+    assert_true(create_table(BAG_U64, 1, (int64_t[]){1}, &memory, &problem));
     memcpy(memory.mapping, &version, sizeof version);
     struct bag_stored_table *stored = bag_stored_table_make(&memory, 0);
     assert_non_null(stored);

@@ -1,5 +1,5 @@
 /* Keys read from files: several of them, in either byte order, and files that change meanwhile. */
-#include "server/tables/load.h"
+#include "server/tables/keys_index.h"
 #include "testing.h"
 
 #include <fcntl.h>
@@ -55,33 +55,27 @@ static void open_files(struct bag_table_file files[3])
     files[2].npy.swap = true;
 }
 
-static struct bag_table_memory make_table(int64_t num_rows)
-{
-    return (struct bag_table_memory){.table = {.dtype = BAG_F32, .num_rows = num_rows}};
-}
-
 static void reads_keys_of_several_files(void **state)
 {
     struct bag_table_file files[3];
-    struct bag_table_memory memory = make_table(2 * PART);
+    struct bag_keys_index index;
     struct bag_problem problem;
     (void)state;
     open_files(files);
-    if (!bag_table_load_keys(files, 3, &(struct bag_load_options){.threads = 2}, &memory, &problem))
+    if (!bag_keys_index_load(files, 3, 0, &(struct bag_load_options){.threads = 2}, &index,
+                             &problem))
         fail_msg("%s", problem.text);
-    assert_true(bag_table_is_keyed(&memory));
-    assert_int_equal(memory.keys_dtype, BAG_I64);
     for (int64_t i = 0; i < PART; i++) {
-        assert_int_equal(bag_keys_find_one(&memory.index.keys, (uint64_t)i), i);
-        assert_int_equal(bag_keys_find_one(&memory.index.keys, (uint64_t)(i - PART)), PART + i);
+        assert_int_equal(bag_keys_find_one(&index.keys, (uint64_t)i), i);
+        assert_int_equal(bag_keys_find_one(&index.keys, (uint64_t)(i - PART)), PART + i);
     }
-    bag_table_unload(&memory);
+    bag_keys_index_free(&index);
 }
 
 static void names_the_rows_of_equal_keys_across_files(void **state)
 {
     struct bag_table_file files[3];
-    struct bag_table_memory memory = make_table(2 * PART);
+    struct bag_keys_index index;
     struct bag_problem problem;
     char expected[256];
     static const int64_t any[] = {-1};
@@ -89,27 +83,27 @@ static void names_the_rows_of_equal_keys_across_files(void **state)
     open_files(files);
     write_keys(2, 7 - PART + 1, PART, false);
     assert_true(bag_table_raw_open(paths[2], BAG_I64, 1, any, &files[2], &problem));
-    assert_false(
-        bag_table_load_keys(files, 3, &(struct bag_load_options){.threads = 2}, &memory, &problem));
+    assert_false(bag_keys_index_load(files, 3, 0, &(struct bag_load_options){.threads = 2}, &index,
+                                     &problem));
     snprintf(expected, sizeof expected, "key 0 is duplicated, in rows 0 and %d", 2 * PART - 8);
     assert_non_null(strstr(problem.text, expected));
-    assert_false(bag_table_is_keyed(&memory));
+    assert_null(index.keys.lines);
 }
 
 static void rejects_files_that_changed_after_they_were_checked(void **state)
 {
     struct bag_table_file files[3];
-    struct bag_table_memory memory = make_table(2 * PART);
+    struct bag_keys_index index;
     struct bag_problem problem;
     (void)state;
     open_files(files);
     write_keys(2, 0, PART - 1, true);
-    assert_false(
-        bag_table_load_keys(files, 3, &(struct bag_load_options){.threads = 2}, &memory, &problem));
+    assert_false(bag_keys_index_load(files, 3, 0, &(struct bag_load_options){.threads = 2}, &index,
+                                     &problem));
     assert_non_null(strstr(problem.text, "keys2: the file changed after it was checked"));
     unlink(paths[0]);
-    assert_false(
-        bag_table_load_keys(files, 3, &(struct bag_load_options){.threads = 2}, &memory, &problem));
+    assert_false(bag_keys_index_load(files, 3, 0, &(struct bag_load_options){.threads = 2}, &index,
+                                     &problem));
     assert_non_null(strstr(problem.text, "keys0: cannot be opened"));
 }
 
@@ -124,14 +118,14 @@ static void cut(void *context, size_t bytes)
 static void rejects_files_that_change_while_they_are_read(void **state)
 {
     struct bag_table_file files[3];
-    struct bag_table_memory memory = make_table(2 * PART);
+    struct bag_keys_index index;
     struct bag_problem problem;
     (void)state;
     open_files(files);
-    assert_false(bag_table_load_keys(
-        files, 3, &(struct bag_load_options){.threads = 1, .progress = cut}, &memory, &problem));
+    assert_false(bag_keys_index_load(
+        files, 3, 0, &(struct bag_load_options){.threads = 1, .progress = cut}, &index, &problem));
     assert_non_null(strstr(problem.text, "keys2: the file "));
-    assert_false(bag_table_is_keyed(&memory));
+    assert_null(index.keys.lines);
 }
 
 int main(void)

@@ -1,4 +1,5 @@
 /* Tables that are loaded from files or made: exact contents, progress, memory given back. */
+#include "memory_fixture.h"
 #include "table_fixture.h"
 
 #include <pthread.h>
@@ -8,8 +9,7 @@ static struct bag_table_memory load(const struct bag_table_file *file, unsigned 
 {
     struct bag_table_memory memory;
     struct bag_problem problem;
-    if (!bag_table_load(file, 1, 0, &(struct bag_load_options){.threads = threads}, &memory,
-                        &problem))
+    if (!bag_table_load(file, 1, &(struct bag_load_options){.threads = threads}, &memory, &problem))
         fail_msg("%s", problem.text);
     return memory;
 }
@@ -21,7 +21,7 @@ static void loads_rows_as_they_are(void **state)
     (void)state;
     write_four_rows();
     struct bag_table_file file = open_file();
-    assert_int_equal(bag_table_file_bytes(&file), sizeof four_rows);
+    assert_int_equal(file.npy.data_bytes, sizeof four_rows);
     for (unsigned threads = 1; threads <= 9; threads += 4) {
         struct bag_table_memory memory = load(&file, threads);
         assert_int_equal(memory.table.dtype, BAG_F32);
@@ -142,7 +142,7 @@ static void loads_large_tables_and_tells_of_progress(void **state)
             .threads = threads, .progress = see, .context = &seen};
         struct bag_table_memory memory;
         struct bag_problem problem;
-        assert_true(bag_table_load(&file, 1, 0, &options, &memory, &problem));
+        assert_true(bag_table_load(&file, 1, &options, &memory, &problem));
         assert_true(seen.in_order);
         assert_true(seen.calls >= 1 && seen.calls <= 3);
         assert_int_equal(seen.last, MANY_BYTES);
@@ -181,7 +181,7 @@ static void stops_soon_at_a_low_rate(void **state)
                                                  .context = &stop};
         struct bag_table_memory memory;
         struct bag_problem problem;
-        assert_false(bag_table_load(&file, 1, 0, &options, &memory, &problem));
+        assert_false(bag_table_load(&file, 1, &options, &memory, &problem));
         assert_int_equal(problem.kind, BAG_ERROR_DRAINING);
         assert_in_range(stop.done_bytes, 1, 1 << 20);
     }
@@ -196,7 +196,7 @@ static void keeps_to_the_rate(void **state)
     struct bag_table_memory memory;
     struct bag_problem problem;
     uint64_t begun_ns = uv_hrtime();
-    assert_true(bag_table_load(&file, 1, 0, &options, &memory, &problem));
+    assert_true(bag_table_load(&file, 1, &options, &memory, &problem));
     /* The last tile begins after two of 8 MiB. */
     assert_true(uv_hrtime() - begun_ns >= 160000000);
     check_many(&memory);
@@ -226,7 +226,7 @@ static void makes_zeroed_tables(void **state)
     (void)state;
     struct bag_table_memory memory;
     struct bag_problem problem;
-    assert_true(bag_table_create(BAG_F64, 3, (int64_t[]){3, 5, 7}, &memory, &problem));
+    assert_true(create_table(BAG_F64, 3, (int64_t[]){3, 5, 7}, &memory, &problem));
     assert_int_equal(memory.table.num_rows, 3);
     assert_int_equal(memory.table.row_elements, 35);
     assert_int_equal(memory.mapping_bytes, 3 * 35 * 8);
@@ -240,12 +240,11 @@ static void rejects_tables_beyond_all_memory(void **state)
     (void)state;
     struct bag_table_memory memory;
     struct bag_problem problem;
-    assert_false(
-        bag_table_create(BAG_F32, 2, (int64_t[]){INT64_MAX, INT64_MAX}, &memory, &problem));
-    assert_string_equal(problem.text, "the table's size passes the machine's address space");
-    assert_false(bag_table_create(BAG_I8, 1, (int64_t[]){INT64_MAX}, &memory, &problem));
+    assert_false(create_table(BAG_F32, 2, (int64_t[]){INT64_MAX, 2}, &memory, &problem));
+    assert_string_equal(problem.text, "the table is larger than any memory");
+    assert_false(create_table(BAG_I8, 1, (int64_t[]){INT64_MAX}, &memory, &problem));
     assert_string_equal(problem.text, "8.00 EiB of memory cannot be had: Cannot allocate memory");
-    assert_false(bag_table_create(BAG_I8, 1, (int64_t[]){INT64_C(1) << 60}, &memory, &problem));
+    assert_false(create_table(BAG_I8, 1, (int64_t[]){INT64_C(1) << 60}, &memory, &problem));
     assert_string_equal(problem.text, "1.00 EiB of memory cannot be had: Cannot allocate memory");
 }
 

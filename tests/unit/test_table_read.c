@@ -62,8 +62,8 @@ static bool load_in(int new_mood, unsigned threads, unsigned allowed_threads,
     struct bag_table_file file = open_file();
     threads_left = allowed_threads;
     mood = new_mood;
-    bool ok = bag_table_load(&file, 1, 0, &(struct bag_load_options){.threads = threads}, memory,
-                             problem);
+    bool ok =
+        bag_table_load(&file, 1, &(struct bag_load_options){.threads = threads}, memory, problem);
     mood = HONEST;
     return ok;
 }

@@ -39,7 +39,7 @@ static void reject_load(const struct bag_table_file *file,
     struct bag_table_memory memory;
     struct bag_problem problem;
     size_t open_files = count_entries("/proc/self/fd");
-    assert_false(bag_table_load(file, 1, 0, &options, &memory, &problem));
+    assert_false(bag_table_load(file, 1, &options, &memory, &problem));
     check_text(&problem, sentence);
     assert_int_equal(count_entries("/proc/self/fd"), open_files);
 }
@@ -73,7 +73,7 @@ static void rejects_a_file_that_shrinks_while_it_is_read(void **state)
     size_t before = mapped_bytes(), open_files = count_entries("/proc/self/fd");
     struct bag_table_memory memory;
     struct bag_problem problem;
-    assert_false(bag_table_load(&file, 1, 0, &options, &memory, &problem));
+    assert_false(bag_table_load(&file, 1, &options, &memory, &problem));
     assert_non_null(strstr(problem.text, path));
     assert_non_null(strstr(problem.text, "while it was read; publish a table by renaming"));
     assert_int_equal(count_entries("/proc/self/fd"), open_files);

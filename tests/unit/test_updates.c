@@ -1,6 +1,7 @@
 /* Updates that the disk, or a table's index, does not take: what is told, and what a later start
  * finds. */
 #include "disk_fixture.h"
+#include "memory_fixture.h"
 
 #include "server/system/log.h"
 #include "server/updates/updates.h"
@@ -45,7 +46,7 @@ static void attach_as(const char *name, struct bag_table_memory *memory, enum ba
 {
     struct bag_problem problem;
     int64_t shape[2] = {ROWS, COLUMNS};
-    assert_true(bag_table_create(dtype, 2, shape, memory, &problem));
+    assert_true(create_table(dtype, 2, shape, memory, &problem));
     memset(memory->mapping, 0, ROWS * bag_row_bytes(&memory->table));
     struct bag_updates_table table = {.name = name, .memory = memory, .through = through};
     if (!bag_updates_attach(&updates, &table, &problem))
@@ -220,7 +221,7 @@ static void attach_keyed(struct bag_table_memory *memory)
     struct bag_keys_source source = {read_keys, NULL, ROWS / 2, false, ROWS / 2, false};
     struct bag_problem problem;
     int64_t shape[2] = {ROWS, COLUMNS};
-    assert_true(bag_table_create(BAG_F32, 2, shape, memory, &problem));
+    assert_true(create_table(BAG_F32, 2, shape, memory, &problem));
     memset(memory->mapping, 0, ROWS * bag_row_bytes(&memory->table));
     memory->spare_rows = ROWS / 2;
     memory->shape[0] = memory->table.num_rows = ROWS / 2;
@@ -451,7 +452,7 @@ static void test_kept_updates_hold_up_no_stream(void **state)
     attach(&memory, BAG_F32, 0);
     assert_null(put_row(&memory, 3, ones));
     assert_null(put_row(&memory, 5, ones));
-    assert_true(bag_table_create(BAG_F32, 2, shape, &other, &problem));
+    assert_true(create_table(BAG_F32, 2, shape, &other, &problem));
     memset(other.mapping, 0, 4096);
     faulting = other.mapping;
     assert_int_equal(sigaction(SIGSEGV, &action, &before), 0);

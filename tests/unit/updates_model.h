@@ -3,9 +3,8 @@
 #ifndef BAG_UPDATES_MODEL_H
 #define BAG_UPDATES_MODEL_H
 
+#include "memory_fixture.h"
 #include "testing.h"
-
-#include "server/tables/load.h"
 
 #define IDS     24
 #define COLUMNS 3
@@ -86,7 +85,7 @@ static void load(bool keyed, const struct state *state, struct bag_table_memory 
     for (size_t i = 0; i < IDS; i++)
         rows += !keyed || state->there[i];
     int64_t shape[2] = {(int64_t)rows + (keyed ? IDS : 0), COLUMNS};
-    assert_true(bag_table_create(BAG_F32, 2, shape, memory, &problem));
+    assert_true(create_table(BAG_F32, 2, shape, memory, &problem));
     for (size_t i = 0, row = 0; i < IDS; i++) {
         if (keyed && !state->there[i])
             continue;

@@ -1,9 +1,9 @@
-/* Codes whose scales and biases are in arrays of their own: TorchRec's `weight`, `weight_qscale`
- * and `weight_qbias`, and symmetric `weight` and `scale`. They are opened and described here, and
- * put together by `bagserve convert`; see source.h. */
-#include "kernels/rowformat.h"
-#include "source.h"
+/* Quantised rows as other programs write them; see import.h. */
+#include "import.h"
 
+#include "kernels/rowformat.h"
+
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +14,9 @@
 #define QSCALE "_qscale"
 #define QBIAS  "_qbias"
 
-/* The name of the array that holds the scales of the codes `values`; NULL: there is none, and they
- * are no codes. Codes without a sign have TorchRec's names alone; signed ones are symmetric, under
- * any. */
+/* Returns the name of the array that holds the scales of the array `values`. Returns NULL if there
+ * is none: the values are not codes then. Unsigned codes have TorchRec's names only. Signed codes
+ * are symmetric, and may have any of the names. */
 static const char *find_scale(const struct bag_file_names *names, const char *values,
                               enum bag_dtype dtype)
 {
@@ -31,8 +31,8 @@ static const char *find_scale(const struct bag_file_names *names, const char *va
     return found;
 }
 
-/* Whether a name ends with the suffix, and with another one in its place is that of an array whose
- * scales or biases it would hold. */
+/* Returns whether the name ends with `suffix`, and with `other` in its place is an array whose
+ * scales or biases this one would hold. */
 static bool is_beside(const struct bag_file_names *names, const char *name, const char *suffix,
                       const char *other)
 {
@@ -43,7 +43,7 @@ static bool is_beside(const struct bag_file_names *names, const char *name, cons
     return values && (strcmp(suffix, QBIAS) == 0 || find_scale(names, values, BAG_I8) == name);
 }
 
-bool bag_split_is_scale(const struct bag_file_names *names, const char *name)
+bool bag_import_is_scale(const struct bag_file_names *names, const char *name)
 {
     return is_beside(names, name, QSCALE, "") || is_beside(names, name, QBIAS, "") ||
            is_beside(names, name, "_scale", "") || is_beside(names, name, "scale", WEIGHT);
@@ -62,7 +62,7 @@ static bool reject_unread(const struct bag_source *source, const char *values, c
                            path, values, scale, path, values, is_signed ? "" : ",row_elements=N");
 }
 
-/* Which types and shapes scales may have; `what` is the array. */
+/* Rejects scales or biases of a wrong type or shape; `what` is their name. */
 static bool check_shape(const struct bag_source *source, const struct bag_table_file *file,
                         const char *what, const char *values, struct bag_problem *problem)
 {
@@ -99,9 +99,9 @@ static bool open_one(struct bag_source *source, const struct bag_archive *archiv
     return true;
 }
 
-bool bag_split_open(struct bag_source *source, const struct bag_archive *archive,
-                    const struct bag_file_names *names, const char *values,
-                    struct bag_problem *problem)
+bool bag_import_open(struct bag_source *source, const struct bag_archive *archive,
+                     const struct bag_file_names *names, const char *values,
+                     struct bag_problem *problem)
 {
     const struct bag_npy *npy = &source->files[0].npy;
     const char *scale = find_scale(names, values, npy->dtype);
@@ -130,9 +130,9 @@ bool bag_split_open(struct bag_source *source, const struct bag_archive *archive
            (!bias || open_one(source, archive, bias, values, problem));
 }
 
-bool bag_split_check_parts(const struct bag_source *source, const char *index,
-                           const struct bag_file_names *names, const char *values,
-                           struct bag_problem *problem)
+bool bag_import_check_parts(const struct bag_source *source, const char *index,
+                            const struct bag_file_names *names, const char *values,
+                            struct bag_problem *problem)
 {
     const char *scale = find_scale(names, values, source->files[0].npy.dtype);
     return !scale ||
@@ -142,10 +142,10 @@ bool bag_split_check_parts(const struct bag_source *source, const char *index,
                            index, values, scale);
 }
 
-/* ---- what they become ------------------------------------------------------------------------ */
+/* ---- describing the joined rows -------------------------------------------------------------- */
 
-/* Sets the elements of a row by the width and what is configured. A byte may hold one code or two:
- * that is not guessed. */
+/* Sets the elements of a row from its width and the configuration. A byte may hold one code or two,
+ * which is not guessed. */
 static bool choose_kind(const struct bag_source *source, size_t width, size_t *elements,
                         bool *pairs, struct bag_problem *problem)
 {
@@ -174,7 +174,9 @@ static bool choose_kind(const struct bag_source *source, size_t width, size_t *e
                            *elements, width, width, 2 * width);
 }
 
-/* The format with room for scales of their type: f16 only where all are. */
+/* Chooses a row format with room for the scales: one with f16 parameters only if all of them are
+ * f16.
+ */
 static bool choose_format(const struct bag_source *source, bool pairs, enum bag_row_format *format,
                           struct bag_problem *problem)
 {
@@ -201,7 +203,7 @@ static bool choose_format(const struct bag_source *source, bool pairs, enum bag_
     return true;
 }
 
-bool bag_split_describe(struct bag_source *source, struct bag_problem *problem)
+bool bag_import_describe(struct bag_source *source, struct bag_problem *problem)
 {
     struct bag_table *table = &source->table;
     enum bag_row_format format;
@@ -215,4 +217,139 @@ bool bag_split_describe(struct bag_source *source, struct bag_problem *problem)
     table->row_format = format;
     source->shape[1] = (int64_t)elements;
     return true;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* The code of 0 once signed codes have been made unsigned. */
+#define SIGNED_ZERO 128
+
+static size_t stored_bytes(const struct bag_source *source)
+{
+    const struct bag_npy *npy = &source->files[0].npy;
+    return npy->row_elements * bag_dtypes[npy->dtype].bytes;
+}
+
+bool bag_import_is_needed(const struct bag_source *source)
+{
+    return source->num_scales > 0 ||
+           (source->num_files > 0 && source->table.row_format != BAG_ROWS_PLAIN &&
+            stored_bytes(source) != bag_row_bytes(&source->table));
+}
+
+/* The scales and biases of some rows. */
+struct params {
+    float *scales, *biases;
+};
+
+/* Reads the scales, or the biases, of these rows: from array number `index`, which has a number for
+ * each row or one for all. `stored` has room for `count` numbers of any type. */
+static bool read_numbers(const struct bag_open_files *scales, size_t index, size_t first,
+                         size_t count, float *numbers, unsigned char *stored,
+                         struct bag_problem *problem)
+{
+    const struct bag_open_files one = {&scales->files[index], &scales->fds[index], 1};
+    const struct bag_table table = {
+        .rows = stored, .dtype = one.files->npy.dtype, .num_rows = 1, .row_elements = 1};
+    const bool for_all = one.files->npy.count == 1;
+    if (!bag_open_files_read(&one, for_all ? 0 : first, for_all ? 1 : count, stored, problem))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        bag_row_decode(&table, for_all ? 0 : (int64_t)i, 0, 1, &numbers[i]);
+    return true;
+}
+
+static bool read_params(const struct bag_open_files *scales, size_t first, size_t count,
+                        const struct params *params, unsigned char *stored,
+                        struct bag_problem *problem)
+{
+    if (!read_numbers(scales, 0, first, count, params->scales, stored, problem))
+        return false;
+    if (scales->count > 1)
+        return read_numbers(scales, 1, first, count, params->biases, stored, problem);
+    for (size_t i = 0; i < count; i++)
+        params->biases[i] = -SIGNED_ZERO * params->scales[i];
+    return true;
+}
+
+static bool check_params(const struct bag_source *source, size_t row, float scale, float bias,
+                         struct bag_problem *problem)
+{
+    bool halves = bag_row_layouts[source->table.row_format].param_dtype == BAG_F16;
+    float largest = halves ? 65504 : INFINITY;
+    if (isfinite(scale) && isfinite(bias) && fabsf(bias) <= largest)
+        return true;
+    if (source->num_scales > 1 || !isfinite(scale))
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "%s: row %zu has the scale %g and the bias %g; both must be finite",
+                               source->files[0].path, row, (double)scale, (double)bias);
+    return bag_problem_set(
+        problem, BAG_ERROR_FILE, "%s: row %zu has the scale %g, which is too large for %s rows",
+        source->files[0].path, row, (double)scale, bag_row_format_names[source->table.row_format]);
+}
+
+/* Writes the values of four-bit codes with f32 parameters, for which there is no row format. */
+static void write_values(const struct bag_table *table, const unsigned char *codes, float scale,
+                         float bias, unsigned char *row)
+{
+    for (size_t i = 0; i < table->row_elements; i++) {
+        unsigned code = i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15;
+        float value = __builtin_fmaf((float)code, scale, bias);
+        memcpy(row + i * sizeof value, &value, sizeof value);
+    }
+}
+
+static void write_row(const struct bag_source *source, const unsigned char *codes, float scale,
+                      float bias, unsigned char *row)
+{
+    const struct bag_table *table = &source->table;
+    const float params[] = {scale, bias};
+    unsigned char *to = row + bag_row_places(table).codes_at;
+    size_t bytes = stored_bytes(source);
+    if (table->row_format == BAG_ROWS_PLAIN) {
+        write_values(table, codes, scale, bias, row);
+        return;
+    }
+    memcpy(to, codes, bytes);
+    for (size_t i = 0; source->num_scales == 1 && i < bytes; i++)
+        to[i] ^= SIGNED_ZERO;
+    bag_elements_encode(params, 2, bag_row_layouts[table->row_format].param_dtype,
+                        row + bag_row_places(table).params_at);
+}
+
+/* Writes rows of codes and their parameters as the table stores them. */
+static bool join(const struct bag_source *source, const struct bag_open_files *scales, size_t first,
+                 size_t count, const unsigned char *codes, unsigned char *rows,
+                 struct bag_problem *problem)
+{
+    const size_t code_bytes = stored_bytes(source), row_bytes = bag_row_bytes(&source->table);
+    float *numbers = malloc(3 * count * sizeof *numbers + 1);
+    bool ok = numbers || bag_problem_no_memory(problem);
+    const struct params params = {numbers, ok ? numbers + count : NULL};
+    ok = ok && read_params(scales, first, count, &params, (unsigned char *)(numbers + 2 * count),
+                           problem);
+    for (size_t i = 0; ok && i < count; i++) {
+        ok = check_params(source, first + i, params.scales[i], params.biases[i], problem);
+        if (ok)
+            write_row(source, codes + i * code_bytes, params.scales[i], params.biases[i],
+                      rows + i * row_bytes);
+    }
+    free(numbers);
+    return ok;
+}
+
+bool bag_import_read(const struct bag_source *source, const struct bag_open_files *codes,
+                     const struct bag_open_files *scales, size_t first, size_t count,
+                     unsigned char *rows, struct bag_problem *problem)
+{
+    const size_t bytes = stored_bytes(source), row_bytes = bag_row_bytes(&source->table);
+    unsigned char *stored = malloc(count * bytes + 1);
+    bool ok = (stored || bag_problem_no_memory(problem)) &&
+              bag_open_files_read(codes, first, count, stored, problem);
+    if (ok && source->num_scales > 0)
+        ok = join(source, scales, first, count, stored, rows, problem);
+    for (size_t i = 0; ok && source->num_scales == 0 && i < count; i++)
+        memcpy(rows + i * row_bytes, stored + i * bytes, row_bytes);
+    free(stored);
+    return ok;
 }

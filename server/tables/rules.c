@@ -1,90 +1,16 @@
-/* What a feature does with the rows of its table: how it pools, and what it multiplies them with,
- * checked against the table; see source.h. */
-#include "source.h"
+/* The rules by which a feature pools its table; see rules.h. */
+#include "rules.h"
 
 #include "live_rows.h"
 
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* ---- projections ----------------------------------------------------------------------------- */
-
-static bool takes_table(const struct bag_table *table, struct bag_problem *problem)
-{
-    if (table->dtype == BAG_F32 || table->dtype == BAG_F16 || table->dtype == BAG_BF16)
-        return true;
-    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "a projection needs a table of FP32, FP16 or BF16; this one is %s",
-                           bag_dtypes[table->dtype].name);
-}
-
-/* The multiplying library counts in int. */
-static bool takes_matrix(const char *path, const struct bag_npy *npy, size_t row_elements,
-                         struct bag_problem *problem)
-{
-    if (npy->dtype == BAG_F32 && npy->rank == 2 && (uint64_t)npy->shape[0] == row_elements &&
-        npy->shape[1] > 0 && npy->shape[1] <= INT_MAX && row_elements <= INT_MAX)
-        return true;
-    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "%s: a projection must be FP32 of shape [%zu, out], as many rows as "
-                           "the table's have elements; this one is %s in %u dimension%s, the "
-                           "first of %lld",
-                           path, row_elements, bag_dtypes[npy->dtype].name, (unsigned)npy->rank,
-                           npy->rank == 1 ? "" : "s", (long long)npy->shape[0]);
-}
-
-static bool takes_bias(const char *path, const struct bag_npy *npy, int64_t columns,
-                       struct bag_problem *problem)
-{
-    if (npy->dtype == BAG_F32 && npy->rank == 1 && npy->shape[0] == columns)
-        return true;
-    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "%s: a bias must be FP32 of shape [%lld], the columns of its "
-                           "projection; this one is %s in %u dimension%s, the first of %lld",
-                           path, (long long)columns, bag_dtypes[npy->dtype].name,
-                           (unsigned)npy->rank, npy->rank == 1 ? "" : "s",
-                           (long long)npy->shape[0]);
-}
-
-static bool open_files(const char *matrix, const char *bias, const struct bag_table *table,
-                       struct bag_projection_source *files, struct bag_problem *problem)
-{
-    files->has_bias = bias != NULL;
-    return takes_table(table, problem) &&
-           bag_table_file_open(matrix, BAG_DTYPE_COUNT, &files->matrix, problem) &&
-           takes_matrix(matrix, &files->matrix.npy, table->row_elements, problem) &&
-           (!bias || (bag_table_file_open(bias, BAG_DTYPE_COUNT, &files->bias, problem) &&
-                      takes_bias(bias, &files->bias.npy, files->matrix.npy.shape[1], problem)));
-}
-
-bool bag_source_open_projection(struct bag_feature_source *source,
-                                const struct bag_feature_config *feature,
-                                struct bag_problem *problem)
-{
-    const char *bias;
-    const char *matrix = bag_config_projection(source->table->model, feature, &bias);
-    if (!matrix)
-        return true;
-    if (source->table->model->part.of)
-        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                               "%s: a projection is of sums over all parts of a table, and model "
-                               "'%s' has a part of one",
-                               matrix, source->table->model->name);
-    source->projection = calloc(1, sizeof *source->projection);
-    if (!source->projection)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", matrix);
-    return open_files(matrix, bias, &source->table->table, source->projection, problem);
-}
-
-/* ---- rules ----------------------------------------------------------------------------------- */
 
 static bool reject_rules(const char *what, const char *why, struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "%s: %s", what, why);
 }
 
-/* What only keyed tables, or only dense ones, are told. */
+/* Rejects keys of the configuration that only keyed tables, or only dense ones, have. */
 static bool check_words(const struct bag_feature_config *pooling, const struct bag_source *source,
                         const char *what, struct bag_problem *problem)
 {
@@ -102,7 +28,7 @@ static bool check_words(const struct bag_feature_config *pooling, const struct b
     if (keyed && pooling->rules.prune_invalid)
         return reject_rules(
             what, "prune_invalid cannot be combined with keys, which may have any sign", problem);
-    /* A feature that says another policy than its table's model has that one's hash_rows, too. */
+    /* A feature with a policy of its own still inherits hash_rows from its table's model. */
     const struct bag_model_config *own = source->model;
     bool is_inherited =
         own->missing == BAG_MISSING_HASH && pooling->rules.hash_rows == own->rules.hash_rows;
@@ -111,7 +37,8 @@ static bool check_words(const struct bag_feature_config *pooling, const struct b
     return true;
 }
 
-/* Rows stand in for missing keys by their number: they must be those that the trainer had there. */
+/* Rejects hash_rows if these rows were reordered: a row stands in for missing keys by its number,
+ * so it must be the one that the trainer had there. */
 static bool check_hash_rows(int64_t hash_rows, const struct bag_source *source, const char *what,
                             struct bag_problem *problem)
 {
@@ -126,7 +53,7 @@ static bool check_hash_rows(int64_t hash_rows, const struct bag_source *source, 
                            (unsigned long long)file->fixed_rows, (long long)hash_rows);
 }
 
-/* What a missing key, or an index outside the table, does. */
+/* Completes what happens to a missing key, or to an index outside the table. */
 static bool complete_missing(struct bag_feature_source *feature,
                              const struct bag_feature_config *pooling, const char *what,
                              struct bag_problem *problem)
@@ -154,7 +81,8 @@ static bool complete_missing(struct bag_feature_source *feature,
     return check_hash_rows(rules->hash_rows, feature->table, what, problem);
 }
 
-/* Requests do not tell shards all rules. */
+/* Rejects rules that differ from those of the shards, where requests to shards cannot carry them.
+ */
 static bool check_shards(const struct bag_feature_source *feature, const char *what,
                          struct bag_problem *problem)
 {
