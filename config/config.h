@@ -28,7 +28,7 @@
     X(completion, "bash|zsh|fish", "Print what completes commands and flags in a shell.")         \
     X(manual, "", "Print the manual page, for man.")                                              \
     X(version, "", "Print version, commit, compiler and libraries.")                              \
-    X(help, "", "Print this.")
+    X(help, "[COMMAND]", "Print this, or the help of a command.")
 
 /* The flags of the commands that work on files: X(command, ID, "--name", "what follows",
  * "sentence"). Words with | between them are the values that a flag takes; "" means that it takes

@@ -185,24 +185,52 @@ static int bag_cmd_manual(int argc, char *argv[])
     return 0;
 }
 
-static int bag_cmd_help(int argc, char *argv[])
-{
-    (void)argc, (void)argv;
-    return print_help(stdout);
-}
+static int bag_cmd_help(int argc, char *argv[]);
 
 /* Each gets the arguments after its name. */
-static const struct {
+static const struct command {
     const char *name;
     int (*run)(int argc, char *argv[]);
+    const char *follows, *sentence;
 } commands[] = {
-#define BAG_X(name, ...) {#name, bag_cmd_##name},
+#define BAG_X(name, follows, sentence) {#name, bag_cmd_##name, follows, sentence},
     BAG_COMMANDS(BAG_X)
 #undef BAG_X
-        {"--version", bag_cmd_version},
-    {"--help", bag_cmd_help},
-    {"-h", bag_cmd_help},
+        {"--version", bag_cmd_version, "", "Print version, commit, compiler and libraries."},
+    {"--help", bag_cmd_help, "", "Print the list of commands."},
+    {"-h", bag_cmd_help, "", "Print the list of commands."},
 };
+
+/* Returns the command with this name. Returns NULL and prints the nearest one if there is none. */
+static const struct command *find_command(const char *name)
+{
+    struct bag_quoted written = bag_quote(name, strlen(name));
+    struct bag_suggestion suggestion = {.written = written.text};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        bag_suggest_offer(&suggestion, commands[i].name);
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    }
+    fprintf(stderr,
+            "bagserve: unknown command '%s'; did you mean '%s'? 'bagserve help' lists them\n",
+            written.text, suggestion.nearest);
+    return NULL;
+}
+
+static int bag_cmd_help(int argc, char *argv[])
+{
+    char flag[] = "--help";
+    if (argc == 0)
+        return print_help(stdout);
+    const struct command *command = find_command(argv[0]);
+    if (!command)
+        return BAG_EXIT_USAGE;
+    if (strstr(command->follows, "[flags]"))
+        return command->run(1, (char *[]){flag});
+    printf("Usage: bagserve %s%s%s\n\n%s\n", command->name, *command->follows ? " " : "",
+           command->follows, command->sentence);
+    return BAG_EXIT_OK;
+}
 
 /* A descriptor below 3 that is closed would be given to something else, which then gets what is
  * printed and logged. */
@@ -217,21 +245,10 @@ static bool open_standard_streams(void)
 
 static int run_command(int argc, char *argv[])
 {
-    const char *command = argc > 1 ? argv[1] : "";
-    struct bag_quoted written = bag_quote(command, strlen(command));
-    struct bag_suggestion suggestion = {.written = written.text};
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        bag_suggest_offer(&suggestion, commands[i].name);
-        if (strcmp(commands[i].name, command) == 0)
-            return commands[i].run(argc - 2, argv + 2);
-    }
-    if (*command)
-        fprintf(stderr,
-                "bagserve: unknown command '%s'; did you mean '%s'? 'bagserve help' lists them\n",
-                written.text, suggestion.nearest);
-    else
-        print_help(stderr);
-    return BAG_EXIT_USAGE;
+    if (argc < 2 || !*argv[1])
+        return print_help(stderr);
+    const struct command *command = find_command(argv[1]);
+    return command ? command->run(argc - 2, argv + 2) : BAG_EXIT_USAGE;
 }
 
 /* What main was given, and what it will return. */

@@ -113,8 +113,9 @@ bool bag_import_open(struct bag_source *source, const struct bag_archive *archiv
         return reject_unread(source, values, scale, problem);
     if (npy->rank != 2)
         return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "%s: '%s' has %u dimensions; codes must have 2, rows and columns",
-                               source->model->path, values, (unsigned)npy->rank);
+                               "%s: '%s' has %u dimension%s; codes must have 2, rows and columns",
+                               source->model->path, values, (unsigned)npy->rank,
+                               npy->rank == 1 ? "" : "s");
     if (is_signed == (bias != NULL))
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                is_signed

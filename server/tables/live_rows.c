@@ -353,6 +353,13 @@ static bool put_indices(struct bag_live_rows *live, const struct bag_rows_batch 
     uint64_t num_rows = (uint64_t)live->memory->table.num_rows;
     size_t row_bytes = bag_row_bytes(&live->memory->table);
     for (size_t i = 0; i < batch->count; i++) {
+        if (num_rows == 0)
+            return bag_problem_set(problem, BAG_ERROR_FILE,
+                                   "it is of row %" PRIu64
+                                   ", and the table has no rows; it needs a "
+                                   "table with all rows, or one that includes the update "
+                                   "(updates_through)",
+                                   batch->ids[i]);
         if (find_local(live, batch->ids[i]) < 0)
             return bag_problem_set(problem, BAG_ERROR_FILE,
                                    "it is of row %" PRIu64 ", and the table has rows 0 to %" PRId64

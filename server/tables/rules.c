@@ -73,6 +73,9 @@ static bool complete_missing(struct bag_feature_source *feature,
         rules->hash_rows = 0;
         return true;
     }
+    if (num_rows == 0)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "%s: missing hash needs a table with rows; this one has none", what);
     if (rules->hash_rows < 1 || rules->hash_rows > num_rows)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "%s: missing hash needs hash_rows from 1 to %lld, the table's rows; "

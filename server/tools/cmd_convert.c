@@ -100,8 +100,10 @@ static bool choose_format(const char *const *values, const struct bag_source *so
                                source->model->path, bag_dtypes[source->table.dtype].name);
     if (to->row_format != BAG_ROWS_PLAIN && source->rank != 2)
         return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "%s: the table has %u dimensions; quantised rows are for 2",
-                               source->model->path, (unsigned)source->rank);
+                               "%s: the table has %u dimension%s; quantised rows need 2: rows and "
+                               "columns",
+                               source->model->path, (unsigned)source->rank,
+                               source->rank == 1 ? "" : "s");
     return true;
 }
 
@@ -202,17 +204,14 @@ static bool read_flags(const char *const *values, struct bag_conversion *convers
     return true;
 }
 
-/* Converts, and shows how far that is. */
+/* Converts and shows progress, which bag_convert starts once OUT is open. */
 static bool convert_rows(struct bag_conversion *conversion, struct bag_convert_report *report,
                          struct bag_problem *problem)
 {
-    const struct bag_table *table = &conversion->source->table;
     struct bag_progress *progress = conversion->progress;
     bag_progress_init(progress, print_progress, progress, isatty(STDERR_FILENO));
     progress->doing = "converting";
     progress->done = "converted";
-    bag_progress_start(progress, conversion->source->model->path,
-                       (size_t)table->num_rows * bag_row_bytes(table), uv_hrtime());
     bool ok = bag_convert(conversion, report, problem);
     if (ok)
         bag_progress_finish(progress, uv_hrtime());

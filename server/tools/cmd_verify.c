@@ -161,17 +161,19 @@ static bool check_files(const char *path, size_t *checked, struct bag_problem *p
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* The files could be read: what is wrong now is their contents. */
-static bool check_contents(const struct bag_rows_reader *reader, struct bag_problem *problem)
+static bool check_contents(const struct bag_rows_reader *reader, bool finite,
+                           struct bag_problem *problem)
 {
-    bool ok = bag_tool_check_keys(reader->source, (unsigned)uv_available_parallelism(), problem) &&
-              bag_rows_reader_check(reader, problem);
-    if (!ok && problem->kind == BAG_ERROR_FILE)
-        problem->kind = BAG_ERROR_CONFLICT;
-    return ok;
+    if (!read_rows(reader, finite, problem)) {
+        if (problem->kind == BAG_ERROR_CONFLICT)
+            bag_problem_prefix(problem, "%s", reader->source->model->path);
+        return false;
+    }
+    return bag_tool_check_keys(reader->source, (unsigned)uv_available_parallelism(), problem) &&
+           bag_rows_reader_check(reader, problem);
 }
 
-static void tell_valid(const char *in, const struct bag_source *source, size_t checked)
+static void print_valid(const char *in, const struct bag_source *source, size_t checked)
 {
     printf("%s is valid: %zu rows of %zu elements%s; ", in, (size_t)source->table.num_rows,
            source->table.row_elements, bag_source_is_keyed(source) ? ", no key duplicated" : "");
@@ -181,22 +183,31 @@ static void tell_valid(const char *in, const struct bag_source *source, size_t c
         puts("it has no file of checksums");
 }
 
+/* Opens and reads all of a table. */
+static bool check_table(struct bag_source *source, bool finite, struct bag_problem *problem)
+{
+    struct bag_rows_reader reader;
+    if (!bag_source_open_table(source, problem) || !bag_rows_reader_open(&reader, source, problem))
+        return false;
+    bool ok = check_contents(&reader, finite, problem);
+    bag_rows_reader_close(&reader);
+    return ok;
+}
+
 static bool verify_table(struct bag_source *source, const char *in, const char *const *values,
                          struct bag_problem *problem)
 {
-    struct bag_rows_reader reader;
+    const char *path = source->model->path;
     size_t checked = 0;
-    if (!check_files(source->model->path, &checked, problem) ||
-        !bag_source_open_table(source, problem) || !bag_rows_reader_open(&reader, source, problem))
+    if (!check_files(path, &checked, problem))
         return false;
-    bool ok = read_rows(&reader, values[FLAG_FINITE] != NULL, problem);
-    if (!ok && problem->kind == BAG_ERROR_CONFLICT)
-        bag_problem_prefix(problem, "%s", source->model->path);
-    ok = ok && check_contents(&reader, problem);
-    if (ok)
-        tell_valid(in, source, checked);
-    bag_rows_reader_close(&reader);
-    return ok;
+    if (check_table(source, values[FLAG_FINITE] != NULL, problem)) {
+        print_valid(in, source, checked);
+        return true;
+    }
+    if (problem->kind == BAG_ERROR_FILE && access(path, R_OK) == 0)
+        problem->kind = BAG_ERROR_CONFLICT; /* it can be read: its contents are wrong */
+    return false;
 }
 
 static bool verify(const char *in, const char *const *values, struct bag_problem *problem)

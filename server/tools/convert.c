@@ -380,6 +380,8 @@ static bool convert_opened(struct job *job, struct bag_convert_report *report,
     const struct bag_conversion *conversion = job->conversion;
     if (!bag_out_file_open(&job->out, conversion->out, conversion->replace, problem))
         return false;
+    bag_progress_start(conversion->progress, conversion->source->model->path,
+                       job->reader.num_rows * job->reader.row_bytes, uv_hrtime());
     bool ok = plan(job, conversion, problem) && write_file(job, report, problem) &&
               bag_out_file_publish(&job->out, problem);
     bag_out_file_close(&job->out, ok);

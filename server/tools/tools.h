@@ -93,7 +93,7 @@ struct bag_conversion {
                                         source; NULL: all stay where they are */
     double max_error;                /* of an element; larger ones make it fail. INFINITY: any */
     int (*find_signal)(void);        /* not 0: end without a file; called on any thread */
-    struct bag_progress *progress;   /* of bytes of the source */
+    struct bag_progress *progress;   /* in bytes of the source; started once `out` can be written */
 };
 
 /* What precedes the data, with what the source's file notes of itself: to be freed

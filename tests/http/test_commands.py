@@ -17,6 +17,10 @@ def test_help_and_version():
     for arguments, words in [
             (["--help"], ["serve", "health"]), (["serve", "-h"], ["--table"]), (["health", "-h"], ["--port"]),
             (["convert", "-h"], ["--row-format"]), (["inspect", "-h"], ["Usage"]),
+            (["help", "verify"], ["Usage: bagserve verify", "--finite"]), (["help", "serve"], ["--table"]),
+            (["help", "health"], ["--port"]), (["help", "bench"], ["Usage: bagserve bench"]),
+            (["help", "completion"], ["Usage: bagserve completion bash|zsh|fish\n"]),
+            (["help", "help"], ["Usage: bagserve help [COMMAND]\n"]), (["help", "--version"], ["--version"]),
             (["serve", "--version"], ["bagserve 0"]), (["serve", "--help"], [
                 "--table", "--models", "--config", "--port", "BAGSERVE_PORT", "--help-all"]),
             (["serve", "--help-all"], ["--table", "--max-body-bytes", "BAGSERVE_MAX_BODY_BYTES"])]:
@@ -29,7 +33,7 @@ def test_help_and_version():
             r"libraries: libmicrohttpd \d.*, libuv 1\..*, cJSON 1\..*, zlib 1\..*, nettle 3\.\d+\n"
     expect(re.fullmatch(words, said), said)
     expect_equal(run("version").stdout, said)
-    for arguments in ([], ["servee"]):
+    for arguments in ([], ["servee"], ["help", "servee"]):
         ended = run(*arguments)
         expect(ended.returncode != 0 and "serve" in ended.stderr, f"{arguments}: {ended}")
     expect("unknown command 'inspct'; did you mean 'inspect'?" in run("inspct").stderr, "no suggestion")
@@ -71,7 +75,8 @@ def test_completions(directory, shell):
     listed = set(re.findall(r"^  (--[\w-]+)", run("serve", "--help-all").stdout, re.MULTILINE))
     expect_equal(offered("serve", "--"), listed)
     for command in ("convert", "inspect", "verify"):
-        listed = re.findall(r"^  (--[\w-]+)(?: (\S+))?$", run(command, "--help").stdout, re.MULTILINE)
+        text = re.sub(r"\|\n +", "|", run(command, "--help").stdout)  # values of a flag that are wrapped
+        listed = re.findall(r"^  (--[\w-]+)(?: (\S+))?$", text, re.MULTILINE)
         expect(("--help", "") in listed, f"{command} --help lists {listed}")
         expect_equal(offered(command, "--"), {flag for flag, _ in listed})
         for flag, follows in listed:

@@ -354,6 +354,7 @@ def test_rejected(directory, rows):
     np.save(directory / "t.npy", rows)
     np.save(directory / "whole.npy", np.arange(12).reshape(4, 3))
     np.save(directory / "cube.npy", np.zeros((2, 3, 4), F32))
+    np.save(directory / "line.npy", np.zeros(4, F32))
     large = rows.copy()
     large[11, 5] = 1e6
     np.save(directory / "large.npy", large)
@@ -378,6 +379,7 @@ def test_rejected(directory, rows):
             ([directory / "absent.npy", out], 2, ["absent.npy", "No such file"]),
             (["--row-format", "int8", directory / "whole.npy", out], 2, ["INT64", "stay as they are"]),
             (["--row-format", "int8", directory / "cube.npy", out], 2, ["3 dimensions"]),
+            (["--row-format", "int8", directory / "line.npy", out], 2, ["has 1 dimension;"]),
             (["--datatype", "FP16", directory / "large.npy", out], 2,
              ["large.npy", "row 11, element 5 is 1e+06", "FP16"]),
             (["--row-format", "int8", directory / "nan.npy", out], 2, ["row 11, element 5 is nan"]),
@@ -399,7 +401,8 @@ def test_in_place(directory, rows):
     np.save(directory / "t.npy", rows)
     out = directory / "t.safetensors"
     convert(directory / "t.npy", out)
-    convert("--row-format", "int8", out, out, code=2, words=["exists already"])
+    ended = convert("--row-format", "int8", out, out, code=2)  # before any work is announced
+    expect_equal(ended.stderr, f"bagserve: {out}: exists already; --force replaces it\n")
     convert("--force", "--row-format", "int8", out, out)
     expect_equal(read_safetensors(out)[0]["row_format"], "int8")
     expect_equal(file_names(directory), ["t.npy", "t.safetensors"])

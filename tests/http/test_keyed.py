@@ -370,6 +370,8 @@ def test_rejected_at_the_start(directory):
         "weighty": ("F32", np.zeros((4, 2), np.float32))})
     np.savez(directory / "two.npz", first=np.zeros((4, 2)), second=np.zeros((4, 2)))
     np.savez_compressed(directory / "packed.npz", values=np.zeros((4, 2), np.float32))
+    np.save(directory / "none.npy", np.zeros((0, 2), np.float32))
+    np.save(directory / "nokeys.npy", keys[:0])
     (directory / "empty").mkdir()
     for name in ("both", "keyless", "rowless"):
         (directory / name).mkdir()
@@ -388,6 +390,8 @@ def test_rejected_at_the_start(directory):
             ({"keys": "keys.npy", "default_index": 1}, ["default_index is 1, a key that"]),
             ({"keys": "keys.npy", "missing": "hash"}, ["hash_rows from 1 to 10"]),
             ({"keys": "keys.npy", "missing": "hash", "hash_rows": 11}, ["it is 11"]),
+            ({"path": "none.npy", "keys": "nokeys.npy", "missing": "hash", "hash_rows": 1},
+             ["missing hash needs a table with rows; this one has none"]),
             ({"keys": "keys.npy", "hash_rows": 3}, ["hash_rows needs missing to be hash"]),
             ({"missing": "skip"}, ["say out_of_range"]),
             ({"out_of_range": "default"}, ["out_of_range default needs a default_index"]),
