@@ -89,7 +89,7 @@ void bag_file_names_free(struct bag_file_names *names)
     *names = (struct bag_file_names){.count = 0};
 }
 
-/* As many names as fit, separated by commas. */
+/* Names separated by commas, as many as fit. */
 struct name_list {
     char text[208];
 };

@@ -1,9 +1,10 @@
 /* Files of tables: opened, checked, and read at any place.
  *
- * A struct bag_table_file says which file it is and in which state, and as a struct bag_npy where
- * its elements are: of which type, shape and order, whichever format the file has. It holds no
- * descriptor. Whoever reads the elements later opens the file again (bag_file_reopen), and a file
- * that was replaced or written to in between is an error. Readers check again when they are done.
+ * A struct bag_table_file has the path and state of a file, and describes the elements of one array
+ * in it: offset, type, shape and order. The description is a struct bag_npy for every format. It
+ * holds no descriptor. Whoever reads the elements later opens the file again (bag_file_reopen), and
+ * a file that was replaced or written to in between is an error. Readers check again when they are
+ * done.
  *
  * Any thread may call these functions. Unless their comments say otherwise, they set problems of
  * the kinds BAG_ERROR_FILE (the file is missing, unreadable, or not what it should be) and

@@ -37,7 +37,7 @@ static int self = -1;
 /* A page that could not be read is tried again after this time. */
 #define RETRY_NS UINT64_C(1000000000)
 
-/* Of a word of the bitmap of holes. */
+/* Bits in a word of the bitmap of holes. */
 #define WORD_BITS (8 * sizeof(unsigned long))
 
 struct bag_map {

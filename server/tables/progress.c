@@ -9,7 +9,7 @@
 #define LOG_INTERVAL_NS      UINT64_C(5000000000)
 #define BAR_CELLS            20
 
-/* A shorter time would be told as none, and as the rate of a moment. */
+/* A shorter time is not printed: it would round to 0, and its rate means nothing. */
 #define SHOWN_S 0.005
 
 #define CLEAR_LINE "\r\x1b[K"

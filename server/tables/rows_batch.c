@@ -283,7 +283,9 @@ static void describe_whole(struct bag_table_memory *table)
         table->shape[1] = (int64_t)table->whole_elements;
 }
 
-/* Whether an update of a row, or a key, is for the part: it is its own, or the part has a copy. */
+/* Returns whether an update of this id is for the part, because it owns the id or has a copy of the
+ * row.
+ */
 static bool is_wanted(const struct bag_table_memory *memory, uint64_t id)
 {
     if (bag_table_owns(memory, id))

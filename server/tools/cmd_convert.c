@@ -26,7 +26,7 @@ static const struct bag_tool tool = {
     2,
     2};
 
-/* Signals that end a conversion are blocked, in every thread, and asked for between two blocks. */
+/* Blocks the signals that end a conversion in every thread. They are polled between two blocks. */
 static void block_signals(void)
 {
     sigset_t set;
@@ -36,7 +36,7 @@ static void block_signals(void)
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-/* The signal that has come; 0: none. On any thread. */
+/* Returns the signal that has arrived, or 0. Any thread. */
 static int find_signal(void)
 {
     sigset_t set;
@@ -45,7 +45,7 @@ static int find_signal(void)
     return sigismember(&set, SIGINT) ? SIGINT : sigismember(&set, SIGTERM) ? SIGTERM : 0;
 }
 
-/* ---- what is asked for ----------------------------------------------------------------------- */
+/* ---- flags ----------------------------------------------------------------------------------- */
 
 static bool find_datatype(const char *text, struct bag_table *to, struct bag_problem *problem)
 {
@@ -80,7 +80,7 @@ static bool find_row_format(const char *text, struct bag_table *to, struct bag_p
                            bag_quote(text, strlen(text)).text, known);
 }
 
-/* How rows are to be stored: as they are, where nothing else is said. */
+/* Sets how rows are stored in the new file: as in the source by default. */
 static bool choose_format(const char *const *values, const struct bag_source *source,
                           struct bag_table *to, struct bag_problem *problem)
 {
@@ -118,7 +118,7 @@ static bool take_max_error(const char *text, double *max_error, struct bag_probl
                            bag_quote(text, strlen(text)).text);
 }
 
-/* Others would read the file as what its name says. */
+/* Rejects a name whose end promises another format. */
 static bool check_name(const char *out, struct bag_problem *problem)
 {
     static const char *const others[] = {".npy", ".npz"};
@@ -147,7 +147,7 @@ static bool reject_report(const char *path, struct bag_problem *problem)
                            strerror(errno));
 }
 
-/* Tried before anything is converted; leaves no file that was not there. */
+/* Checks that the report can be written, before anything is converted. Creates no file. */
 static bool can_report(const char *path, struct bag_problem *problem)
 {
     bool is_stdout = strcmp(path, "-") == 0, is_new = access(path, F_OK) != 0;
@@ -187,7 +187,7 @@ static void print_summary(const struct bag_conversion *conversion,
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* Fills in what the flags say; rejects what could not be done at the end, too. */
+/* Sets the conversion from the flags. Also rejects what would fail at the end only. */
 static bool read_flags(const char *const *values, struct bag_conversion *conversion,
                        struct bag_problem *problem)
 {
@@ -220,7 +220,7 @@ static bool convert_rows(struct bag_conversion *conversion, struct bag_convert_r
     return ok;
 }
 
-/* The report is written also where --max-error is what made the conversion fail. */
+/* Writes the report also if --max-error made the conversion fail. */
 static bool convert_and_report(struct bag_conversion *conversion, const char *report_path,
                                struct bag_problem *problem)
 {

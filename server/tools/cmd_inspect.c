@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Of a larger table so many bytes are sampled, in blocks that are spread evenly; of others, all. */
+/* The number of bytes that are sampled of a larger table, in blocks that are spread evenly. */
 #define SAMPLE_BYTES ((size_t)256 << 20)
 #define BLOCK_BYTES  ((size_t)4 << 20)
 
@@ -36,8 +36,8 @@ static const struct bag_tool tool = {
 
 struct inspection {
     struct bag_inspect_report report;
-    double *norms;    /* of the sampled rows; owned */
-    uint64_t *hashes; /* of their bytes; owned */
+    double *norms;    /* norms of the sampled rows; owned */
+    uint64_t *hashes; /* hashes of their bytes; owned */
 };
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -102,7 +102,7 @@ static bool sample_block(struct inspection *inspection, const struct bag_rows_re
     return true;
 }
 
-/* All blocks, or evenly spread ones. */
+/* Samples all blocks, or evenly spread ones. */
 static bool sample_values(struct inspection *inspection, const struct bag_rows_reader *reader,
                           bool all, struct bag_problem *problem)
 {
@@ -238,7 +238,7 @@ static bool make_room(struct tensors *tensors, size_t count, struct bag_problem 
     return tensors->list || bag_problem_no_memory(problem);
 }
 
-/* One that cannot be pooled is listed without a shape. */
+/* Adds a tensor to the list. A tensor of an unsupported type has no shape. */
 static bool add_tensor(struct tensors *tensors, const char *name, const struct bag_table_file *file,
                        struct bag_problem *problem)
 {
@@ -286,7 +286,7 @@ static bool list_files(struct tensors *tensors, const struct bag_source *source,
     return ok;
 }
 
-/* Of files that could not be opened there is nothing to list, but for archives' names. */
+/* Lists the tensors. If the table could not be opened, only an archive has some. */
 static bool list_tensors(struct tensors *tensors, const struct bag_source *source, bool opened,
                          struct bag_problem *problem)
 {
@@ -316,7 +316,8 @@ static bool print(const struct inspection *inspection, const char *in, const cha
     return ok || bag_problem_no_memory(problem);
 }
 
-/* A file whose tensors can be listed is described also where none of them is the table. */
+/* Describes a file. If its tensors can be listed, it is described even if none of them is the
+ * table. */
 static bool inspect_file(struct bag_source *source, const char *in, const char *const *values,
                          struct bag_problem *problem)
 {

@@ -17,7 +17,7 @@
 
 #define BLOCK_BYTES    ((size_t)4 << 20)
 #define CHECKSUMS      "SHA256SUMS"
-#define CHECKSUM_BYTES ((size_t)16 << 20) /* that file is read up to this */
+#define CHECKSUM_BYTES ((size_t)16 << 20) /* maximum size of that file */
 
 enum { BAG_VERIFY_FLAGS(BAG_TOOL_ID) FLAG_COUNT };
 static const struct bag_tool_flag flags[] = {BAG_VERIFY_FLAGS(BAG_TOOL_FLAG)};
@@ -104,7 +104,7 @@ static bool hash_file(const char *path, char text[2 * SHA256_DIGEST_SIZE + 1],
     return got == 0;
 }
 
-/* One line: the digest, two characters, the name. Lines of other files are left alone. */
+/* Checks one line: a digest, two characters, a name. Ignores lines of other files than `only`. */
 static bool check_line(const char *folder, const char *line, const char *only, size_t *checked,
                        struct bag_problem *problem)
 {
@@ -128,7 +128,8 @@ static bool check_line(const char *folder, const char *line, const char *only, s
     return ok;
 }
 
-/* Compares all files of a folder, or the one file `only`, where there are checksums. */
+/* Compares the files of a folder, or only the file `only`, with the folder's checksums if it has
+ * some. */
 static bool check_sums(const char *folder, const char *only, size_t *checked,
                        struct bag_problem *problem)
 {
@@ -206,7 +207,7 @@ static bool verify_table(struct bag_source *source, const char *in, const char *
         return true;
     }
     if (problem->kind == BAG_ERROR_FILE && access(path, R_OK) == 0)
-        problem->kind = BAG_ERROR_CONFLICT; /* it can be read: its contents are wrong */
+        problem->kind = BAG_ERROR_CONFLICT; /* the file can be read, and its contents are wrong */
     return false;
 }
 

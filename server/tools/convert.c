@@ -1,7 +1,7 @@
-/* Tables are converted block by block, by several threads; see tools.h.
+/* Converting tables block by block, by several threads; see tools.h.
  *
- * What is summed up is kept for each block and added in their order, so that a report does not
- * depend on the threads. */
+ * Errors are summed for each block, and the sums are added in the order of the blocks, so that a
+ * report does not depend on the threads. */
 #include "tools.h"
 
 #include "kernels/random.h"
@@ -18,34 +18,34 @@
 /* Each thread has a block as read, as converted, and while it reads in the order of the file. */
 #define BLOCK_BYTES ((size_t)2 << 20)
 
-/* What is pooled for the report. */
+/* The bags that are pooled for the report. */
 #define SAMPLED_BAGS 1000
 #define BAG_LENGTH   20
 
 struct job {
     const struct bag_conversion *conversion;
     struct bag_rows_reader reader;
-    bool copies; /* rows are stored as they are */
+    bool copies; /* the rows are not changed */
     size_t to_bytes, block_rows, num_blocks;
     struct bag_out_file out;
     uint64_t values_at, keys_at;
-    struct bag_error_sum *blocks; /* of each; owned */
+    struct bag_error_sum *blocks; /* the errors of each block; owned */
 
-    struct bag_crew crew; /* whose lock guards what follows; it counts bytes */
+    struct bag_crew crew; /* counts bytes; its lock guards the members below */
     size_t next_block;
     struct bag_worst_rows worst;
 };
 
-/* What a thread works with. */
+/* A thread's own memory. */
 struct buffers {
     unsigned char *from, *to;    /* a block each */
     float *want, *got;           /* a row each */
-    struct bag_worst_rows worst; /* of those that it converted */
+    struct bag_worst_rows worst; /* the worst of the rows that it converted */
 };
 
 /* ---- the header ------------------------------------------------------------------------------ */
 
-/* Reserves room on the disk, and writes the header. */
+/* Reserves the file's bytes on the disk, and writes the header. */
 static bool begin_file(struct job *job, struct bag_problem *problem)
 {
     size_t header_bytes;
@@ -106,20 +106,20 @@ static bool convert_row(const struct job *job, size_t row, const unsigned char *
     return true;
 }
 
-/* The rows of a block: the last one may have fewer. */
+/* Returns the number of rows in a block. The last one may have fewer. */
 static size_t block_rows(const struct job *job, size_t index)
 {
     size_t left = job->reader.num_rows - index * job->block_rows;
     return left < job->block_rows ? left : job->block_rows;
 }
 
-/* Where a row of the new table is in the source. */
+/* Returns the source's row for a row of the new table. */
 static size_t source_row(const struct job *job, size_t row)
 {
     return job->conversion->order ? job->conversion->order[row] : row;
 }
 
-/* Rows of the new table, as they are in the source. */
+/* Reads the source's rows for rows of the new table. */
 static bool read_rows(const struct job *job, size_t first, size_t count,
                       const struct buffers *buffers, struct bag_problem *problem)
 {
@@ -216,7 +216,7 @@ static bool run_thread(void *context, struct bag_problem *problem)
     return ok;
 }
 
-static void tell_progress(void *context, size_t bytes)
+static void report_progress(void *context, size_t bytes)
 {
     struct bag_progress *progress = ((const struct job *)context)->conversion->progress;
     bag_progress_update(progress, progress->done_bytes + bytes, uv_hrtime());
@@ -239,7 +239,7 @@ static bool copy_keys(struct job *job, struct bag_problem *problem)
     return ok;
 }
 
-/* The same in the order of the new table, which needs all keys in memory at once, twice. */
+/* Writes the keys in the order of the new table. This takes memory for all keys, twice. */
 static bool order_keys(struct job *job, struct bag_problem *problem)
 {
     size_t count = job->reader.num_rows;
@@ -271,7 +271,7 @@ static bool find_keys(const struct job *job, struct bag_worst_rows *worst,
 
 /* ---- bags ------------------------------------------------------------------------------------ */
 
-/* Adds a random row to both sums, as the kernels do. */
+/* Adds a random row of the source and of the new table to their sums, in f32 as the kernels. */
 static bool add_random_row(const struct job *job, uint64_t *random, const struct buffers *buffers,
                            float *want, float *got, struct bag_problem *problem)
 {
@@ -350,10 +350,10 @@ static bool write_file(struct job *job, struct bag_convert_report *report,
                        struct bag_problem *problem)
 {
     const struct bag_source *source = job->conversion->source;
-    /* A key that is there twice would make a file that cannot be served. */
+    /* A file with a duplicated key could not be served. */
     return bag_tool_check_keys(source, job->conversion->threads, problem) &&
            begin_file(job, problem) &&
-           bag_crew_run(&job->crew, job->conversion->threads, run_thread, tell_progress, job,
+           bag_crew_run(&job->crew, job->conversion->threads, run_thread, report_progress, job,
                         problem) &&
            write_keys(job, problem) && bag_rows_reader_check(&job->reader, problem) &&
            make_report(job, report, problem) && check_error(job, report, problem);
@@ -373,7 +373,7 @@ static bool plan(struct job *job, const struct bag_conversion *conversion,
     return job->blocks || bag_problem_no_memory(problem);
 }
 
-/* With the source open. */
+/* Converts a source whose files are open. */
 static bool convert_opened(struct job *job, struct bag_convert_report *report,
                            struct bag_problem *problem)
 {

@@ -1,5 +1,4 @@
-/* What precedes the data of a converted table: its tensors, and what is noted of it; see tools.h.
- */
+/* The header of a converted table: its tensors and metadata; see tools.h. */
 #include "server/tables/archive.h"
 #include "tools.h"
 
@@ -13,7 +12,7 @@
 #define ROW_FORMAT   "row_format"
 #define ROW_ELEMENTS "row_elements"
 
-/* What is noted of the new table itself; the texts of numbers are in here. */
+/* Metadata of the new table itself, with the texts of its numbers. */
 struct own_notes {
     struct bag_safetensors_note notes[4];
     size_t count;
@@ -42,7 +41,7 @@ static void note_own(const struct bag_conversion *conversion, struct own_notes *
                    conversion->order ? bag_rows_fixed(source) : file->fixed_rows);
 }
 
-/* Whether a note of the source is replaced by what is known of the new table. */
+/* Returns whether metadata of the new table replaces this entry of the source's. */
 static bool is_own(const char *key)
 {
     static const char *const keys[] = {ROW_FORMAT, ROW_ELEMENTS, BAG_NOTE_UPDATES_THROUGH,

@@ -1,4 +1,6 @@
-/* `bagserve inspect CONFIG.json`: what the tables of a configuration take when they are served. */
+/* `bagserve inspect CONFIG.json`: the memory that the tables of a configuration take when they are
+ * served.
+ */
 #include "config/shards.h"
 #include "server/memory/memory.h"
 #include "server/system/files.h"
@@ -101,7 +103,7 @@ static void free_inspection(struct inspection *inspection)
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-/* Prints "NN of memory", and the bytes that stay in mapped files where there are some. */
+/* Prints "NN of memory", and the bytes in mapped files if there are any. */
 static void print_bytes(size_t serving_bytes, uint64_t mapped_bytes)
 {
     printf("%s of memory", bag_format_bytes(serving_bytes).text);

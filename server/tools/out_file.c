@@ -14,7 +14,9 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Another conversion may have renamed or removed the file while this one opened it. */
+/* Returns whether the open file still has this name: another conversion may have renamed or removed
+ * it.
+ */
 static bool is_still_at(int fd, const char *path)
 {
     struct stat open_one, named;
@@ -22,7 +24,7 @@ static bool is_still_at(int fd, const char *path)
            open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
 }
 
-/* Opens the partial file, alone; -1 with the problem set. */
+/* Opens and locks the partial file. Returns -1 and sets *problem on failure. */
 static int open_partial(const char *partial, struct bag_problem *problem)
 {
     int fd = open(partial, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -86,7 +88,7 @@ bool bag_out_file_write(const struct bag_out_file *file, const void *data, size_
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* 0, or an error number. */
+/* Writes the folder's names to the disk. Returns 0 or an error number. */
 static int sync_folder(const char *path)
 {
     char *copy = strdup(path);
@@ -95,7 +97,8 @@ static int sync_folder(const char *path)
     return error;
 }
 
-/* Some file systems (NFS) cannot rename so that nothing is replaced, but can link so. */
+/* Renames the partial file. Uses link() where renaming cannot refuse to replace a file, as on NFS.
+ */
 static bool rename_file(const struct bag_out_file *file)
 {
     unsigned flags = file->replace ? 0 : RENAME_NOREPLACE;

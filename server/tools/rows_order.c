@@ -1,19 +1,19 @@
-/* Which rows are asked for most; see tools.h. */
+/* The order of rows by how often they are used; see tools.h. */
 #include "tools.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Counts are read so many at a time. */
+/* The number of counts that are read at a time. */
 #define BLOCK_ROWS ((size_t)64 << 10)
 
 struct counted {
-    double count; /* two counts that round to one are as good as equal */
+    double count; /* integers that round to one double count as equal */
     size_t row;
 };
 
-/* The larger count first; of equal ones the row that came first. */
+/* Orders the larger count first, and equal ones by their rows. */
 static int compare(const void *left, const void *right)
 {
     const struct counted *one = left, *other = right;
@@ -36,7 +36,7 @@ static bool check_shape(const struct bag_source *counts, size_t num_rows,
                            num_rows);
 }
 
-/* A number of any type. */
+/* Returns a number of any type as a double. */
 static double number_of(const struct bag_table *table, const unsigned char *bytes)
 {
     float half;
@@ -95,7 +95,7 @@ static bool read_counts(const struct bag_rows_reader *reader, struct counted *ro
     return ok && bag_rows_reader_check(reader, problem);
 }
 
-/* NULL with the problem set. */
+/* Returns the sorted rows, which the caller frees. Returns NULL and sets *problem on failure. */
 static size_t *sort_rows(const struct bag_rows_reader *reader, size_t fixed_rows,
                          struct bag_problem *problem)
 {

@@ -1,4 +1,4 @@
-/* A whole command of one table; see tools.h. */
+/* Running a command; see tools.h. */
 #include "server/commands.h"
 #include "server/tables/load.h"
 #include "tools.h"
