@@ -2,6 +2,7 @@
 #include "shards.h"
 
 #include "proto/v2_client.h"
+#include "server/system/deadline.h"
 #include "server/system/files.h"
 #include "server/system/sockets.h"
 
@@ -13,6 +14,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+/* Maximum time for all that is asked, but for looking up the name. */
 #define TIMEOUT_MS 2000
 
 /* The longest document that is read of a shard: metadata of a model has some thousands. */
@@ -23,8 +25,8 @@ struct talk {
     struct bag_shard_host *host;
     int fd; /* -1: not connected */
     enum bag_shard_contact contact;
-    uint64_t until_ns; /* when it is given up, however little at a time comes */
-    char *body;        /* owned; of the last answer */
+    uint64_t deadline_ns; /* of the whole poll */
+    char *body;           /* owned; of the last answer */
     size_t body_bytes;
 };
 
@@ -72,10 +74,10 @@ static bool connect_to(struct talk *talk, struct bag_problem *problem)
         return false;
     keep_places(talk, places, count);
     for (size_t i = 0; i < count && talk->fd < 0; i++) {
-        talk->fd = bag_address_connect(&places[i].address, places[i].bytes, TIMEOUT_MS);
+        talk->fd = bag_deadline_connect(&places[i].address, places[i].bytes, talk->deadline_ns);
         error = talk->fd < 0 ? errno : 0;
     }
-    if (talk->fd >= 0 || error == ETIMEDOUT || error == EAGAIN || error == EINPROGRESS)
+    if (talk->fd >= 0 || error == ETIMEDOUT)
         talk->contact = BAG_SHARD_SILENT;
     else if (bag_is_lack(error))
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s", strerror(error));
@@ -97,56 +99,60 @@ static bool send_request(struct talk *talk, const char *path, const char *token,
                  token ? "Authorization: Bearer " : "", token ? token : "", token ? "\r\n" : "");
     if (bytes >= (int)sizeof text)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "the token is too long");
-    return bag_send_all(talk->fd, text, (size_t)bytes) ||
+    return bag_deadline_send(talk->fd, text, (size_t)bytes, talk->deadline_ns) ||
            bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s", strerror(errno));
 }
 
-/* Reads a head to its end, or a body until there is no more room. */
-static bool receive(struct talk *talk, char *text, size_t room, bool is_head, size_t *bytes,
-                    struct bag_problem *problem)
+/* Says why a reply has not arrived, by errno; 0: the shard has closed the connection. */
+static bool fail_receiving(size_t received, struct bag_problem *problem)
 {
-    while (is_head ? !memmem(text, *bytes, "\r\n\r\n", 4) : *bytes < room) {
-        if (*bytes == room)
-            return bag_problem_set(problem, BAG_ERROR_SYSTEM,
-                                   "its answer has a head of more than 8 KiB");
-        ssize_t count = recv(talk->fd, text + *bytes, room - *bytes, 0);
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count == 0)
-            return bag_problem_set(problem, BAG_ERROR_SYSTEM,
-                                   *bytes ? "it closed the connection in its answer"
-                                          : "it closed the connection without an answer");
-        if (count < 0 || uv_hrtime() > talk->until_ns)
-            return bag_problem_set(problem, BAG_ERROR_SYSTEM, "no answer within %d s",
-                                   TIMEOUT_MS / 1000);
-        *bytes += (size_t)count;
+    switch (errno) {
+    case 0:
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                               received ? "it closed the connection in its answer"
+                                        : "it closed the connection without an answer");
+    case EMSGSIZE:
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                               "its answer has a head of more than 8 KiB");
+    case ETIMEDOUT:
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "no answer within %d s",
+                               TIMEOUT_MS / 1000);
+    default:
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s", strerror(errno));
     }
-    return true;
 }
 
-static bool receive_answer(struct talk *talk, struct bag_reply_head *head,
-                           struct bag_problem *problem)
+static bool receive_reply(struct talk *talk, struct bag_reply_head *head,
+                          struct bag_problem *problem)
 {
     char text[BAG_REPLY_HEAD_BYTES];
-    size_t bytes = 0;
+    size_t used, head_bytes = bag_deadline_receive_head(talk->fd, text, &used, talk->deadline_ns);
     free(talk->body);
     talk->body = NULL;
-    if (!receive(talk, text, sizeof text, true, &bytes, problem))
-        return false;
-    const char *end = (const char *)memmem(text, bytes, "\r\n\r\n", 4) + 4;
-    if (!bag_reply_head_parse(text, (size_t)(end - text), head, problem))
+    if (head_bytes == 0)
+        return fail_receiving(used, problem);
+    if (!bag_reply_head_parse(text, head_bytes, head, problem))
         return false;
     if (head->body_bytes > DOCUMENT_BYTES)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "its answer has %llu bytes",
                                (unsigned long long)head->body_bytes);
-    size_t before = bytes - (size_t)(end - text);
-    if (before > head->body_bytes)
+    used -= head_bytes;
+    if (used > head->body_bytes)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "its answer is longer than it says");
     talk->body_bytes = (size_t)head->body_bytes;
     if (!(talk->body = malloc(talk->body_bytes + 1)))
         return bag_problem_no_memory(problem);
-    memcpy(talk->body, end, before);
-    return receive(talk, talk->body, talk->body_bytes, false, &before, problem);
+    memcpy(talk->body, text + head_bytes, used);
+    while (used < talk->body_bytes) {
+        ssize_t count = bag_deadline_receive(talk->fd, talk->body + used, talk->body_bytes - used,
+                                             talk->deadline_ns);
+        if (count <= 0) {
+            errno = count < 0 ? errno : 0;
+            return fail_receiving(head_bytes, problem);
+        }
+        used += (size_t)count;
+    }
+    return true;
 }
 
 static bool get(struct talk *talk, const char *path, const char *token, struct bag_problem *problem)
@@ -156,7 +162,7 @@ static bool get(struct talk *talk, const char *path, const char *token, struct b
     talk->contact = BAG_SHARD_SILENT;
     if (talk->fd < 0 && !connect_to(talk, problem))
         return false;
-    if (!send_request(talk, path, token, problem) || !receive_answer(talk, &head, problem))
+    if (!send_request(talk, path, token, problem) || !receive_reply(talk, &head, problem))
         return false;
     talk->contact = BAG_SHARD_ANSWERED;
     if (head.closes) {
@@ -232,10 +238,8 @@ bool bag_shard_ask(struct bag_shard_group *group, struct bag_shard_host *host,
                    const struct bag_shard_stamp *known, struct bag_shard_said *said,
                    enum bag_shard_contact *contact, struct bag_problem *problem)
 {
-    struct talk talk = {.group = group,
-                        .host = host,
-                        .fd = -1,
-                        .until_ns = uv_hrtime() + TIMEOUT_MS * UINT64_C(1000000)};
+    struct talk talk = {
+        .group = group, .host = host, .fd = -1, .deadline_ns = bag_deadline_in_ms(TIMEOUT_MS)};
     const char *path = group->config.shard_token_file;
     char *token = NULL;
     memset(said, 0, sizeof *said);

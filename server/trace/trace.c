@@ -4,21 +4,20 @@
 #include "kernels/random.h"
 #include "proto/http_client.h"
 #include "server/system/crew.h"
-#include "server/system/sockets.h"
+#include "server/system/deadline.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 #include <uv.h>
 
 #define BATCH      512
 #define INTERVAL_S 1
-#define TIMEOUT_MS 1000 /* of each call to the collector, of which there are a few */
+#define TIMEOUT_MS 2000 /* for a batch to be accepted */
 #define STOP_S     2    /* until the last spans are given up */
 
 struct bag_trace {
@@ -42,42 +41,38 @@ struct bag_trace {
 
 /* ---- the collector --------------------------------------------------------------------------- */
 
-/* Whether the answer, whose head comes in at most a few parts, is a success. */
-static bool is_accepted(int fd)
+/* Returns whether the collector has accepted the spans. */
+static bool is_accepted(int fd, uint64_t deadline_ns)
 {
     char text[BAG_REPLY_HEAD_BYTES];
-    size_t used = 0;
     struct bag_reply_head head;
     struct bag_problem problem;
-    for (int parts = 0; parts < 8 && used < sizeof text; parts++) {
-        ssize_t got = recv(fd, text + used, sizeof text - used, 0);
-        if (got <= 0)
-            return false;
-        used += (size_t)got;
-        /* A status without a length is one all the same: the body is not read. */
-        if (used >= 12 && memmem(text, used, "\r\n\r\n", 4))
-            return bag_reply_head_parse(text, used, &head, &problem) ? head.status / 100 == 2
-                                                                     : text[9] == '2';
-    }
-    return false;
+    size_t used, bytes = bag_deadline_receive_head(fd, text, &used, deadline_ns);
+    if (bytes < 12)
+        return false;
+    /* The body is not read, so that a status without a length counts, too. */
+    return bag_reply_head_parse(text, bytes, &head, &problem) ? head.status / 100 == 2
+                                                              : text[9] == '2';
 }
 
 static bool post(const struct bag_trace *trace, const char *body)
 {
+    const uint64_t deadline_ns = bag_deadline_in_ms(TIMEOUT_MS);
     char *head = NULL;
     int bytes = asprintf(&head,
                          "POST %s" BAG_OTLP_PATH " HTTP/1.1\r\nHost: %s\r\nContent-Type: "
                          "application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
                          trace->path, trace->url.authority, strlen(body));
     struct bag_problem problem;
-    int fd =
-        bytes < 0 ? -1 : bag_tcp_connect(trace->url.host, trace->url.port, TIMEOUT_MS, &problem);
-    bool ok = fd >= 0 && bag_send_all(fd, head, (size_t)bytes) &&
-              bag_send_all(fd, body, strlen(body)) && is_accepted(fd);
+    if (bytes < 0)
+        return false;
+    int fd = bag_deadline_connect_host(trace->url.host, trace->url.port, deadline_ns, &problem);
+    bool ok = fd >= 0 && bag_deadline_send(fd, head, (size_t)bytes, deadline_ns) &&
+              bag_deadline_send(fd, body, strlen(body), deadline_ns) &&
+              is_accepted(fd, deadline_ns);
     if (fd >= 0)
         close(fd);
-    if (bytes >= 0)
-        free(head);
+    free(head);
     return ok;
 }
 

@@ -1,0 +1,108 @@
+/* Blocking exchanges with one deadline; see deadline.h. */
+#include "deadline.h"
+
+#include "sockets.h"
+
+#include <errno.h>
+#include <string.h>
+
+uint64_t bag_deadline_in_ms(uint64_t timeout_ms)
+{
+    return uv_hrtime() + timeout_ms * 1000000;
+}
+
+/* Returns the milliseconds until a deadline, or 0 with errno ETIMEDOUT. */
+static int remaining_ms(uint64_t deadline_ns)
+{
+    uint64_t now_ns = uv_hrtime();
+    errno = ETIMEDOUT;
+    return now_ns < deadline_ns ? (int)((deadline_ns - now_ns + 999999) / 1000000) : 0;
+}
+
+/* Has calls on a socket end at the deadline: SO_RCVTIMEO or SO_SNDTIMEO. */
+static bool limit_time(int fd, int option, uint64_t deadline_ns)
+{
+    const int ms = remaining_ms(deadline_ns);
+    const struct timeval timeout = {ms / 1000, ms % 1000 * 1000};
+    return ms > 0 && setsockopt(fd, SOL_SOCKET, option, &timeout, sizeof timeout) == 0;
+}
+
+/* ---- connecting -------------------------------------------------------------------------------
+ */
+
+int bag_deadline_connect(const void *address, socklen_t bytes, uint64_t deadline_ns)
+{
+    const int ms = remaining_ms(deadline_ns);
+    int fd = ms > 0 ? bag_address_connect(address, bytes, ms) : -1;
+    if (fd < 0 && errno == EAGAIN) /* the backlog of a Unix-domain socket is full */
+        errno = ETIMEDOUT;
+    return fd;
+}
+
+int bag_deadline_connect_host(const char *host, int64_t port, uint64_t deadline_ns,
+                              struct bag_problem *problem)
+{
+    struct addrinfo *list = bag_address_find(host, port, 0, problem);
+    int fd = -1;
+    if (!list)
+        return -1;
+    for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next)
+        fd = bag_deadline_connect(at->ai_addr, at->ai_addrlen, deadline_ns);
+    if (fd < 0)
+        bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s port %d: %s", host, (int)port,
+                        strerror(errno));
+    freeaddrinfo(list);
+    return fd;
+}
+
+/* ---- sending and receiving --------------------------------------------------------------------
+ */
+
+bool bag_deadline_send(int fd, const void *bytes, size_t count, uint64_t deadline_ns)
+{
+    for (const char *at = bytes, *end = at + count; at < end;) {
+        ssize_t sent = limit_time(fd, SO_SNDTIMEO, deadline_ns)
+                           ? send(fd, at, (size_t)(end - at), MSG_NOSIGNAL)
+                           : -1;
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0) {
+            errno = errno == EAGAIN ? ETIMEDOUT : errno;
+            return false;
+        }
+        at += sent;
+    }
+    return true;
+}
+
+ssize_t bag_deadline_receive(int fd, void *buffer, size_t room, uint64_t deadline_ns)
+{
+    for (;;) {
+        ssize_t count = limit_time(fd, SO_RCVTIMEO, deadline_ns) ? recv(fd, buffer, room, 0) : -1;
+        if (count >= 0 || errno != EINTR) {
+            errno = count < 0 && errno == EAGAIN ? ETIMEDOUT : errno;
+            return count;
+        }
+    }
+}
+
+size_t bag_deadline_receive_head(int fd, char text[BAG_REPLY_HEAD_BYTES], size_t *used,
+                                 uint64_t deadline_ns)
+{
+    for (*used = 0;;) {
+        const char *end = memmem(text, *used, "\r\n\r\n", 4);
+        if (end)
+            return (size_t)(end - text) + 4;
+        if (*used == BAG_REPLY_HEAD_BYTES) {
+            errno = EMSGSIZE;
+            return 0;
+        }
+        ssize_t count =
+            bag_deadline_receive(fd, text + *used, BAG_REPLY_HEAD_BYTES - *used, deadline_ns);
+        if (count <= 0) {
+            errno = count < 0 ? errno : 0;
+            return 0;
+        }
+        *used += (size_t)count;
+    }
+}
