@@ -87,7 +87,7 @@
     X(shard_ready, "ready", CHOICE_SHARD_READY, 0, 0,                                              \
       "all, the default: the model is ready while all shards are; any: while one is.")             \
     X(absent, "absent", CHOICE_SHARD_ABSENT, 0, 0,                                                 \
-      "error, the default: a request that needs a shard that is away fails; skip: its rows count " \
+      "error, the default: a request that needs an unavailable shard fails; skip: its rows count " \
       "as missing, and the reply names it.")                                                       \
     X(hedge, "hedge", CHOICE_SHARD_HEDGE, 0, 0,                                                    \
       "p95: a shard that takes longer than 95 of 100 answers lately is asked a second time; off, " \

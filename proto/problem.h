@@ -37,8 +37,8 @@
     X(NOT_READY)          /* tables are still being loaded */                               \
     X(DRAINING)           /* the server is stopping */                                      \
     X(BAD_GATEWAY)        /* a shard's answer is wrong */                                   \
-    X(SHARD_AWAY)         /* a shard cannot be asked */                                     \
-    X(SHARD_LATE)         /* a shard has not answered in time */                            \
+    X(SHARD_UNAVAILABLE)  /* a shard cannot be asked */                                     \
+    X(SHARD_TIMEOUT)      /* a shard has not answered in time */                            \
     X(INTERNAL)           /* a fault of the server */                                       \
     X(USAGE)              /* a flag or an argument of the command line */                   \
     X(CONFIGURATION)      /* an option's value, a configuration file, a folder of models */ \

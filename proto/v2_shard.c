@@ -31,8 +31,8 @@ static cJSON *parse(const char *text, size_t bytes, struct bag_problem *problem)
 
 /* ---- the server ------------------------------------------------------------------------------ */
 
-bool bag_shard_read_stamp(const char *text, size_t bytes, struct bag_shard_stamp *stamp,
-                          struct bag_problem *problem)
+bool bag_shard_read_generation(const char *text, size_t bytes, struct bag_shard_generation *report,
+                               struct bag_problem *problem)
 {
     int64_t generation = 0;
     cJSON *tree = parse(text, bytes, problem);
@@ -43,10 +43,10 @@ bool bag_shard_read_stamp(const char *text, size_t bytes, struct bag_shard_stamp
               strlen(found) == BAG_INSTANCE_BYTES - 1 &&
               strspn(found, "0123456789abcdef") == BAG_INSTANCE_BYTES - 1;
     if (ok)
-        memcpy(stamp->instance, found, BAG_INSTANCE_BYTES);
+        memcpy(report->instance, found, BAG_INSTANCE_BYTES);
     if (!bag_v2_integer(bag_json_member(tree, "generation"), 1, 0x1p53, &generation))
         generation = 0;
-    stamp->generation = (uint64_t)generation;
+    report->generation = (uint64_t)generation;
     bag_json_free(tree);
     return ok || reject(problem, "it is no bagserve, or one of a version that has no parts");
 }

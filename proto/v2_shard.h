@@ -11,16 +11,15 @@
 /* Hexadecimal digits of a process, with the NUL. */
 #define BAG_INSTANCE_BYTES 17
 
-/* A process, and how often its models were changed: while both are the same it says the same of
- * them. */
-struct bag_shard_stamp {
+/* Identifies what a shard reports: its process, and a number that changes with its models. */
+struct bag_shard_generation {
     char instance[BAG_INSTANCE_BYTES];
-    uint64_t generation; /* 0: it does not say */
+    uint64_t generation; /* 0: not reported */
 };
 
 /* Reads GET /v2; rejects what is no bagserve. */
-bool bag_shard_read_stamp(const char *text, size_t bytes, struct bag_shard_stamp *stamp,
-                          struct bag_problem *problem);
+bool bag_shard_read_generation(const char *text, size_t bytes, struct bag_shard_generation *report,
+                               struct bag_problem *problem);
 
 /* The versions of a model that are READY, the highest so many, ascending. */
 #define BAG_SHARD_MAX_VERSIONS 8

@@ -98,8 +98,7 @@ static bool takes_kept(const struct bag_partitioner *partitioner)
 static bool is_available(const struct bag_partitioner *partitioner, size_t shard)
 {
     const struct bag_remote *remote = partitioner->remote;
-    return !atomic_load_explicit(&remote->group->members[remote->addresses[shard]].host->is_away,
-                                 memory_order_relaxed);
+    return !bag_shard_member_unavailable(&remote->group->members[remote->addresses[shard]]);
 }
 
 /* Asks every shard that is asked for other rows for the default row, too. Asks further ones, the

@@ -70,7 +70,8 @@ static unsigned cancel_outcome(const struct bag_subrequest *subrequest)
     const struct bag_subrequests *all = subrequest->all;
     if (subrequest->state == BAG_SUBREQUEST_ANSWERED)
         return BAG_ATTEMPT_UNNEEDED;
-    return all->upstreams->clock_ns() >= all->deadline_ns ? BAG_SHARD_LATE : BAG_ATTEMPT_CANCELLED;
+    return all->upstreams->clock_ns() >= all->deadline_ns ? BAG_SHARD_TIMEOUT
+                                                          : BAG_ATTEMPT_CANCELLED;
 }
 
 /* Enters a final state. Always returns true. */
@@ -105,7 +106,7 @@ static bool may_be_absent(const struct bag_subrequest *subrequest, enum bag_shar
 {
     bool is_unavailable = outcome == BAG_SHARD_REFUSED || outcome == BAG_SHARD_CLOSED ||
                           outcome == BAG_SHARD_REJECTED ||
-                          (outcome == BAG_SHARD_LATE && !subrequest->all->has_client_deadline);
+                          (outcome == BAG_SHARD_TIMEOUT && !subrequest->all->has_client_deadline);
     return is_unavailable && remote_of(subrequest->all, subrequest->call)->skips_absent;
 }
 
@@ -120,9 +121,9 @@ static bool fail_for(struct bag_subrequest *subrequest, enum bag_shard_outcome o
     bag_buffers_put(subrequest->call->reply);
     subrequest->call->reply = NULL;
     subrequest->outcome = outcome;
-    if (outcome == BAG_SHARD_WRONG)
+    if (outcome == BAG_SHARD_INVALID)
         bag_upstreams_close_idle(all->upstreams, subrequest->member->host);
-    if (has_attempt(subrequest) && outcome != BAG_SHARD_MISMATCH && outcome != BAG_SHARD_LATE)
+    if (has_attempt(subrequest) && outcome != BAG_SHARD_MISMATCH && outcome != BAG_SHARD_TIMEOUT)
         return false;
     count(subrequest, outcome);
     if (may_be_absent(subrequest, outcome)) {
@@ -130,7 +131,7 @@ static bool fail_for(struct bag_subrequest *subrequest, enum bag_shard_outcome o
         return end(subrequest, BAG_SUBREQUEST_ABSENT);
     }
     if (outcome == BAG_SHARD_MISMATCH)
-        bag_shard_group_ask(subrequest->group);
+        bag_shard_group_poll(subrequest->group);
     all->problem = *problem;
     return end(subrequest, BAG_SUBREQUEST_FAILED);
 }
@@ -138,9 +139,9 @@ static bool fail_for(struct bag_subrequest *subrequest, enum bag_shard_outcome o
 /* Returns the kind of problem that the client gets for an outcome. */
 static enum bag_error kind_of(enum bag_shard_outcome outcome)
 {
-    if (outcome == BAG_SHARD_WRONG || outcome == BAG_SHARD_CLOSED)
+    if (outcome == BAG_SHARD_INVALID || outcome == BAG_SHARD_CLOSED)
         return BAG_ERROR_BAD_GATEWAY;
-    return outcome == BAG_SHARD_LATE ? BAG_ERROR_SHARD_LATE : BAG_ERROR_SHARD_AWAY;
+    return outcome == BAG_SHARD_TIMEOUT ? BAG_ERROR_SHARD_TIMEOUT : BAG_ERROR_SHARD_UNAVAILABLE;
 }
 
 static bool fail(struct bag_subrequest *subrequest, enum bag_shard_outcome outcome,
@@ -158,13 +159,13 @@ static bool fail(struct bag_subrequest *subrequest, enum bag_shard_outcome outco
     va_end(arguments);
     bag_problem_set(&problem, kind_of(outcome), "shard %s %s%s",
                     subrequest->member->host->address.text,
-                    outcome == BAG_SHARD_REFUSED ? "is away: " : "", sentence);
+                    outcome == BAG_SHARD_REFUSED ? "is unavailable: " : "", sentence);
     return fail_for(subrequest, outcome, &problem);
 }
 
 bool bag_subrequest_expire(struct bag_subrequest *subrequest)
 {
-    return fail(subrequest, BAG_SHARD_LATE, "has not answered within %llu ms (%s)",
+    return fail(subrequest, BAG_SHARD_TIMEOUT, "has not answered within %llu ms (%s)",
                 (unsigned long long)subrequest->all->timeout_ms,
                 subrequest->all->has_client_deadline ? "the request's timeout"
                                                      : "shard_timeout_ms");
@@ -183,15 +184,10 @@ static void start_attempt(struct bag_subrequest *subrequest, struct bag_attempt 
 
 bool bag_subrequest_start(struct bag_subrequest *subrequest)
 {
-    const struct bag_shard_member *member = subrequest->member;
     struct bag_attempt *attempt = &subrequest->attempts[0];
-    const char *reason = NULL;
+    const char *reason = bag_shard_member_unavailable(subrequest->member);
     assert(subrequest->state == BAG_SUBREQUEST_UNSTARTED);
     subrequest->state = BAG_SUBREQUEST_PENDING;
-    if (atomic_load_explicit(&member->host->is_away, memory_order_relaxed))
-        reason = "it does not answer";
-    else if (atomic_load_explicit(&member->is_useless, memory_order_relaxed))
-        reason = "it tells nothing of its model";
     if (!reason) {
         start_attempt(subrequest, attempt);
         return false;
@@ -309,9 +305,9 @@ static bool send_attempt(struct bag_subrequest *subrequest, struct bag_attempt *
                           tensor_bytes);
         return false;
     }
-    bag_attempt_end(subrequest, attempt, BAG_SHARD_WRONG);
+    bag_attempt_end(subrequest, attempt, BAG_SHARD_INVALID);
     bag_exchange_cancel(&attempt->exchange);
-    return fail(subrequest, BAG_SHARD_WRONG,
+    return fail(subrequest, BAG_SHARD_INVALID,
                 "has an address, and the client a traceparent, too long to ask");
 }
 
@@ -332,9 +328,9 @@ static bool on_success(struct bag_subrequest *subrequest, struct bag_attempt *at
         return end(subrequest, BAG_SUBREQUEST_ANSWERED);
     }
     bool is_lack = problem.kind == BAG_ERROR_NO_MEMORY;
-    bag_attempt_end(subrequest, attempt, is_lack ? BAG_SHARD_LACKING : BAG_SHARD_WRONG);
-    return is_lack ? fail_for(subrequest, BAG_SHARD_LACKING, &problem)
-                   : fail(subrequest, BAG_SHARD_WRONG, "%s", problem.text);
+    bag_attempt_end(subrequest, attempt, is_lack ? BAG_SHARD_NO_RESOURCES : BAG_SHARD_INVALID);
+    return is_lack ? fail_for(subrequest, BAG_SHARD_NO_RESOURCES, &problem)
+                   : fail(subrequest, BAG_SHARD_INVALID, "%s", problem.text);
 }
 
 /* Returns the outcome that a status other than 200 stands for. */
@@ -351,7 +347,7 @@ static enum bag_shard_outcome outcome_of_status(int status)
     case 507:
         return BAG_SHARD_REJECTED;
     default:
-        return BAG_SHARD_WRONG;
+        return BAG_SHARD_INVALID;
     }
 }
 
@@ -373,7 +369,7 @@ static bool on_error(struct bag_subrequest *subrequest, struct bag_attempt *atte
         return end(subrequest, BAG_SUBREQUEST_FAILED);
     }
     if (all->upstreams->clock_ns() >= all->deadline_ns) {
-        bag_attempt_end(subrequest, attempt, BAG_SHARD_LATE);
+        bag_attempt_end(subrequest, attempt, BAG_SHARD_TIMEOUT);
         return bag_subrequest_expire(subrequest);
     }
     const enum bag_shard_outcome outcome = outcome_of_status(status);
@@ -386,7 +382,7 @@ static bool on_reply(struct bag_subrequest *subrequest, struct bag_attempt *atte
 {
     struct bag_exchange *exchange = &attempt->exchange;
     struct bag_fanout_call *call = subrequest->call;
-    atomic_store_explicit(&subrequest->member->host->is_away, false, memory_order_relaxed);
+    bag_shard_host_set_unavailable(subrequest->member->host, false);
     call->reply = exchange->body;
     exchange->body = NULL;
     call->reply_bytes = (size_t)exchange->reply.body_bytes;
@@ -403,8 +399,8 @@ static bool on_refused(struct bag_subrequest *subrequest, struct bag_attempt *at
     if (subrequest->refusals++ == 0)
         return repeat(subrequest, attempt, BAG_SHARD_REFUSED);
     if (error != EAGAIN) { /* it is overloaded */
-        atomic_store(&subrequest->member->host->is_away, true);
-        bag_shard_group_ask(subrequest->group);
+        bag_shard_host_set_unavailable(subrequest->member->host, true);
+        bag_shard_group_poll(subrequest->group);
     }
     bag_attempt_end(subrequest, attempt, BAG_SHARD_REFUSED);
     return fail(subrequest, BAG_SHARD_REFUSED, "%s", strerror(error));
@@ -423,8 +419,8 @@ static bool on_lack(struct bag_subrequest *subrequest, struct bag_attempt *attem
             &problem, BAG_ERROR_NO_MEMORY, "this server has no %s left to ask shard %s with: %s",
             exchange->error == EMFILE || exchange->error == ENFILE ? "descriptors" : "memory",
             subrequest->member->host->address.text, strerror(exchange->error));
-    bag_attempt_end(subrequest, attempt, BAG_SHARD_LACKING);
-    return fail_for(subrequest, BAG_SHARD_LACKING, &problem);
+    bag_attempt_end(subrequest, attempt, BAG_SHARD_NO_RESOURCES);
+    return fail_for(subrequest, BAG_SHARD_NO_RESOURCES, &problem);
 }
 
 static bool on_lost(struct bag_subrequest *subrequest, struct bag_attempt *attempt,
@@ -461,7 +457,7 @@ bool bag_subrequest_on_event(struct bag_subrequest *subrequest, struct bag_excha
         return on_lost(subrequest, attempt, BAG_SHARD_CLOSED,
                        "cannot be polled: not enough memory");
     case BAG_EXCHANGE_INVALID:
-        return on_lost(subrequest, attempt, BAG_SHARD_WRONG, exchange->why);
+        return on_lost(subrequest, attempt, BAG_SHARD_INVALID, exchange->why);
     case BAG_EXCHANGE_NO_RESOURCES:
     case BAG_EXCHANGE_NO_BUFFER:
         return on_lack(subrequest, attempt);

@@ -80,20 +80,21 @@ static bool poll_for_state(struct bag_upstream_connection *connection)
 }
 
 /* Opens a connection. Returns NULL and sets *error if that fails at once. */
-static struct bag_upstream_connection *
-open_connection(struct bag_upstream *upstream, const struct bag_shard_place *place, int *error)
+static struct bag_upstream_connection *open_connection(struct bag_upstream *upstream,
+                                                       const struct bag_shard_endpoint *endpoint,
+                                                       int *error)
 {
     const int on = 1;
     struct bag_upstream_connection *connection = malloc(sizeof *connection);
     *error = ENOMEM;
     if (!connection)
         return NULL;
-    int fd = socket(place->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(endpoint->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     bool is_pending = false;
     *error = fd < 0 ? errno : 0;
-    if (!*error && place->address.ss_family != AF_UNIX)
+    if (!*error && endpoint->address.ss_family != AF_UNIX)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (!*error && connect(fd, (const struct sockaddr *)&place->address, place->bytes) != 0) {
+    if (!*error && connect(fd, (const struct sockaddr *)&endpoint->address, endpoint->bytes) != 0) {
         is_pending = errno == EINPROGRESS;
         *error = is_pending ? 0 : errno;
     }
@@ -191,10 +192,10 @@ static bool connect_first(struct bag_upstream *upstream)
     struct bag_upstreams *upstreams = upstream->upstreams;
     struct bag_exchange *exchange = TAILQ_FIRST(&upstream->waiting);
     struct bag_upstream_connection *connection = NULL;
-    struct bag_shard_place place;
+    struct bag_shard_endpoint endpoint;
     enum bag_exchange_result result = BAG_EXCHANGE_UNRESOLVED;
-    if (bag_shard_host_place(upstreams->shards, upstream->host, &place)) {
-        connection = open_connection(upstream, &place, &exchange->error);
+    if (bag_shard_host_endpoint(upstreams->shards, upstream->host, &endpoint)) {
+        connection = open_connection(upstream, &endpoint, &exchange->error);
         const bool is_refused = is_refusal(exchange->error);
         const bool lacks = !is_refused && bag_is_lack(exchange->error);
         if (!connection && lacks && upstream->count > 0)

@@ -13,11 +13,11 @@ enum bag_http_outcome bag_http_answer_now(struct bag_http_request *request, int 
     return BAG_HTTP_DONE;
 }
 
-/* Whether a map's file was truncated, or shards are away, of a feature. */
+/* Whether a map's file was truncated, or shards are unavailable, of a feature. */
 static bool has_fault(const struct bag_table_memory *memory, char *text, size_t room)
 {
     if (memory->remote)
-        return bag_shard_group_is_away(memory->remote->group, text, room);
+        return bag_shard_group_is_unavailable(memory->remote->group, text, room);
     if (!memory->map || bag_map_has_file(memory->map))
         return false;
     snprintf(text, room,
@@ -85,8 +85,8 @@ enum bag_http_outcome bag_http_get_ready(struct bag_http_request *request)
                  not_ready->version, bag_model_state_names[not_ready->state], not_ready->reason);
         why = text;
     }
-    if (!why &&
-        bag_shards_find_away(service->shards, needs_shards, request->snapshot, text, sizeof text))
+    if (!why && bag_shards_find_unavailable(service->shards, needs_shards, request->snapshot, text,
+                                            sizeof text))
         why = text;
     return answer_readiness(request, !why, stops, bag_v2_describe_health("ready", !why, why));
 }

@@ -310,8 +310,8 @@ const char *bag_http_head_path(const char *target)
     X(NOT_READY,             503, NOT_READY)            \
     X(DRAINING,              503, NOT_READY)            \
     X(BAD_GATEWAY,           502, SHARD)                \
-    X(SHARD_AWAY,            503, SHARD)                \
-    X(SHARD_LATE,            504, SHARD)                \
+    X(SHARD_UNAVAILABLE,            503, SHARD)                \
+    X(SHARD_TIMEOUT,            504, SHARD)                \
     X(INTERNAL,              500, INTERNAL)             \
     X(USAGE,                 500, INTERNAL)             \
     X(CONFIGURATION,         500, INTERNAL)             \

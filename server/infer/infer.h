@@ -56,7 +56,7 @@ struct bag_infer_scratch {
     void *pooled;               /* rows yet to be projected, where nobody else has them */
     struct bag_map_epoch epoch; /* of mapped tables, before they were pooled */
     char *results;              /* of all outputs; a part of the reply where that is binary */
-    char *absent;               /* of a model that does without shards that are away: a JSON array
+    char *absent;               /* of a model that does without unavailable shards: a JSON array
                                    of those, in the arena, with blanks for as many as there are */
     size_t absent_bytes;        /* 0: there is none */
 };
@@ -99,8 +99,8 @@ bool bag_infer_check(struct bag_infer *infer, struct bag_problem *problem);
 
 void bag_infer_finish(struct bag_infer *infer);
 
-/* Before it is finished: names shards that were away in the reply of a model that does without
- * them. */
+/* Before it is finished: names shards that were unavailable in the reply of a model that does
+ * without them. */
 void bag_infer_tell_absent(struct bag_infer *infer, const char *const *addresses, size_t count);
 
 /* Ends an inference that was prepared, and will not be finished. */

@@ -63,7 +63,7 @@ static bool add_front(struct bag_scan *scan, const struct bag_model_config *mode
     if (!group)
         return false;
     bool ok = add_versions(scan, model, group);
-    bag_shard_group_drop(group);
+    bag_shard_group_release(group);
     return ok || bag_problem_no_memory(problem);
 }
 

@@ -11,24 +11,24 @@
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-void bag_shard_group_hold(struct bag_shard_group *group)
+void bag_shard_group_retain(struct bag_shard_group *group)
 {
     atomic_fetch_add(&group->holders, 1);
 }
 
-void bag_shard_group_drop(struct bag_shard_group *group)
+void bag_shard_group_release(struct bag_shard_group *group)
 {
     if (atomic_fetch_sub(&group->holders, 1) > 1)
         return;
     for (size_t i = 0; i < group->num_members; i++)
-        bag_shard_said_free(&group->members[i].said);
+        bag_shard_report_free(&group->members[i].report);
     bag_shard_versions_free(group->versions, group->num_versions);
     bag_model_config_free(&group->config);
     free(group->members);
     free(group);
 }
 
-/* The host of an address, made where it is new; NULL without memory. */
+/* Returns the host of an address, made if it is new. Returns NULL without memory. */
 static struct bag_shard_host *find_host(struct bag_shards *shards,
                                         const struct bag_shard_address *address)
 {
@@ -79,12 +79,12 @@ static struct bag_shard_group *make_group(struct bag_shards *shards,
     group->shards = shards;
     group->holders = 1;
     group->hash = bag_model_config_hash(model);
-    bool ok = (add_members(shards, group) && bag_shard_group_agree(group)) ||
+    bool ok = (add_members(shards, group) && bag_shard_group_find_versions(group)) ||
               bag_problem_no_memory(problem);
     shards->num_members += group->num_members;
     if (!ok || !bag_shards_start_threads(shards, problem)) {
         shards->num_members -= group->num_members;
-        bag_shard_group_drop(group);
+        bag_shard_group_release(group);
         return NULL;
     }
     *shards->last = group;
@@ -107,7 +107,8 @@ struct bag_shard_group *bag_shards_find(struct bag_shards *shards,
 {
     uint64_t hash = bag_model_config_hash(model);
     pthread_mutex_lock(&shards->lock);
-    /* All are looked up again and again, in the order in which they were made. */
+    /* All are looked up again and again, in the order in which they were made: the next one first.
+     */
     struct bag_shard_group *group =
         look_up(shards->found ? shards->found->next : NULL, hash, model->name);
     if (!group)
@@ -117,7 +118,7 @@ struct bag_shard_group *bag_shards_find(struct bag_shards *shards,
     if (group) {
         shards->found = group;
         group->is_wanted = true;
-        bag_shard_group_hold(group);
+        bag_shard_group_retain(group);
     }
     pthread_mutex_unlock(&shards->lock);
     return group;
@@ -136,13 +137,13 @@ void bag_shards_forget(struct bag_shards *shards)
         }
         *link = group->next;
         shards->num_members -= group->num_members;
-        bag_shard_group_drop(group);
+        bag_shard_group_release(group);
     }
     shards->last = link;
     pthread_mutex_unlock(&shards->lock);
 }
 
-/* ---- what others are told -------------------------------------------------------------------- */
+/* ---- copies for others -------------------------------------------------------------------- */
 
 void bag_shard_versions_free(struct bag_shard_version *versions, size_t count)
 {
@@ -154,7 +155,7 @@ void bag_shard_versions_free(struct bag_shard_version *versions, size_t count)
     free(versions);
 }
 
-/* Gives a copy, whose members are those of another, texts and places of its own. */
+/* Copies a version with its texts and members. Returns false without memory. */
 static bool copy_version(struct bag_shard_version *copy, const struct bag_shard_version *version,
                          size_t num_members)
 {
@@ -184,31 +185,31 @@ bool bag_shard_group_list(struct bag_shard_group *group, struct bag_shard_versio
     return ok;
 }
 
-/* Under the lock. */
-static bool is_away(const struct bag_shard_group *group, char *text, size_t room)
+/* Returns whether a group is not ready, and prints the reason. Under the lock. */
+static bool is_unavailable(const struct bag_shard_group *group, char *text, size_t room)
 {
-    const struct bag_shard_member *away = NULL;
-    size_t count = 0;
+    const struct bag_shard_member *first = NULL;
+    size_t count = 0, most = 0;
     for (size_t i = 0; i < group->num_members; i++) {
-        const struct bag_shard_member *member = &group->members[i];
-        if (!atomic_load(&member->host->is_away) && !atomic_load(&member->is_useless))
+        if (!bag_shard_member_unavailable(&group->members[i]))
             continue;
-        away = away ? away : member;
+        first = first ? first : &group->members[i];
         count++;
     }
-    size_t most = group->config.shard_ready == BAG_SHARD_READY_ANY ? group->num_members - 1 : 0;
+    if (group->config.shard_ready == BAG_SHARD_READY_ANY)
+        most = group->num_members - 1;
     if (group->reason[0])
         snprintf(text, room, "%s", group->reason);
     else if (count > most)
-        snprintf(text, room, "shard %s is away: %s", away->host->address.text,
-                 away->why[0] ? away->why : "it refused a connection");
+        snprintf(text, room, "shard %s is unavailable: %s", first->host->address.text,
+                 first->why[0] ? first->why : bag_shard_member_unavailable(first));
     return group->reason[0] || count > most;
 }
 
-bool bag_shard_group_is_away(struct bag_shard_group *group, char *text, size_t room)
+bool bag_shard_group_is_unavailable(struct bag_shard_group *group, char *text, size_t room)
 {
     pthread_mutex_lock(&group->shards->lock);
-    bool found = is_away(group, text, room);
+    bool found = is_unavailable(group, text, room);
     pthread_mutex_unlock(&group->shards->lock);
     return found;
 }
@@ -221,17 +222,17 @@ bool bag_shard_group_lacks_versions(struct bag_shard_group *group)
     return lacks;
 }
 
-bool bag_shards_find_away(struct bag_shards *shards,
-                          bool (*counts)(const void *context, const char *name),
-                          const void *context, char *text, size_t room)
+bool bag_shards_find_unavailable(struct bag_shards *shards,
+                                 bool (*counts)(const void *context, const char *name),
+                                 const void *context, char *text, size_t room)
 {
     bool found = false;
     pthread_mutex_lock(&shards->lock);
     for (const struct bag_shard_group *group = shards->groups; group && !found;
          group = group->next) {
         int used = snprintf(text, room, "model '%s': ", group->config.name);
-        found =
-            counts(context, group->config.name) && is_away(group, text + used, room - (size_t)used);
+        found = counts(context, group->config.name) &&
+                is_unavailable(group, text + used, room - (size_t)used);
     }
     pthread_mutex_unlock(&shards->lock);
     return found;
@@ -244,7 +245,7 @@ void bag_shard_group_token(struct bag_shard_group *group, char token[BAG_SHARD_T
     pthread_mutex_unlock(&group->shards->lock);
 }
 
-void bag_shard_group_ask(struct bag_shard_group *group)
+void bag_shard_group_poll(struct bag_shard_group *group)
 {
     struct bag_shards *shards = group->shards;
     pthread_mutex_lock(&shards->lock);
@@ -254,15 +255,16 @@ void bag_shard_group_ask(struct bag_shard_group *group)
     pthread_mutex_unlock(&shards->lock);
 }
 
-/* ---- places ---------------------------------------------------------------------------------- */
+/* ---- endpoints ----------------------------------------------------------------------------------
+ */
 
-bool bag_shard_host_place(struct bag_shards *shards, struct bag_shard_host *host,
-                          struct bag_shard_place *place)
+bool bag_shard_host_endpoint(struct bag_shards *shards, struct bag_shard_host *host,
+                             struct bag_shard_endpoint *endpoint)
 {
     pthread_mutex_lock(&shards->lock);
-    bool found = host->num_places > 0;
+    bool found = host->num_endpoints > 0;
     if (found)
-        *place = host->places[host->turn++ % host->num_places];
+        *endpoint = host->endpoints[host->turn++ % host->num_endpoints];
     pthread_mutex_unlock(&shards->lock);
     return found;
 }

@@ -1,9 +1,25 @@
-/* The servers that have parts of tables (shards): what each has is asked once a second, and put
- * together to what all of a table's have.
+/* Shards: the servers that have the parts of tables, what each of them has, and whether it answers.
  *
- * A group is the shards of one configured model. Threads of their own ask them, several at once,
- * with blocking sockets; names are resolved anew each time. What a group knows changes under the
- * registry's lock; others take copies. */
+ * A model of this server may have `shards` in place of a table: addresses of servers that have one
+ * part each. A group is the shards of one such model; its members are the shards. Several groups
+ * may name the same address, which is one host for all of them.
+ *
+ * Threads of this folder (threads.c) poll each member about once a second, over a blocking socket
+ * (poll.c). A poll first asks for the generation of the shard: a number that changes with its
+ * models. Only if that is another one, and once a minute in any case, it asks for the versions of
+ * the model, their metadata and their rules. This is the member's report. After every new report
+ * versions.c finds the versions that all members have as parts of one table. If these change,
+ * `on_change` is called, and the catalog (server/models) lists them as it lists the versions in a
+ * folder.
+ *
+ * A host is unavailable if it refuses connections, or has not answered several polls. Loops clear
+ * this mark when they get a reply, and set it when a connection is refused twice. A member reports
+ * no model if its host answers, but not about the model. Both have one writer each
+ * (bag_shard_host_set_unavailable; threads.c) and one reader, bag_shard_member_unavailable, which
+ * says why a request need not be sent.
+ *
+ * Threads: what a group knows changes under the registry's lock, and others take copies. Atomic
+ * members may be used by any thread. */
 #ifndef BAG_SHARDS_H
 #define BAG_SHARDS_H
 
@@ -15,46 +31,45 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* ---- addresses ------------------------------------------------------------------------------- */
+/* ---- hosts ----------------------------------------------------------------------------------- */
 
-/* Most addresses of one name that are kept. */
-#define BAG_SHARD_PLACES 8
+/* Maximum number of addresses of one name that are kept. */
+#define BAG_SHARD_MAX_ENDPOINTS 8
 
-struct bag_shard_place {
+/* A resolved address. */
+struct bag_shard_endpoint {
     struct sockaddr_storage address;
     socklen_t bytes;
 };
 
-/* An address as it is configured: one for all groups that name it. Lives as long as the registry.
- */
+/* A configured address, shared by all groups that name it. Lives as long as the registry. */
 struct bag_shard_host {
-    struct bag_shard_address address; /* never changes, as the number */
-    size_t number;                    /* from 0, in the order in which they were named */
-    atomic_bool is_away; /* it refused connections, or did not answer lately; any thread clears it
-                            that had an answer */
+    struct bag_shard_address address; /* constant */
+    size_t number;                    /* constant; position among all hosts, from 0 */
+    atomic_bool is_unavailable;       /* refuses connections, or has not answered lately */
     struct bag_shard_host *next;
 
     /* Under the registry's lock. */
-    struct bag_shard_place places[BAG_SHARD_PLACES]; /* where its name leads */
-    size_t num_places, turn;
-    bool is_told_away;            /* as it was logged last */
-    struct bag_shard_stamp stamp; /* as it said last, for whatever model it was asked */
-    bool is_confirming;           /* a thread asks whether it has that still */
+    struct bag_shard_endpoint endpoints[BAG_SHARD_MAX_ENDPOINTS]; /* as its name resolved last */
+    size_t num_endpoints, turn;             /* turn: number of times that one was handed out */
+    bool logged_unavailable;                /* state that was last logged */
+    struct bag_shard_generation generation; /* as last reported, whatever model was asked for */
+    bool is_confirming; /* a thread asks whether its generation is still the same */
 };
 
-/* ---- calls ----------------------------------------------------------------------------------- */
+/* ---- outcomes -------------------------------------------------------------------------------- */
 
-/* What became of a call to a shard. X(OUTCOME, "label") */
+/* Outcomes of requests to a shard. X(OUTCOME, "label") */
 #define BAG_SHARD_OUTCOMES(X)                                                       \
-    X(OK, "ok")             /* it was answered well */                              \
-    X(REFUSED, "refused")   /* nobody listens, or it is known to be away */         \
-    X(LATE, "late")         /* no answer in time */                                 \
-    X(CLOSED, "closed")     /* the connection ended before the answer did */        \
-    X(WRONG, "wrong")       /* the answer is none, or another than was asked for */ \
-    X(REJECTED, "rejected") /* the shard says that it cannot answer now */          \
-    X(MISMATCH, "mismatch") /* it has another part, or no such version */           \
-    X(LACKING, "lacking")   /* this server lacked descriptors or memory for it */   \
-    X(HEDGED, "hedged")     /* asked a second time, as it was late */
+    X(OK, "ok")                     /* a good reply */                              \
+    X(REFUSED, "refused")           /* nobody listens, or it is unavailable */      \
+    X(TIMEOUT, "timeout")           /* no reply in time */                          \
+    X(CLOSED, "closed")             /* the connection ended before the reply did */ \
+    X(INVALID, "invalid")           /* no HTTP, or not the reply to the request */  \
+    X(REJECTED, "rejected")         /* the shard says that it cannot answer now */  \
+    X(MISMATCH, "mismatch")         /* it has another part, or no such version */   \
+    X(NO_RESOURCES, "no_resources") /* this server lacked descriptors or memory */  \
+    X(HEDGED, "hedged")             /* sent a second time, as the first was slow */
 enum bag_shard_outcome {
 #define BAG_X(id, label) BAG_SHARD_##id,
     BAG_SHARD_OUTCOMES(BAG_X)
@@ -62,51 +77,51 @@ enum bag_shard_outcome {
         BAG_SHARD_OUTCOME_COUNT
 };
 
-/* How long answers took lately: of times that double, four each, from 1 us on. All threads write
- * it, and lose a count where two do at once. */
+/* Recent times of replies: a histogram from 1 us on, with four counters for each power of two. All
+ * threads write it; an increment may be lost if two do so at the same time. */
 #define BAG_SHARD_TIMES 96
 struct bag_shard_latency {
     atomic_uint counts[BAG_SHARD_TIMES], total;
 };
 void bag_shard_latency_add(struct bag_shard_latency *latency, uint64_t ns);
 
-/* 95 of 100 took less; UINT64_MAX where there were few. */
+/* Returns the time that 95 of 100 replies do not exceed; UINT64_MAX: too few were counted. */
 uint64_t bag_shard_latency_p95_ns(const struct bag_shard_latency *latency);
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* What one shard said when it was asked last. */
-struct bag_shard_said {
+/* What one shard reported of a model. */
+struct bag_shard_report {
     bool is_known; /* it has answered */
-    bool is_same;  /* its models are those of the stamp that was known: nothing else was asked */
-    struct bag_shard_stamp stamp;
+    bool is_same;  /* its generation is the known one: nothing below but that was asked for */
+    struct bag_shard_generation generation;
     struct bag_shard_versions versions;
-    struct bag_shard_table tables[BAG_SHARD_MAX_VERSIONS];   /* of these, and how each pools: */
-    struct bag_model_config configs[BAG_SHARD_MAX_VERSIONS]; /* owned copies of the group's */
-    char reasons[BAG_SHARD_MAX_VERSIONS][512]; /* why a version is no part; "": it is one */
+    /* Of each version: */
+    struct bag_shard_table tables[BAG_SHARD_MAX_VERSIONS];
+    struct bag_model_config configs[BAG_SHARD_MAX_VERSIONS]; /* owned; the group's with its rules */
+    char reasons[BAG_SHARD_MAX_VERSIONS][512]; /* why it cannot be served; "": it can */
 };
 
 struct bag_shard_member {
     struct bag_shard_host *host;
-    atomic_ullong outcomes[BAG_SHARD_OUTCOME_COUNT]; /* any thread */
+    atomic_ullong outcomes[BAG_SHARD_OUTCOME_COUNT];
     struct bag_shard_latency latency;
-    struct bag_shard_said said;
-    atomic_bool is_useless; /* it answers, and has told nothing of the model lately; any thread */
-    char why[512];          /* it could not be asked; "": it could */
-    unsigned failures;      /* in a row */
-    uint64_t due_ns;        /* when it is to be asked, */
-    uint64_t whole_ns;   /* and when for all that it says, whether its stamp is the same or not */
-    bool is_being_asked; /* by a thread, which alone changes it */
+    struct bag_shard_report report; /* the last good one */
+    atomic_bool reports_no_model;   /* its host answers, but not about the model */
+    char why[512];                  /* reason of the last failed poll; "": it did not fail */
+    unsigned failures;              /* consecutive failed polls */
+    uint64_t due_ns;                /* time of the next poll */
+    uint64_t whole_ns;    /* time from which a poll asks for everything, whatever the generation */
+    bool is_being_polled; /* by a thread, which alone changes the member meanwhile */
 };
 
-/* A version of the table, as all shards have it; or why it is none. */
+/* A version of the table that all shards have, or the reason why it cannot be served. */
 struct bag_shard_version {
     uint64_t number;
     char *reason; /* owned; NULL: it can be served */
     struct bag_shard_table table;
-    struct bag_model_config config; /* of the model in this version; owned */
-    size_t *members; /* owned; of part i the place of its address, which is also that in the
-                        configuration */
+    struct bag_model_config config; /* owned; of the model in this version */
+    size_t *members;                /* owned; index of the member that has part i */
 };
 
 #define BAG_SHARD_TOKEN_BYTES 1024
@@ -114,26 +129,26 @@ struct bag_shard_version {
 struct bag_shard_group {
     struct bag_shards *shards;
     atomic_size_t holders;
-    struct bag_model_config config; /* owned; of the front's model */
-    uint64_t hash;                  /* of it */
+    struct bag_model_config config; /* owned; of the coordinator's model */
+    uint64_t hash;                  /* of `config` */
     size_t num_members;
     struct bag_shard_group *next;
 
     /* Under the registry's lock. */
-    bool is_wanted;                     /* by the configuration */
-    struct bag_shard_member *members;   /* owned */
+    bool is_wanted;                     /* the configuration has it */
+    struct bag_shard_member *members;   /* owned; in the order of the configuration */
     struct bag_shard_version *versions; /* owned; ascending */
     size_t num_versions;
-    char token[BAG_SHARD_TOKEN_BYTES]; /* that shards are sent; "": none */
+    char token[BAG_SHARD_TOKEN_BYTES]; /* sent to shards; "": none */
     char reason[512];                  /* why there is no version; "": there is one */
-    uint64_t said_hash; /* of versions and reason: others are told of where that is another */
+    uint64_t versions_hash;            /* of `versions` and `reason` */
 };
 
-/* The registry of all. One for each process. */
+/* The registry of all groups. One for each process. */
 struct bag_shards {
-    char instance[BAG_INSTANCE_BYTES]; /* of this process: a front that is its own shard has it */
-    /* Told on a thread of the shards', without the lock, that some group has other versions or
-     * another reason. Set before the first group. */
+    char instance[BAG_INSTANCE_BYTES]; /* identifies this process: it must not be its own shard */
+    /* Called on a thread of this folder, without the lock, after the versions of a group or its
+     * reason have changed. Set before the first group is made. */
     void (*on_change)(void *context);
     void *context;
 
@@ -141,99 +156,120 @@ struct bag_shards {
     pthread_cond_t changed;
     struct bag_shard_host *hosts; /* owned */
     size_t num_hosts;
-    struct bag_shard_group *groups, **last; /* held; in the order in which they were made */
-    struct bag_shard_group *found;          /* of these, the last that was looked up; NULL: none */
+    struct bag_shard_group *groups, **last; /* retained; in the order in which they were made */
+    struct bag_shard_group *found;          /* the last one that was looked up; NULL: none */
     size_t num_members;                     /* of all groups */
-    uint64_t num_asked;                     /* ever, for all that they say */
+    uint64_t num_reports;                   /* complete reports so far */
     size_t num_threads, num_ended;
     bool is_started, stops;
 };
 
-/* NULL without memory. */
+/* Makes a registry without groups. Returns NULL without memory. */
 struct bag_shards *bag_shards_make(void);
 
-/* From here on shards are asked: starts the threads, now and as groups are made. */
+/* Starts to poll shards: starts the threads, now and as groups are made. Returns false and sets
+ * *problem if no thread can be started. */
 bool bag_shards_start(struct bag_shards *shards, struct bag_problem *problem);
 
-/* Ends the threads, within two seconds: one that is still resolving a name is left behind. */
+/* Ends the threads, within two seconds. A thread that is still resolving a name is left behind. */
 void bag_shards_stop(struct bag_shards *shards);
 
-/* Frees all, unless a thread was left behind, when nobody holds a group any more. NULL is ignored.
+/* Frees the registry, unless a thread was left behind. Nobody may retain a group. NULL is ignored.
  */
 void bag_shards_free(struct bag_shards *shards);
 
-/* The group of a model of shards, made where there is none, held for the caller; from then on its
- * shards are asked. NULL with *problem without memory or a thread. */
+/* Returns the group of a model with shards, retained for the caller. It is made if there is none;
+ * from then on its shards are polled. Returns NULL and sets *problem without memory or a thread. */
 struct bag_shard_group *bag_shards_find(struct bag_shards *shards,
                                         const struct bag_model_config *model,
                                         struct bag_problem *problem);
 
-/* Asks no longer the shards of groups that the configuration does not have: those that
- * bag_shards_find has not found since the last call. */
+/* Stops polling the shards of groups that bag_shards_find has not found since the last call: the
+ * configuration has them no longer. */
 void bag_shards_forget(struct bag_shards *shards);
 
-void bag_shard_group_hold(struct bag_shard_group *group);
-void bag_shard_group_drop(struct bag_shard_group *group);
+void bag_shard_group_retain(struct bag_shard_group *group);
+void bag_shard_group_release(struct bag_shard_group *group);
 
-/* Copies of the group's versions, and why there are none ("": there are some). False without
- * memory. */
+/* Copies the group's versions, and the reason why there are none ("": there are some). Returns
+ * false without memory. */
 bool bag_shard_group_list(struct bag_shard_group *group, struct bag_shard_version **versions,
                           size_t *count, char reason[512]);
 void bag_shard_versions_free(struct bag_shard_version *versions, size_t count);
 
-/* Why the group is not ready, as its `ready` says, for anybody to see; false: it is. Any thread. */
-bool bag_shard_group_is_away(struct bag_shard_group *group, char *text, size_t room);
+/* Returns whether the group is not ready, by its `ready`, and prints the reason, which anybody may
+ * read. Any thread. */
+bool bag_shard_group_is_unavailable(struct bag_shard_group *group, char *text, size_t room);
 
-/* Whether there is no version that all have. Any thread. */
+/* Returns whether there is no version that all have. Any thread. */
 bool bag_shard_group_lacks_versions(struct bag_shard_group *group);
 
-/* The same of any group whose model counts. */
-bool bag_shards_find_away(struct bag_shards *shards,
-                          bool (*counts)(const void *context, const char *name),
-                          const void *context, char *text, size_t room);
+/* Returns whether some group whose model counts is not ready, and prints the model and the reason.
+ */
+bool bag_shards_find_unavailable(struct bag_shards *shards,
+                                 bool (*counts)(const void *context, const char *name),
+                                 const void *context, char *text, size_t room);
 
-/* The token that the group's shards are sent; "": none. Any thread. */
+/* Copies the token that the group's shards are sent; "": none. Any thread. */
 void bag_shard_group_token(struct bag_shard_group *group, char token[BAG_SHARD_TOKEN_BYTES]);
 
-/* Has all of the group's shards asked at once. Any thread. */
-void bag_shard_group_ask(struct bag_shard_group *group);
+/* Has all of the group's shards polled at once. Any thread. */
+void bag_shard_group_poll(struct bag_shard_group *group);
 
-/* Where the host is to be reached, another of its places each time; false where its name leads
- * nowhere. Any thread. */
-bool bag_shard_host_place(struct bag_shards *shards, struct bag_shard_host *host,
-                          struct bag_shard_place *place);
+/* Copies an endpoint of the host, the next one each time. Returns false if its name does not
+ * resolve. Any thread. */
+bool bag_shard_host_endpoint(struct bag_shards *shards, struct bag_shard_host *host,
+                             struct bag_shard_endpoint *endpoint);
+
+/* Marks a host as unavailable, or as available. Any thread. */
+static inline void bag_shard_host_set_unavailable(struct bag_shard_host *host, bool is_unavailable)
+{
+    if (atomic_load_explicit(&host->is_unavailable, memory_order_relaxed) != is_unavailable)
+        atomic_store_explicit(&host->is_unavailable, is_unavailable, memory_order_relaxed);
+}
+
+/* Returns why a member cannot be asked now; NULL: it can. The sentence continues "shard ADDRESS is
+ * unavailable: ". Any thread. */
+static inline const char *bag_shard_member_unavailable(const struct bag_shard_member *member)
+{
+    if (atomic_load_explicit(&member->host->is_unavailable, memory_order_relaxed))
+        return "it does not answer";
+    if (atomic_load_explicit(&member->reports_no_model, memory_order_relaxed))
+        return "it did not report the model";
+    return NULL;
+}
 
 /* ---- private to server/shards ---------------------------------------------------------------- */
 
-/* How an address was found. */
+/* How far a poll got. */
 enum bag_shard_contact {
-    BAG_SHARD_UNASKED, /* this server lacks descriptors, memory or the token */
-    BAG_SHARD_SILENT,  /* no answer, or none of HTTP */
-    BAG_SHARD_NOBODY,  /* nobody listens, or its name leads nowhere: it is away at once */
-    BAG_SHARD_ANSWERED /* whatever it was */
+    BAG_SHARD_NOT_POLLED, /* this server lacks descriptors, memory or the token */
+    BAG_SHARD_SILENT,     /* no reply, or none of HTTP */
+    BAG_SHARD_NOBODY,     /* nobody listens, or the name does not resolve: unavailable at once */
+    BAG_SHARD_ANSWERED    /* a reply, whatever it says */
 };
 
-/* Asks one shard of a group for all that it says, within two seconds; where its stamp is the one
- * that is known (NULL: none is), for no more. False with why. What it `said` is to be freed in any
- * case. Changes the host's places, under the lock. */
-bool bag_shard_ask(struct bag_shard_group *group, struct bag_shard_host *host,
-                   const struct bag_shard_stamp *known, struct bag_shard_said *said,
-                   enum bag_shard_contact *contact, struct bag_problem *problem);
+/* Polls one shard of a group, within two seconds. Asks for nothing but the generation if that is
+ * `known` (NULL: none is). Returns false and sets *problem if the report is not complete. *report
+ * is to be freed in either case. Takes the lock to store the host's endpoints. */
+bool bag_shard_poll(struct bag_shard_group *group, struct bag_shard_host *host,
+                    const struct bag_shard_generation *known, struct bag_shard_report *report,
+                    enum bag_shard_contact *contact, struct bag_problem *problem);
 
-static inline bool bag_shard_is_same(const struct bag_shard_stamp *one,
-                                     const struct bag_shard_stamp *other)
+static inline bool bag_shard_generation_equal(const struct bag_shard_generation *one,
+                                              const struct bag_shard_generation *other)
 {
     return one->generation > 0 && one->generation == other->generation &&
            memcmp(one->instance, other->instance, sizeof one->instance) == 0;
 }
-void bag_shard_said_free(struct bag_shard_said *said);
+void bag_shard_report_free(struct bag_shard_report *report);
 
-/* Starts as many threads as there are shards, up to a bound, once they are started at all. Under
- * the lock. False with *problem where there is none. */
+/* Starts as many threads as there are shards, up to a bound, if threads are started at all. Under
+ * the lock. Returns false and sets *problem if there is none. */
 bool bag_shards_start_threads(struct bag_shards *shards, struct bag_problem *problem);
 
-/* What all shards of the group have: sets its versions and reason. Under the lock. Without memory
- * they stay: false. */
-bool bag_shard_group_agree(struct bag_shard_group *group);
+/* Finds the versions that all shards of the group have: sets `versions` and `reason`. Under the
+ * lock. Returns false, and leaves them, without memory. */
+bool bag_shard_group_find_versions(struct bag_shard_group *group);
 
 #endif

@@ -1,4 +1,4 @@
-/* The threads that ask the shards of all groups; see shards.h. */
+/* The threads that poll the shards of all groups; see shards.h. */
 #include "shards.h"
 
 #include "server/system/crew.h"
@@ -12,46 +12,48 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
-/* One whose models are the same as before is asked for nothing else, but seldom, and not all in the
- * same second: behind an address there may be several, and who said so another than who said what
- * they are. */
+/* Time after which a shard is asked for everything, although its generation is the same: there may
+ * be several servers behind an address. It is spread, so that not all shards are asked at once. */
 #define WHOLE_NS     (60 * SECOND_NS)
 #define WHOLE_SPREAD 30
 
-/* One that is away is asked more often: it is waited for. */
-#define AWAY_NS (SECOND_NS / 4)
+/* Interval of polls after one has failed. */
+#define FAILED_NS (SECOND_NS / 4)
 
-/* So many are asked at once. */
+/* Maximum number of polls at the same time. */
 #define MAX_THREADS 16
 
-/* One that does not answer so often in a row is away; one that refuses connections, at once. */
+/* Number of consecutive failures after which a shard is unavailable. If it refuses connections, the
+ * first one suffices. */
 #define MAX_FAILURES 3
 
-struct errand {
-    struct bag_shard_group *group; /* held */
+/* A member that a thread polls. */
+struct query {
+    struct bag_shard_group *group; /* retained */
     struct bag_shard_member *member;
 };
 
-/* Whether what it said is still to be gone by, where its host's stamp is the same. */
+/* Returns whether a member's report holds as long as its host reports the same generation. */
 static bool is_current(const struct bag_shard_member *member)
 {
-    return bag_shard_is_same(&member->said.stamp, &member->host->stamp) && member->failures == 0 &&
-           uv_hrtime() < member->whole_ns;
+    return bag_shard_generation_equal(&member->report.generation, &member->host->generation) &&
+           member->failures == 0 && uv_hrtime() < member->whole_ns;
 }
 
-/* The member that is due next, which nobody asks, nor another of its host that may answer for it;
- * its time, or UINT64_MAX where there is none. */
-static uint64_t find_due(const struct bag_shards *shards, struct errand *errand)
+/* Finds the member whose poll is due next. Skips members that a thread polls already, and members
+ * for which the poll of another one of their host may answer. Returns its time; UINT64_MAX: there
+ * is none. */
+static uint64_t find_due(const struct bag_shards *shards, struct query *query)
 {
     uint64_t due_ns = UINT64_MAX;
     for (struct bag_shard_group *group = shards->groups; group; group = group->next) {
         for (size_t i = 0; i < group->num_members; i++) {
             struct bag_shard_member *member = &group->members[i];
-            if (member->is_being_asked || member->due_ns >= due_ns ||
+            if (member->is_being_polled || member->due_ns >= due_ns ||
                 (member->host->is_confirming && is_current(member)))
                 continue;
             due_ns = member->due_ns;
-            *errand = (struct errand){group, member};
+            *query = (struct query){group, member};
         }
     }
     return due_ns;
@@ -67,14 +69,14 @@ static void wait_until(struct bag_shards *shards, uint64_t until_ns)
         pthread_cond_timedwait(&shards->changed, &shards->lock, &until);
 }
 
-/* While one asks, another looks after what is due then. */
-static bool take_errand(struct bag_shards *shards, struct errand *errand)
+/* Waits until a poll is due. Returns false if the threads are to end. */
+static bool take_query(struct bag_shards *shards, struct query *query)
 {
     while (!shards->stops) {
-        uint64_t due_ns = find_due(shards, errand);
+        uint64_t due_ns = find_due(shards, query);
         if (due_ns <= uv_hrtime()) {
-            errand->member->is_being_asked = true;
-            bag_shard_group_hold(errand->group);
+            query->member->is_being_polled = true;
+            bag_shard_group_retain(query->group);
             pthread_cond_signal(&shards->changed);
             return true;
         }
@@ -83,62 +85,65 @@ static bool take_errand(struct bag_shards *shards, struct errand *errand)
     return false;
 }
 
-/* What loops go by; and where it is another state than before, it is logged. */
-static void set_away(struct bag_shard_member *member, bool is_away)
+/* Marks the host of a member, and logs changes. */
+static void set_unavailable(struct bag_shard_member *member, bool is_unavailable)
 {
     struct bag_shard_host *host = member->host;
-    atomic_store(&host->is_away, is_away);
-    if (host->is_told_away == is_away)
+    bag_shard_host_set_unavailable(host, is_unavailable);
+    if (host->logged_unavailable == is_unavailable)
         return;
-    host->is_told_away = is_away;
-    if (is_away)
-        bag_log(BAG_LOG_LEVEL_WARNING, "shard is away", BAG_LOG_TEXT("shard", host->address.text),
-                BAG_LOG_TEXT("reason", member->why));
+    host->logged_unavailable = is_unavailable;
+    if (is_unavailable)
+        bag_log(BAG_LOG_LEVEL_WARNING, "shard unavailable",
+                BAG_LOG_TEXT("shard", host->address.text), BAG_LOG_TEXT("reason", member->why));
     else
-        bag_log(BAG_LOG_LEVEL_INFO, "shard is back", BAG_LOG_TEXT("shard", host->address.text));
+        bag_log(BAG_LOG_LEVEL_INFO, "shard available", BAG_LOG_TEXT("shard", host->address.text));
 }
 
-/* Likewise of one that answers, but not of this model: others may be asked of it. */
-static void set_useless(const struct bag_shard_group *group, struct bag_shard_member *member,
-                        bool is_useless)
+/* Marks a member whose host answers, but not about this model, and logs changes. */
+static void set_reports_no_model(const struct bag_shard_group *group,
+                                 struct bag_shard_member *member, bool reports_no_model)
 {
-    if (atomic_exchange(&member->is_useless, is_useless) != is_useless && is_useless)
-        bag_log(BAG_LOG_LEVEL_WARNING, "shard tells nothing of a model",
+    if (atomic_exchange(&member->reports_no_model, reports_no_model) != reports_no_model &&
+        reports_no_model)
+        bag_log(BAG_LOG_LEVEL_WARNING, "shard reports no model",
                 BAG_LOG_TEXT("shard", member->host->address.text),
                 BAG_LOG_TEXT("model", group->config.name), BAG_LOG_TEXT("reason", member->why));
 }
 
-/* Keeps what was said; of one that did not answer what it said before stays. One that could not be
- * asked is as it was: this server lacks what it is asked with, maybe for this model alone. */
-static void keep(const struct errand *errand, struct bag_shard_said *said,
+/* Stores the result of a poll. The earlier report stays if the poll failed, and so does the state
+ * of the member if it could not be polled: this server lacks what that needs, maybe for this model
+ * alone. */
+static void keep(const struct query *query, struct bag_shard_report *report,
                  enum bag_shard_contact contact, const struct bag_problem *why)
 {
-    struct bag_shard_member *member = errand->member;
-    member->is_being_asked = false;
-    if (contact == BAG_SHARD_UNASKED && member->said.is_known) {
-        member->due_ns = uv_hrtime() + AWAY_NS;
+    struct bag_shard_member *member = query->member;
+    member->is_being_polled = false;
+    if (contact == BAG_SHARD_NOT_POLLED && member->report.is_known) {
+        member->due_ns = uv_hrtime() + FAILED_NS;
         return;
     }
-    member->failures = said->is_known ? 0 : member->failures + 1;
-    snprintf(member->why, sizeof member->why, "%s", said->is_known ? "" : why->text);
-    if (said->is_known)
-        member->host->stamp = said->stamp;
-    if (said->is_known && !said->is_same) {
-        struct bag_shard_said before = member->said;
-        member->said = *said;
-        *said = before;
+    member->failures = report->is_known ? 0 : member->failures + 1;
+    snprintf(member->why, sizeof member->why, "%s", report->is_known ? "" : why->text);
+    if (report->is_known)
+        member->host->generation = report->generation;
+    if (report->is_known && !report->is_same) {
+        struct bag_shard_report before = member->report;
+        member->report = *report;
+        *report = before;
         member->whole_ns =
-            uv_hrtime() + WHOLE_NS + errand->group->shards->num_asked++ % WHOLE_SPREAD * SECOND_NS;
+            uv_hrtime() + WHOLE_NS + query->group->shards->num_reports++ % WHOLE_SPREAD * SECOND_NS;
     }
     bool is_lasting =
-        member->failures >= MAX_FAILURES || (member->failures && !member->said.is_known);
+        member->failures >= MAX_FAILURES || (member->failures && !member->report.is_known);
     if (contact == BAG_SHARD_ANSWERED)
-        set_away(member, false);
+        set_unavailable(member, false);
     else if (contact == BAG_SHARD_NOBODY || (is_lasting && contact == BAG_SHARD_SILENT))
-        set_away(member, true);
-    set_useless(errand->group, member,
-                is_lasting && (contact == BAG_SHARD_ANSWERED || contact == BAG_SHARD_UNASKED));
-    member->due_ns = uv_hrtime() + (member->failures ? AWAY_NS : SECOND_NS);
+        set_unavailable(member, true);
+    set_reports_no_model(query->group, member,
+                         is_lasting &&
+                             (contact == BAG_SHARD_ANSWERED || contact == BAG_SHARD_NOT_POLLED));
+    member->due_ns = uv_hrtime() + (member->failures ? FAILED_NS : SECOND_NS);
 }
 
 static const char *token_file(const struct bag_shard_group *group)
@@ -146,55 +151,55 @@ static const char *token_file(const struct bag_shard_group *group)
     return group->config.shard_token_file ? group->config.shard_token_file : "";
 }
 
-/* One has said that its models are the same: what it said of those of other groups is, too, as they
- * would ask with the same token. */
-static void confirm_others(struct bag_shards *shards, const struct errand *errand)
+/* A host has reported the generation that is known: the reports of its members in other groups
+ * hold, too, if they use the same token. */
+static void confirm_others(struct bag_shards *shards, const struct query *query)
 {
-    const struct bag_shard_member *asked = errand->member;
+    const struct bag_shard_member *asked = query->member;
     for (struct bag_shard_group *group = shards->groups; group; group = group->next) {
-        if (group == errand->group || strcmp(token_file(group), token_file(errand->group)) != 0)
+        if (group == query->group || strcmp(token_file(group), token_file(query->group)) != 0)
             continue;
         for (size_t i = 0; i < group->num_members; i++) {
             struct bag_shard_member *member = &group->members[i];
-            if (member->host != asked->host || member->is_being_asked || !is_current(member))
+            if (member->host != asked->host || member->is_being_polled || !is_current(member))
                 continue;
-            memcpy(group->token, errand->group->token, sizeof group->token);
+            memcpy(group->token, query->group->token, sizeof group->token);
             member->due_ns = asked->due_ns;
         }
     }
 }
 
-static void carry_out(struct bag_shards *shards, const struct errand *errand)
+static void run_query(struct bag_shards *shards, const struct query *query)
 {
-    struct bag_shard_said *said = malloc(sizeof *said);
+    struct bag_shard_report *report = malloc(sizeof *report);
     struct bag_problem why;
-    enum bag_shard_contact contact = BAG_SHARD_UNASKED;
-    const struct bag_shard_stamp known = errand->member->said.stamp;
-    const bool is_known = is_current(errand->member);
-    struct bag_shard_host *host = errand->member->host;
-    if (is_known) /* find_due sees to it that there is no other */
+    enum bag_shard_contact contact = BAG_SHARD_NOT_POLLED;
+    const struct bag_shard_generation known = query->member->report.generation;
+    const bool is_known = is_current(query->member);
+    struct bag_shard_host *host = query->member->host;
+    if (is_known) /* find_due takes care that no other thread does the same */
         host->is_confirming = true;
     pthread_mutex_unlock(&shards->lock);
-    if (said)
-        bag_shard_ask(errand->group, host, is_known ? &known : NULL, said, &contact, &why);
+    if (report)
+        bag_shard_poll(query->group, host, is_known ? &known : NULL, report, &contact, &why);
     pthread_mutex_lock(&shards->lock);
     if (is_known)
         host->is_confirming = false;
-    if (!said) {
-        errand->member->is_being_asked = false;
-        errand->member->due_ns = uv_hrtime() + SECOND_NS;
+    if (!report) {
+        query->member->is_being_polled = false;
+        query->member->due_ns = uv_hrtime() + SECOND_NS;
         return;
     }
-    uint64_t hash = errand->group->said_hash;
-    keep(errand, said, contact, &why);
-    if (said->is_same)
-        confirm_others(shards, errand);
-    else if (!bag_shard_group_agree(errand->group))
-        errand->member->whole_ns = 0;
-    bool changed = errand->group->said_hash != hash && !shards->stops;
+    uint64_t hash = query->group->versions_hash;
+    keep(query, report, contact, &why);
+    if (report->is_same)
+        confirm_others(shards, query);
+    else if (!bag_shard_group_find_versions(query->group))
+        query->member->whole_ns = 0;
+    bool changed = query->group->versions_hash != hash && !shards->stops;
     pthread_mutex_unlock(&shards->lock);
-    bag_shard_said_free(said);
-    free(said);
+    bag_shard_report_free(report);
+    free(report);
     if (changed)
         shards->on_change(shards->context);
     pthread_mutex_lock(&shards->lock);
@@ -203,12 +208,12 @@ static void carry_out(struct bag_shards *shards, const struct errand *errand)
 static void *run(void *context)
 {
     struct bag_shards *shards = context;
-    struct errand errand;
+    struct query query;
     pthread_mutex_lock(&shards->lock);
-    while (take_errand(shards, &errand)) {
-        carry_out(shards, &errand);
+    while (take_query(shards, &query)) {
+        run_query(shards, &query);
         pthread_mutex_unlock(&shards->lock);
-        bag_shard_group_drop(errand.group);
+        bag_shard_group_release(query.group);
         pthread_mutex_lock(&shards->lock);
     }
     shards->num_ended++;
@@ -226,7 +231,7 @@ bool bag_shards_start_threads(struct bag_shards *shards, struct bag_problem *pro
         if (error)
             return shards->num_threads > 0 ||
                    bag_problem_set(problem, BAG_ERROR_SYSTEM,
-                                   "no thread can be started to ask shards: %s", strerror(error));
+                                   "no thread can be started to poll shards: %s", strerror(error));
         pthread_detach(thread);
         shards->num_threads++;
     }

@@ -9,7 +9,7 @@ void bag_remote_free(struct bag_remote *remote)
 {
     if (!remote)
         return;
-    bag_shard_group_drop(remote->group);
+    bag_shard_group_release(remote->group);
     free(remote->model);
     free(remote->version);
     free(remote->addresses);
@@ -25,7 +25,7 @@ static struct bag_remote *copy(const struct bag_remote *members)
     if (!remote)
         return NULL;
     *remote = *members;
-    bag_shard_group_hold(remote->group);
+    bag_shard_group_retain(remote->group);
     remote->model = strdup(members->model);
     remote->version = strdup(members->version);
     remote->addresses = calloc(members->num_shards, sizeof *remote->addresses);

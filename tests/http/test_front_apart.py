@@ -31,7 +31,7 @@ def test_model_that_the_shards_lack(directory, model):
         other = {"name": "other", "shards": urls, "shard_model": "nothing"}
         with front_of(directory, urls, more=[other], wait=False) as front, Client(front) as client:
             wait_until(lambda: client.get("/v2/models/items/ready").status == 200, "no items")
-            front.wait_event("shard tells nothing of a model")
+            front.wait_event("shard reports no model")
             expect("reason" not in front.wait_event("model ready"), "a model is ready for a reason")
             begun = time.monotonic()
             while time.monotonic() - begun < 1:  # both are asked some times meanwhile
@@ -39,7 +39,7 @@ def test_model_that_the_shards_lack(directory, model):
             answer = ask(client, [1], [0], model="other")
             expect_equal(answer.status, 503)
             expect_words(answer.error(), ["answers 404", "nothing"])
-            away = [event for event in front.events() if event.get("event") == "shard is away"]
+            away = [event for event in front.events() if event.get("event") == "shard unavailable"]
             expect_equal(away, [])
 
 
@@ -49,7 +49,7 @@ def test_shard_that_goes_under_load_is_logged(directory, model):
         servers[1].kill()
         servers[1]._end_checked = True
         wait_until(lambda: ask(client, [120], [0]).status == 503, "it answers without a shard")
-        expect_equal(front.wait_event("shard is away")["shard"], servers[1].url)
+        expect_equal(front.wait_event("shard unavailable")["shard"], servers[1].url)
 
 
 def test_timeout_behind_another_request(directory, model):
@@ -92,7 +92,7 @@ def test_front_without_descriptors(directory, model):
             begun = time.monotonic()
             while time.monotonic() - begun < 2:
                 ask(client, [1, 120, 299], [0]).expect()
-        expect_equal([event for event in front.events() if event.get("event") == "shard is away"], [])
+        expect_equal([event for event in front.events() if event.get("event") == "shard unavailable"], [])
 
 
 def test_one_type_for_all_index_tensors(directory, model):
@@ -115,7 +115,7 @@ def test_one_type_for_all_index_tensors(directory, model):
 
 @pytest.mark.parametrize("absent", ["error", "skip"])
 def test_no_descriptor_for_the_first_request(directory, model, absent):
-    """The front says that it lacks descriptors: the shard is neither away nor left out."""
+    """The front says that it lacks descriptors: the shard is neither unavailable nor left out."""
     with parts_of(directory, model, "rows", 1) as servers, \
             front_of(directory, [servers[0].url], absent=absent) as front, Client(front) as client:
         client.get("/v2/health/ready").expect()
@@ -136,9 +136,9 @@ def test_no_descriptor_for_the_first_request(directory, model, absent):
             answer = ask(client, [1, 120, 299], [0])
             expect_equal(answer.status, 503)
             expect_words(answer.error(), ["this server has no descriptors left", servers[0].url])
-            expect("away" not in answer.error(), answer.error())
+            expect("unavailable" not in answer.error(), answer.error())
             counted = client.get("/metrics").expect().body.decode()
-            expect(f'shard="{servers[0].url}",outcome="lacking"}} 1' in counted, counted)
+            expect(f'shard="{servers[0].url}",outcome="no_resources"}} 1' in counted, counted)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
         wait_until(lambda: ask(client, [1, 120, 299], [0]).status == 200, "it does not answer again")
 
@@ -210,20 +210,20 @@ def test_requests_that_wait_for_a_connection(directory, model):
 
 
 def test_token_file_that_is_missing(directory, model):
-    """Shards that one model has no token for are not away: others ask the same addresses."""
+    """Shards that one model has no token for are not unavailable: others ask the same addresses."""
     with parts_of(directory, model, "rows") as servers:
         urls = [server.url for server in servers]
         other = {"name": "other", "shards": urls, "shard_model": "items", "shard_token_file": "nothing"}
         with front_of(directory, urls, more=[other], wait=False) as front, Client(front) as client:
             wait_until(lambda: client.get("/v2/models/items/ready").status == 200, "no items")
-            expect_words(front.wait_event("shard tells nothing of a model")["reason"], ["nothing", "cannot be opened"])
+            expect_words(front.wait_event("shard reports no model")["reason"], ["nothing", "cannot be opened"])
             begun = time.monotonic()
             while time.monotonic() - begun < 1:  # both are asked some times meanwhile
                 ask(client, [1, 120, 299], [0]).expect()
             answer = ask(client, [1], [0], model="other")
             expect_equal(answer.status, 503)
             expect_words(answer.error(), [urls[0], "cannot be opened"])
-            expect_equal([event for event in front.events() if event.get("event") == "shard is away"], [])
+            expect_equal([event for event in front.events() if event.get("event") == "shard unavailable"], [])
 
 
 def refuses(directory, urls, name, words, **keys):

@@ -199,7 +199,7 @@ def test_client_that_goes_away(spoilt):
         leaving.send(head("POST", "/v2/models/items/infer", headers, body))
         wait_until(lambda: client.get("/v2/health/live").status == 200 and between.heads, "it was not asked")
     expect(ended.wait(30), "the shard's connection is still open")
-    expect('outcome="late"} 1' not in client.get("/metrics").expect().body.decode(), "it was only late")
+    expect('outcome="timeout"} 1' not in client.get("/metrics").expect().body.decode(), "it was only late")
 
 
 def test_more_calls_than_descriptors(directory, tables):
@@ -336,7 +336,7 @@ def test_shard_that_goes_and_comes(directory, tables):
                 shard._end_checked = True
             answer = ask(client, [1], [0])
             expect_equal(answer.status, 503)
-            expect_words(answer.error(), [f"127.0.0.1:{port}", "away"])
+            expect_words(answer.error(), [f"127.0.0.1:{port}", "unavailable"])
             wait_until(lambda: client.get("/v2/health/ready").status == 503, "it is still ready", 20)
 
 

@@ -175,7 +175,7 @@ def test_last_attempt_that_fails_is_told(directory, tables):
         for first, second, status, word in (("429", "500", 502, "broken"), ("broken JSON", "another shape", 502, "answered"),
                                             ("500", "503", 200, ""), ("429", "429", 200, "")):
             world.learn()
-            before = world.outcomes("rejected"), world.outcomes("wrong")
+            before = world.outcomes("rejected"), world.outcomes("invalid")
             duel(world.between, [(BAD[first], 0), (BAD[second], 1)])
             answer = ask(world.client, [1, 2], [0, 1])
             expect_equal(answer.status, status, (first, second))
@@ -183,7 +183,7 @@ def test_last_attempt_that_fails_is_told(directory, tables):
                 expect_equal(answer.header()[0]["parameters"]["absent_shards"], [world.between.url])
             else:
                 expect_words(answer.error(), [world.between.url, word])
-            after = world.outcomes("rejected"), world.outcomes("wrong")
+            after = world.outcomes("rejected"), world.outcomes("invalid")
             expect_equal((after[0] - before[0], after[1] - before[1]), (1, 0) if status == 200 else (0, 1), (first, second))
 
 

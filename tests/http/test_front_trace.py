@@ -273,9 +273,9 @@ def test_keys_that_a_shard_misses(directory, model, collector):
 
 
 @pytest.mark.parametrize("spoil, outcome", [
-    (lambda connection, _: connection.sendall(reply(200, b"{}")) is None, ("wrong", 200, "wrong")),
-    (lambda connection, _: connection.sendall(reply(200, b"x" * 100_000)) is None, ("wrong", 200, "wrong")),
-    (lambda connection, _: connection.sendall(b"nonsense\r\n\r\n") is not None, ("wrong", None, "wrong")),
+    (lambda connection, _: connection.sendall(reply(200, b"{}")) is None, ("invalid", 200, "invalid")),
+    (lambda connection, _: connection.sendall(reply(200, b"x" * 100_000)) is None, ("invalid", 200, "invalid")),
+    (lambda connection, _: connection.sendall(b"nonsense\r\n\r\n") is not None, ("invalid", None, "invalid")),
     (lambda connection, _: connection.sendall(reply(503, {"error": "busy"})) is None, ("rejected", 503, "503")),
     (lambda connection, answer: connection.sendall(answer[:-3]) is not None, ("closed", 200, "closed"))],
     ids=["wrong", "long", "nonsense", "busy", "cut"])
@@ -312,5 +312,5 @@ def test_time_that_is_over(directory, model, collector):
         expect_equal(ask(client, [120, 299], [0], headers=header).status, 503)
         cancelled = Trace(collector, trace, 2, 0).outcomes()
         ended.set()
-    expect_equal(late, [(1, "late", None, "late", True), (2, "late", None, "late", True)])
+    expect_equal(late, [(1, "timeout", None, "timeout", True), (2, "timeout", None, "timeout", True)])
     expect_equal(cancelled, [(1, "rejected", 503, "503", True), (2, "cancelled", None, "cancelled", True)])

@@ -362,9 +362,9 @@ static void listen_at(size_t shard)
     assert_int_equal(bind(test.listeners[shard], (void *)&address, sizeof address), 0);
     assert_int_equal(listen(test.listeners[shard], 512), 0);
     struct bag_shard_host *host = member(shard)->host;
-    memcpy(&host->places[0].address, &address, sizeof address);
-    host->places[0].bytes = sizeof address;
-    host->num_places = 1;
+    memcpy(&host->endpoints[0].address, &address, sizeof address);
+    host->endpoints[0].bytes = sizeof address;
+    host->num_endpoints = 1;
 }
 
 static int set_up_case(void **state)
@@ -414,7 +414,7 @@ static int tear_down_case(void **state)
     uv_run(&test.loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&test.loop), 0);
     bag_coordinator_free(&test.coordinator);
-    bag_shard_group_drop(test.group);
+    bag_shard_group_release(test.group);
     bag_shards_free(test.shards);
     for (size_t i = 0; i < SHARDS; i++) {
         close(test.listeners[i]);

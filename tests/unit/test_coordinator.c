@@ -86,7 +86,7 @@ static void takes_a_reply_before_all_is_sent(void **state)
     static const char busy[] = "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n";
     write_all_of(fd, busy, strlen(busy));
     turn();
-    expect_failure(&asked, BAG_ERROR_SHARD_AWAY, "answered 503");
+    expect_failure(&asked, BAG_ERROR_SHARD_UNAVAILABLE, "answered 503");
     while (recv(fd, head, sizeof head, 0) > 0)
         ;
     assert_int_equal(errno == EAGAIN, 0);
@@ -201,15 +201,15 @@ static const struct bad {
     enum bag_error kind;
     const char *words;
 } bad[] = {
-    {send_429, BAG_SHARD_REJECTED, BAG_ERROR_SHARD_AWAY, "answered 429: too many"},
-    {send_500, BAG_SHARD_WRONG, BAG_ERROR_BAD_GATEWAY, "answered 500: broken"},
-    {send_503, BAG_SHARD_REJECTED, BAG_ERROR_SHARD_AWAY, "answered 503: too busy"},
-    {send_broken_json, BAG_SHARD_WRONG, BAG_ERROR_BAD_GATEWAY, "answered"},
-    {send_another_id, BAG_SHARD_WRONG, BAG_ERROR_BAD_GATEWAY, "answered"},
-    {send_another_shape, BAG_SHARD_WRONG, BAG_ERROR_BAD_GATEWAY, "without output 'embeddings'"},
-    {send_no_http, BAG_SHARD_WRONG, BAG_ERROR_BAD_GATEWAY, "answered wrongly"},
-    {send_too_much, BAG_SHARD_WRONG, BAG_ERROR_BAD_GATEWAY, "answered 999999 bytes"},
-    {send_an_endless_head, BAG_SHARD_WRONG, BAG_ERROR_BAD_GATEWAY, "head of more than 8 KiB"},
+    {send_429, BAG_SHARD_REJECTED, BAG_ERROR_SHARD_UNAVAILABLE, "answered 429: too many"},
+    {send_500, BAG_SHARD_INVALID, BAG_ERROR_BAD_GATEWAY, "answered 500: broken"},
+    {send_503, BAG_SHARD_REJECTED, BAG_ERROR_SHARD_UNAVAILABLE, "answered 503: too busy"},
+    {send_broken_json, BAG_SHARD_INVALID, BAG_ERROR_BAD_GATEWAY, "answered"},
+    {send_another_id, BAG_SHARD_INVALID, BAG_ERROR_BAD_GATEWAY, "answered"},
+    {send_another_shape, BAG_SHARD_INVALID, BAG_ERROR_BAD_GATEWAY, "without output 'embeddings'"},
+    {send_no_http, BAG_SHARD_INVALID, BAG_ERROR_BAD_GATEWAY, "answered wrongly"},
+    {send_too_much, BAG_SHARD_INVALID, BAG_ERROR_BAD_GATEWAY, "answered 999999 bytes"},
+    {send_an_endless_head, BAG_SHARD_INVALID, BAG_ERROR_BAD_GATEWAY, "head of more than 8 KiB"},
     {send_half, BAG_SHARD_CLOSED, BAG_ERROR_BAD_GATEWAY, "in the middle of its answer"},
     {send_nothing, BAG_SHARD_CLOSED, BAG_ERROR_BAD_GATEWAY, "without an answer"},
 };
@@ -226,7 +226,7 @@ static void fails_with_a_bad_reply(void **state)
         bad[i].send(&request);
         expect_failure(&asked, bad[i].kind, bad[i].words);
         assert_int_equal(outcomes(0, bad[i].outcome), before + 1);
-        if (bad[i].outcome == BAG_SHARD_WRONG)
+        if (bad[i].outcome == BAG_SHARD_INVALID)
             expect_closed(fd);
         else if (bad[i].outcome == BAG_SHARD_REJECTED) { /* and kept */
             ask_for(&asked, IN_FIRST);
@@ -250,7 +250,7 @@ static void skips_absent_shards_only(void **state)
         struct request first = accept_request(0), second = accept_request(1);
         int fd = second.fd;
         bad[i].send(&second);
-        bool is_absent = bad[i].outcome != BAG_SHARD_WRONG;
+        bool is_absent = bad[i].outcome != BAG_SHARD_INVALID;
         assert_int_equal(asked.is_done, !is_absent);
         if (is_absent) {
             reply_with(&first, "Connection: close\r\n");
@@ -263,7 +263,7 @@ static void skips_absent_shards_only(void **state)
         }
         if (bad[i].outcome == BAG_SHARD_REJECTED)
             close(fd);
-        else if (bad[i].outcome == BAG_SHARD_WRONG)
+        else if (bad[i].outcome == BAG_SHARD_INVALID)
             expect_closed(fd);
         turn();
     }
@@ -306,7 +306,7 @@ static void takes_the_good_reply_of_either_attempt(void **state)
             close(attempts[!loser].fd);
             assert_int_equal(outcomes(0, BAG_SHARD_OK), 1001);
             expect_row(&asked, IN_FIRST);
-            if (bad[i].outcome == BAG_SHARD_WRONG)
+            if (bad[i].outcome == BAG_SHARD_INVALID)
                 expect_closed(fd);
             else if (bad[i].outcome == BAG_SHARD_REJECTED)
                 close(fd);
@@ -401,7 +401,7 @@ static void fails_at_once_if_a_shard_has_another_version(void **state)
         close(attempts[1].fd);
         assert_int_equal(asked.run.is_mismatch, true);
         assert_int_equal(member(1)->due_ns, 0); /* all shards are asked anew */
-        expect_failure(&asked, BAG_ERROR_SHARD_AWAY, ": another");
+        expect_failure(&asked, BAG_ERROR_SHARD_UNAVAILABLE, ": another");
         free(attempts[0].bytes);
         expect_closed(attempts[0].fd);
     }
@@ -430,7 +430,7 @@ static void waits_for_a_newer_model(void **state)
         assert_int_equal(asked.is_done, is_found);
         advance_ms(1100); /* no longer than 2 s, and the coordinator's own time-out is 1 s */
         assert_true(asked.run.is_mismatch);
-        expect_failure(&asked, BAG_ERROR_SHARD_AWAY, "answered 409: another");
+        expect_failure(&asked, BAG_ERROR_SHARD_UNAVAILABLE, "answered 409: another");
     }
 }
 
@@ -692,8 +692,8 @@ static void waits_for_a_descriptor_while_it_has_connections(void **state)
     expect_failure(&third, BAG_ERROR_NO_MEMORY, "this server has no descriptors left to ask shard");
     limit_descriptors(before);
     close(fd);
-    assert_int_equal(outcomes(0, BAG_SHARD_LACKING), 1);
-    assert_false(atomic_load(&member(0)->host->is_away));
+    assert_int_equal(outcomes(0, BAG_SHARD_NO_RESOURCES), 1);
+    assert_false(atomic_load(&member(0)->host->is_unavailable));
 }
 
 static void does_without_a_hedge_if_it_lacks_descriptors(void **state)
@@ -712,7 +712,7 @@ static void does_without_a_hedge_if_it_lacks_descriptors(void **state)
     limit_descriptors(before);
     assert_int_equal(has_request(fd), 0);
     close(fd);
-    assert_int_equal(outcomes(0, BAG_SHARD_LACKING), 0);
+    assert_int_equal(outcomes(0, BAG_SHARD_NO_RESOURCES), 0);
 }
 
 static void rejects_replies_without_memory(void **state)
@@ -727,7 +727,7 @@ static void rejects_replies_without_memory(void **state)
     struct request request = accept_request(0);
     close(reply_well(&request));
     expect_failure(&asked, BAG_ERROR_NO_MEMORY, "a shard's answer");
-    assert_int_equal(outcomes(0, BAG_SHARD_LACKING), 1);
+    assert_int_equal(outcomes(0, BAG_SHARD_NO_RESOURCES), 1);
     bag_buffers_free(&small);
 }
 
@@ -739,10 +739,10 @@ static void tries_a_refused_connection_once_more(void **state)
     struct asked asked;
     (void)state;
     struct bag_shard_host *host = member(0)->host;
-    host->places[1] = host->places[0]; /* nobody listens at the first of two places */
-    struct sockaddr_un *nobody = (void *)&host->places[0].address;
+    host->endpoints[1] = host->endpoints[0]; /* nobody listens at the first of two places */
+    struct sockaddr_un *nobody = (void *)&host->endpoints[0].address;
     strcpy(nobody->sun_path + strlen(nobody->sun_path), "x");
-    host->num_places = 2;
+    host->num_endpoints = 2;
     ask_for(&asked, IN_FIRST);
     struct request request = accept_request(0);
     close(reply_well(&request));
@@ -759,28 +759,29 @@ static void is_refused_twice_at_most(void **state)
         struct bag_shard_host *host = member(0)->host;
         for (size_t i = 0; i < SHARDS; i++)
             member(i)->due_ns = UINT64_MAX;
-        host->places[0].address = (struct sockaddr_storage){.ss_family = AF_UNIX};
-        strcpy(((struct sockaddr_un *)&host->places[0].address)->sun_path, "/tmp/nobody/listens");
+        host->endpoints[0].address = (struct sockaddr_storage){.ss_family = AF_UNIX};
+        strcpy(((struct sockaddr_un *)&host->endpoints[0].address)->sun_path,
+               "/tmp/nobody/listens");
         if (is_port) {
-            struct sockaddr_in *port = (void *)&host->places[0].address;
+            struct sockaddr_in *port = (void *)&host->endpoints[0].address;
             *port = (struct sockaddr_in){
                 .sin_family = AF_INET, .sin_port = htons(1), .sin_addr = {htonl(INADDR_LOOPBACK)}};
-            host->places[0].bytes = sizeof *port;
+            host->endpoints[0].bytes = sizeof *port;
         }
         host->turn = 0;
         ask_for(&asked, IN_FIRST);
         advance_ms(0);
-        expect_failure(&asked, BAG_ERROR_SHARD_AWAY,
+        expect_failure(&asked, BAG_ERROR_SHARD_UNAVAILABLE,
                        is_port ? "Connection refused" : "No such file or directory");
         assert_int_equal(host->turn, 2);
-        assert_true(atomic_load(&host->is_away));
+        assert_true(atomic_load(&host->is_unavailable));
         assert_int_equal(member(0)->due_ns, 0);
 
         ask_for(&asked, IN_FIRST); /* known by now: it is not asked */
         advance_ms(0);
-        expect_failure(&asked, BAG_ERROR_SHARD_AWAY, "it does not answer");
+        expect_failure(&asked, BAG_ERROR_SHARD_UNAVAILABLE, "it does not answer");
         assert_int_equal(host->turn, 2);
-        atomic_store(&host->is_away, false);
+        atomic_store(&host->is_unavailable, false);
     }
     assert_int_equal(outcomes(0, BAG_SHARD_REFUSED), 4);
 }
@@ -792,8 +793,8 @@ static void asks_no_shard_that_is_known_to_be_unavailable(void **state)
     (void)state;
     world.front.remote.skips_absent = true;
     for (int i = 0; i < 2; i++) {
-        atomic_store(&member(1)->host->is_away, i == 0);
-        atomic_store(&member(1)->is_useless, i == 1);
+        atomic_store(&member(1)->host->is_unavailable, i == 0);
+        atomic_store(&member(1)->reports_no_model, i == 1);
         begin_inference(&asked, BOTH, 2, UINT64_MAX);
         struct request request = accept_request(0);
         expect_no_connection(1);
@@ -807,10 +808,10 @@ static void says_that_a_name_does_not_resolve(void **state)
 {
     struct asked asked;
     (void)state;
-    member(0)->host->num_places = 0;
+    member(0)->host->num_endpoints = 0;
     ask_for(&asked, IN_FIRST);
     advance_ms(0);
-    expect_failure(&asked, BAG_ERROR_SHARD_AWAY, "its name does not resolve");
+    expect_failure(&asked, BAG_ERROR_SHARD_UNAVAILABLE, "its name does not resolve");
 }
 
 /* ---- time and ends ----------------------------------------------------------------------------
@@ -826,10 +827,10 @@ static void fails_at_the_deadline(void **state)
     advance_ms(999);
     assert_false(asked.is_done);
     advance_ms(1);
-    expect_failure(&asked, BAG_ERROR_SHARD_LATE,
+    expect_failure(&asked, BAG_ERROR_SHARD_TIMEOUT,
                    "has not answered within 1000 ms (shard_timeout_ms)");
-    assert_int_equal(outcomes(0, BAG_SHARD_LATE), 0);
-    assert_int_equal(outcomes(1, BAG_SHARD_LATE), 1);
+    assert_int_equal(outcomes(0, BAG_SHARD_TIMEOUT), 0);
+    assert_int_equal(outcomes(1, BAG_SHARD_TIMEOUT), 1);
     free(second.bytes);
     expect_closed(second.fd);
 }
@@ -850,7 +851,8 @@ static void skips_late_shards_unless_the_client_has_no_time(void **state)
         assert_int_equal(asked.is_done, is_clients);
         advance_ms(850);
         if (is_clients)
-            expect_failure(&asked, BAG_ERROR_SHARD_LATE, "within 200 ms (the request's timeout)");
+            expect_failure(&asked, BAG_ERROR_SHARD_TIMEOUT,
+                           "within 200 ms (the request's timeout)");
         else
             expect_rows(&asked, none, 2);
         drop_request(&first);
@@ -867,8 +869,8 @@ static void takes_an_error_after_the_deadline_for_lateness(void **state)
     struct request request = accept_request(0);
     clock_ns += UINT64_C(1000000000);
     reply_error(&request, 504, "late");
-    expect_failure(&asked, BAG_ERROR_SHARD_LATE, "has not answered within 1000 ms");
-    assert_int_equal(outcomes(0, BAG_SHARD_LATE), 1);
+    expect_failure(&asked, BAG_ERROR_SHARD_TIMEOUT, "has not answered within 1000 ms");
+    assert_int_equal(outcomes(0, BAG_SHARD_TIMEOUT), 1);
     assert_int_equal(outcomes(0, BAG_SHARD_REJECTED), 0);
     close(request.fd);
 }

@@ -51,7 +51,7 @@ static void fill_listener(int fds[MAX_WAITING])
 
 static void takes_two_seconds_for_all_addresses(void **state)
 {
-    static struct bag_shard_said said;
+    static struct bag_shard_report said;
     struct bag_model_config config = {.name = (char *)(uintptr_t) "m",
                                       .path = (char *)(uintptr_t) "shards:http://shard.test:1",
                                       .version = (char *)(uintptr_t) "1"};
@@ -65,14 +65,14 @@ static void takes_two_seconds_for_all_addresses(void **state)
     struct bag_shard_group *group = bag_shards_find(shards, &config, &problem);
     assert_non_null(group);
     uint64_t begun_ns = uv_hrtime();
-    assert_false(bag_shard_ask(group, group->members[0].host, NULL, &said, &contact, &problem));
+    assert_false(bag_shard_poll(group, group->members[0].host, NULL, &said, &contact, &problem));
     uint64_t took_ms = (uv_hrtime() - begun_ns) / 1000000;
     assert_in_range(took_ms, 1900, 3900);
     assert_int_equal(contact, BAG_SHARD_SILENT);
     assert_string_equal(problem.text, "Connection timed out");
-    assert_int_equal(group->members[0].host->num_places, ADDRESSES);
-    bag_shard_said_free(&said);
-    bag_shard_group_drop(group);
+    assert_int_equal(group->members[0].host->num_endpoints, ADDRESSES);
+    bag_shard_report_free(&said);
+    bag_shard_group_release(group);
     bag_shards_free(shards);
     for (size_t i = 0; fds[i] >= 0; i++)
         close(fds[i]);

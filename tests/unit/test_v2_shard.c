@@ -130,19 +130,19 @@ static void test_instances(void **state)
         "{\"name\": \"bagserve\", \"instance\": "
         "\"0123456789abcdeg\"}"};
     static const char right[] = "{\"name\": \"bagserve\", \"instance\": \"0123456789abcdef\"}";
-    struct bag_shard_stamp stamp;
+    struct bag_shard_generation stamp;
     struct bag_problem problem;
     (void)state;
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
-        assert_false(bag_shard_read_stamp(wrong[i], strlen(wrong[i]), &stamp, &problem));
-    assert_true(bag_shard_read_stamp(right, sizeof right - 1, &stamp, &problem));
+        assert_false(bag_shard_read_generation(wrong[i], strlen(wrong[i]), &stamp, &problem));
+    assert_true(bag_shard_read_generation(right, sizeof right - 1, &stamp, &problem));
     assert_string_equal(stamp.instance, "0123456789abcdef");
     assert_int_equal(stamp.generation, 0);
     for (size_t i = 0; i < COUNT_OF(numbers); i++) {
         char text[200];
         int bytes = snprintf(text, sizeof text, "%.*s, \"generation\": %s}", (int)sizeof right - 2,
                              right, numbers[i].text);
-        assert_true(bag_shard_read_stamp(text, (size_t)bytes, &stamp, &problem));
+        assert_true(bag_shard_read_generation(text, (size_t)bytes, &stamp, &problem));
         assert_int_equal(stamp.generation, numbers[i].generation);
     }
 }

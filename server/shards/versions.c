@@ -1,5 +1,5 @@
-/* What the shards of a group say -> the versions that all of them have, as parts of one table; see
- * shards.h. All under the registry's lock. */
+/* Finds the versions that all shards of a group have as parts of one table, from their reports; see
+ * shards.h. All functions run under the registry's lock. */
 #include "shards.h"
 
 #include <inttypes.h>
@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is known of one version while it is put together. */
-struct meeting {
+/* A version that may become one of the group. */
+struct candidate {
     const struct bag_shard_group *group;
     uint64_t number;
-    size_t *members;                      /* of part i; SIZE_MAX: not found yet */
-    const struct bag_shard_member *first; /* that all others are to agree with */
-    size_t first_version;                 /* its place among what that one said */
+    size_t *members; /* index of the member that has part i; SIZE_MAX: not found yet */
+    const struct bag_shard_member *first; /* that all others must agree with */
+    size_t first_version;                 /* index of the version in its report */
     char why[512];
 };
 
@@ -23,24 +23,24 @@ static const char *name_of(const struct bag_shard_member *member)
     return member->host->address.text;
 }
 
-static bool disagree(struct meeting *meeting, const char *format, ...)
+static bool disagree(struct candidate *candidate, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static bool disagree(struct meeting *meeting, const char *format, ...)
+static bool disagree(struct candidate *candidate, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(meeting->why, sizeof meeting->why, format, arguments);
+    vsnprintf(candidate->why, sizeof candidate->why, format, arguments);
     va_end(arguments);
     return false;
 }
 
 /* ---- one version ----------------------------------------------------------------------------- */
 
-static size_t find_version(const struct bag_shard_said *said, uint64_t number)
+static size_t find_version(const struct bag_shard_report *report, uint64_t number)
 {
     size_t i = 0;
-    while (i < said->versions.count && said->versions.numbers[i] != number)
+    while (i < report->versions.count && report->versions.numbers[i] != number)
         i++;
     return i;
 }
@@ -57,7 +57,7 @@ static size_t find_version(const struct bag_shard_said *said, uint64_t number)
     X("output_datatype", "%s", bag_dtypes[table->output_dtype].name)               \
     X("digest of the files", BAG_DIGEST_PRINT, table->digest)
 
-/* The i-th fact of a table as text; its name; NULL behind the last one. */
+/* Prints the i-th fact of a table. Returns its name; NULL after the last one. */
 static const char *fact_of(const struct bag_shard_table *table, size_t i, char *text, size_t room)
 {
     size_t at = 0;
@@ -71,86 +71,87 @@ static const char *fact_of(const struct bag_shard_table *table, size_t i, char *
     return NULL;
 }
 
-static bool check_same(struct meeting *meeting, const struct bag_shard_member *member, size_t i)
+static bool check_same(struct candidate *candidate, const struct bag_shard_member *member, size_t i)
 {
-    const struct bag_shard_said *first = &meeting->first->said, *said = &member->said;
-    const struct bag_shard_table *table = &first->tables[meeting->first_version];
+    const struct bag_shard_report *first = &candidate->first->report, *report = &member->report;
+    const struct bag_shard_table *table = &first->tables[candidate->first_version];
     char one[64], other[64];
     const char *name;
     for (size_t fact = 0; (name = fact_of(table, fact, one, sizeof one)); fact++) {
-        fact_of(&said->tables[i], fact, other, sizeof other);
+        fact_of(&report->tables[i], fact, other, sizeof other);
         if (strcmp(one, other) != 0)
-            return disagree(meeting, "%s and %s have no parts of one table: %s %s and %s",
-                            name_of(meeting->first), name_of(member), name, one, other);
+            return disagree(candidate, "%s and %s have no parts of one table: %s %s and %s",
+                            name_of(candidate->first), name_of(member), name, one, other);
     }
-    if (table->rank != said->tables[i].rank ||
-        memcmp(table->shape, said->tables[i].shape, table->rank * sizeof *table->shape) != 0)
-        return disagree(meeting, "%s and %s have rows of other shapes", name_of(meeting->first),
+    if (table->rank != report->tables[i].rank ||
+        memcmp(table->shape, report->tables[i].shape, table->rank * sizeof *table->shape) != 0)
+        return disagree(candidate, "%s and %s have rows of other shapes", name_of(candidate->first),
                         name_of(member));
-    if (bag_model_config_hash(&first->configs[meeting->first_version]) !=
-        bag_model_config_hash(&said->configs[i]))
-        return disagree(meeting, "%s and %s pool by other rules", name_of(meeting->first),
+    if (bag_model_config_hash(&first->configs[candidate->first_version]) !=
+        bag_model_config_hash(&report->configs[i]))
+        return disagree(candidate, "%s and %s pool by other rules", name_of(candidate->first),
                         name_of(member));
     return true;
 }
 
-/* Puts a member to its part. */
-static bool place(struct meeting *meeting, size_t m)
+/* Assigns a member to its part. */
+static bool place_member(struct candidate *candidate, size_t m)
 {
-    const struct bag_shard_member *member = &meeting->group->members[m];
-    size_t i = find_version(&member->said, meeting->number);
-    const struct bag_shard_table *table = &member->said.tables[i];
-    if (member->said.reasons[i][0])
-        return disagree(meeting, "%s: %s", name_of(member), member->said.reasons[i]);
-    if (!meeting->first) {
-        meeting->first = member;
-        meeting->first_version = i;
-        if (table->part.of > meeting->group->num_members)
-            return disagree(meeting,
+    const struct bag_shard_member *member = &candidate->group->members[m];
+    size_t i = find_version(&member->report, candidate->number);
+    const struct bag_shard_table *table = &member->report.tables[i];
+    if (member->report.reasons[i][0])
+        return disagree(candidate, "%s: %s", name_of(member), member->report.reasons[i]);
+    if (!candidate->first) {
+        candidate->first = member;
+        candidate->first_version = i;
+        if (table->part.of > candidate->group->num_members)
+            return disagree(candidate,
                             "the table has %" PRIu32 " parts, as %s says, and %zu "
                             "address%s here: parts are missing",
-                            table->part.of, name_of(member), meeting->group->num_members,
-                            meeting->group->num_members == 1 ? " is" : "es are");
+                            table->part.of, name_of(member), candidate->group->num_members,
+                            candidate->group->num_members == 1 ? " is" : "es are");
     }
-    if (!check_same(meeting, member, i))
+    if (!check_same(candidate, member, i))
         return false;
-    size_t *slot = &meeting->members[table->part.index];
+    size_t *slot = &candidate->members[table->part.index];
     if (*slot != SIZE_MAX)
-        return disagree(meeting, "%s and %s both have part %" PRIu32 " of %" PRIu32,
-                        name_of(&meeting->group->members[*slot]), name_of(member),
+        return disagree(candidate, "%s and %s both have part %" PRIu32 " of %" PRIu32,
+                        name_of(&candidate->group->members[*slot]), name_of(member),
                         table->part.index, table->part.of);
     *slot = m;
     return true;
 }
 
-/* Members that have not answered yet have what is left, in their order. */
-static bool place_unknown(struct meeting *meeting)
+/* Assigns the remaining parts to members that have not answered yet, in their order. */
+static bool place_unknown(struct candidate *candidate)
 {
-    const struct bag_shard_group *group = meeting->group;
-    uint32_t of = meeting->first->said.tables[meeting->first_version].part.of, part = 0;
+    const struct bag_shard_group *group = candidate->group;
+    uint32_t of = candidate->first->report.tables[candidate->first_version].part.of, part = 0;
     for (size_t m = 0; m < group->num_members; m++) {
-        if (group->members[m].said.is_known)
+        if (group->members[m].report.is_known)
             continue;
-        while (part < of && meeting->members[part] != SIZE_MAX)
+        while (part < of && candidate->members[part] != SIZE_MAX)
             part++;
         if (part < of)
-            meeting->members[part] = m;
+            candidate->members[part] = m;
     }
     for (part = 0; part < of; part++)
-        if (meeting->members[part] == SIZE_MAX)
-            return disagree(meeting, "part %" PRIu32 " of %" PRIu32 " is at no address", part, of);
+        if (candidate->members[part] == SIZE_MAX)
+            return disagree(candidate, "part %" PRIu32 " of %" PRIu32 " is at no address", part,
+                            of);
     return true;
 }
 
-static bool meet(struct meeting *meeting)
+static bool place_all(struct candidate *candidate)
 {
-    const struct bag_shard_group *group = meeting->group;
+    const struct bag_shard_group *group = candidate->group;
     for (size_t i = 0; i < group->num_members; i++)
-        meeting->members[i] = SIZE_MAX;
+        candidate->members[i] = SIZE_MAX;
     for (size_t m = 0; m < group->num_members; m++)
-        if (group->members[m].said.is_known && !place(meeting, m))
+        if (group->members[m].report.is_known && !place_member(candidate, m))
             return false;
-    return place_unknown(meeting);
+    return place_unknown(candidate);
 }
 
 /* False without memory. */
@@ -158,20 +159,20 @@ static bool make_version(const struct bag_shard_group *group, uint64_t number,
                          struct bag_shard_version *version)
 {
     char text[24];
-    struct meeting meeting = {.group = group,
-                              .number = number,
-                              .members = calloc(group->num_members, sizeof *meeting.members)};
+    struct candidate candidate = {.group = group,
+                                  .number = number,
+                                  .members = calloc(group->num_members, sizeof *candidate.members)};
     memset(version, 0, sizeof *version);
     version->number = number;
-    if (!(version->members = meeting.members))
+    if (!(version->members = candidate.members))
         return false;
-    if (!meet(&meeting)) {
+    if (!place_all(&candidate)) {
         bag_model_config_copy(&version->config, &group->config);
-        return (version->reason = strdup(meeting.why)) && version->config.name;
+        return (version->reason = strdup(candidate.why)) && version->config.name;
     }
-    const struct bag_shard_said *said = &meeting.first->said;
-    version->table = said->tables[meeting.first_version];
-    if (!bag_model_config_copy(&version->config, &said->configs[meeting.first_version]))
+    const struct bag_shard_report *report = &candidate.first->report;
+    version->table = report->tables[candidate.first_version];
+    if (!bag_model_config_copy(&version->config, &report->configs[candidate.first_version]))
         return false;
     snprintf(text, sizeof text, "%" PRIu64, number);
     free(version->config.version);
@@ -183,31 +184,31 @@ static bool make_version(const struct bag_shard_group *group, uint64_t number,
 static bool all_have(const struct bag_shard_group *group, uint64_t number)
 {
     for (size_t m = 0; m < group->num_members; m++) {
-        const struct bag_shard_said *said = &group->members[m].said;
-        if (said->is_known && find_version(said, number) == said->versions.count)
+        const struct bag_shard_report *report = &group->members[m].report;
+        if (report->is_known && find_version(report, number) == report->versions.count)
             return false;
     }
     return true;
 }
 
-/* "http://a has 1, 2", and so on, as far as there is room. */
+/* Prints "http://a has 1, 2", and so on, as far as there is room. */
 static void list_versions(const struct bag_shard_group *group, char *text, size_t room)
 {
     size_t used = 0;
     for (size_t m = 0; m < group->num_members && used < room; m++) {
-        const struct bag_shard_said *said = &group->members[m].said;
+        const struct bag_shard_report *report = &group->members[m].report;
         used += (size_t)snprintf(text + used, room - used, "%s%s has ", m ? "; " : "",
                                  name_of(&group->members[m]));
-        for (size_t i = 0; i < said->versions.count && used < room; i++)
+        for (size_t i = 0; i < report->versions.count && used < room; i++)
             used += (size_t)snprintf(text + used, room - used, "%s%" PRIu64, i ? ", " : "",
-                                     said->versions.numbers[i]);
-        if (said->versions.count == 0 && used < room)
+                                     report->versions.numbers[i]);
+        if (report->versions.count == 0 && used < room)
             used += (size_t)snprintf(text + used, room - used, "none");
     }
 }
 
-/* Why nothing can be served yet; false: it can. One is enough that is known where `ready` is any.
- */
+/* Returns whether too few shards have answered for a version to be served, and prints the reason.
+ * One suffices if `ready` is any. Sets *known to a member that has answered. */
 static bool lacks_shards(const struct bag_shard_group *group, char *reason, size_t room,
                          const struct bag_shard_member **known)
 {
@@ -215,7 +216,7 @@ static bool lacks_shards(const struct bag_shard_group *group, char *reason, size
     *known = NULL;
     for (size_t m = 0; m < group->num_members; m++) {
         const struct bag_shard_member *member = &group->members[m];
-        if (!member->said.is_known)
+        if (!member->report.is_known)
             unknown = unknown ? unknown : member;
         else
             *known = *known ? *known : member;
@@ -235,8 +236,8 @@ static bool make_versions(const struct bag_shard_group *group, const struct bag_
                           struct bag_shard_version *versions, size_t *count)
 {
     bool ok = true;
-    for (size_t i = 0; ok && i < known->said.versions.count; i++) {
-        uint64_t number = known->said.versions.numbers[i];
+    for (size_t i = 0; ok && i < known->report.versions.count; i++) {
+        uint64_t number = known->report.versions.numbers[i];
         if (all_have(group, number))
             ok = make_version(group, number, &versions[(*count)++]);
     }
@@ -267,7 +268,7 @@ static bool is_any_good(const struct bag_shard_version *versions, size_t count)
     return found;
 }
 
-bool bag_shard_group_agree(struct bag_shard_group *group)
+bool bag_shard_group_find_versions(struct bag_shard_group *group)
 {
     const struct bag_shard_member *known;
     char reason[sizeof group->reason] = "";
@@ -291,6 +292,6 @@ bool bag_shard_group_agree(struct bag_shard_group *group)
     group->versions = versions;
     group->num_versions = count;
     memcpy(group->reason, reason, sizeof reason);
-    group->said_hash = hash_versions(group);
+    group->versions_hash = hash_versions(group);
     return true;
 }
