@@ -1,13 +1,11 @@
-/* From an inference's plan to the requests to shards; see fanout.h.
+/* Makes the requests to shards; see fanout.h.
  *
- * What stays of a bag is known here, but for keys that the table does not have: padding, pruned
- * entries and those outside of the table have left, and the default row's id is in the place of
- * others. By columns every shard gets all of it, and answers its columns of the result. By rows and
- * by keys each gets its own, of the bags of which it has any, and answers sums. The default row of
- * empty bags is asked for once, as one bag more, of the shard that has it.
+ * Most of what becomes of a bag is known here: padding, pruned entries and ids outside the table
+ * have been removed, and the id of the default row stands for other ids. Only shards know which
+ * keys the table does not have.
  *
- * Ops of one table of which shards are told the same are joined: their bags, one op's behind the
- * other's, are one request to each shard. */
+ * Calls are made in two passes over the entries: the first counts the ids and bags of each call,
+ * the second writes them into bodies of that size. */
 #include "fanout.h"
 
 #include "kernels/partial.h"
@@ -18,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An id in a request, with a weight, or its position in an explanation. */
+/* Maximum bytes of an id in a request with its weight, or of its position in an explanation. */
 #define MOST_ID_BYTES 24
 
-/* ---- who gets which entries ------------------------------------------------------------------ */
+/* ---- entries by shard ------------------------------------------------------------------------ */
 
 static bool has_default(const struct bag_partitioner *partitioner)
 {
@@ -35,13 +33,13 @@ static int64_t default_id(const struct bag_partitioner *partitioner)
                                     : partitioner->args->default_row;
 }
 
-/* Told of every entry that stays, bag by bag, as the call counts them; and of every bag at its end.
- */
+/* Called for every entry that is sent, bag by bag; and at the end of every bag. */
 typedef void entry_fn(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls,
                       size_t bag, size_t entry, int64_t id);
 typedef void bag_end_fn(struct bag_fanout_call *calls, size_t bag);
 
-/* Returns how many bags have no entry. Inlined, or each entry is two calls. */
+/* Returns the number of bags without an entry. Always inlined, as each entry would cost two calls.
+ */
 static inline __attribute__((always_inline)) size_t
 each_entry(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls,
            entry_fn *of_entry, bag_end_fn *of_bag)
@@ -126,7 +124,7 @@ static void ask_several(const struct bag_partitioner *partitioner, size_t owner,
         ask_default(&calls[owner]);
 }
 
-/* How many ids and bags each call of the ops that are joined from here on has. */
+/* Counts the ids and bags of the calls of an op and of the ops that are joined to it. */
 static void count_calls(struct bag_partitioner *partitioner, struct bag_fanout_call *calls)
 {
     size_t num_empty = 0;
@@ -151,7 +149,7 @@ static void count_calls(struct bag_partitioner *partitioner, struct bag_fanout_c
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
 
-/* Indices of 32 bits where those say all of them, and the offsets. */
+/* Returns whether all ids and offsets of a call fit into 32 bits. */
 static bool has_narrow_ids(const struct bag_partitioner *partitioner,
                            const struct bag_fanout_call *call)
 {
@@ -183,7 +181,7 @@ static struct bag_shard_request request_of(const struct bag_partitioner *partiti
         .weights_dtype = args->weights_dtype,
         .rejects_missing = args->keyed && partitioner->op->keys.missing == BAG_MISSING_ERROR,
         .explains = partitioner->explains,
-        .rejects_outside = !args->keyed, /* they have left, or are the default row's */
+        .rejects_outside = !args->keyed, /* none is left */
     };
 }
 
@@ -197,11 +195,11 @@ static char *put_id(char *at, enum bag_dtype dtype, int64_t id)
     return at + bag_dtypes[dtype].bytes;
 }
 
-/* Of what is in the body before it is written. */
+/* Takes memory for the body of a call and writes its header. Returns false without memory. */
 static bool begin_body(const struct bag_infer *infer, const struct bag_partitioner *partitioner,
                        struct bag_fanout_call *call)
 {
-    static atomic_ullong number; /* of the last request of all */
+    static atomic_ullong number; /* the last one that was given to a request */
     call->number = atomic_fetch_add_explicit(&number, 1, memory_order_relaxed) + 1;
     const struct bag_shard_request request = request_of(partitioner, call);
     size_t bytes = bag_shard_request_tensor_bytes(&request);
@@ -255,7 +253,7 @@ static void end_every_bag(struct bag_fanout_call *calls, size_t bag)
     calls[0].num_bags++;
 }
 
-/* 1, as a weight. */
+/* Writes the weight 1. */
 static void put_one(char *at, enum bag_dtype dtype)
 {
     const double one = 1;
@@ -269,7 +267,7 @@ static void put_one(char *at, enum bag_dtype dtype)
     memcpy(at, from, bag_dtypes[dtype].bytes);
 }
 
-/* Ends the last bag, and adds that of the default row. */
+/* Ends the last bag, and adds the bag of the default row. */
 static void end_body(const struct bag_partitioner *partitioner, struct bag_fanout_call *call)
 {
     if (call->num_bags > 0)
@@ -283,7 +281,7 @@ static void end_body(const struct bag_partitioner *partitioner, struct bag_fanou
     end_bag(call);
 }
 
-/* All shards get the same tensors behind a header of their own. */
+/* Copies the tensors to all shards of parts by columns; each has a header of its own. */
 static void copy_bodies(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls)
 {
     size_t tensor_bytes = calls[0].body_bytes - calls[0].header_bytes;
@@ -309,7 +307,7 @@ static inline size_t reply_bytes_of(const struct bag_partitioner *partitioner,
     return bytes;
 }
 
-/* Writes the bodies of joined ops' calls, whose ids and bags were counted. */
+/* Writes the bodies of the calls of joined ops, after counting. Returns false without memory. */
 static bool write_calls(const struct bag_infer *infer, struct bag_partitioner *partitioner,
                         struct bag_fanout_call *calls, uint32_t **bags)
 {
@@ -337,7 +335,7 @@ static bool write_calls(const struct bag_infer *infer, struct bag_partitioner *p
 
 /* ---- joining --------------------------------------------------------------------------------- */
 
-/* Whether shards are told the same of two ops, and asked for the same default row. */
+/* Returns whether requests for two ops would differ in their bags only. */
 static bool are_told_alike(const struct bag_partitioner *partitioner,
                            const struct bag_partitioner *other)
 {
@@ -354,9 +352,9 @@ static bool are_told_alike(const struct bag_partitioner *partitioner,
              keys->default_is_asked == other_keys->default_is_asked));
 }
 
-/* Whether one request for all ops is within the limits of shards, which are taken to be this
- * server's: it has one header for all, and so fewer bytes for a reply and for work to be measured
- * by than several requests together. */
+/* Returns whether one request for all ops is within the limits of shards, which are assumed to be
+ * those of this server. Limits that are multiples of the request's size matter, because one request
+ * has fewer bytes than several. */
 static bool fits_in_one(const struct bag_infer *infer, const struct bag_partitioner *partitioner)
 {
     const struct bag_infer_limits *limits = infer->input.limits;
@@ -377,7 +375,7 @@ static bool fits_in_one(const struct bag_infer *infer, const struct bag_partitio
             (bag_bytes + row_bytes) / sent_bytes < limits->max_work_ns_per_byte);
 }
 
-/* Has the op asked for by the calls of an earlier one; false: by none. */
+/* Joins an op to an earlier one if possible. Returns whether it was. */
 static bool join(const struct bag_infer *infer, size_t op, struct bag_fanout *fanout)
 {
     const struct bag_partitioner partitioner = bag_partitioner_of(infer, op);
@@ -402,7 +400,7 @@ static bool join(const struct bag_infer *infer, size_t op, struct bag_fanout *fa
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Makes a call to each shard for the op, and for those that will be joined to it. */
+/* Adds a call to each shard for an op, and for the ops that will be joined to it. */
 static void add_calls(const struct bag_infer *infer, size_t op, struct bag_fanout *fanout)
 {
     const size_t num_shards = bag_partitioner_of(infer, op).remote->num_shards;
@@ -416,7 +414,8 @@ static void add_calls(const struct bag_infer *infer, size_t op, struct bag_fanou
     fanout->count += num_shards;
 }
 
-/* Makes the calls of all remote ops, with what each has to hold. */
+/* Makes the calls of all remote ops, and counts their ids and bags. Returns false without memory.
+ */
 static bool take_calls(const struct bag_infer *infer, struct bag_fanout *fanout)
 {
     const struct bag_plan *plan = &infer->plan;
@@ -464,7 +463,7 @@ static bool write_all(const struct bag_infer *infer, struct bag_fanout *fanout)
     return true;
 }
 
-/* Drops the calls that ask for nothing. */
+/* Removes the calls that ask for nothing. */
 static void compact(struct bag_fanout *fanout)
 {
     size_t count = 0;

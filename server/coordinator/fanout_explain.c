@@ -1,6 +1,6 @@
-/* What became of the entries that shards pool, to be explained to the client; see fanout.h.
+/* Explains to the client what became of entries that shards pool; see fanout.h.
  *
- * Shards explain which keys the table does not have. All else is known here. */
+ * Shards explain which keys the table does not have. Everything else is known here. */
 #include "partitioner.h"
 
 bool bag_partitioner_check_explanation(const struct bag_fanout_call *call,
@@ -16,8 +16,8 @@ bool bag_partitioner_check_explanation(const struct bag_fanout_call *call,
                            "answered without an explanation of what it was asked for");
 }
 
-/* The call that has the ids of a shard; by columns any whose reply there is. NULL: there is none.
- */
+/* Returns the call with the ids of a shard; by columns, any call that has a reply. Returns NULL if
+ * there is none. */
 static struct bag_fanout_call *find_call(const struct bag_partitioner *partitioner,
                                          struct bag_fanout_call *calls, size_t num_calls,
                                          size_t shard)
@@ -38,7 +38,7 @@ static struct bag_fanout_call *find_call(const struct bag_partitioner *partition
     return first < num_calls && !calls[first].is_absent ? &calls[first] : NULL;
 }
 
-/* Whether the next id that the call was sent is a key that the table does not have. */
+/* Returns whether the next id of the call is a key that the table does not have. */
 static bool is_missing(struct bag_fanout_call *call)
 {
     if (call->next_told++ < call->next_missing)
@@ -47,7 +47,7 @@ static bool is_missing(struct bag_fanout_call *call)
     return true;
 }
 
-/* What bag_keys_resolve would leave in the place of an entry. */
+/* Returns the row by which bag_keys_resolve would have replaced an entry. */
 static int64_t row_of(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls,
                       size_t num_calls, size_t entry, uint8_t *replaced)
 {

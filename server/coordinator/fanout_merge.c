@@ -1,4 +1,4 @@
-/* From shards' replies to the results of an inference; see fanout.h. */
+/* Checks the replies of shards, and merges them into the results of an inference; see fanout.h. */
 #include "kernels/partial.h"
 #include "partitioner.h"
 
@@ -11,7 +11,7 @@ static int64_t count_at(const struct bag_fanout_call *call, size_t bag)
     return count;
 }
 
-/* How many ids of a bag of the call were sent. */
+/* Returns the number of ids that a bag of the call was sent with. */
 static int64_t sent_ids(const struct bag_fanout_call *call, size_t bag)
 {
     struct bag_ids offsets = {call->offsets, bag + 2, call->ids_dtype == BAG_I64};
@@ -49,7 +49,7 @@ bool bag_fanout_check(const struct bag_infer *infer, struct bag_fanout *fanout, 
            (!partitioner.explains || bag_partitioner_check_explanation(call, problem));
 }
 
-/* ---- whose fault an error is ----------------------------------------------------------------- */
+/* ---- errors of the client -------------------------------------------------------------------- */
 
 static bool blame_key(const struct bag_infer *infer, const struct bag_partitioner *partitioner,
                       struct bag_fault fault, struct bag_problem *problem)
@@ -67,7 +67,7 @@ static bool blame_key(const struct bag_infer *infer, const struct bag_partitione
     return true;
 }
 
-/* Goes on to the op that an id of the call is of. */
+/* Advances to the op that an id of the call belongs to. */
 static void find_op(struct bag_partitioner *partitioner, const struct bag_fanout_call *call,
                     size_t position)
 {
@@ -137,7 +137,7 @@ static void merge_columns(const struct bag_partitioner *partitioner,
     }
 }
 
-/* What a call says of one of its bags. */
+/* Returns the share of a call in one of its bags. */
 static struct bag_share share_of(const struct bag_merge *merge, const struct bag_fanout_call *call,
                                  size_t bag)
 {
@@ -150,8 +150,8 @@ static struct bag_share share_of(const struct bag_merge *merge, const struct bag
                               .count = (uint64_t)count_at(call, bag)};
 }
 
-/* The share of the default row, which every bag gets in which nothing was pooled: one of no entry
- * where nobody has it. */
+/* Returns the share of the default row, which stands for bags without pooled entries. The share has
+ * no entries if no call has the row. */
 static struct bag_share default_share(const struct bag_merge *merge,
                                       const struct bag_fanout_call *calls, size_t num_calls)
 {
@@ -162,7 +162,7 @@ static struct bag_share default_share(const struct bag_merge *merge,
     return (struct bag_share){.count = 0};
 }
 
-/* Takes the shares of a bag from the calls that have it; returns how many have entries. */
+/* Collects the shares of a bag from the calls that have it. Returns how many have entries. */
 static size_t take_shares(const struct bag_merge *merge, struct bag_fanout_call *calls,
                           size_t num_calls, size_t bag, struct bag_share *shares)
 {

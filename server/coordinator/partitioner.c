@@ -1,5 +1,4 @@
-/* What the calls of an op have in common: which rows each shard has, and what it replies; see
- * partitioner.h. */
+/* Partitioners, and the outputs that replies must have; see partitioner.h. */
 #include "partitioner.h"
 
 #include "kernels/partial.h"

@@ -110,9 +110,9 @@ static bool may_be_absent(const struct bag_subrequest *subrequest, enum bag_shar
     return is_unavailable && remote_of(subrequest->all, subrequest->call)->skips_absent;
 }
 
-/* Handles a failure: that of an attempt, which has ended, or that of the whole subrequest at its
- * deadline. While another attempt is under way, the failure has no consequence, except for outcomes
- * that would be the same for all attempts. */
+/* Handles the failure of an attempt, which has ended, or of the whole subrequest at its deadline. A
+ * failure has no consequence while another attempt is under way, except for outcomes that would be
+ * the same for all attempts. Returns whether the subrequest has ended. */
 static bool fail_for(struct bag_subrequest *subrequest, enum bag_shard_outcome outcome,
                      const struct bag_problem *problem)
 {
@@ -147,7 +147,7 @@ static enum bag_error kind_of(enum bag_shard_outcome outcome)
 static bool fail(struct bag_subrequest *subrequest, enum bag_shard_outcome outcome,
                  const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* The same with a sentence about the shard, which is printed after its address. */
+/* Handles a failure that is described by a sentence about the shard; see fail_for(). */
 static bool fail(struct bag_subrequest *subrequest, enum bag_shard_outcome outcome,
                  const char *format, ...)
 {
@@ -391,14 +391,14 @@ static bool on_reply(struct bag_subrequest *subrequest, struct bag_attempt *atte
                                          : on_error(subrequest, attempt);
 }
 
-/* Nobody listens. The shard may be restarting, and its name may have another address that listens:
- * the attempt is repeated once. */
+/* Repeats the attempt once after a refusal: the shard may be restarting, and its name may have
+ * another address that listens. */
 static bool on_refused(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
 {
     const int error = attempt->exchange.error;
     if (subrequest->refusals++ == 0)
         return repeat(subrequest, attempt, BAG_SHARD_REFUSED);
-    if (error != EAGAIN) { /* it is overloaded */
+    if (error != EAGAIN) { /* which is an overloaded shard */
         bag_shard_host_set_unavailable(subrequest->member->host, true);
         bag_shard_group_poll(subrequest->group);
     }

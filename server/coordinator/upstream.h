@@ -1,10 +1,10 @@
 /* Upstream connections: sends HTTP requests to shards over kept connections, without blocking.
  *
  * An upstream is one address with the connections that one loop has to it. An exchange is one
- * request and its reply. Its owner starts it, and is told by an event when it may write the
- * request, and by a second one how the exchange ended. Events are collected in a list. The owner
- * takes them from there when the socket callback is done, so this file calls nobody back: whatever
- * the owner does with an event (start, send, cancel) can only add further events to the list.
+ * request and its reply. Its owner starts it. One event says that the request may be written, and a
+ * second one how the exchange ended. Events are collected in a list, from which the owner takes
+ * them when the socket callback is done. So this file calls nobody back. Whatever the owner does
+ * with an event (start, send, cancel) can only add further events.
  *
  * The life of an exchange:
  *

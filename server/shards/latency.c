@@ -1,13 +1,13 @@
-/* How long shards took to answer lately; see shards.h. */
+/* Recent times of replies; see shards.h. */
 #include "shards.h"
 
-/* So many are counted before all counts are halved. */
+/* Number of times after which all counters are halved. */
 #define MANY_TIMES 1024
 
-/* Too few to tell what is late. */
+/* Minimum number of times for a percentile. */
 #define FEW_TIMES 40
 
-/* The time from which on the i-th is counted. */
+/* Returns the lower bound of the i-th counter. */
 static uint64_t time_ns(size_t i)
 {
     return (4 + (i & 3)) << (i / 4) << 8; /* 1024 ns at first */

@@ -90,13 +90,13 @@ uint64_t bag_shard_latency_p95_ns(const struct bag_shard_latency *latency);
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* What one shard reported of a model. */
+/* The answers of one shard about a model. */
 struct bag_shard_report {
-    bool is_known; /* it has answered */
-    bool is_same;  /* its generation is the known one: nothing below but that was asked for */
+    bool is_known; /* the shard has answered */
+    bool is_same;  /* the generation is the known one: the members after it are not set */
     struct bag_shard_generation generation;
     struct bag_shard_versions versions;
-    /* Of each version: */
+    /* For each version: */
     struct bag_shard_table tables[BAG_SHARD_MAX_VERSIONS];
     struct bag_model_config configs[BAG_SHARD_MAX_VERSIONS]; /* owned; the group's with its rules */
     char reasons[BAG_SHARD_MAX_VERSIONS][512]; /* why it cannot be served; "": it can */
@@ -107,7 +107,7 @@ struct bag_shard_member {
     atomic_ullong outcomes[BAG_SHARD_OUTCOME_COUNT];
     struct bag_shard_latency latency;
     struct bag_shard_report report; /* the last good one */
-    atomic_bool reports_no_model;   /* its host answers, but not about the model */
+    atomic_bool reports_no_model;   /* the host answers, but not about the model */
     char why[512];                  /* reason of the last failed poll; "": it did not fail */
     unsigned failures;              /* consecutive failed polls */
     uint64_t due_ns;                /* time of the next poll */

@@ -154,7 +154,7 @@ static bool place_all(struct candidate *candidate)
     return place_unknown(candidate);
 }
 
-/* False without memory. */
+/* Returns false without memory. */
 static bool make_version(const struct bag_shard_group *group, uint64_t number,
                          struct bag_shard_version *version)
 {
@@ -231,7 +231,7 @@ static bool lacks_shards(const struct bag_shard_group *group, char *reason, size
     return true;
 }
 
-/* False without memory. */
+/* Returns false without memory. */
 static bool make_versions(const struct bag_shard_group *group, const struct bag_shard_member *known,
                           struct bag_shard_version *versions, size_t *count)
 {
