@@ -155,7 +155,7 @@ bool bag_shards_take_rules(struct bag_model_config *model, const char *text, siz
     if (ok && (!rule_of(parameters, "reduction") || rule_of(parameters, "projected")))
         ok = bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                              rule_of(parameters, "projected")
-                                 ? "its rows are projected there; the front has 'projection'"
+                                 ? "its rows are projected there; the coordinator has 'projection'"
                                  : "its answer is no configuration that names a reduction");
     for (size_t i = 0; ok && i < bag_feature_keys.num_settings; i++) {
         const char *key = bag_feature_keys.settings[i].key;

@@ -49,7 +49,7 @@ install(FILES deploy/debian/copyright ${generated}/changelog.gz README.md CHANGE
 
 # deploy/place, and the manifests that it copies from beside itself.
 install(PROGRAMS deploy/place DESTINATION ${CMAKE_INSTALL_DATADIR}/bagserve)
-install(FILES deploy/kubernetes/overlays/shards/nodes.yaml deploy/kubernetes/overlays/shards/front.yaml
+install(FILES deploy/kubernetes/overlays/shards/nodes.yaml deploy/kubernetes/overlays/shards/coordinator.yaml
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bagserve/kubernetes/overlays/shards)
 
 set(CPACK_GENERATOR DEB)

@@ -129,7 +129,7 @@ static bool add_server(cJSON *list, const struct bag_span *span)
            add_count(list, "http.response.body.size", span->bytes_out);
 }
 
-/* By those of HTTP clients, and what a front knows of its call. */
+/* By those of HTTP clients, and what a coordinator knows of its call. */
 static bool add_client(cJSON *list, const struct bag_span *span)
 {
     cJSON *value = NULL;

@@ -122,7 +122,8 @@ static enum bag_dtype dtype_of(const cJSON *object)
  * elements there are. */
 static bool read_shape(const cJSON *output, struct bag_shard_table *table, const char **why)
 {
-    static const char projected[] = "its rows are projected there; the front has 'projection'";
+    static const char projected[] =
+        "its rows are projected there; the coordinator has 'projection'";
     const cJSON *shape = bag_json_member(output, "shape"), *size;
     uint64_t elements = 1;
     table->rank = 0;

@@ -324,7 +324,7 @@ static bool load_table(struct check *check, size_t place, struct bag_problem *pr
     if (facts->part.of)
         return bag_problem_set(problem, BAG_ERROR_USAGE,
                                "--check compares with whole tables, and '%s' is a part of one: "
-                               "ask a front of all parts, or a server of the whole table",
+                               "ask a coordinator of all parts, or a server of the whole table",
                                facts->model ? facts->model : model->name);
     if (!path)
         return bag_problem_set(problem, BAG_ERROR_USAGE, "--check needs --table %s=PATH",

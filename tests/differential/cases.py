@@ -1,4 +1,4 @@
-"""Cases one after the other, each from a seed of its own: what front_matrix and requests share."""
+"""Cases one after the other, each from a seed of its own: what coordinator_matrix and requests share."""
 
 import argparse
 import collections

@@ -13,7 +13,7 @@ import zlib
 import numpy as np
 
 from control import publish
-from fronts import LOOKED_UP, Fronts
+from coordinators import LOOKED_UP, Coordinators
 from harness import PROGRAM, Failure, expect, expect_equal
 from serving import Admin
 from updates import COLUMNS, ROWS, SPARE, TOKEN, World, keys
@@ -68,7 +68,7 @@ def without_warnings(reply):
     return reply
 
 
-class Trees(Fronts):
+class Trees(Coordinators):
     """One case. Everything follows from the seed."""
 
     library = Library()

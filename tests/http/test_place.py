@@ -60,7 +60,7 @@ def test_whole_tables_and_parts(directory, tables):
                                  {"large": part | {"index": 1}, "middle": part | {"index": 1}, "tiny": None}])
     expect("large (187.50 KiB) is in 2 parts" in ended.stdout, ended.stdout)
     expect("4 tables of 262.56 KiB on 2 nodes" in ended.stdout, ended.stdout)
-    front = json.loads((out / "front.json").read_text())
+    front = json.loads((out / "coordinator.json").read_text())
     both = ["http://node-0:8000", "http://node-1:8000"]
     expect_equal(front["models"][:-1], [
         {"name": "large", "shards": both}, {"name": "middle", "shards": both},
@@ -71,7 +71,7 @@ def test_whole_tables_and_parts(directory, tables):
     expect_equal(node["log"], {"log_level": "warning"})
     expect_equal(node["models"][0]["path"], str(directory / "large.npy"))
     expect_equal((out / "haproxy.map").read_text(),
-                 "large front\nmiddle front\nsmall node-0\ntiny node-1\nall front\n")
+                 "large coordinator\nmiddle coordinator\nsmall node-0\ntiny node-1\nall coordinator\n")
 
 
 def test_what_is_written_can_be_served(directory, tables):
@@ -83,9 +83,9 @@ def test_what_is_written_can_be_served(directory, tables):
         expect_equal(ended.returncode, 0, ended.stderr)
         expect_equal((out / "kubernetes" / f"node-{node}.json").read_text(),
                      (out / f"node-{node}.json").read_text())
-    shards = json.loads((out / "kubernetes/front.json").read_text())["models"][0]["shards"]
+    shards = json.loads((out / "kubernetes/coordinator.json").read_text())["models"][0]["shards"]
     expect_equal(shards, [f"http://bagserve-node-{node}.bagserve-node:8000" for node in range(2)])
-    shards = json.loads((out / "front.json").read_text())["models"][0]["shards"]
+    shards = json.loads((out / "coordinator.json").read_text())["models"][0]["shards"]
     expect_equal(shards, ["http://127.0.0.1:8000", "http://127.0.0.1:8001"])
 
 
@@ -203,11 +203,11 @@ def test_projections_and_forms_are_the_fronts(directory, rng):
     for by in ("rows", "columns"):
         place("--memory", 40000, "--by", by, "--out", out, "--address", "unix:%s/{index}" % directory, path)
         expect(not any("projection" in (out / f"node-{node}.json").read_text() for node in range(len(nodes_of(out)))), "nodes project")
-        expect_equal((out / "haproxy.map").read_text(), "cut front\nhalf front\nall front\n")
+        expect_equal((out / "haproxy.map").read_text(), "cut coordinator\nhalf coordinator\nall coordinator\n")
         with contextlib.ExitStack() as stack:
             for node in range(len(nodes_of(out))):
                 stack.enter_context(Server("--config", out / f"node-{node}.json", "--unix", directory / str(node)))
-            front, one = (stack.enter_context(Server("--config", config)) for config in (out / "front.json", path))
+            front, one = (stack.enter_context(Server("--config", config)) for config in (out / "coordinator.json", path))
             asked, compared = (stack.enter_context(Client(ready(server))) for server in (front, one))
             expect_equal(asked.get("/v2/models/cut").expect().json()["inputs"], compared.get("/v2/models/cut").expect().json()["inputs"])
             for model, inputs in (("cut", ["indices"]), ("half", ["indices"]), ("all", ["a.indices", "b.indices", "c.indices"])):
@@ -223,9 +223,9 @@ def test_the_front_keeps_what_shards_have(directory, tables):
     tables.write_text(json.dumps(config))
     place("--memory", "1GiB", "--out", directory / "out", tables)
     expect("far" not in nodes_of(directory / "out")[0], "a node has it")
-    front = json.loads((directory / "out/front.json").read_text())
+    front = json.loads((directory / "out/coordinator.json").read_text())
     expect_equal(front["models"][-1], config["models"][-1])
-    expect("far front\n" in (directory / "out/haproxy.map").read_text(), "the map lacks it")
+    expect("far coordinator\n" in (directory / "out/haproxy.map").read_text(), "the map lacks it")
 
 
 def test_files_that_were_changed(directory, tables):
@@ -268,7 +268,7 @@ def test_paths_become_absolute(directory, tables):
     out = directory / "out"
     place("--memory", "1GiB", "--out", out, tables)
     tiny = str(directory.resolve() / "tiny.npy")
-    node, front = (json.loads((out / name).read_text()) for name in ("node-0.json", "front.json"))
+    node, front = (json.loads((out / name).read_text()) for name in ("node-0.json", "coordinator.json"))
     expect_equal(node, {"http": {"port": 9000}, "log": {"log_level": "info"}, "models": [
         {"name": "a", "path": tiny, "version": 1},
         {"name": "b", "path": str(directory.resolve() / "small.npy"), "keys": str(directory.resolve() / "keys.npy")},

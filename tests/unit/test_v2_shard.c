@@ -79,10 +79,10 @@ static void test_wrong_parts(void **state)
     static const char *const others[][2] = {
         {", \"part\": {\"by\": \"rows\", \"index\": 0, \"of\": 3, \"rows\": 12, \"row_elements\": "
          "4}",
-         "its rows are projected there; the front has 'projection'"},
+         "its rows are projected there; the coordinator has 'projection'"},
         {", \"part\": {\"by\": \"columns\", \"index\": 0, \"of\": 3, \"rows\": 4, "
          "\"row_elements\": 8}",
-         "its rows are projected there; the front has 'projection'"},
+         "its rows are projected there; the coordinator has 'projection'"},
         {", \"shards\": 3", "its table is on shards of its own: name those here"},
         {", \"features\": []", "its model is a collection: a model of shards is one table"},
     };

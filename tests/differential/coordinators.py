@@ -198,7 +198,7 @@ class Table:
         return part_of_key(entry, self.of) if self.way == "keys" else part_of_row(row, len(self.model.live), self.of)
 
 
-class Fronts:
+class Coordinators:
     """One case. Everything follows from the seed."""
 
     def __init__(self, seed, folder):

@@ -250,8 +250,8 @@ def test_projections_are_no_shards(directory, model):
             {"name": "wide", "projection": str(directory / "wide.npy")} | model]
     with parts_of(directory, model, "rows") as servers, \
             front_of(directory, [server.url for server in servers], more=more) as front:
-        refuses(directory, [front.url], "square", ["projected there", "the front has 'projection'"])
-        refuses(directory, [front.url], "wide", ["projected there", "the front has 'projection'"])
+        refuses(directory, [front.url], "square", ["projected there", "the coordinator has 'projection'"])
+        refuses(directory, [front.url], "wide", ["projected there", "the coordinator has 'projection'"])
 
 
 def test_shard_that_answers_without_a_body(directory, model):
