@@ -235,7 +235,7 @@ def test_traceparent_and_token_are_passed_on(directory, tables):
 
 
 def test_absent_shards(directory, tables):
-    """Rows of a shard that is away count as missing, and the reply names it; the default row all parts have."""
+    """Rows of an unavailable shard count as missing, and the reply names it; the default row all parts have."""
     row = np.load(tables["rows"]["path"])[120].tolist()
     with parts_of(directory, tables["rows"] | {"default_index": 120}, "rows") as servers, \
             front_of(directory, [server.url for server in servers], absent="skip", ready="any") as front, \

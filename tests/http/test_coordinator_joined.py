@@ -1,5 +1,5 @@
 """Features of one table are asked for together: each shard has one request for all of which it is told the same, and
-the answer is that of one server, with the client's positions, whoever is away."""
+the answer is that of one server, with the client's positions, whichever shard is unavailable."""
 
 import re
 

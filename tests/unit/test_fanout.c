@@ -148,7 +148,7 @@ static void refuses_other_explanations(void **state)
     end_call(&infer, &fanout);
 }
 
-/* Rows of a shard that is away count as missing: what others have is the answer. */
+/* Rows of an unavailable shard count as missing: what others have is the answer. */
 static void leaves_out_absent_shards(void **state)
 {
     struct bag_infer infer;
