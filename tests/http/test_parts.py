@@ -319,7 +319,7 @@ def test_bench_asks_what_a_part_has(server, shared_directory):
     ended = run("bench", server.url, "f32_rows_1", "--closed", "--requests", 5, "--warmup", 0, "--check", 3,
                 "--table", f"f32_rows_1={shared_directory / 'f32.npy'}")
     expect(ended.returncode != 0, ended.stdout)
-    expect_words(ended.stderr, ["--check compares with whole tables", "f32_rows_1", "front"])
+    expect_words(ended.stderr, ["--check compares with whole tables", "f32_rows_1", "coordinator"])
 
 
 # ---- memory ---------------------------------------------------------------------------------------
