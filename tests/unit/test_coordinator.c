@@ -74,7 +74,7 @@ static void reads_replies_in_pieces(void **state)
  * the middle of the request, and cannot be used again. */
 static void takes_a_reply_before_all_is_sent(void **state)
 {
-    enum { MANY = 200000 };
+    enum { MANY = 100000 };
     struct asked asked;
     char head[64];
     int64_t *ids = calloc(MANY, sizeof *ids);
