@@ -17,7 +17,7 @@
 #define TICK_MS 10
 
 /* The number of connections that are accepted in one iteration of the loop. If the library uses
- * much time for open connections, accepting may take this part of it instead: a client that waits
+ * much time for open connections, accepting may take this part of it instead. A client that waits
  * behind many new connections would otherwise wait for many long iterations. */
 #define MIN_ACCEPTED 10
 #define ACCEPT_PARTS 3
@@ -97,7 +97,7 @@ static void admit(struct bag_http_connections *connections, struct bag_http_conn
  * request head. */
 struct proxied {
     struct bag_http_connections *connections;
-    struct bag_http_connection *connection; /* its peer is the proxy */
+    struct bag_http_connection *connection; /* owned by its loop; the peer is the proxy */
     struct bag_proxy_header header;
     uv_poll_t poll;
 };

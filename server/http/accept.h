@@ -22,15 +22,16 @@
 /* The limits of one listener. */
 struct bag_http_acceptor_limits {
     size_t connections;       /* connections that are served */
-    size_t accepted;          /* the same, and those that are answered 503 */
+    size_t accepted;          /* connections that are served or answered 503 */
     size_t per_client;        /* connections of one client */
     bool reads_proxy_headers; /* connections of trusted proxies start with a PROXY header */
 };
 
 struct bag_http_acceptor {
-    uv_loop_t *loop;                     /* borrowed */
-    struct bag_listener *listener;       /* borrowed; closed when a drain has ended accepting */
-    struct bag_http_connections **loops; /* that get the connections; set before it starts; owned */
+    uv_loop_t *loop;               /* borrowed */
+    struct bag_listener *listener; /* borrowed; closed when a drain has ended accepting */
+    struct bag_http_connections *
+        *loops; /* loops that get the connections; set before the start; owned */
     size_t num_loops;
     struct bag_http_acceptor_limits limits;
     struct bag_networks proxies;

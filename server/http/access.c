@@ -18,7 +18,7 @@ void bag_http_access_begin(struct bag_http_access *access)
 
 void bag_http_access_keep_id(struct bag_http_access *access, const struct bag_infer *infer)
 {
-    if (access->begun_ns && infer->plan.id.bytes > 2) /* as the body has it, in quotes */
+    if (access->begun_ns && infer->plan.id.bytes > 2) /* without its quotes */
         snprintf(access->id, sizeof access->id, "%.*s", (int)infer->plan.id.bytes - 2,
                  infer->plan.id.data + 1);
 }
@@ -55,7 +55,7 @@ static void count(const struct bag_http_access *access, const struct bag_job *jo
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
-/* Of an error's text, which a problem bounds. */
+/* The maximum length of a logged error. */
 #define LOGGED_BYTES 1024
 
 static const char *text_of(const char *text)
@@ -101,8 +101,8 @@ static void log_request(const struct bag_http_access *access, const struct bag_j
 
 /* ---- traces ---------------------------------------------------------------------------------- */
 
-/* What the stopwatch knows of an inference; reading is what came before it, too, and writing what
- * came behind it. */
+/* Sets the stages of a span from the stopwatch of the inference. The time before the stopwatch
+ * started counts as reading, and the time after it stopped as writing. */
 static void set_stages(const struct bag_job *job, uint64_t took_ns, struct bag_span *span)
 {
     const struct bag_stopwatch *watch = &job->infer.watch;

@@ -1,4 +1,4 @@
-/* Who may ask for what: access tokens and the scopes of routes; see routes.h. */
+/* Access tokens and the scopes of routes; see routes.h. */
 #include "proto/cors.h"
 #include "proto/text.h"
 #include "request.h"
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The longest file. It holds more than a hundred of the longest tokens; more would take long, as
- * every request is compared with all of them. */
+/* The maximum length of a file, which has room for more than a hundred of the longest tokens. Every
+ * request is compared with all of them. */
 #define TOKEN_FILE_BYTES ((size_t)64 << 10)
 
 /* ---- the list -------------------------------------------------------------------------------- */

@@ -28,8 +28,8 @@
 /* A client that sends one request after another has sent the next one within this time. */
 #define DRAINED_IDLE_MS 200
 
-/* A connection that has been idle or receiving a head for less than this may be about to continue,
- * and is not evicted, unless its client has RICH_TIMES as many connections as the new client. */
+/* A connection that has been idle or receiving a head for less than this may be about to continue.
+ * It is evicted only if its client has RICH_TIMES as many connections as the new client. */
 #define EVICTABLE_MS 1000
 #define RICH_TIMES   8
 
@@ -299,10 +299,10 @@ void bag_http_connection_linger(struct bag_http_connections *connections, int fd
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
 /* Returns true if an idle connection may be about to send a request: it has bytes that the library
- * has not read. During a drain, in which a partial request line has no deadline of its own, bytes
- * that were received a moment ago count too, until the time of a head has passed. A client that
- * sends a byte now and then therefore does not prolong the drain further. For a Unix-domain socket
- * only unread bytes are known. */
+ * has not read. A partial request line has no deadline of its own during a drain, so bytes that
+ * were received a moment ago count then, too. They do not count after the time of a head, so a
+ * client that sends a byte now and then does not prolong the drain further. For a Unix-domain
+ * socket only unread bytes are known. */
 static bool may_ask(const struct bag_http_connections *connections,
                     const struct bag_http_connection *connection, uint64_t now_ms)
 {
@@ -345,9 +345,12 @@ static void shut_down_late(struct bag_http_connections *connections,
     }
 }
 
-/* Checks some connections of a stage for what the library does not report: a client that has
- * disconnected before its request was complete (the library waits for more if the end arrives
- * together with bytes), a connection on which nothing moves, and a partial request line. */
+/* Checks some connections of a stage for what the library does not report:
+ *
+ *   - a client that has disconnected before its request was complete. The library waits for more if
+ *     the end arrives together with bytes.
+ *   - a connection on which nothing moves
+ *   - a partial request line */
 static void sweep(struct bag_http_connections *connections, enum bag_http_connection_stage stage,
                   uint64_t now_ms)
 {

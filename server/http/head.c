@@ -1,4 +1,4 @@
-/* What the head of a request may say; see message.h. Numbers in comments are sections of RFC 9112.
+/* Checks the head of a request; see message.h. Numbers in comments are sections of RFC 9112.
  */
 #include "message.h"
 
@@ -46,7 +46,8 @@ static const unsigned char barred[256] = {
     [128 ... 255] = T | U | H,
 };
 
-/* Whether all bytes may be there. All are read: most are valid, and this has no branch. */
+/* Returns true if all bytes are allowed. Reads all of them without a branch, because most are
+ * valid. */
 static bool all_in(const char *text, size_t bytes, unsigned place)
 {
     unsigned found = 0;
@@ -111,7 +112,7 @@ static bool is_host(const char *value, size_t bytes)
     return at == end || (*at == ':' && strspn(at + 1, "0123456789") == (size_t)(end - at) - 1);
 }
 
-/* What a length may be: more is not even counted. */
+/* The maximum Content-Length that is parsed. */
 #define MAX_BODY_BYTES ((uint64_t)INT64_MAX)
 
 static bool read_length(struct bag_http_head *head, const char *value, size_t bytes,
@@ -145,7 +146,7 @@ static bool read_coding(struct bag_http_head *head, const char *value, size_t by
                            bag_quote(value, bytes).text);
 }
 
-/* NULL where it cannot be passed on. */
+/* Returns the value, or NULL if it is empty or too long to be passed on. */
 static const char *traceable(const char *value, size_t bytes)
 {
     return bytes && bytes <= MAX_TRACE_BYTES ? value : NULL;
@@ -182,7 +183,7 @@ static bool prefers_html(const char *value)
     return html > 0 && html >= json;
 }
 
-/* What the inference or the reply is made by; false: nobody wants to know of it. */
+/* Keeps a header line that the inference or the reply uses. Returns false if it is another line. */
 static bool keep_line(struct bag_http_head *head, const char *name, size_t name_bytes,
                       const char *value, size_t value_bytes)
 {

@@ -124,7 +124,7 @@ void bag_http_reply_drop(struct bag_http_reply *reply)
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* Whether a page in a browser may see the reply (CORS). */
+/* Sets whether a page in a browser may read the reply (CORS). */
 static void allow_origin(struct bag_http_reply *reply, const struct bag_http_head *head,
                          const char *origins)
 {
@@ -171,7 +171,8 @@ static void add_number(struct headers *headers, const char *name, size_t value)
     add(headers, name, text);
 }
 
-/* What a browser asks about before it shows a page the reply, or sends what a page asks for. */
+/* Adds the headers by which a browser decides whether a page may read the reply or send a request.
+ */
 static void add_cors(struct headers *headers, const struct bag_http_reply *reply)
 {
     if (reply->varies_by_origin)

@@ -169,7 +169,7 @@ static enum MHD_Result on_header(void *context, enum MHD_ValueKind kind, const c
     return walk->is_valid ? MHD_YES : MHD_NO;
 }
 
-/* True if the library reads all chunks correctly. Versions before 1.0 loop endlessly on some. */
+/* The library reads all chunks correctly. Versions before 1.0 loop endlessly on some. */
 #define READS_CHUNKS (MHD_VERSION >= 0x01000000)
 
 /* Returns true if the head may have ended earlier than its client meant. Before 1.0 the library
@@ -336,7 +336,7 @@ void *bag_http_mhd_on_target(void *context, const char *target, struct MHD_Conne
 
 /* ---- what the library rejects itself --------------------------------------------------------- */
 
-/* It says so in its log alone, with the status that it answers. */
+/* Counts and logs a reply that the library sends itself. The library reports it only in its log. */
 void bag_http_mhd_on_log(void *context, const char *format, va_list arguments)
 {
     static const char status_is[] = "HTTP response code is ";

@@ -244,7 +244,7 @@ enum bag_http_next bag_http_request_on_body(struct bag_http_request *request, co
     request->access.received_bytes += bytes;
     if (request->stage != BAG_HTTP_BODY)
         return BAG_HTTP_READ;
-    if (bytes > request->max_body_bytes - request->body_bytes) { /* it is chunked */
+    if (bytes > request->max_body_bytes - request->body_bytes) { /* its length was not announced */
         reject_length(request);
         request->rejected = request->body_unread = true;
         request->stage = BAG_HTTP_READY;
@@ -313,7 +313,7 @@ void bag_http_request_end(struct bag_http_request *request, bool sent)
     if (request->stage == BAG_HTTP_READY) /* the reply could not be sent */
         bag_http_request_finish(request);
     bag_metrics_on_end(context->recorder, sent);
-    bag_http_remote_end(request); /* its calls are of the models */
+    bag_http_remote_end(request); /* before the models are released, which it uses */
     bag_http_request_leave_models(request);
     bag_engine_cancel(&context->engine, &request->job);
     if (request->line.client_bytes)

@@ -59,7 +59,7 @@ struct bag_http_connection_calls {
     uint64_t (*quiet_ns)(const struct bag_http_connection *connection);
 };
 
-/* What the connection must do next. */
+/* The next action of the connection. */
 enum bag_http_next {
     BAG_HTTP_READ,     /* read more of the body, or its end */
     BAG_HTTP_LATER_ON, /* read nothing, and call again */

@@ -52,8 +52,8 @@ static const struct bag_http_route routes[] = {
     {"/v2/repository/models/{model}/unload", CONTROL, bag_http_post_unload, ADMIN},
 };
 
-/* Takes a segment as the model's name or version; false where it cannot be one. Others are the
- * handler's to read. */
+/* Stores a segment as the model's name or version. Returns false if it cannot be one. Handlers read
+ * other segments. */
 static bool capture(const char *what, const char *segment, size_t bytes,
                     struct bag_http_target *target)
 {
@@ -95,7 +95,7 @@ static unsigned method_of(const char *name)
     return strcmp(name, "POST") == 0 ? BAG_HTTP_POST : 0;
 }
 
-/* What a path answers to, or the server as a whole. */
+/* Fills the reply to OPTIONS with the methods of a path or of the whole server. */
 static void answer_options(const char *methods, struct bag_http_reply *reply)
 {
     bag_http_reply_empty(reply, 204);

@@ -1,6 +1,6 @@
-/* Paths -> routes, each with a handler, and who may ask for them.
+/* Maps methods and paths to routes, each with a handler, and authorizes requests.
  *
- * Runs on the loop's thread. */
+ * All functions run on the loop's thread unless their comment says otherwise. */
 #ifndef BAG_HTTP_ROUTES_H
 #define BAG_HTTP_ROUTES_H
 
@@ -12,50 +12,51 @@
 
 struct bag_http_request;
 
-/* What a path names. */
+/* The model and version in a path. */
 struct bag_http_target {
-    char model[129];  /* decoded; empty where the path has none */
-    char version[21]; /* decoded, and perhaps of no model; empty: the highest */
+    char model[129];  /* decoded; empty: none */
+    char version[21]; /* decoded; may not exist; empty: the highest */
 };
 
 enum bag_http_outcome {
-    BAG_HTTP_DONE,    /* the request's reply is filled */
-    BAG_HTTP_SUSPEND, /* it will be, and bag_http_request_resume called; not before this returns */
-    BAG_HTTP_LATER    /* it is to be called again, as it has to suspend, which it may not yet */
+    BAG_HTTP_DONE,    /* the reply is filled */
+    BAG_HTTP_SUSPEND, /* the reply is filled later, and bag_http_request_resume() is called then */
+    BAG_HTTP_LATER    /* the handler must suspend, and must be called again when it may */
 };
 
 /* Answers a request whose body is complete. */
 typedef enum bag_http_outcome bag_http_handler(struct bag_http_request *request);
 
-/* Asked before the body comes: sets request->max_body_bytes, or rejects the request with a reply
- * and returns false. */
+/* Called before the body arrives. Sets request->max_body_bytes. Returns false with the reply filled
+ * to reject the request. */
 typedef bool bag_http_accept(struct bag_http_request *request);
 
-/* Of routes that no token is needed for. */
+/* The scope of routes that need no token. */
 #define BAG_HTTP_NO_SCOPE (-1)
 
-/* One bit each. */
+/* Methods; each is a bit. */
 enum bag_http_method {
     BAG_HTTP_GET = 1, /* and HEAD */
     BAG_HTTP_POST = 2
 };
 
-/* A path has a line for each of its methods. */
+/* A route: one method of one path. */
 struct bag_http_route {
     const char *pattern; /* "/v2/models/{model}/infer" */
     enum bag_http_method method;
-    bag_http_accept *accept; /* NULL: takes no body, and one that comes is dropped */
+    bag_http_accept *accept; /* NULL: takes no body; one that arrives is discarded */
     bag_http_handler *handler;
-    int scope; /* enum bag_scope, which a token must cover; or BAG_HTTP_NO_SCOPE */
+    int scope; /* enum bag_scope that a token must cover, or BAG_HTTP_NO_SCOPE */
 };
 
-/* The route of a path as the request line has it, without its query. Fills `target`. NULL with a
- * 404 or 405 in `reply` where there is none, and with a 204 for OPTIONS. */
+/* Returns the route of a path, which is as in the request line but without the query, and fills
+ * `target`. Returns NULL and fills `reply` with a 404 or 405 if there is none, and with a 204 for
+ * OPTIONS. */
 const struct bag_http_route *bag_http_route(const char *method, const char *path,
                                             struct bag_http_target *target,
                                             struct bag_http_reply *reply);
 
-/* The same among other routes than the server's own. */
+/* Does the same for another list of routes. */
 const struct bag_http_route *bag_http_find_route(const struct bag_http_route *among, size_t count,
                                                  const char *method, const char *path,
                                                  struct bag_http_target *target,
@@ -68,20 +69,21 @@ const struct bag_model *bag_http_find_model(const struct bag_snapshot *snapshot,
                                             const struct bag_http_target *target,
                                             struct bag_http_reply *reply);
 
-/* The last path of a POST and what it led to: most clients ask one. One for each loop. */
+/* The last path of a POST, with its route and model, because most clients use one path. One for
+ * each loop. */
 struct bag_http_route_cache {
     char path[256];      /* empty: none */
-    uint64_t generation; /* of the snapshot that has the model; a later one may not */
+    uint64_t generation; /* of the snapshot that contains the model */
     const struct bag_http_route *route;
     const struct bag_model *model;
 };
 
-/* Whether the cache is of this request, which has acquired the snapshot. */
+/* Returns true if the cache holds the route of this request, which has retained the snapshot. */
 bool bag_http_route_cache_is_of(const struct bag_http_route_cache *cache,
                                 const struct bag_snapshot *snapshot, const char *method,
                                 const char *path);
 
-/* Keeps what the path of a POST led to. */
+/* Stores the route and the model of the path of a POST. */
 void bag_http_route_cache_keep(struct bag_http_route_cache *cache,
                                const struct bag_snapshot *snapshot, const char *path,
                                const struct bag_http_route *route, const struct bag_model *model);
@@ -101,34 +103,33 @@ bag_http_handler bag_http_post_load, bag_http_post_unload, bag_http_post_load_gr
 bag_http_accept bag_http_accept_control;
 bag_http_accept bag_http_accept_rows;
 
-/* The path that a request asks for: a browser that asks for / is shown the console. */
+/* Returns the path of a request. For a browser that asks for / it is that of the console. */
 const char *bag_http_console_path(const struct bag_http_request *request);
 
 /* ---- access tokens (authorize.c) ------------------------------------------------------------- */
 
-/* Who may ask for what: access tokens (token_file), and the scope that a route needs.
- *
- * All loops read the tokens, and the first one may replace them at any time. */
+/* The access tokens (token_file). All loops read them, and the first loop may replace them at any
+ * time. */
 struct bag_http_tokens {
-    uv_mutex_t lock;         /* of the list */
+    uv_mutex_t lock;         /* guards the list */
     struct bag_tokens *list; /* owned */
 };
 
 bool bag_http_tokens_init(struct bag_http_tokens *tokens);
 
-/* Takes the tokens of a file in the place of those before. False with *problem where it cannot be
- * read, is malformed, or others than its owner may read it: those before stay. */
+/* Replaces the tokens by those of a file. Returns false, sets *problem and keeps the tokens if the
+ * file cannot be read, is malformed, or is readable for others than its owner. */
 bool bag_http_tokens_load(struct bag_http_tokens *tokens, const char *path,
                           struct bag_problem *problem);
 
-/* Tokens that requests are compared with now. */
+/* Returns the number of tokens. */
 size_t bag_http_tokens_count(struct bag_http_tokens *tokens);
 
 void bag_http_tokens_free(struct bag_http_tokens *tokens);
 
-/* Whether the request's route may be asked with the token that its head brings, if any, and whose
- * scopes are kept, and by the page in a browser that asks. Otherwise the reply is filled: 401, or
- * 403 that says why. On the loop's thread. */
+/* Returns true if the request may use its route: its token covers the scope, and the page of a
+ * browser may send it. Stores the scopes of the token. Otherwise returns false and fills the reply
+ * with a 401 or 403. */
 bool bag_http_authorize(struct bag_http_request *request);
 
 #endif
