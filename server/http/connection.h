@@ -138,8 +138,8 @@ bool bag_http_connection_send_directly(const struct bag_http_connection *connect
 /* Performs a lingering close on a socket that its owner is about to close. Closing a socket that
  * has unread bytes sends a reset, and a client that is still sending might then lose the reply.
  * This function therefore keeps the socket open and discards its input until the client closes it
- * or a timeout expires. The timeout is shorter if many connections are lingering. If there is no
- * memory or descriptor, the connection is reset. */
+ * or a timeout expires. If too many connections are lingering, the oldest one is reset. If there is
+ * no memory or descriptor, this one is. */
 void bag_http_connection_linger(struct bag_http_connections *connections, int fd);
 
 /* ---- all of them ----------------------------------------------------------------------------- */
