@@ -5,6 +5,7 @@
 #include "proto/http_client.h"
 #include "server/system/crew.h"
 #include "server/system/deadline.h"
+#include "server/system/monitor.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#define SECOND_NS  UINT64_C(1000000000)
 #define BATCH      512
 #define INTERVAL_S 1
 #define TIMEOUT_MS 2000 /* for a batch to be accepted */
@@ -28,8 +30,7 @@ struct bag_trace {
     atomic_ullong dropped;
     _Atomic uint64_t random;
 
-    pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t changed;
+    struct bag_monitor monitor; /* guards what follows */
     bool stops, has_ended;
     time_t second; /* in which so many were taken */
     unsigned taken;
@@ -89,18 +90,15 @@ static void deliver(struct bag_trace *trace, const struct bag_span *spans, size_
 /* Waits for an interval, or until there is a batch, or the end. */
 static void wait_for_spans(struct bag_trace *trace)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += INTERVAL_S;
-    while (!trace->stops && trace->count < BATCH &&
-           pthread_cond_timedwait(&trace->changed, &trace->lock, &until) == 0)
+    uint64_t until_ns = uv_hrtime() + INTERVAL_S * SECOND_NS;
+    while (!trace->stops && trace->count < BATCH && bag_monitor_wait(&trace->monitor, until_ns))
         ;
 }
 
 static void *run(void *context)
 {
     struct bag_trace *trace = context;
-    pthread_mutex_lock(&trace->lock);
+    bag_monitor_lock(&trace->monitor);
     for (;;) {
         wait_for_spans(trace);
         struct bag_span *spans = trace->waiting;
@@ -109,16 +107,16 @@ static void *run(void *context)
         trace->waiting = trace->sending;
         trace->sending = spans;
         trace->count = 0;
-        pthread_mutex_unlock(&trace->lock);
+        bag_monitor_unlock(&trace->monitor);
         for (size_t i = 0; i < count; i += BATCH)
             deliver(trace, spans + i, count - i < BATCH ? count - i : BATCH);
-        pthread_mutex_lock(&trace->lock);
+        bag_monitor_lock(&trace->monitor);
         if (stops)
             break;
     }
     trace->has_ended = true;
-    pthread_cond_signal(&trace->changed);
-    pthread_mutex_unlock(&trace->lock);
+    bag_monitor_wake(&trace->monitor);
+    bag_monitor_unlock(&trace->monitor);
     return NULL;
 }
 
@@ -129,8 +127,7 @@ static void free_trace(struct bag_trace *trace)
     free(trace->version);
     free(trace->waiting);
     free(trace->sending);
-    pthread_mutex_destroy(&trace->lock);
-    pthread_cond_destroy(&trace->changed);
+    bag_monitor_free(&trace->monitor);
     free(trace);
 }
 
@@ -138,17 +135,12 @@ struct bag_trace *bag_trace_start(const char *endpoint, double sample, const cha
                                   struct bag_problem *problem)
 {
     struct bag_trace *trace = calloc(1, sizeof *trace);
-    pthread_condattr_t attributes;
     uint64_t random;
-    if (!trace) {
+    if (!trace || !bag_monitor_init(&trace->monitor)) {
+        free(trace);
         bag_problem_no_memory(problem);
         return NULL;
     }
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_mutex_init(&trace->lock, NULL);
-    pthread_cond_init(&trace->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
     trace->sample = sample;
     trace->endpoint = strdup(endpoint);
     trace->version = strdup(version);
@@ -175,18 +167,16 @@ struct bag_trace *bag_trace_start(const char *endpoint, double sample, const cha
 /* A collector that hangs, or a name that nobody resolves, does not keep the process. */
 void bag_trace_stop(struct bag_trace *trace)
 {
-    struct timespec until;
+    uint64_t until_ns = uv_hrtime() + STOP_S * SECOND_NS;
     if (!trace)
         return;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += STOP_S;
-    pthread_mutex_lock(&trace->lock);
+    bag_monitor_lock(&trace->monitor);
     trace->stops = true;
-    pthread_cond_signal(&trace->changed);
-    while (!trace->has_ended && pthread_cond_timedwait(&trace->changed, &trace->lock, &until) == 0)
+    bag_monitor_wake(&trace->monitor);
+    while (!trace->has_ended && bag_monitor_wait(&trace->monitor, until_ns))
         ;
     bool has_ended = trace->has_ended;
-    pthread_mutex_unlock(&trace->lock);
+    bag_monitor_unlock(&trace->monitor);
     if (!has_ended)
         return;
     pthread_join(trace->thread, NULL);
@@ -234,7 +224,7 @@ void bag_trace_add(struct bag_trace *trace, const struct bag_span *span)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    pthread_mutex_lock(&trace->lock);
+    bag_monitor_lock(&trace->monitor);
     if (now.tv_sec != trace->second) {
         trace->second = now.tv_sec;
         trace->taken = 0;
@@ -244,9 +234,9 @@ void bag_trace_add(struct bag_trace *trace, const struct bag_span *span)
         trace->taken++;
         trace->waiting[trace->count++] = *span;
         if (trace->count == BATCH)
-            pthread_cond_signal(&trace->changed);
+            bag_monitor_wake(&trace->monitor);
     }
-    pthread_mutex_unlock(&trace->lock);
+    bag_monitor_unlock(&trace->monitor);
     if (!fits)
         atomic_fetch_add(&trace->dropped, 1);
 }

@@ -8,23 +8,15 @@
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <uv.h>
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
 bool bag_updates_init(struct bag_updates *updates, const struct bag_updates_settings *settings)
 {
-    pthread_condattr_t attributes;
     *updates = (struct bag_updates){.settings = *settings, .next_sync_ns = UINT64_MAX};
-    updates->last_ready = &updates->first_ready;
-    if (pthread_condattr_init(&attributes) != 0)
-        return false;
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    bool ok = pthread_cond_init(&updates->changed, &attributes) == 0;
-    pthread_condattr_destroy(&attributes);
-    return ok && pthread_mutex_init(&updates->lock, NULL) == 0 &&
-           pthread_mutex_init(&updates->queue_lock, NULL) == 0;
+    STAILQ_INIT(&updates->ready);
+    return bag_monitor_init(&updates->queue) && pthread_mutex_init(&updates->lock, NULL) == 0;
 }
 
 /* Compares two names, or a name with a stream, which begins with its own. */
@@ -45,9 +37,8 @@ void bag_updates_free(struct bag_updates *updates)
         free(at);
     }
     updates->streams = NULL;
-    pthread_cond_destroy(&updates->changed);
+    bag_monitor_free(&updates->queue);
     pthread_mutex_destroy(&updates->lock);
-    pthread_mutex_destroy(&updates->queue_lock);
 }
 
 /* The newest; those before it follow, and none is ever taken out. */
@@ -102,20 +93,16 @@ static void make_ready(struct bag_updates_stream *stream)
     if (stream->turn != BAG_STREAM_IDLE)
         return;
     stream->turn = BAG_STREAM_READY;
-    stream->next_ready = NULL;
-    *updates->last_ready = stream;
-    updates->last_ready = &stream->next_ready;
-    pthread_cond_signal(&updates->changed);
+    STAILQ_INSERT_TAIL(&updates->ready, stream, next_ready);
+    bag_monitor_wake(&updates->queue);
 }
 
 static struct bag_updates_stream *take_ready(struct bag_updates *updates)
 {
-    struct bag_updates_stream *stream = updates->first_ready;
+    struct bag_updates_stream *stream = STAILQ_FIRST(&updates->ready);
     if (!stream)
         return NULL;
-    updates->first_ready = stream->next_ready;
-    if (!updates->first_ready)
-        updates->last_ready = &updates->first_ready;
+    STAILQ_REMOVE_HEAD(&updates->ready, next_ready);
     assert(stream->turn == BAG_STREAM_READY);
     stream->turn = BAG_STREAM_RUNNING;
     return stream;
@@ -131,12 +118,12 @@ static void run_stream(struct bag_updates_stream *stream)
     stream->first = NULL;
     stream->last = &stream->first;
     stream->waits_for_sync = false;
-    pthread_mutex_unlock(&updates->queue_lock);
+    bag_monitor_unlock(&updates->queue);
     if (first)
         bag_updates_run(first);
     if (syncs)
         bag_updates_sync_stream(stream);
-    pthread_mutex_lock(&updates->queue_lock);
+    bag_monitor_lock(&updates->queue);
     stream->turn = BAG_STREAM_IDLE;
     if (stream->first || stream->waits_for_sync)
         make_ready(stream);
@@ -154,21 +141,10 @@ static void begin_syncs(struct bag_updates *updates)
 
 /* ---- the threads ----------------------------------------------------------------------------- */
 
-static void wait_for_work(struct bag_updates *updates)
-{
-    uint64_t until_ns = updates->next_sync_ns;
-    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
-                             .tv_nsec = (long)(until_ns % 1000000000)};
-    if (until_ns == UINT64_MAX)
-        pthread_cond_wait(&updates->changed, &updates->queue_lock);
-    else
-        pthread_cond_timedwait(&updates->changed, &updates->queue_lock, &until);
-}
-
 static void *run_thread(void *argument)
 {
     struct bag_updates *updates = argument;
-    pthread_mutex_lock(&updates->queue_lock);
+    bag_monitor_lock(&updates->queue);
     for (;;) {
         if (!updates->stop && uv_hrtime() >= updates->next_sync_ns)
             begin_syncs(updates);
@@ -178,9 +154,9 @@ static void *run_thread(void *argument)
         else if (updates->stop)
             break;
         else
-            wait_for_work(updates);
+            bag_monitor_wait(&updates->queue, updates->next_sync_ns);
     }
-    pthread_mutex_unlock(&updates->queue_lock);
+    bag_monitor_unlock(&updates->queue);
     return NULL;
 }
 
@@ -201,10 +177,10 @@ bool bag_updates_start(struct bag_updates *updates, struct bag_problem *problem)
 
 void bag_updates_stop(struct bag_updates *updates)
 {
-    pthread_mutex_lock(&updates->queue_lock);
+    bag_monitor_lock(&updates->queue);
     updates->stop = true;
-    pthread_cond_broadcast(&updates->changed);
-    pthread_mutex_unlock(&updates->queue_lock);
+    bag_monitor_wake_all(&updates->queue);
+    bag_monitor_unlock(&updates->queue);
     while (updates->num_threads)
         pthread_join(updates->threads[--updates->num_threads], NULL);
     bag_updates_sync(updates);
@@ -214,9 +190,9 @@ void bag_updates_submit(struct bag_update *update)
 {
     struct bag_updates_stream *stream = update->live->stream;
     update->next = NULL;
-    pthread_mutex_lock(&stream->updates->queue_lock);
+    bag_monitor_lock(&stream->updates->queue);
     *stream->last = update;
     stream->last = &update->next;
     make_ready(stream);
-    pthread_mutex_unlock(&stream->updates->queue_lock);
+    bag_monitor_unlock(&stream->updates->queue);
 }

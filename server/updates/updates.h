@@ -16,9 +16,11 @@
 
 #include "config/options.h"
 #include "journal.h"
+#include "server/system/monitor.h"
 #include "server/tables/live_rows.h"
 
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 struct bag_updates_settings {
     const char *journal_dir; /* NULL: there are no journals */
@@ -78,11 +80,11 @@ struct bag_updates_stream {
     struct bag_updates *updates;
     struct bag_updates_stream *next;
 
-    /* Guarded by the lock of the queue. */
+    /* Guarded by updates->queue. */
     struct bag_update *first, **last; /* that wait */
     bool waits_for_sync;
     enum bag_stream_turn turn;
-    struct bag_updates_stream *next_ready;
+    STAILQ_ENTRY(bag_updates_stream) next_ready;
 
     /* Guarded by the lock of all streams, which is taken after the stream's own. */
     struct bag_kept_update *first_kept, *last_kept; /* owned; ascending */
@@ -112,10 +114,9 @@ struct bag_updates {
 
     void *by_name; /* the streams as a tree of tsearch(3); of the thread that changes tables */
 
-    pthread_mutex_t queue_lock; /* of what follows */
-    pthread_cond_t changed;
-    struct bag_updates_stream *first_ready, **last_ready;
-    uint64_t next_sync_ns; /* of all journals; UINT64_MAX: never */
+    struct bag_monitor queue;                /* guards what follows */
+    STAILQ_HEAD(, bag_updates_stream) ready; /* streams whose turn is READY */
+    uint64_t next_sync_ns;                   /* of all journals; UINT64_MAX: never */
     bool stop;
 };
 
