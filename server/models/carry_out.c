@@ -76,8 +76,8 @@ static bool is_unloaded_first(const struct bag_change_plan *plan, const struct b
     return false;
 }
 
-/* Returns whether the entry is shown as LOADING. At the start, a model that is loaded already waits
- * for the next plan as it is. */
+/* Returns whether the entry is shown as LOADING. If a plan of the start failed, the models that it
+ * loaded keep their state until the next plan. */
 static bool is_shown_loading(const struct bag_change_plan *plan, const struct bag_entry *entry)
 {
     return entry->is_announced && (entry->source || plan->facts.kind != BAG_CHANGE_START);
@@ -249,8 +249,8 @@ static bool find_unloaded_first(struct bag_change_plan *plan, struct bag_problem
     return true;
 }
 
-/* Returns how many references to a model that is unloaded first are the plan's own: that of its
- * list, that of what was published, and those of collections in the list. */
+/* Returns the number of the plan's own references to a model that is unloaded first: one in its
+ * list, one in the published models, and those of collections in the list. */
 static size_t own_references(const struct bag_change_plan *plan, const struct bag_model *model)
 {
     size_t count = 2;
@@ -387,7 +387,7 @@ static void retain_versions(const struct bag_change_plan *plan)
         struct bag_model *model = plan->facts.published[i].model;
         if (model->stored && max_retained(plan, model->name) > 0 &&
             !bag_change_plan_uses(plan, model->stored) && !is_to_unload(plan, model) &&
-            !bag_models_retain(models, model))
+            !bag_models_add_retained(models, model))
             break; /* a roll back reads it again */
     }
     now->num_retained = now->retained_bytes = 0;
@@ -415,7 +415,7 @@ static size_t unloaded_first_bytes(const struct bag_change_plan *plan)
     return bytes;
 }
 
-/* Checks that memory suffices. Retained versions are released until it does. */
+/* Checks that memory suffices, releasing retained versions until enough is free. */
 static bool check_memory(const struct bag_change_plan *plan, struct bag_problem *problem)
 {
     size_t freed = unloaded_first_bytes(plan);
@@ -567,7 +567,7 @@ static void open_updates(const struct bag_model *model)
         bag_updates_close(model->memory->live, false);
 }
 
-/* Publishes the next snapshot, and releases what only the last one had. */
+/* Publishes the next snapshot, and retains or releases the models that only the last one had. */
 static bool finish(struct bag_change_plan *plan, struct bag_problem *problem)
 {
     bool leaving = false;
@@ -623,7 +623,7 @@ bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
     for (size_t i = 0; i < plan->count; i++) {
         struct bag_model *model = &plan->entries[i] != failed ? plan->entries[i].model : NULL;
         if (model && model->stored && model->holders == 1 &&
-            !bag_models_retain(plan->facts.models, model))
+            !bag_models_add_retained(plan->facts.models, model))
             return false;
     }
     return true;

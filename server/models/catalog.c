@@ -105,7 +105,7 @@ static bool make_sources(struct bag_scan *scan, struct bag_catalog *catalog,
     size_t count = scan->found.num_models;
     catalog->sources = calloc(count + 1, sizeof *catalog->sources);
     for (size_t i = 0; catalog->sources && i < count; i++) {
-        /* What shards have comes and goes as what is in a folder. */
+        /* Versions on shards come and go, as those in a folder do. */
         bool is_named = i < scan->num_named && !bag_model_is_front(&scan->found.models[i]);
         struct bag_source *source = bag_source_make(&scan->found.models[i], is_named);
         if (!source)

@@ -64,7 +64,7 @@ void bag_check_free(struct bag_check *check)
 /* The bags of a table: those of its own model, or of a collection's feature. */
 struct bags {
     const struct bag_source *owner;           /* the model that pools them */
-    const struct bag_feature_source *feature; /* its table, and rules */
+    const struct bag_feature_source *feature; /* the table and its rules */
 };
 
 struct bags_list {

@@ -1,4 +1,4 @@
-/* What is remembered of models, and gathered for a change; see facts.h. */
+/* Remembering and gathering facts about models; see facts.h. */
 #include "facts.h"
 
 #include <stdio.h>
@@ -96,7 +96,7 @@ void bag_models_free(struct bag_models *models)
 
 /* ---- retained versions ----------------------------------------------------------------------- */
 
-bool bag_models_retain(struct bag_models *models, struct bag_model *model)
+bool bag_models_add_retained(struct bag_models *models, struct bag_model *model)
 {
     struct bag_record *record = bag_record_make(models, model->name);
     struct bag_retained_version *retained =
@@ -425,7 +425,8 @@ static struct bag_version_plan *find(struct bag_model_plan *plan, uint64_t numbe
     return version;
 }
 
-/* The same for a version in memory, which counts if its files exist or it was asked for. */
+/* Returns the version of that number, which is in memory. Adds it only if a request asked for it;
+ * otherwise it counts only if its files exist. Returns NULL if it does not count. */
 static struct bag_version_plan *find_loaded(struct bag_model_plan *plan, uint64_t number)
 {
     uint64_t wanted =

@@ -1,12 +1,12 @@
 /* Facts about the models: what the reconciler remembers of them, and what it gathers for a change.
  *
- * Remembered, in struct bag_models, for as long as the server runs: of each name the desired state,
- * the observed state of the files at the last poll, the versions that failed to load, and the
- * retained versions.
+ * struct bag_models is remembered for as long as the server runs. For each name it has the desired
+ * state, the files that the last poll observed, versions that failed to load, and retained
+ * versions.
  *
- * Gathered, in struct bag_facts, for one change: what is in the catalog and what is published; and
- * of one model (struct bag_model_facts) all that bag_plan_model() needs to decide. Files are only
- * opened when the decision depends on them, see check_files() in steps.h.
+ * struct bag_facts is gathered for one change: the catalog and the published models. struct
+ * bag_model_facts is gathered for one model of it: all that bag_plan_model() needs to decide. Files
+ * are only opened if the decision depends on them, see check_files() in steps.h.
  *
  * Everything here belongs to the reconciler's thread. */
 #ifndef BAG_MODELS_FACTS_H
@@ -31,7 +31,7 @@
 struct bag_observed_state {
     uint64_t number, fingerprint;
     uint64_t poll; /* number of the last poll that found the version */
-    bool is_same;  /* that poll found the same files as the one before */
+    bool is_same;  /* true: that poll found the same files as the poll before */
 };
 
 /* A version that failed to load. Prevents repeated attempts. */
@@ -47,7 +47,7 @@ struct bag_retained_version {
     uint64_t order;          /* ascending in the order in which versions were retained */
 };
 
-/* All that is remembered of one name. */
+/* The facts that are remembered of one name. */
 struct bag_record {
     char name[129];
     struct bag_desired_state desired;    /* by the changes that were made */
@@ -86,7 +86,7 @@ struct bag_models {
     uint64_t num_changes;          /* started; a change may need several plans */
     uint64_t num_plans, num_polls; /* made */
     uint64_t num_retained;         /* retained ever */
-    struct bag_plan_error error;   /* of the last plan that could not be made */
+    struct bag_plan_error error;   /* error of the last plan that failed */
 };
 
 /* Frees what is remembered. */
@@ -95,14 +95,15 @@ void bag_models_free(struct bag_models *models);
 /* Returns what is remembered of the name, or NULL if nothing is. */
 struct bag_record *bag_record_find(const struct bag_models *models, const char *name);
 
-/* The same, but adds an empty record if there is none. Returns NULL without memory. */
+/* Returns what is remembered of the name, and adds an empty record if nothing is. Returns NULL
+ * without memory. */
 struct bag_record *bag_record_make(struct bag_models *models, const char *name);
 
 /* Forgets files that the last poll did not find, and names of which nothing is remembered. */
 void bag_models_forget(struct bag_models *models);
 
 /* Retains a version that does not serve. Returns false without memory. */
-bool bag_models_retain(struct bag_models *models, struct bag_model *model);
+bool bag_models_add_retained(struct bag_models *models, struct bag_model *model);
 
 /* Releases a retained version. */
 void bag_record_release(struct bag_record *record, size_t index);

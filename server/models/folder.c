@@ -23,13 +23,13 @@ static bool no_memory(const char *what, struct bag_problem *problem)
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", what);
 }
 
-/* The version that was added last. */
+/* Returns the version that was added last. */
 static struct bag_model_config *last_of(struct bag_scan *scan)
 {
     return &scan->found.models[scan->found.num_models - 1];
 }
 
-/* Keeps why a version cannot be served. */
+/* Sets the reason why a version cannot be served. */
 static bool reject(struct bag_model_config *model, const struct bag_problem *why,
                    struct bag_problem *problem)
 {
@@ -66,7 +66,7 @@ static void tell_skipped(const struct bag_scan *scan, const char *path, const ch
     tell(scan, BAG_LOG_LEVEL_WARNING, "skipped", path, why);
 }
 
-/* What was probably not meant to be served. */
+/* Logs a file that was probably not meant to be served. */
 static void tell_ignored(const struct bag_scan *scan, const char *path, const char *why)
 {
     tell(scan, BAG_LOG_LEVEL_INFO, "ignored", path, why);
@@ -88,7 +88,7 @@ static bool skip_unreadable(const struct bag_scan *scan, const char *path,
 static const char *const set_names[] = {"keys.npy", "key", "emb_vector"};
 static const char *const set_marks[] = {"_emb_keys.rank_", "_emb_values.rank_"};
 #define INDEX_SUFFIX ".safetensors.index.json"
-/* Of the folder of updates beside a table. */
+/* Name of the folder of updates beside a table. */
 #define DELTAS_NAME "deltas"
 
 #define SETTINGS_NAME "config.json"
@@ -118,7 +118,7 @@ static bool is_directory(const char *path)
 typedef bool visit_entry(const char *path, const char *name, void *context,
                          struct bag_problem *problem);
 
-/* What to do about a folder that cannot be read. */
+/* Returns what to do about a folder that cannot be read. */
 static const char *remedy_of(int error)
 {
     switch (error) {
@@ -161,9 +161,9 @@ static bool walk(const char *directory, visit_entry *visit, void *context,
 struct version {
     struct bag_scan *scan;
     char *table, *settings; /* paths; owned */
-    char *other;            /* of another table, which only parts of one may be; owned */
+    char *other;            /* path of a second table, allowed only in a set; owned */
     bool is_set;            /* the table is the folder */
-    bool is_ready;          /* it has the ready_file, or needs none */
+    bool is_ready;          /* true: the folder has the ready_file, or needs none */
 };
 
 static bool visit_version_file(const char *path, const char *name, void *context,
@@ -192,7 +192,7 @@ static bool visit_version_file(const char *path, const char *name, void *context
     return *place || no_memory(path, problem);
 }
 
-/* Whether the folder holds one table, or what says what it is. */
+/* Checks that the folder has one table, or a config.json. */
 static bool check_files(const struct version *version, const char *path,
                         struct bag_problem *problem)
 {
@@ -357,7 +357,7 @@ static bool is_same_file(const char *path, const char *other)
            a.st_ino == b.st_ino;
 }
 
-/* Whether a configuration names models itself, and not just the folder that it is in. */
+/* Returns whether a configuration names models, and not only the folder that it is in. */
 static bool names_models(const char *path)
 {
     struct bag_problem why;

@@ -115,7 +115,7 @@ static struct bag_model *make_collection(struct bag_source *source, struct bag_f
 struct loading {
     struct bag_change_plan *plan;
     struct bag_progress progress;
-    size_t before_bytes; /* of the tables that were loaded before */
+    size_t before_bytes; /* bytes of the tables that were loaded before */
 };
 
 /* The log tells of tables that take longer; of others at the level debug. */
@@ -177,8 +177,8 @@ static size_t list_features(const struct bag_change_plan *plan, const struct bag
     return count;
 }
 
-/* Applies the deltas that follow the table. The features of collections, which are made later,
- * enter it meanwhile, so that the updates keep what they need. */
+/* Applies the deltas that follow the table. Collections are made later, so their features enter the
+ * table meanwhile: the deltas must keep the keys that they need. */
 static void take_first_deltas(const struct bag_change_plan *plan, struct bag_live_rows *live,
                               struct bag_live_reader *readers, size_t count,
                               const struct bag_updates_table *table)
@@ -255,13 +255,15 @@ static bool read_stored(struct loading *loading, struct bag_entry *entry,
     snprintf(status->now.name, sizeof status->now.name, "%s", source->model->name);
     snprintf(status->now.version, sizeof status->now.version, "%s", source->model->version);
     bag_load_status_report(status);
-    bag_log(BAG_LOG_LEVEL_DEBUG, "loading table", BAG_LOG_TEXT("model", source->model->name),
-            BAG_LOG_TEXT("version", source->model->version), BAG_LOG_NUMBER("bytes", bytes));
-    bag_progress_start(&loading->progress, source->model->name, bytes, uv_hrtime());
+    if (bytes) {
+        bag_log(BAG_LOG_LEVEL_DEBUG, "loading table", BAG_LOG_TEXT("model", source->model->name),
+                BAG_LOG_TEXT("version", source->model->version), BAG_LOG_NUMBER("bytes", bytes));
+        bag_progress_start(&loading->progress, source->model->name, bytes, uv_hrtime());
+    }
     entry->stored = bag_source_load(source, &options, problem);
-    if (entry->stored)
+    if (bytes && entry->stored)
         bag_progress_finish(&loading->progress, uv_hrtime());
-    else
+    else if (bytes)
         bag_progress_abandon(&loading->progress);
     status->now.done_bytes = loading->before_bytes += bytes;
     bag_load_status_report(status);

@@ -79,7 +79,8 @@ static struct bag_model *make_unavailable(const char *name, const char *version,
     return model;
 }
 
-/* Adds a version that is UNAVAILABLE. What is published for the same reason stays. */
+/* Adds a version that is UNAVAILABLE. A model that is published with the same reason
+ * stays. */
 static bool add_unavailable(struct bag_change_plan *plan, const char *name, const char *version,
                             const char *reason, bool is_unloaded, struct bag_problem *problem)
 {
@@ -330,8 +331,8 @@ static bool is_lost(const struct bag_change_plan *plan, const char *name)
     return true;
 }
 
-/* Returns whether a model that no request names is a lost collection, which is tried again because
- * the request loads a table that it needs. */
+/* Returns whether a model that the request does not name is tried again. It is a collection of
+ * which no version answers, and the request loads a table that it needs. */
 static bool is_retried(const struct bag_change_plan *plan, const char *name)
 {
     const struct bag_control *control = plan->facts.control;

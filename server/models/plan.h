@@ -1,10 +1,10 @@
 /* Plans: the models of the next snapshot, before their tables are loaded.
  *
- * A plan is made in one go: the facts are gathered, steps.h decides about the versions of each
- * model that the change is about, and each action becomes an entry. Models that the change is not
- * about stay. Then each collection is resolved over the tables of the entries, and tables that are
- * in memory already, or that two entries read from the same files, are shared. carry_out.h does the
- * rest. Everything here belongs to the reconciler's thread. */
+ * bag_change_plan_make() gathers the facts and lets steps.h decide about the versions of each model
+ * that the change is about. Each action becomes an entry. Other models stay. Then it resolves each
+ * collection over the tables of the entries. At last it finds tables that need not be read: they
+ * are in memory, or two entries read the same files. carry_out.h does the rest. Everything here
+ * belongs to the reconciler's thread. */
 #ifndef BAG_MODELS_PLAN_H
 #define BAG_MODELS_PLAN_H
 

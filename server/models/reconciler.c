@@ -206,7 +206,7 @@ static void poll_model(struct bag_models *models, struct bag_catalog *catalog, c
     bag_change_plan_free(plan);
 }
 
-/* What a poll is about: all models; or those on shards, and collections over those. */
+/* Kinds of models that a poll is about: all, those on shards, collections over those. */
 enum { ALL = 1, REMOTE = 2, OVER_REMOTE = 4 };
 
 static bool is_remote(const struct bag_config *config, const char *name)
@@ -406,7 +406,7 @@ static void *run(void *argument)
         reconciler->problem = problem;
     bag_monitor_unlock(&reconciler->models.monitor);
     reconciler->on_loaded(reconciler->context);
-    /* Of this thread alone. If it is not allowed, the thread competes with others. */
+    /* Affects this thread alone. If the system refuses, the thread competes with others. */
     if (setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + RECONCILER_NICE) != 0)
         bag_log(BAG_LOG_LEVEL_DEBUG, "loads at the usual priority");
     serve_changes(reconciler);

@@ -1,15 +1,20 @@
 /* The reconciler: the one thread that changes which models are served.
  *
- * It works as a controller of Kubernetes does. There is a desired state: the models of the
- * configuration and of the folder of models, their version policies, and what requests have loaded
- * and unloaded since. There is an observed state: the files that exist, what shards report, what is
- * in memory and what serves. A change compares the two, decides on actions and carries them out; it
- * does not matter what was missed before, because each change starts from the facts as they are.
+ * The reconciler works as a controller of Kubernetes does. The desired state is the configuration,
+ * the version policies, and what requests have loaded and unloaded since. The observed state is the
+ * files that exist, the reports of shards, and the models in memory. A change compares the two,
+ * decides on actions and carries them out. Each change starts from the facts as they are, so a file
+ * that appears twice or disappears meanwhile does no harm.
  *
- * A change has one of four causes (enum bag_change_kind): the start, a request to load or unload
- * models, a poll that found other files or other versions on shards, and a configuration that is
- * read again (SIGHUP). Requests and configurations wait in a queue, BAG_MAX_QUEUED_CHANGES of them
- * at most, and are made one after the other. A change goes through four files:
+ * A change has one of four causes (enum bag_change_kind):
+ *
+ *   START          the server starts
+ *   MODELS         a request loads or unloads models
+ *   POLL           files, or versions on shards, have changed
+ *   CONFIGURATION  the configuration is read again (SIGHUP)
+ *
+ * Requests and configurations wait in a queue of at most BAG_MAX_QUEUED_CHANGES and are made one
+ * after the other. A change goes through these files:
  *
  *   catalog.c, folder.c  find all versions that could be served: sources, not opened yet
  *   facts.c              gathers what is published, retained, desired, observed and failed
@@ -19,9 +24,9 @@
  *   carry_out.c, load.c  release retained versions if memory is short, load the tables that are
  *                        missing beside what serves, publish the snapshot, and release the rest
  *
- * Calls go one way: reconciler.c calls plan.c and carry_out.c, these call facts.c and steps.c, and
+ * Calls go one way. reconciler.c calls plan.c and carry_out.c. These call facts.c and steps.c, and
  * all of them use catalog.c, snapshot.c and registry.c. steps.c opens files through one callback,
- * and only those on which a decision depends.
+ * and only files on which a decision depends.
  *
  * A change is all or nothing, because a client that loads two models together must never see one
  * of them without the other. If it fails, what served goes on, and the index of models says why.
@@ -36,9 +41,9 @@
  * The thread has a low priority and is not a worker, so that a load that takes minutes delays no
  * request, and no load of requests delays it for ever.
  *
- * Why the decisions are a pure function: they are where the bugs were. Which version serves after a
- * failed load, a roll back and a poll in some order is hard to reach in a test over HTTP, and one
- * line in tests/unit/test_steps.c. */
+ * The decisions are pure functions because they are the hard part. A failed load, a roll back and a
+ * poll in some order are hard to arrange in a test over HTTP. In tests/unit/test_steps.c each case
+ * is one line. */
 #ifndef BAG_MODELS_RECONCILER_H
 #define BAG_MODELS_RECONCILER_H
 
@@ -49,8 +54,8 @@
 /* A change that was submitted. Belongs to the submitter; the reconciler uses it until on_done(). */
 struct bag_change {
     enum bag_change_kind kind;  /* MODELS or CONFIGURATION */
-    struct bag_control control; /* of MODELS; owned by the change */
-    char who[96];               /* who asked for it; for the log */
+    struct bag_control control; /* request of a change of kind MODELS; owned */
+    char who[96];               /* name of the requester, for the log */
     /* Called once, on the reconciler's thread, when the change was made or has failed. May free the
      * change. */
     void (*on_done)(struct bag_change *change);
@@ -72,8 +77,8 @@ struct bag_reconciler {
 
     /* Guarded by models.monitor. */
     STAILQ_HEAD(, bag_change) changes; /* borrowed; waiting */
-    size_t num_changes;                /* how many of them there are */
-    bool stops, polls_shards;          /* what the thread has to do, see also models.has_left */
+    size_t num_changes;                /* number of waiting changes */
+    bool stops, polls_shards;          /* work for the thread, as models.has_left is */
     bool failed;                       /* the first models could not be published */
     struct bag_problem problem;        /* why */
 

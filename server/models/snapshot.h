@@ -32,10 +32,10 @@ enum bag_model_state {
 };
 extern const char *const bag_model_state_names[BAG_MODEL_STATE_COUNT];
 
-/* What a model pools: the bags of one table. */
+/* A feature: the bags of one table, which a model pools. */
 struct bag_feature {
-    char *name;                               /* of its output; owned */
-    struct bag_model *model;                  /* that has the table; in a collection a reference */
+    char *name;                               /* name of its output; owned */
+    struct bag_model *model;                  /* owner of the table; in a collection a reference */
     struct bag_rules rules;                   /* complete: output_dtype is set */
     struct bag_live_reader reader;            /* entered while the model lives */
     const struct bag_table_memory *memory;    /* borrowed from `model` */
@@ -57,12 +57,12 @@ struct bag_model {
     uint64_t version_number;
     enum bag_model_state state;
     char *reason;                    /* why it is not READY, for clients; "" if it is */
-    char *cause;                     /* the same with the folders of files, for the log */
+    char *cause;                     /* reason with the folders of files, for the log */
     bool is_unloaded;                /* UNAVAILABLE because a request unloaded it */
     size_t slot;                     /* index of its counters; set by bag_registry_publish() */
-    struct bag_v2_shown shown;       /* what its metadata shows; set by the maker */
+    struct bag_v2_shown shown;       /* contents of its metadata; set by the maker */
     struct bag_stored_table *stored; /* a reference; NULL: a collection */
-    struct bag_table_memory *memory; /* of `stored`; NULL: a collection */
+    struct bag_table_memory *memory; /* memory of `stored`; NULL: a collection */
     struct bag_feature *features;    /* owned */
     size_t num_features;
     const struct bag_feature **sorted; /* owned; the features by name */
@@ -97,7 +97,7 @@ struct bag_snapshot {
 
     /* The registry's. */
     struct bag_snapshot *next; /* published after it; in registry->left: left after it */
-    atomic_size_t readers;     /* that have not left it, plus 1 while it is the current one */
+    atomic_size_t readers;     /* readers that have not left, plus 1 while it is current */
     struct bag_lease leases[]; /* by index of the reader */
 };
 
@@ -220,7 +220,7 @@ const struct bag_model *bag_snapshot_find(const struct bag_snapshot *snapshot, c
 /* A name and version that some snapshot has, with its index in all counters. */
 struct bag_slot {
     char *name, *version; /* owned; NULL: the slot is free */
-    size_t snapshots;     /* that have it */
+    size_t snapshots;     /* number of snapshots that have it */
 };
 
 struct bag_registry {
@@ -228,7 +228,7 @@ struct bag_registry {
     size_t max_readers;
 
     /* The reconciler's. */
-    uint64_t generation;    /* of the snapshot that was published last */
+    uint64_t generation;    /* generation of the last published snapshot */
     struct bag_slot *slots; /* owned */
     size_t num_slots;
     size_t first_free; /* no slot before this one is free */

@@ -111,8 +111,8 @@ static enum bag_plan_outcome apply_item(struct bag_model_plan *plan)
                                                                 : BAG_PLAN_TOO_MANY_UNLOADED;
 }
 
-/* Forgets the version that a request made the default one, as soon as a poll finds a version that
- * is newer than all that existed then, and can be served. */
+/* Forgets the version that a request made the default one, once a poll finds a newer version that
+ * can be served and did not exist at the time of the request. */
 static void forget_default(struct bag_model_plan *plan)
 {
     struct bag_desired_state *desired = plan->desired;
@@ -231,9 +231,9 @@ static bool reads_configuration(enum bag_change_kind kind)
     return kind == BAG_CHANGE_START || kind == BAG_CHANGE_CONFIGURATION;
 }
 
-/* Returns whether the change is made without the collection: it was only tried again, or the
- * configuration names it over a table in the folder of models, of which another version may come.
- * A file of its own that cannot be read is a mistake in the configuration. */
+/* Returns whether the change is made without the collection. That is so if it was only tried again.
+ * It is also so if the configuration names it over a table in the folder of models: a version of
+ * the table that fits may come. A file of its own that cannot be read is a mistake instead. */
 static bool goes_without(const struct bag_collection_plan *plan, enum bag_error why)
 {
     if (plan->is_retried)

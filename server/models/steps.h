@@ -1,9 +1,9 @@
-/* Decides what a change does: from the observed and the desired state of a model to an action for
- * each of its versions, for a collection, and for what cannot be loaded.
+/* The decisions of a change: facts about a model come in, actions for its versions go out.
  *
- * Nothing here reads a file or a clock, allocates memory, or knows what a table is. Facts come in
- * and actions go out, so that every rule has a line in tests/unit/test_steps.c. Facts are gathered
- * in facts.c, and actions are carried out in carry_out.c; reconciler.h tells the whole story. */
+ * There are decisions about the versions of a model, about a collection, about versions that cannot
+ * be loaded, and about retained versions. No function here reads a file or a clock, allocates
+ * memory, or knows what a table is, so every rule has a line in tests/unit/test_steps.c. Facts are
+ * gathered in facts.c, actions are carried out in carry_out.c; reconciler.h explains the whole. */
 #ifndef BAG_MODELS_STEPS_H
 #define BAG_MODELS_STEPS_H
 
@@ -30,7 +30,7 @@ enum bag_change_kind {
 /* Maximum number of versions of one model that can be unloaded one by one. */
 #define BAG_MAX_UNLOADED_VERSIONS 64
 
-/* What requests have asked of a model. All zeros: whatever its version_policy says. */
+/* The state of a model that requests have asked for. All zeros: its version_policy decides. */
 struct bag_desired_state {
     bool is_unloaded;         /* the whole model is unloaded */
     uint64_t default_version; /* the version that a request loaded by its number; 0: none */
@@ -70,7 +70,7 @@ enum bag_action {
 
 struct bag_version_plan {
     uint64_t number;
-    struct bag_source **source; /* its files, in the catalog; NULL: there are none */
+    struct bag_source **source; /* source in the catalog; NULL: it has no files */
     struct bag_model *ready;    /* the model that serves; borrowed; NULL: none. Only compared with
                                    NULL here, as is the next one */
     struct bag_model *retained; /* the retained model; borrowed; NULL: none */
@@ -102,7 +102,7 @@ enum bag_plan_outcome {
 
 struct bag_model_plan {
     enum bag_change_kind kind;
-    const struct bag_control_item *item; /* what a request asks of the model now; NULL: nothing */
+    const struct bag_control_item *item; /* part of the request about the model; NULL: none */
     struct bag_version_policy policy;
     struct bag_desired_state *desired; /* from earlier requests; `item` is applied to it */
     struct bag_version_plan *versions; /* ascending */
@@ -170,16 +170,16 @@ enum bag_collection_action bag_plan_unloadable_collection(const struct bag_colle
  * change or in another one. A request tries again at once, but only once. */
 bool bag_plan_skips_failed(enum bag_change_kind kind, bool is_same_change, uint64_t age_ns);
 
-/* Returns whether the change is planned again without the version that failed to load. It fails if
- * the version was asked for: a load, or a configuration that is read again, fails for the version
- * that was to become the default one, and whoever names files wants these files. */
+/* Returns whether the change is planned again without the version that failed to load. The change
+ * fails instead if the configuration names the files. A request to load, and a configuration that
+ * is read again, also fail for the version that was to become the default one. */
 bool bag_plan_goes_without(enum bag_change_kind kind, bool is_default, bool is_named,
                            enum bag_error why);
 
 /* Returns whether the server starts with the model listed as UNAVAILABLE, after a version of it was
- * loaded and could not be brought up to date by its updates. Otherwise an older version is tried:
- * there may be one unless the model is named, and it would help unless the journal of the model
- * cannot be read at all (`is_shut`). A lack of memory may pass, and ends the start. */
+ * loaded and could not be brought up to date by its updates. Otherwise an older version is tried. A
+ * model that is named has no other version, and no version helps if the journal of the model cannot
+ * be read at all (`is_shut`). A lack of memory may pass, and ends the start. */
 bool bag_plan_starts_without(enum bag_change_kind kind, bool is_named, bool is_shut,
                              enum bag_error why);
 
