@@ -130,13 +130,13 @@ bool bag_registry_publish(struct bag_registry *registry, struct bag_snapshot *sn
         return false;
     snapshot->generation = ++registry->generation;
     pthread_mutex_lock(&registry->lock);
-    for (const struct bag_reader *at = registry->readers; at; at = at->next)
+    for (const struct bag_reader *at = LIST_FIRST(&registry->readers); at; at = LIST_NEXT(at, next))
         readers++;
     atomic_init(&snapshot->readers, readers);
     if (old)
         old->next = snapshot;
     atomic_store_explicit(&registry->current, snapshot, memory_order_release);
-    for (const struct bag_reader *at = registry->readers; at; at = at->next)
+    for (const struct bag_reader *at = LIST_FIRST(&registry->readers); at; at = LIST_NEXT(at, next))
         at->wake(at->context);
     pthread_mutex_unlock(&registry->lock);
     if (old)
@@ -189,10 +189,9 @@ bool bag_reader_open(struct bag_reader *reader, struct bag_registry *registry,
             .index = registry->num_readers++,
             .at = atomic_load_explicit(&registry->current, memory_order_relaxed),
             .wake = wake,
-            .context = context,
-            .next = registry->readers};
+            .context = context};
         atomic_fetch_add_explicit(&reader->at->readers, 1, memory_order_relaxed);
-        registry->readers = reader;
+        LIST_INSERT_HEAD(&registry->readers, reader, next);
     }
     pthread_mutex_unlock(&registry->lock);
     return has_room;
@@ -224,10 +223,7 @@ void bag_reader_close(struct bag_reader *reader)
 {
     struct bag_registry *registry = reader->registry;
     pthread_mutex_lock(&registry->lock);
-    struct bag_reader **link = &registry->readers;
-    while (*link != reader)
-        link = &(*link)->next;
-    *link = reader->next;
+    LIST_REMOVE(reader, next);
     struct bag_snapshot *current = atomic_load_explicit(&registry->current, memory_order_acquire);
     pthread_mutex_unlock(&registry->lock);
     /* Snapshots that are published from here on do not count this reader. */

@@ -14,6 +14,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 /* ---- models and snapshots -------------------------------------------------------------------- */
 
@@ -236,10 +237,10 @@ struct bag_registry {
     bool (*on_slot)(void *context, size_t slot);
     void *slot_context;
 
-    pthread_mutex_t lock;       /* guards what follows */
-    struct bag_reader *readers; /* borrowed */
-    size_t num_readers;         /* opened ever */
-    struct bag_snapshot *left;  /* owned; snapshots that nobody reads */
+    pthread_mutex_t lock;            /* guards what follows */
+    LIST_HEAD(, bag_reader) readers; /* borrowed */
+    size_t num_readers;              /* opened ever */
+    struct bag_snapshot *left;       /* owned; snapshots that nobody reads */
     /* Called when there is something to collect, on the thread of the loop that left last. */
     void (*on_left)(void *context);
     void *left_context;
@@ -252,7 +253,7 @@ struct bag_reader {
     struct bag_snapshot *at;     /* the one that requests acquire, until the reader moves on */
     void (*wake)(void *context); /* makes the loop call bag_reader_move(); called on any thread */
     void *context;
-    struct bag_reader *next;
+    LIST_ENTRY(bag_reader) next;
 };
 
 /* Makes a registry without a snapshot. The callbacks may be set before the first is published.
