@@ -11,6 +11,7 @@ struct bag_kept_update {
     size_t holders; /* its stream, and a table that it is being applied to */
     uint64_t first, sequence;
     size_t bytes;                /* of all of it */
+    bool has_keys;               /* its ids are keys */
     struct bag_table from;       /* how its rows are stored */
     struct bag_rows_batch batch; /* its ids and rows are behind this */
 };
@@ -80,6 +81,7 @@ static struct bag_kept_update *copy(const struct bag_update *update, size_t most
                                      .first = update->first,
                                      .sequence = update->sequence,
                                      .bytes = bytes,
+                                     .has_keys = bag_table_is_keyed(update->live->memory),
                                      .from = *from,
                                      .batch = *batch};
     kept->from.rows = NULL;
@@ -169,7 +171,8 @@ static struct bag_kept_update *take_next(const struct bag_live_rows *live,
 static bool apply_one(struct bag_live_rows *live, const struct bag_kept_update *kept,
                       struct bag_problem *problem)
 {
-    if (bag_updates_apply(live, kept->sequence, &kept->from, &kept->batch, problem))
+    if (bag_updates_check_ids(live, kept->has_keys, problem) &&
+        bag_updates_apply(live, kept->sequence, &kept->from, &kept->batch, problem))
         return true;
     bag_problem_prefix(problem, "update %" PRIu64 " that was taken before", kept->sequence);
     return false;

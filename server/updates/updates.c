@@ -91,6 +91,15 @@ static bool check_before(const struct bag_live_rows *live, uint64_t sequence,
                            live->version, live->stream->name, live->through + 1, sequence - 1);
 }
 
+bool bag_updates_check_ids(const struct bag_live_rows *live, bool has_keys,
+                           struct bag_problem *problem)
+{
+    bool is_keyed = bag_table_is_keyed(live->memory);
+    return has_keys == is_keyed ||
+           bag_problem_set(problem, BAG_ERROR_FILE, "it is of a %s table, and this one is %s",
+                           has_keys ? "keyed" : "dense", is_keyed ? "keyed" : "dense");
+}
+
 /* A snapshot may include more than was taken. */
 static bool apply_once(struct bag_live_rows *live, uint64_t sequence, const struct bag_table *from,
                        const struct bag_rows_batch *batch, struct bag_problem *problem)
@@ -109,7 +118,8 @@ static bool apply(struct bag_update *update)
         return false;
     for (struct bag_live_rows *at = stream->tables; at; at = at->next) {
         if (at != update->live && !at->fell_behind &&
-            (!check_before(at, first, &problem) ||
+            (!bag_updates_check_ids(at, bag_table_is_keyed(update->live->memory), &problem) ||
+             !check_before(at, first, &problem) ||
              !apply_once(at, sequence, from, &update->batch, &problem)))
             fall_behind(at, sequence, &problem);
     }

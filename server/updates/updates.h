@@ -238,6 +238,11 @@ void bag_updates_free_kept(struct bag_updates_stream *stream);
 /* The last update that was taken, in the journal or in memory; 0: none was. */
 uint64_t bag_updates_last_taken(const struct bag_updates_stream *stream);
 
+/* Returns false and sets *problem (FILE) if updates with keys, or with row numbers, are not for the
+ * table. */
+bool bag_updates_check_ids(const struct bag_live_rows *live, bool has_keys,
+                           struct bag_problem *problem);
+
 /* Applies the kept updates that the table lacks, and those in `deltas` between them; counts them in
  * *applied. Returns false with *problem if some that were taken are not there. The caller holds the
  * lock of the stream; that of all streams is taken between two updates only. */

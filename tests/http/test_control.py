@@ -3,12 +3,14 @@
 import os
 import threading
 
+import numpy as np
 import pytest
 
-from control import (BEARER, KEYS_TWICE, collection, publish, publish_keyed, replace, rows_of, serve, served,
+from control import (BEARER, COLUMNS, KEYS_TWICE, collection, publish, publish_keyed, replace, rows_of, serve, served,
                      served_together)
+from example import i64
 from harness import SANITIZED, expect, expect_equal, wait_until, write_json
-from v2 import Client
+from v2 import Client, Tensor
 
 
 # ---- load and unload --------------------------------------------------------------------------
@@ -340,6 +342,33 @@ def test_dependents(directory):
         expect_equal(served_together(client, "c", ["f_t", "f_u"]), [1, 1])
         admin.group({"name": "t", "unload": True}, {"name": "c", "unload": True}).expect(200)
         expect_equal((served(client), served(client, "u")), (404, 1))
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_updates_of_rows_are_none_of_keys(directory, is_kept):
+    """A keyed version does not take row numbers for keys: of those in memory, nor of those that come."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    with serve(directory, "--updates", "on") as server:
+        client, admin = server.client, server.admin
+        ids, rows = Tensor("indices", np.array([6])), Tensor("rows", np.full((1, COLUMNS), 7, np.float32))
+
+        def update():
+            return admin.client.infer("t", [ids, rows], BEARER, path="/v2/models/t/rows", binary=True)
+        if is_kept:
+            update().expect(200)
+        publish_keyed(root, "t", 2)
+        write_json(root / "t" / "config.json", {"version_policy": "all"})
+        answer = admin.load("t", 2)
+        if is_kept:
+            expect("it is of a dense table, and this one is keyed" in answer.expect(400).error(), answer.error())
+            expect_equal(client.get("/v2/models/t").json()["versions"], ["1"])
+        else:
+            answer.expect(200)
+            admin.load("t", 1).expect(200)
+            update().expect(200)
+            reply = client.infer("t", [i64("indices", [[6]])], path="/v2/models/t/versions/2/infer")
+            expect(reply.status != 200 or np.unique(reply.embeddings()).tolist() == [2], f"{reply.body}")
 
 
 # ---- waiting ----------------------------------------------------------------------------------
