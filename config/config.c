@@ -76,6 +76,10 @@ static bool check_trace(const struct bag_option_values *options, struct bag_prob
             problem, BAG_ERROR_CONFIGURATION,
             "otlp_endpoint: https is not spoken; run a collector on this machine, "
             "name it by http, and let it pass spans on");
+    if (endpoint && strncasecmp(endpoint, "http://", 7) != 0)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "otlp_endpoint '%s': must be a URL that begins with http://",
+                               bag_quote(endpoint, strlen(endpoint)).text);
     if (!endpoint || bag_url_parse(endpoint, &url, problem))
         return true;
     problem->kind = BAG_ERROR_CONFIGURATION;
@@ -107,7 +111,7 @@ bool bag_config_validate(const struct bag_config *config, struct bag_problem *pr
         return false;
     if (config->num_models || config->models_dir || config->demo)
         return true;
-    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+    return bag_problem_set(problem, BAG_ERROR_USAGE,
                            "there is nothing to serve: name tables with --table NAME=PATH, a "
                            "folder with --models DIR or a file with --config FILE, or try --demo");
 }

@@ -492,11 +492,15 @@ int bag_cmd_serve(int argc, char *argv[])
     serve->argc = argc;
     serve->argv = argv;
     bool ok = configure(serve, argc, argv, &problem);
+    bool is_usage = !ok && problem.kind == BAG_ERROR_USAGE;
     if (ok && serve->config.check)
         ok = check(serve, &problem);
     else if (ok)
         run(serve);
-    if (!ok) {
+    if (is_usage) {
+        fprintf(stderr, "bagserve: %s\n", problem.text);
+        serve->exit_code = BAG_EXIT_USAGE;
+    } else if (!ok) {
         bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", problem.text));
         serve->exit_code = BAG_EXIT_FAILED;
     }

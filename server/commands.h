@@ -8,8 +8,9 @@
 
 enum { BAG_EXIT_OK = 0, BAG_EXIT_FAILED = 1, BAG_EXIT_USAGE = 2 };
 
-/* What a command ends with after that error: BAG_EXIT_USAGE where the command line or the
- * configuration is wrong. `serve` ends with BAG_EXIT_FAILED after any. */
+/* Returns the exit code of a command other than `serve` after that error: BAG_EXIT_USAGE if the
+ * command line, the configuration or a file is wrong. `serve` ends with BAG_EXIT_USAGE only if its
+ * command line is wrong (BAG_ERROR_USAGE). */
 static inline int bag_commands_exit_code(enum bag_error kind)
 {
     bool is_usage =

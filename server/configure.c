@@ -33,9 +33,13 @@ bool bag_configure(struct bag_config *config, int argc, char *argv[], struct bag
     const char *path = bag_config_find_path(argc, argv, environ);
     if (!bag_config_init(config))
         return bag_problem_no_memory(problem);
-    return (!path || apply_file(config, path, problem)) &&
-           bag_config_apply_environment(config, environ, problem) &&
-           bag_config_apply_flags(config, argc, argv, problem);
+    if ((path && !apply_file(config, path, problem)) ||
+        !bag_config_apply_environment(config, environ, problem)) {
+        if (problem->kind == BAG_ERROR_USAGE)
+            problem->kind = BAG_ERROR_CONFIGURATION;
+        return false;
+    }
+    return bag_config_apply_flags(config, argc, argv, problem);
 }
 
 bool bag_arguments_have(int argc, char *argv[], const char *flag)

@@ -214,5 +214,5 @@ def test_rejects_other_numbers(directory):
     path = save(directory / "items.npy")
     for text in ("-1", "257", "two"):
         result = run("serve", "--check", "--table", f"items={path}", "--loops", text)
-        expect_equal(result.returncode, 1, f"--loops {text}")
+        expect_equal(result.returncode, 2, f"--loops {text}")
         expect("loops" in result.stderr, result.stderr)

@@ -11,6 +11,7 @@ import subprocess
 import types
 
 import numpy as np
+import pytest
 
 from example import check_rows
 from harness import (PROGRAM, ROOT, TIMEOUT_S, Failure, Server, environment, expect, expect_equal,
@@ -235,6 +236,24 @@ def test_bad_options(directory):
             rejected(words, *arguments, *extra, check=arguments[0] != "--host")
         except Failure as problem:
             raise Failure(f"{arguments}: {problem}") from None
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--demo", "--tabel"], ["--demo", "--port", "x"], ["--demo", "--port"], ["--demo", "stray"], [],
+    ["--demo", "--check", "--port", "x"]])
+def test_wrong_command_lines(arguments):
+    """One sentence, which the program begins, and exit code 2."""
+    ended = run("serve", *arguments)
+    expect_equal(ended.returncode, 2, ended.stderr)
+    expect(ended.stderr.startswith("bagserve: ") and ended.stderr.count("\n") == 1, ended.stderr)
+
+
+def test_what_is_wrong_elsewhere(directory):
+    """Files, tables, variables and ports have exit code 1."""
+    config = write_json(directory / "c.json", {"nonsense": 1})
+    for arguments in (["--demo", "--config", config], ["--demo", "--config", directory / "no"], ["--table", "t=no.npy"]):
+        expect_equal(run("serve", *arguments).returncode, 1, arguments)
+    expect_equal(run("serve", "--demo", variables={"BAGSERVE_PORT": "x"}).returncode, 1)
 
 
 def test_a_configuration_beside_the_tables(directory):
