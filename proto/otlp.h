@@ -30,6 +30,7 @@ struct bag_span_place {
     struct bag_trace_id trace;
     uint64_t id, parent; /* parent 0: none */
     bool sampled;        /* otherwise nobody exports it */
+    bool is_asked;       /* the client's traceparent says that it is sampled */
 };
 
 /* Writes the header by which others hang their spans below the one that is there. */

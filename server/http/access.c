@@ -58,6 +58,9 @@ static void count(const struct bag_http_access *access, const struct bag_job *jo
 /* The maximum length of a logged error. */
 #define LOGGED_BYTES 1024
 
+/* Requests to these routes are never traced: load balancers send them all the time. */
+#define HEALTH_ROUTES "/v2/health/"
+
 static const char *text_of(const char *text)
 {
     return text ? text : "";
@@ -157,7 +160,7 @@ void bag_http_access_end(struct bag_http_access *access, const struct bag_job *j
     if (!access->begun_ns)
         return;
     const struct bag_span_place *place = bag_http_access_place(access);
-    if (place && place->sampled)
+    if (place && place->sampled && strncmp(route, HEALTH_ROUTES, sizeof HEALTH_ROUTES - 1) != 0)
         trace_request(access, job, reply, route);
     uint64_t took_us = (uv_hrtime() - access->begun_ns) / 1000;
     bool slow =

@@ -5,6 +5,7 @@
 #include "proto/http_client.h"
 #include "server/system/crew.h"
 #include "server/system/deadline.h"
+#include "server/system/log.h"
 #include "server/system/monitor.h"
 
 #include <errno.h>
@@ -32,12 +33,13 @@ struct bag_trace {
 
     struct bag_monitor monitor; /* guards what follows */
     bool stops, has_ended;
-    time_t second; /* in which so many were taken */
-    unsigned taken;
+    time_t second;            /* in which so many were taken */
+    unsigned taken, asked;    /* asked: those that clients asked for */
     struct bag_span *waiting; /* owned; room for BAG_TRACE_WAITING */
     size_t count;
 
     struct bag_span *sending; /* owned, as large; the thread's alone, which swaps both */
+    bool is_losing;           /* the last batch did not arrive; the thread's alone */
 };
 
 /* ---- the collector --------------------------------------------------------------------------- */
@@ -56,7 +58,8 @@ static bool is_accepted(int fd, uint64_t deadline_ns)
                                                               : text[9] == '2';
 }
 
-static bool post(const struct bag_trace *trace, const char *body)
+/* Returns false and sets *problem if the collector does not accept the spans. */
+static bool post(const struct bag_trace *trace, const char *body, struct bag_problem *problem)
 {
     const uint64_t deadline_ns = bag_deadline_in_ms(TIMEOUT_MS);
     char *head = NULL;
@@ -64,10 +67,10 @@ static bool post(const struct bag_trace *trace, const char *body)
                          "POST %s" BAG_OTLP_PATH " HTTP/1.1\r\nHost: %s\r\nContent-Type: "
                          "application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
                          trace->path, trace->url.authority, strlen(body));
-    struct bag_problem problem;
     if (bytes < 0)
-        return false;
-    int fd = bag_deadline_connect_host(trace->url.host, trace->url.port, deadline_ns, &problem);
+        return bag_problem_no_memory(problem);
+    bag_problem_set(problem, BAG_ERROR_SYSTEM, "the collector did not answer 2xx in time");
+    int fd = bag_deadline_connect_host(trace->url.host, trace->url.port, deadline_ns, problem);
     bool ok = fd >= 0 && bag_deadline_send(fd, head, (size_t)bytes, deadline_ns) &&
               bag_deadline_send(fd, body, strlen(body), deadline_ns) &&
               is_accepted(fd, deadline_ns);
@@ -77,11 +80,26 @@ static bool post(const struct bag_trace *trace, const char *body)
     return ok;
 }
 
+/* Logs the first of several batches that do not arrive, and the first that arrives again. */
+static void log_delivery(struct bag_trace *trace, bool arrived, const struct bag_problem *problem)
+{
+    if (!arrived && !trace->is_losing)
+        bag_log(BAG_LOG_LEVEL_WARNING, "spans lost", BAG_LOG_TEXT("otlp_endpoint", trace->endpoint),
+                BAG_LOG_TEXT("reason", problem->text));
+    if (arrived && trace->is_losing)
+        bag_log(BAG_LOG_LEVEL_INFO, "spans arrive again",
+                BAG_LOG_TEXT("otlp_endpoint", trace->endpoint));
+    trace->is_losing = !arrived;
+}
+
 static void deliver(struct bag_trace *trace, const struct bag_span *spans, size_t count)
 {
+    struct bag_problem problem;
     char *body = bag_otlp_print(spans, count, trace->version);
-    if (!body || !post(trace, body))
+    bool arrived = body ? post(trace, body, &problem) : bag_problem_no_memory(&problem);
+    if (!arrived)
         atomic_fetch_add(&trace->dropped, count);
+    log_delivery(trace, arrived, &problem);
     free(body);
 }
 
@@ -204,11 +222,12 @@ struct bag_span_place bag_trace_place(struct bag_trace *trace, const char *trace
     bool is_told = traceparent && bag_traceparent_parse(traceparent, &parent);
     if (is_told && !parent.sampled)
         return (struct bag_span_place){0};
-    bool is_sampled = is_told || bag_unit(draw(trace)) < trace->sample;
+    bool is_sampled = !is_told && bag_unit(draw(trace)) < trace->sample;
     uint64_t id = bag_trace_id(trace);
     if (is_told)
-        return (struct bag_span_place){parent.trace, id, parent.parent, is_sampled};
-    return (struct bag_span_place){{bag_trace_id(trace), bag_trace_id(trace)}, id, 0, is_sampled};
+        return (struct bag_span_place){parent.trace, id, parent.parent, true, true};
+    return (struct bag_span_place){
+        {bag_trace_id(trace), bag_trace_id(trace)}, id, 0, is_sampled, false};
 }
 
 void bag_trace_time(struct bag_span *span, uint64_t begun_ns)
@@ -227,11 +246,13 @@ void bag_trace_add(struct bag_trace *trace, const struct bag_span *span)
     bag_monitor_lock(&trace->monitor);
     if (now.tv_sec != trace->second) {
         trace->second = now.tv_sec;
-        trace->taken = 0;
+        trace->taken = trace->asked = 0;
     }
-    bool fits = trace->count < BAG_TRACE_WAITING && trace->taken < BAG_TRACE_PER_SECOND;
+    bool fits = trace->count < BAG_TRACE_WAITING && trace->taken < BAG_TRACE_PER_SECOND &&
+                (!span->place.is_asked || trace->asked < BAG_TRACE_ASKED_PER_SECOND);
     if (fits) {
         trace->taken++;
+        trace->asked += span->place.is_asked;
         trace->waiting[trace->count++] = *span;
         if (trace->count == BATCH)
             bag_monitor_wake(&trace->monitor);

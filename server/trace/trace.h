@@ -14,6 +14,9 @@
 #define BAG_TRACE_WAITING    2048
 #define BAG_TRACE_PER_SECOND 1000
 
+/* The most of them that clients' traceparents ask for: the others are left to trace_sample. */
+#define BAG_TRACE_ASKED_PER_SECOND 750
+
 struct bag_trace;
 
 /* Starts the thread; the endpoint is a valid URL, and is copied. NULL with *problem. */

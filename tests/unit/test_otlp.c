@@ -242,8 +242,9 @@ static void prints_spans_of_calls(void **state)
 
 static void prints_traceparents(void **state)
 {
-    const struct bag_span_place sampled = {{0x4bf92f3577b34da6, 0xa3ce929d0e0e4736}, 1, 2, true};
-    const struct bag_span_place other = {{0, 1}, UINT64_MAX, 0, false};
+    const struct bag_span_place sampled = {
+        {0x4bf92f3577b34da6, 0xa3ce929d0e0e4736}, 1, 2, true, true};
+    const struct bag_span_place other = {{0, 1}, UINT64_MAX, 0, false, false};
     struct bag_traceparent parent;
     char text[BAG_TRACEPARENT_BYTES];
     (void)state;
