@@ -130,6 +130,18 @@ const char *bag_listeners_url(const struct bag_listeners *listeners,
     return url;
 }
 
+/* Returns true if everybody may connect to the socket on which tables are changed without a token.
+ */
+static bool is_open_to_all(const struct bag_option_values *options)
+{
+    mode_t mode;
+    struct bag_problem ignored;
+    bool changes =
+        options->updates == BAG_SWITCH_ON || options->model_control != BAG_MODEL_CONTROL_NONE;
+    return changes && !options->token_file && options->admin_socket &&
+           bag_unix_mode_parse(options->unix_permissions, &mode, &ignored) && (mode & S_IWOTH);
+}
+
 void bag_listeners_log(const struct bag_listeners *listeners,
                        const struct bag_option_values *options)
 {
@@ -140,6 +152,11 @@ void bag_listeners_log(const struct bag_listeners *listeners,
     if (listeners->has_admin)
         bag_log(BAG_LOG_LEVEL_INFO, "listening for admin",
                 BAG_LOG_TEXT("host", place_of(admin, options->host)), port_of(admin));
+    if (is_open_to_all(options))
+        bag_log(BAG_LOG_LEVEL_WARNING, "tables unguarded",
+                BAG_LOG_TEXT("reason", "every user of this machine may change the tables: "
+                                       "unix_permissions lets all of them connect, and there is no "
+                                       "token_file"));
 }
 
 void bag_listeners_abandon(const struct bag_listeners *listeners)

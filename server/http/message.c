@@ -198,7 +198,6 @@ static void add_cors(struct headers *headers, const struct bag_http_reply *reply
 static void add_page(struct headers *headers)
 {
     add(headers, "Content-Security-Policy", PAGE_POLICY);
-    add(headers, "X-Content-Type-Options", "nosniff");
     add(headers, "Referrer-Policy", "no-referrer");
     add(headers, "Cross-Origin-Resource-Policy", "same-origin");
 }
@@ -224,8 +223,10 @@ bool bag_http_reply_headers(const struct bag_http_reply *reply, bag_http_add_hea
 {
     struct headers headers = {add_header, context, true};
     add(&headers, "Date", date_text());
-    if (reply->body_bytes)
+    if (reply->body_bytes) {
         add(&headers, "Content-Type", type_of(reply));
+        add(&headers, "X-Content-Type-Options", "nosniff");
+    }
     if (reply->header_bytes)
         add_number(&headers, BAG_HEADER_JSON_LENGTH, reply->header_bytes);
     add(&headers, "Content-Encoding", reply->coding);

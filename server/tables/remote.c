@@ -60,10 +60,35 @@ struct bag_remote *bag_remote_make(struct bag_shard_group *group,
                              .table = version->table});
 }
 
+/* Member by member: what lies between them in memory is anything. */
+static uint64_t hash_table(uint64_t hash, const struct bag_shard_table *table)
+{
+    const struct bag_shard_rules *rules = &table->rules;
+    const uint64_t members[] = {table->part.by,
+                                table->part.index,
+                                table->part.of,
+                                table->is_keyed,
+                                table->dtype,
+                                table->keys_dtype,
+                                table->output_dtype,
+                                table->row_format,
+                                table->rank,
+                                table->row_elements,
+                                table->digest,
+                                rules->missing,
+                                rules->weighted_mean,
+                                rules->prune_invalid,
+                                rules->has_default_index,
+                                (uint64_t)rules->default_index,
+                                (uint64_t)rules->hash_rows};
+    hash = bag_hash_bytes(hash, members, sizeof members);
+    return bag_hash_bytes(hash, table->shape, table->rank * sizeof *table->shape);
+}
+
 uint64_t bag_remote_hash(uint64_t hash, const struct bag_remote *remote)
 {
     hash = bag_hash_bytes(hash, remote->model, strlen(remote->model) + 1);
     hash = bag_hash_bytes(hash, remote->version, strlen(remote->version) + 1);
-    hash = bag_hash_bytes(hash, &remote->table, sizeof remote->table);
+    hash = hash_table(hash, &remote->table);
     return bag_hash_bytes(hash, remote->addresses, remote->num_shards * sizeof *remote->addresses);
 }

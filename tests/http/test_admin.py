@@ -100,6 +100,16 @@ def test_poll_without_a_second_listener(directory):
             expect_equal(served(client), 1)
 
 
+@pytest.mark.parametrize("permissions, is_open", [("660", False), ("666", True), ("602", True)])
+@pytest.mark.parametrize("changes", [("--updates", "on"), ("--model-control", "explicit")])
+def test_socket_of_everybody(directory, permissions, is_open, changes):
+    """Everybody may change the tables: that is logged."""
+    publish(directory / "models", "t", 1)
+    with Server("--models", directory / "models", *changes, "--admin-socket", directory / "admin.sock",
+                "--unix-permissions", permissions) as server:
+        expect_equal([event["event"] for event in server.events()].count("tables unguarded"), int(is_open))
+
+
 def test_unix_socket(directory):
     """Whoever may write to it changes models, without a token; other routes are there, too."""
     publish(directory / "models", "t", 1)

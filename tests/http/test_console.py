@@ -67,6 +67,11 @@ def test_who_gets_the_page(client, accept, is_page):
     expect_equal(reply.headers["vary"], "Accept")
 
 
+@pytest.mark.parametrize("path", ["/v2", "/v2/models", "/openapi.json", "/metrics", "/nothing"])
+def test_no_type_is_guessed(client, path):
+    expect_equal(client.get(path).headers["x-content-type-options"], "nosniff")
+
+
 def test_parts(client):
     names = [path.name for path in (ROOT / "server" / "console").iterdir() if path.suffix != ".h"]
     expect(len(names) > 10, f"{names}")

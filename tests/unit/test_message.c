@@ -91,6 +91,7 @@ static void test_headers(void **state)
                                    .close = true};
     static const char want[] = "Date: NOW\n"
                                "Content-Type: application/octet-stream\n"
+                               "X-Content-Type-Options: nosniff\n"
                                "Inference-Header-Content-Length: 7\n"
                                "Content-Encoding: gzip\n"
                                "Cache-Control: no-store\n"
@@ -107,7 +108,7 @@ static void test_headers(void **state)
     bag_http_reply_to(&reply, &head, "http://a");
     assert_true(bag_http_reply_headers(&reply, write_header, &all));
     assert_string_equal(all.text, want);
-    for (unsigned left = 0; left < 11; left++) {
+    for (unsigned left = 0; left < 12; left++) {
         struct written some = {.left = left};
         assert_false(bag_http_reply_headers(&reply, write_header, &some));
         assert_memory_equal(some.text, want, strlen(some.text)); /* and none behind the failure */
