@@ -66,8 +66,9 @@ struct bag_journal {
 };
 
 /* Opens or makes the journal of header->name in `dir`, for rows as the header says; its
- * first_sequence is not used. False with *problem (FILE), which names the file, where it is of
- * other rows, damaged, or cannot be read. In any case bag_journal_close is due. */
+ * first_sequence is not used. Returns false and sets *problem: FILE, which names the file, if it is
+ * of another part, damaged, cannot be read, or is another process's; else NO_MEMORY. The caller
+ * must call bag_journal_close in either case. */
 bool bag_journal_open(struct bag_journal *journal, const struct bag_disk *disk, const char *dir,
                       const struct bag_journal_header *header, struct bag_problem *problem);
 
@@ -136,14 +137,14 @@ bool bag_journal_next_file(const struct bag_journal *journal,
                            const struct bag_journal_reader *reader, uint64_t through,
                            struct bag_journal_file *file);
 
-/* Reads that file of a journal's folder, or what has come since. False with *problem, which names
- * the file. */
+/* Reads that file of a journal's folder, or what has come since. Returns false and sets *problem
+ * (FILE or NO_MEMORY), which names the file. */
 bool bag_journal_read_file(struct bag_journal_reader *reader, const struct bag_disk *disk,
                            const char *folder, const struct bag_journal_file *file,
                            struct bag_problem *problem);
 
-/* Takes the next record of what was read, which lives until the next file is read. False where
- * there is none, or where the file is damaged: *damaged says which, with *problem. */
+/* Takes the next record of what was read, which lives until the next file is read. Returns false if
+ * there is none, or, with *damaged and *problem (FILE) set, if the file is damaged. */
 bool bag_journal_next(struct bag_journal_reader *reader, const char *folder,
                       struct bag_journal_record *record, bool *damaged,
                       struct bag_problem *problem);

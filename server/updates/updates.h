@@ -134,7 +134,10 @@ struct bag_update {
     uint64_t first; /* out: its first number that was not used before */
 
     /* The outcome. */
-    bool failed;  /* `problem` says why: CONFLICT where the number does not follow */
+    /* `problem` says why: CONFLICT if the number does not follow, or the version takes no updates;
+     * BAD_REQUEST if an id is wrong; STORAGE if the journal or the table has no room, or the disk
+     * fails; NO_MEMORY. */
+    bool failed;
     bool applied; /* or it had been before */
     struct bag_problem problem;
 
@@ -177,9 +180,10 @@ struct bag_updates_table {
 
 /* Makes the table's rows live and brings it up to date, with what is in the journal, or in memory
  * where there is none; deltas that follow are for bag_updates_take_deltas. One that is mapped from
- * a file stays as it is, and takes no updates: it must not lack any. False with *problem where the
- * journal cannot be read, is of other rows, damaged, or an update is missing that the table does
- * not have; then memory->live is NULL. Each file of the journal that was read is said in the log.
+ * a file stays as it is, and takes no updates: it must not lack any. Returns false, and
+ * memory->live is NULL, with *problem: FILE if the journal cannot be read, is of other rows,
+ * damaged, or of another process, or if an update is missing or cannot be applied; else NO_MEMORY,
+ * after which the same call may succeed. Each file of the journal that was read is said in the log.
  */
 bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_table *table,
                         struct bag_problem *problem);
@@ -207,8 +211,9 @@ bool bag_updates_lacks(struct bag_updates *updates, const struct bag_updates_tab
 /* Applies the updates in folders table->deltas/NUMBER that follow the last one of the table's
  * model, to all its versions. `polls`: those alone that were the same in the last call, unless a
  * ready_file says that they are whole. One that is missing, or cannot be applied, is waited for,
- * and said in the log and the metrics. False with *problem where the next one is there and cannot
- * be applied. By the thread that changes tables, for a table that is attached. */
+ * and said in the log and the metrics. Returns false if the next one is there and cannot be
+ * applied, with *problem: FILE if its files are wrong, else what an update of rows is answered with
+ * (see struct bag_update). By the thread that changes tables, for a table that is attached. */
 bool bag_updates_take_deltas(struct bag_updates *updates, const struct bag_updates_table *table,
                              bool polls, struct bag_problem *problem);
 
@@ -218,7 +223,9 @@ void bag_updates_detach(struct bag_live_rows *live);
 /* ---- for the files of this folder
  * -------------------------------------------------------------------------- */
 
-/* Applies update `sequence`, with rows as `from` stores them, to one table. */
+/* Applies update `sequence`, with rows as `from` stores them, to one table. Returns false and sets
+ * *problem: FILE if the table cannot store the rows or does not have them, else NO_MEMORY, or
+ * STORAGE if there is no spare row for a new key. */
 bool bag_updates_apply(struct bag_live_rows *live, uint64_t sequence, const struct bag_table *from,
                        const struct bag_rows_batch *batch, struct bag_problem *problem);
 
@@ -244,14 +251,15 @@ bool bag_updates_check_ids(const struct bag_live_rows *live, bool has_keys,
                            struct bag_problem *problem);
 
 /* Applies the kept updates that the table lacks, and those in `deltas` between them; counts them in
- * *applied. Returns false with *problem if some that were taken are not there. The caller holds the
+ * *applied. Returns false and sets *problem (FILE) if some that were taken are not there, or as
+ * bag_updates_apply does. The caller holds the
  * lock of the stream; that of all streams is taken between two updates only. */
 bool bag_updates_apply_kept(struct bag_live_rows *live, const char *deltas, uint64_t *applied,
                             struct bag_problem *problem);
 
 /* Applies the updates that follow the table's last one and are before `end`, as far as there is a
- * folder FOLDER/NUMBER of each; counts them in *applied. FOLDER may be NULL or absent. False with
- * *problem, which names the folder. */
+ * folder FOLDER/NUMBER of each; counts them in *applied. FOLDER may be NULL or absent. Returns
+ * false and sets *problem (FILE or NO_MEMORY), which names the folder. */
 bool bag_updates_apply_deltas(struct bag_live_rows *live, const char *folder, uint64_t end,
                               uint64_t *applied, struct bag_problem *problem);
 

@@ -371,6 +371,18 @@ def test_updates_of_rows_are_none_of_keys(directory, is_kept):
             expect(reply.status != 200 or np.unique(reply.embeddings()).tolist() == [2], f"{reply.body}")
 
 
+def test_keys_that_changed(directory):
+    """A table whose keys are in a file of their own is read again if that file alone is another."""
+    root = directory / "models"
+    publish_keyed(root, "t", 1)
+    with serve(directory) as server:
+        server.client.infer("t", [i64("indices", [[0]])]).expect(200)
+        replace(root / "t" / "1" / "keys.npy", np.arange(100, 108))
+        server.admin.load("t").expect(200)
+        server.client.infer("t", [i64("indices", [[0]])]).expect(400)
+        expect_equal(server.client.infer("t", [i64("indices", [[100]])]).embeddings()[0, 0], 1)
+
+
 # ---- waiting ----------------------------------------------------------------------------------
 def test_without_waiting(directory):
     """202 at once; the index says how far it is."""

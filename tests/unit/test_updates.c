@@ -468,6 +468,67 @@ static void test_kept_updates_hold_up_no_stream(void **state)
     bag_updates_free(&updates);
 }
 
+/* Puts the first rows in one update. */
+static void put_rows(struct bag_table_memory *memory, size_t count)
+{
+    static const uint64_t ids[ROWS] = {0, 1, 2, 3, 4, 5, 6, 7};
+    static const float rows[ROWS][COLUMNS] = {{1, 1}, {1, 1}};
+    struct bag_update update = {.live = memory->live,
+                                .batch = {.count = count, .ids = ids, .rows = (const char *)rows},
+                                .done = ignore_done};
+    bag_updates_run(&update);
+    assert_true(update.applied);
+}
+
+/* Returns whether another version of the model, which includes no update, can be attached. If not,
+ * it lacks the first one. */
+static bool attaches_again(const char *name)
+{
+    struct bag_table_memory memory;
+    struct bag_problem problem;
+    int64_t shape[2] = {ROWS, COLUMNS};
+    struct bag_updates_table table = {.name = name, .version = 2, .memory = &memory};
+    assert_true(create_table(BAG_F32, 2, shape, &memory, &problem));
+    memset(memory.mapping, 0, sizeof(float) * ROWS * COLUMNS);
+    bool ok = bag_updates_attach(&updates, &table, &problem);
+    if (ok)
+        assert_true(((const float *)memory.table.rows)[0] == 1);
+    else
+        assert_non_null(strstr(problem.text, "lacks updates 1 to 1"));
+    bag_table_unload(&memory);
+    return ok;
+}
+
+/* The stream that keeps the most bytes makes room for others, and knows what it does not have. */
+static void check_room(const char *first, const char *second, bool first_is_larger)
+{
+    struct bag_table_memory memories[2];
+    const char *names[2] = {first, second};
+    int large = first_is_larger ? 0 : 1, small = 1 - large;
+    start_in_memory(1 << 20);
+    for (int i = 0; i < 2; i++)
+        attach_as(names[i], &memories[i], BAG_F32, 0);
+    put_rows(&memories[large], ROWS);
+    size_t large_bytes = updates.kept_bytes;
+    put_rows(&memories[small], 1);
+    size_t small_bytes = updates.kept_bytes - large_bytes;
+    updates.settings.kept_bytes = updates.kept_bytes;
+    put_rows(&memories[small], 1);
+    assert_int_equal(updates.kept_bytes, 2 * small_bytes);
+    assert_false(attaches_again(names[large]));
+    assert_true(attaches_again(names[small]));
+    bag_table_unload(&memories[0]);
+    bag_table_unload(&memories[1]);
+    bag_updates_free(&updates);
+}
+
+static void test_largest_stream_makes_room(void **state)
+{
+    (void)state;
+    check_room("a", "b", true);
+    check_room("a", "b", false);
+}
+
 /* Each of many streams is found by its name, and no other. */
 static void test_streams_are_found_by_name(void **state)
 {
@@ -504,6 +565,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_failed_update_that_stays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_slow_journals_hold_up_none, set_up, tear_down),
         cmocka_unit_test(test_kept_updates_hold_up_no_stream),
+        cmocka_unit_test(test_largest_stream_makes_room),
         cmocka_unit_test(test_streams_are_found_by_name)};
     bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
