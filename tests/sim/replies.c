@@ -153,11 +153,17 @@ static void check_rows(const struct client *client, const struct reply *reply)
                 model_names[client->model], version, found);
 }
 
+/* Whether the model may have been unloaded at some time since the client asked. */
+static bool may_be_unloaded(const struct client *client)
+{
+    return client->model < TABLES &&
+           (possible_versions(client->model, client->asked_ns, sim.now_ns) & 1U);
+}
+
 static bool may_be_rejected(const struct client *client)
 {
-    if (story.limits || (is_signalled() && story.drain_delay_s == 0) || !history.ready)
-        return true;
-    return client->model == C && (possible_versions(C, client->asked_ns, sim.now_ns) & 1U);
+    return story.limits || (is_signalled() && story.drain_delay_s == 0) || !history.ready ||
+           may_be_unloaded(client);
 }
 
 static void check_infer(const struct client *client, const struct reply *reply)
@@ -168,10 +174,10 @@ static void check_infer(const struct client *client, const struct reply *reply)
         return;
     }
     counters.rejected++;
-    bool unloaded = client->model == C && (possible_versions(C, client->asked_ns, sim.now_ns) & 1U);
-    sim_require(
-        (reply->status == 503 && may_be_rejected(client)) || (reply->status == 404 && unloaded),
-        "model %s: status %d: %.300s", model_names[client->model], reply->status, reply->body);
+    sim_require((reply->status == 503 && may_be_rejected(client)) ||
+                    (reply->status == 404 && may_be_unloaded(client)),
+                "model %s: status %d: %.300s", model_names[client->model], reply->status,
+                reply->body);
     sim_require(reply->status != 503 || reply->has_retry_after, "503 without Retry-After: %.200s",
                 reply->body);
 }
@@ -199,7 +205,9 @@ static void check_update(const struct client *client, const struct reply *reply)
 {
     struct stream *stream = &history.streams[client->model];
     counters.updates += reply->status == 200;
-    sim_require(reply->status == 200 || (reply->status == 503 && (is_signalled() || story.limits)),
+    sim_require(reply->status == 200 ||
+                    (reply->status == 503 && (is_signalled() || story.limits)) ||
+                    ((reply->status == 503 || reply->status == 404) && may_be_unloaded(client)),
                 "an update is answered %d: %.300s", reply->status, reply->body);
     sim_require(reply->status != 200 || stream->in_doubt || strstr(reply->body, "\"applied\":true"),
                 "a new update was not applied: %.200s", reply->body);
@@ -213,7 +221,8 @@ static void check_status(const struct client *client, const struct reply *reply)
 {
     counters.answered++;
     sim_require(
-        reply->status == client->status || (reply->status == 503 && may_be_rejected(client)),
+        reply->status == client->status || (reply->status == 503 && may_be_rejected(client)) ||
+            (reply->status == 404 && may_be_unloaded(client)),
         "a request is answered %d, not %d: %.300s", reply->status, client->status, reply->body);
 }
 

@@ -233,7 +233,8 @@ static struct change *note_change(struct client *client, size_t table, unsigned 
     return change;
 }
 
-/* a and b change together, so that the collection over them has one version; the others alone. */
+/* a and b change together, so that the collection over them has one version; the others alone, and
+ * they are unloaded, too, also while they are updated. */
 static void make_control(struct client *client)
 {
     struct text json = {0};
@@ -249,9 +250,9 @@ static void make_control(struct client *client)
               "{\"models\":[{\"name\":\"a\",\"version\":\"%u\"},{\"name\":\"b\",\"version\":%u}],"
               "\"wait\":%s}",
               version, version, wait);
-    } else if (table == C && sim_one_in(3)) {
+    } else if (sim_one_in(3)) {
         client->changes[0]->version = 0;
-        snprintf(path, sizeof path, "/v2/repository/models/c/unload");
+        snprintf(path, sizeof path, "/v2/repository/models/%s/unload", model_names[table]);
     } else {
         snprintf(path, sizeof path, "/v2/repository/models/%s/load", model_names[table]);
         print(&json, "{\"parameters\":{\"version\":\"%u\"},\"wait\":%s}", version, wait);
