@@ -1,34 +1,35 @@
-/* The loop of all SIMD kernels. It is included once per element width, after
+/* The loop of all SIMD kernels. Included once per kind of rows, after
  *
- *   #define BODY       f32v or f64v, the prefix of the vector operations
- *   #define BODY_REAL  float or double
- *   #define BODY_DTYPE BAG_F32 or BAG_F64
- *   #define BODY_DIVISOR  the function that finds a bag's divisor
- *   #define BODY_ROOT  the square root
+ *   #define BODY_KIND  the kind: F32 of BAG_KIND_OF_F32
+ *   #define BODY       f32v or f64v, the prefix of the operations on its vectors
  *
- * and what pool_instances.h defines about prefetching, and defines BODY_pool_bags and
- * BODY_pool_singles. The number of a tile's vectors is a constant of each instance. */
+ * and what pool_instances.h defines about prefetching. Defines KIND_pool_bags, KIND_pool_singles
+ * and KIND_pool_near. The number of vectors of a tile is a constant of each instance. The kind is
+ * one of each inclusion and no parameter: a compiler inlines a function whole before it drops what
+ * a constant argument rules out, and the other kinds would take it twice the time. */
 #define BODY_JOIN_(a, b) a##_##b
 #define BODY_JOIN(a, b)  BODY_JOIN_(a, b)
 #define V(name)          BODY_JOIN(BODY, name)
+#define K(name)          BODY_JOIN(BODY_KIND, name)
+#define KIND             BODY_JOIN(BAG_KIND_OF, BODY_KIND)
 
 #include "pool_tile.h"
 
 /* Where a loop over entries has come to: an entry, which only weights need, and its id. */
-struct V(place) {
+struct K(place) {
     size_t entry;
     const char *id;
 };
 
 /* Adds `count` rows and goes on to the one behind them. */
-BAG_LANE void V(take_some)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                           struct V(place) * place, size_t count, BODY *sums)
+BAG_LANE void K(take_some)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
+                           const struct K(tile) * tile, struct K(place) * place, size_t count,
+                           BODY *sums)
 {
 #pragma GCC unroll 4
     for (size_t i = 0; i < count; i++) {
         int64_t id = bag_checked_id(place->id + i * rows->id_bytes);
-        V(take_row)(rows, kind, half, mode, vectors, tile, place->entry + i, id, false, sums);
+        K(take_row)(rows, half, mode, vectors, tile, place->entry + i, id, false, sums);
     }
     place->entry += count;
     place->id += count * rows->id_bytes;
@@ -37,75 +38,75 @@ BAG_LANE void V(take_some)(const struct bag_rows *rows, enum bag_row_kind kind, 
 /* Adds the rows of `place` and those after it, up to the one whose id is at `end`, to the sums:
  * those that have a row to prefetch, then the rest, of one line each several in a turn, which takes
  * fewer instructions. Elements that take long to widen have one loop for all. */
-BAG_LANE void V(take_rows)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                           bool fetches, struct V(place) * place, const char *end, BODY *sums)
+BAG_LANE void K(take_rows)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
+                           const struct K(tile) * tile, bool fetches, struct K(place) * place,
+                           const char *end, BODY *sums)
 {
-    const bool one_loop = kind == BAG_KIND_OF_E4M3 || kind == BAG_KIND_OF_E5M2;
-    const bool short_rows = (size_t)vectors * V(lanes) * bag_kind_bits(kind) <= 512;
-    const size_t turn = short_rows && !bag_kind_converts(kind) && vectors > 0 ? 4 : 1;
+    const bool one_loop = KIND == BAG_KIND_OF_E4M3 || KIND == BAG_KIND_OF_E5M2;
+    const bool short_rows = (size_t)vectors * V(lanes) * bag_kind_bits(KIND) <= 512;
+    const size_t turn = short_rows && !bag_kind_converts(KIND) && vectors > 0 ? 4 : 1;
     const char *fetch_end = rows->fetch_end < end ? rows->fetch_end : end;
     while ((fetches || one_loop) && place->id < (one_loop ? end : fetch_end)) {
         if (fetches && (!one_loop || place->id < fetch_end))
-            V(fetch)(rows, kind, vectors, tile, bag_checked_id(place->id + rows->ahead_bytes));
-        V(take_some)(rows, kind, half, mode, vectors, tile, place, 1, sums);
+            K(fetch)(rows, vectors, tile, bag_checked_id(place->id + rows->ahead_bytes));
+        K(take_some)(rows, half, mode, vectors, tile, place, 1, sums);
     }
     while (turn > 1 && (size_t)(end - place->id) >= turn * rows->id_bytes)
-        V(take_some)(rows, kind, half, mode, vectors, tile, place, turn, sums);
+        K(take_some)(rows, half, mode, vectors, tile, place, turn, sums);
     while (!one_loop && place->id < end)
-        V(take_some)(rows, kind, half, mode, vectors, tile, place, 1, sums);
+        K(take_some)(rows, half, mode, vectors, tile, place, 1, sums);
 }
 
 /* Likewise in the general mode, which tests which entries stay; ids may be those of no row. */
-BAG_LANE void V(take_kept)(const struct bag_rows *rows, enum bag_row_kind kind, int vectors,
-                           const struct V(tile) * tile, size_t entry, size_t end, BODY *sums)
+BAG_LANE void K(take_kept)(const struct bag_rows *rows, int vectors, const struct K(tile) * tile,
+                           size_t entry, size_t end, BODY *sums)
 {
     const struct bag_ids *ids = &rows->args->indices;
     bool is_first = true;
     for (; entry < end; entry++) {
         int64_t id = bag_id_at(ids, entry);
         if (entry < rows->block->fetch_end)
-            V(fetch)
-        (rows, kind, vectors, tile, bag_id_at(ids, entry + rows->args->walk->ahead));
+            K(fetch)
+        (rows, vectors, tile, bag_id_at(ids, entry + rows->args->walk->ahead));
         if (!bag_keeps(rows->args, entry, id))
             continue;
-        V(take_row)
-        (rows, kind, rows->half_params, BAG_MODE_GENERAL, vectors, tile, entry, id, is_first, sums);
+        K(take_row)
+        (rows, rows->half_params, BAG_MODE_GENERAL, vectors, tile, entry, id, is_first, sums);
         is_first = false;
     }
 }
 
 /* Prefetches the result of a later bag: a store that waits for its line holds up those behind it.
  */
-BAG_LANE void V(fetch_result)(enum bag_row_kind kind, int vectors, const char *out)
+BAG_LANE void K(fetch_result)(int vectors, const char *out)
 {
-    if (!bag_kind_converts(kind))
-        bag_fetch_lines(1, out, (size_t)V(sums_of)(vectors) * V(lanes) * sizeof(BODY_REAL));
+    if (!bag_kind_converts(KIND))
+        bag_fetch_lines(1, out, (size_t)K(sums_of)(vectors) * V(lanes) * sizeof(V(real)));
 }
 
 /* A tile of a bag, which has the entries [bounds[0], bounds[1]). */
-BAG_LANE void V(pool_tile)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                           const size_t *bounds, size_t kept, char *out)
+BAG_LANE void K(pool_tile)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
+                           const struct K(tile) * tile, const size_t *bounds, size_t kept,
+                           char *out)
 {
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
-    V(clear)(sums, vectors);
+    K(clear)(sums, vectors);
     if (rows->block->fetch_end > 0)
-        V(fetch_result)(kind, vectors, out + rows->args->bag_stride);
-    struct V(place) place = {bounds[0], rows->ids + bounds[0] * rows->id_bytes};
+        K(fetch_result)(vectors, out + rows->args->bag_stride);
+    struct K(place) place = {bounds[0], rows->ids + bounds[0] * rows->id_bytes};
     const char *end = rows->ids + bounds[1] * rows->id_bytes;
     if (mode == BAG_MODE_GENERAL)
-        V(take_kept)(rows, kind, vectors, tile, bounds[0], bounds[1], sums);
+        K(take_kept)(rows, vectors, tile, bounds[0], bounds[1], sums);
     else
-        V(take_rows)(rows, kind, half, mode, vectors, tile, true, &place, end, sums);
+        K(take_rows)(rows, half, mode, vectors, tile, true, &place, end, sums);
     if (rows->args->divides)
-        V(divide_sums)(rows, mode, vectors, bounds, kept, sums);
-    V(store_result)(kind, mode, vectors, tile, rows->args->output_dtype, false, out, sums);
+        K(divide_sums)(rows, mode, vectors, bounds, kept, sums);
+    K(store_result)(mode, vectors, tile, rows->args->output_dtype, false, out, sums);
 }
 
 /* Every tile of a bag before the next bag, while its pages are in the TLB. */
-BAG_LANE void V(pool_bag)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                          enum bag_mode mode, int vectors, const struct V(tile) * only, size_t bag)
+BAG_LANE void K(pool_bag)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
+                          const struct K(tile) * only, size_t bag)
 {
     const size_t *bounds = rows->block->bounds + bag, out_at = bag * rows->args->bag_stride;
     size_t kept = bounds[1] - bounds[0];
@@ -116,145 +117,142 @@ BAG_LANE void V(pool_bag)(const struct bag_rows *rows, enum bag_row_kind kind, b
         return;
     }
     if (only)
-        V(pool_tile)(rows, kind, half, mode, vectors, only, bounds, kept, only->out + out_at);
+        K(pool_tile)(rows, half, mode, vectors, only, bounds, kept, only->out + out_at);
     const size_t columns = rows->block->end_column - rows->block->first_column;
     const size_t width = (size_t)vectors * V(lanes);
     for (size_t number = 0; !only && number * width < columns; number++) {
-        struct V(tile) tile = V(tile_at)(rows, kind, vectors, number);
-        V(pool_tile)(rows, kind, half, mode, vectors, &tile, bounds, kept, tile.out + out_at);
+        struct K(tile) tile = K(tile_at)(rows, vectors, number);
+        K(pool_tile)(rows, half, mode, vectors, &tile, bounds, kept, tile.out + out_at);
     }
 }
 
 /* Pools bags of one tile whose entries all stay, from `bag` on, until one is empty; returns that
  * bag. As nothing is called, what each bag needs stays in registers. */
-BAG_LANE size_t V(pool_full)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                             enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                             size_t bag)
+BAG_LANE size_t K(pool_full)(const struct bag_rows *rows, bool half, enum bag_mode mode,
+                             int vectors, const struct K(tile) * tile, size_t bag)
 {
     const size_t *bounds = rows->block->bounds + bag;
     const size_t *last = rows->block->bounds + rows->block->num_bags;
     const size_t out_bytes = rows->args->bag_stride;
-    struct V(place) place = {*bounds, rows->ids + *bounds * rows->id_bytes};
+    struct K(place) place = {*bounds, rows->ids + *bounds * rows->id_bytes};
     char *out = tile->out + bag * out_bytes;
     for (; bounds < last; bounds++, out += out_bytes) {
         BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
         const char *end = rows->ids + bounds[1] * rows->id_bytes;
         if (end == place.id)
             break;
-        V(clear)(sums, vectors);
+        K(clear)(sums, vectors);
         if (rows->fetch_end > rows->ids)
-            V(fetch_result)(kind, vectors, out + out_bytes);
-        V(take_rows)(rows, kind, half, mode, vectors, tile, true, &place, end, sums);
+            K(fetch_result)(vectors, out + out_bytes);
+        K(take_rows)(rows, half, mode, vectors, tile, true, &place, end, sums);
         if (rows->args->divides)
-            V(divide_sums)(rows, mode, vectors, bounds, bounds[1] - bounds[0], sums);
-        V(store_result)(kind, mode, vectors, tile, rows->args->output_dtype, false, out, sums);
+            K(divide_sums)(rows, mode, vectors, bounds, bounds[1] - bounds[0], sums);
+        K(store_result)(mode, vectors, tile, rows->args->output_dtype, false, out, sums);
     }
     return (size_t)(bounds - rows->block->bounds);
 }
 
 /* Every bag of one tile. */
-BAG_LANE void V(pool_tiles)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                            enum bag_mode mode, int vectors, const struct V(tile) * tile)
+BAG_LANE void K(pool_tiles)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
+                            const struct K(tile) * tile)
 {
     size_t bag = 0;
-    while ((bag = V(pool_full)(rows, kind, half, mode, vectors, tile, bag)) < rows->block->num_bags)
+    while ((bag = K(pool_full)(rows, half, mode, vectors, tile, bag)) < rows->block->num_bags)
         bag_ref_empty(rows->block, bag++);
 }
 
-BAG_LANE void V(pool_all)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                          enum bag_mode mode, int vectors, const struct V(tile) * only)
+BAG_LANE void K(pool_all)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
+                          const struct K(tile) * only)
 {
     if (mode == BAG_MODE_GENERAL || !only) {
         for (size_t bag = 0; bag < rows->block->num_bags; bag++)
-            V(pool_bag)(rows, kind, half, mode, vectors, only, bag);
+            K(pool_bag)(rows, half, mode, vectors, only, bag);
         return;
     }
 #if BAG_NARROW_ROWS
     /* What is done for a row of a few columns is so little that a loop for each width pays. */
-    if (vectors == 0 && (mode == BAG_MODE_PLAIN || !bag_kind_converts(kind))) {
+    if (vectors == 0 && (mode == BAG_MODE_PLAIN || !bag_kind_converts(KIND))) {
         const size_t part = only->some.part;
-        struct V(tile) narrow = *only;
+        struct K(tile) narrow = *only;
         narrow.some.part = 4;
         if (part == 4)
-            V(pool_tiles)(rows, kind, half, mode, vectors, &narrow);
+            K(pool_tiles)(rows, half, mode, vectors, &narrow);
         narrow.some.part = 2;
         if (part == 2)
-            V(pool_tiles)(rows, kind, half, mode, vectors, &narrow);
+            K(pool_tiles)(rows, half, mode, vectors, &narrow);
         narrow.some.part = 1;
         if (part == 1)
-            V(pool_tiles)(rows, kind, half, mode, vectors, &narrow);
+            K(pool_tiles)(rows, half, mode, vectors, &narrow);
         return;
     }
 #endif
-    V(pool_tiles)(rows, kind, half, mode, vectors, only);
+    K(pool_tiles)(rows, half, mode, vectors, only);
 }
 
-BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind,
-                           enum bag_mode mode, int vectors, bool is_split)
+BAG_LANE void K(pool_bags)(const struct bag_block *block, enum bag_mode mode, int vectors,
+                           bool is_split)
 {
-    const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(kind)), *rows = &copy;
-    const struct V(tile) whole = V(only_tile)(rows, kind, vectors),
-                         *only = is_split ? NULL : &whole;
-    const bool apart = kind == BAG_KIND_OF_INT8 && mode != BAG_MODE_GENERAL;
+    const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(KIND)), *rows = &copy;
+    const struct K(tile) whole = K(only_tile)(rows, vectors), *only = is_split ? NULL : &whole;
+    const bool apart = KIND == BAG_KIND_OF_INT8 && mode != BAG_MODE_GENERAL;
     if (apart && rows->half_params)
-        V(pool_all)(rows, kind, true, mode, vectors, only);
+        K(pool_all)(rows, true, mode, vectors, only);
     else
-        V(pool_all)(rows, kind, !apart && rows->half_params, mode, vectors, only);
+        K(pool_all)(rows, !apart && rows->half_params, mode, vectors, only);
 }
 
 /* Pools bags of one tile whose entries all stay, none of whose rows is to be prefetched, until one
  * is empty; returns that bag. What is left to do for a bag is so little that all stays in
  * registers. */
-BAG_LANE size_t V(take_near)(const struct bag_rows *rows, enum bag_row_kind kind,
-                             enum bag_mode mode, int vectors, const struct V(tile) * tile)
+BAG_LANE size_t K(take_near)(const struct bag_rows *rows, enum bag_mode mode, int vectors,
+                             const struct K(tile) * tile)
 {
     const size_t *bounds = rows->block->bounds, *last = bounds + rows->block->num_bags;
     const size_t out_bytes = rows->args->bag_stride;
-    struct V(place) place = {*bounds, rows->ids + *bounds * rows->id_bytes};
+    struct K(place) place = {*bounds, rows->ids + *bounds * rows->id_bytes};
     for (char *out = tile->out; bounds < last && bounds[0] < bounds[1]; bounds++) {
         BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
         const char *end = place.id + (bounds[1] - bounds[0]) * rows->id_bytes;
-        V(clear)(sums, vectors);
-        V(take_rows)(rows, kind, false, mode, vectors, tile, false, &place, end, sums);
+        K(clear)(sums, vectors);
+        K(take_rows)(rows, false, mode, vectors, tile, false, &place, end, sums);
         if (mode == BAG_MODE_PLAIN && rows->args->divides)
-            V(average)(sums, vectors, bounds[1] - bounds[0]);
-        if (kind == BAG_KIND_OF_F32 || rows->args->output_dtype == BAG_F32)
-            V(store_result)(kind, mode, vectors, tile, BAG_F32, false, out, sums);
+            K(average)(sums, vectors, bounds[1] - bounds[0]);
+        if (KIND == BAG_KIND_OF_F32 || rows->args->output_dtype == BAG_F32)
+            K(store_result)(mode, vectors, tile, BAG_F32, false, out, sums);
         else
-            V(store_result)(kind, mode, vectors, tile, bag_near_result(kind), false, out, sums);
+            K(store_result)(mode, vectors, tile, bag_near_result(KIND), false, out, sums);
         out += out_bytes;
     }
     return (size_t)(bounds - rows->block->bounds);
 }
 
-BAG_LANE size_t V(pool_near)(const struct bag_block *block, enum bag_row_kind kind,
-                             enum bag_mode mode, int vectors)
+BAG_LANE size_t K(pool_near)(const struct bag_block *block, enum bag_mode mode, int vectors)
 {
-    struct bag_rows copy = bag_rows_of(block, bag_kind_bits(kind));
+    struct bag_rows copy = bag_rows_of(block, bag_kind_bits(KIND));
     const struct bag_rows *rows = &copy;
     /* No power of two, of which the compiler keeps the exponent in one more register. */
     copy.id_bytes = block->args->indices.wide ? sizeof(int64_t) : sizeof(int32_t);
-    const struct V(tile) tile = V(only_tile)(rows, kind, vectors);
+    const struct K(tile) tile = K(only_tile)(rows, vectors);
 #if BAG_NARROW_ROWS
     if (vectors == 0) {
-        struct V(tile) narrow = tile;
+        struct K(tile) narrow = tile;
         narrow.some.part = 4;
         if (tile.some.part == 4)
-            return V(take_near)(rows, kind, mode, vectors, &narrow);
+            return K(take_near)(rows, mode, vectors, &narrow);
         narrow.some.part = 2;
         if (tile.some.part == 2)
-            return V(take_near)(rows, kind, mode, vectors, &narrow);
+            return K(take_near)(rows, mode, vectors, &narrow);
         narrow.some.part = 1;
-        return V(take_near)(rows, kind, mode, vectors, &narrow);
+        return K(take_near)(rows, mode, vectors, &narrow);
     }
 #endif
-    return V(take_near)(rows, kind, mode, vectors, &tile);
+    return K(take_near)(rows, mode, vectors, &tile);
 }
 
 /* Pools a block of bags of one tile and one entry each, that nothing divides; returns false at one
  * of another length. So few instructions let many rows be loaded at once. */
-BAG_LANE bool V(take_singles)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                              enum bag_mode mode, int vectors, const struct V(tile) * tile)
+BAG_LANE bool K(take_singles)(const struct bag_rows *rows, bool half, enum bag_mode mode,
+                              int vectors, const struct K(tile) * tile)
 {
     const size_t out_bytes = rows->args->bag_stride, ahead = out_bytes * (vectors <= 4 ? 8 : 2);
     const size_t *bounds = rows->block->bounds, *last = bounds + rows->block->num_bags;
@@ -264,54 +262,52 @@ BAG_LANE bool V(take_singles)(const struct bag_rows *rows, enum bag_row_kind kin
         BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
         if (*++bounds != entry + 1)
             return false;
-        V(clear)(sums, vectors);
+        K(clear)(sums, vectors);
         if (id < rows->fetch_end)
-            V(fetch)(rows, kind, vectors, tile, bag_checked_id(id + rows->ahead_bytes));
-        V(fetch_result)(kind, vectors, out + ahead);
-        V(take_row)
-        (rows, kind, half, mode, vectors, tile, entry, bag_checked_id(id), false, sums);
-        V(store_result)(kind, mode, vectors, tile, rows->args->output_dtype, true, out, sums);
+            K(fetch)(rows, vectors, tile, bag_checked_id(id + rows->ahead_bytes));
+        K(fetch_result)(vectors, out + ahead);
+        K(take_row)
+        (rows, half, mode, vectors, tile, entry, bag_checked_id(id), false, sums);
+        K(store_result)(mode, vectors, tile, rows->args->output_dtype, true, out, sums);
         entry++;
     }
     return true;
 }
 
 /* With a loop for each width of narrow rows. */
-BAG_LANE bool V(take_all_singles)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                                  enum bag_mode mode, int vectors, const struct V(tile) * tile)
+BAG_LANE bool K(take_all_singles)(const struct bag_rows *rows, bool half, enum bag_mode mode,
+                                  int vectors, const struct K(tile) * tile)
 {
 #if BAG_NARROW_ROWS
     if (vectors == 0) {
-        struct V(tile) narrow = *tile;
+        struct K(tile) narrow = *tile;
         narrow.some.part = 4;
         if (tile->some.part == 4)
-            return V(take_singles)(rows, kind, half, mode, vectors, &narrow);
+            return K(take_singles)(rows, half, mode, vectors, &narrow);
         narrow.some.part = 2;
         if (tile->some.part == 2)
-            return V(take_singles)(rows, kind, half, mode, vectors, &narrow);
+            return K(take_singles)(rows, half, mode, vectors, &narrow);
         narrow.some.part = 1;
-        return V(take_singles)(rows, kind, half, mode, vectors, &narrow);
+        return K(take_singles)(rows, half, mode, vectors, &narrow);
     }
 #endif
-    return V(take_singles)(rows, kind, half, mode, vectors, tile);
+    return K(take_singles)(rows, half, mode, vectors, tile);
 }
 
-BAG_LANE bool V(pool_singles)(const struct bag_block *block, enum bag_row_kind kind,
-                              enum bag_mode mode, int vectors)
+BAG_LANE bool K(pool_singles)(const struct bag_block *block, enum bag_mode mode, int vectors)
 {
-    const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(kind)), *rows = &copy;
-    const struct V(tile) tile = V(only_tile)(rows, kind, vectors);
-    const bool apart = kind == BAG_KIND_OF_INT8;
+    const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(KIND)), *rows = &copy;
+    const struct K(tile) tile = K(only_tile)(rows, vectors);
+    const bool apart = KIND == BAG_KIND_OF_INT8;
     if (apart && rows->half_params)
-        return V(take_all_singles)(rows, kind, true, mode, vectors, &tile);
-    return V(take_all_singles)(rows, kind, !apart && rows->half_params, mode, vectors, &tile);
+        return K(take_all_singles)(rows, true, mode, vectors, &tile);
+    return K(take_all_singles)(rows, !apart && rows->half_params, mode, vectors, &tile);
 }
 
+#undef KIND
+#undef K
 #undef V
 #undef BODY_JOIN
 #undef BODY_JOIN_
 #undef BODY
-#undef BODY_REAL
-#undef BODY_DTYPE
-#undef BODY_DIVISOR
-#undef BODY_ROOT
+#undef BODY_KIND

@@ -19,6 +19,21 @@
 #include "pool_block.h"
 #include "simd_ids.h"
 
+/* The numbers of a vector, the type of a result that is not rounded, and their square root. */
+typedef float f32v_real;
+typedef double f64v_real;
+static const enum bag_dtype f32v_dtype = BAG_F32, f64v_dtype = BAG_F64;
+
+BAG_LANE float f32v_root(float value)
+{
+    return __builtin_sqrtf(value);
+}
+
+BAG_LANE double f64v_root(double value)
+{
+    return __builtin_sqrt(value);
+}
+
 /* ---- rows of every kind as vectors ----------------------------------------------------------- */
 
 /* A row that is being read. `kind` is a constant wherever these are inlined, so that the switches
@@ -211,44 +226,74 @@ BAG_LANE void f64v_store_pair(enum bag_bf16_of of, char *row, size_t column, f64
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-#define BODY         f32v
-#define BODY_REAL    float
-#define BODY_DTYPE   BAG_F32
-#define BODY_DIVISOR bag_divisor_f32
-#define BODY_ROOT    __builtin_sqrtf
+/* Returns what a bag with weights, or of whose entries only `kept` stayed, is divided by: not worth
+ * a copy in every instance. */
+#define DEFINE_DIVISOR(vector, type)                                         \
+    static __attribute__((noinline)) vector##_real vector##_divisor(         \
+        const struct bag_pool_args *args, const size_t *bounds, size_t kept) \
+    {                                                                        \
+        return bag_divisor_##type(args, bounds[0], bounds[1], kept);         \
+    }
+
+DEFINE_DIVISOR(f32v, f32)
+DEFINE_DIVISOR(f64v, f64)
+
+#define BODY_KIND F32
+#define BODY      f32v
 #include "pool_body.h"
 
-#define BODY         f64v
-#define BODY_REAL    double
-#define BODY_DTYPE   BAG_F64
-#define BODY_DIVISOR bag_divisor_f64
-#define BODY_ROOT    __builtin_sqrt
+#define BODY_KIND F16
+#define BODY      f32v
+#include "pool_body.h"
+
+#define BODY_KIND BF16
+#define BODY      f32v
+#include "pool_body.h"
+
+#define BODY_KIND INT8
+#define BODY      f32v
+#include "pool_body.h"
+
+#define BODY_KIND INT4
+#define BODY      f32v
+#include "pool_body.h"
+
+#define BODY_KIND E4M3
+#define BODY      f32v
+#include "pool_body.h"
+
+#define BODY_KIND E5M2
+#define BODY      f32v
+#include "pool_body.h"
+
+#define BODY_KIND F64
+#define BODY      f64v
 #include "pool_body.h"
 
 /* A function for rows of one tile of so many vectors, 0 where they are narrower than one; one for
  * those of bags of one entry; and one for rows of several tiles. */
-#define WHOLE(vector, kind, mode, vectors)                                              \
-    static void kind##_##mode##_##vectors(const struct bag_block *block)                \
-    {                                                                                   \
-        vector##_pool_bags(block, BAG_KIND_OF_##kind, BAG_MODE_##mode, vectors, false); \
+#define WHOLE(vector, kind, mode, vectors)                               \
+    static void kind##_##mode##_##vectors(const struct bag_block *block) \
+    {                                                                    \
+        kind##_pool_bags(block, BAG_MODE_##mode, vectors, false);        \
     }
 
-#define SINGLES(vector, kind, mode, vectors)                                               \
-    static bool kind##_##mode##_singles_##vectors(const struct bag_block *block)           \
-    {                                                                                      \
-        return vector##_pool_singles(block, BAG_KIND_OF_##kind, BAG_MODE_##mode, vectors); \
+#define SINGLES(vector, kind, mode, vectors)                                     \
+    static bool kind##_##mode##_singles_##vectors(const struct bag_block *block) \
+    {                                                                            \
+        return kind##_pool_singles(block, BAG_MODE_##mode, vectors);             \
     }
 
-#define NEAR(vector, kind, mode, vectors)                                               \
-    static size_t kind##_##mode##_near_##vectors(const struct bag_block *block)         \
-    {                                                                                   \
-        return vector##_pool_near(block, BAG_KIND_OF_##kind, BAG_MODE_##mode, vectors); \
+#define NEAR(vector, kind, mode, vectors)                                       \
+    static size_t kind##_##mode##_near_##vectors(const struct bag_block *block) \
+    {                                                                           \
+        return kind##_pool_near(block, BAG_MODE_##mode, vectors);               \
     }
 
-#define SPLIT(vector, kind, mode, vectors)                                             \
-    static void kind##_##mode##_split_##vectors(const struct bag_block *block)         \
-    {                                                                                  \
-        vector##_pool_bags(block, BAG_KIND_OF_##kind, BAG_MODE_##mode, vectors, true); \
+#define SPLIT(vector, kind, mode, vectors)                                     \
+    static void kind##_##mode##_split_##vectors(const struct bag_block *block) \
+    {                                                                          \
+        kind##_pool_bags(block, BAG_MODE_##mode, vectors, true);               \
     }
 
 #if BAG_NARROW_ROWS
