@@ -171,6 +171,7 @@ struct bag_row_walk {
     uint8_t kind;                   /* enum bag_row_kind */
     bool is_far;                    /* beyond the caches that need no prefetching; */
     bool is_near;                   /* and not beyond the near ones */
+    bool to_first;                  /* rows are prefetched into the first cache, not the second */
     bool straddles;                 /* a row may lie in one more line than its bytes fill */
     bool has_params;                /* there are scale and bias */
     bool half_params;               /* they are f16 */

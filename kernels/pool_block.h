@@ -22,7 +22,7 @@ struct bag_block {
     char *out; /* row of the block's first bag in the result, from column 0 */
 
     /* While an entry before this one is summed, the row of the one walk.ahead behind it is
-     * prefetched into the second cache; 0: none. Out-of-order execution hides the latency of the
+     * prefetched; 0: none. Out-of-order execution hides the latency of the
      * nearest caches by itself, and prefetching only costs there. */
     size_t fetch_end;
 };
@@ -79,16 +79,16 @@ extern const struct bag_kernels bag_generic_kernels, bag_neon_kernels, bag_avx2_
 /* Those in use. Written before there are threads. */
 extern const struct bag_kernels *bag_kernels_used;
 
-/* Bytes of the second and the third cache, the same where there is no third; by these it is decided
- * which tables' rows are prefetched, and how. */
+/* Bytes of the first cache for data, the second and the third, the same where there is no third; by
+ * these it is decided which tables' rows are prefetched, and how. */
 struct bag_caches {
-    size_t second, third;
+    size_t first, second, third;
 };
 
 /* Where the processor does not say. */
-#define BAG_CACHES_USUAL                  \
-    {                                     \
-        (size_t)1 << 20, (size_t)32 << 20 \
+#define BAG_CACHES_USUAL                                    \
+    {                                                       \
+        (size_t)32 << 10, (size_t)1 << 20, (size_t)32 << 20 \
     }
 
 /* As the processor says. */
@@ -138,6 +138,7 @@ struct bag_rows {
     bool has_params;       /* there are any */
     bool half_params;      /* they are f16 */
     bool straddles;        /* a row may lie in one more line than its bytes fill */
+    bool to_first;         /* rows are prefetched into the first cache, not the second */
 };
 
 /* The last byte of a row that is read, counted from its codes. */
@@ -170,6 +171,7 @@ BAG_LANE struct bag_rows bag_rows_of(const struct bag_block *block, size_t bits)
         .has_params = walk->has_params,
         .half_params = walk->half_params,
         .straddles = walk->straddles,
+        .to_first = walk->to_first,
     };
 }
 

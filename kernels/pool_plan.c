@@ -31,6 +31,12 @@ static size_t near_bytes(void)
     return bag_caches.third / 4 * 3;
 }
 
+/* The least first cache into which rows are prefetched, if the caches hold their table: on a Zen 5
+ * with 48 KiB that takes 1.2 to 1.7 times less for f32 of 16 to 64 columns. A Zen 3 with 32 KiB
+ * loses by it. Rows of memory are prefetched so far ahead that they would leave that cache again.
+ */
+#define FETCH_LEAST_FIRST ((size_t)48 << 10)
+
 /* Whether a row may lie in one more line than its bytes fill. */
 static bool straddles(const struct bag_table *table, size_t row_bytes)
 {
@@ -66,6 +72,7 @@ static struct bag_row_walk walk_of(const struct bag_table *table)
         .kind = (uint8_t)bag_row_kind(table),
         .is_far = is_far,
         .is_near = is_near,
+        .to_first = is_near && bag_caches.first >= FETCH_LEAST_FIRST,
         .straddles = straddles(table, places.bytes),
         .has_params = layout->num_params > 0,
         .half_params = layout->param_dtype == BAG_F16,

@@ -92,19 +92,29 @@ BAG_LANE size_t K(column)(const struct K(tile) * tile, int paired, int vectors, 
     return (size_t)i * V(lanes);
 }
 
-/* Prefetches a tile of the row of an id. Rows with scale and bias hardly ever begin at cache lines:
- * that of their last byte is prefetched without a test. */
-BAG_LANE void K(fetch)(const struct bag_rows *rows, int vectors, const struct K(tile) * tile,
-                       int64_t id)
+/* Prefetches a tile of the row of an id into `cache`. Rows with scale and bias hardly ever begin at
+ * cache lines: the line of their last byte is prefetched without a test. */
+BAG_LANE void K(fetch_into)(int cache, const struct bag_rows *rows, int vectors,
+                            const struct K(tile) * tile, int64_t id)
 {
     const size_t tile_bytes = (size_t)K(sums_of)(vectors) * V(lanes) * bag_kind_bits(KIND) / 8;
     uintptr_t row = (uintptr_t)tile->rows + (uintptr_t)id * rows->row_bytes;
     uintptr_t from = bag_kind_quantised(KIND) ? row - tile->bytes_before : row;
-    bag_fetch_lines(2, (const char *)from, tile_bytes);
+    bag_fetch_lines(cache, (const char *)from, tile_bytes);
     if (bag_kind_has_bias(KIND) || rows->straddles)
-        bag_fetch_line(2, (const char *)(row + tile->last_byte));
+        bag_fetch_line(cache, (const char *)(row + tile->last_byte));
     if (tile->fetches_params)
-        bag_fetch_line(2, (const char *)(row + (uintptr_t)tile->params_at));
+        bag_fetch_line(cache, (const char *)(row + (uintptr_t)tile->params_at));
+}
+
+/* Prefetches a tile of the row of an id into the cache that the plan chose. */
+BAG_LANE void K(fetch)(const struct bag_rows *rows, int vectors, const struct K(tile) * tile,
+                       int64_t id)
+{
+    if (rows->to_first)
+        K(fetch_into)(1, rows, vectors, tile, id);
+    else
+        K(fetch_into)(2, rows, vectors, tile, id);
 }
 
 /* A vector of a row, from `column` on. */

@@ -49,27 +49,37 @@ static void every_status_has_a_keyword_of_its_own(void **state)
     assert_string_equal(bag_input_names[BAG_PER_SAMPLE_WEIGHTS], "per_sample_weights");
 }
 
-/* KiB of the first processor's cache of that level, as the operating system says; 0: it does not.
- */
+/* Reads a file of the operating system on a cache of the first processor. Returns false if there is
+ * none. */
+static bool read_cache(int index, const char *what, const char *format, void *value)
+{
+    char path[80];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, what);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return false;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    bool is_read = fscanf(file, format, value) == 1;
+#pragma GCC diagnostic pop
+    fclose(file);
+    return is_read;
+}
+
+/* Returns the KiB of the first processor's cache of that level for data, as the operating system
+ * says. Returns 0 if it does not. */
 static size_t told_kib(int wanted)
 {
-    size_t found = 0;
     for (int i = 0; i < 8; i++) {
-        char path[80];
-        int level = 0;
-        size_t kib = 0;
-        for (int of_size = 0; of_size < 2; of_size++) {
-            snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", i,
-                     of_size ? "size" : "level");
-            FILE *file = fopen(path, "r");
-            if (file && (of_size ? fscanf(file, "%zu", &kib) : fscanf(file, "%d", &level)) != 1)
-                level = 0;
-            if (file)
-                fclose(file);
-        }
-        found = level == wanted ? kib : found;
+        char type[20];
+        int level;
+        size_t kib;
+        if (read_cache(i, "level", "%d", &level) && level == wanted &&
+            read_cache(i, "type", "%19s", type) && strcmp(type, "Instruction") != 0 &&
+            read_cache(i, "size", "%zu", &kib))
+            return kib;
     }
-    return found;
+    return 0;
 }
 
 static void knows_the_caches_of_the_processor(void **state)
@@ -78,14 +88,40 @@ static void knows_the_caches_of_the_processor(void **state)
     struct bag_caches caches = bag_caches_of_processor();
     assert_true(caches.second > 0 && caches.third >= caches.second);
 #if defined(__x86_64__)
+    if (told_kib(1))
+        assert_int_equal(caches.first, told_kib(1) << 10);
     if (told_kib(2))
         assert_int_equal(caches.second, told_kib(2) << 10);
     if (told_kib(3))
         assert_int_equal(caches.third, told_kib(3) << 10);
 #endif
     bag_isa_use(BAG_ISA_GENERIC);
+    assert_int_equal(bag_caches.first, caches.first);
     assert_int_equal(bag_caches.second, caches.second);
     assert_int_equal(bag_caches.third, caches.third);
+}
+
+/* Returns whether rows of a table of so many bytes are prefetched into the first cache. */
+static bool fetches_to_first(size_t table_bytes)
+{
+    const struct bag_table table = {
+        .dtype = BAG_F32, .num_rows = (int64_t)(table_bytes / 64), .row_elements = 16};
+    const struct bag_rules rules = {.output_dtype = BAG_F32, .default_index = -1};
+    struct bag_pool_plan plan;
+    bag_pool_prepare(&table, &rules, &plan);
+    return plan.walk.is_far && plan.walk.to_first;
+}
+
+static void fetches_rows_into_the_first_cache_where_the_caches_hold_the_table(void **state)
+{
+    (void)state;
+    bag_caches = (struct bag_caches){48 << 10, 1 << 20, 32 << 20};
+    assert_false(fetches_to_first(1 << 20));
+    assert_true(fetches_to_first(8 << 20));
+    assert_false(fetches_to_first(64 << 20));
+    bag_caches.first = 32 << 10;
+    assert_false(fetches_to_first(8 << 20));
+    bag_caches = bag_caches_of_processor();
 }
 
 int main(void)
@@ -96,6 +132,7 @@ int main(void)
         cmocka_unit_test(finds_every_reduction_by_its_name),
         cmocka_unit_test(every_status_has_a_keyword_of_its_own),
         cmocka_unit_test(knows_the_caches_of_the_processor),
+        cmocka_unit_test(fetches_rows_into_the_first_cache_where_the_caches_hold_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
