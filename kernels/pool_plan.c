@@ -97,10 +97,12 @@ static const struct bag_tile_set *set_for(enum bag_row_kind kind, size_t first_c
     return NULL;
 }
 
-/* Rows of f16 and bf16 in memory lose by wide tiles where bags are long. */
+/* Rows of f16 and bf16 in memory lose by wide tiles where bags are long. Rows of int4 gain most
+ * there: they have so few lines that prefetching them tile by tile costs as much as summing them.
+ */
 static bool wide_pays(const struct bag_row_walk *walk)
 {
-    return walk->is_near || walk->kind == BAG_KIND_OF_F32 || walk->kind == BAG_KIND_OF_INT8;
+    return walk->is_near || (walk->kind != BAG_KIND_OF_F16 && walk->kind != BAG_KIND_OF_BF16);
 }
 
 /* The instance for rows of so many vectors: with as few tiles as can be, and these narrow; or of
