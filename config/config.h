@@ -9,7 +9,7 @@
 #ifndef BAG_CONFIG_H
 #define BAG_CONFIG_H
 
-#include "kernels/pool.h"
+#include "kernels/table.h"
 #include "model_options.h"
 #include "options.h"
 #include "proto/problem.h"

@@ -4,7 +4,7 @@
 #ifndef BAG_CONFIG_JSON_H
 #define BAG_CONFIG_JSON_H
 
-#include "kernels/pool.h"
+#include "kernels/table.h"
 #include "options.h"
 #include "proto/json.h"
 

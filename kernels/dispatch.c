@@ -1,5 +1,5 @@
 /* The kernels of every instruction set, the choice among them, and the names behind the lists of
- * bag.h and pool.h. */
+ * bag.h, table.h and isa.h. */
 #include "part.h"
 #include "pool.h"
 #include "pool_block.h"

@@ -21,7 +21,9 @@
 #define BAG_KEYS_H
 
 #include "part.h"
-#include "pool.h"
+#include "table.h"
+
+struct bag_pool_args; /* pool.h */
 
 #define BAG_KEYS_PER_LINE 7
 

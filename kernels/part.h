@@ -3,7 +3,7 @@
 #ifndef BAG_PART_H
 #define BAG_PART_H
 
-#include "pool.h"
+#include "table.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -17,7 +17,9 @@
 #ifndef BAG_PARTIAL_H
 #define BAG_PARTIAL_H
 
-#include "pool.h"
+#include "table.h"
+
+struct bag_pool_args; /* pool.h */
 
 /* The types of a part's answer, and how many words an element has: 1, or 3 where it is exact. */
 struct bag_partial_form {

@@ -3,6 +3,7 @@
 #ifndef BAG_POOL_ENTRIES_H
 #define BAG_POOL_ENTRIES_H
 
+#include "pool.h"
 #include "rowformat.h"
 
 #include <string.h>

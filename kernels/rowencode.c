@@ -3,6 +3,7 @@
  * A grid for f16 scale and bias is searched for: dozens are tried for each row, so that the loop
  * that tries one is compiled for AVX2, too. It keeps its order of operations, and gives the same
  * bits. */
+#include "isa.h"
 #include "rowformat.h"
 
 /* FBGEMM's search: of 200 steps of the row's range at most 16 % are given up, and less where the

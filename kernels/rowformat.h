@@ -6,7 +6,7 @@
 #ifndef BAG_ROWFORMAT_H
 #define BAG_ROWFORMAT_H
 
-#include "pool.h"
+#include "table.h"
 
 #include <string.h>
 

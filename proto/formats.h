@@ -3,7 +3,7 @@
 #ifndef BAG_FORMATS_H
 #define BAG_FORMATS_H
 
-#include "kernels/pool.h"
+#include "kernels/table.h"
 #include "problem.h"
 #include "text.h"
 
@@ -149,7 +149,8 @@ bool bag_npz_locate(const struct bag_npz *npz, const struct bag_npz_member *memb
  * occurs twice. A tensor of a type that cannot be pooled is rejected when it is asked for only.
  *
  * Where the bytes (U8) of a tensor named "values" stand for quantised rows, __metadata__ may say
- * so: "row_format" is a name of BAG_ROW_FORMATS in kernels/pool.h, "row_elements" a decimal number.
+ * so: "row_format" is a name of BAG_ROW_FORMATS in kernels/table.h, "row_elements" a decimal
+ * number.
  *
  * The caller reads the file and passes bytes. */
 

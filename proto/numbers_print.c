@@ -2,7 +2,7 @@
  *
  * Numbers are written in blocks that reach past their end, into the room of the elements that
  * follow. The last elements of an array are written beside it for that reason. */
-#include "kernels/pool.h"
+#include "kernels/isa.h"
 #include "numbers.h"
 
 #include <string.h>

@@ -5,7 +5,7 @@
 #define BAG_SHARD_H
 
 #include "kernels/part.h"
-#include "kernels/pool.h"
+#include "kernels/table.h"
 #include "v2_documents.h"
 
 /* ---- requests -------------------------------------------------------------------------------- */

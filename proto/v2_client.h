@@ -4,7 +4,7 @@
 #define BAG_V2_CLIENT_H
 
 #include "kernels/part.h"
-#include "kernels/pool.h"
+#include "kernels/table.h"
 #include "problem.h"
 #include "text.h"
 

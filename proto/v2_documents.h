@@ -7,8 +7,10 @@
 
 #include "embedded.h"
 #include "kernels/part.h"
-#include "kernels/pool.h"
+#include "kernels/table.h"
 #include "v2_request.h"
+
+struct bag_pool_args; /* kernels/pool.h */
 
 /* {"error": text}; `text` is UTF-8. */
 char *bag_v2_describe_error(const char *text);

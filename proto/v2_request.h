@@ -9,7 +9,7 @@
 
 #include "arena.h"
 #include "kernels/part.h"
-#include "kernels/pool.h"
+#include "kernels/table.h"
 #include "problem.h"
 #include "text.h"
 

@@ -5,7 +5,7 @@
 #define BAG_V2_SHARD_H
 
 #include "kernels/part.h"
-#include "kernels/pool.h"
+#include "kernels/table.h"
 #include "problem.h"
 
 /* Hexadecimal digits of a process, with the NUL. */

@@ -1,6 +1,6 @@
 /* OpenBLAS, which multiplies for projections and is loaded where there are some; see commands.h. */
 #include "commands.h"
-#include "kernels/pool.h"
+#include "kernels/project.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

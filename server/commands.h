@@ -3,7 +3,8 @@
 #define BAG_COMMANDS_H
 
 #include "config/config.h"
-#include "kernels/pool.h"
+#include "kernels/isa.h"
+#include "kernels/project.h"
 #include "proto/problem.h"
 
 enum { BAG_EXIT_OK = 0, BAG_EXIT_FAILED = 1, BAG_EXIT_USAGE = 2 };

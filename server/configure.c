@@ -1,7 +1,7 @@
 /* Where the configuration comes from (files, environment, flags, the demo), and the instruction set
  * of the kernels; see commands.h. */
 #include "commands.h"
-#include "kernels/pool.h"
+#include "kernels/isa.h"
 #include "loops.h"
 #include "server/system/files.h"
 #include "server/tables/source.h"

@@ -1,7 +1,7 @@
 /* Handlers of metadata and statistics: what the server is, which models it has, and what it has
  * counted. What grows with the number of models is made by a worker. */
 #include "metadata.h"
-#include "kernels/pool.h"
+#include "kernels/isa.h"
 #include "proto/v2_documents.h"
 #include "proto/v2_request.h"
 #include "server/memory/memory.h"

@@ -7,6 +7,7 @@
 #ifndef BAG_MODELS_SNAPSHOT_H
 #define BAG_MODELS_SNAPSHOT_H
 
+#include "kernels/pool.h"
 #include "proto/arena.h"
 #include "proto/v2_documents.h"
 #include "server/tables/live_rows.h"

@@ -10,7 +10,7 @@
 #define BAG_TABLES_MEMORY_H
 
 #include "kernels/part.h"
-#include "kernels/pool.h"
+#include "kernels/table.h"
 #include "keys_index.h"
 #include "map.h"
 #include "read.h"

@@ -2,6 +2,7 @@
 #ifndef BAG_TABLES_PROJECTION_H
 #define BAG_TABLES_PROJECTION_H
 
+#include "kernels/project.h"
 #include "source.h"
 
 /* Opens the projection of a feature, if one is configured. `feature` is NULL for the model of a

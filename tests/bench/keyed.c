@@ -2,6 +2,7 @@
  *
  * All sides pool the same rows of one table from the same calls, in turn, round after round, on one
  * thread. Times are those of the processor, and the median of the rounds is shown. */
+#include "kernels/pool.h"
 #include "kernels/random.h"
 #include "server/memory/memory.h"
 #include "server/tables/memory.h"

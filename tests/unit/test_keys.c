@@ -1,4 +1,5 @@
 /* The index of keys: every key is found with its row and nothing else is, whatever the keys. */
+#include "kernels/isa.h"
 #include "server/tables/memory.h"
 #include "testing.h"
 

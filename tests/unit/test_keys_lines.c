@@ -1,4 +1,5 @@
 /* Lines of the index of keys: they are filled, emptied, and read while they change. */
+#include "kernels/isa.h"
 #include "kernels/keys.h"
 #include "testing.h"
 

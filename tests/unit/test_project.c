@@ -1,7 +1,7 @@
 /* Projection: the product, the bias, and rows stored in every type and stride. */
 #include "testing.h"
 
-#include "kernels/pool.h"
+#include "kernels/project.h"
 
 #define MAX_ROWS 4
 
