@@ -175,6 +175,14 @@ BAG_LANE struct bag_rows bag_rows_of(const struct bag_block *block, size_t bits)
     };
 }
 
+/* Returns an address as one number that the compiler keeps in a register. It would otherwise add up
+ * the address's parts in every load. */
+BAG_LANE const char *bag_in_register(const char *at)
+{
+    __asm__("" : "+r"(at));
+    return at;
+}
+
 /* Prefetches the line of a byte into the first cache or the second. An address outside the table
  * does no harm: these are hints. */
 BAG_LANE void bag_fetch_line(int cache, const char *at)

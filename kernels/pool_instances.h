@@ -11,11 +11,13 @@
  *   #define BAG_WIDE_TILES(X, ...)   likewise of some kinds, where such tiles pay: pool_plan.c
  *   #define BAG_SPLIT_TILES(X, ...)  likewise for rows that are split into tiles of n vectors
  *   #define BAG_OTHER_TILES(X, ...)  likewise of the kind whose columns cost the most alone
- *   #define BAG_LONG_TILES(X, ...)   likewise of some kinds, for rows of several times the most
- * vectors #define BAG_LARGEST_TILE(X, ...) likewise for the largest such n alone #define
- * BAG_FIND_KEYS            what looks keys up #define BAG_ID_VECTOR_BYTES      bytes of the vectors
- * that check ids #define BAG_FAR                  how far ahead the rows of large tables are
- * prefetched: so many times as those of near ones */
+ *   #define BAG_LONG_TILES(X, ...)   likewise of some kinds, for rows of many full tiles
+ *   #define BAG_LARGEST_TILE(X, ...) likewise for the largest such n alone
+ *   #define BAG_FIND_KEYS            what looks keys up
+ *   #define BAG_ID_VECTOR_BYTES      bytes of the vectors that check ids
+ *   #define BAG_FAR                  rows of large tables are prefetched so many times as far ahead
+ *   #define BAG_TO_FIRST             1: there is a loop that prefetches into the first cache
+ */
 #include "pool_block.h"
 #include "simd_ids.h"
 

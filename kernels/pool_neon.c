@@ -229,5 +229,6 @@ BAG_LANE void f32v_store_bf16_pair(enum bag_bf16_of of, char *to, f32v even, f32
 #define BAG_FIND_KEYS            bag_ref_keys_find
 #define BAG_ID_VECTOR_BYTES      16
 #define BAG_FAR                  2
+#define BAG_TO_FIRST             0
 #include "pool_instances.h"
 #endif

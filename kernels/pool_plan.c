@@ -31,10 +31,10 @@ static size_t near_bytes(void)
     return bag_caches.third / 4 * 3;
 }
 
-/* The least first cache into which rows are prefetched, if the caches hold their table: on a Zen 5
- * with 48 KiB that takes 1.2 to 1.7 times less for f32 of 16 to 64 columns. A Zen 3 with 32 KiB
- * loses by it. Rows of memory are prefetched so far ahead that they would leave that cache again.
- */
+/* The least first cache into which rows are prefetched, if the caches hold their table and the
+ * instruction set has a loop for it: on a Zen 5 with 48 KiB that is 1.2 to 1.7 times as fast for
+ * f32 of 16 to 64 columns. AVX2 on a Zen 3 with 32 KiB loses by it. Rows of memory are prefetched
+ * so far ahead that they would leave that cache again. */
 #define FETCH_LEAST_FIRST ((size_t)48 << 10)
 
 /* Whether a row may lie in one more line than its bytes fill. */

@@ -34,7 +34,7 @@ BAG_LANE struct K(tile) K(tile_from)(const struct bag_rows *rows, size_t column,
     size_t last_byte = (last_vector + V(lanes)) * bits / 8 - 1;
     if (bag_kind_quantised(KIND) && column + last_vector + V(lanes) == rows->block->end_column)
         last_byte = rows->last_byte - first_byte;
-    return (struct K(tile)){.rows = rows->rows + first_byte,
+    return (struct K(tile)){.rows = bag_in_register(rows->rows + first_byte),
                             .out = rows->block->out + column * rows->args->element_bytes,
                             .column = column,
                             .last_vector = last_vector,
@@ -53,7 +53,7 @@ BAG_LANE struct K(tile) K(only_tile)(const struct bag_rows *rows, int vectors)
         return K(tile_from)(rows, first_column, columns - V(lanes));
     return (struct K(tile))
     {
-        .rows = rows->rows + first_byte,
+        .rows = bag_in_register(rows->rows + first_byte),
         .out = rows->block->out + first_column * rows->args->element_bytes,
         .last_byte = rows->last_byte - first_byte, .bytes_before = rows->bytes_before,
         .params_at = rows->params_at - (ptrdiff_t)first_byte,
@@ -111,7 +111,7 @@ BAG_LANE void K(fetch_into)(int cache, const struct bag_rows *rows, int vectors,
 BAG_LANE void K(fetch)(const struct bag_rows *rows, int vectors, const struct K(tile) * tile,
                        int64_t id)
 {
-    if (rows->to_first)
+    if (BAG_TO_FIRST && rows->to_first)
         K(fetch_into)(1, rows, vectors, tile, id);
     else
         K(fetch_into)(2, rows, vectors, tile, id);
@@ -160,7 +160,7 @@ BAG_LANE void K(take_row)(const struct bag_rows *rows, bool half, enum bag_mode 
                           BODY *sums)
 {
     const struct bag_pool_args *args = rows->args;
-    const char *at = tile->rows + (size_t)id * rows->row_bytes;
+    const char *at = bag_in_register(tile->rows + (size_t)id * rows->row_bytes);
     struct V(row) row = V(open)(KIND, half, rows, at, at + tile->params_at);
     bool weighted = mode == BAG_MODE_WEIGHTED || (mode == BAG_MODE_GENERAL && args->weights);
     BODY weight = weighted ? V(weight)(KIND, args, entry) : V(all)(1);
