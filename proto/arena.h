@@ -1,15 +1,15 @@
-/* Memory that dies together: everything a request's decoding needs comes from one arena.
- *
- * The arena is born with its maximum; a request that asks for more gets NULL and is answered with
- * an error. Not for use by two threads at once. */
+/* An arena: memory that is allocated piece by piece and freed together. Everything that decoding a
+ * request needs comes from one arena, which has a maximum. Beyond it an allocation returns NULL,
+ * and the request is answered with an error. An arena is used by one thread at a time. */
 #ifndef BAG_ARENA_H
 #define BAG_ARENA_H
 
 #include <stddef.h>
 #include <stdlib.h>
 
-/* Room for one element more than the `count` of an array of the heap that grows by this alone: it
- * doubles at powers of two. NULL without memory; the array then stays as it was. */
+/* Returns the array, resized if it has no room for one more than its `count` elements. The array is
+ * on the heap and grows only by this function, which doubles it at powers of two. Returns NULL if
+ * memory is exhausted; the array is then unchanged. */
 static inline void *bag_grow(void *elements, size_t count, size_t element_bytes)
 {
     if (count & (count - 1))
@@ -17,8 +17,8 @@ static inline void *bag_grow(void *elements, size_t count, size_t element_bytes)
     return reallocarray(elements, count ? 2 * count : 1, element_bytes);
 }
 
-/* Where large memory comes from: `get` gives `bytes`, aligned to 16, or NULL; `put` takes it
- * back. */
+/* A source of large blocks. `get` returns `bytes` bytes, aligned to 16, or NULL. `put` returns a
+ * block to the source. */
 struct bag_memory_source {
     void *(*get)(void *context, size_t bytes);
     void (*put)(void *memory);
@@ -27,28 +27,29 @@ struct bag_memory_source {
 
 struct bag_arena {
     const struct bag_memory_source
-        *source;                    /* of large blocks, borrowed; NULL: the heap. May be
-                                     set at any time; blocks go back to where they are from */
+        *source;                    /* source of large blocks, borrowed; NULL: the heap. It may be
+                                     changed at any time: a block returns to its own source */
     struct bag_arena_block *blocks; /* newest first; owned */
     char *next, *end;               /* free part of the newest block */
-    size_t used_bytes;              /* of all blocks, against max_bytes */
+    size_t used_bytes;              /* bytes of all blocks, limited by max_bytes */
     size_t max_bytes;
 };
 
-/* An empty arena; allocates nothing. */
+/* Initialises an empty arena. Allocates nothing. */
 void bag_arena_init(struct bag_arena *arena, size_t max_bytes);
 
-/* `bytes` zero or more bytes, aligned to 16, not cleared; NULL where the maximum or the machine's
- * memory is passed. */
+/* Returns `bytes` bytes (0 or more), aligned to 16 and not cleared. Returns NULL if the arena's
+ * maximum or the machine's memory does not suffice. */
 void *bag_arena_alloc(struct bag_arena *arena, size_t bytes);
 
-/* Like bag_arena_alloc for `count` elements of `size` bytes, with the product checked. */
+/* Allocates `count` elements of `size` bytes, like bag_arena_alloc. Returns NULL if the product
+ * overflows, too. */
 void *bag_arena_array(struct bag_arena *arena, size_t count, size_t size);
 
-/* Forgets everything that was allocated and keeps one small block for what comes next. */
+/* Frees everything that was allocated, except one small block for later allocations. */
 void bag_arena_reset(struct bag_arena *arena, size_t max_bytes);
 
-/* Frees everything; the arena is empty and usable again. */
+/* Frees everything. The arena is then empty and can be used again. */
 void bag_arena_free(struct bag_arena *arena);
 
 #endif

@@ -1,8 +1,8 @@
-/* Content codings: their names in headers, and the bytes behind them.
+/* Content codings: their names in HTTP headers, compression and decompression.
  *
- * gzip is RFC 1952, deflate is zlib's wrapper (RFC 1950) as RFC 9110 says, not the bare stream.
- * Memory for results comes from the caller; zlib takes some of its own while it works. Safe on any
- * thread. */
+ * gzip is RFC 1952. deflate is zlib's wrapper (RFC 1950), as RFC 9110 defines it, not a bare
+ * stream. The caller provides memory for results; zlib allocates its working memory itself. All
+ * functions are thread-safe. */
 #ifndef BAG_CODING_H
 #define BAG_CODING_H
 
@@ -25,35 +25,38 @@ enum bag_coding {
 /* Indexed by enum bag_coding. */
 extern const char *const bag_coding_names[BAG_CODING_COUNT];
 
-/* The value of Content-Encoding; rejects what is not one known coding. */
+/* Reads the value of a Content-Encoding header. Returns false and sets *problem if it is not
+ * exactly one known coding. */
 bool bag_coding_read(const char *value, enum bag_coding *coding, struct bag_problem *problem);
 
-/* The coding that an Accept-Encoding asks for most; IDENTITY where it asks for none of ours. */
+/* Returns the coding with the highest weight in an Accept-Encoding header, or IDENTITY if it names
+ * no coding that is known here. */
 enum bag_coding bag_coding_choose(const char *accept);
 
 /* Returns the weight after a token of an Accept header, in thousandths: of ";q=0.5" 500, of an
  * empty text 1000, of anything else 0. The text ends with a NUL at or after `end`. */
 int bag_coding_weight(const char *at, const char *end);
 
-/* How large a decompressed body may be. */
+/* Limits of a decompressed body. */
 struct bag_inflate_limits {
     size_t max_bytes;
-    size_t max_ratio; /* of its bytes to those sent; not up to BAG_INFLATE_ANY_RATIO bytes */
+    size_t max_ratio; /* decompressed bytes per byte sent; not applied up to BAG_INFLATE_ANY_RATIO
+                         bytes */
 };
 
-/* A body of up to this many bytes may come from any number of them. */
+/* Decompressed size up to which any ratio is allowed. */
 #define BAG_INFLATE_ANY_RATIO ((size_t)1 << 20)
 
-/* Decompresses a body into memory that is the caller's from then on. gzip may have several members
- * one after the other; anything else behind the end, an early end, a wrong checksum and a preset
- * dictionary are rejected (BAD_REQUEST), and what is larger than the limits (TOO_LARGE) before more
- * than one byte beyond them is made. NULL with *problem set. */
+/* Decompresses a body into memory that the caller then owns. gzip may have several members. Returns
+ * NULL and sets *problem: BAD_REQUEST  other bytes after the end, an early end, a wrong checksum, a
+ * preset dictionary TOO_LARGE    the result exceeds a limit; at most one byte beyond it is produced
+ *   NO_MEMORY    */
 char *bag_inflate(enum bag_coding coding, const char *packed, size_t packed_bytes,
                   const struct bag_inflate_limits *limits, const struct bag_memory_source *memory,
                   size_t *bytes, struct bag_problem *problem);
 
-/* Compresses into `room` bytes at `out`, fast rather than small; the size, or 0 where it does not
- * fit or there is no memory. */
+/* Compresses `data` into `out`, which has a capacity of `room` bytes, preferring speed to size.
+ * Returns the compressed size, or 0 if the result does not fit or memory is exhausted. */
 size_t bag_deflate(enum bag_coding coding, const char *data, size_t bytes, char *out, size_t room);
 
 #endif

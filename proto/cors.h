@@ -1,20 +1,20 @@
-/* Which web pages may ask the server from inside a browser (CORS). */
+/* Cross-origin requests (CORS): the origins whose web pages may send requests from a browser. */
 #ifndef BAG_CORS_H
 #define BAG_CORS_H
 
 #include "problem.h"
 
-/* The operator's list is "*" or origins with commas between them: "https://a.example,
+/* The operator's list is "*" or origins separated by commas: "https://a.example,
  * http://localhost:3000". */
 
-/* Rejects a list with anything in it that cannot be an origin, so that a slash at an origin's end
- * is found when the server starts and not by a browser. */
+/* Checks a list when the server starts. Returns false and sets *problem if an element cannot be an
+ * origin, for example because it ends with a slash. */
 bool bag_cors_check(const char *origins, struct bag_problem *problem);
 
-/* Whether the list is "*", which is every origin. */
+/* Returns whether the list is "*", which allows every origin. */
 bool bag_cors_is_any(const char *origins);
 
-/* Whether the list, which bag_cors_check accepts, has this origin. */
+/* Returns whether the list contains this origin. The list has been accepted by bag_cors_check. */
 bool bag_cors_allows(const char *origins, const char *origin);
 
 #endif

@@ -1,5 +1,5 @@
-/* The formats of files: tables, journals of updates, and reports on them. Bytes come in as
- * arguments. */
+/* Parsers and writers of file formats: tables, journals of updates, and reports on tables. The
+ * caller reads and writes the files; these functions work on bytes in memory. */
 #ifndef BAG_FORMATS_H
 #define BAG_FORMATS_H
 
@@ -11,17 +11,18 @@
 
 /* ---- .npy files (npy.c, npy_place.c) --------------------------------------------------------- */
 
-/* NumPy's format, versions 1.0 to 3.0: header bytes -> description, and parts of the file -> the
- * table's layout. Nothing is allocated. */
+/* NumPy's format, versions 1.0 to 3.0. The header is parsed into a description, which then tells
+ * how parts of the file are placed into a table. Nothing is allocated. */
 
-/* The longest header that is read, in bytes. NumPy itself stops at 10,000 characters. */
+/* Maximum size of a header. NumPy's own limit is 10,000 characters. */
 #define BAG_NPY_MAX_HEADER_BYTES (64 * 1024)
 
-/* As many bytes tell how long the header is; no valid file is shorter. */
+/* Number of bytes from which the length of the header is known. No valid file is shorter. */
 #define BAG_NPY_PREAMBLE_BYTES 12
 
-/* The elements lie in the file column after column. A column-major file has one column for each
- * element of a row; every other file is taken as a single column of all elements. */
+/* The description of an array in a file. Elements are stored column by column: a column-major file
+ * has one column for each element of a row, every other file counts as a single column of all
+ * elements. */
 struct bag_npy {
     enum bag_dtype dtype;
     bool swap;          /* elements are big-endian */
@@ -30,50 +31,54 @@ struct bag_npy {
     int64_t shape[BAG_MAX_RANK];
     size_t count;           /* product of the shape; does not overflow, nor does data_bytes */
     size_t row_elements;    /* product of the dimensions after the first, zeros included */
-    size_t num_columns;     /* of the file, as said above */
-    size_t column_elements; /* in each of them */
-    size_t column_stride;   /* elements from the begin of one to that of the next in the file */
-    size_t data_offset;     /* of the first element in the file */
+    size_t num_columns;     /* columns in the file */
+    size_t column_elements; /* elements of each column */
+    size_t column_stride;   /* elements from the start of one column to that of the next */
+    size_t data_offset;     /* position of the first element in the file */
     size_t data_bytes;
 };
 
-/* What a file of another kind looks like by its first bytes (up to BAG_NPY_PREAMBLE_BYTES count),
- * and what to do with it: "a pickle: ..."; NULL: unknown. */
+/* Returns what a file of another format is and what to do with it ("a pickle: ..."), judged by its
+ * first bytes, of which up to BAG_NPY_PREAMBLE_BYTES count. Returns NULL if the format is unknown.
+ */
 const char *bag_file_kind(const void *bytes, size_t count);
 
-/* How many bytes bag_npy_parse needs to see, judged by the first `count` bytes of the file: magic,
- * version, header length and header. 0 where that is already wrong (bag_npy_parse says how). Give
- * at least BAG_NPY_PREAMBLE_BYTES, or the whole file where it is shorter. */
+/* Returns the number of bytes that bag_npy_parse needs: magic, version, header length and header.
+ * `count` is at least BAG_NPY_PREAMBLE_BYTES, or the size of a shorter file. Returns 0 if these
+ * bytes are already invalid; bag_npy_parse then reports how. */
 size_t bag_npy_header_bytes(const void *bytes, size_t count);
 
-/* Reads the header from the first `count` bytes of the file. `override_dtype` is the dtype that the
- * configuration names for data the file cannot name (bf16 is stored as '<u2', '<i2' or '|V2'), or
- * BAG_DTYPE_COUNT to take the file's own; it must have the file's element size. Object, string,
- * structured, bool and complex arrays are rejected. On failure returns false; *problem says why. */
+/* Parses the header from the first `count` bytes of the file. `override_dtype` is the configured
+ * dtype, or BAG_DTYPE_COUNT to use that of the file. It is for dtypes that the format cannot name
+ * (bf16 is stored as '<u2', '<i2' or '|V2') and must have the same element size. Returns false and
+ * sets *problem if the header is invalid, or the array contains objects, strings, structures, bools
+ * or complex numbers. */
 bool bag_npy_parse(const void *bytes, size_t count, enum bag_dtype override_dtype,
                    struct bag_npy *npy, struct bag_problem *problem);
 
-/* Describes elements in C order and little-endian, which another format says are there; `shape` has
- * `rank` dimensions up to BAG_MAX_RANK, none negative. Rejects a shape that is too large. */
+/* Describes elements of another format that are in C order and little-endian. `shape` has `rank`
+ * dimensions (at most BAG_MAX_RANK), none of them negative. Returns false and sets *problem if the
+ * shape is too large. */
 bool bag_npy_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shape, size_t data_offset,
                       struct bag_npy *npy, struct bag_problem *problem);
 
-/* Whether the file's elements are in the order of the table's, so that they may be read into place.
- */
+/* Returns whether the elements are stored in the order and byte order of a table, so that the file
+ * can be read directly into it. */
 bool bag_npy_is_plain(const struct bag_npy *npy);
 
-/* Makes the description one of these rows alone, which the file has. */
+/* Restricts the description to these rows, which the file has. */
 void bag_npy_slice(struct bag_npy *npy, size_t first_row, size_t num_rows);
 
-/* A part of the file: of columns [first_column, +num_columns) the elements [first, +count). */
+/* A part of the file: the elements [first, first + count) of the columns [first_column,
+ * first_column + num_columns). */
 struct bag_npy_tile {
     size_t first_column, num_columns;
     size_t first, count;
 };
 
-/* Puts a tile where it belongs in the row-major table `rows`, in the machine's byte order. `block`
- * holds the tile column after column, at any alignment. Distinct tiles may be placed by several
- * threads at once. */
+/* Copies a tile to its position in the row-major table `rows`, in the machine's byte order. `block`
+ * contains the tile column by column, at any alignment. Several threads may place distinct tiles at
+ * once. */
 void bag_npy_place(const struct bag_npy *npy, struct bag_npy_tile tile, const void *block,
                    void *rows);
 
@@ -81,25 +86,25 @@ void bag_npy_place(const struct bag_npy *npy, struct bag_npy_tile tile, const vo
 
 /* .npz files: zip archives of .npy files, as numpy.savez writes them, with stored members.
  *
- * A zip archive is read from its end: the last bytes say where its directory is, the directory says
- * where each member's own header is, and the member follows that. The large form (zip64)
- * is read, too. Members that are compressed are rejected when they are asked for only. Who
- * reads a member compares its CRC-32.
+ * A zip archive is read from its end. The last bytes contain the position of its directory, the
+ * directory contains the position of each member's own header, and the member follows its header.
+ * The large form (zip64) is supported. A compressed member is rejected only when it is requested.
+ * The reader of a member compares its CRC-32.
  *
- * The caller reads the file and passes bytes. Nothing is allocated here. */
+ * Nothing is allocated. */
 
-/* So many bytes from the file's end, or the whole file where it is shorter, say where the directory
- * is. */
+/* Number of bytes at the end of the file from which the directory is found. A shorter file is
+ * passed whole. */
 #define BAG_NPZ_TAIL_BYTES (22 + 65535 + 20 + 56)
 
-/* The longest directory that is read. */
+/* Maximum size of a directory. */
 #define BAG_NPZ_MAX_DIRECTORY_BYTES ((size_t)100 * 1000 * 1000)
 
-/* Of a member's own header so many bytes must be seen. */
+/* Number of bytes of a member's own header that bag_npz_locate needs. */
 #define BAG_NPZ_MEMBER_HEADER_BYTES 30
 
 struct bag_npz {
-    uint64_t directory_offset; /* in the file */
+    uint64_t directory_offset; /* position in the file */
     size_t directory_bytes;
     uint64_t num_members;
     const unsigned char *directory; /* borrowed; set by bag_npz_read_directory */
@@ -107,125 +112,128 @@ struct bag_npz {
 
 struct bag_npz_member {
     struct bag_text name;   /* without .npy; in the directory */
-    uint64_t header_offset; /* of its own header in the file */
+    uint64_t header_offset; /* position of the member's own header in the file */
     uint64_t bytes;         /* as stored */
-    uint32_t crc32;         /* of those */
+    uint32_t crc32;         /* CRC-32 of the stored bytes */
     unsigned method;        /* 0: stored */
     bool encrypted;
 };
 
-/* Finds the directory from the file's last `count` bytes: its offset, size and members. */
+/* Finds the directory in the last `count` bytes of the file, and sets its offset, size and number
+ * of members. Returns false and sets *problem if there is none. */
 bool bag_npz_find_directory(const void *tail, size_t count, uint64_t file_bytes,
                             struct bag_npz *npz, struct bag_problem *problem);
 
-/* Checks the directory, npz->directory_bytes at `directory`, which must outlive *npz. */
+/* Checks the directory. `directory` has npz->directory_bytes bytes and must outlive *npz. */
 bool bag_npz_read_directory(struct bag_npz *npz, const void *directory,
                             struct bag_problem *problem);
 
-/* The members in the directory's order, one with each call; false after the last. *cursor is 0
- * before the first. */
+/* Returns the members one by one, in the directory's order. *cursor is 0 before the first call.
+ * Returns false after the last member. */
 bool bag_npz_next(const struct bag_npz *npz, size_t *cursor, struct bag_npz_member *member);
 
-/* How many members have that name, and the first of them. */
+/* Returns the number of members with that name, and sets *member to the first of them. */
 size_t bag_npz_find(const struct bag_npz *npz, const char *name, struct bag_npz_member *member);
 
-/* What a part of a member's bytes, which `bytes_behind` more follow, gives of its CRC-32: that of
- * the whole is the parts' XOR, in any order. */
+/* Returns the contribution of a part of a member to its CRC-32. `bytes_behind` is the number of
+ * bytes that follow the part. The CRC-32 of the member is the XOR of the contributions of all
+ * parts, in any order. */
 uint32_t bag_npz_crc32_part(const void *bytes, size_t count, uint64_t bytes_behind);
 
-/* Where the member's bytes begin in the file, by the BAG_NPZ_MEMBER_HEADER_BYTES of its own header.
- * Rejects members that are compressed, encrypted or not inside the file. */
+/* Sets *offset to the position of the member's bytes in the file. `header` has the first
+ * BAG_NPZ_MEMBER_HEADER_BYTES of the member's own header. Returns false and sets *problem if the
+ * member is compressed, encrypted, or not inside the file. */
 bool bag_npz_locate(const struct bag_npz *npz, const struct bag_npz_member *member,
                     const void *header, uint64_t *offset, struct bag_problem *problem);
 
 /* ---- safetensors files (safetensors.c) ------------------------------------------------------- */
 
-/* safetensors files: from the header's bytes to the place of each tensor, and the index of files in
- * parts.
+/* The header of a safetensors file, which gives the position of each tensor, and the index of a
+ * table in several files.
  *
- * A file is 8 bytes with the header's length (little-endian), the header, which is a JSON object of
- * {"dtype", "shape", "data_offsets"} by tensor name, and the data. As the format's own description
- * demands, the tensors fill the data without holes or overlaps up to the file's end, and no name
- * occurs twice. A tensor of a type that cannot be pooled is rejected when it is asked for only.
+ * A file consists of 8 bytes with the header's length (little-endian), the header and the data. The
+ * header is a JSON object that maps tensor names to {"dtype", "shape", "data_offsets"}. As the
+ * format requires, the tensors fill the data without holes or overlaps up to the end of the file,
+ * and no name occurs twice. A tensor of a type that cannot be pooled is rejected only when it is
+ * requested.
  *
- * Where the bytes (U8) of a tensor named "values" stand for quantised rows, __metadata__ may say
- * so: "row_format" is a name of BAG_ROW_FORMATS in kernels/table.h, "row_elements" a decimal
- * number.
- *
- * The caller reads the file and passes bytes. */
+ * If the bytes (U8) of a tensor named "values" are quantised rows, __metadata__ may contain
+ * "row_format", a name of BAG_ROW_FORMATS in kernels/table.h, and "row_elements", a decimal number.
+ */
 
-struct cJSON; /* which only the parser knows */
+struct cJSON; /* known only to the parser */
 
-/* The longest header that is read, in bytes, and the longest index. */
+/* Maximum size of a header, and of an index. */
 #define BAG_SAFETENSORS_MAX_HEADER_BYTES ((size_t)100 * 1000 * 1000)
 
-/* As many bytes tell how long the header is. */
+/* Number of bytes from which the length of the header is known. */
 #define BAG_SAFETENSORS_PREAMBLE_BYTES 8
 
 struct bag_safetensors {
-    struct cJSON *tree; /* of the header; owned */
-    const struct cJSON
-        *metadata;      /* in it; NULL: none. Found once: it may stand behind all tensors */
-    size_t data_offset; /* of the first tensor in the file */
+    struct cJSON *tree;           /* the parsed header; owned */
+    const struct cJSON *metadata; /* a node of the tree; NULL: none. It is looked up once, as it may
+                                     be the last member */
+    size_t data_offset;           /* position of the first tensor in the file */
 };
 
 /* One tensor of a file, as a table's elements. */
 struct bag_safetensors_tensor {
-    const char *type;               /* as the header has it; lives as long as the file's struct */
-    enum bag_row_format row_format; /* of F8_E4M3 and F8_E5M2, whose dtype is U8, and of what
-                                       __metadata__ tells; else PLAIN */
-    size_t row_elements;            /* of these; 0 where __metadata__ does not tell */
+    const char *type;               /* as in the header; valid as long as the bag_safetensors */
+    enum bag_row_format row_format; /* for F8_E4M3 and F8_E5M2, whose dtype is U8, and as
+                                       __metadata__ says; otherwise PLAIN */
+    size_t row_elements;            /* elements of a quantised row; 0 if __metadata__ has none */
     struct bag_npy layout;          /* C order, little-endian; rank 0 is possible */
 };
 
-/* One line of __metadata__. */
+/* One member of __metadata__. */
 struct bag_safetensors_note {
     const char *key, *value;
 };
 
-/* How many bytes bag_safetensors_parse needs to see; 0 where the length is already wrong (the
- * parser says how). `count` is at least BAG_SAFETENSORS_PREAMBLE_BYTES, or that of a shorter file.
- */
+/* Returns the number of bytes that bag_safetensors_parse needs. `count` is at least
+ * BAG_SAFETENSORS_PREAMBLE_BYTES, or the size of a shorter file. Returns 0 if the length is already
+ * invalid; the parser then reports how. */
 size_t bag_safetensors_header_bytes(const void *bytes, size_t count);
 
-/* Reads the header from the first `count` bytes of a file of `file_bytes`. On success the caller
- * frees *file; on failure *problem names the tensor and what would be right. */
+/* Parses the header from the first `count` bytes of a file of `file_bytes`. On success the caller
+ * frees *file with bag_safetensors_free. Returns false and sets *problem, which names the tensor,
+ * if the header is invalid. */
 bool bag_safetensors_parse(const void *bytes, size_t count, uint64_t file_bytes,
                            struct bag_safetensors *file, struct bag_problem *problem);
 
 void bag_safetensors_free(struct bag_safetensors *file);
 
-/* The names of the tensors in the header's order, one with each call; NULL after the last. *cursor
- * is NULL before the first. */
+/* Returns the names of the tensors one by one, in the header's order. *cursor is NULL before the
+ * first call. Returns NULL after the last tensor. */
 const char *bag_safetensors_next(const struct bag_safetensors *file, const struct cJSON **cursor);
 
-/* Whether there is a tensor of that name, of whatever type. */
+/* Returns whether there is a tensor with that name, of any type. */
 bool bag_safetensors_has(const struct bag_safetensors *file, const char *name);
 
-/* What the file's __metadata__ says of a key; NULL: nothing. Lives as long as the file's struct. */
+/* Returns the value of a key of __metadata__, valid as long as *file, or NULL if there is none. */
 const char *bag_safetensors_metadata(const struct bag_safetensors *file, const char *key);
 
-/* What it says of keys, one with each call; false after the last. *cursor is NULL before the first;
- * the note lives as long as the file's struct. */
+/* Returns the members of __metadata__ one by one; they are valid as long as *file. *cursor is NULL
+ * before the first call. Returns false after the last member. */
 bool bag_safetensors_next_note(const struct bag_safetensors *file, const struct cJSON **cursor,
                                struct bag_safetensors_note *note);
 
-/* Describes a tensor that is there. Rejects types that cannot be pooled, and more dimensions than
- * BAG_MAX_RANK. */
+/* Describes a tensor, which must exist. Returns false and sets *problem if its type cannot be
+ * pooled or it has more than BAG_MAX_RANK dimensions. */
 bool bag_safetensors_describe(const struct bag_safetensors *file, const char *name,
                               struct bag_safetensors_tensor *tensor, struct bag_problem *problem);
 
-/* The same of the one where *cursor of bag_safetensors_next stands. */
+/* Describes the tensor that bag_safetensors_next returned last with this cursor. */
 bool bag_safetensors_describe_at(const struct bag_safetensors *file, const struct cJSON *cursor,
                                  struct bag_safetensors_tensor *tensor,
                                  struct bag_problem *problem);
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* The member of a header that holds texts about the file. */
+/* The member of a header that contains strings about the file. */
 #define BAG_SAFETENSORS_METADATA "__metadata__"
 
-/* One tensor of a file that is written: its data follows that of the one before. */
+/* One tensor of a file to be written. Its data follows that of the tensor before it. */
 struct bag_safetensors_entry {
     const char *name, *type; /* "F32", "U8", ... */
     uint32_t rank;
@@ -233,13 +241,15 @@ struct bag_safetensors_entry {
     uint64_t bytes;
 };
 
-/* Where the data of a written file begins: at a multiple of this, so that it can be mapped. */
+/* Alignment of the data of a written file, so that it can be mapped. */
 #define BAG_SAFETENSORS_ALIGNMENT ((size_t)4096)
 
-/* The type of the rows of such a table: U8 for those that only __metadata__ can say. */
+/* Returns the type of the table's rows. It is U8 for row formats that only __metadata__ can name.
+ */
 const char *bag_safetensors_type(const struct bag_table *table);
 
-/* Makes what precedes the data, padded with spaces; to be freed. NULL without memory. */
+/* Returns everything that precedes the data, padded with spaces. The caller frees it. Returns NULL
+ * if memory is exhausted. */
 char *bag_safetensors_print(const struct bag_safetensors_entry *entries, size_t count,
                             const struct bag_safetensors_note *notes, size_t num_notes,
                             size_t *header_bytes);
@@ -251,25 +261,28 @@ struct bag_safetensors_index {
     struct cJSON *tree; /* owned */
 };
 
-/* Reads the index. Every file must be a plain name, in the index's own folder. */
+/* Parses an index. Returns false and sets *problem if it is invalid, or names a file outside of its
+ * own folder. On success the caller frees it with bag_safetensors_index_free. */
 bool bag_safetensors_index_parse(const char *text, size_t bytes,
                                  struct bag_safetensors_index *index, struct bag_problem *problem);
 
 void bag_safetensors_index_free(struct bag_safetensors_index *index);
 
-/* The name of the file that holds the tensor; NULL: there is no such tensor. */
+/* Returns the name of the file that contains the tensor, or NULL if there is no such tensor. */
 const char *bag_safetensors_index_file(const struct bag_safetensors_index *index,
                                        const char *tensor);
 
-/* The names of the tensors, as bag_safetensors_next. */
+/* Returns the names of the tensors one by one, like bag_safetensors_next. */
 const char *bag_safetensors_index_next(const struct bag_safetensors_index *index,
                                        const struct cJSON **cursor);
 
 /* ---- the journal of updates (journal.c) ------------------------------------------------------ */
 
-/* Files of row updates: a header that says whose they are, then records, one for each batch.
+/* A journal contains updates of rows: a header that identifies the table, then one record for each
+ * batch.
  *
- * All numbers are little-endian. A header takes a multiple of 8 bytes, and so does a record.
+ * All numbers are little-endian. The sizes of the header and of each record are multiples of 8
+ * bytes.
  *
  *   header   "BAGROWS\n", u32 version, u32 bytes of the header, u64 first sequence,
  *            u64 elements of a row, u64 bytes of a row, u8 bytes of the model's name, of the
@@ -280,36 +293,36 @@ const char *bag_safetensors_index_next(const struct bag_safetensors_index *index
  *            u64 sequence, u64 synced bytes, u32 kind, u32 range, u64 count; count u64 ids (row
  *            numbers or keys); unless it deletes, count rows; zeros
  *
- * A record stands for one update, whose number follows the one of the record before it, or the
- * header's first; where range is 1, for all updates after that one up to its own number.
+ * A record represents one update. Its number follows that of the record before it; the first record
+ * has the header's first sequence. If range is 1, the record represents all updates after the
+ * previous record up to its own number.
  *
- * "Synced bytes" says how much of the file was known to be on the disk when the record was written.
- * So a reader can tell a tail that was lost, which nobody was told to be safe, from damage further
- * in front.
+ * "Synced bytes" is the size of the file that was known to be on the disk when the record was
+ * written. From it a reader distinguishes a lost tail, whose updates were never acknowledged, from
+ * damage in front of it.
  *
- * Nothing here makes a system call or allocates. */
+ * Nothing is allocated. */
 
 #define BAG_JOURNAL_VERSION 1
 
-/* Longest name of a model, with its NUL. */
+/* Maximum length of a model's name, with its NUL. */
 #define BAG_JOURNAL_NAME_BYTES 129
 
-/* No header is longer. */
+/* Maximum size of a header. */
 #define BAG_JOURNAL_MAX_HEADER_BYTES 368
 
-/* Longest text that says which part of a table it is, with its NUL. */
+/* Maximum length of the text that names a part of a table, with its NUL. */
 #define BAG_JOURNAL_PART_BYTES 128
 
-/* What the rows of a file are. */
+/* The table to which the rows of a journal belong. */
 struct bag_journal_header {
-    char name[BAG_JOURNAL_NAME_BYTES]; /* of the model */
-    uint64_t first_sequence;           /* of its first record; from 1 */
+    char name[BAG_JOURNAL_NAME_BYTES]; /* the model's name */
+    uint64_t first_sequence;           /* number of the first record, from 1 */
     uint64_t row_elements, row_bytes;
     enum bag_dtype dtype;
     enum bag_row_format row_format;
-    bool keyed;                        /* ids are keys, and not row numbers */
-    char part[BAG_JOURNAL_PART_BYTES]; /* "rows 0 of 3, ...": which part of a table has its rows;
-                                          "": all of it */
+    bool keyed;                        /* ids are keys instead of row numbers */
+    char part[BAG_JOURNAL_PART_BYTES]; /* part of the table, as "rows 0 of 3, ..."; "": all of it */
 };
 
 /* X(ID, number in the file) */
@@ -323,41 +336,45 @@ enum bag_journal_kind {
 #undef BAG_X
 };
 
-/* One batch. The pointers are borrowed: of a record that was read from its bytes. */
+/* One batch. The pointers are borrowed; those of a record that was read point into the bytes of the
+ * journal. */
 struct bag_journal_record {
     uint64_t sequence; /* from 1 */
-    bool is_range;     /* for all updates after those of the record before it */
+    bool is_range;     /* represents all updates after the previous record */
     uint64_t synced_bytes;
     enum bag_journal_kind kind;
     uint64_t count;
-    const void *ids;  /* count of u64, at any alignment */
-    const void *rows; /* count of row_bytes; NULL where it deletes */
+    const void *ids;  /* `count` uint64_t, at any alignment */
+    const void *rows; /* `count` rows of row_bytes; NULL for BAG_JOURNAL_DELETE */
 };
 
-/* Writes a header into room for BAG_JOURNAL_MAX_HEADER_BYTES; returns its bytes. */
+/* Writes a header to `out`, which has a capacity of BAG_JOURNAL_MAX_HEADER_BYTES. Returns its size.
+ */
 size_t bag_journal_write_header(const struct bag_journal_header *header, void *out);
 
-/* Reads a header at the beginning of `count` bytes; *header_bytes says where records begin. False
- * with *problem (FILE) where it is none, is damaged, of a newer version, or of rows that cannot be:
- * row_bytes are those of a table of its elements. */
+/* Reads the header at the start of `count` bytes, and sets *header_bytes to the position of the
+ * first record. Returns false and sets *problem (FILE) if it is not a header, is damaged or has a
+ * newer version, or if row_bytes is not the size of a row of its datatype, row format and elements.
+ */
 bool bag_journal_read_header(const void *bytes, size_t count, struct bag_journal_header *header,
                              size_t *header_bytes, struct bag_problem *problem);
 
-/* Bytes that a record takes; 0 where that cannot be counted. */
+/* Returns the size of a record, or 0 if it overflows. */
 size_t bag_journal_record_bytes(const struct bag_journal_record *record, uint64_t row_bytes);
 
-/* Writes a record into room for bag_journal_record_bytes, which is not 0. */
+/* Writes a record to `out`, which has a capacity of bag_journal_record_bytes (not 0). */
 void bag_journal_write_record(const struct bag_journal_record *record, uint64_t row_bytes,
                               void *out);
 
-/* Reads the record at `at` of a file of `count` bytes with that header: how many bytes it takes. 0
- * where there is none that is whole and that such a file can hold: a dense table has no keys to
- * delete. */
+/* Reads the record at position `at` of a file of `count` bytes with that header, and returns its
+ * size. Returns 0 if there is no complete and valid record. A record that deletes keys is invalid
+ * for a table without keys. */
 size_t bag_journal_read_record(const void *bytes, size_t count, size_t at,
                                const struct bag_journal_header *header,
                                struct bag_journal_record *record);
 
-/* Whether the record comes after the one of that number, or after the number before the first. */
+/* Returns whether the record may follow the update with that number. Before the first record it is
+ * the number before first_sequence. */
 static inline bool bag_journal_follows(const struct bag_journal_record *record,
                                        uint64_t last_sequence)
 {
@@ -365,39 +382,40 @@ static inline bool bag_journal_follows(const struct bag_journal_record *record,
                             : record->sequence == last_sequence + 1;
 }
 
-/* Where the record at `at` is not whole: whether what is there from `at` on is a tail that was
- * lost. Otherwise a record behind it says that the disk had it already, or there are more heads of
- * records in it than a lost tail can have. */
+/* Returns whether the bytes from `at` on, where no complete record begins, are a tail that was lost
+ * in a crash. They are not if a later record states that the disk had these bytes, or if they
+ * contain more heads of records than a lost tail can have. */
 bool bag_journal_tail_is_torn(const void *bytes, size_t count, size_t at,
                               const struct bag_journal_header *header);
 
 /* ---- reports on files (table_report.c) ------------------------------------------------------- */
 
-/* What the commands that work on table files say of them, as JSON: the report of `bagserve convert`
- * and the description by `bagserve inspect --json`. */
+/* Descriptions of table files in JSON: the report of `bagserve convert` and the output of `bagserve
+ * inspect --json`. */
 
 /* ---- convert --------------------------------------------------------------------------------- */
 
-/* How far values are from what they stand for. A NaN for a NaN, and an infinity for the same one,
- * is no error. The cosine is that of the angle between two rows, 1 where both are zero. */
+/* The error of quantised values. A NaN in place of a NaN, or an infinity in place of the same
+ * infinity, is no error. The cosine is that of the angle between the original and the quantised
+ * row, 1 if both are zero. */
 struct bag_error_sum {
     size_t rows, elements;
     double squared; /* sum over the elements */
-    double max;     /* the largest, in magnitude */
-    size_t max_row; /* the first that has it */
+    double max;     /* largest error, in magnitude */
+    size_t max_row; /* first row with that error */
     double cosines; /* sum over the rows */
 };
 
-/* Adds one row; `row` is its number. */
+/* Adds the error of one row, whose number is `row`. */
 void bag_error_add_row(struct bag_error_sum *sum, size_t row, const float *want, const float *got,
                        size_t elements);
 
-/* Adds all of `part`, whose rows come behind. */
+/* Adds `part`, whose rows follow those of *sum. */
 void bag_error_add(struct bag_error_sum *sum, const struct bag_error_sum *part);
 
 struct bag_worst_row {
     size_t row;
-    uint64_t key; /* as the table has it; unused for a dense one */
+    uint64_t key; /* key of the row; unused for a table without keys */
     double mean_squared_error, max_error;
 };
 

@@ -1,33 +1,36 @@
-/* What a client of HTTP/1.1 reads: URLs, and the heads of replies, which anybody may have sent. */
+/* Parsers for a client of HTTP/1.1: URLs, and the heads of replies. The server that sent a reply is
+ * not trusted. */
 #ifndef BAG_HTTP_CLIENT_H
 #define BAG_HTTP_CLIENT_H
 
 #include "problem.h"
 #include "text.h"
 
-/* The longest head that is read, with the blank line behind it. */
+/* Maximum size of a reply's head, including the blank line that ends it. */
 #define BAG_REPLY_HEAD_BYTES 8192
 
-/* Of http://HOST[:PORT][/PATH]. */
+/* The parts of http://HOST[:PORT][/PATH]. */
 struct bag_url {
     char host[256];       /* without the brackets of an IPv6 address */
     char authority[264];  /* HOST[:PORT] as written: a Host header's value */
-    int port;             /* 80 where none is written */
+    int port;             /* 80 if the URL has none */
     struct bag_text path; /* borrowed; without slashes at its end: "" or "/a/b" */
 };
 
-/* Rejects (USAGE) https, users, queries and what is no URL; http:// may be left out. */
+/* Parses a URL; "http://" may be missing. Returns false and sets *problem (USAGE) if it is not a
+ * URL, or has https, a user or a query. */
 bool bag_url_parse(const char *text, struct bag_url *url, struct bag_problem *problem);
 
 struct bag_reply_head {
     int status;
     uint64_t body_bytes; /* Content-Length */
-    uint64_t json_bytes; /* Inference-Header-Content-Length; body_bytes where there is none */
-    bool closes;         /* the server closes behind this reply */
+    uint64_t json_bytes; /* Inference-Header-Content-Length; body_bytes if the header is absent */
+    bool closes;         /* the server closes the connection after this reply */
 };
 
-/* Reads a head of `bytes` bytes, which ends with the blank line. Rejects (BAD_REQUEST) what is not
- * HTTP/1.0 or 1.1, and bodies without a Content-Length, of which only 204 and 304 have none. */
+/* Parses a head of `bytes` bytes, which ends with a blank line. Returns false and sets *problem
+ * (BAD_REQUEST) if it is not HTTP/1.0 or 1.1, or has no Content-Length although its status is
+ * neither 204 nor 304. */
 bool bag_reply_head_parse(const char *head, size_t bytes, struct bag_reply_head *reply,
                           struct bag_problem *problem);
 

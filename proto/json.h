@@ -1,9 +1,10 @@
-/* Strict JSON on top of cJSON: for JSON headers and configuration, never for tensor data.
+/* Strict JSON on top of cJSON, for the JSON headers of requests and for configurations, never for
+ * tensor data.
  *
- * cJSON alone takes trailing garbage, duplicate keys, 01, 1e999 and broken UTF-8. Here the grammar
- * of RFC 8259 and the range of numbers are checked first, byte by byte, then cJSON builds the tree,
- * then the tree is checked for duplicate keys. Trees are owned by the caller and freed with
- * bag_json_free. */
+ * cJSON alone accepts trailing garbage, duplicate keys, 01, 1e999 and invalid UTF-8. Here the text
+ * is checked first, byte by byte, against the grammar of RFC 8259 and the range of numbers. Then
+ * cJSON builds the tree, and the tree is checked for duplicate keys. The caller owns a tree and
+ * frees it with bag_json_free. */
 #ifndef BAG_JSON_H
 #define BAG_JSON_H
 
@@ -14,42 +15,44 @@
 #include <cjson/cJSON.h>
 #include <string.h>
 
-/* Parses one document; NULL with *problem: BAD_REQUEST with line and column where it is not strict
- * JSON, NO_MEMORY. */
+/* Parses one document. Returns NULL and sets *problem if it is not strict JSON (BAD_REQUEST, with
+ * line and column) or memory is exhausted (NO_MEMORY). */
 cJSON *bag_json_parse(const char *text, size_t text_bytes, struct bag_problem *problem);
 
 void bag_json_free(cJSON *tree);
 
-/* A member of an object; NULL where it is none, or has none of that key. */
+/* Returns a member of an object. Returns NULL if `object` is not an object or has no such member.
+ */
 static inline const cJSON *bag_json_member(const cJSON *object, const char *key)
 {
     return cJSON_GetObjectItemCaseSensitive(object, key);
 }
 
-/* The text of a member; NULL where it is none. */
+/* Returns the text of a member. Returns NULL if there is no such member or it is not a string. */
 static inline const char *bag_json_text(const cJSON *object, const char *key)
 {
     return cJSON_GetStringValue(bag_json_member(object, key));
 }
 
-/* The place of a node of the tree of that very text: of its key, or of itself in an array. Lines
- * and columns count from 1, columns in bytes. For messages: it reads the text up to there. */
+/* The position of a node in the text from which its tree was parsed: that of its key, or in an
+ * array its own. Lines and columns count from 1, columns in bytes. It is for error messages,
+ * because the text is read again up to the node. */
 struct bag_json_position {
     size_t line, column;
 };
 struct bag_json_position bag_json_locate(const char *text, size_t text_bytes, const cJSON *tree,
                                          const cJSON *item);
 
-/* Limits of an inference request's JSON header. They are checked while the text is scanned, before
- * any tree is built, so that a header takes memory for what it may hold and not for what was sent.
- */
+/* Limits of the JSON header of an inference request. They are checked while the text is scanned,
+ * before a tree is built, so the memory of a header is bounded by these limits and not by what was
+ * sent. */
 struct bag_json_limits {
     size_t max_tensors;    /* elements of "inputs", and of "outputs" */
     size_t max_dimensions; /* elements of an input's "shape" */
     size_t max_parameters; /* members of each "parameters" */
     size_t max_values;     /* in the tree, each "data" counted as one */
-    size_t max_bytes;      /* of the text outside of "data" */
-    unsigned max_depth;    /* of arrays and objects, outside of "data" */
+    size_t max_bytes;      /* size of the text outside of "data" */
+    unsigned max_depth;    /* nesting of arrays and objects outside of "data" */
 };
 
 /* The defaults: a thousand features of three tensors fit, with 256 bytes for each input and output.
@@ -69,58 +72,61 @@ struct bag_json_header {
     struct bag_text id; /* the top-level "id" as sent, quotes included; data NULL: none */
 };
 
-/* Parses a JSON header of the V2 protocol: like bag_json_parse, but the arrays at inputs[*].data
- * are checked for balance only and cut out (numbers.h reads them), and unknown top-level members
- * are checked and dropped. Takes from the arena twice the bytes outside of "data" and 16 bytes for
- * each "data". Messages give the byte in the body. On failure nothing needs to be freed. */
+/* Parses a JSON header of the V2 protocol. It differs from bag_json_parse in two points: the arrays
+ * at inputs[*].data are only checked for balanced brackets and cut out (numbers.h reads them), and
+ * unknown top-level members are checked and dropped. The arena provides twice the bytes outside of
+ * "data", and 16 bytes for each "data". Error messages name the byte in the body. On failure
+ * nothing needs to be freed. */
 bool bag_json_parse_header(const char *text, size_t text_bytes,
                            const struct bag_json_limits *limits, struct bag_arena *arena,
                            struct bag_json_header *header, struct bag_problem *problem);
 
 /* ---- the scanner (json_scan.c) --------------------------------------------------------------- */
 
-/* The grammar of JSON, checked byte by byte; optionally copied on the way, leaving parts out.
- * Private to proto/json*.c. Of a request's JSON header only the names of keys are known here. */
+/* The scanner checks the grammar of JSON byte by byte. If asked to, it copies the text and leaves
+ * parts out. It is private to proto/json*.c. It knows only the names of the members of a request's
+ * JSON header. */
 
-/* Where in a JSON header a value is: decides what is copied, cut out and counted. */
+/* The position of a value in a JSON header. It decides what is copied, cut out and counted. */
 enum bag_json_place {
     BAG_JSON_PLAIN,      /* checked and copied */
     BAG_JSON_DROPPED,    /* checked; the copy gets null */
     BAG_JSON_ROOT,       /* the JSON header's object */
-    BAG_JSON_ID,         /* its "id" */
-    BAG_JSON_INPUTS,     /* its "inputs" */
-    BAG_JSON_OUTPUTS,    /* its "outputs" */
-    BAG_JSON_INPUT,      /* an element of its "inputs" */
-    BAG_JSON_OUTPUT,     /* an element of its "outputs" */
+    BAG_JSON_ID,         /* the header's "id" */
+    BAG_JSON_INPUTS,     /* the header's "inputs" */
+    BAG_JSON_OUTPUTS,    /* the header's "outputs" */
+    BAG_JSON_INPUT,      /* an element of "inputs" */
+    BAG_JSON_OUTPUT,     /* an element of "outputs" */
     BAG_JSON_NAME,       /* a tensor's "name" */
     BAG_JSON_SHAPE,      /* an input's "shape" */
     BAG_JSON_PARAMETERS, /* the header's or a tensor's "parameters" */
     BAG_JSON_DATA        /* an input's "data": an array is cut out */
 };
 
-/* What is wrong with a text: "wrong", or "wrong limit unit" where something is above a limit. */
+/* A fault in a text. The message is `wrong`, or "wrong limit unit" if a limit is exceeded. */
 struct bag_json_fault {
-    const char *wrong; /* NULL while all is well */
+    const char *wrong; /* NULL: no fault */
     size_t limit;
     const char *unit;
 };
 
 struct bag_json_scan {
     const char *text, *at;
-    const char *end;      /* of what may be read: where max_bytes outside of data would be passed */
-    const char *text_end; /* of the text; not before `end` */
-    char *copy;           /* where the next byte of the copy goes */
+    const char *end;      /* end of the readable bytes: max_bytes outside of data end there */
+    const char *text_end; /* end of the text; `end` or later */
+    char *copy;           /* next byte of the copy */
     bool copying;         /* false inside a dropped value */
-    unsigned depth;       /* of open containers */
-    size_t num_values;    /* that were copied */
+    unsigned depth;       /* number of open arrays and objects */
+    size_t num_values;    /* values copied so far */
     const struct bag_json_limits *limits;
-    struct bag_arena *arena; /* for `data`; may be NULL where no place is a JSON header's */
+    struct bag_arena
+        *arena; /* memory for `data`; may be NULL for other documents than a request's header */
     struct bag_text *data;
     size_t num_data, max_data;
     struct bag_text id;
     const char *tensor_kind;     /* "input" or "output" inside of a tensor, otherwise NULL */
-    size_t tensor;               /* its position */
-    struct bag_text name;        /* its "name" without quotes, where that came already */
+    size_t tensor;               /* index of that tensor */
+    struct bag_text name;        /* "name" of that tensor without quotes, if it was seen already */
     bool no_memory;              /* the arena is used up */
     struct bag_json_fault fault; /* at `at` */
 };
@@ -133,12 +139,12 @@ void bag_json_scan_init(struct bag_json_scan *scan, const char *text, size_t tex
  * false with scan->fault and scan->at set, or scan->no_memory. */
 bool bag_json_scan_document(struct bag_json_scan *scan, enum bag_json_place place);
 
-/* Room that a copy of the text needs, whatever it holds. */
+/* Returns an upper bound of the size of a copy of the text. */
 size_t bag_json_copy_bytes(const struct bag_json_scan *scan);
 
 /* ---- tokens (json_token.c) ------------------------------------------------------------------- */
 
-/* Copies bytes, where the scan is copying. */
+/* Appends bytes to the copy, if the scan is copying. */
 static inline void bag_json_put(struct bag_json_scan *scan, const char *bytes, size_t count)
 {
     if (!scan->copying)
@@ -159,8 +165,8 @@ static inline void bag_json_skip_space(struct bag_json_scan *scan)
         scan->at++;
 }
 
-/* Note what is wrong, that something has more than `limit` units or anything else, keeping the
- * first finding; return false. */
+/* Record a fault, unless there is one already, and return false. bag_json_fail_limit is for
+ * something that has more than `limit` units. */
 bool bag_json_fail_limit(struct bag_json_scan *scan, const char *wrong, size_t limit,
                          const char *unit);
 bool bag_json_fail(struct bag_json_scan *scan, const char *wrong);

@@ -14,18 +14,20 @@ extern const uint8_t bag_ipv4_prefix[12];
 struct bag_networks {
     struct bag_network {
         uint8_t address[16];
-        unsigned bits; /* that count, from the first one on */
+        unsigned bits; /* length of the prefix */
     } list[64];
     size_t count;
 };
 
-/* Reads addresses and networks ("10.0.0.0/8, ::1") with commas between them; NULL: none. */
+/* Parses addresses and networks separated by commas ("10.0.0.0/8, ::1"). NULL is an empty list.
+ * Returns false and sets *problem (CONFIGURATION) if one of them is malformed or there are too
+ * many. */
 bool bag_networks_parse(struct bag_networks *networks, const char *text,
                         struct bag_problem *problem);
 
 bool bag_networks_have(const struct bag_networks *networks, const uint8_t address[16]);
 
-/* Whether it is of this machine alone. */
+/* Returns whether the address is a loopback address. */
 bool bag_address_is_loopback(const uint8_t address[16]);
 
 #endif

@@ -1,6 +1,6 @@
-/* Numbers in JSON text: arrays of them, and, for the files of proto/ alone, decimal numbers: powers
- * of ten, digits eight at a time, and both ways between them and floats. Numbers in memory are
- * little-endian here, as tensors are. */
+/* Numbers in JSON text: arrays of numbers, and, only for files of proto/, the conversion of decimal
+ * numbers to floats and back, with powers of ten and eight digits at a time. Numbers in memory are
+ * little-endian, like tensors. */
 #ifndef BAG_NUMBERS_H
 #define BAG_NUMBERS_H
 
@@ -13,36 +13,40 @@
 
 /* ---- arrays of numbers <-> JSON text --------------------------------------------------------- */
 
-/* The data of tensors, exact in both directions. Allocates nothing. Safe on any thread. */
+/* The data of tensors, exact in both directions. Nothing is allocated, and all functions are
+ * thread-safe. */
 
-/* Reads the JSON array at text[0] (which must be '[') up to its matching ']', nested to any depth
- * up to BAG_MAX_RANK, flattened in order, into `count` elements of `dtype` at `out`, which may be
- * unaligned. Never reads at or after `text + text_bytes`.
+/* Reads the JSON array at text[0], which must be '[', up to its matching ']'. The elements are
+ * flattened in order into `count` elements of `dtype` at `out`, at any alignment. The array may be
+ * nested up to BAG_MAX_RANK deep. Nothing at or after `text + text_bytes` is read.
  *
- * Strict JSON: 01, +1, .5, 1., trailing commas and the like are rejected. Integers must be JSON
- * integers (no fraction, no exponent) in the dtype's range, exact over all 64 bits. FP32 and FP64
- * take any JSON number, rounded once to nearest even, and the bare tokens NaN, Infinity and
- * -Infinity; a finite number that would round to an infinity is rejected. BOOL takes true and false
- * (one byte, 1 or 0). FP16, BF16 and BYTES have no JSON form and are the caller's to reject.
+ * The JSON is strict: 01, +1, .5, 1., trailing commas and the like are rejected.
+ *   integers     JSON integers without fraction or exponent, in the range of the dtype, exact to 64
+ * bits FP32, FP64   any JSON number, rounded once to nearest even, and the bare tokens NaN,
+ * Infinity and -Infinity; a finite number that would round to an infinity is rejected BOOL true and
+ * false, one byte with 1 or 0 FP16, BF16 and BYTES have no JSON form; the caller rejects them.
  *
- * The number of elements must be exactly `count`; `out` is not written beyond. On success *end is
- * just after the ']'. On failure returns false; *problem (BAD_REQUEST) says which element (flat
- * position), what was there and what is allowed, or how many elements there are; *error_at is the
- * byte in `text`, for a wrong count that of the first element too many or of the last ']'. */
+ * On success *end is just after the ']'. Returns false and sets *problem (BAD_REQUEST) if an
+ * element is invalid or there are not exactly `count`. The sentence has the flat position of the
+ * element, its value and what is allowed, or the number of elements. *error_at is then the byte in
+ * `text`; for a wrong count it is the first excess element, or the last ']'. `out` is never written
+ * beyond `count` elements. */
 bool bag_numbers_parse(const char *text, size_t text_bytes, enum bag_dtype dtype, size_t count,
                        void *out, const char **end, const char **error_at,
                        struct bag_problem *problem);
 
-/* The most bytes that one element of `dtype` takes as text, with a comma. 0 where the dtype has no
- * JSON form. */
+/* Returns the maximum length of one element of `dtype` as text, with a comma. Returns 0 if the
+ * dtype has no JSON form. */
 size_t bag_numbers_max_text(enum bag_dtype dtype);
 
-/* Writes `count` elements of `dtype` at `data` (any alignment) as a flat JSON array with brackets,
- * no spaces. Floats are the shortest decimal that reads back to the same value of that type
- * (1.5, 2.0, 1e-7, -0.0; always with a '.' or an exponent, so that readers see a float), the
- * nearest to it of these, without an exponent from 0.00001 to below 10^16; or NaN, Infinity,
- * -Infinity. `out` has room for count * bag_numbers_max_text(dtype) + 2 bytes. Returns
- * the end of what was written; no NUL is added. */
+/* Writes `count` elements of `dtype` at `data` (any alignment) as a flat JSON array with brackets
+ * and without spaces or a NUL. Returns the end of the text. `out` has a capacity of count *
+ * bag_numbers_max_text(dtype) + 2 bytes.
+ *
+ * A float is written as the shortest decimal that reads back to the same value of its type; of
+ * several, as the one nearest to the value. It always has a '.' or an exponent, so that readers see
+ * a float (1.5, 2.0, 1e-7, -0.0). From 0.00001 to below 10^16 it has no exponent. Other values are
+ * NaN, Infinity and -Infinity. */
 char *bag_numbers_print(const void *data, size_t count, enum bag_dtype dtype, char *out);
 
 /* ---- powers of ten --------------------------------------------------------------------------- */
@@ -50,7 +54,7 @@ char *bag_numbers_print(const void *data, size_t count, enum bag_dtype dtype, ch
 #define BAG_POWER_LEAST (-342)
 #define BAG_POWER_MOST  324
 
-/* Powers in this range are exact; the others are truncated. */
+/* Powers from 0 to this one are exact; the others are truncated. */
 #define BAG_POWER_EXACT_MOST 55
 
 /* The first 128 bits of a power of ten: 10^q is (high * 2^64 + low) * 2^(bag_power_log2(q) - 127).
@@ -59,13 +63,13 @@ struct bag_power {
     uint64_t high, low;
 };
 
-/* 10^q at [q - BAG_POWER_LEAST]. Filled before main begins, only read from then on. */
+/* 10^q at [q - BAG_POWER_LEAST]. Filled before main begins and constant afterwards. */
 extern struct bag_power bag_powers[BAG_POWER_MOST - BAG_POWER_LEAST + 1];
 
-/* 10^n at [n], as far as 64 bits hold them; filled likewise. */
+/* 10^n at [n], for all powers that fit in 64 bits. Filled before main begins. */
 extern uint64_t bag_tens[20];
 
-/* The largest integer not above log2(10^q), for the table's range. */
+/* Returns floor(log2(10^q)) for every q in the table. */
 static inline int bag_power_log2(int q)
 {
     return (q * 217706) >> 16;
@@ -73,7 +77,8 @@ static inline int bag_power_log2(int q)
 
 /* ---- digits ---------------------------------------------------------------------------------- */
 
-/* The next eight bytes, the first in the lowest byte; zero bytes where the text ends before. */
+/* Returns the next eight bytes, the first in the lowest byte. If the text is shorter, zero bytes
+ * follow. */
 static inline uint64_t bag_digits_load(const char *at, const char *end)
 {
     uint64_t bytes = 0;
@@ -84,7 +89,7 @@ static inline uint64_t bag_digits_load(const char *at, const char *end)
     return bytes;
 }
 
-/* How many of the eight bytes are digits before the first that is none. */
+/* Returns the number of leading digits among the eight bytes. */
 static inline unsigned bag_digits_run(uint64_t bytes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -93,7 +98,7 @@ static inline unsigned bag_digits_run(uint64_t bytes)
     return beyond ? (unsigned)__builtin_ctzll(beyond) / 8 : 8;
 }
 
-/* The number that the first `count` of the bytes, all digits, spell; 0 for none. */
+/* Returns the value of the first `count` bytes, which are digits. Returns 0 if `count` is 0. */
 static inline uint64_t bag_digits_value(uint64_t bytes, unsigned count)
 {
     unsigned half = 32 - 4 * count;     /* in two steps: 64 is too much for one */
@@ -104,7 +109,8 @@ static inline uint64_t bag_digits_value(uint64_t bytes, unsigned count)
     return (x * (10000 * (UINT64_C(1) << 32) + 1)) >> 32;
 }
 
-/* The eight digits of a number below 10^8 as values from 0 to 9, the first in the lowest byte. */
+/* Returns the eight digits of a number below 10^8 as values from 0 to 9, the first in the lowest
+ * byte. */
 static inline uint64_t bag_digits_spread(uint32_t number)
 {
     uint64_t x = number / 10000 | (uint64_t)(number % 10000) << 32;
@@ -116,19 +122,20 @@ static inline uint64_t bag_digits_spread(uint32_t number)
 
 /* ---- floats ---------------------------------------------------------------------------------- */
 
-/* How a float type keeps numbers. */
+/* The layout of a float type. */
 struct bag_float_format {
     int fraction_bits;
-    int min_exponent;  /* of a normal number */
-    uint64_t infinity; /* its bits */
+    int min_exponent;  /* smallest exponent of a normal number */
+    uint64_t infinity; /* bits of infinity */
 };
 
 #define BAG_F32_FORMAT ((struct bag_float_format){23, -126, UINT64_C(0x7F800000)})
 #define BAG_F64_FORMAT ((struct bag_float_format){52, -1022, UINT64_C(0x7FF0000000000000)})
 
-/* The shortest digits * 10^exponent that read back to `significand` * 2^`exponent`, the nearest of
- * these. `significand` is not 0 and is as IEEE has it, hidden bit included; `half_below` says that
- * the float below is only half as far away as the one above. Digits may end in zeros. */
+/* Returns the shortest digits * 10^exponent that reads back to `significand` * 2^`exponent`; of
+ * several, the nearest one. `significand` is not 0 and includes the hidden bit of IEEE 754.
+ * `half_below`: the float below is only half as far away as the one above. Digits may end in zeros.
+ */
 struct bag_shortest {
     uint64_t digits;
     int exponent;
@@ -145,20 +152,21 @@ static inline int bag_decimal_unit(int exponent, bool three_quarters)
 /* ---- FP32 in batches (print_f32.h) ----------------------------------------------------------- */
 
 #define BAG_F32_BATCH         32 /* floats that are converted at once */
-#define BAG_F32_FRACTION_BITS 28 /* of the scales */
+#define BAG_F32_FRACTION_BITS 28 /* fraction bits of bag_f32_scales */
 #define BAG_F32_LEAST_EXPONENT \
-    (-5) /* of a decimal d.ddd * 10^exponent that is printed in a batch */
+    (-5) /* exponent of a decimal d.ddd * 10^exponent that a batch can print */
 #define BAG_F32_MOST_EXPONENT 7
 #define BAG_F32_LAYOUTS       ((BAG_F32_MOST_EXPONENT - BAG_F32_LEAST_EXPONENT + 1) * 3 * 2)
 
 /* 2^e / 10^bag_decimal_unit(e, false) in units of 2^-BAG_F32_FRACTION_BITS, at [e + 150], which is
- * the exponent field of the floats from 2^(e + 23) to below 2^(e + 24). Zero for floats that are
- * not printed in a batch. Filled before main begins, as bag_f32_layouts. */
+ * the exponent field of the floats from 2^(e + 23) to below 2^(e + 24). The entry is 0 for floats
+ * that are not printed in a batch. Filled before main begins, like bag_f32_layouts. */
 extern uint32_t bag_f32_scales[256];
 
-/* The order of characters in a text, by its decimal exponent, whether it has seven, eight or nine
- * digits, and its sign: 0 to 7 are its last eight digits, 8 is the digit before them, 9 '.', 10 '0'
- * and 11 '-'. */
+/* The order of the characters of a text. The index is computed from the decimal exponent, the
+ * number of digits (seven, eight or nine) and the sign. 0 to 7 are the last eight digits, 8 is the
+ * digit before them, 9 is '.', 10 is '0' and 11 is
+ * '-'. */
 extern uint8_t bag_f32_layouts[BAG_F32_LAYOUTS][16];
 
 /* Writes the text of one FP32. Returns the end of it; up to 16 bytes after the end may be
@@ -174,13 +182,14 @@ char *bag_f32_print_avx512(const char *data, size_t count, char *out);
 
 /* ---- from decimals to floats -----------------------------------------------------------------
  *
- * The digits times the first 128 bits of the power of ten give the first 128 bits of the value, and
- * how far it can be above them. Nearly always both ends round to the same float. Where they do not
- * (a tie, or more digits than are kept, close to one), bag_decimal_read computes exactly. */
+ * The product of the digits and the first 128 bits of the power of ten is a lower bound of the
+ * value, with a known maximum error. Nearly always both ends of that interval round to the same
+ * float. If they do not (at a tie, or close to one with more digits than are kept),
+ * bag_decimal_read computes exactly. */
 
-/* The first bits of digits * 10^exponent: its value is from `high` and `low` (64 bits of fraction
- * below `high`) to less than 2 above `low`, times 2^exponent. Bit 61 or 62 of `high` is the first
- * that is set. */
+/* The first bits of digits * 10^exponent. `low` has 64 bits of fraction below `high`. The value is
+ * at least (high, low) * 2^exponent, and less than that plus 2 units of `low`. The highest bit set
+ * in `high` is bit 61 or 62. */
 struct bag_value_bits {
     uint64_t high, low;
     int exponent;
@@ -200,10 +209,10 @@ static inline struct bag_value_bits bag_decimal_product(uint64_t digits, int exp
                                    .exponent = bag_power_log2(exponent) - zeros + 2};
 }
 
-/* The bits of the float nearest to digits * 10^exponent, ties to even; those of infinity where it
- * is out of range. `digits` are not 0, and the exponent is in the table of powers. With `more`, up
- * to one is to be added to the digits, which then are at least 10^18. False where that leaves two
- * floats to choose from. */
+/* Sets *bits to the float nearest to digits * 10^exponent, ties to even, or to infinity if the
+ * value is out of range. `digits` is not 0, and the exponent is in the table of powers. `more`:
+ * digits were cut off, so that the true value has up to 1 more than `digits`, which is then at
+ * least 10^18. Returns false if two floats remain possible. */
 static inline __attribute__((always_inline)) bool bag_decimal_round(uint64_t digits, int exponent,
                                                                     bool more,
                                                                     struct bag_float_format format,
@@ -213,7 +222,8 @@ static inline __attribute__((always_inline)) bool bag_decimal_round(uint64_t dig
     int first_bit = 61 + (int)(value.high >> 62);
     int cut = first_bit - format.fraction_bits; /* bits below the last that is kept */
     int excess = first_bit + value.exponent - format.min_exponent;
-    if (__builtin_expect(excess < 0, 0)) { /* subnormal: the last bit kept stays where it is */
+    if (__builtin_expect(excess < 0,
+                         0)) { /* subnormal: the position of the last bit that is kept is fixed */
         cut -= excess;
         excess = 0;
         *bits = 0;
@@ -230,9 +240,9 @@ static inline __attribute__((always_inline)) bool bag_decimal_round(uint64_t dig
     return !tie && !carry;
 }
 
-/* Reads a JSON number that has no sign, of any length, and rounds it to the nearest float, ties to
- * even; *bits are those of infinity where it is out of range. Returns its end, or NULL where there
- * is no number. */
+/* Reads a JSON number without a sign, of any length, and rounds it to the nearest float, ties to
+ * even. *bits is infinity if the number is out of range. Returns the end of the number, or NULL if
+ * there is none. */
 const char *bag_decimal_read(const char *at, const char *end, struct bag_float_format format,
                              uint64_t *bits);
 

@@ -1,4 +1,4 @@
-/* Traces: the caller's header (W3C Trace Context), and spans as OTLP over HTTP takes them, in JSON.
+/* Traces: the traceparent header (W3C Trace Context), and spans in the JSON form of OTLP over HTTP.
  */
 #ifndef BAG_OTLP_H
 #define BAG_OTLP_H
@@ -7,75 +7,76 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Behind an endpoint. */
+/* The path that is appended to an endpoint. */
 #define BAG_OTLP_PATH "/v1/traces"
 
 struct bag_trace_id {
     uint64_t high, low; /* not both 0 */
 };
 
-/* What traceparent says. */
+/* The contents of a traceparent header. */
 struct bag_traceparent {
     struct bag_trace_id trace;
     uint64_t parent; /* the caller's span */
     bool sampled;
 };
 
-/* Reads "00-TRACE-PARENT-FLAGS", in lower-case hexadecimal digits; of later versions what version
- * 00 has. False for another text. */
+/* Parses "00-TRACE-PARENT-FLAGS" in lower-case hexadecimal digits. For later versions it reads the
+ * members that version 00 has. Returns false if the text is anything else. */
 bool bag_traceparent_parse(const char *text, struct bag_traceparent *parent);
 
-/* Where in a trace a span is. */
+/* The identity of a span, and its parent. */
 struct bag_span_place {
     struct bag_trace_id trace;
     uint64_t id, parent; /* parent 0: none */
-    bool sampled;        /* otherwise nobody exports it */
+    bool sampled;        /* false: the span is not exported */
     bool is_asked;       /* the client's traceparent says that it is sampled */
 };
 
-/* Writes the header by which others hang their spans below the one that is there. */
+/* Writes the traceparent header for requests whose spans become children of this one. */
 #define BAG_TRACEPARENT_BYTES 56 /* with the NUL */
 void bag_traceparent_print(const struct bag_span_place *place, char text[BAG_TRACEPARENT_BYTES]);
 
-/* What an inference does one after the other. X(member, "name") */
+/* The stages of an inference, in order. X(member, "name") */
 #define BAG_SPAN_STAGES(X) \
     X(read, "read")        \
     X(wait, "wait")        \
     X(pool, "pool")        \
     X(write, "write")
 
-/* One request that this server answers or, as a client, sends to a shard. Texts are truncated, and
- * may be any bytes. */
+/* One request that this server answers or that it sends to a shard as a client. Texts are truncated
+ * and may contain any bytes. */
 struct bag_span {
     struct bag_span_place place;
     uint64_t begin_ns, end_ns; /* since 1970 */
     bool is_client;
     char method[16];
-    char path[384];             /* without its query; a client's: the whole URL */
-    char route[64];             /* the path's pattern; empty: there is none */
-    char peer[256];             /* who asks: address and port, or "unix"; a client's: whom it asks,
-                                   a host's name or the path of a socket */
-    char model[129], error[32]; /* empty: none; with an error the span has failed */
-    int status;                 /* a client's: 0: it had no answer */
-    uint64_t bags, ids;         /* a client's, and where `pooled` */
-    /* A server's alone. */
-    uint64_t bytes_in, bytes_out; /* of the bodies */
-    bool pooled;                  /* bags, ids and stages hold */
+    char path[384];             /* without the query; of a client's span the whole URL */
+    char route[64];             /* pattern of the path; empty: none */
+    char peer[256];             /* client address and port, or "unix"; of a client's span the
+                                   server: a host name or the path of a socket */
+    char model[129], error[32]; /* empty: none; a span with an error has failed */
+    int status;                 /* of a client's span 0: no reply */
+    uint64_t bags, ids;         /* of a client's span, or if `pooled` */
+    /* Members of a server's span. */
+    uint64_t bytes_in, bytes_out; /* sizes of the bodies */
+    bool pooled;                  /* bags, ids and stages are set */
 #define BAG_X(member, name) uint64_t member##_ns;
     BAG_SPAN_STAGES(BAG_X)
 #undef BAG_X
-    /* A client's alone. */
+    /* Members of a client's span. */
     int port;           /* 0: none */
-    unsigned resends;   /* the request was sent so often before */
-    bool is_hedge;      /* it was sent beside one that was late */
-    uint64_t shard;     /* whose number it is */
+    unsigned resends;   /* number of earlier attempts */
+    bool is_hedge;      /* sent because an earlier attempt was slow */
+    uint64_t shard;     /* index of the shard */
     const char *became; /* what became of it; static */
 };
 
-/* The body of a POST, for the caller to free; NULL without memory. */
+/* Returns the body of a POST, which the caller frees, or NULL if memory is exhausted. */
 char *bag_otlp_print(const struct bag_span *spans, size_t count, const char *version);
 
-/* A fraction from 0 to 1, as the option trace_sample has it; false for another text. */
+/* Parses a fraction from 0 to 1, the value of the option trace_sample. Returns false if the text is
+ * anything else. */
 bool bag_fraction_parse(const char *text, double *fraction);
 
 #endif

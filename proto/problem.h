@@ -1,8 +1,8 @@
-/* Why a request is rejected, or why the server cannot start: the kind of error and one sentence.
+/* A problem: why a request is rejected or the server cannot start, as a kind and one sentence.
  *
- * The kind says what went wrong, not what becomes of it: HTTP maps kinds to statuses and to the
- * reasons in metrics (server/http/message.h), the commands map them to exit codes
- * (server/commands.h). A problem is a plain value; the caller owns it. */
+ * The kind says what went wrong, not what follows from it. HTTP maps kinds to status codes and to
+ * the reasons in metrics (server/http/message.h). The commands map them to exit codes
+ * (server/commands.h). A problem is a plain value that the caller owns. */
 #ifndef BAG_PROBLEM_H
 #define BAG_PROBLEM_H
 
@@ -10,29 +10,29 @@
 
 #define BAG_PROBLEM_TEXT_BYTES 512
 
-/* X(KIND): the kinds of errors. The last four are found at start only. */
+/* X(KIND): the kinds of errors. The last four occur only at the start. */
 #define BAG_ERRORS(X)                                                                       \
-    X(BAD_REQUEST)          /* malformed, or not what the model takes */                    \
+    X(BAD_REQUEST)          /* malformed, or not accepted by the model */                   \
     X(UNAUTHORIZED)         /* without a valid token */                                     \
     X(FORBIDDEN)            /* the token's scope does not cover it */                       \
     X(WRONG_PORT)           /* inference on the admin port */                               \
     X(NOT_FOUND)            /* no such path, model or version */                            \
     X(METHOD_NOT_ALLOWED)   /* the path has other methods */                                \
     X(TIMEOUT)              /* the request took too long to arrive */                       \
-    X(CONFLICT)             /* with the present state of what it would change */            \
-    X(LENGTH_REQUIRED)      /* it comes in chunks, which are not read */                    \
+    X(CONFLICT)             /* it does not fit the present state */                         \
+    X(LENGTH_REQUIRED)      /* chunked bodies are not accepted */                           \
     X(TOO_LARGE)            /* the body, as sent or decompressed */                         \
     X(UNSUPPORTED_ENCODING) /* of the body: an unknown or forbidden Content-Encoding */     \
     X(TARGET_TOO_LONG)      /* of the first line */                                         \
-    X(MISDIRECTED)          /* for a host that this server is not */                        \
+    X(MISDIRECTED)          /* for a host name that is not the server's */                  \
     X(HEADERS_TOO_LARGE)                                                                    \
     X(NOT_IMPLEMENTED)       /* a feature of HTTP that is not supported */                  \
     X(VERSION_NOT_SUPPORTED) /* of HTTP */                                                  \
     X(NO_MEMORY)             /* an allocation failed, or a limit of memory is reached */    \
     X(TOO_MANY_CONNECTIONS)                                                                 \
     X(STORAGE)            /* a disk, or what a table keeps for new rows, is full */         \
-    X(QUEUE_FULL)         /* no room for another request, or change, that waits */          \
-    X(TIMED_OUT_IN_QUEUE) /* no worker took it in time */                                   \
+    X(QUEUE_FULL)         /* too many requests, or changes, are waiting */                  \
+    X(TIMED_OUT_IN_QUEUE) /* no worker was free in time */                                  \
     X(CANCELLED)          /* the client has gone */                                         \
     X(NOT_READY)          /* tables are still being loaded */                               \
     X(DRAINING)           /* the server is stopping */                                      \
@@ -57,25 +57,26 @@ struct bag_problem {
     char text[BAG_PROBLEM_TEXT_BYTES]; /* valid UTF-8 without control characters, ends with NUL */
 };
 
-/* Fills `problem`; returns false, so that a parser can `return bag_problem_set(...)`. Text that
- * does not fit is truncated between two characters. Bytes that a client chose are shown through
+/* Sets *problem and returns false, so that a parser can `return bag_problem_set(...)`. A text that
+ * is too long is truncated between two characters. Bytes that a client chose must pass through
  * bag_quote, which escapes them. */
 bool bag_problem_set(struct bag_problem *problem, enum bag_error kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Says "not enough memory", for what is too small to be named; returns false. */
+/* Sets *problem to NO_MEMORY with the text "not enough memory". Returns false. */
 bool bag_problem_no_memory(struct bag_problem *problem);
 
-/* Puts "where: " in front of the text, as in "model 'items': ...". */
+/* Prepends a context and ": " to the text, as in "model 'items': ...". */
 void bag_problem_prefix(struct bag_problem *problem, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Makes the sentence of a kernel's finding, of kind BAD_REQUEST; returns false. */
+/* Sets *problem (BAD_REQUEST) to the sentence that describes a fault found by a kernel. Returns
+ * false. */
 bool bag_problem_from_fault(struct bag_problem *problem, const struct bag_fault *fault);
 
-/* A client's bytes for use in a message: printable ASCII and valid UTF-8 stay, control characters,
- * quotes and broken bytes are escaped, and after 64 bytes comes "...". Returned by value so that it
- * can stand in an argument list: bag_quote(name, n).text */
+/* Returns a client's bytes for use in a message. Printable ASCII and valid UTF-8 are kept. Control
+ * characters, quotes and invalid bytes are escaped. After 64 bytes the text ends with "...". The
+ * result is a value, so that bag_quote(name, n).text can be an argument. */
 struct bag_quoted {
     char text[280];
 };

@@ -1,5 +1,6 @@
-/* The header of the PROXY protocol, version 2, in front of all else on a connection: a proxy says
- * whose connection it passes on. Specification: haproxy's doc/proxy-protocol.txt, section 2.2. */
+/* The header of the PROXY protocol, version 2. A proxy sends it as the first bytes of a connection
+ * to name the client whose connection it forwards. Specification: haproxy's doc/proxy-protocol.txt,
+ * section 2.2. */
 #ifndef BAG_PROXY_H
 #define BAG_PROXY_H
 
@@ -8,32 +9,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 12 bytes, with which a header begins. */
+/* The 12 bytes with which a header begins. */
 #define BAG_PROXY_SIGNATURE "\r\n\r\n\0\r\nQUIT\n"
 
-/* The fixed part, in which the length stands. */
+/* Size of the fixed part, which contains the length of the rest. */
 #define BAG_PROXY_FIXED_BYTES 16
 
-/* With the longest addresses that are looked at (IPv6's). */
+/* Size of the fixed part and the longest addresses that are read (IPv6). */
 #define BAG_PROXY_KEPT_BYTES 52
 
-/* Begins as zeros. */
+/* A header that is being read. It starts as zeros. */
 struct bag_proxy_header {
     uint8_t kept[BAG_PROXY_KEPT_BYTES];
-    size_t bytes;       /* that have come */
-    size_t total_bytes; /* of the header; 0: not known yet */
+    size_t bytes;       /* bytes read so far */
+    size_t total_bytes; /* size of the whole header; 0: not known yet */
 
     /* The outcome. */
     bool is_complete;
-    bool has_source;    /* otherwise the connection's own address holds: the proxy speaks for itself
-                           (LOCAL), or of a client without an IP address */
+    bool has_source; /* false: the connection's own address counts, because the proxy connected for
+                        itself (LOCAL) or its client has no IP address */
     uint8_t source[16]; /* IPv4 as ::ffff:a.b.c.d */
     uint16_t source_port;
 };
 
-/* Takes the next bytes; *used of them are the header's, and what follows is not looked at. False
- * with *problem (BAD_REQUEST) as soon as they cannot be a header's. Not to be called for a header
- * that is complete. */
+/* Reads the next bytes of a header that is not complete, and sets *used to the number that belong
+ * to it. Returns false and sets *problem (BAD_REQUEST) as soon as the bytes cannot be a header. */
 bool bag_proxy_read(struct bag_proxy_header *header, const char *data, size_t bytes, size_t *used,
                     struct bag_problem *problem);
 
