@@ -1,6 +1,6 @@
-/* A configuration document while it is applied: the tree, its objects of keys, and rejections that
- * name the place. Private to config; which keys there are is said in options.h and model_options.h.
- */
+/* A configuration document while it is being applied: its tree, its objects, and errors that name
+ * the position in the file. Private to config/. The keys are declared in options.h and
+ * model_options.h. */
 #ifndef BAG_CONFIG_JSON_H
 #define BAG_CONFIG_JSON_H
 
@@ -9,14 +9,15 @@
 #include "proto/json.h"
 
 struct bag_config_json {
-    const char *file_name; /* borrowed, as the text */
+    const char *file_name; /* borrowed, like `text` */
     const char *text;
     size_t text_bytes;
-    cJSON *tree; /* freed by bag_json_free */
+    cJSON *tree; /* owned; freed with bag_json_free */
     struct bag_problem *problem;
 };
 
-/* Fills *json with the tree of a strict document whose outermost value is an object. */
+/* Parses a strict JSON document into *json. Returns false and sets *problem if it is not one, or
+ * its outermost value is not an object. */
 bool bag_config_json_parse(struct bag_config_json *json, const char *file_name, const char *text,
                            size_t text_bytes, struct bag_problem *problem);
 
@@ -24,22 +25,24 @@ bool bag_config_json_parse(struct bag_config_json *json, const char *file_name, 
 bool bag_config_json_reject(const struct bag_config_json *json, const cJSON *item,
                             const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Rejects a key: "unknown key 'prot' in 'http'; did you mean 'port'?". `where` is "" or, for
- * example, " in 'http'"; returns false. */
+/* Sets the problem to "unknown key 'prot' in 'http'; did you mean 'port'?" and returns false.
+ * `where` is "" or a context such as " in 'http'". */
 bool bag_config_json_unknown(const struct bag_config_json *json, const cJSON *item,
                              const char *where, const char *nearest);
 
-/* Sets the member in `base` from the value of a key; paths get the document's folder in front. */
+/* Sets the member of `base` that `setting` describes to the value of a key. A relative path is
+ * joined to the document's folder. Returns false and sets the problem if the value is invalid. */
 bool bag_config_json_apply(const struct bag_config_json *json, const cJSON *item, const char *where,
                            const struct bag_setting *setting, void *base);
 
-/* A copy of `path`, joined to the document's folder unless it is absolute; NULL without memory.
- * The caller frees it. */
+/* Returns a copy of `path`, joined to the document's folder unless it is absolute. The caller frees
+ * it. Returns NULL if memory is exhausted. */
 char *bag_config_json_path(const struct bag_config_json *json, const char *path);
 
 /* ---- objects: a model or a feature ----------------------------------------------------------- */
 
-/* The keys that an object may have: some that say what it is, and the settings of its struct. */
+/* The keys that an object may have: its identity (such as name and path), and the settings of its
+ * struct. */
 struct bag_entry_keys {
     const char *const *identity;
     size_t num_identity;
@@ -47,19 +50,21 @@ struct bag_entry_keys {
     size_t num_settings;
 };
 
-/* Of models and of features (models.c). */
+/* The keys of models and of features (models.c). */
 extern const struct bag_entry_keys bag_model_keys, bag_feature_keys;
 
-/* Whether a setting of a model is of its table, which a collection has none of; NULL is none. */
+/* Returns whether a setting of a model belongs to its table; collections have no such settings.
+ * Returns false for NULL. */
 bool bag_setting_is_of_table(const struct bag_setting *setting);
 
 struct bag_model_config;
 
-/* Why a model cannot have that setting, "needs ..."; NULL: it can. NULL is none. */
+/* Returns why a model cannot have that setting, as "needs ...", or NULL if it can. `setting` may be
+ * NULL. */
 const char *bag_setting_misfit(const struct bag_setting *setting,
                                const struct bag_model_config *model);
 
-/* The object, and its name in messages: " in model 'items'". */
+/* An object of the document, and its name in messages, such as " in model 'items'". */
 struct bag_entry {
     const struct bag_config_json *json;
     const cJSON *object;
@@ -67,26 +72,28 @@ struct bag_entry {
     char where[320];
 };
 
+/* Returns whether the key is one of the object's identity. */
 bool bag_entry_is_identity(const struct bag_entry *entry, const char *key);
 
-/* The setting of that key; NULL where there is none. */
+/* Returns the setting with that key, or NULL if there is none. */
 const struct bag_setting *bag_entry_setting(const struct bag_entry *entry, const char *key);
 
-/* Rejects a key that is not known, naming the nearest one; returns false. */
+/* Rejects an unknown key, with the nearest known one as a suggestion. Returns false. */
 bool bag_entry_unknown(const struct bag_entry *entry, const cJSON *item, bool with_identity);
 
-/* Rejects unknown keys, before any value is read: a missing key is most often a misspelt one.
- */
+/* Rejects unknown keys before any value is read, because a required key that seems to be missing is
+ * usually misspelt. */
 bool bag_entry_check_keys(const struct bag_entry *entry);
 
-/* Sets what the object says of the settings in `base`, the struct that they are of; `rules` is the
- * part of it that says how to pool. */
+/* Applies all settings of the object to `base`, the struct that they describe. `rules` is the part
+ * of that struct with the pooling rules. */
 bool bag_entry_apply(const struct bag_entry *entry, void *base, struct bag_rules *rules);
 
-/* A member of the object; NULL where it is not there. */
+/* Returns a member of the object, or NULL if it is absent. */
 const cJSON *bag_entry_member(const struct bag_entry *entry, const char *key);
 
-/* A key that must be there, as a text that is not empty; NULL where it is rejected. */
+/* Returns the value of a required key, a non-empty string. Returns NULL and sets the problem if it
+ * is anything else. */
 const char *bag_entry_required(const struct bag_entry *entry, const char *key);
 
 #endif

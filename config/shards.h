@@ -1,4 +1,4 @@
-/* The addresses of servers that have the parts of a model's table, as they are configured. */
+/* The configured addresses of the servers that have the parts of a model's table. */
 #ifndef BAG_CONFIG_SHARDS_H
 #define BAG_CONFIG_SHARDS_H
 
@@ -6,42 +6,45 @@
 #include "proto/http_client.h"
 #include "proto/v2_shard.h"
 
-/* What the path of a model of shards begins with; addresses follow, with blanks between them. */
+/* Prefix of the path of a model of shards. The addresses follow, separated by blanks. */
 #define BAG_SHARDS_PREFIX "shards:"
 
-/* No more than a table may have parts. */
+/* Maximum number of shards, which is the maximum number of parts of a table. */
 #define BAG_MAX_SHARDS 4096
 
-/* Whether it is a model of shards. */
+/* Returns whether it is a model of shards. */
 bool bag_model_is_front(const struct bag_model_config *model);
 
-/* One of them: http://HOST:PORT, with a path in front of the protocol's where there is one, or
- * unix:PATH. */
+/* The address of a shard: http://HOST:PORT, which may have a path that precedes those of the
+ * protocol, or unix:PATH. */
 struct bag_shard_address {
-    char text[512];     /* as it is written, for messages */
+    char text[512];     /* as configured, for messages */
     const char *socket; /* the path in `text`; NULL: TCP, by url */
-    struct bag_url url; /* its path is in `text`; of a socket it is localhost's */
+    struct bag_url url; /* its path points into `text`; the URL of localhost for a socket */
 };
 
-/* A path of an array of texts, on the heap; NULL without memory. */
+/* Returns the path of a model of shards from a JSON array of strings. The caller frees it. Returns
+ * NULL if memory is exhausted. */
 struct cJSON;
 char *bag_shards_path(const struct cJSON *addresses);
 
-/* The name on the shards. */
+/* Returns the name that the model has on its shards. */
 const char *bag_shards_model(const struct bag_model_config *model);
 
-/* Reads the next address of a path; *at is the path before the first one. False behind the last,
- * and with *problem (CONFIGURATION) set where one is none, which bag_shards_check finds. */
+/* Reads the addresses of a path one by one. *at is the path before the first call. Returns false
+ * after the last address. Also returns false, and sets *problem (CONFIGURATION), if an address is
+ * invalid, which cannot happen after bag_shards_check. */
 bool bag_shards_next(const char **at, struct bag_shard_address *address,
                      struct bag_problem *problem);
 
-/* Whether a model's addresses are some, no two the same. */
+/* Checks the addresses of a model. Returns false and sets *problem if there is none, one is
+ * invalid, or two are equal. */
 bool bag_shards_check(const struct bag_model_config *model, struct bag_problem *problem);
 
-/* Takes the rules by which a shard pools, of GET /v2/models/M/versions/V/config and the type of its
- * output, into a model, but for those that are set there; and into the table those that the shard
- * goes by in any case. False with *problem, which begins behind the shard's name, where the
- * document is none, or rows are projected on the shard. */
+/* Reads a shard's pooling rules from its reply to GET /v2/models/M/versions/V/config. The rules
+ * that are not set in *model are copied into it, and so is the type of the output. The rules that a
+ * shard applies to every request are copied into *table. Returns false and sets *problem, whose
+ * text follows the shard's name, if the document is invalid or the shard projects rows. */
 bool bag_shards_take_rules(struct bag_model_config *model, const char *text, size_t bytes,
                            struct bag_shard_table *table, struct bag_problem *problem);
 

@@ -1,11 +1,11 @@
-/* Tables of made-up rows, to measure with: their shapes, and presets of several. */
+/* Synthetic tables for measurements: their shapes, and presets with several tables. */
 #ifndef BAG_SYNTHETIC_H
 #define BAG_SYNTHETIC_H
 
 #include "config.h"
 
-/* What the path of such a table begins with; NAME=ROWSxELEMENTS follows, so that no two tables are
- * one. */
+/* Prefix of the path of a synthetic table. NAME=ROWSxELEMENTS follows, so that every table has a
+ * path of its own. */
 #define BAG_SYNTHETIC_PREFIX "synthetic:"
 
 /* The tables of MLPerf's DLRM-v2 benchmark, as published. X(rows, ids in a bag) */
@@ -21,18 +21,19 @@
 #define BAG_MLPERF_DLRM_V2_TABLES     26
 #define BAG_MLPERF_DLRM_V2_ELEMENTS   128
 
-/* Bytes of a preset's tables where nothing else is said. */
+/* Default size of the tables of a preset. */
 #define BAG_SYNTHETIC_BYTES BAG_GIB
 
-/* Reads NAME=ROWSxELEMENTS, the latter two at least 1, up to 2^40 and 65536. False for another
- * text. */
+/* Parses NAME=ROWSxELEMENTS, with 1 to 2^40 rows and 1 to 65536 elements. Returns false if the text
+ * is anything else. */
 bool bag_synthetic_parse(const char *text, int64_t *rows, int64_t *elements);
 
-/* Adds the table of NAME=ROWSxELEMENTS. */
+/* Adds the table that NAME=ROWSxELEMENTS describes. Returns false and sets *problem if the text is
+ * invalid. */
 bool bag_synthetic_add(struct bag_config *config, const char *text, struct bag_problem *problem);
 
-/* Adds the tables and the collection of the preset. Where they would take more than `bytes`, the
- * largest ones are shortened to one length. */
+/* Adds the tables and the collection of the preset. If they would take more than `bytes`, the
+ * largest ones are shortened to the same number of rows. */
 bool bag_synthetic_add_preset(struct bag_config *config, int64_t bytes,
                               struct bag_problem *problem);
 

@@ -1,5 +1,5 @@
-/* What a client reads of a server of the V2 protocol: its models, what one of them takes, errors
- * and tensors. Anybody may have answered: all of it is checked. */
+/* Parsers for a client of the V2 protocol: a server's models, the inputs of one of them, errors and
+ * tensors. The server is not trusted, so everything is checked. */
 #ifndef BAG_V2_CLIENT_H
 #define BAG_V2_CLIENT_H
 
@@ -8,7 +8,7 @@
 #include "problem.h"
 #include "text.h"
 
-/* More tables than this in one collection are rejected. */
+/* Maximum number of tables of a collection. */
 #define BAG_CLIENT_MAX_TABLES 4096
 
 /* ---- the models ------------------------------------------------------------------------------ */
@@ -18,8 +18,9 @@ struct bag_client_names {
     size_t count;
 };
 
-/* Reads GET /v2/models, or POST /v2/repository/index, of which the models that are READY are taken,
- * each name once. On failure there is nothing to free. */
+/* Parses the reply to GET /v2/models, or to POST /v2/repository/index. Of the latter it takes the
+ * models that are READY, each name once. Returns false and sets *problem if the reply is invalid;
+ * then nothing needs to be freed. */
 bool bag_client_read_names(const char *text, size_t bytes, struct bag_client_names *names,
                            struct bag_problem *problem);
 
@@ -27,43 +28,44 @@ void bag_client_names_free(struct bag_client_names *names);
 
 /* ---- one model ------------------------------------------------------------------------------- */
 
-/* A table that is asked: a model's own, or that of a feature. */
+/* The table of a model, or of a feature of a collection. */
 struct bag_client_table {
-    char *name;          /* owned; of the output */
-    char *model;         /* owned; whose table it is; NULL: the model's own */
-    int64_t rows;        /* -1: not said */
-    size_t row_elements; /* 0: not said */
-    enum bag_row_format
-        row_format; /* BAG_ROW_FORMAT_COUNT: one that is not known; PLAIN: not said */
-    uint64_t bytes; /* of all rows; 0: not said */
+    char *name;                     /* name of the output; owned */
+    char *model;                    /* model of a feature's table; owned; NULL: the model itself */
+    int64_t rows;                   /* -1: unknown */
+    size_t row_elements;            /* 0: unknown */
+    enum bag_row_format row_format; /* BAG_ROW_FORMAT_COUNT: an unknown name; PLAIN: absent */
+    uint64_t bytes;                 /* size of all rows; 0: unknown */
     bool keyed;
-    struct bag_part part;   /* of 0: it is not said to be a part of a table; of one by rows those */
-    int64_t first_row;      /* begin here that it has */
-    size_t output_elements; /* of a bag's row in the reply; 0: not said */
-    enum bag_dtype output_dtype; /* of these; BAG_DTYPE_COUNT: not said */
+    struct bag_part part;        /* part.of is 0 if the table is not a part */
+    int64_t first_row;           /* first row of a part by rows, in the whole table */
+    size_t output_elements;      /* elements of an output row; 0: unknown */
+    enum bag_dtype output_dtype; /* their type; BAG_DTYPE_COUNT: unknown */
 
-    /* How it pools, after bag_client_read_rules. */
+    /* Pooling rules, set by bag_client_read_rules. */
     enum bag_reduction reduction;
     bool weighted_mean, projected;
     bool has_padding, has_default;
-    int64_t padding, default_id; /* rows from 0, or keys; the default is of empty bags */
+    int64_t padding, default_id; /* row numbers or keys; default_id is for empty bags */
 };
 
 struct bag_client_model {
     char *name, *version; /* owned */
-    bool is_collection;   /* values and lengths, otherwise indices and offsets */
+    bool is_collection;   /* takes values and lengths instead of indices and offsets */
     bool takes_weights;
     enum bag_dtype ids_dtype;
     struct bag_client_table *tables; /* owned; at least 1 */
     size_t num_tables;
 };
 
-/* Reads GET /v2/models/M. Rejects a model that takes other inputs than bags, and names those that
- * it takes. On failure there is nothing to free. */
+/* Parses the reply to GET /v2/models/M. Returns false and sets *problem if the reply is invalid or
+ * the model takes other inputs than bags; the sentence names those inputs. Then nothing needs to be
+ * freed. */
 bool bag_client_read_model(const char *text, size_t bytes, struct bag_client_model *model,
                            struct bag_problem *problem);
 
-/* Reads of GET /v2/models/M/config how the tables pool. */
+/* Parses the pooling rules of the tables from the reply to GET /v2/models/M/config. Returns false
+ * and sets *problem if the reply is invalid. */
 bool bag_client_read_rules(const char *text, size_t bytes, struct bag_client_model *model,
                            struct bag_problem *problem);
 
@@ -71,17 +73,18 @@ void bag_client_model_free(struct bag_client_model *model);
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
-/* The whole number `name` of a JSON object, or of the object `within` inside it where that is not
- * NULL: from 0 to 2^53 - 1. False where there is none. */
+/* Reads the member `name` of a JSON object, or of its member `within` if that is not NULL. Returns
+ * false unless it is a whole number from 0 to 2^53 - 1. */
 bool bag_client_read_number(const char *text, size_t bytes, const char *within, const char *name,
                             uint64_t *number);
 
-/* The sentence of {"error": sentence}, or what was sent in its place, shortened to `room` bytes
- * with the NUL, without control characters. */
+/* Writes the sentence of {"error": sentence} to `sentence`, or the text that was sent instead,
+ * without control characters and truncated to `room` bytes with the NUL. */
 void bag_client_read_error(const char *text, size_t bytes, char *sentence, size_t room);
 
-/* Finds the binary output of that name, `count` floats or integers of *dtype at *data, which is in
- * `body`, at any alignment, in a reply whose first `json_bytes` are JSON. */
+/* Finds the binary output with that name in a reply whose first `json_bytes` bytes are JSON. It
+ * must have `count` elements. Sets *dtype, and *data to a position in `body`, at any alignment.
+ * Returns false and sets *problem if there is no such output. */
 bool bag_client_find_output(const char *body, size_t bytes, size_t json_bytes, const char *name,
                             size_t count, enum bag_dtype *dtype, const void **data,
                             struct bag_problem *problem);

@@ -1,6 +1,5 @@
-/* Documents about the whole server under /v2/server: what the console shows, and programs may ask,
- * too. Each function returns its document on the heap, for the caller to free(), or NULL where
- * there is no memory. */
+/* The documents under /v2/server, which the console shows and other programs may use. Each function
+ * returns its document on the heap, which the caller frees, or NULL if memory is exhausted. */
 #ifndef BAG_V2_SERVER_H
 #define BAG_V2_SERVER_H
 
@@ -8,17 +7,17 @@
 
 /* ---- GET /v2/server/history ------------------------------------------------------------------ */
 
-/* The server now. */
+/* The present state of the server. */
 struct bag_v2_server {
     const char *version;
     const char *state; /* loading, ready, leaving or draining */
     uint64_t started_ms, workers, processors, max_connections;
-    uint64_t max_request_bytes, max_table_bytes; /* 0: any */
-    uint64_t latency_target_ms;                  /* 0: there is none */
+    uint64_t max_request_bytes, max_table_bytes; /* 0: unlimited */
+    uint64_t latency_target_ms;                  /* 0: none */
     uint64_t models, models_ready;
 };
 
-/* A value that is not known. */
+/* An unknown value, printed as null. */
 #define BAG_V2_NO_VALUE UINT64_MAX
 
 /* One number for each second. */
@@ -28,13 +27,13 @@ struct bag_v2_column {
 };
 
 struct bag_v2_history {
-    uint64_t until_ms; /* since 1970: the end of the last second */
-    size_t seconds;    /* in each column */
+    uint64_t until_ms; /* end of the last second, since 1970 */
+    size_t seconds;    /* length of each column */
     const struct bag_v2_column *columns;
     size_t num_columns;
-    const struct bag_v2_column *rejected; /* by reason */
+    const struct bag_v2_column *rejected; /* rejected requests, one column for each reason */
     size_t num_rejected;
-    const struct bag_v2_column *recent; /* one value each, of the last seconds together */
+    const struct bag_v2_column *recent; /* one value each, for the most recent seconds together */
     size_t num_recent;
 };
 
@@ -49,14 +48,14 @@ struct bag_v2_listed_model {
     bool is_default;
     bool is_collection;
     size_t num_features;
-    const struct bag_v2_feature *table; /* NULL: a collection, or it is not READY */
+    const struct bag_v2_feature *table; /* NULL for a collection, or if the version is not READY */
     bool mapped;
-    uint64_t bytes; /* of its table, of a collection of all that it uses */
+    uint64_t bytes; /* size of its table, or of all tables of a collection */
     uint64_t requests, failures, bags, rows;
-    const uint64_t *durations; /* requests by duration, as bag_v2_describe_list's bounds */
+    const uint64_t *durations; /* number of requests by duration; see bounds_ns */
 };
 
-/* How far a change of models is; `total_bytes` 0: none is made. */
+/* The progress of a change of models. total_bytes is 0 if there is no change. */
 struct bag_v2_loading {
     const char *name, *version;
     uint64_t done_bytes, total_bytes, left_s;
@@ -65,23 +64,25 @@ struct bag_v2_loading {
 struct bag_v2_model_list {
     const struct bag_v2_listed_model *models;
     size_t count;
-    const uint64_t *bounds_ns; /* upper ones, of durations; one more is beyond the last */
+    const uint64_t *bounds_ns; /* upper bounds of durations; a last interval has none */
     size_t num_bounds;
     struct bag_v2_loading loading;
-    bool metrics;   /* otherwise nothing is counted */
-    uint64_t at_ns; /* of a clock that goes evenly: rates are differences of two lists */
+    bool metrics;   /* false: nothing is counted */
+    uint64_t at_ns; /* monotonic time; rates are differences of two lists */
 };
 
 char *bag_v2_describe_model_list(const struct bag_v2_model_list *list);
 
 /* ---- GET /v2/server/options ------------------------------------------------------------------ */
 
-/* What who asked may do here, and the options, a JSON array that is taken over; NULL: no memory. */
+/* What the client may do on this listener. */
 struct bag_v2_access {
     const char *listener; /* main or admin */
     bool needs_token, infers, changes_models, controls;
 };
 
+/* `options` is a JSON array on the heap that this function takes over; NULL: memory is exhausted.
+ */
 char *bag_v2_describe_options(const struct bag_v2_access *access, char *options);
 
 #endif
