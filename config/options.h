@@ -167,157 +167,171 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(unix_path, "http", "unix", TEXT, NULL, 1, 107, "path",                                       \
       "Unix-domain socket to listen on, in place of host and port; absent: none.")                 \
     X(unix_permissions, "http", "unix_permissions", TEXT, "660", 1, 4, "octal",                    \
-      "Who may connect to that socket: those who may write to it.")                                \
+      "Permissions of that socket, in octal digits. Users who may write to it may connect.")       \
     X(admin_port, "http", "admin_port", COUNT, "0", 0, 65535, "",                                  \
-      "TCP port of the admin listener, for health, metrics and models; it rejects inference. 0: "  \
-      "none. The main listener answers requests for health and metrics, too.")                     \
+      "TCP port of the admin listener, for health, metrics and models. It rejects "                \
+      "inference. The main listener answers requests for health and metrics, too. 0: no "          \
+      "admin listener.")                                                                           \
     X(admin_socket, "http", "admin_socket", TEXT, NULL, 1, 107, "path",                            \
-      "Unix-domain socket of the admin listener, in place of admin_port; unix_permissions are "    \
-      "its own, too. Without a token_file it alone may change models: whoever may write to it.")   \
+      "Unix-domain socket of the admin listener, instead of admin_port. unix_permissions "         \
+      "applies to it, too. Without a token_file, only users who may write to this socket "         \
+      "can change models.")                                                                        \
     X(max_body_bytes, "http", "max_body_bytes", BYTES, "64 MiB", 1, 64 * BAG_GIB, "bytes",         \
-      "Largest request body; a larger one is answered 413 before it is read.")                     \
+      "Maximum size of a request body. A larger one is answered 413 before it is read.")           \
     X(max_reply_bytes, "http", "max_reply_bytes", BYTES, "64 MiB", 1, 64 * BAG_GIB, "bytes",       \
-      "Largest reply; a request that would need more is answered 400 before any memory is asked "  \
-      "for.")                                                                                      \
+      "Maximum size of a reply. A request that would need more is answered 400 before "            \
+      "memory is reserved.")                                                                       \
     X(max_reply_ratio, "http", "max_reply_ratio", COUNT, "1000", 0, 1000000000, "times",           \
-      "Largest reply in relation to the request's body as it was sent; a request that would need " \
-      "more is answered 400. 0: any.")                                                             \
+      "Maximum size of a reply, relative to the request body as it was sent. A request "           \
+      "that would need more is answered 400. 0: unlimited.")                                       \
     X(max_memory, "http", "max_memory", BYTES, "0", 0, 1024 * BAG_GIB, "bytes",                    \
-      "Most memory that requests hold together: bodies as they arrive, decompressed bodies, results, " \
-      "and replies until they are sent; further ones are answered 503. 0: half of what the machine " \
-      "and the control group have left beside the tables.")                                        \
+      "Maximum memory of all requests together: bodies as they arrive, decompressed "              \
+      "bodies, results, and replies until they are sent. Further requests are answered "           \
+      "503. 0: half of the memory that the machine and the control group have left beside "        \
+      "the tables.")                                                                               \
     X(max_connections, "http", "max_connections", COUNT, "4096", 1, 1000000, "connections",        \
-      "Most open connections; a request on a further one is answered 503. The admin listener has " \
-      "an eighth as many of its own, and four.")                                                   \
+      "Maximum number of open connections. A request on a further one is answered 503. The "       \
+      "admin listener has its own limit, an eighth of this and four more.")                        \
     X(max_connections_per_client, "http", "max_connections_per_client", COUNT, "0", 0, 1000000,    \
-      "connections", "Most open connections from one address (of IPv6 from a network of 64 bits), " \
-      "others are closed at once; 0 means half of max_connections, but at least 64.")              \
+      "connections",                                                                               \
+      "Maximum number of open connections from one client (an IPv4 address or an IPv6 "            \
+      "/64). Further ones are closed. 0: half of max_connections, but at least 64.")               \
     X(trusted_proxies, "http", "trusted_proxies", TEXT, NULL, 1, 4095, "addresses",                \
-      "Addresses and networks, such as 10.0.0.0/8, with commas between them, that bring the "      \
-      "connections of many clients: max_connections_per_client does not hold for them.")           \
+      "Addresses and networks of proxies, separated by commas, such as 10.0.0.0/8. "               \
+      "max_connections_per_client does not apply to them, because they forward the "               \
+      "connections of many clients.")                                                              \
     X(proxy_protocol, "http", "proxy_protocol", CHOICE_PROXY_PROTOCOL, "off", 0, 0,                \
-      "", "Whether connections of trusted_proxies to the main address begin with a header of the " \
-      "PROXY protocol, which says whose they are; one without it is closed.")                      \
+      "",                                                                                          \
+      "v2: connections of trusted_proxies to the main listener must begin with a header of "       \
+      "the PROXY protocol, which names the client. off: they count as the proxy's.")               \
     X(host_names, "http", "host_names", TEXT, NULL, 1, 4095, "names",                              \
-      "Names, with commas between them, by which requests may ask a server that listens on a loopback " \
-      "address, beside localhost and addresses; a proxy on this machine passes on its own. *: any.") \
+      "Host names, separated by commas, that requests may use if the server listens on a "         \
+      "loopback address, in addition to localhost and addresses. A proxy on this machine "         \
+      "passes such names on. *: any name.")                                                        \
     X(idle_timeout_s, "http", "idle_timeout_s", COUNT, "75", 1, 86400, "seconds",                  \
-      "A connection on which nothing moves for this long is closed.")                              \
+      "A connection without any traffic for this long is closed.")                                 \
     X(request_timeout_s, "http", "request_timeout_s", COUNT, "60", 1, 86400, "seconds",            \
-      "How long a client may take to send a whole request, with its body, before it is cut off.")  \
+      "Maximum time in which a client must send a whole request.")                                 \
     X(reply_timeout_s, "http", "reply_timeout_s", COUNT, "120", 1, 86400, "seconds",               \
-      "How long a client may take to read a reply before it is cut off.")                          \
+      "Maximum time in which a client must read a whole reply.")                                   \
     X(reply_compression, "http", "reply_compression", CHOICE_SWITCH, "off", 0, 0, "",              \
-      "Whether replies of inference from 16 KiB on are compressed for clients that accept it.")    \
+      "Compress replies of inference from 16 KiB on, for clients that accept it.")                 \
     X(console, "http", "console", CHOICE_SWITCH, "on", 0, 0, "",                                   \
-      "Whether / and /console show a page to browsers: what the server does, its models, a form "  \
-      "to try a bag, its options.")                                                                \
+      "Serve the web console at / and /console, and keep the last 15 minutes for it.")             \
     X(explain, "http", "explain", CHOICE_SWITCH, "on", 0, 0, "",                                   \
-      "Whether a request's parameter explain adds to its reply what became of every bag.")         \
+      "Allow the request parameter explain, which reports how each bag was pooled.")               \
     X(token_file, "http", "token_file", FILE, NULL, 1, 4095, "file",                               \
-      "File of access tokens, a line each: SCOPE TOKEN, with the scope infer, read or admin. "     \
-      "Requests but those for health need one; absent: none does. SIGHUP reads it again.")         \
+      "File of access tokens, one line for each: SCOPE TOKEN. The scope is infer, read or "        \
+      "admin. All requests except health checks then need a token. SIGHUP reads the file "         \
+      "again. Absent: no tokens.")                                                                 \
     X(cors_origins, "http", "cors_origins", TEXT, NULL, 1, 4095, "origins",                        \
-      "Origins whose pages may ask from a browser, with commas between them, or * for all; "       \
-      "absent: none.")                                                                             \
+      "Origins whose web pages may send requests, separated by commas, or * for all. "             \
+      "Absent: none.")                                                                             \
     X(model_control, "loading", "model_control", CHOICE_MODEL_CONTROL, "none", 0, 0,               \
-      "", "Whether models change while the server runs: none, not at all; explicit, when asked to " \
-      "on the admin listener (/v2/repository/models/M/load), or by SIGHUP; poll, also when their " \
-      "files do.")                                                                                 \
+      "",                                                                                          \
+      "Whether models can change while the server runs. none: they cannot. explicit: on "          \
+      "request at the admin listener (/v2/repository/models/M/load) and on SIGHUP. poll: "         \
+      "also when their files change.")                                                             \
     X(poll_seconds, "loading", "poll_seconds", COUNT, "15", 1, 86400, "seconds",                   \
       "With model_control poll, how often files are looked at; a version is loaded when it was "   \
       "the same twice.")                                                                           \
     X(ready_file, "loading", "ready_file", TEXT, NULL, 1, 255, "name",                             \
-      "In a folder of models, a version counts when its folder has a file of this name; absent: "  \
-      "when its files are whole.")                                                                 \
+      "Name of a file that marks a version in a folder of models as complete. Absent: a "          \
+      "version is complete when its files are whole.")                                             \
     X(load_bytes_per_second, "loading", "load_bytes_per_second", BYTES, "0", 0, 1024 * BAG_GIB,    \
-      "bytes", "Most bytes of tables that are read in a second while serving, so that the memory " \
-      "and disks of those who are served stay free; 0: any.")                                      \
+      "bytes",                                                                                     \
+      "Maximum rate at which tables are read while the server serves, which leaves memory "        \
+      "and disks to requests. 0: unlimited.")                                                      \
     X(loops, "engine", "loops", COUNT, "0", 0, 256, "threads",                                     \
-      "Threads that read requests and write replies; 0 means one for every eight processors, and "  \
-      "one at least.")                                                                             \
+      "Threads that read requests and write replies. 0: one for every eight processors, at "       \
+      "least one.")                                                                                \
     X(workers, "engine", "workers", COUNT, "0", 0, 1024, "threads",                                \
-      "Threads that pool large requests; 0 means one per processor.")                              \
+      "Threads that pool large requests. 0: one for each processor.")                              \
     X(max_queue_size, "engine", "max_queue_size", COUNT, "1024", 1, 10000000, "requests",          \
-      "Most requests that wait for a worker; further ones are answered 503.")                      \
+      "Maximum number of requests that wait for a worker. Further ones are answered 503.")         \
     X(max_queue_work_ms, "engine", "max_queue_work_ms", COUNT, "300", 1, 86400000, "milliseconds", \
-      "Most work that waits for each worker, by how long such work took lately; further requests " \
-      "are answered 503.")                                                                         \
+      "Maximum work that waits for each worker, estimated from recent requests. Further "          \
+      "requests are answered 503.")                                                                \
     X(latency_target_ms, "engine", "latency_target_ms", COUNT, "0", 0, 86400000, "milliseconds",   \
-      "In how long most requests that workers pool should be answered: further ones, which would " \
-      "wait too long by how long others did lately, are answered 503; 0: only the limits above "   \
-      "hold.")                                                                                     \
+      "Target latency of requests that workers pool. Requests that would miss it are "             \
+      "answered 503. 0: no target.")                                                               \
     X(inline_work_us, "engine", "inline_work_us", COUNT, "50", 0, 1000000,                         \
       "microseconds",                                                                              \
-      "Requests estimated to take less are answered at once; others go to a worker.")              \
+      "Requests that are estimated to take less than this are answered by the loop. Others "       \
+      "go to a worker.")                                                                           \
     X(default_timeout_us, "engine", "default_timeout_us", COUNT, "0", 0,                           \
       INT64_C(86400000000), "microseconds",                                                        \
-      "A request that has waited longer for a worker is answered 503; 0: it waits for ever.")      \
+      "Maximum time that a request waits for a worker before it is answered 503. 0: "              \
+      "unlimited.")                                                                                \
     X(max_work_us_per_byte, "engine", "max_work_us_per_byte", COUNT, "50", 0, 1000000000,          \
       "microseconds",                                                                              \
-      "Most work that a request may be for each byte of its body as it was sent, or of 1000 bytes " \
-      "where it is shorter, by estimate; more is answered 400. 0: any.")                           \
+      "Maximum estimated work of a request for each byte of its body as it was sent, "             \
+      "counting at least 1000 bytes. More is answered 400. 0: unlimited.")                         \
     X(shard_timeout_ms, "engine", "shard_timeout_ms", COUNT, "5000", 1, 86400000, "milliseconds",  \
-      "How long a shard may take to answer, of a model with shards; 504 then.")                    \
+      "Maximum time in which a shard must answer. A request that needs a slower one is "           \
+      "answered 504.")                                                                             \
     X(isa, "engine", "isa", TEXT, NULL, 1, 64, "name",                                             \
       "Instruction set of the kernels: avx512, avx2, neon or generic. Absent: the best one.")      \
     X(drain_delay_s, "engine", "drain_delay_s", COUNT, "0", 0, 86400, "seconds",                   \
-      "After SIGTERM, how long everything is still served, while readiness is 503 already, so "    \
-      "that a load balancer can turn away first. With a delay, requests that come later still are " \
-      "served, too, on connections that have begun.")                                              \
+      "After SIGTERM, time during which readiness is 503 but everything is still served, "         \
+      "so that load balancers can remove the server first.")                                       \
     X(drain_timeout_s, "engine", "drain_timeout_s", COUNT, "30", 0, 86400, "seconds",              \
-      "After SIGTERM, how long running requests may take to finish before they are cut off.")      \
+      "After SIGTERM, time that running requests get to finish before they are aborted.")          \
     X(updates, "updates", "updates", CHOICE_SWITCH, "off", 0, 0, "",                               \
-      "Whether rows of tables may be changed (POST /v2/models/NAME/rows). Needs token_file, and a " \
-      "token of scope admin, unless the admin listener is a Unix-domain socket.")                  \
+      "Allow changes of rows (POST /v2/models/NAME/rows). Needs token_file and a token of "        \
+      "scope admin, unless the admin listener is a Unix-domain socket.")                           \
     X(journal_dir, "updates", "journal_dir", FILE, NULL, 1, 900, "dir",                            \
-      "Folder that updates are kept in, to be applied again at the next start and to reloaded "    \
-      "tables; absent: they are lost with the process.")                                           \
+      "Folder of the journal. Updates in it are applied again after a restart and to "             \
+      "versions that are loaded later. Absent: updates are lost when the process ends.")           \
     X(journal_sync, "updates", "journal_sync", CHOICE_JOURNAL_SYNC, "always", 0, 0, "",            \
-      "When the journal is synced to the disk: always, before an update is acknowledged; interval, " \
-      "every 100 ms; off, when the system likes.")                                                 \
+      "When the journal is synced to disk. always: before an update is acknowledged. "             \
+      "interval: every 100 ms. off: when the system decides.")                                     \
     X(journal_kept_bytes, "updates", "journal_kept_bytes", BYTES, "1 GiB", 0,                      \
       1024 * BAG_GIB, "bytes",                                                                     \
-      "How large a model's journal may be to keep updates for versions that are in its folder and " \
-      "not loaded, so that they can be rolled back to; the oldest are removed.")                   \
+      "Maximum size of a model's journal that is kept for versions that are in its folder "        \
+      "but not loaded, so that the model can be rolled back to them. The oldest updates "          \
+      "are removed.")                                                                              \
     X(updates_memory, "updates", "updates_memory", BYTES, "64 MiB", 0, 1024 * BAG_GIB, "bytes",    \
-      "Memory for updates without a journal_dir, which are applied again to versions that are "    \
-      "loaded later; the oldest are dropped. A version that lacks dropped ones is not loaded.")    \
+      "Memory for updates if there is no journal_dir. They are applied to versions that "          \
+      "are loaded later. The oldest are dropped, and a version that lacks dropped ones is "        \
+      "not loaded.")                                                                               \
     X(load, "tables", "load", CHOICE_LOAD, "copy", 0, 0, "",                                       \
-      "How tables come into memory: copy reads them whole before they are served; map leaves them " \
-      "in their files, whose pages are read as requests need them. A model's own load goes first.") \
+      "copy: read tables into memory before they are served. map: leave them in their "            \
+      "files, whose pages are read when requests need them. A model's own load takes "             \
+      "precedence.")                                                                               \
     X(max_table_bytes, "tables", "max_table_bytes", BYTES, "0", 0, 1024 * BAG_GIB, "bytes",        \
-      "Most memory that all tables take together, with their keys' indexes and projections, and "  \
-      "while one replaces another both; a load that would pass it is rejected before it begins. 0: " \
-      "what the machine has left.")                                                                \
+      "Maximum memory of all tables with their key indexes and projections. While one "            \
+      "table replaces another, both count. A load that would exceed it is rejected before "        \
+      "it starts. 0: the memory that the machine has left.")                                       \
     X(hugepages, "tables", "hugepages", CHOICE_HUGEPAGES, "transparent", 0, 0, "",                 \
-      "Pages of tables in memory: transparent asks the kernel for pages of 2 MiB, explicit takes " \
-      "them from the system's pool and asks like that where it is too small, off keeps small ones.") \
+      "Pages of tables in memory. transparent: ask the kernel for pages of 2 MiB. "                \
+      "explicit: take them from the system's pool, and if it is too small continue as with "       \
+      "transparent. off: small pages.")                                                            \
     X(numa, "tables", "numa", CHOICE_NUMA, "off", 0, 0, "",                                        \
-      "interleave spreads tables over all memory nodes, so that threads on all of them read them " \
-      "equally fast; off leaves them where they are first written.")                               \
+      "interleave: spread tables over all memory nodes, so that all threads read them "            \
+      "equally fast. off: leave them on the node where they are first written.")                   \
     X(metrics, "metrics", "metrics", CHOICE_METRICS, "on", 0, 0, "",                               \
-      "on: requests are counted and timed, for /metrics and /v2/models/stats; private: /metrics is " \
-      "only for the admin listener (admin_port), and for requests with a token; off: nothing is "  \
-      "counted.")                                                                                  \
+      "on: count and time requests, for /metrics and /v2/models/stats. private: serve "            \
+      "/metrics only on the admin listener and to requests with a token. off: count "              \
+      "nothing.")                                                                                  \
     X(metric_histograms, "metrics", "metric_histograms", COUNT, "100", 0, 1000000, "models",       \
-      "Models and versions whose times /metrics shows as histograms, about 140 lines each: the "   \
-      "first ones. All others have counters and Triton's sums.")                                   \
+      "Number of models and versions for which /metrics has histograms, about 140 lines "          \
+      "each. All others have counters and Triton's sums.")                                         \
     X(log_format, "log", "log_format", CHOICE_LOG_FORMAT, "text", 0, 0, "",                        \
       "Format of the log lines on standard error.")                                                \
     X(log_level, "log", "log_level", CHOICE_LOG_LEVEL, "info", 0, 0, "",                           \
-      "The least important lines that are still logged.")                                          \
+      "Least severe level that is logged.")                                                        \
     X(access_log, "log", "access_log", CHOICE_SWITCH, "off", 0, 0, "",                             \
-      "Whether every request is logged, at level info.")                                           \
+      "Log every request at level info.")                                                          \
     X(slow_request_ms, "log", "slow_request_ms", COUNT, "0", 0, 86400000, "milliseconds",          \
-      "Requests that take as long from their head to their answer are logged at level warning; "   \
-      "0: none.")                                                                                  \
+      "Log requests that take at least this long, from their head to their reply, at level "       \
+      "warning. 0: none.")                                                                         \
     X(otlp_endpoint, "log", "otlp_endpoint", TEXT, NULL, 1, 1023, "url",                           \
-      "OpenTelemetry collector that spans of sampled requests are posted to, at URL/v1/traces, in " \
-      "JSON; http alone. Absent: nothing is traced.")                                              \
+      "OpenTelemetry collector that receives spans of sampled requests at URL/v1/traces, "         \
+      "in JSON over http. Absent: no tracing.")                                                    \
     X(trace_sample, "log", "trace_sample", TEXT, "0.01", 1, 15, "fraction",                        \
-      "Which part of the requests is traced, from 0 to 1, of those whose traceparent does not say " \
-      "whether they are.")
+      "Fraction of requests to trace, from 0 to 1. Does not apply to requests whose "              \
+      "traceparent header decides.")
 
 /* Other names that are accepted for an option, as a flag, a variable and a key: Triton's.
  * X("name", "key") */
@@ -329,10 +343,10 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
  * "models_dir" and "models"), and they are members of struct bag_config itself. */
 #define BAG_SOURCES(X)                                                                             \
     X(config_path, "", "config", FILE, NULL, 1, 4095, "file",                                      \
-      "Configuration file (JSON); variables and flags override what it says.")                     \
+      "Configuration file in JSON. Environment variables and flags take precedence over it.")      \
     X(models_dir, "", "models", FILE, NULL, 1, 4095, "dir",                                        \
-      "Folder of models: DIR/NAME.npy (.npz, .safetensors), or DIR/NAME/VERSION/ with one table file and an optional "  \
-      "config.json. In the file: \"models_dir\".")
+      "Folder of models: DIR/NAME.npy (.npz, .safetensors), or DIR/NAME/VERSION/ with one "        \
+      "table and an optional config.json. In the file: \"models_dir\".")
 
 /* What people set, beside models: `serve --help` shows these alone. */
 #define BAG_COMMON_OPTIONS(X)                                                                      \
