@@ -646,19 +646,25 @@ static void hedges_nothing_that_waits(void **state)
     upstream()->count = 0;
 }
 
-/* An attempt that waits is one: its subrequest outlasts the failure of the other. */
+/* An attempt that waits is one: its subrequest outlasts the failure of the other, although the
+ * place goes to a request that has waited for longer. */
 static void outlasts_a_failure_while_a_hedge_waits(void **state)
 {
-    struct asked asked;
+    struct asked asked, other;
     (void)state;
     allow_one_connection();
     learn_latency(0);
     ask_for(&asked, IN_FIRST);
     struct request request = accept_request(0);
+    ask_for(&other, IN_FIRST);
     advance_ms(3);
     drop_request(&request);
     assert_false(asked.is_done);
     request = accept_request(0);
+    int fd = reply_well(&request);
+    expect_row(&other, IN_FIRST);
+    assert_false(asked.is_done);
+    request = read_request(0, fd);
     close(reply_well(&request));
     expect_row(&asked, IN_FIRST);
     upstream()->count = 0;
