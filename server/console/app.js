@@ -31,6 +31,12 @@ onLink((answers) => {
   document.body.classList.toggle("stale", !answers);
 });
 
+// Every tab and page names the server that it shows, by the address under which it was opened.
+function setTitle(title) {
+  document.title = `${title} – ${location.host} – bagserve`;
+}
+setText(document.getElementById("server"), location.host);
+
 // ---- the token ------------------------------------------------------------------------------------------------
 
 function showTokenForm(failure) {
@@ -49,7 +55,7 @@ function showTokenForm(failure) {
   error.element,
   h("button", {class: "main"}, "Use this token"));
   root.replaceChildren(form);
-  document.title = "Access token – bagserve";
+  setTitle("Access token");
   if (hasToken()) error.show(failure.message);
   input.focus();
 }
@@ -135,7 +141,7 @@ async function open() {
   }
   root.replaceChildren(shown.element);
   root.setAttribute("aria-busy", "true");
-  document.title = `${shown.title} – bagserve`;
+  setTitle(shown.title);
   await refresh(mine);
   if (mine === turn) root.removeAttribute("aria-busy");
 }

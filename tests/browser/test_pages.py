@@ -40,7 +40,9 @@ def test_pages(browser, server, size, dark):
         browser.go(place)
         browser.wait_for(part)
         expect_equal(browser.text("h1").split("\n")[0].split(" ready")[0], heading)
-        expect_equal(browser.script("return document.title"), f"{heading} – bagserve")
+        host = browser.script("return location.host")
+        expect_equal(browser.script("return document.title"), f"{heading} – {host} – bagserve")
+        expect_equal(browser.script("return document.getElementById('server').textContent"), host)
         browser.wait(lambda: not browser.all("main[aria-busy]"), "the page is still made")
         browser.check(f"{name}-{'dark' if dark else 'light'}-{'narrow' if size == NARROW else 'wide'}")
 
