@@ -35,10 +35,20 @@ static bool check_tensor(const struct bag_kjt *kjt, enum bag_kjt_input which,
                            name, (unsigned)tensor->rank);
 }
 
+static const struct bag_tensor *bounds_of(const struct bag_kjt *kjt)
+{
+    const struct bag_tensor *lengths = kjt->tensors[BAG_KJT_LENGTHS];
+    return lengths ? lengths : kjt->tensors[BAG_KJT_OFFSETS];
+}
+
 /* Values, and either lengths or offsets. */
 static bool check_presence(const struct bag_kjt *kjt, struct bag_problem *problem)
 {
     bool lengths = kjt->tensors[BAG_KJT_LENGTHS], offsets = kjt->tensors[BAG_KJT_OFFSETS];
+    if (!lengths && !offsets && kjt->tensors[BAG_KJT_STRIDES])
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "'stride_per_key' needs 'values' and 'lengths', or 'offsets', "
+                               "whose bags it divides among the features");
     if (!kjt->tensors[BAG_KJT_VALUES])
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "input 'values' is missing");
     if (!lengths && !offsets)
@@ -62,13 +72,50 @@ static bool check_weights(const struct bag_kjt *kjt, struct bag_problem *problem
                            weights->count, count);
 }
 
-static bool count_bags(struct bag_kjt *kjt, size_t num_features, struct bag_problem *problem)
+/* Divides the bags among the features as `stride_per_key` says. */
+static bool read_strides(struct bag_kjt *kjt, const struct bag_kjt_features *features,
+                         struct bag_problem *problem)
+{
+    const struct bag_tensor *strides = kjt->tensors[BAG_KJT_STRIDES];
+    const struct bag_ids ids = {strides->data, strides->count, strides->dtype == BAG_I64};
+    const size_t extra = kjt->tensors[BAG_KJT_LENGTHS] ? 0 : 1, count = bounds_of(kjt)->count;
+    const size_t num_bags = count < extra ? 0 : count - extra;
+    size_t sum = 0;
+    if (strides->count != features->count)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "'stride_per_key' has %zu elements; it must have %zu, the number of "
+                               "features",
+                               strides->count, features->count);
+    for (size_t feature = 0; feature < features->count; feature++) {
+        int64_t stride = bag_id_at(&ids, feature);
+        kjt->first_bags[feature] = sum;
+        if (stride < 0 || (uint64_t)stride > num_bags - sum)
+            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                                   "'stride_per_key' at position %zu (feature '%s') is %lld; it "
+                                   "must be from 0 to %zu, as many bags as '%s' has left",
+                                   feature, features->name_of(features->context, feature),
+                                   (long long)stride, num_bags - sum,
+                                   bag_kjt_input_names[extra ? BAG_KJT_OFFSETS : BAG_KJT_LENGTHS]);
+        sum += (size_t)stride;
+    }
+    kjt->first_bags[features->count] = sum;
+    return (count >= extra && sum == num_bags) ||
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "'stride_per_key' adds up to %zu bags; '%s' has %zu elements and must "
+                           "have %zu",
+                           sum, bag_kjt_input_names[extra ? BAG_KJT_OFFSETS : BAG_KJT_LENGTHS],
+                           count, sum + extra);
+}
+
+/* Divides the bags evenly. */
+static bool divide_bags(struct bag_kjt *kjt, size_t num_features, struct bag_problem *problem)
 {
     const struct bag_tensor *lengths = kjt->tensors[BAG_KJT_LENGTHS];
-    size_t count = lengths ? lengths->count : kjt->tensors[BAG_KJT_OFFSETS]->count;
+    size_t count = bounds_of(kjt)->count;
     size_t extra = lengths ? 0 : 1; /* the end of the last bag */
     if (count >= extra && (count - extra) % num_features == 0) {
-        kjt->num_bags = (count - extra) / num_features;
+        for (size_t feature = 0; feature <= num_features; feature++)
+            kjt->first_bags[feature] = (count - extra) / num_features * feature;
         return true;
     }
     return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
@@ -91,10 +138,11 @@ struct walk {
 
 static bool reject_element(const struct walk *walk, size_t position, int64_t value, size_t low)
 {
-    size_t bag = position - (walk->by_length ? 0 : 1);
-    const char *feature =
-        walk->features->name_of(walk->features->context, bag / walk->kjt->num_bags);
-    bag %= walk->kjt->num_bags;
+    size_t bag = position - (walk->by_length ? 0 : 1), number = 0;
+    while (bag >= walk->kjt->first_bags[number + 1])
+        number++;
+    const char *feature = walk->features->name_of(walk->features->context, number);
+    bag -= walk->kjt->first_bags[number];
     if (walk->by_length)
         return bag_problem_set(walk->problem, BAG_ERROR_BAD_REQUEST,
                                "'lengths' at position %zu (feature '%s', bag %zu) is %lld; it must "
@@ -138,8 +186,8 @@ static bool read_offsets(const struct walk *walk)
         size_t first = begin;
         kjt->firsts[feature] = first;
         *out++ = 0;
-        for (size_t bag = 0; bag < kjt->num_bags; bag++) {
-            if (!find_end(walk, feature * kjt->num_bags + bag, begin, &end))
+        for (size_t bag = kjt->first_bags[feature]; bag < kjt->first_bags[feature + 1]; bag++) {
+            if (!find_end(walk, bag, begin, &end))
                 return false;
             *out++ = (int64_t)(end - first);
             begin = end;
@@ -157,10 +205,11 @@ static bool take_memory(struct bag_kjt *kjt, size_t num_features, struct bag_are
                         struct bag_problem *problem)
 {
     size_t count;
-    if (__builtin_mul_overflow(kjt->num_bags + 1, num_features, &count))
+    if (__builtin_add_overflow(bounds_of(kjt)->count, num_features, &count))
         count = SIZE_MAX; /* which no arena has */
     kjt->offsets = bag_arena_array(arena, count, sizeof *kjt->offsets);
-    kjt->firsts = bag_arena_array(arena, num_features + 1, sizeof *kjt->firsts);
+    kjt->firsts = bag_arena_array(arena, 2 * (num_features + 1), sizeof *kjt->firsts);
+    kjt->first_bags = kjt->firsts + num_features + 1;
     return (kjt->offsets && kjt->firsts) ||
            bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory to decode the request");
 }
@@ -174,16 +223,16 @@ bool bag_kjt_read(struct bag_kjt *kjt, const struct bag_kjt_features *features,
         if (!check_tensor(kjt, (enum bag_kjt_input)i, problem))
             return false;
     }
-    if (!check_weights(kjt, problem) || !count_bags(kjt, features->count, problem) ||
-        !take_memory(kjt, features->count, arena, problem))
+    if (!check_weights(kjt, problem) || !take_memory(kjt, features->count, arena, problem) ||
+        !(kjt->tensors[BAG_KJT_STRIDES] ? read_strides(kjt, features, problem)
+                                        : divide_bags(kjt, features->count, problem)))
         return false;
-    const struct bag_tensor *lengths = kjt->tensors[BAG_KJT_LENGTHS];
-    const struct bag_tensor *ends = lengths ? lengths : kjt->tensors[BAG_KJT_OFFSETS];
+    const struct bag_tensor *ends = bounds_of(kjt);
     struct walk walk = {.kjt = kjt,
                         .features = features,
                         .problem = problem,
                         .ids = {ends->data, ends->count, ends->dtype == BAG_I64},
-                        .by_length = lengths != NULL,
+                        .by_length = kjt->tensors[BAG_KJT_LENGTHS] != NULL,
                         .num_values = kjt->tensors[BAG_KJT_VALUES]->count};
     return check_start(&walk) && read_offsets(&walk);
 }
@@ -207,9 +256,11 @@ void bag_kjt_part(const struct bag_kjt *kjt, size_t feature, struct bag_kjt_part
     split(kjt->tensors[BAG_KJT_VALUES], first, count, &part->indices);
     if (kjt->tensors[BAG_KJT_WEIGHTS])
         split(kjt->tensors[BAG_KJT_WEIGHTS], first, count, &part->weights);
+    const size_t first_bag = kjt->first_bags[feature];
+    const size_t num_offsets = kjt->first_bags[feature + 1] - first_bag + 1;
     part->offsets.dtype = BAG_I64;
     part->offsets.rank = 1;
-    part->offsets.shape[0] = (int64_t)(kjt->num_bags + 1);
-    part->offsets.count = kjt->num_bags + 1;
-    part->offsets.data = kjt->offsets + feature * (kjt->num_bags + 1);
+    part->offsets.shape[0] = (int64_t)num_offsets;
+    part->offsets.count = num_offsets;
+    part->offsets.data = kjt->offsets + first_bag + feature;
 }

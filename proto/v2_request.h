@@ -138,6 +138,8 @@ char *bag_v2_rows_reply(const struct bag_v2_rows_reply *reply);
  *   lengths  [F*B]        how many of them each bag has, B bags for each of F features; or
  *   offsets  [F*B + 1]    where each bag begins, and at last where the last one ends
  *   weights  [N]          FP32, optional
+ *   stride_per_key  [F]   the number of bags of each feature, optional; their sum is then in the
+ *                         place of F*B
  *
  * Reading it checks that lengths or offsets cover all values, and leaves for every feature what a
  * request for its table alone would have brought.
@@ -147,7 +149,8 @@ char *bag_v2_rows_reply(const struct bag_v2_rows_reply *reply);
     X(VALUES, "values")   \
     X(LENGTHS, "lengths") \
     X(OFFSETS, "offsets") \
-    X(WEIGHTS, "weights")
+    X(WEIGHTS, "weights") \
+    X(STRIDES, "stride_per_key")
 
 enum bag_kjt_input {
 #define BAG_X(id, name) BAG_KJT_##id,
@@ -167,9 +170,9 @@ struct bag_kjt_features {
 
 struct bag_kjt {
     const struct bag_tensor *tensors[BAG_KJT_INPUT_COUNT]; /* NULL: not sent; set by the caller */
-    size_t num_bags;                                       /* of each feature */
-    int64_t *offsets; /* [F, B + 1], each feature's from 0; in the arena */
-    size_t *firsts;   /* [F + 1], where each feature's values begin; in the arena */
+    size_t *first_bags; /* [F + 1], where each feature's bags begin; in the arena */
+    int64_t *offsets;   /* each feature's from 0, one more than it has bags; in the arena */
+    size_t *firsts;     /* [F + 1], where each feature's values begin; in the arena */
 };
 
 /* Checks the tensors and fills the rest; false with *problem, which names the tensor, the feature

@@ -29,12 +29,13 @@ static enum bag_kjt_input find_kjt_input(struct bag_text name)
 
 static bool reject_form(const struct bag_planner *planner, struct bag_text name)
 {
-    return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
-                           "input '%s' is unknown; this model takes 'values' with 'lengths' or "
-                           "'offsets' and 'weights', or inputs of its features, as '%s.indices' "
-                           "and '%s.offsets'",
-                           bag_quote(name.data, name.bytes).text, planner->model->features[0].name,
-                           planner->model->features[0].name);
+    return bag_problem_set(
+        planner->problem, BAG_ERROR_BAD_REQUEST,
+        "input '%s' is unknown; this model takes 'values' with 'lengths' or "
+        "'offsets', 'weights' and 'stride_per_key', or inputs of its features, as '%s.indices' "
+        "and '%s.offsets'",
+        bag_quote(name.data, name.bytes).text, planner->model->features[0].name,
+        planner->model->features[0].name);
 }
 
 static bool reject_feature(const struct bag_planner *planner, struct bag_text name,
@@ -139,13 +140,14 @@ static bool read_kjt(struct bag_planner *planner)
 {
     struct bag_kjt_features features = {planner->model->num_features, name_of, planner->model};
     const struct bag_v2_input *named = find_named(planner->request);
+    enum bag_kjt_input of_all =
+        planner->kjt->tensors[BAG_KJT_STRIDES] ? BAG_KJT_STRIDES : BAG_KJT_VALUES;
     if (named)
         return bag_problem_set(
             planner->problem, BAG_ERROR_BAD_REQUEST,
             "input '%s' cannot be combined with '%s': send the inputs of each feature, "
             "or 'values' for all",
-            bag_quote(named->name.data, named->name.bytes).text,
-            bag_kjt_input_names[BAG_KJT_VALUES]);
+            bag_quote(named->name.data, named->name.bytes).text, bag_kjt_input_names[of_all]);
     return bag_kjt_read(planner->kjt, &features, planner->arena, planner->problem) &&
            check_types(planner);
 }

@@ -1,13 +1,22 @@
 /* libFuzzer: KeyedJaggedTensor's layout. The bytes say which tensors there are, how many features,
- * how many values, and what is in lengths or offsets. What is accepted must divide the values
- * among the features, and be pooled without a complaint about offsets. */
+ * how many values, and what is in lengths or offsets, and before it in stride_per_key. What is
+ * accepted must divide the values among the features, and be pooled without a complaint about
+ * offsets. */
 #include "fuzz.h"
 
 #include "proto/v2_request.h"
 
 #include "kernels/pool.h"
 
-enum { BY_OFFSETS = 1, WEIGHTED = 2, WIDE_VALUES = 4, WIDE_LAYOUT = 8, BOTH = 16, FLAT = 32 };
+enum {
+    BY_OFFSETS = 1,
+    WEIGHTED = 2,
+    WIDE_VALUES = 4,
+    WIDE_LAYOUT = 8,
+    BOTH = 16,
+    FLAT = 32,
+    STRIDED = 64
+};
 
 #define HEAD_BYTES   4
 #define MAX_FEATURES 8
@@ -59,7 +68,8 @@ static void check_parts(const struct bag_kjt *kjt, size_t num_features)
     for (size_t i = 0; i < num_features; i++) {
         struct bag_kjt_part part;
         bag_kjt_part(kjt, i, &part);
-        require(part.indices.data == next && part.offsets.count == kjt->num_bags + 1);
+        require(part.indices.data == next &&
+                part.offsets.count == kjt->first_bags[i + 1] - kjt->first_bags[i] + 1);
         pool_part(&part, kjt->tensors[BAG_KJT_WEIGHTS]);
         next += part.indices.count * bag_dtypes[values->dtype].bytes;
     }
@@ -75,12 +85,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     size_t num_values = (size_t)bytes[2] | (size_t)bytes[3] << 8;
     enum bag_dtype type = flags & WIDE_LAYOUT ? BAG_I64 : BAG_I32;
     size_t num_elements = (count - HEAD_BYTES) / bag_dtypes[type].bytes;
+    size_t num_strides = flags & STRIDED ? features.count : 0;
+    num_strides = num_strides < num_elements ? num_strides : num_elements;
+    num_elements -= num_strides;
+    struct bag_tensor strides = make_tensor(type, num_strides, bytes + HEAD_BYTES);
     struct bag_tensor values =
         make_tensor(flags & WIDE_VALUES ? BAG_I64 : BAG_I32, num_values, NULL);
-    struct bag_tensor layout = make_tensor(type, num_elements, bytes + HEAD_BYTES);
+    struct bag_tensor layout =
+        make_tensor(type, num_elements, bytes + HEAD_BYTES + num_strides * bag_dtypes[type].bytes);
     struct bag_tensor weights = make_tensor(BAG_F32, num_values, NULL);
     struct bag_problem problem = {.text = ""};
-    struct bag_kjt kjt = {.num_bags = 0};
+    struct bag_kjt kjt = {.firsts = NULL};
     struct bag_arena arena;
     if (flags & FLAT)
         layout.rank = 2;
@@ -90,6 +105,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
         kjt.tensors[BAG_KJT_OFFSETS] = &layout;
     if (flags & WEIGHTED)
         kjt.tensors[BAG_KJT_WEIGHTS] = &weights;
+    if (flags & STRIDED)
+        kjt.tensors[BAG_KJT_STRIDES] = &strides;
     bag_arena_init(&arena, 1 << 20);
     if (bag_kjt_read(&kjt, &features, &arena, &problem))
         check_parts(&kjt, features.count);
@@ -99,6 +116,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     bag_arena_free(&arena);
     free((void *)(uintptr_t)values.data);
     free((void *)(uintptr_t)layout.data);
+    free((void *)(uintptr_t)strides.data);
     free((void *)(uintptr_t)weights.data);
     return 0;
 }

@@ -47,7 +47,7 @@ static bool read_layout(struct layout *layout, size_t count, enum bag_kjt_input 
 }
 
 static void expect_part(const struct layout *layout, size_t feature, size_t first, size_t count,
-                        const int64_t *offsets)
+                        size_t num_bags, const int64_t *offsets)
 {
     struct bag_kjt_part part;
     bag_kjt_part(&layout->kjt, feature, &part);
@@ -57,27 +57,27 @@ static void expect_part(const struct layout *layout, size_t feature, size_t firs
     assert_ptr_equal(part.indices.data, (const int32_t *)layout->values.data + first);
     assert_ptr_equal(part.weights.data, layout->factors + first);
     assert_int_equal(part.weights.count, count);
-    assert_int_equal(part.offsets.count, 3);
-    assert_memory_equal(part.offsets.data, offsets, 3 * sizeof *offsets);
+    assert_int_equal(part.offsets.count, num_bags + 1);
+    assert_memory_equal(part.offsets.data, offsets, (num_bags + 1) * sizeof *offsets);
 }
 
 static void expect_parts(const struct layout *layout)
 {
-    assert_int_equal(layout->kjt.num_bags, 2);
-    expect_part(layout, 0, 0, 1, (const int64_t[]){0, 0, 1});
-    expect_part(layout, 1, 1, 0, (const int64_t[]){0, 0, 0});
-    expect_part(layout, 2, 1, 5, (const int64_t[]){0, 3, 5});
+    assert_int_equal(layout->kjt.first_bags[3], 6);
+    expect_part(layout, 0, 0, 1, 2, (const int64_t[]){0, 0, 1});
+    expect_part(layout, 1, 1, 0, 2, (const int64_t[]){0, 0, 0});
+    expect_part(layout, 2, 1, 5, 2, (const int64_t[]){0, 3, 5});
 }
 
 static void test_divides_values(void **state)
 {
     static const int64_t lengths[] = {0, 1, 0, 0, 3, 2}, offsets[] = {0, 0, 1, 1, 1, 4, 6};
-    struct layout layout = {.kjt = {.num_bags = 0}};
+    struct layout layout = {.kjt = {.firsts = NULL}};
     (void)state;
     assert_true(read_layout(&layout, 6, BAG_KJT_LENGTHS, lengths, 6));
     expect_parts(&layout);
     bag_arena_free(&layout.arena);
-    layout = (struct layout){.kjt = {.num_bags = 0}};
+    layout = (struct layout){.kjt = {.firsts = NULL}};
     assert_true(read_layout(&layout, 6, BAG_KJT_OFFSETS, offsets, 7));
     expect_parts(&layout);
     bag_arena_free(&layout.arena);
@@ -88,10 +88,10 @@ static void test_takes_no_bags(void **state)
     static const int64_t zero = 0;
     (void)state;
     for (int with_offsets = 0; with_offsets < 2; with_offsets++) {
-        struct layout layout = {.kjt = {.num_bags = 7}};
+        struct layout layout = {.kjt = {.firsts = NULL}};
         enum bag_kjt_input which = with_offsets ? BAG_KJT_OFFSETS : BAG_KJT_LENGTHS;
         assert_true(read_layout(&layout, 0, which, &zero, (size_t)with_offsets));
-        assert_int_equal(layout.kjt.num_bags, 0);
+        assert_int_equal(layout.kjt.first_bags[3], 0);
         struct bag_kjt_part part;
         bag_kjt_part(&layout.kjt, 2, &part);
         assert_int_equal(part.indices.count, 0);
@@ -160,11 +160,88 @@ static const struct {
      "features"},
 };
 
+/* Reads lengths of bags that `strides` divides among the features. */
+static bool read_strided(struct layout *layout, enum bag_kjt_input which, const int64_t *elements,
+                         size_t num_elements, const struct bag_tensor *strides)
+{
+    *layout = (struct layout){.kjt = {.tensors = {[BAG_KJT_STRIDES] = strides}}};
+    return read_layout(layout, 6, which, elements, num_elements);
+}
+
+static void test_divides_bags_by_stride(void **state)
+{
+    static const int64_t lengths[] = {4, 1, 0, 1}, offsets[] = {0, 4, 5, 5, 6};
+    static const int32_t strides[] = {1, 0, 3};
+    static const int64_t wide[] = {1, 0, 3};
+    const struct bag_tensor narrow_tensor = {
+        .dtype = BAG_I32, .rank = 1, .shape = {3}, .count = 3, .data = strides};
+    const struct bag_tensor wide_tensor = {
+        .dtype = BAG_I64, .rank = 1, .shape = {3}, .count = 3, .data = wide};
+    (void)state;
+    for (int with_offsets = 0; with_offsets < 2; with_offsets++) {
+        struct layout layout;
+        assert_true(with_offsets
+                        ? read_strided(&layout, BAG_KJT_OFFSETS, offsets, 5, &narrow_tensor)
+                        : read_strided(&layout, BAG_KJT_LENGTHS, lengths, 4, &wide_tensor));
+        expect_part(&layout, 0, 0, 4, 1, (const int64_t[]){0, 4});
+        expect_part(&layout, 1, 4, 0, 0, (const int64_t[]){0});
+        expect_part(&layout, 2, 4, 2, 3, (const int64_t[]){0, 1, 1, 2});
+        bag_arena_free(&layout.arena);
+    }
+}
+
+static void test_rejects_strides(void **state)
+{
+    static const struct {
+        size_t count;
+        int64_t strides[4];
+        const char *text;
+    } wrong[] = {
+        {2, {1, 3}, "'stride_per_key' has 2 elements; it must have 3, the number of features"},
+        {3,
+         {1, -1, 4},
+         "'stride_per_key' at position 1 (feature 'second') is -1; it must be from 0 to 3, as many "
+         "bags as 'lengths' has left"},
+        {3,
+         {1, INT64_MAX, INT64_MAX},
+         "'stride_per_key' at position 1 (feature 'second') is 9223372036854775807; it must be "
+         "from 0 to 3, as many bags as 'lengths' has left"},
+        {3,
+         {1, 1, 1},
+         "'stride_per_key' adds up to 3 bags; 'lengths' has 4 elements and must have 3"},
+    };
+    static const int64_t lengths[] = {4, 1, 0, 1};
+    struct layout layout;
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const struct bag_tensor strides = {.dtype = BAG_I64,
+                                           .rank = 1,
+                                           .shape = {(int64_t)wrong[i].count},
+                                           .count = wrong[i].count,
+                                           .data = wrong[i].strides};
+        assert_false(read_strided(&layout, BAG_KJT_LENGTHS, lengths, 4, &strides));
+        assert_string_equal(layout.problem.text, wrong[i].text);
+        bag_arena_free(&layout.arena);
+    }
+    const struct bag_tensor floats = {
+        .dtype = BAG_F32, .rank = 1, .shape = {3}, .count = 3, .data = lengths};
+    assert_false(read_strided(&layout, BAG_KJT_LENGTHS, lengths, 4, &floats));
+    assert_string_equal(layout.problem.text,
+                        "'stride_per_key' has datatype FP32; it must be INT32 or INT64");
+    bag_arena_free(&layout.arena);
+    layout = (struct layout){.kjt = {.tensors = {[BAG_KJT_STRIDES] = &floats}}};
+    struct bag_kjt_features features = {.count = 3, .name_of = name_of};
+    assert_false(bag_kjt_read(&layout.kjt, &features, &layout.arena, &layout.problem));
+    assert_string_equal(layout.problem.text,
+                        "'stride_per_key' needs 'values' and 'lengths', or 'offsets', whose bags "
+                        "it divides among the features");
+}
+
 static void test_rejects(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof rejections / sizeof *rejections; i++) {
-        struct layout layout = {.kjt = {.num_bags = 0}};
+        struct layout layout = {.kjt = {.firsts = NULL}};
         assert_false(read_layout(&layout, rejections[i].num_values, rejections[i].which,
                                  rejections[i].elements, rejections[i].num_elements));
         assert_string_equal(layout.problem.text, rejections[i].text);
@@ -175,9 +252,9 @@ static void test_rejects(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_divides_values),
-        cmocka_unit_test(test_takes_no_bags),
-        cmocka_unit_test(test_rejects),
+        cmocka_unit_test(test_divides_values),  cmocka_unit_test(test_takes_no_bags),
+        cmocka_unit_test(test_rejects),         cmocka_unit_test(test_divides_bags_by_stride),
+        cmocka_unit_test(test_rejects_strides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
