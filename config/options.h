@@ -182,8 +182,9 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "Maximum size of a reply. A request that would need more is answered 400 before "            \
       "memory is reserved.")                                                                       \
     X(max_reply_ratio, "http", "max_reply_ratio", COUNT, "1000", 0, 1000000000, "times",           \
-      "Maximum size of a reply, relative to the request body as it was sent. A request "           \
-      "that would need more is answered 400. 0: unlimited.")                                       \
+      "Maximum number of bytes in a reply for each byte of the request body as it was sent. "      \
+      "Counts only bags beyond the number of ids and 16,384 more. A request that would need "      \
+      "more is answered 400. 0: unlimited.")                                                       \
     X(max_memory, "http", "max_memory", BYTES, "0", 0, 1024 * BAG_GIB, "bytes",                    \
       "Maximum memory of all requests together: bodies as they arrive, decompressed "              \
       "bodies, results, and replies until they are sent. Further requests are answered "           \

@@ -103,8 +103,8 @@ size_t bag_ops_default_bags(const struct bag_op *ops, size_t count);
 struct bag_infer_limits {
     size_t max_body_bytes; /* decompressed */
     size_t max_reply_bytes;
-    size_t max_reply_ratio;      /* of the reply's bytes to the body's; 0: any */
-    size_t max_work_ns_per_byte; /* of the body, or of 1000 bytes where it is shorter; 0: any */
+    size_t max_reply_ratio;      /* of the bytes of bags beyond the ids to the body's; 0: any */
+    size_t max_work_ns_per_byte; /* of the body, or of 2000 bytes where it is shorter; 0: any */
     bool explains;               /* where a request asks for it */
     size_t min_packed_bytes;     /* smaller replies are not compressed */
 };

@@ -6,6 +6,9 @@
 
 #include <string.h>
 
+/* Bags that a request may have beyond its ids, whatever its reply takes. */
+#define FREE_BAGS 16384
+
 /* A number of FP32 in JSON, with its comma. */
 #define USUAL_NUMBER_BYTES 12
 
@@ -117,22 +120,27 @@ static bool check_most(const struct bag_infer *infer, struct bag_problem *proble
                            max_bytes);
 }
 
-/* By what is usual, not by the most: few numbers have all of their digits. */
+/* Bounds what bags take that a request has beyond its ids: a few bytes may ask for many of them.
+ * Bytes are counted by what is usual, not by the most: few numbers have all of their digits. */
 static bool check_ratio(const struct bag_infer *infer, struct bag_problem *problem)
 {
     const size_t ratio = infer->input.limits->max_reply_ratio;
     const size_t sent = bag_infer_sent_bytes(infer);
+    const size_t bags = infer->plan.work.bags, free_bags = infer->plan.work.rows + FREE_BAGS;
+    const size_t beyond = bags > free_bags ? bags - free_bags : 0;
     size_t max_bytes;
     size_t expected = infer->plan.binary_bytes + infer->scratch.explanation_bytes +
                       (size_t)bag_reply_count_printed(infer) * USUAL_NUMBER_BYTES;
-    if (ratio == 0 || __builtin_mul_overflow(ratio, sent, &max_bytes) || expected <= max_bytes)
+    if (beyond == 0 || ratio == 0 || __builtin_mul_overflow(ratio, sent, &max_bytes) ||
+        (size_t)((double)expected / (double)bags * (double)beyond) <= max_bytes)
         return true;
-    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "the reply of %zu bags takes about %zu bytes%s, the request's body%s "
-                           "%zu; the limit (max_reply_ratio) is %zu times as many",
-                           infer->plan.work.bags, expected,
-                           infer->plan.binary ? "" : " as JSON (binary output is smaller)",
-                           infer->scratch.packed_bytes ? " as it was sent" : "", sent, ratio);
+    return bag_problem_set(
+        problem, BAG_ERROR_BAD_REQUEST,
+        "the reply of %zu bags takes about %zu bytes%s, and %zu bags are beyond "
+        "the ids and %d more; the request's body%s has %zu bytes, and the limit "
+        "(max_reply_ratio) is %zu times as many for those bags",
+        bags, expected, infer->plan.binary ? "" : " as JSON (binary output is smaller)", beyond,
+        FREE_BAGS, infer->scratch.packed_bytes ? " as it was sent" : "", sent, ratio);
 }
 
 /* Room for the addresses of all shards that may be absent, each in quotes and with a comma. */

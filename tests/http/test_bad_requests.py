@@ -226,7 +226,7 @@ def make_models(directory):
 
 @pytest.fixture(scope="module", name="world")
 def serve(shared_directory):
-    with Server("--config", make_models(shared_directory)) as server:
+    with Server("--config", make_models(shared_directory), "--max-reply-bytes", MAX_REPLY_BYTES) as server:
         world = World(server)
         yield world
         world.client.close()

@@ -11,6 +11,7 @@ from harness import Server, expect, expect_equal, write_json
 from v2 import Client, Tensor, infer_body
 
 MAX_TENSORS = 4096
+FREE_BAGS = 16384
 ROWS, DIM = 10, 3
 INDICES = [Tensor("indices", np.arange(6).reshape(3, 2))]
 RESULT_BYTES = 3 * DIM * 4
@@ -85,19 +86,19 @@ def empty_bags(count, **parameters):
 
 
 def test_ratio_of_replies(config):
-    """The bytes of the results to those of the body, blanks and all."""
-    bags, ratio = 1000, 3
+    """The bytes of the bags beyond those that are free to those of the body, blanks and all."""
+    bags, ratio = FREE_BAGS + 1000, 3
     body = empty_bags(bags, binary_data_output=True)
-    limit = bags * DIM * 4 // ratio
+    limit = 1000 * DIM * 4 // ratio
     with Server("--config", config, "--max-reply-ratio", ratio) as server, \
             Client(server) as client:
         for body_bytes, status in ((limit - 1, 400), (limit, 200), (limit + 1, 200)):
             reply = client.request("POST", "/v2/models/items/infer",
                                    padded(body, len(body), body_bytes))
             if reply.expect(status).status == 400:
-                expect_equal(reply.error(), f"the reply of {bags} bags takes about {bags * DIM * 4} "
-                             f"bytes, the request's body {body_bytes}; the limit (max_reply_ratio) "
-                             f"is {ratio} times as many")
+                expect_equal(reply.error(), f"the reply of {bags} bags takes about {bags * DIM * 4} bytes, and 1000 "
+                             f"bags are beyond the ids and {FREE_BAGS} more; the request's body has {body_bytes} "
+                             f"bytes, and the limit (max_reply_ratio) is {ratio} times as many for those bags")
 
 
 def zipped(body):
@@ -114,9 +115,10 @@ def test_compressed_bodies_count_as_sent(config):
     with Server("--config", config) as server, Client(server) as client:
         client.request("POST", path, body, headers).expect(200)
         reply = client.request("POST", path, packed, headers | coding).expect(400)
-        expect_equal(reply.error(), f"the reply of 100000 bags takes about {100_000 * DIM * 12} bytes "
-                     f"as JSON (binary output is smaller), the request's body as it was sent "
-                     f"{len(packed)}; the limit (max_reply_ratio) is 1000 times as many")
+        expect_equal(reply.error(), f"the reply of 100000 bags takes about {100_000 * DIM * 12} bytes as JSON (binary "
+                     f"output is smaller), and {100_000 - FREE_BAGS} bags are beyond the ids and {FREE_BAGS} more; "
+                     f"the request's body as it was sent has {len(packed)} bytes, and the limit (max_reply_ratio) is "
+                     f"1000 times as many for those bags")
     with Server("--config", config, "--max-reply-ratio", 0, "--max-work-us-per-byte", 1) as server, \
             Client(server) as client:
         client.request("POST", path, body, headers).expect(200)
@@ -129,8 +131,8 @@ def test_compressed_bodies_count_as_sent(config):
 
 
 def test_work_for_bytes(config):
-    """A request of many bags is work for which a short body does not suffice; bytes below 1000 count
-    as 1000. The estimate itself is not told to the microsecond, so the limit is searched for."""
+    """A request of many bags is work for which a short body does not suffice; bytes below 2000 count
+    as 2000. The estimate itself is not told to the microsecond, so the limit is searched for."""
     body = empty_bags(200_000, binary_data_output=True)
     options = ("--max-reply-ratio", 0, "--max-work-us-per-byte", 1)
     with Server("--config", config, *options) as server, Client(server) as client:
@@ -147,7 +149,7 @@ def test_work_for_bytes(config):
         while large - small > 1:
             middle = (small + large) // 2
             small, large = (small, middle) if is_accepted(middle) else (middle, large)
-        expect(large > 1000, f"{large} bytes suffice")
+        expect(large > 2000, f"{large} bytes suffice")
         expect_equal([is_accepted(large + over) for over in (-1, 0, 1)], [False, True, True])
 
 

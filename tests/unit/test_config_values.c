@@ -174,7 +174,7 @@ static void test_defaults(void **state)
     assert_string_equal(config->options.host, "127.0.0.1");
     assert_int_equal(config->options.port, 8000);
     assert_int_equal(config->options.max_body_bytes, 67108864);
-    assert_int_equal(config->options.max_reply_bytes, 67108864);
+    assert_int_equal(config->options.max_reply_bytes, 320 << 20);
     assert_int_equal(config->options.log_format, BAG_LOG_FORMAT_TEXT);
     assert_int_equal(config->options.log_level, BAG_LOG_LEVEL_INFO);
     assert_null(config->config_path);

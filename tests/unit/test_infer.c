@@ -8,6 +8,9 @@
 #define ROWS    100
 #define COLUMNS 64
 
+/* Bags beyond the ids that no ratio bounds. */
+#define FREE_BAGS 16384
+
 static struct {
     struct bag_model model;
     struct bag_feature feature;
@@ -73,9 +76,9 @@ static void test_a_reply_is_bounded_by_its_request(void **state)
     char body[512];
     (void)state;
     world.limits.max_reply_ratio = 1000;
-    write_body(body, sizeof body, 900, binary);
-    size_t bags = 1000 * strlen(body) / (COLUMNS * sizeof(float)); /* also of three digits */
-    assert_in_range(bags, 100, 999);
+    write_body(body, sizeof body, 17000, binary);
+    size_t bags = FREE_BAGS + 1000 * strlen(body) / (COLUMNS * sizeof(float));
+    assert_in_range(bags, FREE_BAGS + 100, 99999); /* also of five digits */
     write_body(body, sizeof body, bags, binary);
     plan(body, NULL);
     write_body(body, sizeof body, bags + 1, binary);
@@ -84,8 +87,8 @@ static void test_a_reply_is_bounded_by_its_request(void **state)
     plan(body, NULL);
     /* As JSON, 12 bytes for a number. */
     world.limits.max_reply_ratio = 1000;
-    write_body(body, sizeof body, 100, "");
-    bags = 1000 * strlen(body) / (COLUMNS * 12);
+    write_body(body, sizeof body, 17000, "");
+    bags = FREE_BAGS + 1000 * strlen(body) / (COLUMNS * 12);
     write_body(body, sizeof body, bags, "");
     plan(body, NULL);
     write_body(body, sizeof body, bags + 1, "");
@@ -97,15 +100,15 @@ static void test_explanations_count_as_replies(void **state)
     char body[512];
     (void)state;
     world.limits.max_reply_ratio = 1000;
-    write_body(body, sizeof body, 800, binary);
+    write_body(body, sizeof body, FREE_BAGS + 800, binary);
     plan(body, NULL);
-    write_body(body, sizeof body, 800,
+    write_body(body, sizeof body, FREE_BAGS + 800,
                "\"parameters\":{\"binary_data_output\":true,\"explain\":true},");
     world.limits.max_reply_ratio = 800 * COLUMNS * sizeof(float) / strlen(body) + 1;
     plan(body, "max_reply_ratio");
 }
 
-/* Work is counted from bags and bytes of the result, too, and by no less than 1000 bytes. */
+/* Work is counted from bags and bytes of the result, too, and by no less than 2000 bytes. */
 static void test_work_is_bounded_by_the_request(void **state)
 {
     char body[512];
@@ -114,9 +117,9 @@ static void test_work_is_bounded_by_the_request(void **state)
     plan(body, NULL);
     uint64_t cost_ns = bag_infer_cost_ns(&world.infer);
     assert_true(cost_ns >= 4000 * COLUMNS * sizeof(float) / 8);
-    world.limits.max_work_ns_per_byte = (cost_ns + 999) / 1000;
+    world.limits.max_work_ns_per_byte = (cost_ns + 1999) / 2000;
     plan(body, NULL);
-    world.limits.max_work_ns_per_byte = (cost_ns - 1) / 1000;
+    world.limits.max_work_ns_per_byte = (cost_ns - 1) / 2000;
     plan(body, "max_work_us_per_byte");
 }
 
@@ -155,9 +158,9 @@ static void test_projecting_is_work(void **state)
     plan(body, NULL);
     uint64_t cost_ns = bag_infer_cost_ns(&world.infer);
     assert_true(cost_ns >= pooled_ns + (uint64_t)BAGS * COLUMNS * WIDTH / 16);
-    world.limits.max_work_ns_per_byte = (cost_ns + 999) / 1000;
+    world.limits.max_work_ns_per_byte = (cost_ns + 1999) / 2000;
     plan(body, NULL);
-    world.limits.max_work_ns_per_byte = (cost_ns - 1) / 1000;
+    world.limits.max_work_ns_per_byte = (cost_ns - 1) / 2000;
     plan(body, "max_work_us_per_byte");
 }
 
