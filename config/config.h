@@ -80,7 +80,7 @@
     X(bench, WEIGHTS, "--weights", "", "Sends a weight with each id.")                             \
     X(bench, BODY, "--body", "binary|json",                                                        \
       "Form of the tensors in requests and replies. binary by default.")                           \
-    X(bench, REDUCTION, "--reduction", "sum|mean|max|sqrtn",                                       \
+    X(bench, REDUCTION, "--reduction", "sum|mean|max|sqrtn|none",                                  \
       "How bags are pooled. By default the model decides.")                                        \
     X(bench, BODIES, "--bodies", "N",                                                              \
       "Number of different requests, which are sent in turn. By default as many as 64 MiB hold, "  \

@@ -103,7 +103,7 @@
 /* How it pools; a feature may set these for itself. Columns as above. */
 #define BAG_POOLING_KEYS(X)                                                                        \
     X(rules.reduction, "reduction", CHOICE_REDUCTION, 0, 0,                                        \
-      "How a bag's rows become one: sum by default.")                                              \
+      "How a bag's rows become one: sum by default; none for a row of each id.")                                              \
     X(rules.default_index, "default_index", KEY, 0, 0,                                             \
       "Row that an empty bag gets; -1, as if absent, for zeros. Of a keyed table its key, "        \
       "whatever its sign.")                                                                        \

@@ -59,7 +59,8 @@ enum bag_dtype bag_dtype_find(const char *name, size_t name_bytes);
     X(SUM, "sum")         \
     X(MEAN, "mean")       \
     X(MAX, "max")         \
-    X(SQRTN, "sqrtn")
+    X(SQRTN, "sqrtn")     \
+    X(NONE, "none") /* every index is a bag of its own, and gets its row as it is */
 
 enum bag_reduction {
 #define BAG_X(id, name) BAG_##id,
@@ -116,6 +117,7 @@ struct bag_tensor {
     X(SEGMENT_IDS_DTYPE, "segment_ids_dtype")                       \
     X(SEGMENT_IDS_RANK, "segment_ids_rank")                         \
     X(SEGMENT_IDS_SHAPE_MISMATCH, "segment_ids_shape_mismatch")     \
+    X(SEGMENTS_NOT_SUPPORTED, "segments_not_supported")             \
     X(NUM_SEGMENTS_DTYPE, "num_segments_dtype")                     \
     X(NUM_SEGMENTS_NOT_SCALAR, "num_segments_not_scalar")           \
     X(NUM_SEGMENTS_NEGATIVE, "num_segments_negative")               \

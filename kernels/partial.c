@@ -14,6 +14,8 @@ static bool is_integer(enum bag_dtype dtype)
 
 struct bag_partial_form bag_partial_form(enum bag_dtype dtype, enum bag_reduction reduction)
 {
+    if (reduction == BAG_NONE)
+        return (struct bag_partial_form){dtype, dtype, 1, 1};
     if (!is_integer(dtype)) {
         enum bag_dtype sums = dtype == BAG_F64 ? BAG_F64 : BAG_F32;
         return (struct bag_partial_form){sums, sums, 1, 1};
@@ -240,10 +242,32 @@ static void merge_exactly(const struct merging *merging, char *out)
     }
 }
 
+/* Writes the row of the share that has it; its bits stay if the result has its type. */
+static void copy_row(const struct merging *merging, char *out)
+{
+    const struct bag_merge *merge = merging->merge;
+    size_t share = 0;
+    while (merging->shares[share].count == 0)
+        share++;
+    const struct bag_table row = {.rows = merging->shares[share].sums,
+                                  .dtype = merge->dtype,
+                                  .num_rows = 1,
+                                  .row_elements = merge->columns};
+    float values[TILE_COLUMNS] BAG_UNSET;
+    if (merge->output_dtype == merge->dtype) {
+        load(merging, share, bag_dtypes[merge->dtype].bytes, out);
+        return;
+    }
+    bag_row_decode(&row, 0, merging->column, merging->num_columns, values);
+    bag_elements_encode(values, merging->num_columns, merge->output_dtype, out);
+}
+
 typedef void merge_fn(const struct merging *merging, char *out);
 
 static merge_fn *merge_for(const struct bag_merge *merge)
 {
+    if (merge->reduction == BAG_NONE)
+        return copy_row;
     if (is_integer(merge->dtype) && merge->reduction == BAG_MEAN)
         return merge_exactly;
     switch (merge->dtype) {

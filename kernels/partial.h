@@ -6,7 +6,8 @@
  *   sums         what its rows add up to, not divided, in the type that they are added in: FP32 of
  *                tables of FP16, BF16, FP32 and quantised rows, otherwise the table's; of max the
  *                largest values. Of a mean of integers they are exact: three words of 64 bits
- *                each, the lowest first, two's complement
+ *                each, the lowest first, two's complement. Without a reduction a bag is an id, and
+ *                has its row as the table stores it, or FP32 of quantised rows
  *   count        how many entries it pooled; of 0 the sums are zeros, whatever the default row is
  *   weight sums  of its entries' weights, or for sqrtn of their squares, added as a divisor is:
  *                FP32, FP64 of FP64 tables; of integers exact, as above

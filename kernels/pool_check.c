@@ -119,9 +119,28 @@ static enum bag_status count_segments(const struct bag_check *check, struct bag_
     return BAG_STATUS_OK;
 }
 
+/* Makes every index a bag. Bags of offsets are counted only to check them, and the default row
+ * takes the place of nothing but what is outside the table. */
+static enum bag_status count_rows(const struct bag_check *check, struct bag_pool_args *args)
+{
+    const struct bag_tensor *offsets = bag_check_input(check, BAG_OFFSETS);
+    enum bag_status status = BAG_STATUS_OK;
+    if (offsets) {
+        args->groups = ids_of(offsets);
+        status = count_offsets(check, args);
+    }
+    if (check->rules->missing != BAG_MISSING_DEFAULT)
+        args->default_row = -1;
+    args->num_bags = args->indices.count;
+    args->bag_length = 1;
+    return status;
+}
+
 static enum bag_status count_bags(const struct bag_check *check, struct bag_pool_args *args)
 {
     const struct bag_tensor *indices = check->inputs->tensor[BAG_INDICES];
+    if (args->reduction == BAG_NONE)
+        return count_rows(check, args);
     switch (args->form) {
     case BAG_FORM_OFFSETS:
         args->groups = ids_of(check->inputs->tensor[BAG_OFFSETS]);
@@ -282,7 +301,7 @@ check_thoroughly(const struct bag_pool_plan *plan, const struct bag_inputs *inpu
         status = count_bags(&check, args);
     if (status == BAG_STATUS_OK)
         status = check_size(&check, max_result_bytes, args);
-    if (status == BAG_STATUS_OK && form == BAG_FORM_OFFSETS)
+    if (status == BAG_STATUS_OK && bag_check_input(&check, BAG_OFFSETS))
         status = check_offsets(&check, args);
     if (status == BAG_STATUS_OK && form == BAG_FORM_SEGMENTS)
         status = check_segments(&check, args);

@@ -126,13 +126,35 @@ static __attribute__((noinline)) enum bag_status check_segment_inputs(const stru
                : status;
 }
 
-enum bag_status bag_check_inputs(const struct bag_check *check, enum bag_form *form)
+/* Checks the inputs of a call that does not pool: indices of any shape, each a bag. */
+static enum bag_status check_unpooled_ids(const struct bag_check *check, enum bag_form *form)
+{
+    enum bag_input segments =
+        bag_check_input(check, BAG_SEGMENT_IDS) ? BAG_SEGMENT_IDS : BAG_NUM_SEGMENTS;
+    *form = BAG_FORM_PACKED;
+    if (!bag_check_input(check, BAG_INDICES))
+        return bag_check_fails(
+            check, (struct bag_fault){.status = BAG_STATUS_MISSING_INPUT, .input = BAG_INDICES});
+    if (bag_check_input(check, segments))
+        return bag_check_fails(
+            check,
+            (struct bag_fault){.status = BAG_STATUS_SEGMENTS_NOT_SUPPORTED, .input = segments});
+    return check_index_type(check, BAG_INDICES, BAG_STATUS_INDICES_DTYPE);
+}
+
+static enum bag_status check_pooled_ids(const struct bag_check *check, enum bag_form *form)
 {
     enum bag_status status = find_form(check, form);
-    if (status == BAG_STATUS_OK)
-        status = check_ids(check, BAG_INDICES, *form == BAG_FORM_PACKED ? 2 : 1,
-                           BAG_STATUS_INDICES_DTYPE, BAG_STATUS_INDICES_RANK);
-    if (status == BAG_STATUS_OK && *form == BAG_FORM_OFFSETS)
+    return status == BAG_STATUS_OK ? check_ids(check, BAG_INDICES, *form == BAG_FORM_PACKED ? 2 : 1,
+                                               BAG_STATUS_INDICES_DTYPE, BAG_STATUS_INDICES_RANK)
+                                   : status;
+}
+
+enum bag_status bag_check_inputs(const struct bag_check *check, enum bag_form *form)
+{
+    bool pools = check->rules->reduction != BAG_NONE;
+    enum bag_status status = (pools ? check_pooled_ids : check_unpooled_ids)(check, form);
+    if (status == BAG_STATUS_OK && bag_check_input(check, BAG_OFFSETS))
         status =
             check_ids(check, BAG_OFFSETS, 1, BAG_STATUS_OFFSETS_DTYPE, BAG_STATUS_OFFSETS_RANK);
     if (status == BAG_STATUS_OK && *form == BAG_FORM_SEGMENTS)
@@ -172,7 +194,8 @@ enum bag_status bag_check_weights(const struct bag_check *check)
                               .low = weights->rank,
                               .high = (int64_t)indices->count,
                               .reduction = rules->reduction};
-    if (rules->reduction == BAG_MAX || (rules->reduction == BAG_MEAN && !rules->weighted_mean))
+    if (rules->reduction == BAG_MAX || rules->reduction == BAG_NONE ||
+        (rules->reduction == BAG_MEAN && !rules->weighted_mean))
         fault.status = BAG_STATUS_WEIGHTS_NOT_SUPPORTED;
     else if (!takes_weights(check, weights->dtype))
         fault.status = BAG_STATUS_WEIGHTS_DTYPE_MISMATCH;

@@ -193,7 +193,7 @@ void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rul
     plan->walk.whole = bag_choose_kernels(&plan->args, 0, table->row_elements);
     plan->is_usual = !rules->keyed && rules->missing == BAG_MISSING_ERROR &&
                      !rules->prune_invalid && !rules->require_zero_first_offset &&
-                     !rules->require_matching_index_types &&
+                     !rules->require_matching_index_types && rules->reduction != BAG_NONE &&
                      !__builtin_mul_overflow(table->row_elements, plan->args.element_bytes,
                                              &plan->args.bag_stride);
     plan->takes_weights = bag_dtypes[table->dtype].kind == BAG_KIND_FLOAT &&

@@ -260,6 +260,8 @@ enum bag_status bag_keys_resolve(struct bag_resolving *resolving, struct bag_poo
         resolve_indices(resolving, args);
     args->indices = (struct bag_ids){resolving->rows, args->indices.count, true};
     args->padding_row = BAG_ROW_PADDING;
+    if (args->reduction == BAG_NONE)
+        args->default_row = -1; /* it is in the place of what was missing */
     args->replaced = resolving->replaced;
     args->is_part = resolving->part != NULL;
     return status;

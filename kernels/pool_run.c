@@ -334,11 +334,60 @@ BAG_LANE void run_one_bag(const struct bag_pool_args *args, size_t bag, enum bag
         choice->pool[mode](&block);
 }
 
+/* ---- rows that are not pooled ---------------------------------------------------------------- */
+
+/* Whether the result has the elements of the table as they are stored. */
+static bool copies_rows(const struct bag_pool_args *args)
+{
+    return args->table.row_format == BAG_ROWS_PLAIN && args->output_dtype == args->table.dtype;
+}
+
+/* Copies the row of every entry, and writes zeros for those that do not count. */
+static void copy_rows(const struct bag_pool_args *args, const struct bag_range *range, char *out)
+{
+    const size_t bytes = (range->end_column - range->first_column) * args->element_bytes;
+    const size_t at = range->first_column * args->element_bytes;
+    const size_t ahead = args->walk->ahead, row_bytes = args->walk->row_bytes;
+    const bool streams = args->streams && can_stream(args, range);
+    const bool keeps_all = bag_keeps_all(args);
+    const char *rows = (const char *)args->table.rows + at;
+    const size_t fetch_end =
+        args->walk->is_far && range->end_bag > ahead ? range->end_bag - ahead : 0;
+    for (size_t entry = range->first_bag; entry < range->end_bag; entry++) {
+        const int64_t row = bag_id_at(&args->indices, entry);
+        char *to = out + entry * args->bag_stride + at;
+        if (entry < fetch_end) {
+            uintptr_t next = (uintptr_t)bag_id_at(&args->indices, entry + ahead);
+            bag_fetch_lines(1, (const char *)((uintptr_t)rows + next * row_bytes), bytes);
+        }
+        if (!keeps_all && !bag_keeps(args, entry, row))
+            memset(to, 0, bytes);
+        else if (streams)
+            stream(to, rows + (size_t)row * row_bytes, bytes);
+        else
+            memcpy(to, rows + (size_t)row * row_bytes, bytes);
+    }
+    if (streams)
+        end_streaming();
+}
+
+/* Decodes or rounds the row of every entry: the largest of one value is that value, with its sign.
+ */
+static void convert_rows(const struct bag_pool_args *args, const struct bag_range *range, char *out)
+{
+    struct bag_pool_args largest = *args;
+    largest.reduction = BAG_MAX;
+    largest.is_general = true;
+    run_range(&largest, range, out);
+}
+
 void bag_pool_range(const struct bag_pool_args *args, const struct bag_range *range, void *out)
 {
-    if (range->first_bag + 1 == range->end_bag && args->form == BAG_FORM_OFFSETS &&
-        range->end_column > 0 && has_all_columns(args, range) && !args->streams &&
-        needs_no_fetching(args))
+    if (args->reduction == BAG_NONE)
+        (copies_rows(args) ? copy_rows : convert_rows)(args, range, out);
+    else if (range->first_bag + 1 == range->end_bag && args->form == BAG_FORM_OFFSETS &&
+             range->end_column > 0 && has_all_columns(args, range) && !args->streams &&
+             needs_no_fetching(args))
         run_one_bag(args, range->first_bag, mode_of(args), out);
     else
         run_range(args, range, out);

@@ -78,6 +78,8 @@ static const char *const fault_texts[BAG_STATUS_COUNT] = {
     [BAG_STATUS_SEGMENT_IDS_RANK] = "'segment_ids' has {value dimension}; it must have 1",
     [BAG_STATUS_SEGMENT_IDS_SHAPE_MISMATCH] =
         "'segment_ids' has {value element}; 'indices' has {low}: both must have the same number",
+    [BAG_STATUS_SEGMENTS_NOT_SUPPORTED] =
+        "'{input}' cannot be combined with reduction none, which has one row for each of 'indices'",
     [BAG_STATUS_NUM_SEGMENTS_DTYPE] =
         "'num_segments' has datatype {got}; it must be INT32 or INT64",
     [BAG_STATUS_NUM_SEGMENTS_NOT_SCALAR] =

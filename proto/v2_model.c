@@ -28,7 +28,8 @@ struct tensor {
 /* Whether a table pools with weights by its own rules; a request may ask for another reduction. */
 static bool takes_weights(const struct bag_rules *rules)
 {
-    return rules->reduction != BAG_MAX && (rules->reduction != BAG_MEAN || rules->weighted_mean);
+    return rules->reduction != BAG_MAX && rules->reduction != BAG_NONE &&
+           (rules->reduction != BAG_MEAN || rules->weighted_mean);
 }
 
 /* The type of weights that a client is shown: of 16 bits none can make, and FP32 goes, too. */
@@ -61,13 +62,20 @@ static const struct {
                     {BAG_PER_SAMPLE_WEIGHTS, EVERY_FORM, true, false},
                     {BAG_DEFAULT_INDEX, EVERY_FORM, true, true}};
 
+/* Returns the form whose inputs the model shows. Rows that are not pooled have only indices. */
+static unsigned shown_forms(const struct bag_v2_model *model)
+{
+    return model->features->rules->reduction == BAG_NONE ? 0 : 1u << model->shown.form;
+}
+
 /* The inputs of the form that the model shows. */
 static bool table_input(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
 {
     static const int64_t any = -1;
     size_t i = 0;
     for (; i < COUNT_OF(table_inputs); i++) {
-        bool shown = table_inputs[i].forms >> model->shown.form & 1 &&
+        bool shown = (table_inputs[i].forms == EVERY_FORM ||
+                      (table_inputs[i].forms & shown_forms(model)) != 0) &&
                      (!table_inputs[i].optional || shows(model, table_inputs[i].input));
         if (shown && position-- == 0)
             break;
@@ -75,7 +83,7 @@ static bool table_input(const struct bag_v2_model *model, size_t position, struc
     if (i == COUNT_OF(table_inputs))
         return false;
     bool is_weights = table_inputs[i].input == BAG_PER_SAMPLE_WEIGHTS;
-    bool is_matrix = model->shown.form == BAG_FORM_PACKED && !table_inputs[i].scalar;
+    bool is_matrix = shown_forms(model) == 1u << BAG_FORM_PACKED && !table_inputs[i].scalar;
     *tensor =
         (struct tensor){.name = bag_input_names[table_inputs[i].input],
                         .dtype = is_weights ? shown_weights(model->features->rows->dtype) : BAG_I64,
@@ -86,17 +94,28 @@ static bool table_input(const struct bag_v2_model *model, size_t position, struc
     return true;
 }
 
-/* Those of KeyedJaggedTensor's layout. */
-static bool collection_input(size_t position, struct tensor *tensor)
+static bool pools_all(const struct bag_v2_model *model)
 {
-    static const enum bag_kjt_input inputs[] = {BAG_KJT_VALUES, BAG_KJT_LENGTHS, BAG_KJT_WEIGHTS};
-    if (position >= COUNT_OF(inputs))
+    bool all = true;
+    for (size_t i = 0; i < model->num_features; i++)
+        all &= model->features[i].rules->reduction != BAG_NONE;
+    return all;
+}
+
+/* Those of KeyedJaggedTensor's layout; weights only where every feature is pooled. */
+static bool collection_input(const struct bag_v2_model *model, size_t position,
+                             struct tensor *tensor)
+{
+    static const enum bag_kjt_input inputs[] = {BAG_KJT_VALUES, BAG_KJT_LENGTHS, BAG_KJT_STRIDES,
+                                                BAG_KJT_WEIGHTS};
+    if (position >= COUNT_OF(inputs) || (inputs[position] == BAG_KJT_WEIGHTS && !pools_all(model)))
         return false;
     bool is_weights = inputs[position] == BAG_KJT_WEIGHTS;
+    bool is_strides = inputs[position] == BAG_KJT_STRIDES;
     *tensor = (struct tensor){.name = bag_kjt_input_names[inputs[position]],
                               .dtype = is_weights ? BAG_F32 : BAG_I64,
-                              .optional = is_weights,
-                              .first = -1};
+                              .optional = is_weights || is_strides,
+                              .first = is_strides ? (int64_t)model->num_features : -1};
     return true;
 }
 
@@ -104,7 +123,7 @@ static bool collection_input(size_t position, struct tensor *tensor)
 static bool model_input(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
 {
     if (model->is_collection)
-        return collection_input(position, tensor);
+        return collection_input(model, position, tensor);
     if (!table_input(model, position, tensor))
         return false;
     bool is_key = strcmp(tensor->name, bag_input_names[BAG_INDICES]) == 0 ||
@@ -114,10 +133,12 @@ static bool model_input(const struct bag_v2_model *model, size_t position, struc
     return true;
 }
 
-/* All features side by side, where they have one type. */
+/* All features side by side, where they are pooled and have one type. */
 static bool concatenation(const struct bag_v2_model *model, struct tensor *tensor)
 {
     int64_t columns = 0;
+    if (!pools_all(model))
+        return false;
     for (size_t i = 0; i < model->num_features; i++) {
         if (model->features[i].output_dtype != model->features[0].output_dtype)
             return false;

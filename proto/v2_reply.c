@@ -148,7 +148,8 @@ bool bag_v2_reply_check_json(const char *name, enum bag_dtype dtype, struct bag_
 size_t bag_v2_explain_bound(const struct bag_pool_args *args, const char *name)
 {
     size_t bags, positions, sum;
-    if (__builtin_mul_overflow(args->num_bags, (size_t)BAG_BYTES, &bags) ||
+    size_t num_bags = args->reduction == BAG_NONE ? 1 : args->num_bags;
+    if (__builtin_mul_overflow(num_bags, (size_t)BAG_BYTES, &bags) ||
         __builtin_mul_overflow(args->indices.count, (size_t)BAG_DIGITS_BYTES + 1, &positions) ||
         __builtin_add_overflow(bags, positions, &sum) ||
         __builtin_add_overflow(sum, strlen(name) + WHOLE_BYTES, &sum))
@@ -199,6 +200,8 @@ char *bag_v2_explain(const struct bag_pool_args *args, const char *name, char *o
     out = bag_text_put(out, "{\"name\":\"");
     out = bag_text_put(out, name);
     out = bag_text_put(out, "\",\"bags\":[");
+    if (args->reduction == BAG_NONE)
+        return bag_text_put(put_bag(args, 0, args->indices.count, out), "]}");
     for (size_t bag = 0; bag < args->num_bags; bag++) {
         size_t first = bag_pool_first_entry(args, bag), end = bag_pool_first_entry(args, bag + 1);
         if (bag)

@@ -95,7 +95,8 @@ static bool read_reduction(const cJSON *item, struct bag_v2_overrides *overrides
     if (cJSON_IsString(item))
         overrides->reduction = bag_reduction_find(item->valuestring, strlen(item->valuestring));
     return overrides->reduction != BAG_REDUCTION_COUNT ||
-           reject_word("reduction", item, "\"sum\", \"mean\", \"max\" or \"sqrtn\"", problem);
+           reject_word("reduction", item, "\"sum\", \"mean\", \"max\", \"sqrtn\" or \"none\"",
+                       problem);
 }
 
 static bool read_output_dtype(const cJSON *item, struct bag_v2_overrides *overrides,

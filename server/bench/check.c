@@ -217,11 +217,12 @@ static bool pool_table(const struct check *check, size_t place, size_t first_id,
     const struct bag_client_table *facts = &check->query->target->model.tables[place];
     const struct bag_table_memory *memory = &check->tables[place]->memory;
     const size_t bags = check->query->options->bags;
+    const bool pools = rules_of(check, place, memory->table.dtype).reduction != BAG_NONE;
     const void *got;
     enum bag_dtype output;
     if (!bag_client_find_output(answer->body, answer->bytes, (size_t)answer->head.json_bytes,
-                                facts->name, memory->table.row_elements * bags, &output, &got,
-                                problem))
+                                facts->name, memory->table.row_elements * (pools ? bags : count),
+                                &output, &got, problem))
         return false;
     bool is_float = bag_dtypes[memory->table.dtype].kind == BAG_KIND_FLOAT;
     if (is_float ? bag_dtypes[output].kind != BAG_KIND_FLOAT : output != memory->table.dtype)

@@ -155,7 +155,7 @@ export function show(session, wanted) {
   const error = alertBox(), fields = h("div", {class: "fields"}), answer = h("div");
   const model = h("select", {name: "model", onchange: () => choose()});
   const reduction = h("select", {name: "reduction"}, h("option", {value: ""}, "as configured"),
-    ["sum", "mean", "max", "sqrtn"].map((name) => h("option", {value: name}, name)));
+    ["sum", "mean", "max", "sqrtn", "none"].map((name) => h("option", {value: name}, name)));
   const button = h("button", {name: "ask", class: "main"}, "Ask");
   const example = h("button", {type: "button", onclick: () => fillIn(form, chosen.metadata)}, "Fill in an example");
   const form = h("form", {class: "card", onsubmit: submit}, field("Model", model), fields, field("Reduction", reduction),

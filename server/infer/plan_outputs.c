@@ -118,6 +118,26 @@ static size_t result_bytes_of(const struct bag_planner *planner, size_t feature,
 
 /* ---- one feature ----------------------------------------------------------------------------- */
 
+/* The dimensions of an output before those of a row: the bags, or without a reduction the shape of
+ * the indices. False with a problem if the output has too many dimensions. */
+static bool set_first_dimensions(const struct bag_planner *planner, size_t i, uint32_t row_rank,
+                                 struct bag_v2_reply_output *output)
+{
+    const struct bag_pool_args *args = &planner->args[i];
+    const struct bag_tensor *indices = planner->kjt ? NULL : planner->inputs[i].tensor[BAG_INDICES];
+    output->rank = 1;
+    output->shape[0] = (int64_t)args->num_bags;
+    if (args->reduction != BAG_NONE || !indices)
+        return true;
+    if (indices->rank + row_rank > BAG_MAX_RANK)
+        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                               "'indices' has %u dimensions and a row %u; the output may have %d",
+                               (unsigned)indices->rank, (unsigned)row_rank, BAG_MAX_RANK);
+    output->rank = indices->rank;
+    memcpy(output->shape, indices->shape, indices->rank * sizeof indices->shape[0]);
+    return true;
+}
+
 static bool add_feature(struct bag_planner *planner, size_t i, enum bag_v2_encoding encoding)
 {
     const struct bag_feature *feature = &planner->model->features[i];
@@ -127,12 +147,13 @@ static bool add_feature(struct bag_planner *planner, size_t i, enum bag_v2_encod
     const enum bag_dtype dtype = dtype_of(planner, i, binary);
     struct bag_v2_reply_output *output = begin_output(planner, feature->name, dtype, binary);
     size_t columns = bag_feature_columns(feature);
-    output->rank = feature->projection ? 2 : memory->rank;
-    output->shape[0] = (int64_t)args->num_bags;
-    if (feature->projection)
-        output->shape[1] = (int64_t)columns;
-    else
-        memcpy(&output->shape[1], &memory->shape[1], (memory->rank - 1) * sizeof memory->shape[0]);
+    const int64_t product_shape[] = {(int64_t)columns};
+    const int64_t *row_shape = feature->projection ? product_shape : &memory->shape[1];
+    uint32_t row_rank = feature->projection ? 1 : memory->rank - 1;
+    if (!set_first_dimensions(planner, i, row_rank, output))
+        return false;
+    memcpy(&output->shape[output->rank], row_shape, row_rank * sizeof *row_shape);
+    output->rank += row_rank;
     output->count = args->num_bags * columns;
     add_op(planner, i, dtype, bag_bytes(planner, i, dtype));
     return end_output(planner, output, result_bytes_of(planner, i, dtype));
@@ -200,6 +221,11 @@ static bool check_beside(const struct bag_planner *planner, size_t i, bool binar
         return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                "output '" BAG_EMBEDDINGS "' holds all features side by side, and "
                                "the inputs of '%s' are missing",
+                               name);
+    if (args->reduction == BAG_NONE)
+        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                               "output '" BAG_EMBEDDINGS "' needs bags of every feature, and '%s' "
+                               "has reduction none: ask for the features",
                                name);
     if (args->num_bags != first->num_bags)
         return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,

@@ -63,6 +63,8 @@ class FeatureInputs:
     def __init__(self, rng, rules, prefix="", bags=None):
         self.rng, self.rules, self.tensors = rng, rules, {}
         form = str(rng.choice(["offsets", "packed", "segments"]))
+        if not rules.pools:
+            form = str(rng.choice(["offsets", "rows", "rows", "rows"])) if rng.random() < 0.98 else "segments"
         count = int(rng.integers(0, 7)) if bags is None else bags
         lengths = rng.choice(LENGTHS, count)
         if bags is None and rng.random() < 0.01:
@@ -108,6 +110,16 @@ class FeatureInputs:
     def _packed(self, lengths):
         shape = (len(lengths), int(lengths[0]) if len(lengths) else 0)
         self._put_ids(shape[0] * shape[1], shape)
+
+    def _rows(self, lengths):
+        count = int(lengths.sum())
+        if count == 1 and self.rng.integers(2):
+            self._put_ids(1, ())
+            return
+        factors = [n for n in range(1, count + 1) if count % n == 0] or [1]
+        first = int(self.rng.choice(factors))
+        shapes = [(count,), (first, count // first), (count // first, 1, first)]
+        self._put_ids(count, shapes[self.rng.integers(3)])
 
     def _segments(self, lengths):
         ids = np.repeat(np.arange(len(lengths)), lengths)
@@ -173,12 +185,16 @@ def beside(arrays):
     return np.concatenate([a.reshape(len(a), int(np.prod(a.shape[1:]))) for a in arrays], axis=1)
 
 
-def compare(name, got, want):
-    """An output's tensor with what it must be."""
+def compare(name, got, want, is_binary=True):
+    """An output's tensor with what it must be; in JSON the bits of NaNs are lost."""
     if (got.datatype, got.array.shape) != (want.datatype, want.array.shape):
         raise Failure(f"{name}: {got.datatype}{list(got.array.shape)} instead of "
                       f"{want.datatype}{list(want.array.shape)}")
-    wrong = differs(got.array, want.array, want.datatype, want.margin)
+    wrong = differs(got.array, want.array, want.datatype, want.margin, want.has_signs)
+    if want.is_copy and is_binary:
+        words = np.dtype(f"u{want.array.dtype.itemsize}")
+        got_bits, want_bits = (np.ascontiguousarray(output.array).view(words) for output in (got, want))
+        wrong = wrong | (got_bits != want_bits).reshape(wrong.shape)
     if wrong.any():
         at = tuple(int(i[0]) for i in np.nonzero(wrong))
         raise Failure(f"{name}: {got.array[at]!r} instead of {want.array[at]!r} at {at}; "
@@ -188,6 +204,8 @@ def compare(name, got, want):
 # ---- requests --------------------------------------------------------------------------------------
 class Request:
     """One request to a model, whose `features` are names and rules; a table has one, "embeddings"."""
+
+    reductions = REDUCTIONS
 
     def __init__(self, rng, model, features, is_collection):
         self.rng, self.model, self.features, self.is_collection = rng, model, features, is_collection
@@ -214,7 +232,7 @@ class Request:
         rng, chosen = self.rng, {}
         rules = list(self.features.values())
         if rng.integers(4) == 0:
-            chosen["reduction"] = str(rng.choice(REDUCTIONS))
+            chosen["reduction"] = str(rng.choice(self.reductions))
         if rng.integers(8) == 0:
             chosen["include_last_offset"] = bool(rng.integers(2))
         if rng.integers(6) == 0:
@@ -252,8 +270,12 @@ class Request:
             self._add_feature(name, f"{name}.", bags)
 
     def _add_kjt(self):
-        rng, count, values, lengths = self.rng, int(self.rng.integers(0, 6)), [], []
-        for rules in self.rules.values():
+        rng, values, lengths = self.rng, [], []
+        counts = np.full(len(self.rules), rng.integers(0, 6))
+        is_strided = rng.integers(4) == 0
+        if is_strided and rng.integers(4):
+            counts = rng.integers(0, 6, len(self.rules))
+        for rules, count in zip(self.rules.values(), counts):
             own = rng.choice(LENGTHS, count)
             values.append(random_ids(rng, rules, int(own.sum())).astype(object))
             lengths.append(own)
@@ -280,9 +302,12 @@ class Request:
         if rng.random() < (0.5 if takes else 0.03):
             weights = rng.standard_normal(len(array)).astype(F32)
             self.inputs.append(Tensor("weights", weights))
+        if is_strided:
+            self.inputs.append(Tensor("stride_per_key", counts.astype(NUMPY[str(rng.choice(INDEX_TYPES))])))
         self.inputs = [self.inputs[i] for i in rng.permutation(len(self.inputs))]
+        firsts = np.append(0, np.cumsum(counts))
         for i, (name, rules) in enumerate(self.rules.items()):
-            self.of[name] = self._part(rules, array, weights, ends[i * count:(i + 1) * count + 1])
+            self.of[name] = self._part(rules, array, weights, ends[firsts[i]:firsts[i + 1] + 1])
             rules = self.rules[name] = rules.changed({})
             rules.include_last_offset, rules.require_matching_index_types = True, False
 
@@ -349,17 +374,20 @@ class Request:
         whole = not self.outputs or "embeddings" in self.outputs
         return [n for n in sorted(answers) if whole or n in self.outputs]
 
+    def _is_binary(self, output):
+        return self.own_binary.get(output, self.parameters.get("binary_data_output", False))
+
     def _datatype(self, feature, output):
         """Halves have no JSON form: there they are FP32, unless they are asked for."""
-        binary = self.own_binary.get(output, self.parameters.get("binary_data_output", False))
         datatype = self.rules[feature].output
-        if binary or datatype not in HALVES:
+        if self._is_binary(output) or datatype not in HALVES:
             return datatype
         need("output_datatype" not in self.parameters, f"{datatype} in JSON")
         return "FP32"
 
     def _side_by_side(self, answers):
         need(len(answers) == len(self.features), "embeddings without all inputs")
+        need(all(rules.pools for rules in self.rules.values()), "embeddings of rows")
         datatypes = {self._datatype(n, "embeddings") for n in self.features}
         need(len({len(a.rows) for a in answers.values()}) == 1, "different numbers of bags")
         need(len(datatypes) == 1, "different datatypes")
@@ -401,7 +429,7 @@ class Request:
         if list(got) != list(want):
             raise Failure(f"outputs {list(got)} instead of {list(want)}")
         for name, answer in want.items():
-            compare(name, got[name], answer)
+            compare(name, got[name], answer, self._is_binary(name))
         self._check_header(reply, answers)
         return True
 

@@ -11,7 +11,7 @@ from numerics import (CONVERTIBLE, F32, F64, HALVES, pool_floats, pool_integers,
 from tables import MASK
 from v2 import f32_from_bf16
 
-REDUCTIONS = ("sum", "mean", "max", "sqrtn")
+REDUCTIONS = ("none", "sum", "mean", "max", "sqrtn")
 MOST_BAGS = 2**30  # of which each reply is too large
 FLAGS = ("include_last_offset", "weighted_mean", "prune_invalid", "unsorted_segments",
          "require_zero_first_offset", "require_matching_index_types")
@@ -59,6 +59,10 @@ class Rules:
     @property
     def keyed(self):
         return self.table.where is not None
+
+    @property
+    def pools(self):
+        return self.reduction != "none"
 
     @property
     def takes_weights(self):
@@ -195,8 +199,11 @@ class Inputs:
         need(indices is not None, "no indices")
         need(offsets is None or ids is None, "two forms")
         need(ids is not None or self["num_segments"] is None, "num_segments without segments")
-        packed = offsets is None and ids is None
-        need(indices.ndim == (2 if packed else 1), "the rank of indices")
+        if not rules.pools:
+            need(ids is None and self["num_segments"] is None, "segments of rows")
+        else:
+            packed = offsets is None and ids is None
+            need(indices.ndim == (2 if packed else 1), "the rank of indices")
         need(ids is None or len(ids) == len(indices), "as many segment ids as indices")
         for name in ("num_segments", "default_index"):
             need(self[name] is None or (self[name].ndim <= 1 and self[name].size == 1), name)
@@ -224,7 +231,11 @@ class Inputs:
         return numbers.ravel().astype(rules.table.storage.computed)
 
     def bags(self, rules):
-        """Positions in the indices, bag by bag."""
+        """Positions in the indices, bag by bag; without a reduction each is a bag."""
+        if not rules.pools:
+            if self["offsets"] is not None:
+                bags_of_offsets(rules, self["offsets"], self["indices"].size)
+            return [[i] for i in range(self["indices"].size)]
         if self["offsets"] is not None:
             return bags_of_offsets(rules, self["offsets"], len(self["indices"]))
         if self["segment_ids"] is not None:
@@ -250,11 +261,14 @@ class Inputs:
 # ---- a feature -------------------------------------------------------------------------------------
 @dataclasses.dataclass
 class Output:
-    """As a client gets it: `array` [bags, ...] of `datatype`; for projected rows how far each may be off."""
+    """As a client gets it: `array` [bags, ...] of `datatype`; for projected rows how far each may be off. Rows that are
+    not pooled have the signs of zeros, and those that are copied the bits of NaNs."""
 
     datatype: str
     array: np.ndarray
     margin: np.ndarray | None = None
+    has_signs: bool = False
+    is_copy: bool = False
 
 
 class Answer:
@@ -267,10 +281,17 @@ class Answer:
         entries, default = self._judge(rules, inputs["indices"].ravel(), weights, default)
         self.rules, self.explanation = rules, None
         self.needs_sorted = rules.unsorted_segments and inputs["segment_ids"] is not None
-        if not self.needs_sorted:
+        self.shape = (len(bags),) if rules.pools else inputs["indices"].shape
+        if not rules.pools:
+            default = None
+            self.explanation = [entries.explain(0, len(bags), False)]
+        elif not self.needs_sorted:
             firsts = [bag[0] if bag else 0 for bag in bags]
             self.explanation = [entries.explain(first, first + len(bag), default is not None)
                                 for first, bag in zip(firsts, bags)]
+        self.copies = None
+        if not rules.pools and not rules.table.storage.quantised and rules.projection is None:
+            self.copies = self._copies(entries.rows)
         pooled = [self._pool(entries, bag, weights, default) for bag in bags]
         table, self.margin = rules.table, None
         self.rows = np.array(pooled, table.storage.computed).reshape(len(bags), table.elements)
@@ -287,13 +308,27 @@ class Answer:
         if not kept:
             return np.zeros(table.elements, table.storage.computed) if default is None else table.values()[default]
         rows = table.values()[[entries.rows[i] for i in kept]]
+        if not self.rules.pools:
+            return rows[0]
         pool = pool_floats if table.storage.is_float else pool_integers
         return pool(self.rules.reduction, rows, None if weights is None else weights[kept])
 
+    def _copies(self, rows):
+        """The stored bits of rows; of -1 zeros."""
+        stored = self.rules.table.stored
+        found = np.zeros((len(rows), *stored.shape[1:]), stored.dtype)
+        for position, row in enumerate(rows):
+            if row >= 0:
+                found[position] = stored[row]
+        return found
+
     def output(self, datatype):
-        shape = (len(self.rows), *self.rules.shape)
+        shape = (*self.shape, *self.rules.shape)
+        if self.copies is not None and datatype == self.rules.table.storage.datatype:
+            return Output(datatype, self.copies.reshape(shape), has_signs=True, is_copy=True)
         margin = None if self.margin is None else self.margin.reshape(shape)
-        return Output(datatype, as_datatype(self.rows, datatype).reshape(shape), margin)
+        return Output(datatype, as_datatype(self.rows, datatype).reshape(shape), margin,
+                      not self.rules.pools and margin is None)
 
 
 def as_datatype(rows, datatype):
@@ -318,11 +353,13 @@ def project(rows, projection):
 
 
 @quiet
-def differs(got, want, datatype, margin=None):
-    """Where arrays of one shape differ: to the bit, but that zeros have two signs and NaNs many bits; where
-    there is a margin, by more than that and the last place."""
+def differs(got, want, datatype, margin=None, has_signs=False):
+    """Where arrays of one shape differ: to the bit, but that NaNs have many bits, and zeros two signs unless
+    `has_signs`; where there is a margin, by more than that and the last place."""
     got, want = widened(got, datatype), widened(want, datatype)
     same = got == want
+    if has_signs and got.dtype.kind == "f":
+        same &= np.signbit(got) == np.signbit(want)
     if got.dtype.kind == "f":
         same |= np.isnan(got) & np.isnan(want)
     if margin is not None:

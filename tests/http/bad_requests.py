@@ -219,7 +219,7 @@ TENSORS = [
        ["output 'embeddings': \"parameters\" must be an object"])
       for wrong in ([1], [], [{"binary_data": True}], 5, "text", True)),
     ("unknown reduction", plus(parameters={"reduction": "median"}),
-     ["reduction", "median", "sum", "mean", "max", "sqrtn"]),
+     ["reduction", "median", "sum", "mean", "max", "sqrtn", "none"]),
     ("reduction a number", plus(parameters={"reduction": 0}), ["reduction"]),
     ("padding_idx a string", plus(parameters={"padding_idx": "0"}), ["padding_idx"]),
     ("padding_idx a fraction", plus(parameters={"padding_idx": 0.5}), ["padding_idx"]),

@@ -129,7 +129,7 @@ def test_check_of_every_format(forms_server, name):
     not: the sentence says of which model, bag and element."""
     server, folder = forms_server
     same, other = check_arguments(name, folder), check_arguments(name, folder / "other")
-    for asked in (["sum", "mean", "max", "sqrtn"] if is_of_floats(FORMS[name]) else ["sum", "mean", "max"]):
+    for asked in (["none", "sum", "mean", "max", "sqrtn"] if is_of_floats(FORMS[name]) else ["none", "sum", "mean", "max"]):
         weights = ["--weights"] if is_of_floats(FORMS[name]) and asked in ("sum", "sqrtn") else []
         bench_model(server, name, *same, "--ids", "0-7", "--reduction", asked, *weights)
     said = bench_model(server, name, *other, "--ids", 1, code=1)

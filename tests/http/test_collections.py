@@ -235,7 +235,7 @@ def test_counted_once(client):
 
 def test_descriptions(client):
     metadata = client.get("/v2/models/mixed").json()
-    expect_equal([t["name"] for t in metadata["inputs"]], ["values", "lengths", "weights"])
+    expect_equal([t["name"] for t in metadata["inputs"]], ["values", "lengths", "stride_per_key", "weights"])
     expect_equal([(t["name"], t["datatype"], t["shape"]) for t in metadata["outputs"]],
                  [("history", "FP32", [-1, 16]), ("user.recent", "FP32", [-1, 16]),
                   ("half", "FP16", [-1, 6]), ("brain", "BF16", [-1, 8]), ("wide", "FP64", [-1, 3]),
@@ -243,7 +243,7 @@ def test_descriptions(client):
     outputs = client.get("/v2/models/floats").json()["outputs"]
     expect_equal(outputs[-1], {"name": "embeddings", "datatype": "FP32", "shape": [-1, 40]})
     config = client.get("/v2/models/mixed/config").json()
-    expect_equal([t["optional"] for t in config["input"]], [False, False, True])
+    expect_equal([t["optional"] for t in config["input"]], [False, False, True, True])
     expect_equal(config["parameters"]["user.recent.model"], {"string_value": "items"})
     expect_equal(config["parameters"]["user.recent.reduction"], {"string_value": "sqrtn"})
     expect_equal(config["parameters"]["history.default_index"], {"string_value": "3"})

@@ -151,7 +151,7 @@ def test_what_is_wrong_with_tables(rng):
     twice.table("a b", table, "sum")
     split = {"t.weight": codes, "t.weight_qscale": table, "t.weight_qbias": table}
     for work, words in (
-            (lambda: Export().table("a", table, "avg"), "sum, mean, max, sqrtn"),
+            (lambda: Export().table("a", table, "avg"), "sum, mean, max, sqrtn, none"),
             (lambda: Export().table("a", table, None), "reduction is None"),
             (lambda: Export().table("a", table[0], "sum"), "2 dimensions"),
             (lambda: Export().table("a", table > 0, "sum"), "bool"),
@@ -194,7 +194,7 @@ def test_what_the_command_refuses(directory, rng, checkpoint, capsys):
     for arguments, words in (
             (("--reduction", "sum"), ["which of its tensors are tables",
                                       "--table user=user.weight,reduction=...   4 x 2"]),
-            (("--table", "user=user.weight"), ["say how it pools", "reduction=sum|mean|max|sqrtn"]),
+            (("--table", "user=user.weight"), ["say how it pools", "reduction=sum|mean|max|sqrtn|none"]),
             ((*table, "user=nobody"), ["no 'nobody'", "--table linear=linear.weight"]),
             ((*table, "user=x.*"), ["NAME=KEY, both with one *"]),
             ((*table, "x*=x.*"), ["no 'x.*'"]),

@@ -229,7 +229,9 @@ static void choose_rules(struct call *call)
         rules->has_padding_idx = rules->prune_invalid = false;
         rules->missing = BAG_MISSING_ERROR;
     }
-    call->is_weighted = rules->reduction != BAG_MAX && one_in(2);
+    if (!call->is_plain && one_in(6))
+        rules->reduction = BAG_NONE;
+    call->is_weighted = rules->reduction != BAG_MAX && rules->reduction != BAG_NONE && one_in(2);
 }
 
 /* Bags until the entries are used up; the first may begin after entry 0. */
@@ -301,6 +303,16 @@ static void choose_entries(struct call *call, size_t count)
     call->weights.data = weights;
 }
 
+/* Every index is a bag, of as many as there is memory for. */
+static void make_rows(struct call *call)
+{
+    size_t count = call->indices.count < MAX_BAGS ? call->indices.count : MAX_BAGS;
+    call->indices.count = call->num_bags = count;
+    call->indices.shape[0] = (int64_t)count;
+    call->offsets.count = 0;
+    call->offsets.shape[0] = 0;
+}
+
 static void choose_range(struct call *call)
 {
     size_t columns = call->table.row_elements;
@@ -354,6 +366,8 @@ static void choose_call(uint64_t seed, struct call *call)
     choose_table(call);
     choose_rules(call);
     choose_entries(call, choose_offsets(call));
+    if (call->rules.reduction == BAG_NONE)
+        make_rows(call);
     choose_range(call);
     call->out_shift = one_in(2) ? 0 : below(8);
     call->gap = one_in(2) ? 0 : below(MAX_GAP + 1);

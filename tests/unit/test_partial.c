@@ -260,6 +260,9 @@ static void check_call(uint64_t seed)
     struct bag_pool_args args;
     struct part parts[MAX_SHARES];
     choose_call(seed, &call);
+    if (call.rules.reduction ==
+        BAG_NONE) /* an id has one part, see rows_without_a_reduction_are_copied */
+        return;
     size_t num_parts = part_counts[below(COUNT_OF(part_counts))];
     struct bag_inputs inputs = {
         {[BAG_INDICES] = &call.indices,
@@ -291,6 +294,45 @@ static void parts_make_the_whole(void **state)
     bag_isa_use(bag_isa_best());
     for (uint64_t seed = first; seed < first + CALLS; seed++)
         check_call(seed);
+}
+
+/* ---- rows that are not pooled ---------------------------------------------------------------- */
+
+static void rows_without_a_reduction_are_copied(void **state)
+{
+    (void)state;
+    const uint16_t rows[] = {0x8000, 0x7d01}; /* -0, and a NaN with a payload */
+    const int64_t ids[] = {0, 1, 7};
+    struct bag_table table = table_of(BAG_F16, 2, 1, rows);
+    struct bag_rules rules = rules_for(BAG_F16, BAG_NONE);
+    struct bag_pool_plan plan;
+    struct bag_fault fault;
+    struct bag_pool_args args;
+    struct bag_tensor entries = TENSOR(I64, 1, ids);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries}};
+    rules.missing = BAG_MISSING_SKIP;
+    rules.output_dtype = BAG_F32;
+    bag_pool_prepare(&table, &rules, &plan);
+    assert_int_equal(bag_pool_check(&plan, &inputs, 64, &args, &fault), BAG_STATUS_OK);
+    bag_pool_make_partial(&args);
+    assert_int_equal(args.output_dtype, BAG_F16);
+    uint16_t found[3];
+    int64_t counts[3];
+    bag_pool_run(&args, bag_range_all(&args), found);
+    bag_pool_counts(&args, counts);
+    assert_memory_equal(found, ((uint16_t[]){rows[0], rows[1], 0}), sizeof found);
+    assert_memory_equal(counts, ((int64_t[]){1, 1, 0}), sizeof counts);
+    for (int i = 0; i < 3; i++) {
+        const struct bag_share shares[] = {{rows, NULL, 0}, {&found[i], NULL, (uint64_t)counts[i]}};
+        struct bag_merge merge = {BAG_F16, BAG_NONE, false, BAG_F16, 1};
+        uint16_t same;
+        float wide;
+        bag_merge(&merge, shares, 2, &same);
+        assert_int_equal(same, found[i]);
+        merge.output_dtype = BAG_F32;
+        bag_merge(&merge, shares, 2, &wide);
+        assert_true(i == 1 ? isnan(wide) : wide == 0 && !!signbit(wide) == (i == 0));
+    }
 }
 
 /* ---- exact values ---------------------------------------------------------------------------- */
@@ -395,6 +437,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_make_the_whole),
+        cmocka_unit_test(rows_without_a_reduction_are_copied),
         cmocka_unit_test(integer_means_are_exact),
         cmocka_unit_test(rounds_once_at_the_end),
         cmocka_unit_test(leaves_out_parts_without_entries),

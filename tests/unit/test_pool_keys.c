@@ -244,6 +244,37 @@ static void says_which_types_keys_have(void **state)
                     "'default_index' has datatype FP32; keys must be INT32, INT64 or UINT64");
 }
 
+static void rows_without_a_reduction_take_the_default_for_missing_ones_alone(void **state)
+{
+    (void)state;
+    const int64_t ids[] = {70, 5, 0, -1};
+    struct call call = {.keys = &keys,
+                        .rules = {.reduction = BAG_NONE,
+                                  .has_default_index = true,
+                                  .default_index = 70,
+                                  .has_padding_idx = true,
+                                  .padding_idx = 70,
+                                  .missing = BAG_MISSING_DEFAULT}};
+    float rows[4];
+    assert_int_equal(resolve(&call, BAG_I64, ids, 4), BAG_STATUS_OK);
+    bag_pool_run(&call.args, bag_range_all(&call.args), rows);
+    assert_memory_equal(rows, ((float[]){0, 4, 2, 1}), sizeof rows);
+    call.rules.missing = BAG_MISSING_SKIP;
+    assert_int_equal(resolve(&call, BAG_I64, ids, 4), BAG_STATUS_OK);
+    bag_pool_run(&call.args, bag_range_all(&call.args), rows);
+    assert_memory_equal(rows, ((float[]){0, 0, 2, 1}), sizeof rows);
+    call.keys = NULL;
+    call.rules = (struct bag_rules){.reduction = BAG_NONE,
+                                    .default_index = 1,
+                                    .has_padding_idx = true,
+                                    .padding_idx = 1,
+                                    .missing = BAG_MISSING_DEFAULT};
+    const int64_t indices[] = {1, 4, 3, -7};
+    assert_int_equal(resolve(&call, BAG_I64, indices, 4), BAG_STATUS_OK);
+    bag_pool_run(&call.args, bag_range_all(&call.args), rows);
+    assert_memory_equal(rows, ((float[]){0, 2, 8, 2}), sizeof rows);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +286,7 @@ int main(void)
         cmocka_unit_test(gives_indices_outside_the_default_row),
         cmocka_unit_test(pools_the_default_row_though_it_is_padding),
         cmocka_unit_test(says_which_types_keys_have),
+        cmocka_unit_test(rows_without_a_reduction_take_the_default_for_missing_ones_alone),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -336,6 +336,83 @@ static void takes_f32_weights_for_every_float(void **state)
                      BAG_STATUS_WEIGHTS_DTYPE_MISMATCH);
 }
 
+/* -0, a NaN with a payload, infinity, the least number, 1 and 2. */
+static const uint32_t odd_bits[] = {0x80000000, 0x7fa12345, 0xff800000, 1, 0x3f800000, 0x40000000};
+
+static void copies_rows_bit_by_bit_without_a_reduction(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {0, 2, 0, 1};
+    const int64_t starts[] = {0, 1};
+    struct bag_table table = table_of(BAG_F32, 3, 2, odd_bits);
+    struct bag_rules rules = rules_for(BAG_F32, BAG_NONE);
+    struct bag_tensor entries = with_shape(TENSOR(I32, 1, ids), 2, 2);
+    struct bag_tensor offsets_only_checked = TENSOR(I64, 1, starts);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries}};
+    const uint32_t expected[] = {odd_bits[0], odd_bits[1], odd_bits[4], odd_bits[5],
+                                 odd_bits[0], odd_bits[1], odd_bits[2], odd_bits[3]};
+    rules.default_index = 2;
+    assert_pools(&table, &rules, &inputs, expected, sizeof expected);
+    inputs.tensor[BAG_OFFSETS] = &offsets_only_checked;
+    assert_pools(&table, &rules, &inputs, expected, sizeof expected);
+    rules.include_last_offset = true;
+    assert_pools(&table, &rules, &inputs, expected, sizeof expected);
+    entries = tensor_of(BAG_I32, 0, 1, ids);
+    inputs.tensor[BAG_OFFSETS] = NULL;
+    assert_pools(&table, &rules, &inputs, expected, 2 * sizeof *expected);
+    entries = tensor_of(BAG_I32, 1, 0, ids);
+    assert_pools(&table, &rules, &inputs, expected, 0);
+    const uint8_t bytes[] = {1, 2, 3};
+    table = table_of(BAG_U8, 3, 1, bytes);
+    rules = rules_for(BAG_U8, BAG_NONE);
+    entries = TENSOR(I32, 1, ids);
+    assert_pools(&table, &rules, &inputs, (uint8_t[]){1, 3, 1, 2}, 4);
+}
+
+static void converts_rows_once_without_a_reduction(void **state)
+{
+    (void)state;
+    /* -0, 1 + 2^-10, the largest number, the least. */
+    const uint16_t halves[] = {0x8000, 0x3c01, 0x7bff, 0x0001};
+    const int64_t ids[] = {0, 1, 2, 3};
+    struct bag_table table = table_of(BAG_F16, 4, 1, halves);
+    struct bag_rules rules = rules_for(BAG_F16, BAG_NONE);
+    struct bag_tensor entries = TENSOR(I64, 1, ids);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries}};
+    rules.output_dtype = BAG_F32;
+    assert_pools(&table, &rules, &inputs, (float[]){-0.0f, 1 + 0x1p-10f, 65504, 0x1p-24f}, 16);
+    rules.output_dtype = BAG_BF16;
+    assert_pools(&table, &rules, &inputs, (uint16_t[]){0x8000, 0x3f80, 0x4780, 0x3380}, 8);
+    /* Two codes, scale 0.5, bias -1. */
+    unsigned char quantised[2 * 10] = {0, 4};
+    memcpy(quantised + 2, (float[]){0.5f, -1}, 8);
+    memcpy(quantised + 10, quantised, 10);
+    quantised[10] = 2;
+    table = table_of(BAG_F32, 2, 2, quantised);
+    table.row_format = BAG_ROWS_INT8;
+    rules = rules_for(BAG_F32, BAG_NONE);
+    entries = tensor_of(BAG_I64, 1, 2, ids);
+    assert_pools(&table, &rules, &inputs, (float[]){-1, 1, 0, 1}, 16);
+}
+
+static void replaces_rows_without_a_reduction(void **state)
+{
+    (void)state;
+    const int64_t ids[] = {1, 7, -1, 0, 3};
+    struct bag_table table = table_of(BAG_F32, 4, 2, rows_f32);
+    struct bag_rules rules = rules_for(BAG_F32, BAG_NONE);
+    struct bag_tensor entries = TENSOR(I64, 1, ids);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries}};
+    rules.default_index = 2;
+    rules.missing = BAG_MISSING_SKIP;
+    rules.has_padding_idx = true;
+    rules.padding_idx = 1;
+    assert_pools(&table, &rules, &inputs, (float[]){0, 0, 0, 0, 0, 0, 1, 2, 7, 8}, 40);
+    rules.output_dtype = BAG_F16;
+    const uint16_t halves[] = {0, 0, 0, 0, 0, 0, 0x3c00, 0x4000, 0x4700, 0x4800};
+    assert_pools(&table, &rules, &inputs, halves, sizeof halves);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +434,9 @@ int main(void)
         cmocka_unit_test(writes_nothing_for_rows_without_columns),
         cmocka_unit_test(sorts_segments_stably),
         cmocka_unit_test(takes_f32_weights_for_every_float),
+        cmocka_unit_test(copies_rows_bit_by_bit_without_a_reduction),
+        cmocka_unit_test(converts_rows_once_without_a_reduction),
+        cmocka_unit_test(replaces_rows_without_a_reduction),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

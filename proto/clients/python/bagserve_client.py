@@ -64,7 +64,7 @@ _PARAMETERS = ("reduction", "padding_idx", "include_last_offset", "output_dataty
                "out_of_range", "timeout", "explain")
 _OPTIONS = ("version", "request_id", "outputs") + _PARAMETERS
 _ID_INPUTS = ("indices", "offsets", "segment_ids", "num_segments", "default_index", "values",
-              "lengths")
+              "lengths", "stride_per_key")
 _LONGEST_WAIT_S = 5.0
 _FIRST_JITTER_S = 0.1
 
@@ -424,6 +424,13 @@ class _Calls:
         return self._pool(model, {"indices": _ids(indices, "indices")}, weights, default_index,
                           options)
 
+    def rows(self, model: str, ids: Union[Ids, Bags], default_index: Optional[int] = None,
+             **options: Any) -> Any:
+        """The row of each id, not pooled: an array of the shape of `ids`, which may be any, and a row's. Padding, and ids
+        that the model skips, are zeros. With explain=True a pair of it and a list of one dict for all ids."""
+        return self._pool(model, {"indices": _ids(ids, "ids")}, None, default_index,
+                          options | {"reduction": "none"})
+
     def segments(self, model: str, indices: Ids, segment_ids: Ids, num_segments: Optional[int] = None,
                  weights: Optional[Weights] = None, default_index: Optional[int] = None,
                  **options: Any) -> Any:
@@ -462,12 +469,14 @@ class _Calls:
         return self._infer(model, inputs, options)
 
     def kjt(self, model: str, values: Ids, lengths: Optional[Ids] = None,
-            offsets: Optional[Ids] = None, weights: Optional[Weights] = None, **options: Any) -> Any:
+            offsets: Optional[Ids] = None, weights: Optional[Weights] = None,
+            stride_per_key: Optional[Ids] = None, **options: Any) -> Any:
         """The bags of all features of a collection, in KeyedJaggedTensor's layout.
 
         `values` [N] feature by feature in the configured order (`features` tells it), with `lengths`
-        [F*B] or `offsets` [F*B + 1]. Outputs as `collection`; with outputs=["embeddings"] one array
-        [B, sum of dims].
+        [F*B] or `offsets` [F*B + 1]; with `stride_per_key` [F] the features have so many bags each. Outputs as
+        `collection`; with outputs=["embeddings"] one array [B, sum of dims]. Features that are not pooled have a row for
+        each id.
         """
         inputs = {"values": _ids(values, "values")}
         if lengths is not None:
@@ -476,6 +485,8 @@ class _Calls:
             inputs["offsets"] = _ids(offsets, "offsets")
         if weights is not None:
             inputs["weights"] = _weights(weights, "weights")
+        if stride_per_key is not None:
+            inputs["stride_per_key"] = _ids(stride_per_key, "stride_per_key")
         return self._infer(model, inputs, options)
 
     def infer(self, model: str, inputs: Mapping[str, Any], **options: Any) -> Any:

@@ -35,7 +35,7 @@ import numpy as np
 _ALIGNMENT = 4096  # of the data in a file
 _TYPES = {"float16": "F16", "float32": "F32", "float64": "F64", "int8": "I8", "int16": "I16",
           "int32": "I32", "int64": "I64", "uint8": "U8"}
-_REDUCTIONS = ("sum", "mean", "max", "sqrtn")
+_REDUCTIONS = ("sum", "mean", "max", "sqrtn", "none")
 # Keys of a model that --table may set beside its reduction.
 _RULES = ("padding_idx", "include_last_offset", "default_index", "weighted_mean", "prune_invalid",
           "out_of_range", "output_datatype", "updates_through")
