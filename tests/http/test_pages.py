@@ -11,7 +11,7 @@ from harness import ROOT, Server, expect, expect_equal, run
 from pages import COMMANDS, PORT, blocks_of, check_block, lay_out, pairs_of, private_network
 
 pytest.importorskip("torch", reason="python3-torch is not installed")
-DOCUMENTS = ("config/TABLES.md", "config/FRESH.md")
+DOCUMENTS = ("config/TABLES.md", "config/FRESH.md", "config/SEQUENCES.md")
 
 
 @pytest.fixture(scope="module", name="port")

@@ -86,11 +86,66 @@ class Bags(torch.nn.Module):
         return answer
 
 
+class JaggedTensor:
+    """What a JaggedTensor has of one feature."""
+
+    def __init__(self, values, weights=None, lengths=None):
+        self._values, self._weights, self._lengths = values, weights, lengths
+
+    def values(self):
+        return self._values
+
+    def lengths(self):
+        return self._lengths
+
+    def weights_or_none(self):
+        return self._weights
+
+
+class Rows(torch.nn.Module):
+    """What bagserve_torch uses of TorchRec's EmbeddingCollection, and its answers."""
+
+    def __init__(self, *tables, need_indices=False):
+        super().__init__()
+        self.tables = [types.SimpleNamespace(name=name, feature_names=features, num_embeddings=rows, embedding_dim=dim)
+                       for name, features, rows, dim in tables]
+        self.embeddings = torch.nn.ModuleDict({
+            table.name: torch.nn.Embedding(table.num_embeddings, table.embedding_dim) for table in self.tables})
+        self._need_indices = need_indices
+
+    def embedding_configs(self):
+        return self.tables
+
+    def need_indices(self):
+        return self._need_indices
+
+    def forward(self, features):
+        names, parts, answer = [name for table in self.tables for name in table.feature_names], features.to_dict(), {}
+        for table in self.tables:
+            for name in table.feature_names:
+                ids = parts[name].values()
+                answer[f"{name}@{table.name}" if names.count(name) > 1 else name] = JaggedTensor(
+                    values=self.embeddings[table.name](ids), lengths=parts[name].lengths(),
+                    weights=ids if self._need_indices else None)
+        return answer
+
+
 class Jagged:
-    """A KeyedJaggedTensor, of {feature: bags}."""
+    """A KeyedJaggedTensor, of {feature: bags}, which may have different numbers of bags."""
 
     def __init__(self, features, weights=None, dtype=torch.int64):
         self.features, self.all_weights, self.dtype = features, weights, dtype
+
+    def stride_per_key(self):
+        return [len(bags) for bags in self.features.values()]
+
+    def variable_stride_per_key(self):
+        return len(set(self.stride_per_key())) > 1
+
+    def to_dict(self):
+        return {name: JaggedTensor(torch.tensor([i for bag in bags for i in bag], dtype=self.dtype),
+                                   lengths=torch.tensor([len(bag) for bag in bags], dtype=self.dtype))
+                for name, bags in self.features.items()}
 
     def keys(self):
         return list(self.features)
@@ -111,9 +166,9 @@ class Jagged:
         return self.all_weights
 
     def bags(self, name):
-        keys, lengths = self.keys(), self.lengths().reshape(len(self.features), -1)
-        place = keys.index(name)
-        first = int(lengths[:place].sum())
+        lengths = torch.split(self.lengths(), self.stride_per_key())
+        place = self.keys().index(name)
+        first = int(sum(own.sum() for own in lengths[:place]))
         mine = lengths[place]
         part = slice(first, first + int(mine.sum()))
         weights = None if self.all_weights is None else self.all_weights[part]

@@ -10,9 +10,9 @@
 `replace` needs no rows: a model may be built with its embeddings on the device meta, and the rest of its
 state_dict loaded with strict=False.
 
-RemoteEmbeddingBag, RemoteEmbedding and RemoteEmbeddingBagCollection are called as nn.EmbeddingBag,
-nn.Embedding and TorchRec's EmbeddingBagCollection are. One call is one request: of a collection for all
-features together. For FP32 tables the answers have the bits of the local modules, unless PyTorch rounds the
+RemoteEmbeddingBag, RemoteEmbedding, RemoteEmbeddingBagCollection and RemoteEmbeddingCollection are called as
+nn.EmbeddingBag, nn.Embedding and TorchRec's EmbeddingBagCollection and EmbeddingCollection are. One call is one
+request: of a collection for all features together. Rows that are not pooled have all bits of the local ones. For FP32 tables the answers have the bits of the local modules, unless PyTorch rounds the
 product of a row and its weight before it adds it, which the server does not: some versions always do, and all
 do with a padding_idx or with weights that are not contiguous. Ids and weights on another device are copied to
 the CPU, and answers to the device of the ids.
@@ -24,7 +24,7 @@ error, too. A model may be copied and pickled; its copy asks the same server.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
 
 import numpy as np
 import torch
@@ -37,7 +37,8 @@ _DTYPES = {"BF16": torch.bfloat16, "FP16": torch.float16, "FP32": torch.float32,
            "INT8": torch.int8, "INT16": torch.int16, "INT32": torch.int32, "INT64": torch.int64, "UINT8": torch.uint8}
 _MOST_CHANGES = 5  # of a collection, while one request is made
 
-__all__ = ["Client", "RemoteEmbedding", "RemoteEmbeddingBag", "RemoteEmbeddingBagCollection", "export", "replace"]
+__all__ = ["Client", "RemoteEmbedding", "RemoteEmbeddingBag", "RemoteEmbeddingBagCollection",
+           "RemoteEmbeddingCollection", "export", "replace"]
 
 
 # ---- tensors ----------------------------------------------------------------------------------
@@ -146,11 +147,7 @@ class RemoteEmbedding(_Remote):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         self._check_call()
-        ids = _to_numpy(input, "input")
-        # Bags of one. Their maximum is the row itself; a sum would begin with 0 and lose the sign of -0.
-        rows = self.client.packed(self.model, ids.reshape(-1, 1), reduction="max")
-        rows = rows.reshape(*ids.shape, *rows.shape[1:])
-        return _to_tensor(rows, input.device, self.dtype)
+        return _to_tensor(self.client.rows(self.model, _to_numpy(input, "input")), input.device, self.dtype)
 
 
 class _Order(NamedTuple):
@@ -162,60 +159,39 @@ class _Order(NamedTuple):
     num_keys: int
     is_same: bool      # the keys are in the server's order
 
-    def arrange(self, values, lengths, weights):
-        """All three as the server wants them."""
+    def arrange(self, values, lengths, weights, strides):
+        """All four as the server wants them; `strides` may be None, where all keys have as many bags."""
         if self.is_same:
-            return values, lengths, weights
-        by_key = lengths.reshape(self.num_keys, -1)
-        ends = [0, *np.cumsum(by_key.sum(1)).tolist()]
+            return values, lengths, weights, strides
+        counts = strides if strides is not None else [lengths.size // self.num_keys] * self.num_keys
+        by_key = np.split(lengths, np.cumsum(counts)[:-1])
+        ends = [0, *np.cumsum([part.sum() for part in by_key], dtype=np.int64).tolist()]
         ranges = [slice(ends[place], ends[place + 1]) for place in self.places]
-        return (np.concatenate([values[part] for part in ranges]), by_key[self.places].ravel(),
-                None if weights is None else np.concatenate([weights[part] for part in ranges]))
+        return (np.concatenate([values[part] for part in ranges]),
+                np.concatenate([by_key[place] for place in self.places]),
+                None if weights is None else np.concatenate([weights[part] for part in ranges]),
+                None if strides is None else [strides[place] for place in self.places])
 
 
-class RemoteEmbeddingBagCollection(_Remote):
-    """TorchRec's EmbeddingBagCollection on a server, for whatever has keys(), values() and lengths().
+class _RemoteCollection(_Remote):
+    """A collection of a server, asked in KeyedJaggedTensor's layout."""
 
-    Keys may come in any order, and those that the collection does not know are left out. The answer is a
-    dict of tensors by feature, in the server's order; where tables share a feature, by FEATURE@TABLE.
-    `is_weighted`: whether the weights of what is asked count; None: where it has some. `dtype` may be a dict
-    of types by the server's features.
-    """
-
-    def __init__(self, client: Client, model: str, *, is_weighted: Optional[bool] = None,
-                 dtype: Union[torch.dtype, Dict[str, torch.dtype], None] = None):
+    def __init__(self, client: Client, model: str, dtype: Union[torch.dtype, Dict[str, torch.dtype], None]):
         super().__init__(client, model, dtype)
-        self.is_weighted = is_weighted
         self._features, self._orders = None, {}
 
-    def forward(self, features: Any) -> Dict[str, torch.Tensor]:
-        keys, values, weights = tuple(features.keys()), features.values(), self._weights_of(features)
-        self._check_call(weights)
-        lengths = _to_numpy(features.lengths(), "lengths")
-        if not keys or lengths.ndim != 1 or lengths.size % len(keys):
-            raise ValueError(f"'lengths' must have as many numbers for each of {len(keys)} keys, not the "
-                             f"shape {lengths.shape}")
-        order, outputs = self._ask(keys, (
-            _to_numpy(values, "values"), lengths,
-            None if weights is None else _to_numpy(weights.float(), "weights")))
-        types = self.dtype if isinstance(self.dtype, dict) else dict.fromkeys(outputs, self.dtype)
-        return {name: _to_tensor(rows, values.device, types.get(feature))
-                for name, (feature, rows) in zip(order.names, outputs.items())}
+    def _type_of(self, feature):
+        return self.dtype.get(feature) if isinstance(self.dtype, dict) else self.dtype
 
-    def _weights_of(self, features):
-        if self.is_weighted is None:
-            return features.weights_or_none() if hasattr(features, "weights_or_none") else None
-        return features.weights() if self.is_weighted else None
-
-    def _ask(self, keys, arrays):
-        """The order that was sent, and the answer. Nothing but their order says which values are whose: asked
-        again where the collection has changed since its features were read."""
+    def _ask(self, keys, arrange):
+        """The order that was sent, and the answer; `arrange` makes what is sent for an order. Nothing but their order says
+        which values are whose: asked again where the collection has changed since its features were read."""
         for _ in range(_MOST_CHANGES):
             before = self._features
             order = self._order(keys)
-            values, lengths, weights = order.arrange(*arrays)
+            values, lengths, weights, strides = arrange(order)
             try:
-                outputs = self.client.kjt(self.model, values, lengths, weights=weights)
+                outputs = self.client.kjt(self.model, values, lengths, weights=weights, stride_per_key=strides)
             except BadRequest:
                 self._features = None
                 if before is None or self._read_features() == before:
@@ -238,6 +214,111 @@ class RemoteEmbeddingBagCollection(_Remote):
         if keys not in self._orders:
             self._orders = {keys: _order_of(keys, served, self.model)}
         return self._orders[keys]
+
+
+class RemoteEmbeddingBagCollection(_RemoteCollection):
+    """TorchRec's EmbeddingBagCollection on a server, for whatever has keys(), values() and lengths(); where keys have
+    different numbers of bags, also stride_per_key().
+
+    Keys may come in any order, and those that the collection does not know are left out. The answer is a
+    dict of tensors by feature, in the server's order; where tables share a feature, by FEATURE@TABLE.
+    `is_weighted`: whether the weights of what is asked count; None: where it has some. `dtype` may be a dict
+    of types by the server's features.
+    """
+
+    def __init__(self, client: Client, model: str, *, is_weighted: Optional[bool] = None,
+                 dtype: Union[torch.dtype, Dict[str, torch.dtype], None] = None):
+        super().__init__(client, model, dtype)
+        self.is_weighted = is_weighted
+
+    def forward(self, features: Any) -> Dict[str, torch.Tensor]:
+        keys, values, weights = tuple(features.keys()), features.values(), self._weights_of(features)
+        self._check_call(weights)
+        lengths, strides = _to_numpy(features.lengths(), "lengths"), self._strides_of(features)
+        if not keys or lengths.ndim != 1 or (strides is None and lengths.size % len(keys)):
+            raise ValueError(f"'lengths' must have as many numbers for each of {len(keys)} keys, not the "
+                             f"shape {lengths.shape}")
+        if strides is not None and (len(strides) != len(keys) or sum(strides) != lengths.size):
+            raise ValueError(f"'stride_per_key' is {strides}: there are {len(keys)} keys and {lengths.size} lengths")
+        arrays = (_to_numpy(values, "values"), lengths,
+                  None if weights is None else _to_numpy(weights.float(), "weights"), strides)
+        order, outputs = self._ask(keys, lambda order: order.arrange(*arrays))
+        return {name: _to_tensor(rows, values.device, self._type_of(feature))
+                for name, (feature, rows) in zip(order.names, outputs.items())}
+
+    @staticmethod
+    def _strides_of(features):
+        """The number of bags of each key where they differ; None: all have as many."""
+        varies = getattr(features, "variable_stride_per_key", None)
+        return list(features.stride_per_key()) if varies is not None and varies() else None
+
+    def _weights_of(self, features):
+        if self.is_weighted is None:
+            return features.weights_or_none() if hasattr(features, "weights_or_none") else None
+        return features.weights() if self.is_weighted else None
+
+
+class _Ids(NamedTuple):
+    """What is asked for a key: ids in one dimension; with `spread` the place of each id's row among them."""
+
+    sent: np.ndarray
+    spread: Optional[torch.Tensor]
+
+
+class RemoteEmbeddingCollection(_RemoteCollection):
+    """TorchRec's EmbeddingCollection on a server: a row for each id, in one request.
+
+    It takes a KeyedJaggedTensor, whose weights are ignored, or a dict by feature of JaggedTensors or of tensors of ids of
+    any shape. The answer is a dict by feature, in the server's order; where tables share a feature, by FEATURE@TABLE. It has
+    JaggedTensors as EmbeddingCollection makes them, and for tensors of ids tensors of their shape and a row's. Features that
+    the collection does not know are left out. With `unique` each id of a feature is sent once. `need_indices`: JaggedTensors
+    have the ids as their weights.
+    """
+
+    def __init__(self, client: Client, model: str, *, unique: bool = False, need_indices: bool = False,
+                 dtype: Union[torch.dtype, Dict[str, torch.dtype], None] = None):
+        super().__init__(client, model, dtype)
+        self.unique, self.need_indices = unique, need_indices
+
+    def forward(self, features: Any) -> Dict[str, Any]:
+        self._check_call()
+        parts = features if isinstance(features, Mapping) else features.to_dict()
+        tensors = {key: part if isinstance(part, torch.Tensor) else part.values() for key, part in parts.items()}
+        asked = [self._ids_of(key, tensor) for key, tensor in tensors.items()]
+        keys = tuple(parts)
+        order, outputs = self._ask(keys, lambda order: self._arrange(asked, order))
+        answer = {}
+        for name, place, (feature, rows) in zip(order.names, order.places, outputs.items()):
+            key = keys[place]
+            tensor = tensors[key]
+            found = _to_tensor(rows, torch.device("cpu"), None)
+            if asked[place].spread is not None:
+                found = found.index_select(0, asked[place].spread)
+            found = found.to(tensor.device, self._type_of(feature))
+            answer[name] = self._put(parts[key], tensor, found)
+        return answer
+
+    def _ids_of(self, key, tensor):
+        ids = _to_numpy(tensor, key).reshape(-1)
+        if ids.dtype.kind not in "iu":
+            raise TypeError(f"'{key}' must be integers, not {ids.dtype}; convert them first")
+        if not self.unique:
+            return _Ids(ids, None)
+        sent, spread = np.unique(ids, return_inverse=True)
+        return _Ids(sent, torch.from_numpy(spread.reshape(-1)))
+
+    @staticmethod
+    def _arrange(asked, order):
+        """All ids of a feature are one bag: rows that are not pooled do not depend on bags."""
+        sent = [asked[place].sent for place in order.places]
+        kinds = {ids.dtype for ids in sent}
+        return (np.concatenate([ids.astype(np.int64) if len(kinds) > 1 else ids for ids in sent]),
+                np.array([len(ids) for ids in sent], np.int32), None, None)
+
+    def _put(self, part, ids, rows):
+        if isinstance(part, torch.Tensor):
+            return rows.reshape(*ids.shape, *rows.shape[1:])
+        return type(part)(values=rows, lengths=part.lengths(), weights=ids if self.need_indices else None)
 
 
 def _feature_name(key, table=None):
@@ -273,8 +354,13 @@ class _Part(NamedTuple):
     name: str         # of the model on the server
 
 
-def _is_collection(module):
+def _pools_bags(module):
+    """Whether a collection is one of bags."""
     return hasattr(module, "embedding_bag_configs")
+
+
+def _is_collection(module):
+    return _pools_bags(module) or hasattr(module, "embedding_configs")
 
 
 def _find_parts(model):
@@ -289,7 +375,7 @@ def _find_parts(model):
             continue
         parts.setdefault(module, []).append(path)
     if not parts:
-        raise ValueError("the model has no EmbeddingBag, Embedding or EmbeddingBagCollection")
+        raise ValueError("the model has no EmbeddingBag, Embedding, EmbeddingBagCollection or EmbeddingCollection")
     return [_Part(module, paths, model_name(paths[0] or "embedding"))
             for module, paths in parts.items()]
 
@@ -307,18 +393,27 @@ def _is_embedding(path, module):
     return True
 
 
+def _configs_of(collection):
+    """The configurations of its tables, and the name under which it has their modules."""
+    if _pools_bags(collection):
+        return collection.embedding_bag_configs(), "embedding_bags"
+    return collection.embedding_configs(), "embeddings"
+
+
 def _tables_of(collection):
     """(configuration, its weight, how it pools) of each table of a TorchRec collection."""
     state = collection.state_dict()
-    for config in collection.embedding_bag_configs():
-        key = f"embedding_bags.{config.name}.weight"
+    configs, modules = _configs_of(collection)
+    for config in configs:
+        key = f"{modules}.{config.name}.weight"
         check_codes(state, key)
-        yield config, state[key], str(getattr(config.pooling, "value", config.pooling)).lower()
+        pooling = config.pooling if _pools_bags(collection) else "none"
+        yield config, state[key], str(getattr(pooling, "value", pooling)).lower()
 
 
 def _features_of(part):
     """{feature on the server: (its table's model, weight, how it pools)} of a collection."""
-    configs = part.module.embedding_bag_configs()
+    configs, _ = _configs_of(part.module)
     all_names = [feature for config in configs for feature in config.feature_names]
     features = {}
     for config, weight, pooling in _tables_of(part.module):
@@ -332,7 +427,8 @@ def _features_of(part):
 
 
 def _table_name(part, config):
-    return model_name(f"{part.paths[0]}.embedding_bags.{config.name}")
+    _, modules = _configs_of(part.module)
+    return model_name(f"{part.paths[0]}.{modules}.{config.name}")
 
 
 # ---- what is done with a model ----------------------------------------------------------------
@@ -372,13 +468,14 @@ def export(module: nn.Module, folder: Any, *, version: int = 1, row_format: Opti
     return names
 
 
-def replace(module: nn.Module, client: Client, min_bytes: int = 0, *, narrow: bool = False) -> Dict[str, str]:
+def replace(module: nn.Module, client: Client, min_bytes: int = 0, *, narrow: bool = False,
+            unique: bool = False) -> Dict[str, str]:
     """Puts remote modules in the place of all embeddings that take at least `min_bytes`; the server serves
     what `export` wrote of the module. Returns the models' names by the modules' paths.
 
     Nothing is swapped where the server does not have one of them, or one that answers otherwise. Answers have
     the type of the module's rows. `narrow` allows a server whose own type does not hold all of its numbers,
-    such as FP32 for a module of float64.
+    such as FP32 for a module of float64. With `unique` EmbeddingCollections send each id of a feature once.
     """
     swaps = []
     for part in _find_parts(module):
@@ -387,7 +484,7 @@ def replace(module: nn.Module, client: Client, min_bytes: int = 0, *, narrow: bo
         if "" in part.paths:
             raise ValueError(f"the module is an embedding itself, and nothing is around it: use a remote one "
                              f"of the model '{part.name}' in its place")
-        swaps.append((part, _make_remote(part, client, narrow).train(part.module.training)))
+        swaps.append((part, _make_remote(part, client, narrow, unique).train(part.module.training)))
     for part, remote in swaps:
         for path in part.paths:
             parent, _, name = path.rpartition(".")
@@ -400,7 +497,7 @@ def _bytes_of(module):
     return sum(weight.numel() * weight.element_size() for weight in weights)
 
 
-def _make_remote(part, client, narrow):
+def _make_remote(part, client, narrow, unique):
     try:
         served, config = client.metadata(part.name), client.config(part.name)
     except NotFound as problem:
@@ -409,6 +506,8 @@ def _make_remote(part, client, narrow):
     module, name = part.module, part.name
     if _is_collection(module):
         dtype = _check_collection(part, served, config, narrow)
+        if not _pools_bags(module):
+            return RemoteEmbeddingCollection(client, name, unique=unique, need_indices=_needs_indices(module), dtype=dtype)
         is_weighted = getattr(module, "is_weighted", None)
         return RemoteEmbeddingBagCollection(
             client, name, is_weighted=is_weighted() if callable(is_weighted) else is_weighted, dtype=dtype)
@@ -418,6 +517,11 @@ def _make_remote(part, client, narrow):
         return RemoteEmbedding(client, name, module.weight.dtype)
     return RemoteEmbeddingBag(client, name, mode=module.mode, padding_idx=module.padding_idx,
                               include_last_offset=module.include_last_offset, dtype=module.weight.dtype)
+
+
+def _needs_indices(collection):
+    needs = getattr(collection, "need_indices", False)
+    return bool(needs() if callable(needs) else needs)
 
 
 def _rules_of(config, prefix):

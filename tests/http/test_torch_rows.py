@@ -1,0 +1,121 @@
+"""TorchRec's EmbeddingCollection on a server: a row for each id, in one request, with the bits of the local module.
+"""
+
+import pytest
+
+from harness import expect, expect_equal
+from torch_modules import Jagged, Rows, connect, expect_bits, make_collection, serve, torch
+
+from bagserve_torch import RemoteEmbeddingCollection, export, replace
+
+TABLES = (("item", ["history", "candidate"], 50, 8), ("category", ["history_category", "candidate"], 12, 4),
+          ("user", ["user"], 7, 16))
+KEYS = ("user", "candidate", "other", "history_category", "history")  # another order than the server's, and one more
+
+
+def make_model(**options):
+    model = torch.nn.ModuleDict({"sequence": Rows(*TABLES, **options)}).eval()
+    for table in model["sequence"].embeddings.values():
+        table.weight.data[0, :2] = torch.tensor([-0.0, float("nan")])
+    return model
+
+
+def random_features(rng, most=6):
+    """Lengths from 0 on; every feature has a number of bags of its own."""
+    return {key: [rng.integers(0, 7, rng.integers(0, most)).tolist() for _ in range(rng.integers(0, 5))] for key in KEYS}
+
+
+def requests_to(client):
+    return client.statistics("sequence")[0]["inference_stats"]["success"]["count"]
+
+
+def check(got, want):
+    expect_equal(set(got), set(want), "features")
+    for name, part in want.items():
+        expect_bits(got[name].values(), part.values(), name)
+        expect(torch.equal(got[name].lengths(), part.lengths()), name)
+        indices = part.weights_or_none()
+        expect((got[name].weights_or_none() is None) == (indices is None), f"indices of {name}")
+        expect(indices is None or torch.equal(got[name].weights_or_none(), indices), f"indices of {name}")
+
+
+@pytest.mark.parametrize("unique", [False, True])
+def test_replaced(directory, rng, unique):
+    model = make_model()
+    expect_equal(export(model, directory), {"sequence": "sequence"})
+    asked = [random_features(rng) for _ in range(50)] + [dict.fromkeys(KEYS, []), random_features(rng, 5000)]
+    want = [model["sequence"](Jagged(features)) for features in asked]
+    with serve(directory) as server, connect(server) as client, torch.no_grad():
+        expect_equal(replace(model, client, unique=unique), {"sequence": "sequence"})
+        remote = model["sequence"]
+        expect(isinstance(remote, RemoteEmbeddingCollection), remote)
+        before = requests_to(client)
+        for features, answer in zip(asked, want):
+            for kind in (torch.int64, torch.int32):
+                check(remote(Jagged(features, weights=torch.ones(1), dtype=kind)), answer)
+        expect_equal(requests_to(client) - before, 2 * len(asked), "requests")
+        rules = client.config("sequence")["parameters"]
+        expect_equal({rules[f"{name}.reduction"]["string_value"] for name in (
+            "history", "candidate.item", "candidate.category", "history_category", "user")}, {"none"})
+
+
+def test_dicts_and_indices(directory, rng):
+    """JaggedTensors by feature are answered as a KeyedJaggedTensor is; tensors of ids by tensors of their shape."""
+    model = make_model(need_indices=True)
+    export(model, directory)
+    local, features = model["sequence"], random_features(rng)
+    want = local(Jagged(features))
+    ids = {key: torch.tensor(rng.integers(0, 7, (3, 2))) for key in KEYS}
+    ids["user"] = torch.tensor(5, dtype=torch.int32)
+    with serve(directory) as server, connect(server) as client, torch.no_grad():
+        replace(model, client)
+        check(model["sequence"](Jagged(features).to_dict()), want)
+        for unique in (False, True):
+            got = RemoteEmbeddingCollection(client, "sequence", unique=unique).eval()(ids)
+            expect_bits(got["candidate@category"], local.embeddings["category"](ids["candidate"]), "candidate")
+            expect_equal(got["user"].shape, (16,))
+        with pytest.raises(KeyError, match="needs feature 'history'"):
+            model["sequence"]({"user": ids["user"]})
+        with pytest.raises(TypeError, match="must be integers"):
+            model["sequence"](ids | {"user": torch.ones(2)})
+
+
+def test_unique_ids_are_sent_once(directory):
+    model = make_model()
+    export(model, directory)
+    ids = {key: torch.full((1000,), 3) for key in KEYS}
+    with serve(directory) as server, connect(server) as client, torch.no_grad():
+        sent = []
+        ask = client.kjt
+        client.kjt = lambda model, values, *rest, **options: sent.append(len(values)) or ask(model, values, *rest, **options)
+        remote = RemoteEmbeddingCollection(client, "sequence", unique=True).eval()
+        expect_equal(remote(ids)["user"].shape, (1000, 16))
+        expect_equal(sent, [5], "ids of five features")
+
+
+def test_replace_checks(directory):
+    """A collection of bags is not one of rows."""
+    bags = torch.nn.ModuleDict({"sequence": make_collection()})
+    export(bags, directory)
+    rows = torch.nn.ModuleDict({"sequence": Rows(("t_item", ["history", "last"], 30, 4), ("t_user", ["user", "last"], 10, 6),
+                                                 ("t_ad", ["ad"], 7, 5))})
+    with serve(directory) as server, connect(server) as client:
+        with pytest.raises(ValueError, match="feature 'history' on the server pools by mean; the module by none"):
+            replace(rows, client)
+        remote = RemoteEmbeddingCollection(client, "sequence")
+        with pytest.raises(RuntimeError, match="has no gradients"):
+            remote({"user": torch.tensor([1])})
+
+
+def test_bags_of_different_numbers(directory):
+    """EmbeddingBagCollection takes a KeyedJaggedTensor whose keys have different numbers of bags."""
+    model = torch.nn.ModuleDict({"sparse": make_collection()}).eval()
+    export(model, directory)
+    asked = Jagged({"ad": [[6]], "history": [[1, 2], [], [7]], "user": [], "last": [[3], [9, 9]]})
+    want = model["sparse"](asked)
+    with serve(directory) as server, connect(server) as client, torch.no_grad():
+        replace(model, client)
+        got = model["sparse"](asked)
+        expect_equal(set(got), set(want))
+        for name, rows in want.items():
+            expect_bits(got[name], rows, name)
