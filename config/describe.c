@@ -45,7 +45,8 @@ static cJSON *describe_value(const struct bag_option *option, const struct bag_c
         return describe_text(setting, *(char *const *)member, shows_folders);
     if (setting->type == BAG_SETTING_CHOICE)
         return cJSON_CreateString(setting->words.names[*(const unsigned *)member]);
-    return cJSON_CreateNumber((double)*(const int64_t *)member);
+    const double value = (double)*(const int64_t *)member;
+    return cJSON_CreateNumber(setting->type == BAG_SETTING_SECONDS ? value / 1000 : value);
 }
 
 /* Adds a node that may be NULL; false without memory. */

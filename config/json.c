@@ -187,6 +187,7 @@ static bool type_fits(const cJSON *item, enum bag_setting_type type)
 {
     switch (type) {
     case BAG_SETTING_COUNT:
+    case BAG_SETTING_SECONDS:
         return cJSON_IsNumber(item);
     case BAG_SETTING_BYTES:
         return cJSON_IsNumber(item) || cJSON_IsString(item);

@@ -429,6 +429,7 @@ static uint64_t hash_setting(uint64_t hash, const struct bag_setting *setting, c
     switch (setting->type) {
     case BAG_SETTING_COUNT:
     case BAG_SETTING_BYTES:
+    case BAG_SETTING_SECONDS:
     case BAG_SETTING_KEY:
         return bag_hash_bytes(hash, member, sizeof(int64_t));
     case BAG_SETTING_TEXT:

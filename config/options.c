@@ -37,6 +37,14 @@ static void describe_range(const struct bag_setting *setting, const char *what,
              what, setting->minimum, setting->maximum, setting->unit[0] ? " " : "", setting->unit);
 }
 
+/* Milliseconds as the seconds that they are written as. */
+static void describe_seconds(const struct bag_setting *setting, struct bag_reason *reason)
+{
+    snprintf(reason->text, sizeof reason->text,
+             "must be from %g to %g %s, with up to three decimals", (double)setting->minimum / 1000,
+             (double)setting->maximum / 1000, setting->unit);
+}
+
 static void describe_size(const struct bag_setting *setting, bool malformed,
                           struct bag_reason *reason)
 {
@@ -81,6 +89,9 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     case BAG_SETTING_BYTES:
         describe_size(setting, true, reason);
         break;
+    case BAG_SETTING_SECONDS:
+        describe_seconds(setting, reason);
+        break;
     case BAG_SETTING_KEY:
     case BAG_SETTING_SHAPE:
     case BAG_SETTING_POLICY:
@@ -124,6 +135,28 @@ static bool apply_number(const struct bag_setting *setting, int64_t *member, con
         return false;
     }
     *member = value;
+    return true;
+}
+
+/* "15" or "0.25": digits, and after a point up to three of them. */
+static bool apply_seconds(const struct bag_setting *setting, int64_t *member, const char *text,
+                          struct bag_reason *reason)
+{
+    const size_t whole_bytes = strcspn(text, ".");
+    const char *decimals = text[whole_bytes] ? text + whole_bytes + 1 : NULL;
+    const size_t num_decimals = decimals ? strspn(decimals, "0123456789") : 0;
+    char whole[16];
+    int64_t seconds, ms = 0;
+    snprintf(whole, sizeof whole, "%.*s", (int)(whole_bytes < 16 ? whole_bytes : 0), text);
+    if (!bag_integer_parse(whole, &seconds) || seconds < 0 || seconds > setting->maximum / 1000 ||
+        (decimals && (num_decimals < 1 || num_decimals > 3 || decimals[num_decimals])))
+        return reject(setting, reason);
+    for (size_t i = 0; i < 3; i++)
+        ms = 10 * ms + (i < num_decimals ? decimals[i] - '0' : 0);
+    ms += 1000 * seconds;
+    if (ms < setting->minimum || ms > setting->maximum)
+        return reject(setting, reason);
+    *member = ms;
     return true;
 }
 
@@ -250,6 +283,8 @@ bool bag_setting_apply(const struct bag_setting *setting, void *base, const char
     case BAG_SETTING_COUNT:
     case BAG_SETTING_BYTES:
         return apply_number(setting, member, text, reason);
+    case BAG_SETTING_SECONDS:
+        return apply_seconds(setting, member, text, reason);
     case BAG_SETTING_KEY:
         return bag_key_parse(text, member) || reject(setting, reason);
     case BAG_SETTING_SHAPE:

@@ -9,6 +9,7 @@
  *
  *   COUNT     an integer of the unit, from minimum to maximum
  *   BYTES     the same in bytes, which may be written 64MiB, 1GiB, 500KB
+ *   SECONDS   seconds with up to three decimals, kept in milliseconds, as minimum and maximum are
  *   TEXT      a string; minimum and maximum bound its length
  *   FILE      a path, likewise; in a configuration file relative to that file's folder
  *   CHOICE_*  one of the words of a list below
@@ -32,15 +33,16 @@
  * wherever it is written. */
 
 enum bag_setting_type {
-    BAG_SETTING_COUNT,  /* int64_t */
-    BAG_SETTING_BYTES,  /* int64_t */
-    BAG_SETTING_KEY,    /* int64_t: 64 bits, with or without a sign */
-    BAG_SETTING_TEXT,   /* char *, owned; minimum and maximum bound its length */
-    BAG_SETTING_SHAPE,  /* struct bag_shape: "[100, 64]" */
-    BAG_SETTING_CHOICE, /* an enum: the position among the words */
-    BAG_SETTING_BOOL,   /* bool: true or false, which JSON has without quotes */
-    BAG_SETTING_POLICY, /* struct bag_version_policy: "all", "latest 2", "specific 1 3" */
-    BAG_SETTING_PART    /* struct bag_part: "rows 0 of 3" */
+    BAG_SETTING_COUNT,   /* int64_t */
+    BAG_SETTING_BYTES,   /* int64_t */
+    BAG_SETTING_SECONDS, /* int64_t, in milliseconds */
+    BAG_SETTING_KEY,     /* int64_t: 64 bits, with or without a sign */
+    BAG_SETTING_TEXT,    /* char *, owned; minimum and maximum bound its length */
+    BAG_SETTING_SHAPE,   /* struct bag_shape: "[100, 64]" */
+    BAG_SETTING_CHOICE,  /* an enum: the position among the words */
+    BAG_SETTING_BOOL,    /* bool: true or false, which JSON has without quotes */
+    BAG_SETTING_POLICY,  /* struct bag_version_policy: "all", "latest 2", "specific 1 3" */
+    BAG_SETTING_PART     /* struct bag_part: "rows 0 of 3" */
 };
 
 /* Dimensions, of which the first may be -1 for any. */
@@ -75,15 +77,16 @@ struct bag_setting {
 };
 
 /* Initialisers for the columns that depend on TYPE, here and in model_options.h. */
-#define BAG_TYPE_COUNT  .type = BAG_SETTING_COUNT
-#define BAG_TYPE_BYTES  .type = BAG_SETTING_BYTES
-#define BAG_TYPE_TEXT   .type = BAG_SETTING_TEXT
-#define BAG_TYPE_FILE   .type = BAG_SETTING_TEXT, .is_path = true
-#define BAG_TYPE_KEY    .type = BAG_SETTING_KEY
-#define BAG_TYPE_SHAPE  .type = BAG_SETTING_SHAPE
-#define BAG_TYPE_POLICY .type = BAG_SETTING_POLICY
-#define BAG_TYPE_PART   .type = BAG_SETTING_PART
-#define BAG_TYPE_BOOL   .type = BAG_SETTING_BOOL, .words = {bag_bool_words, 2}
+#define BAG_TYPE_COUNT   .type = BAG_SETTING_COUNT
+#define BAG_TYPE_BYTES   .type = BAG_SETTING_BYTES
+#define BAG_TYPE_SECONDS .type = BAG_SETTING_SECONDS
+#define BAG_TYPE_TEXT    .type = BAG_SETTING_TEXT
+#define BAG_TYPE_FILE    .type = BAG_SETTING_TEXT, .is_path = true
+#define BAG_TYPE_KEY     .type = BAG_SETTING_KEY
+#define BAG_TYPE_SHAPE   .type = BAG_SETTING_SHAPE
+#define BAG_TYPE_POLICY  .type = BAG_SETTING_POLICY
+#define BAG_TYPE_PART    .type = BAG_SETTING_PART
+#define BAG_TYPE_BOOL    .type = BAG_SETTING_BOOL, .words = {bag_bool_words, 2}
 #define BAG_TYPE_CHOICE(LIST) \
     .type = BAG_SETTING_CHOICE, .words = {(const char *const[]){LIST(BAG_NAME)}, LIST(BAG_ONE)}
 
@@ -178,7 +181,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "can change models.")                                                                        \
     X(max_body_bytes, "http", "max_body_bytes", BYTES, "64 MiB", 1, 64 * BAG_GIB, "bytes",         \
       "Maximum size of a request body. A larger one is answered 413 before it is read.")           \
-    X(max_reply_bytes, "http", "max_reply_bytes", BYTES, "64 MiB", 1, 64 * BAG_GIB, "bytes",       \
+    X(max_reply_bytes, "http", "max_reply_bytes", BYTES, "320 MiB", 1, 64 * BAG_GIB, "bytes",       \
       "Maximum size of a reply. A request that would need more is answered 400 before "            \
       "memory is reserved.")                                                                       \
     X(max_reply_ratio, "http", "max_reply_ratio", COUNT, "1000", 0, 1000000000, "times",           \
@@ -233,7 +236,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "Whether models can change while the server runs. none: they cannot. explicit: on "          \
       "request at the admin listener (/v2/repository/models/M/load) and on SIGHUP. poll: "         \
       "also when their files change.")                                                             \
-    X(poll_seconds, "loading", "poll_seconds", COUNT, "15", 1, 86400, "seconds",                   \
+    X(poll_ms, "loading", "poll_seconds", SECONDS, "15", 100, 86400000, "seconds",                 \
       "With model_control poll, how often files are looked at; a version is loaded when it was "   \
       "the same twice.")                                                                           \
     X(ready_file, "loading", "ready_file", TEXT, NULL, 1, 255, "name",                             \
@@ -267,7 +270,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(max_work_us_per_byte, "engine", "max_work_us_per_byte", COUNT, "50", 0, 1000000000,          \
       "microseconds",                                                                              \
       "Maximum estimated work of a request for each byte of its body as it was sent, "             \
-      "counting at least 1000 bytes. More is answered 400. 0: unlimited.")                         \
+      "counting at least 2000 bytes. More is answered 400. 0: unlimited.")                         \
     X(shard_timeout_ms, "engine", "shard_timeout_ms", COUNT, "5000", 1, 86400000, "milliseconds",  \
       "Maximum time in which a shard must answer. A request that needs a slower one is "           \
       "answered 504.")                                                                             \
@@ -383,6 +386,7 @@ enum bag_switch { BAG_SWITCHES(BAG_ID) };
 
 #define BAG_C_COUNT                 int64_t
 #define BAG_C_BYTES                 int64_t
+#define BAG_C_SECONDS               int64_t
 #define BAG_C_TEXT                  char *
 #define BAG_C_FILE                  char *
 #define BAG_C_CHOICE_JOURNAL_SYNC   enum bag_journal_sync

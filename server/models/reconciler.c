@@ -363,8 +363,7 @@ static bool do_next(struct bag_reconciler *reconciler, uint64_t *next_poll_ns)
         poll_shards(reconciler);
     if (polls_files) {
         poll_files(reconciler);
-        *next_poll_ns =
-            uv_hrtime() + (uint64_t)reconciler->config->options.poll_seconds * 1000000000;
+        *next_poll_ns = uv_hrtime() + (uint64_t)reconciler->config->options.poll_ms * 1000000;
     }
     bag_monitor_lock(&models->monitor);
     return true;

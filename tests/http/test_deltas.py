@@ -151,7 +151,7 @@ def test_deltas_that_need_a_ready_file(directory):
     version = publish(root, "t", 1).parent
     (version / "_READY").touch()
     first = numbered(version, 1)
-    with serve_plain(directory, "--ready-file", "_READY", "--poll-seconds", 1,
+    with serve_plain(directory, "--ready-file", "_READY", "--poll-seconds", 0.2,
                      mode="poll") as server:
         expect("_READY" in server.wait_event("a delta is not applied")["reason"], server.log())
         check_rows(all_rows(server.client), control.rows_of(1))

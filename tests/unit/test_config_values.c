@@ -95,6 +95,30 @@ static void test_numbers_at_and_beyond_their_bounds(void **state)
     }
 }
 
+static void test_seconds_have_three_decimals(void **state)
+{
+    static const char range[] = "must be from 0.1 to 86400 seconds, with up to three decimals";
+    static const char *const wrong[] = {"0.099", "86400.001", "1.", "1.0001", ".5", "1e2", "x", ""};
+    static const struct {
+        const char *text;
+        int64_t ms;
+    } right[] = {{"0.1", 100}, {"15", 15000}, {"0.25", 250}, {"2.007", 2007}, {"86400", 86400000}};
+    struct fixture *fixture = *state;
+    char expected[256], document[128];
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        FLAGS(fixture, NULL, "--poll-seconds", right[i].text);
+        assert_int_equal(fixture->config.options.poll_ms, right[i].ms);
+        fixture->config.options.poll_ms = 1;
+        snprintf(document, sizeof document, "{\"loading\": {\"poll_seconds\": %s}}", right[i].text);
+        file(fixture, document, NULL);
+        assert_int_equal(fixture->config.options.poll_ms, right[i].ms);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(expected, sizeof expected, "--poll-seconds %s: %s", wrong[i], range);
+        FLAGS(fixture, expected, "--poll-seconds", wrong[i]);
+    }
+}
+
 static void test_texts_at_and_beyond_their_bounds(void **state)
 {
     struct fixture *fixture = *state;
@@ -353,6 +377,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_defaults),
         TEST(test_numbers_at_and_beyond_their_bounds),
+        TEST(test_seconds_have_three_decimals),
         TEST(test_texts_at_and_beyond_their_bounds),
         TEST(test_aliases),
         TEST(test_every_word),
