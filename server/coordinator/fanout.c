@@ -131,12 +131,16 @@ static void count_calls(struct bag_partitioner *partitioner, struct bag_fanout_c
     do
         num_empty += each_entry(partitioner, calls, count_entry, NULL);
     while (bag_partitioner_next(partitioner));
-    bool may_be_empty =
-        num_empty > 0 || bag_partitioner_may_lose(partitioner) || partitioner->remote->skips_absent;
-    for (size_t i = 1; partitioner->by_columns && i < partitioner->remote->num_shards; i++)
+    /* Rows that are not pooled have no default row. */
+    bool may_be_empty = partitioner->args->reduction != BAG_NONE &&
+                        (num_empty > 0 || bag_partitioner_may_lose(partitioner) ||
+                         partitioner->remote->skips_absent);
+    if (!partitioner->lists_bags)
+        calls[0].num_bags = partitioner->first_bag + partitioner->args->num_bags;
+    for (size_t i = 1; partitioner->by_columns && i < partitioner->remote->num_shards; i++) {
         calls[i].num_ids = calls[0].num_ids;
-    for (size_t i = 0; partitioner->by_columns && i < partitioner->remote->num_shards; i++)
-        calls[i].num_bags = partitioner->first_bag + partitioner->args->num_bags;
+        calls[i].num_bags = calls[0].num_bags;
+    }
     may_be_empty |= partitioner->args->keyed && partitioner->op->keys.default_is_asked;
     if (partitioner->by_columns || !has_default(partitioner) || !may_be_empty)
         return;
@@ -232,7 +236,7 @@ static void put_entry(const struct bag_partitioner *partitioner, struct bag_fano
 {
     const struct bag_pool_args *args = partitioner->args;
     size_t weight_bytes = bag_dtypes[args->weights_dtype].bytes;
-    if (!partitioner->by_columns && (call->num_bags == 0 || call->last_bag != bag)) {
+    if (partitioner->lists_bags && (call->num_bags == 0 || call->last_bag != bag)) {
         if (call->num_bags > 0)
             end_bag(call);
         call->bags[call->num_bags++] = (uint32_t)bag;
@@ -290,6 +294,7 @@ static void copy_bodies(const struct bag_partitioner *partitioner, struct bag_fa
                tensor_bytes);
         calls[i].num_ids = calls[0].num_ids;
         calls[i].num_bags = calls[0].num_bags;
+        calls[i].bags = calls[0].bags;
     }
 }
 
@@ -313,7 +318,7 @@ static bool write_calls(const struct bag_infer *infer, struct bag_partitioner *p
 {
     for (size_t i = 0; i < partitioner->remote->num_shards; i++) {
         calls[i].max_reply_bytes = reply_bytes_of(partitioner, &calls[i]);
-        if (!partitioner->by_columns) {
+        if (partitioner->lists_bags) {
             calls[i].bags = *bags;
             *bags += calls[i].num_bags;
         }
@@ -322,14 +327,15 @@ static bool write_calls(const struct bag_infer *infer, struct bag_partitioner *p
             return false;
     }
     do
-        each_entry(partitioner, calls, put_entry, partitioner->by_columns ? end_every_bag : NULL);
+        each_entry(partitioner, calls, put_entry, partitioner->lists_bags ? NULL : end_every_bag);
     while (bag_partitioner_next(partitioner));
-    if (partitioner->by_columns)
-        copy_bodies(partitioner, calls);
-    for (size_t i = 0; !partitioner->by_columns && i < partitioner->remote->num_shards; i++) {
+    const size_t num_written = partitioner->by_columns ? 1 : partitioner->remote->num_shards;
+    for (size_t i = 0; partitioner->lists_bags && i < num_written; i++) {
         if (calls[i].body)
             end_body(partitioner, &calls[i]);
     }
+    if (partitioner->by_columns)
+        copy_bodies(partitioner, calls);
     return true;
 }
 

@@ -48,7 +48,7 @@ struct bag_fanout_call {
     bool is_absent; /* the shard's rows count as missing */
 
     /* Private to server/coordinator/fanout*.c. */
-    uint32_t *bags;           /* the bags that were sent, ascending; by columns unset: all bags */
+    uint32_t *bags;           /* the bags that were sent, ascending; unset: all bags */
     bool asks_default;        /* one more bag was sent, of the default row alone */
     enum bag_dtype ids_dtype; /* type of the ids and of the offsets */
     char *offsets;            /* in `body` */

@@ -74,7 +74,7 @@ static void find_op(struct bag_partitioner *partitioner, const struct bag_fanout
     size_t bag = 0, end = (size_t)sent_ids(call, 0);
     while (end <= position && bag + 1 < call->num_bags)
         end += (size_t)sent_ids(call, ++bag);
-    bag = partitioner->by_columns ? bag : call->bags[bag];
+    bag = partitioner->lists_bags ? call->bags[bag] : bag;
     while (bag >= partitioner->first_bag + partitioner->args->num_bags &&
            bag_partitioner_next(partitioner))
         ;
@@ -119,21 +119,42 @@ bool bag_fanout_find_client_error(const struct bag_infer *infer, const struct ba
 
 /* ---- putting together ------------------------------------------------------------------------ */
 
+/* Copies the columns of a call's rows, which are not pooled, to the ids that they are of; others
+ * get zeros. */
+static void merge_rows(const struct bag_partitioner *partitioner, struct bag_fanout_call *call,
+                       size_t bytes, char *to)
+{
+    const struct bag_pool_args *args = partitioner->args;
+    if (partitioner->first_bag == 0)
+        call->next_bag = 0;
+    for (size_t bag = 0; bag < args->num_bags; bag++, to += args->bag_stride) {
+        if (call->next_bag < call->num_bags &&
+            call->bags[call->next_bag] == partitioner->first_bag + bag)
+            memcpy(to, call->sums + call->next_bag++ * bytes, bytes);
+        else
+            memset(to, 0, bytes);
+    }
+}
+
 /* Columns side by side. All are here: without some no row is whole, and none may be absent. */
-static void merge_columns(const struct bag_partitioner *partitioner,
-                          const struct bag_fanout_call *calls, size_t num_calls, char *result)
+static void merge_columns(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls,
+                          size_t num_calls, char *result)
 {
     const struct bag_pool_args *args = partitioner->args;
     for (size_t i = 0; i < num_calls; i++) {
-        const struct bag_fanout_call *call = &calls[i];
+        struct bag_fanout_call *call = &calls[i];
         size_t begin = bag_partitioner_first_column(partitioner, call->shard) * args->element_bytes;
         size_t bytes =
             bag_partitioner_first_column(partitioner, call->shard + 1) * args->element_bytes -
             begin;
         char *to = result + begin;
         const char *from = call->sums + partitioner->first_bag * bytes;
-        for (size_t bag = 0; bag < args->num_bags; bag++, to += args->bag_stride)
+        if (partitioner->lists_bags)
+            merge_rows(partitioner, call, bytes, to);
+        for (size_t bag = 0; !partitioner->lists_bags && bag < args->num_bags; bag++) {
             memcpy(to, from + bag * bytes, bytes);
+            to += args->bag_stride;
+        }
     }
 }
 
@@ -190,7 +211,10 @@ static void merge_sums(const struct bag_partitioner *partitioner, struct bag_fan
                                     .is_weighted = args->weights != NULL,
                                     .output_dtype = args->output_dtype,
                                     .columns = args->table.row_elements};
-    const struct bag_share instead = default_share(&merge, calls, num_calls);
+    const struct bag_share nothing = {.count = 0};
+    const struct bag_share instead = args->reduction == BAG_NONE
+                                         ? nothing /* an id without a row gets zeros */
+                                         : default_share(&merge, calls, num_calls);
     for (size_t i = 0; partitioner->first_bag == 0 && i < num_calls; i++)
         calls[i].next_bag = 0;
     for (size_t bag = 0; bag < args->num_bags; bag++, result += args->bag_stride) {

@@ -7,10 +7,13 @@ struct bag_partitioner bag_partitioner_of(const struct bag_infer *infer, size_t 
 {
     const struct bag_plan *plan = &infer->plan;
     const struct bag_remote *remote = plan->ops[op].memory->remote;
+    const bool by_columns = remote->part.by == BAG_PART_COLUMNS;
+    const bool pools = plan->ops[op].args.reduction != BAG_NONE;
     return (struct bag_partitioner){.op = &plan->ops[op],
                                     .args = &plan->ops[op].args,
                                     .remote = remote,
-                                    .by_columns = remote->part.by == BAG_PART_COLUMNS,
+                                    .by_columns = by_columns,
+                                    .lists_bags = !by_columns || !pools,
                                     .explains = plan->explains && plan->ops[op].args.keyed};
 }
 

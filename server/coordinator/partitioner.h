@@ -17,6 +17,8 @@ struct bag_partitioner {
     const struct bag_remote *remote;
     size_t first_bag; /* position of the op's first bag in the calls */
     bool by_columns;  /* every shard gets all entries */
+    bool lists_bags;  /* calls have the positions of their bags, of those that have an entry; false:
+                         all bags are  sent, in their order */
     bool explains;    /* shards report which keys are missing */
 };
 struct bag_partitioner bag_partitioner_of(const struct bag_infer *infer, size_t op);

@@ -244,11 +244,6 @@ static bool check_pool(struct bag_planner *planner, size_t i)
     const struct bag_pool_plan *plan = find_plan(planner, feature, &own, &fault);
     const enum bag_op_kind kind = bag_op_kind_of(feature->memory);
     bool ok = plan != NULL;
-    if (ok && plan->rules.reduction == BAG_NONE && kind == BAG_OP_REMOTE) {
-        bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
-                        "reduction none is not for tables whose rows are on other servers");
-        return name_feature(planner, i);
-    }
     if (ok) {
         struct bag_inputs inputs = inputs_of(planner, i, &part);
         ok = bag_pool_check(plan, &inputs, planner->limits->max_reply_bytes, &planner->args[i],

@@ -205,8 +205,6 @@ def compare(name, got, want, is_binary=True):
 class Request:
     """One request to a model, whose `features` are names and rules; a table has one, "embeddings"."""
 
-    reductions = REDUCTIONS
-
     def __init__(self, rng, model, features, is_collection):
         self.rng, self.model, self.features, self.is_collection = rng, model, features, is_collection
         self.parameters = self._choose_parameters()
@@ -232,7 +230,7 @@ class Request:
         rng, chosen = self.rng, {}
         rules = list(self.features.values())
         if rng.integers(4) == 0:
-            chosen["reduction"] = str(rng.choice(self.reductions))
+            chosen["reduction"] = str(rng.choice(REDUCTIONS))
         if rng.integers(8) == 0:
             chosen["include_last_offset"] = bool(rng.integers(2))
         if rng.integers(6) == 0:

@@ -11,7 +11,7 @@ from harness import Failure, Server, expect, expect_equal, wait_until, write_jso
 from making import Maker
 from numerics import float_sum, quiet
 from parts import part_of_key, part_of_row
-from pooling import REDUCTIONS, Answer, Entries, Inputs, Rules, need
+from pooling import Answer, Entries, Inputs, Rules, need
 from state import TableModel
 from tables import MASK, random_snapshot
 from v2 import Client, Tensor
@@ -106,8 +106,6 @@ class PartsAnswer(Answer):
 
 class FrontRequest(Request):
     """`tables` are those in parts, by the names of features; without `of_front` it is asked of one server."""
-
-    reductions = REDUCTIONS[1:]
 
     def __init__(self, rng, model, features, is_collection, tables):
         self.tables, self.of_front = tables, False
@@ -208,7 +206,6 @@ class Coordinators:
         self.rng = rng = np.random.default_rng(seed)
         self.folder, self.counts = folder, {}
         maker = Maker(rng, folder, False, True)
-        maker.reductions = FrontRequest.reductions
         self.tables = [Table(rng, maker, f"t{i}") for i in range(int(rng.integers(1, 5)))]
         count = int(rng.integers(1, 5)) if rng.integers(3) else 0
         self.features = {f"f{i}": maker.pick(*self.tables) for i in range(count)}

@@ -34,8 +34,6 @@ def json_key(key):
 class Maker:
     """Makes what the server is given, in a folder."""
 
-    reductions = REDUCTIONS
-
     def __init__(self, rng, folder, keeps_journal, maps):
         self.rng, self.folder, self.keeps_journal, self.maps = rng, folder, keeps_journal, maps
         self.num_projections, self.projects = 0, has_openblas()
@@ -64,7 +62,7 @@ class Maker:
         """Pooling keys; of a feature those that it changes. `table` is a snapshot."""
         chosen, storage = {}, table.storage
         if self.some(0.6):
-            chosen["reduction"] = self.pick(*(self.reductions if storage.is_float else self.reductions[:-1]))
+            chosen["reduction"] = self.pick(*(REDUCTIONS if storage.is_float else REDUCTIONS[:4]))
         for flag in FLAGS:
             if self.some(0.2) and not (flag == "prune_invalid" and table.keys is not None):
                 chosen[flag] = True if not is_feature else self.some(0.5)

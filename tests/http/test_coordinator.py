@@ -50,7 +50,7 @@ def same(got, want, what):
 def test_reductions(trio, rng, shared_directory):
     way, asked, compared, _ = trio
     ids = np.load(shared_directory / "keys.npy") if way == "keys" else np.arange(ROWS)
-    for reduction in ("sum", "mean", "max", "sqrtn"):
+    for reduction in ("none", "sum", "mean", "max", "sqrtn"):
         for bags in (0, 1, 2, 17, 200):
             for binary in (True, False):
                 values, offsets = random_bags(rng, ids, bags)
@@ -61,6 +61,24 @@ def test_reductions(trio, rng, shared_directory):
                     np.testing.assert_allclose(got.embeddings(), want.embeddings(), rtol=1e-6, atol=1e-6)
                 else:
                     same(got, want, (way, reduction, bags, binary))
+
+
+def test_rows_that_are_not_pooled(trio, rng, shared_directory):
+    """Padding and missing keys keep their places, whatever the shape; what is told of them is one server's."""
+    way, asked, compared, _ = trio
+    ids = np.load(shared_directory / "keys.npy") if way == "keys" else np.arange(ROWS)
+    for shape in ((), (0,), (40,), (4, 5), (2, 1, 9)):
+        for datatype in ("FP32", "FP16"):
+            values = ids[rng.integers(0, ROWS, shape)]
+            if way == "keys" and values.size > 1:
+                values.flat[rng.integers(0, values.size, 3)] = 12345
+            parameters = {"reduction": "none", "explain": True, "binary_data_output": True, "output_datatype": datatype,
+                          "padding_idx": int(values.flat[0]) if values.size else 1}
+            got, want = (one.infer("items", [Tensor("indices", np.asarray(values))], parameters=parameters)
+                         for one in (asked, compared))
+            same(got, want, (way, shape, datatype))
+            if got.status == 200:
+                expect_equal(got.header()[0]["parameters"], want.header()[0]["parameters"], (way, shape))
 
 
 def test_forms_and_weights(trio, rng, shared_directory):
