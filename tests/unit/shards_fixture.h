@@ -331,12 +331,14 @@ static int compare(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Which ids are a bag, by any form; at least the shape of `ids` in *shape. */
-static void put_groups(struct text *text, const char *feature, size_t count, char shape[64])
+/* Which ids are a bag, by any form that the reduction takes; at least the shape of `ids` in *shape.
+ */
+static void put_groups(struct text *text, const char *feature, enum bag_reduction reduction,
+                       size_t count, char shape[64])
 {
     int64_t groups[MAX_IDS];
     char size[32];
-    size_t form = below(3), bags = 1 + below(12);
+    size_t form = below(reduction == BAG_NONE ? 2 : 3), bags = 1 + below(12);
     snprintf(shape, 64, "%zu", count);
     if (form == 0) { /* packed */
         size_t length = count ? 1 + below(count) : 3;
@@ -369,7 +371,8 @@ static void make_ids(int64_t *ids, int64_t *weights, size_t count)
 
 static bool takes_weights(enum bag_reduction reduction)
 {
-    return reduction != BAG_MAX && (reduction != BAG_MEAN || world.rules.weighted_mean);
+    return reduction != BAG_MAX && reduction != BAG_NONE &&
+           (reduction != BAG_MEAN || world.rules.weighted_mean);
 }
 
 /* The inputs of a feature, or of a table. Returns one of the ids, or -1. */
@@ -378,7 +381,7 @@ static int64_t put_inputs(struct text *text, const char *feature, enum bag_reduc
     size_t count = below(MAX_IDS);
     int64_t ids[MAX_IDS], weights[MAX_IDS], instead = random_id(12);
     char shape[64];
-    put_groups(text, feature, count, shape);
+    put_groups(text, feature, reduction, count, shape);
     unsigned first = 0, second = 1;
     sscanf(shape, "%u,%u", &first, &second);
     count = (size_t)first * second;

@@ -71,7 +71,7 @@ static void test_rejections(void **state)
          "column 46: unknown key 'datatype' in feature 'a' of model 'c'; did you mean 'name'?"},
         {"\"features\": [{\"name\": \"a\", \"model\": \"items\", \"reduction\": \"avg\"}]",
          "column 46: reduction \"avg\" in feature 'a' of model 'c': must be one of sum, mean, max, "
-         "sqrtn"},
+         "sqrtn, none"},
         {"\"features\": [{\"name\": \"a\", \"model\": \"items\"}], \"path\": \"y\"",
          "column 48: key 'path' in model 'c' cannot be combined with 'features': a model is a "
          "table, a collection, or what its shards have"},

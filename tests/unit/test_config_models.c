@@ -268,7 +268,7 @@ static void test_words(void **state)
     BAG_REDUCTIONS(BAG_X)
 #undef BAG_X
     entry(fixture, "\"reduction\": \"avg\"",
-          "reduction \"avg\" in model 'items': must be one of sum, mean, max, sqrtn");
+          "reduction \"avg\" in model 'items': must be one of sum, mean, max, sqrtn, none");
 }
 
 #define NO_KEY                                                                                \
@@ -455,7 +455,7 @@ static void test_config_of_a_folder(void **state)
                "you mean 'warm'?");
     model_file(fixture, "{\"reduction\": \"min\"}",
                "m/items/1/config.json: line 1, column 2: reduction \"min\" in model 'items': must "
-               "be one of sum, mean, max, sqrtn");
+               "be one of sum, mean, max, sqrtn, none");
     model_file(fixture, "[]",
                "m/items/1/config.json: line 1, column 1: the configuration must be an object: "
                "{...}");

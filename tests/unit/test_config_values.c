@@ -98,7 +98,8 @@ static void test_numbers_at_and_beyond_their_bounds(void **state)
 static void test_seconds_have_three_decimals(void **state)
 {
     static const char range[] = "must be from 0.1 to 86400 seconds, with up to three decimals";
-    static const char *const wrong[] = {"0.099", "86400.001", "1.", "1.0001", ".5", "1e2", "x", ""};
+    static const char *const wrong[] = {"0.099", "86400.001", "1.", "1.0001",
+                                        ".5",    "1e2",       "x",  "-1"};
     static const struct {
         const char *text;
         int64_t ms;
