@@ -190,14 +190,14 @@ def compare(name, got, want, is_binary=True):
     if (got.datatype, got.array.shape) != (want.datatype, want.array.shape):
         raise Failure(f"{name}: {got.datatype}{list(got.array.shape)} instead of "
                       f"{want.datatype}{list(want.array.shape)}")
-    wrong = differs(got.array, want.array, want.datatype, want.margin, want.has_signs)
+    found, wanted = (np.atleast_1d(output.array) for output in (got, want))
+    wrong = differs(found, wanted, want.datatype, want.margin, want.has_signs)
     if want.is_copy and is_binary:
-        words = np.dtype(f"u{want.array.dtype.itemsize}")
-        got_bits, want_bits = (np.ascontiguousarray(output.array).view(words) for output in (got, want))
-        wrong = wrong | (got_bits != want_bits).reshape(wrong.shape)
+        words = np.dtype(f"u{wanted.dtype.itemsize}")
+        wrong |= (np.ascontiguousarray(found).view(words) != np.ascontiguousarray(wanted).view(words))
     if wrong.any():
         at = tuple(int(i[0]) for i in np.nonzero(wrong))
-        raise Failure(f"{name}: {got.array[at]!r} instead of {want.array[at]!r} at {at}; "
+        raise Failure(f"{name}: {found[at]!r} instead of {wanted[at]!r} at {at}; "
                       f"{int(wrong.sum())} of {wrong.size} differ")
 
 
