@@ -59,6 +59,7 @@ struct bag_pool_args {
     /* As the plan has it, but for what is said of requests: */
     struct bag_table table;
     const struct bag_row_walk *walk; /* of the plan */
+    /* With BAG_NONE an entry that does not count gets zeros, whatever default_index is. */
     enum bag_reduction reduction;
     enum bag_dtype output_dtype;
     size_t element_bytes; /* of the result */
@@ -114,10 +115,11 @@ void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rul
 void bag_pool_prepare_part(struct bag_pool_plan *plan, int64_t whole_rows);
 
 /* Checks `inputs` against the table and the rules of the plan and fills `args`. The form follows
- * from the inputs present: offsets, segment_ids, or 2-D indices alone. A result of more than
- * `max_result_bytes` is rejected; the computation of its size does not overflow. On a fault the
- * status is returned, `*fault` says where, `*args` is unspecified. Fails on the first bad position
- * of the tensor at fault. Where the rules say that the table is keyed, the indices and
+ * from the inputs present: offsets, segment_ids, or 2-D indices alone. With BAG_NONE it is packed,
+ * with bags of one index, whatever the shape of the indices; offsets are only checked. A result of
+ * more than `max_result_bytes` is rejected; the computation of its size does not overflow. On a
+ * fault the status is returned, `*fault` says where, `*args` is unspecified. Fails on the first bad
+ * position of the tensor at fault. Where the rules say that the table is keyed, the indices and
  * default_index are not judged: `args` has the keys and no default row, and bag_keys_resolve
  * (keys.h) must follow. */
 enum bag_status bag_pool_check(const struct bag_pool_plan *plan, const struct bag_inputs *inputs,
