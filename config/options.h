@@ -237,8 +237,8 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "request at the admin listener (/v2/repository/models/M/load) and on SIGHUP. poll: "         \
       "also when their files change.")                                                             \
     X(poll_ms, "loading", "poll_seconds", SECONDS, "15", 100, 86400000, "seconds",                 \
-      "With model_control poll, how often files are looked at; a version is loaded when it was "   \
-      "the same twice.")                                                                           \
+      "With model_control poll, the interval between two looks at the files, from 0.1. A "         \
+      "version is loaded if it was the same twice, or if it has the ready_file.")                  \
     X(ready_file, "loading", "ready_file", TEXT, NULL, 1, 255, "name",                             \
       "Name of a file that marks a version in a folder of models as complete. Absent: a "          \
       "version is complete when its files are whole.")                                             \
