@@ -1,9 +1,9 @@
 /* Listening sockets, loops and their threads; see loops.h. */
 #include "loops.h"
 
-#include "server/system/crew.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
+#include "server/system/thread_team.h"
 
 #include <errno.h>
 #include <fcntl.h>

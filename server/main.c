@@ -5,8 +5,8 @@
 #include "proto/proxy.h"
 #include "proto/text.h"
 #include "server/http/message.h"
-#include "server/system/crew.h"
 #include "server/system/sockets.h"
+#include "server/system/thread_team.h"
 
 #include <ctype.h>
 #include <errno.h>

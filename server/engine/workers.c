@@ -1,7 +1,7 @@
 /* Worker threads; see engine.h. */
 #include "engine.h"
 
-#include "server/system/crew.h"
+#include "server/system/thread_team.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
 #include "carry_out.h"
 #include "load.h"
 #include "server/memory/memory.h"
-#include "server/system/crew.h"
 #include "server/system/log.h"
+#include "server/system/thread_team.h"
 
 #include <stdio.h>
 #include <stdlib.h>

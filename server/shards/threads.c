@@ -1,8 +1,8 @@
 /* The threads that poll the shards of all groups; see shards.h. */
 #include "shards.h"
 
-#include "server/system/crew.h"
 #include "server/system/log.h"
+#include "server/system/thread_team.h"
 
 #include <stdio.h>
 #include <stdlib.h>

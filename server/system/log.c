@@ -1,7 +1,7 @@
 /* Log lines; see log.h. */
 #include "log.h"
 
-#include "crew.h"
+#include "thread_team.h"
 
 #include "proto/text.h"
 

@@ -2,7 +2,7 @@
 #include "keys_index.h"
 
 #include "server/memory/memory.h"
-#include "server/system/crew.h"
+#include "server/system/thread_team.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -31,7 +31,7 @@ struct building {
     struct bag_keys keys;
     uint64_t *rows; /* keys.rows, set by the builders; NULL: not kept */
 
-    struct bag_crew crew; /* counts keys; its lock guards the members below */
+    struct bag_thread_team team; /* counts keys; its lock guards the members below */
     size_t next_key;
     struct crowd *crowds; /* owned */
     bool duplicate;       /* a key was found twice: all builders stop */
@@ -43,13 +43,13 @@ struct piece {
 
 static bool next_piece(struct building *building, struct piece *piece)
 {
-    pthread_mutex_lock(&building->crew.lock);
+    pthread_mutex_lock(&building->team.lock);
     size_t left = building->source->num_keys - building->next_key;
-    bool more = left > 0 && !building->crew.failed && !building->duplicate;
+    bool more = left > 0 && !building->team.failed && !building->duplicate;
     *piece = (struct piece){building->next_key, left < PIECE_KEYS ? left : PIECE_KEYS};
     if (more)
         building->next_key += piece->count;
-    pthread_mutex_unlock(&building->crew.lock);
+    pthread_mutex_unlock(&building->team.lock);
     return more;
 }
 
@@ -76,9 +76,9 @@ static bool build_piece(struct building *building, struct piece piece, struct bu
         return false;
     if (!bag_keys_fill(&building->keys, buffers->keys, piece.count, (int64_t)piece.first,
                        buffers->crowded, &count)) {
-        pthread_mutex_lock(&building->crew.lock);
+        pthread_mutex_lock(&building->team.lock);
         building->duplicate = true;
-        pthread_mutex_unlock(&building->crew.lock);
+        pthread_mutex_unlock(&building->team.lock);
         return true;
     }
     struct crowd *crowd = malloc(sizeof *crowd + count * sizeof *crowd->entries);
@@ -86,11 +86,11 @@ static bool build_piece(struct building *building, struct piece piece, struct bu
         return no_memory(problem);
     crowd->count = count;
     memcpy(crowd->entries, buffers->crowded, count * sizeof *crowd->entries);
-    pthread_mutex_lock(&building->crew.lock);
+    pthread_mutex_lock(&building->team.lock);
     crowd->next = building->crowds;
     building->crowds = crowd;
-    pthread_mutex_unlock(&building->crew.lock);
-    bag_crew_did(&building->crew, piece.count);
+    pthread_mutex_unlock(&building->team.lock);
+    bag_thread_team_did(&building->team, piece.count);
     return true;
 }
 
@@ -117,9 +117,9 @@ static bool run_builders(struct building *building, struct bag_problem *problem)
     size_t pieces = (building->source->num_keys + PIECE_KEYS - 1) / PIECE_KEYS;
     unsigned threads = building->options->threads ? building->options->threads : 1;
     unsigned wanted = threads > pieces ? (unsigned)pieces : threads;
-    building->next_key = building->crew.done = 0;
-    return wanted == 0 ||
-           bag_crew_run(&building->crew, wanted, run_builder, report_progress, building, problem);
+    building->next_key = building->team.done = 0;
+    return wanted == 0 || bag_thread_team_run(&building->team, wanted, run_builder, report_progress,
+                                              building, problem);
 }
 
 /* Inserts the keys that had no room in their home lines, unless the builders stopped. Frees the
@@ -127,7 +127,7 @@ static bool run_builders(struct building *building, struct bag_problem *problem)
 static enum bag_keys_outcome insert_crowds(struct building *building)
 {
     enum bag_keys_outcome outcome =
-        building->duplicate || building->crew.failed ? BAG_KEYS_DUPLICATE : BAG_KEYS_ADDED;
+        building->duplicate || building->team.failed ? BAG_KEYS_DUPLICATE : BAG_KEYS_ADDED;
     while (building->crowds) {
         struct crowd *crowd = building->crowds;
         size_t stopped;
@@ -248,9 +248,9 @@ bool bag_keys_index_build(const struct bag_keys_source *source,
     if (source->keeps_rows)
         building.keys.rows = building.rows =
             (uint64_t *)(building.keys.lines + building.keys.num_lines);
-    bag_crew_init(&building.crew);
+    bag_thread_team_init(&building.team);
     bool ok = try_seeds(&building, problem);
-    bag_crew_free(&building.crew);
+    bag_thread_team_free(&building.team);
     index->keys = building.keys;
     if (!ok)
         bag_keys_index_free(index);

@@ -6,7 +6,7 @@
 #include "read.h"
 
 #include "server/memory/memory.h"
-#include "server/system/crew.h"
+#include "server/system/thread_team.h"
 
 #include <errno.h>
 #include <string.h>
@@ -97,7 +97,7 @@ struct reading {
     uint32_t crc32; /* of the elements: the XOR of their parts; atomic */
     bool has_crc32; /* it is computed */
 
-    struct bag_crew crew; /* counts bytes; its lock guards the members below */
+    struct bag_thread_team team; /* counts bytes; its lock guards the members below */
     size_t next_tile;
     uint64_t next_ns; /* monotonic time when the next piece may be read */
 };
@@ -123,10 +123,10 @@ static void take_turn(struct reading *reading, size_t bytes)
     double rate = (double)reading->options->bytes_per_second;
     uint64_t at_ns = 0, now_ns = uv_hrtime();
     if (reading->options->bytes_per_second) {
-        pthread_mutex_lock(&reading->crew.lock);
+        pthread_mutex_lock(&reading->team.lock);
         at_ns = reading->next_ns > now_ns ? reading->next_ns : now_ns;
         reading->next_ns = at_ns + (uint64_t)((double)bytes / rate * NS_PER_S);
-        pthread_mutex_unlock(&reading->crew.lock);
+        pthread_mutex_unlock(&reading->team.lock);
     }
     sleep_until(reading, at_ns);
 }
@@ -140,11 +140,11 @@ static size_t piece_bytes_of(const struct bag_load_options *options)
 
 static bool next_tile(struct reading *reading, struct bag_npy_tile *tile)
 {
-    pthread_mutex_lock(&reading->crew.lock);
-    bool more = !reading->crew.failed && reading->next_tile < reading->tiling.count;
+    pthread_mutex_lock(&reading->team.lock);
+    bool more = !reading->team.failed && reading->next_tile < reading->tiling.count;
     if (more)
         *tile = tile_at(reading->npy, &reading->tiling, reading->next_tile++);
-    pthread_mutex_unlock(&reading->crew.lock);
+    pthread_mutex_unlock(&reading->team.lock);
     return more;
 }
 
@@ -187,7 +187,7 @@ static bool read_run(struct reading *reading, size_t first, size_t elements, uns
         out += got;
         at += got;
         bytes -= (size_t)got;
-        bag_crew_did(&reading->crew, (size_t)got);
+        bag_thread_team_did(&reading->team, (size_t)got);
     }
     add_crc32(reading, first, elements, start);
     return true;
@@ -298,9 +298,10 @@ static bool read_elements(int fd, const struct bag_table_file *file,
                               .options = options,
                               .has_crc32 = file->has_crc32};
     unsigned wanted = (unsigned)within(options->threads, 1, reading.tiling.count);
-    bag_crew_init(&reading.crew);
-    bool ok = bag_crew_run(&reading.crew, wanted, run_reader, report_progress, &reading, problem);
-    bag_crew_free(&reading.crew);
+    bag_thread_team_init(&reading.team);
+    bool ok =
+        bag_thread_team_run(&reading.team, wanted, run_reader, report_progress, &reading, problem);
+    bag_thread_team_free(&reading.team);
     *crc32 = reading.crc32;
     return ok;
 }

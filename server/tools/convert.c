@@ -7,7 +7,7 @@
 #include "kernels/random.h"
 #include "kernels/rowformat.h"
 #include "proto/formats.h"
-#include "server/system/crew.h"
+#include "server/system/thread_team.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ struct job {
     uint64_t values_at, keys_at;
     struct bag_error_sum *blocks; /* the errors of each block; owned */
 
-    struct bag_crew crew; /* counts bytes; its lock guards the members below */
+    struct bag_thread_team team; /* counts bytes; its lock guards the members below */
     size_t next_block;
     struct bag_worst_rows worst;
 };
@@ -159,26 +159,26 @@ static bool convert_block(struct job *job, size_t index, struct buffers *buffers
 
 static bool next_block(struct job *job, size_t *index)
 {
-    pthread_mutex_lock(&job->crew.lock);
-    bool more = !job->crew.failed && job->next_block < job->num_blocks;
+    pthread_mutex_lock(&job->team.lock);
+    bool more = !job->team.failed && job->next_block < job->num_blocks;
     if (more && job->conversion->find_signal()) {
-        job->crew.failed = true;
-        bag_problem_set(&job->crew.problem, BAG_ERROR_CANCELLED,
+        job->team.failed = true;
+        bag_problem_set(&job->team.problem, BAG_ERROR_CANCELLED,
                         "interrupted; nothing was written");
         more = false;
     }
     if (more)
         *index = job->next_block++;
-    pthread_mutex_unlock(&job->crew.lock);
+    pthread_mutex_unlock(&job->team.lock);
     return more;
 }
 
 static void add_worst(struct job *job, const struct bag_worst_rows *worst)
 {
-    pthread_mutex_lock(&job->crew.lock);
+    pthread_mutex_lock(&job->team.lock);
     for (size_t i = 0; i < worst->count; i++)
         bag_worst_rows_add(&job->worst, &worst->rows[i]);
-    pthread_mutex_unlock(&job->crew.lock);
+    pthread_mutex_unlock(&job->team.lock);
 }
 
 static bool allocate_buffers(const struct job *job, struct buffers *buffers)
@@ -209,7 +209,7 @@ static bool run_thread(void *context, struct bag_problem *problem)
     while (ok && next_block(job, &index)) {
         ok = convert_block(job, index, &buffers, problem);
         if (ok)
-            bag_crew_did(&job->crew, block_rows(job, index) * job->reader.row_bytes);
+            bag_thread_team_did(&job->team, block_rows(job, index) * job->reader.row_bytes);
     }
     free_buffers(&buffers);
     add_worst(job, &buffers.worst);
@@ -353,8 +353,8 @@ static bool write_file(struct job *job, struct bag_convert_report *report,
     /* A file with a duplicated key could not be served. */
     return bag_tool_check_keys(source, job->conversion->threads, problem) &&
            begin_file(job, problem) &&
-           bag_crew_run(&job->crew, job->conversion->threads, run_thread, report_progress, job,
-                        problem) &&
+           bag_thread_team_run(&job->team, job->conversion->threads, run_thread, report_progress,
+                               job, problem) &&
            write_keys(job, problem) && bag_rows_reader_check(&job->reader, problem) &&
            make_report(job, report, problem) && check_error(job, report, problem);
 }
@@ -395,9 +395,9 @@ bool bag_convert(const struct bag_conversion *conversion, struct bag_convert_rep
     struct job job = {.conversion = conversion};
     if (!bag_rows_reader_open(&job.reader, conversion->source, problem))
         return false;
-    bag_crew_init(&job.crew);
+    bag_thread_team_init(&job.team);
     bool ok = convert_opened(&job, report, problem);
-    bag_crew_free(&job.crew);
+    bag_thread_team_free(&job.team);
     bag_rows_reader_close(&job.reader);
     return ok;
 }

@@ -3,10 +3,10 @@
 
 #include "kernels/random.h"
 #include "proto/http_client.h"
-#include "server/system/crew.h"
 #include "server/system/deadline.h"
 #include "server/system/log.h"
 #include "server/system/monitor.h"
+#include "server/system/thread_team.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* The threads that take updates, and the streams; see updates.h. */
 #include "updates.h"
 
-#include "server/system/crew.h"
+#include "server/system/thread_team.h"
 
 #include <assert.h>
 #include <errno.h>

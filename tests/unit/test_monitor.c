@@ -1,8 +1,8 @@
 /* Waiting with a deadline: server/system/monitor.h. */
 #include "testing.h"
 
-#include "server/system/crew.h"
 #include "server/system/monitor.h"
+#include "server/system/thread_team.h"
 
 #include <uv.h>
 
