@@ -69,7 +69,7 @@ static void reads_fractions(void **state)
 #define NUMBER(key, value) ATTRIBUTE(key, "intValue", value)
 
 static const struct bag_span spans[] = {
-    {.place = {{0x4bf92f3577b34da6, 0xa3ce929d0e0e4736}, 1, 0x00f067aa0ba902b7, true},
+    {.place = {{0x4bf92f3577b34da6, 0xa3ce929d0e0e4736}, 1, 0x00f067aa0ba902b7, true, false},
      .begin_ns = 1000000,
      .end_ns = 2000000,
      .method = "POST",
@@ -87,7 +87,7 @@ static const struct bag_span spans[] = {
      .wait_ns = 200000,
      .pool_ns = 300000,
      .write_ns = 400000},
-    {.place = {{0, 1}, 2, 0, true},
+    {.place = {{0, 1}, 2, 0, true, false},
      .begin_ns = 5,
      .end_ns = 6,
      .method = "GET",
@@ -156,7 +156,7 @@ static void prints_spans(void **state)
 }
 
 static const struct bag_span calls[] = {
-    {.place = {{0x4bf92f3577b34da6, 0xa3ce929d0e0e4736}, 3, 1, true},
+    {.place = {{0x4bf92f3577b34da6, 0xa3ce929d0e0e4736}, 3, 1, true, false},
      .begin_ns = 7,
      .end_ns = 8,
      .is_client = true,
@@ -174,7 +174,7 @@ static const struct bag_span calls[] = {
      .is_hedge = true,
      .shard = 4,
      .became = "rejected"},
-    {.place = {{0, 1}, 4, 1, true},
+    {.place = {{0, 1}, 4, 1, true, false},
      .begin_ns = 7,
      .end_ns = 7,
      .is_client = true,
@@ -183,7 +183,10 @@ static const struct bag_span calls[] = {
      .peer = "/run/s",
      .error = "refused",
      .became = "refused"},
-    {.place = {{0, 1}, 5, 1, true}, .is_client = true, .method = "POST", .became = "unneeded"},
+    {.place = {{0, 1}, 5, 1, true, false},
+     .is_client = true,
+     .method = "POST",
+     .became = "unneeded"},
 };
 
 static const char *const printed_calls[] = {
