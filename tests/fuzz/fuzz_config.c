@@ -23,8 +23,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     char *text = malloc(count > 1 ? count - 1 : 1); /* exact: one byte beyond is found */
     memcpy(text, bytes + 1, count - 1);
     bag_config_init(&config);
-    if (!apply(&config, bytes[0] & 1, text, count - 1, &problem))
-        require(problem.kind == BAG_ERROR_CONFIGURATION && problem.text[0]);
+    if (!apply(&config, bytes[0] & 1, text, count - 1, &problem)) {
+        /* A command line and a file without models have nothing to serve, which is wrong usage. */
+        bool has_nothing = problem.kind == BAG_ERROR_USAGE && config.num_models == 0;
+        require((problem.kind == BAG_ERROR_CONFIGURATION || has_nothing) && problem.text[0]);
+    }
     for (size_t i = 0; i < config.num_models; i++)
         require(bag_model_name_valid(config.models[i].name) && config.models[i].path[0]);
     bag_config_free(&config);
