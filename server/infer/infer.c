@@ -1,21 +1,22 @@
-/* One inference, planned and run; see infer.h. */
+/* The steps of one inference and the estimates of their costs; see infer.h. */
 #include "infer.h"
 
 #include <string.h>
 
-/* Decoding and sorting take at most this many times the body: 48 bytes for an index and its segment
- * of one digit and a comma each (two 64-bit integers, and twice 16 bytes for sorting). A JSON
- * header without its data takes twice its bytes. The base is for what is counted by features. */
+/* Decoding and sorting allocate at most this multiple of the body. The worst case is an index and
+ * its segment with one digit and one comma each: 4 bytes of JSON. They become two 64-bit integers
+ * and twice 16 bytes for sorting, 48 bytes in all. A JSON header without its data takes twice its
+ * bytes. The base covers memory that depends on the number of features. */
 #define ARENA_FACTOR     12
-#define KEYS_FACTOR      3 /* for keyed models: a row, and a mark to explain it, beside each key */
+#define KEYS_FACTOR      3 /* keyed models also need a row and a mark beside each key */
 #define ARENA_BASE_BYTES (4 << 20)
 
-/* Rough costs, for choosing between the I/O thread and a worker. Being wrong by a factor of two
- * moves the bound and nothing else. */
+/* Estimated costs, for choosing between the loop's thread and a worker. An error of a factor of two
+ * only moves the threshold. */
 #define JSON_PARSE_NS_PER_BYTE    2
-#define KNOWN_BYTES_PER_NS        4 /* of a JSON header like one before */
+#define KNOWN_BYTES_PER_NS        4 /* for a JSON header that the cache has */
 #define BINARY_CHECK_BYTES_PER_NS 4
-#define KEYS_NS_PER_BYTE          5 /* a key of 8 bytes is looked up in 40 */
+#define KEYS_NS_PER_BYTE          5 /* the look-up of a key of 8 bytes takes 40 ns */
 #define GATHER_BYTES_PER_NS       8
 #define PRINT_NS_PER_NUMBER       40
 #define PACK_NS_PER_BYTE          10
@@ -25,28 +26,28 @@
 #define SORT_NS_PER_INDEX         30
 #define EXPLAIN_BYTES_PER_NS      1
 
-/* How many times its bytes a compressed body of more than 1 MiB may become. */
+/* The maximum ratio of decompression for bodies of more than 1 MiB. */
 #define MAX_INFLATE_RATIO 100
 
-/* A shorter body may be as much work as one of this size: by default as 16,384 rows of 4,096 FP32
- * elements. */
+/* The limit of work is the same for all bodies up to this size. By default it allows 16,384 rows of
+ * 4,096 FP32 elements. */
 #define MIN_WORK_BYTES ((size_t)2000)
 
 /* ---- projections ----------------------------------------------------------------------------- */
 
-/* Of each feature the rows that all requests of a batch pooled are kept together, and multiplied by
- * its matrix at once. */
+/* A batch collects the pooled rows of all its requests, feature by feature, and multiplies the rows
+ * of each feature by its matrix once. */
 
-/* A feature's rows. The memory begins with one for each feature. */
+/* The rows of one feature. The allocation begins with an array of regions, one for each feature. */
 struct region {
-    const struct bag_projection *projection; /* NULL: nothing is projected */
-    size_t count;                            /* rows, of all plans */
+    const struct bag_projection *projection; /* NULL: the feature has no projection */
+    size_t count;                            /* number of rows, over all plans */
     float *pooled, *product;
 };
 
 typedef void visit_fn(struct bag_op *op, struct region *region);
 
-/* Every op that is projected, in the same order every time. */
+/* Calls `visit` for each op with a projection, always in the same order. */
 static void each(struct bag_plan *const *plans, size_t count, struct region *regions,
                  visit_fn *visit)
 {
@@ -80,8 +81,8 @@ static void store(struct bag_op *op, struct region *region)
                       projection->columns, op->dtype, op->target, op->stride);
 }
 
-/* Numbers that the plans' ops of a projection have before and after it. Neither overflows:
- * both are bounded by max_reply_bytes for each plan. */
+/* Returns the number of floats that the ops hold before and after their projections. The sum cannot
+ * overflow, because max_reply_bytes bounds both for each plan. */
 static size_t count_numbers(struct bag_plan *const *plans, size_t count)
 {
     size_t numbers = 0;
@@ -95,8 +96,9 @@ static size_t count_numbers(struct bag_plan *const *plans, size_t count)
     return numbers;
 }
 
-/* Takes memory for what `count` plans of the model pool before it is projected, and lets their ops
- * write there. NULL without memory; otherwise end_projections is due. */
+/* Allocates memory for the rows that `count` plans of the model pool before projection, and points
+ * their ops to it. Returns NULL if there is not enough memory. Otherwise the caller must call
+ * end_projections(). */
 static void *begin_projections(struct bag_plan *const *plans, size_t count,
                                const struct bag_model *model, struct bag_buffers *buffers)
 {
@@ -115,13 +117,13 @@ static void *begin_projections(struct bag_plan *const *plans, size_t count,
         region->pooled = at;
         region->product = at + region->count * region->projection->rows;
         at = region->product + region->count * region->projection->columns;
-        region->count = 0; /* and counted again as they are placed */
+        region->count = 0; /* take_place() counts the rows again */
     }
     each(plans, count, regions, take_place);
     return regions;
 }
 
-/* When all is pooled: projects it into the ops' targets, and gives the memory back. */
+/* Projects the pooled rows into the ops' targets and frees the memory. */
 static void end_projections(struct bag_plan *const *plans, size_t count,
                             const struct bag_model *model, void *memory)
 {
@@ -173,7 +175,8 @@ bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size
            bag_v2_header_length(input->header_length, bytes, &input->header_bytes, problem);
 }
 
-/* The decoded JSON header: as it was kept from an earlier request, or decoded into `fresh`. */
+/* Returns the decoded JSON header: the cached one of an earlier request, or `fresh` after decoding
+ * into it. Returns NULL and sets *problem if the header is wrong. */
 static const struct bag_v2_request *decode(struct bag_infer *infer, struct bag_header_cache *cache,
                                            struct bag_v2_request *fresh,
                                            struct bag_problem *problem)
@@ -201,7 +204,8 @@ bool bag_infer_knows_header(const struct bag_infer *infer, struct bag_header_cac
     return false;
 }
 
-/* A few bytes can ask for much: many bags without an index, wide projections. */
+/* Checks the limit of work. A small body can ask for much work, with many bags without an index or
+ * with wide projections. */
 static bool check_work(const struct bag_infer *infer, struct bag_problem *problem)
 {
     const size_t sent = bag_infer_sent_bytes(infer);
@@ -257,7 +261,7 @@ static bool reject_memory(const struct bag_infer *infer, struct bag_problem *pro
                              problem);
 }
 
-/* All but what is needed to project. */
+/* Prepares everything except projections. */
 static bool prepare_reply(struct bag_infer *infer, struct bag_buffers *buffers,
                           struct bag_problem *problem)
 {
@@ -270,7 +274,7 @@ static bool prepare_reply(struct bag_infer *infer, struct bag_buffers *buffers,
     return true;
 }
 
-/* Ends an inference that was prepared, and has no memory to project. */
+/* Drops a prepared inference because there is no memory for its projections. Returns false. */
 static bool reject_projection(struct bag_infer *infer, struct bag_problem *problem)
 {
     bag_reply_drop(infer);
@@ -290,7 +294,7 @@ bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
 
 void bag_infer_pool(const struct bag_infer *infer, struct bag_split split)
 {
-    /* The last op may have no bag in the split, and then need not exist. */
+    /* The last op exists only if it has bags in the split. */
     size_t end = split.end_op + (split.end_bag > 0);
     for (size_t i = split.first_op; i < end; i++) {
         const struct bag_op *op = &infer->plan.ops[i];
@@ -302,7 +306,7 @@ void bag_infer_pool(const struct bag_infer *infer, struct bag_split split)
         case BAG_OP_MAPPED:
             bag_mapped_pool(op, range);
             break;
-        case BAG_OP_REMOTE: /* the shards' */
+        case BAG_OP_REMOTE: /* the shards pool it */
             break;
         }
     }
@@ -376,7 +380,7 @@ void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
     }
     if (pooled)
         end_projections(plans, num_plans, infers[0]->input.model, pooled);
-    /* One with a missing row was projected with the others; its reply is dropped. */
+    /* An inference with a missing row was projected with the others. Its reply is dropped. */
     for (size_t i = 0; i < count; i++) {
         if (made[i] && whole[i])
             bag_infer_finish(infers[i]);

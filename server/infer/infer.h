@@ -1,18 +1,22 @@
-/* One inference: from a body to the bytes of its reply.
+/* One inference: computes the bytes of a reply from the body of a request.
  *
- *   bag_infer_unpack   decompresses a body that came compressed
- *   bag_infer_plan     decodes and checks what the client sent; the size of the reply is known then
- *   bag_infer_prefetch of mapped tables: has its rows read from the disk while others are pooled
- *   bag_infer_prepare  takes memory for the reply and writes what comes before the numbers
- *   bag_infer_pool     pools a range of it; several threads may do disjoint ranges at once
- *   bag_infer_check    of mapped tables: finds out whether all rows could be read
- *   bag_infer_finish   prints the numbers where JSON is wanted, and compresses the reply where
- *                      that is
+ * An inference goes through these steps, each a function below:
  *
- * Each is called once, in this order (pool: once per range), on any thread but on one at a time
- * where nothing else is said. bag_infer_cost_ns says, after the plan, how long the rest will take.
+ *   bag_infer_unpack   decompresses a compressed body
+ *   bag_infer_plan     decodes and checks the request; afterwards the size of the reply is known
+ *   bag_infer_prefetch starts reading the rows of mapped tables from the disk
+ *   bag_infer_prepare  allocates the reply and writes the bytes before the numbers
+ *   bag_infer_pool     pools a range of the bags; threads may pool disjoint ranges at the same time
+ *   bag_infer_check    checks that all rows of mapped tables could be read
+ *   bag_infer_finish   prints the numbers if the reply is JSON, and compresses the reply if asked
  *
- * Depends on neither sockets, HTTP nor threads. */
+ * The caller calls each step once and in this order, except that it calls bag_infer_pool once for
+ * each range. Any thread may call a step. Only bag_infer_pool may run on several threads at a time.
+ *
+ * The caller uses the cost functions to choose between the loop's thread and a worker. After the
+ * plan, bag_infer_cost_ns estimates the time of the remaining steps.
+ *
+ * This folder depends on neither sockets, HTTP nor threads. */
 #ifndef BAG_INFER_H
 #define BAG_INFER_H
 
@@ -23,45 +27,50 @@
 #include "server/metrics/stopwatch.h"
 #include "server/tables/map.h"
 
-/* What the caller sets. All pointers are borrowed and outlive the inference. */
+/* The inputs of an inference, set by the caller. All pointers are borrowed and outlive the
+ * inference. */
 struct bag_infer_input {
     const struct bag_model *model;
     const struct bag_infer_limits *limits;
     const char *body;
     size_t body_bytes;
-    size_t header_bytes;       /* of the JSON in front; body_bytes where all is JSON */
-    enum bag_coding coding;    /* of the body; IDENTITY after bag_infer_unpack */
-    const char *header_length; /* of a compressed body: Inference-Header-Content-Length, or NULL */
-    enum bag_coding reply_coding; /* that the client would like */
-    struct bag_buffers *memory;   /* for decoding; a shared pool */
+    size_t header_bytes; /* length of the JSON header before the binary data; body_bytes if the body
+                            is all JSON */
+    enum bag_coding coding;       /* coding of the body; IDENTITY after bag_infer_unpack */
+    const char *header_length;    /* value of Inference-Header-Content-Length if the body is
+                                     compressed, or NULL */
+    enum bag_coding reply_coding; /* coding that the client accepts */
+    struct bag_buffers *memory;   /* source of memory for decoding; shared with other inferences */
 };
 
-/* What is left at the end. */
+/* The outputs of an inference. */
 struct bag_infer_output {
-    char *reply; /* from bag_buffers_get; the caller's from bag_infer_finish on */
+    char *reply; /* allocated by bag_buffers_get; owned by the caller after bag_infer_finish */
     size_t bytes;
-    size_t header_bytes;    /* of the JSON in front of binary tensors; 0: all is JSON */
-    enum bag_coding coding; /* of the reply */
-    size_t default_bags;    /* that got the row default_index, having no index */
+    size_t header_bytes;    /* length of the JSON header before binary tensors; 0: the reply is all
+                               JSON */
+    enum bag_coding coding; /* coding of the reply */
+    size_t default_bags;    /* number of bags without an index that got the row default_index */
 };
 
-/* What the steps hold between them; owned where nothing else is said. */
+/* Data that the steps pass to each other. Pointers are owned unless their comment says
+ * otherwise. */
 struct bag_infer_scratch {
-    char *unpacked;              /* from bag_buffers_get: the decompressed body */
-    size_t packed_bytes;         /* of the body as it was sent, where it came compressed; 0: not */
-    struct bag_buffers *buffers; /* borrowed; of the reply */
-    struct bag_arena arena;      /* of the plan */
+    char *unpacked;      /* decompressed body, from bag_buffers_get */
+    size_t packed_bytes; /* length of the body as it was sent if it was compressed, else 0 */
+    struct bag_buffers *buffers; /* borrowed; allocates the reply */
+    struct bag_arena arena;      /* memory of the plan */
     char *explanation;
-    size_t explanation_bytes;   /* at first the most, then as many as it has */
-    void *pooled;               /* rows yet to be projected, where nobody else has them */
-    struct bag_map_epoch epoch; /* of mapped tables, before they were pooled */
-    char *results;              /* of all outputs; a part of the reply where that is binary */
-    char *absent;               /* of a model that does without unavailable shards: a JSON array
-                                   of those, in the arena, with blanks for as many as there are */
-    size_t absent_bytes;        /* 0: there is none */
+    size_t explanation_bytes; /* an upper bound until the explanation is printed, then its length */
+    void *pooled;             /* rows to project, unless a batch owns them */
+    struct bag_map_epoch epoch; /* epoch of the mapped tables before they were pooled */
+    char *results; /* results of all outputs; a part of the reply if the reply is binary */
+    char *absent;  /* JSON array of unavailable shards, in the arena, if the model answers without
+                      them; padded with blanks to the length of an array of all shards */
+    size_t absent_bytes; /* 0: the reply has no such array */
 };
 
-/* One inference. Points into itself: it stays where it is from the plan on. */
+/* One inference. It points into itself and must not move after bag_infer_plan. */
 struct bag_infer {
     struct bag_infer_input input;
     struct bag_infer_output output;
@@ -70,108 +79,123 @@ struct bag_infer {
     struct bag_stopwatch watch; /* started by the caller */
 };
 
-/* Makes a zeroed inference ready for its first use, or a finished one for its next; gives the
- * decompressed body back. */
+/* Prepares a zeroed inference for its first use, or a finished one for its next. Frees the
+ * decompressed body. */
 void bag_infer_reset(struct bag_infer *infer);
 
-/* Decompresses the body, where it is compressed, to at most `max_bytes`, and sets header_bytes.
- * False with *problem for the client: TOO_LARGE where there is more, and then a larger limit may be
- * tried. */
+/* Decompresses the body to at most `max_bytes` and sets header_bytes. Does nothing if the body is
+ * not compressed. Returns false and sets *problem for the client if the body cannot be
+ * decompressed. *problem is TOO_LARGE if the body is larger than `max_bytes`; the caller may then
+ * try again with a larger limit. */
 bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size_t max_bytes,
                       struct bag_problem *problem);
 
-/* Decodes and checks; false with *problem for the client. `header_cache` may be NULL. */
+/* Decodes and checks the request. Returns false and sets *problem for the client if the request is
+ * wrong. `header_cache` may be NULL. */
 bool bag_infer_plan(struct bag_infer *infer, struct bag_header_cache *header_cache,
                     struct bag_problem *problem);
 
-/* Prefetches the first rows, as many as may wait in memory; the rest follow while it is pooled. */
+/* Prefetches the first rows of mapped tables, as many as may wait in memory. bag_infer_pool
+ * prefetches the remaining rows. */
 void bag_infer_prefetch(struct bag_infer *infer);
 
-/* Takes the memory for the reply. Fails only where there is none. */
+/* Allocates the reply. Returns false and sets *problem if there is not enough memory. */
 bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
                        struct bag_problem *problem);
 
+/* Pools the bags and columns of `split` into the reply. */
 void bag_infer_pool(const struct bag_infer *infer, struct bag_split split);
 
-/* When all is pooled; may pool again, where a file was changed meanwhile. False, with *problem and
- * the inference ended, where a row is missing in its file. */
+/* Checks mapped tables after all ranges were pooled. Pools them again if a file was changed
+ * meanwhile. Returns false and sets *problem if a row is missing in its file; the inference is
+ * dropped then. */
 bool bag_infer_check(struct bag_infer *infer, struct bag_problem *problem);
 
+/* Completes the reply: projects the pooled rows, prints the numbers if the reply is JSON, and
+ * compresses it if the client accepts a coding and the reply is large enough. */
 void bag_infer_finish(struct bag_infer *infer);
 
-/* Before it is finished: names shards that were unavailable in the reply of a model that does
- * without them. */
+/* Adds the addresses of unavailable shards to the reply of a model that answers without them. The
+ * caller must call this before bag_infer_finish. */
 void bag_infer_tell_absent(struct bag_infer *infer, const char *const *addresses, size_t count);
 
-/* Ends an inference that was prepared, and will not be finished. */
+/* Ends an inference that was prepared and will not be finished. Frees its reply. */
 void bag_infer_drop(struct bag_infer *infer);
 
-/* The name of how the finished reply is compressed; NULL: it is not. */
+/* Returns the name of the coding of the finished reply, or NULL if it is not compressed. */
 const char *bag_infer_reply_coding(const struct bag_infer *infer);
 
-/* Prepare, pool and finish in one. */
+/* Prepares, pools and finishes the inference in one call. */
 bool bag_infer_run(struct bag_infer *infer, struct bag_buffers *buffers,
                    struct bag_problem *problem);
 
-/* Most inferences that are run together. */
+/* The maximum number of inferences in one call of bag_infer_run_together. */
 #define BAG_INFER_TOGETHER 64
 
-/* The same of up to so many at once, all of one model that projects: each feature's matrix is
- * multiplied once. made[i] says whether the i-th was, problems[i] why not. */
+/* Runs up to BAG_INFER_TOGETHER inferences of one model with projections, so that each feature's
+ * matrix is multiplied once for all of them. Sets made[i] to whether inference i succeeded, and
+ * *problems[i] if it did not. */
 void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
                             struct bag_problem *const *problems, size_t count,
                             struct bag_buffers *buffers);
 
-/* Whether the body's JSON header is like one of the cache; otherwise the cache is told of it. */
+/* Returns whether the cache has a JSON header like the body's. Reports a miss to
+ * bag_header_cache_learn(). */
 bool bag_infer_knows_header(const struct bag_infer *infer, struct bag_header_cache *header_cache);
 
-/* Rough time that bag_infer_plan takes for a body, before it is decoded; `known`: as if its header
- * were in the cache. */
+/* Estimates the time of bag_infer_plan from the size of the body. `known`: assume that the cache
+ * has the header. */
 uint64_t bag_infer_plan_cost_ns(const struct bag_infer *infer, bool known);
 
-/* Rough time that all of it takes, before a plan: as if the body held little but 64-bit indices. */
+/* Estimates the time of the whole inference before a plan. Assumes that the body is mostly 64-bit
+ * indices. */
 uint64_t bag_infer_whole_cost_ns(const struct bag_infer *infer);
 
-/* Rough time that the rest takes, after a plan; and the part of it that ranges share. */
+/* Estimate the time of the steps after the plan, and the part of it that can be split into
+ * ranges. */
 uint64_t bag_infer_cost_ns(const struct bag_infer *infer);
 uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer);
 
-/* Frees the memory of decoding and sorting, all but a small block: of large bodies that takes
- * milliseconds, which a worker has and a loop has not. The plan's ops and outputs are gone. */
+/* Frees the memory of decoding and sorting except for a small block. Freeing the memory of a large
+ * body takes milliseconds, so a worker calls this before it returns the inference to the loop.
+ * Invalidates the plan's ops and outputs. */
 void bag_infer_free_scratch(struct bag_infer *infer);
 
-/* Frees what the inference holds, but for the reply. */
+/* Frees all memory of the inference except for the reply. */
 void bag_infer_free(struct bag_infer *infer);
 
 /* ---- the bytes of the reply ------------------------------------------------------------------ */
 
-/* How many it can take, its JSON header, its numbers: reply.c. Called by infer.c alone. */
+/* The functions below are in reply.c. They compute the maximum size of the reply, print its JSON
+ * header and print the numbers. Only infer.c calls them. */
 
-/* Bytes of the body as it was sent: what a client pays for a reply, and for work. */
+/* Returns the length of the body as the client sent it. The limits of reply size and work are
+ * multiples of it. */
 static inline size_t bag_infer_sent_bytes(const struct bag_infer *infer)
 {
     return infer->scratch.packed_bytes ? infer->scratch.packed_bytes : infer->input.body_bytes;
 }
 
-/* After the plan: sets output.bytes to the most that the reply can take; false with *problem where
- * that passes a limit. */
+/* Sets output.bytes to the maximum size of the reply. Called after the plan. Returns false and sets
+ * *problem if the size exceeds a limit. */
 bool bag_reply_bound(struct bag_infer *infer, struct bag_problem *problem);
 
-/* Takes memory for the reply, writes what comes in front of the numbers, and gives every op its
- * place. False, holding nothing of it, without memory. */
+/* Allocates the reply, writes the bytes before the numbers, and sets each op's position in the
+ * results. Returns false and frees all of it if there is not enough memory. */
 bool bag_reply_begin(struct bag_infer *infer);
 
-/* When all is pooled: prints the numbers where JSON is wanted, and compresses the reply where that
- * is. Returns whether there was anything to do. */
+/* Completes the reply after all ranges were pooled: prints the numbers if the reply is JSON, and
+ * compresses it if the client accepts a coding. Returns whether it printed or compressed
+ * anything. */
 bool bag_reply_end(struct bag_infer *infer);
 
-/* Gives back what bag_reply_begin took. */
+/* Frees the memory that bag_reply_begin allocated. */
 void bag_reply_drop(struct bag_infer *infer);
 
-/* How many numbers will be printed. */
+/* Returns the number of elements to print as JSON. */
 uint64_t bag_reply_count_printed(const struct bag_infer *infer);
 
-/* How many bytes will be compressed. */
+/* Returns the number of bytes to compress. */
 size_t bag_reply_count_packed(const struct bag_infer *infer);
 
 /* ---- tables that stay in their files: mapped.c ----------------------------------------------- */

@@ -1,17 +1,17 @@
-/* Inference over mapped tables: rows are prefetched, and missing ones are found afterwards; see
- * infer.h and server/tables/map.h. */
+/* Inference over mapped tables: prefetches rows before pooling and detects missing rows after it;
+ * see infer.h and server/tables/map.h. */
 #include "infer.h"
 #include "kernels/pool_entries.h"
 #include "server/tables/map.h"
 
-/* Entries whose rows are prefetched at a time: enough to keep a disk busy, few enough that none has
- * left memory again before it is used. */
+/* The number of entries whose rows are prefetched at a time. It is large enough to keep a disk busy
+ * and small enough that no row is evicted before it is used. */
 #define WINDOW_ENTRIES ((size_t)4096)
 
-/* How often a request is pooled again because of a file that changes. */
+/* How often a request is pooled again because a file changed meanwhile. */
 #define MAX_TRIES 8
 
-/* Names the table's model; returns false. */
+/* Adds the name of the table's model to *problem. Returns false. */
 static bool reject_op(const struct bag_infer *infer, const struct bag_op *op,
                       struct bag_problem *problem)
 {
@@ -52,7 +52,8 @@ void bag_infer_prefetch(struct bag_infer *infer)
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
-/* Where a part of a range that begins with `bag` ends, after WINDOW_ENTRIES or the first bag. */
+/* Returns the end of the window that begins with `bag`: the last bag boundary within WINDOW_ENTRIES
+ * entries, but at least one bag. */
 static size_t window_end(const struct bag_pool_args *args, size_t bag, size_t end_bag)
 {
     size_t most = bag_pool_first_entry(args, bag) + WINDOW_ENTRIES;
@@ -67,7 +68,7 @@ static size_t window_end(const struct bag_pool_args *args, size_t bag, size_t en
     return low;
 }
 
-/* Prefetches the rows of some bags that have not been prefetched yet. */
+/* Prefetches the rows of the bags that were not prefetched yet. */
 static void prefetch_bags(const struct bag_op *op, size_t first_bag, size_t end_bag)
 {
     if (first_bag >= end_bag)
@@ -143,8 +144,8 @@ static void refresh(const struct bag_infer *infer)
     }
 }
 
-/* Pools until no file changes meanwhile. One that is written to all the time never stays unchanged:
- * then it is enough that no hole was made or filled. */
+/* Pools until no file changes meanwhile. A file that is written continuously never stays unchanged;
+ * for such a file it is enough that no hole was made or filled. */
 static bool settle(struct bag_infer *infer)
 {
     struct bag_map_epoch before = infer->scratch.epoch, now;
@@ -167,7 +168,7 @@ static bool settle(struct bag_infer *infer)
 
 bool bag_mapped_check(struct bag_infer *infer, struct bag_problem *problem)
 {
-    size_t mapped = 0; /* the first op of a mapped table */
+    size_t mapped = 0; /* index of the first op of a mapped table */
     while (mapped < infer->plan.num_ops && infer->plan.ops[mapped].kind != BAG_OP_MAPPED)
         mapped++;
     if (mapped == infer->plan.num_ops)

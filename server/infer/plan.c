@@ -1,8 +1,8 @@
-/* From a decoded request to what is to be pooled; see plan.h.
+/* Makes the plan of a decoded request; see plan.h.
  *
- *   inputs      the request's tensors, sorted by feature (plan_collection.c for several)
- *   pools       of each feature: its rules with what the request changes, and the kernels' check
- *   outputs     what was asked for, and the ops that make it (plan_outputs.c) */
+ *   inputs      matches the request's tensors to features (plan_collection.c for collections)
+ *   pools       combines each feature's rules with the request's parameters; the kernels check them
+ *   outputs     adds the requested outputs and the ops that make them (plan_outputs.c) */
 #include "plan.h"
 #include "kernels/keys.h"
 #include "kernels/pool_entries.h"
@@ -12,7 +12,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Of one request, of all features together: a reply is bounded by its bytes long before. */
+/* The maximum number of bags in one request, over all features. The limits of reply bytes are
+ * usually reached long before it. */
 #define MAX_BAGS ((size_t)1 << 32)
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
@@ -39,8 +40,9 @@ static bool match_table(struct bag_planner *planner)
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-/* Sums are not divided, so that weights go with every mean; and what is outside of a dense table is
- * for who adds up the parts' answers to leave out or replace. */
+/* Changes the rules for a partial reply, which a coordinator merges. Shards never divide sums, so
+ * weights may be combined with every mean. The coordinator leaves out or replaces ids outside of a
+ * dense table, so a shard rejects them. */
 static void adapt_to_parts(struct bag_rules *rules)
 {
     rules->weighted_mean = true;
@@ -48,7 +50,7 @@ static void adapt_to_parts(struct bag_rules *rules)
         rules->missing = BAG_MISSING_ERROR;
 }
 
-/* The feature's rules with what the request's parameters change. */
+/* Sets *rules to the feature's rules with the changes of the request's parameters. */
 static bool find_rules(const struct bag_planner *planner, const struct bag_feature *feature,
                        struct bag_rules *rules, struct bag_fault *fault)
 {
@@ -81,9 +83,10 @@ static bool changes_rules(const struct bag_v2_overrides *overrides)
            overrides->has_output_dtype || overrides->partial;
 }
 
-/* The plan of a feature's pool for this request: the feature's own, a copy of it in *plan, or one
- * that lives as long as the request. NULL with a fault, or with a problem and none. Of a table with
- * live rows the number of rows may have changed since. */
+/* Returns the pool plan of a feature for this request: the feature's own, a copy of it in *plan, or
+ * a new one in the request's arena. Returns NULL and sets *fault, or sets the planner's problem and
+ * leaves *fault without a status. The feature's own plan is not used if live rows changed the
+ * number of rows. */
 static const struct bag_pool_plan *find_plan(const struct bag_planner *planner,
                                              const struct bag_feature *feature,
                                              struct bag_pool_plan *plan, struct bag_fault *fault)
@@ -105,7 +108,8 @@ static const struct bag_pool_plan *find_plan(const struct bag_planner *planner,
         return NULL;
     }
     if (planner->kjt) {
-        /* Its offsets have an end, and which type they came in is not known at this point. */
+        /* KeyedJaggedTensor's offsets include the end. The types in which its values and offsets
+         * were sent were checked before. */
         plan->rules.include_last_offset = true;
         plan->rules.require_matching_index_types = false;
     }
@@ -114,7 +118,7 @@ static const struct bag_pool_plan *find_plan(const struct bag_planner *planner,
 
 /* ---- pools ----------------------------------------------------------------------------------- */
 
-/* Says which feature a problem is of; of several features only. */
+/* Adds the feature's name to the problem if the model is a collection. Returns false. */
 static bool name_feature(const struct bag_planner *planner, size_t feature)
 {
     const char *name = planner->model->features[feature].name;
@@ -128,7 +132,7 @@ static bool name_feature(const struct bag_planner *planner, size_t feature)
     return false;
 }
 
-/* Weights for all, of which one feature takes none. */
+/* Sets the problem that the request's weights apply to a feature that takes none. Returns false. */
 static bool reject_weights(const struct bag_planner *planner, const struct bag_feature *feature,
                            enum bag_reduction reduction)
 {
@@ -140,7 +144,8 @@ static bool reject_weights(const struct bag_planner *planner, const struct bag_f
         feature->name, bag_reduction_names[reduction]);
 }
 
-/* A feature's inputs, from whichever layout; `part` is room for them. */
+/* Returns a feature's inputs in either layout. `part` is storage for the inputs of
+ * KeyedJaggedTensor's layout. */
 static struct bag_inputs inputs_of(const struct bag_planner *planner, size_t feature,
                                    struct bag_kjt_part *part)
 {
@@ -166,7 +171,8 @@ static struct bag_part_ids part_ids_of(const struct bag_table_memory *memory,
                                  .kept_row = memory->keeps_default ? memory->kept_default : -1};
 }
 
-/* Puts rows in place of keys. False with a problem, or a fault that the caller tells. */
+/* Replaces keys by rows. Returns false and sets the planner's problem, or sets *fault, which the
+ * caller reports. */
 static bool resolve_keys(struct bag_planner *planner, size_t i, const struct bag_rules *rules,
                          const struct bag_inputs *inputs, struct bag_fault *fault)
 {
@@ -194,8 +200,9 @@ static bool resolve_keys(struct bag_planner *planner, size_t i, const struct bag
     return true;
 }
 
-/* Shards look up the keys. By keys each has the model's default row beside its own, but of another
- * one only the shard that it is of. */
+/* Keeps the keys of a remote op for the shards, which look them up. In a table divided by keys,
+ * every shard has the model's default row, but only one shard has the row of another default
+ * key. */
 static bool leave_keys(struct bag_planner *planner, size_t i, const struct bag_rules *rules,
                        const struct bag_inputs *inputs, struct bag_fault *fault)
 {
@@ -224,7 +231,7 @@ static bool leave_keys(struct bag_planner *planner, size_t i, const struct bag_r
         keys->default_key = bag_id_at(&ids, 0);
     }
     if (keys->has_default && rules->reduction != BAG_NONE)
-        args->default_row = 0; /* there is one */
+        args->default_row = 0; /* a default row exists */
     if (!tensor || rules->missing != BAG_MISSING_DEFAULT ||
         (rules->has_default_index && keys->default_key == rules->default_index) ||
         planner->model->features[i].memory->remote->part.by == BAG_PART_COLUMNS)
@@ -262,7 +269,8 @@ static bool check_pool(struct bag_planner *planner, size_t i)
     return name_feature(planner, i);
 }
 
-/* A server that came back with another part must not answer in the place of this one. */
+/* Checks that the request is for the part of the table that this server has. A server that was
+ * restarted with another part must not answer for the previous one. */
 static bool check_part(const struct bag_planner *planner, const struct bag_feature *feature)
 {
     const struct bag_part *want = &planner->request->overrides.part;
@@ -287,7 +295,7 @@ static bool check_part(const struct bag_planner *planner, const struct bag_featu
         has->of, bag_part_way_names[has->by], want->index, want->of, bag_part_way_names[want->by]);
 }
 
-/* What a feature can answer for others to add up. */
+/* Checks whether a feature can be answered with partial sums. */
 static bool check_partial(const struct bag_planner *planner, const struct bag_feature *feature)
 {
     if (feature->projection)
@@ -317,7 +325,8 @@ static bool check_parts(const struct bag_planner *planner)
     return true;
 }
 
-/* A request may make missing keys an error; what else the model does is not its to say. */
+/* Checks that the request only changes the handling of missing keys to an error. Other changes are
+ * not allowed. */
 static bool check_missing(const struct bag_planner *planner, const char *parameter,
                           enum bag_missing wanted, bool keyed)
 {
@@ -339,7 +348,7 @@ static bool check_missing(const struct bag_planner *planner, const char *paramet
                            keyed ? "with" : "without", keyed ? "out_of_range" : "missing");
 }
 
-/* What the request's parameters say of keys, and of parts. */
+/* Checks the request's parameters about keys and parts. */
 static bool check_overrides(const struct bag_planner *planner)
 {
     const struct bag_v2_overrides *overrides = &planner->request->overrides;
@@ -382,7 +391,7 @@ static bool check_pools(struct bag_planner *planner)
 
 /* ---- explaining ------------------------------------------------------------------------------ */
 
-/* What becomes of entries that shards pool is known when they have answered. */
+/* Allocates the report of a remote op's entries. The shards' replies fill it. */
 static bool take_fates(const struct bag_planner *planner, struct bag_op *op)
 {
     op->rows = bag_arena_array(planner->arena, op->args.indices.count, sizeof *op->rows);
@@ -390,7 +399,8 @@ static bool take_fates(const struct bag_planner *planner, struct bag_op *op)
     return op->rows && op->replaced;
 }
 
-/* Unsorted segments have lost their positions by the time they are bags. */
+/* Checks that the request may be explained. Unsorted segments cannot be, because sorting discards
+ * the positions of their entries. */
 static bool check_explaining(const struct bag_planner *planner)
 {
     struct bag_plan *plan = planner->plan;

@@ -1,10 +1,15 @@
-/* From a decoded request to what is to be pooled, and to which outputs.
+/* The plan of one request: which bags to pool, and into which outputs.
  *
- * A model of a table has its inputs under their own names and one output, BAG_EMBEDDINGS. A
- * collection has them as "<feature>.indices" and so on, or all at once in KeyedJaggedTensor's
- * layout, and an output for each feature, or BAG_EMBEDDINGS for all side by side.
+ * bag_plan_make() matches the tensors of a decoded request to the features of a model and checks
+ * them. The result is a list of ops. Each op is one call of the kernels for one feature and one
+ * output. A list of ops can be split into ranges of about equal work, which different threads pool.
  *
- * Depends on neither buffers nor threads. */
+ * The inputs of a table's model have their own names, and its output is BAG_EMBEDDINGS. The inputs
+ * of a collection are named "<feature>.indices" and so on, or come for all features at once in
+ * KeyedJaggedTensor's layout. A collection has one output for each feature, or BAG_EMBEDDINGS,
+ * which holds all features side by side.
+ *
+ * This file depends on neither buffers nor threads. */
 #ifndef BAG_PLAN_H
 #define BAG_PLAN_H
 
@@ -16,22 +21,25 @@
 
 /* ---- ops ------------------------------------------------------------------------------------- */
 
-/* What is said of keys that are looked up elsewhere; `args` has the keys themselves. */
+/* How shards look up the keys of an op. The keys themselves are in the op's `args`. */
 struct bag_op_keys {
     bool has_padding, has_default;
     int64_t padding, default_key;
-    bool default_is_asked; /* the request brought it: whether the table has it is to be said */
+    bool default_is_asked; /* the request set the default key; the reply must say if the table does
+                              not have it */
     enum bag_missing missing;
-    struct bag_ids sent;                      /* as the client sent them */
-    enum bag_dtype sent_dtype, default_dtype; /* likewise */
-    size_t first_value; /* of KeyedJaggedTensor's values, where they are from there */
+    struct bag_ids sent; /* keys as the client sent them */
+    enum bag_dtype sent_dtype,
+        default_dtype;  /* types in which the client sent the keys and the default key */
+    size_t first_value; /* position of the keys in KeyedJaggedTensor's values, if from_values */
     bool from_values;
 };
 
-/* Where the rows of an op are, which decides who pools them. */
+/* Where the rows of an op are stored, and therefore who pools them. */
 enum bag_op_kind {
     BAG_OP_LOCAL,  /* in memory */
-    BAG_OP_MAPPED, /* in a file: prefetched before, and checked after they are pooled (mapped.c) */
+    BAG_OP_MAPPED, /* in a file; rows are prefetched before pooling and checked after it (mapped.c)
+                    */
     BAG_OP_REMOTE  /* on shards, which pool them; server/coordinator merges their replies */
 };
 
@@ -40,111 +48,116 @@ static inline enum bag_op_kind bag_op_kind_of(const struct bag_table_memory *mem
     return memory->remote ? BAG_OP_REMOTE : memory->map ? BAG_OP_MAPPED : BAG_OP_LOCAL;
 }
 
-/* A list of checked calls of the kernels, each with the place of its result. A request for a table
- * has one, one for a collection has one or more for each feature. */
+/* A checked call of the kernels and the position of its result. The plan for a table's model has
+ * one op. The plan for a collection has one or more for each feature. */
 struct bag_op {
-    enum bag_op_kind kind;                 /* never changes once the op is planned, as the memory */
-    const struct bag_table_memory *memory; /* of the feature's table; borrowed */
+    enum bag_op_kind kind;                 /* constant after planning, as is `memory` */
+    const struct bag_table_memory *memory; /* rows of the feature's table; borrowed */
     struct bag_pool_args args;
-    size_t output;  /* of which of the reply's outputs the result is a part */
-    size_t offset;  /* of its first bag in that output, in bytes */
-    char *result;   /* where the op writes, once there is memory */
-    size_t feature; /* of the model */
+    size_t output;  /* index of the output that the result is a part of */
+    size_t offset;  /* position of the op's first bag in that output, in bytes */
+    char *result;   /* destination of the pooled rows; set when the reply is allocated */
+    size_t feature; /* index of the feature in the model */
 
-    /* Of a mapped op: the number of its first entries whose rows have been prefetched. */
+    /* Mapped ops: number of leading entries whose rows were prefetched. */
     size_t num_prefetched;
 
-    /* Of a remote op. */
-    bool is_joined;          /* asked with those of an earlier op; set by server/coordinator */
-    struct bag_op *joined;   /* the next one that is joined; NULL: none; likewise */
-    struct bag_op_keys keys; /* if the table is keyed */
-    int64_t *rows;           /* if the reply explains: room for what became of each entry, as
-                                bag_keys_resolve reports it */
-    uint8_t *replaced;       /* likewise */
+    /* Remote ops: */
+    bool is_joined; /* sent in one subrequest with an earlier op; set by server/coordinator */
+    struct bag_op
+        *joined; /* next op of the same subrequest; NULL: none; set by server/coordinator */
+    struct bag_op_keys keys; /* used if the table is keyed */
+    int64_t *rows; /* what became of each entry, in the format of bag_keys_resolve; set if the reply
+                      explains */
+    uint8_t *replaced; /* mark for each entry that was replaced; set if the reply explains */
 
-    /* Where pooled rows, in FP32, are yet to be projected into the output. */
+    /* Ops with a projection pool FP32 rows, which are then projected into the output: */
     const struct bag_projection *projection; /* borrowed; NULL: the op writes to the output */
-    enum bag_dtype dtype;                    /* of the output */
-    size_t stride;                           /* of the output's rows, in bytes */
-    char *target;                            /* its first row, once there is memory */
+    enum bag_dtype dtype;                    /* type of the output */
+    size_t stride;                           /* distance of the output's rows, in bytes */
+    char *target; /* first row in the output; set when the reply is allocated */
 };
 
-/* A range of the work: bags of the list, counted as if they were one after the other, and of all of
- * them a range of the columns. */
+/* A range of the work: a range of the bags, and one of several equal ranges of the columns of each
+ * bag. Bags are counted through all ops in order. */
 struct bag_split {
-    size_t first_op, first_bag;               /* from here on */
-    size_t end_op, end_bag;                   /* up to here, where no bag of it has begun */
-    unsigned column_split, num_column_splits; /* columns: this one of so many */
+    size_t first_op, first_bag;               /* position of the first bag */
+    size_t end_op, end_bag;                   /* position after the last bag; end_bag may be 0 */
+    unsigned column_split, num_column_splits; /* index and number of the ranges of columns */
 };
 
-/* Into how many ranges so many columns can be split. */
+/* Returns the maximum number of ranges into which `columns` columns can be split. */
 size_t bag_column_steps(size_t columns);
 
-/* All of it. */
+/* Returns the range of all bags and columns. */
 struct bag_split bag_split_all(size_t num_ops);
 
-/* Bags and columns of an op that are in the split. */
+/* Returns the bags and columns of an op that are in the split. */
 struct bag_range bag_split_range(const struct bag_split *split, const struct bag_pool_args *args,
                                  size_t op);
 
-/* How much a list pools. Indices that are shared by two ops count twice. */
+/* The amount of work of a list of ops. Indices that two ops share count twice. */
 struct bag_ops_work {
-    size_t bags, rows, bytes; /* bytes of the rows */
-    size_t unsorted;          /* rows whose segments are yet to be sorted */
+    size_t bags, rows, bytes; /* `bytes` is the size of the rows */
+    size_t unsorted;          /* rows whose segments must be sorted first */
 };
 struct bag_ops_work bag_ops_count_work(const struct bag_op *ops, size_t count);
 
-/* For the statistics: bags that brought no index, where those get a row. */
+/* Returns the number of bags without an index that get the default row, for the statistics. */
 size_t bag_ops_default_bags(const struct bag_op *ops, size_t count);
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/* What one request may ask for. */
+/* The limits of one request. */
 struct bag_infer_limits {
-    size_t max_body_bytes; /* decompressed */
+    size_t max_body_bytes; /* maximum size of the body after decompression */
     size_t max_reply_bytes;
-    size_t max_reply_ratio;      /* of the bytes of bags beyond the ids to the body's; 0: any */
-    size_t max_work_ns_per_byte; /* of the body, or of 2000 bytes where it is shorter; 0: any */
-    bool explains;               /* where a request asks for it */
-    size_t min_packed_bytes;     /* smaller replies are not compressed */
+    size_t max_reply_ratio; /* maximum ratio of the reply's bytes for bags beyond the number of ids
+                               to the body's bytes; 0: no limit */
+    size_t max_work_ns_per_byte; /* maximum work for each byte of the body; bodies below 2000 bytes
+                                    count as 2000; 0: no limit */
+    bool explains;               /* requests may ask for an explanation */
+    size_t min_packed_bytes;     /* size from which replies are compressed */
 };
 
-/* Made of a request; lives as long as its body and the arena. */
+/* The plan of one request. Lives as long as the request's body and arena. */
 struct bag_plan {
-    struct bag_text id;       /* a part of the body, in quotes; empty: none */
-    struct bag_text warnings; /* the request's, in its arena; empty: none */
-    uint64_t timeout_us;      /* the request's own; UINT64_MAX: none */
+    struct bag_text id;       /* JSON string in the body, with its quotes; empty: none */
+    struct bag_text warnings; /* warnings of the request, in its arena; empty: none */
+    uint64_t timeout_us;      /* timeout that the request asks for; UINT64_MAX: none */
     struct bag_op *ops;
     size_t num_ops;
     struct bag_v2_reply_output *outputs; /* their `data` are not set */
     size_t num_outputs;
-    size_t result_bytes, binary_bytes; /* of all outputs; of those that are sent in binary */
-    bool binary;                       /* all of them are */
+    size_t result_bytes, binary_bytes; /* bytes of all outputs, and of the binary outputs */
+    bool binary;                       /* all outputs are binary */
     struct bag_ops_work work;
-    bool projects;             /* some op does */
-    bool explains;             /* the reply says what became of every bag */
-    bool partial;              /* of each op, the counts of its bags are the next output, and with
-                                  weights their sums the one behind it */
-    size_t missing_keys;       /* that keyed tables do not have */
-    size_t other_ids;          /* that are of other parts, and left out */
-    uint64_t project_products; /* multiplications that this takes */
+    bool projects; /* at least one op has a projection */
+    bool explains; /* the reply reports how each bag was pooled */
+    bool partial;  /* the reply is for a coordinator: the output after each op's sums holds the
+                      counts of its bags, and with weights the next one holds the sums of weights */
+    size_t missing_keys;       /* keys that the tables do not have */
+    size_t other_ids;          /* ids of other parts of the tables, which were left out */
+    uint64_t project_products; /* multiplications of all projections */
 
-    /* What a model of a table needs of these, so that nothing is allocated for it. */
+    /* Storage for the plan of a table's model, which needs no allocation. */
     struct bag_op one_op;
     struct bag_v2_reply_output one_output;
     struct bag_tensor tensors[BAG_INPUT_COUNT];
 };
 
-/* Matches the request's tensors to the model's features, and checks them. False with *problem for
- * the client; it names the feature where the model has several. */
+/* Matches the request's tensors to the model's features and checks them. Returns false and sets
+ * *problem for the client if they do not fit. *problem names the feature if the model has
+ * several. */
 bool bag_plan_make(struct bag_plan *plan, const struct bag_model *model,
                    const struct bag_v2_request *request, const struct bag_infer_limits *limits,
                    struct bag_arena *arena, struct bag_problem *problem);
 
 /* ---- a plan in the making -------------------------------------------------------------------- */
 
-/* Private to server/infer/plan*.c. */
+/* The rest of this file is private to server/infer/plan*.c. */
 
+/* The state of bag_plan_make while it makes a plan. */
 struct bag_planner {
     struct bag_plan *plan;
     const struct bag_model *model;
@@ -152,13 +165,14 @@ struct bag_planner {
     const struct bag_infer_limits *limits;
     struct bag_arena *arena;
     struct bag_problem *problem;
-    struct bag_inputs *inputs;  /* of each feature; none where the request leaves it out */
-    struct bag_pool_args *args; /* of each feature that has inputs */
-    struct bag_op_keys *keys;   /* of each feature; NULL: no keys are looked up elsewhere */
-    struct bag_kjt *kjt;        /* the inputs of all features at once; NULL: `inputs` are theirs */
+    struct bag_inputs
+        *inputs; /* indexed by feature; all NULL if the request has no inputs for it */
+    struct bag_pool_args *args; /* indexed by feature; unset if the request has no inputs for it */
+    struct bag_op_keys *keys;   /* indexed by feature; NULL: the server looks up all keys itself */
+    struct bag_kjt *kjt;        /* inputs of all features at once; NULL: `inputs` has them */
 };
 
-/* Whether the request brought anything for a feature. */
+/* Returns whether the request has any input for a feature. */
 static inline bool bag_planner_has(const struct bag_planner *planner, size_t feature)
 {
     bool any = planner->kjt != NULL;
@@ -167,13 +181,14 @@ static inline bool bag_planner_has(const struct bag_planner *planner, size_t fea
     return any;
 }
 
-/* Says that the arena has no more; returns false. */
+/* Sets the problem that the arena is exhausted. Returns false. */
 static inline bool bag_planner_no_memory(const struct bag_planner *planner)
 {
     return bag_problem_set(planner->problem, BAG_ERROR_NO_MEMORY,
                            "not enough memory to decode the request");
 }
 
+/* Returns the input with this name, or BAG_INPUT_COUNT if there is none. */
 static inline enum bag_input bag_planner_input(struct bag_text name)
 {
     enum bag_input input = 0;
@@ -182,10 +197,10 @@ static inline enum bag_input bag_planner_input(struct bag_text name)
     return input;
 }
 
-/* Fills inputs or kjt from a request for a collection. */
+/* Fills `inputs` or `kjt` from a request for a collection. */
 bool bag_planner_match_collection(struct bag_planner *planner);
 
-/* Makes room for the outputs and fills them as the request asks. */
+/* Allocates the outputs and fills them in as the request asks. */
 bool bag_planner_make_outputs(struct bag_planner *planner);
 
 #endif

@@ -1,4 +1,5 @@
-/* The inputs of a collection: named by feature, or in KeyedJaggedTensor's layout. */
+/* Matches the inputs of a collection, which are named by feature or in KeyedJaggedTensor's
+ * layout. */
 #include "plan.h"
 #include "proto/text.h"
 
@@ -6,7 +7,7 @@
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* "history.indices" -> the feature's name and the input's. Features' names may have dots. */
+/* Splits "history.indices" into the names of the feature and of the input, at the last dot. */
 static bool split_name(struct bag_text name, struct bag_text *feature, struct bag_text *input)
 {
     size_t dot = name.bytes;
@@ -61,7 +62,7 @@ static bool reject_input(const struct bag_planner *planner, struct bag_text name
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Where a tensor goes: into a feature's inputs, or into the layout of all. */
+/* Finds where a tensor is stored: in a feature's inputs, or in KeyedJaggedTensor's layout. */
 static bool find_place(struct bag_planner *planner, struct bag_text name,
                        const struct bag_tensor ***place)
 {
@@ -103,7 +104,7 @@ static bool read_tensors(struct bag_planner *planner)
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
-/* The first input that is a feature's own, where there is one. */
+/* Returns the first input that belongs to a single feature, or NULL if there is none. */
 static const struct bag_v2_input *find_named(const struct bag_v2_request *request)
 {
     for (size_t i = 0; i < request->num_inputs; i++) {
@@ -119,7 +120,8 @@ static const char *name_of(const void *context, size_t feature)
     return model->features[feature].name;
 }
 
-/* A feature's own insistence on one type cannot be judged once the offsets are its own. */
+/* Checks the features that require one type for all index tensors. bag_kjt_part converts the
+ * offsets, so this must be checked before. */
 static bool check_types(const struct bag_planner *planner)
 {
     const struct bag_kjt *kjt = planner->kjt;

@@ -1,7 +1,7 @@
-/* The outputs of a plan: which were asked for, their types and shapes, and which ops make them.
+/* Adds the requested outputs to a plan, with their types, shapes and ops.
  *
- * Features are pooled only where an output needs them, and twice where two do. At the end, ranges
- * of a list of ops. */
+ * A feature is pooled once for each output that contains it: not at all, once or twice. The end of
+ * this file splits a list of ops into ranges. */
 #include "kernels/partial.h"
 #include "plan.h"
 #include "proto/text.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of a part's answer about a feature, at most. */
+/* The maximum number of outputs of a partial reply for one feature. */
 #define PARTIAL_OUTPUTS 3
 
 /* ---- adding to the plan ---------------------------------------------------------------------- */
@@ -19,8 +19,8 @@ static size_t add(size_t sum, size_t bytes)
     return __builtin_add_overflow(sum, bytes, &sum) ? SIZE_MAX : sum;
 }
 
-/* The type of a feature in an output: the request's, or the feature's own. Where that has no JSON
- * form it is FP32 there. */
+/* Returns the type of a feature in an output: the request's type or else the feature's own. If the
+ * output is JSON and the feature's own type has no JSON form, returns FP32. */
 static enum bag_dtype dtype_of(const struct bag_planner *planner, size_t feature, bool binary)
 {
     const struct bag_v2_overrides *overrides = &planner->request->overrides;
@@ -30,7 +30,7 @@ static enum bag_dtype dtype_of(const struct bag_planner *planner, size_t feature
     return !binary && (own == BAG_F16 || own == BAG_BF16) ? BAG_F32 : own;
 }
 
-/* The next output of the plan, whose name and type are known. */
+/* Fills in the name and type of the plan's next output and returns it. */
 static struct bag_v2_reply_output *begin_output(struct bag_planner *planner, const char *name,
                                                 enum bag_dtype dtype, bool binary)
 {
@@ -42,7 +42,8 @@ static struct bag_v2_reply_output *begin_output(struct bag_planner *planner, con
     return output;
 }
 
-/* Its shape is known now. */
+/* Adds the output, whose shape is now set, to the plan. Returns false and sets the problem if the
+ * results exceed the limit or the output has no JSON form. */
 static bool end_output(struct bag_planner *planner, struct bag_v2_reply_output *output,
                        size_t result_bytes)
 {
@@ -60,7 +61,8 @@ static bool end_output(struct bag_planner *planner, struct bag_v2_reply_output *
     return output->binary || bag_v2_reply_check_json(output->name, output->dtype, planner->problem);
 }
 
-/* The next op of the plan: of a table's request it is where it was checked. */
+/* Returns the plan's next op for feature `i`. The arguments of a table's model are checked in place
+ * and need no copy. */
 static struct bag_op *begin_op(struct bag_planner *planner, size_t i)
 {
     struct bag_plan *plan = planner->plan;
@@ -77,7 +79,7 @@ static struct bag_op *begin_op(struct bag_planner *planner, size_t i)
     return op;
 }
 
-/* The same, into rows of `dtype` every `stride` bytes. */
+/* Adds an op that writes rows of type `dtype` every `stride` bytes. */
 static struct bag_op *add_op(struct bag_planner *planner, size_t i, enum bag_dtype dtype,
                              size_t stride)
 {
@@ -100,7 +102,7 @@ static struct bag_op *add_op(struct bag_planner *planner, size_t i, enum bag_dty
     return op;
 }
 
-/* What a bag of a feature takes in an output of that type. */
+/* Returns the size of a feature's bag in an output of this type. */
 static size_t bag_bytes(const struct bag_planner *planner, size_t feature, enum bag_dtype dtype)
 {
     return bag_feature_columns(&planner->model->features[feature]) * bag_dtypes[dtype].bytes;
@@ -118,8 +120,9 @@ static size_t result_bytes_of(const struct bag_planner *planner, size_t feature,
 
 /* ---- one feature ----------------------------------------------------------------------------- */
 
-/* The dimensions of an output before those of a row: the bags, or without a reduction the shape of
- * the indices. False with a problem if the output has too many dimensions. */
+/* Sets the output's dimensions before those of a row: the number of bags, or the shape of the
+ * indices if there is no reduction. Returns false and sets the problem if the output has too many
+ * dimensions. */
 static bool set_first_dimensions(const struct bag_planner *planner, size_t i, uint32_t row_rank,
                                  struct bag_v2_reply_output *output)
 {
@@ -161,8 +164,8 @@ static bool add_feature(struct bag_planner *planner, size_t i, enum bag_v2_encod
 
 /* ---- a part's answer about one feature ------------------------------------------------------- */
 
-/* An output beside the sums: "counts" or "weight_sums", of a collection behind the feature's name.
- */
+/* Adds "counts" or "weight_sums" as an output after the sums. Its name is prefixed with the
+ * feature's name in a collection. */
 static bool add_beside(struct bag_planner *planner, size_t i, const char *what,
                        enum bag_dtype dtype, size_t words, bool binary)
 {
@@ -184,7 +187,7 @@ static bool add_beside(struct bag_planner *planner, size_t i, const char *what,
     return end_output(planner, output, output->count * bag_dtypes[dtype].bytes);
 }
 
-/* Sums, counts and, with weights, their sums. */
+/* Adds the outputs of a partial reply: sums, counts and, with weights, the sums of weights. */
 static bool add_partial(struct bag_planner *planner, size_t i, enum bag_v2_encoding encoding)
 {
     const struct bag_feature *feature = &planner->model->features[i];
@@ -211,7 +214,7 @@ static bool add_partial(struct bag_planner *planner, size_t i, enum bag_v2_encod
 
 /* ---- all features side by side --------------------------------------------------------------- */
 
-/* Whether the feature can stand beside the first one. */
+/* Checks that feature `i` can be placed beside feature 0 in one output. */
 static bool check_beside(const struct bag_planner *planner, size_t i, bool binary)
 {
     const struct bag_pool_args *args = &planner->args[i], *first = &planner->args[0];
@@ -290,7 +293,8 @@ static bool reject_output(const struct bag_planner *planner, struct bag_text nam
                            quoted.text, suggestion.nearest);
 }
 
-/* How many ops the output needs; 0 with the problem set where it is unknown or cannot be. */
+/* Returns the number of ops that the output needs. Returns 0 and sets the problem if the output is
+ * unknown or cannot be made. */
 static size_t ops_of(const struct bag_planner *planner, struct bag_text name)
 {
     if (is_concatenation(planner, name) && planner->plan->partial)
@@ -324,7 +328,8 @@ static bool count_asked(const struct bag_planner *planner, size_t *outputs, size
     return true;
 }
 
-/* Without "outputs": every feature that has inputs. */
+/* Counts the outputs and ops of a request without "outputs": one of each for every feature that has
+ * inputs. */
 static bool count_all(const struct bag_planner *planner, size_t *outputs, size_t *ops)
 {
     size_t count = 0;
@@ -392,7 +397,7 @@ bool bag_planner_make_outputs(struct bag_planner *planner)
 
 /* ---- the list of ops ------------------------------------------------------------------------- */
 
-/* Columns are split at multiples of this, a cache line of the widest rows. */
+/* Columns are split at multiples of this number, which is a cache line of FP32 elements. */
 #define COLUMN_STEP 16
 
 size_t bag_column_steps(size_t columns)

@@ -1,4 +1,4 @@
-/* The bytes of a reply; see infer.h. */
+/* Writes the bytes of a reply; see infer.h. */
 #include "infer.h"
 
 #include "kernels/partial.h"
@@ -6,19 +6,20 @@
 
 #include <string.h>
 
-/* Bags that a request may have beyond its ids, whatever its reply takes. */
+/* The number of bags beyond its ids that a request may have regardless of its reply's size. */
 #define FREE_BAGS 16384
 
-/* A number of FP32 in JSON, with its comma. */
+/* The usual length of an FP32 number in JSON, with its comma. */
 #define USUAL_NUMBER_BYTES 12
 
-/* Results that are sent as they are leave the caches before they are sent from so many bytes on: to
- * read each line before it is written then takes longer than to read it again from memory. */
+/* Binary results of at least this size are written with non-temporal stores. They would leave the
+ * caches before they are sent. Reading each cache line before writing it then takes longer than
+ * reading it again from memory. */
 #define STREAMED_BYTES ((size_t)12 << 20)
 
 /* ---- explanations ---------------------------------------------------------------------------- */
 
-/* Whether an earlier op is of the same bags: features may be pooled for two outputs. */
+/* Returns whether an earlier op pools the same bags. A feature may be pooled for two outputs. */
 static bool is_repeated(const struct bag_plan *plan, size_t i)
 {
     for (size_t j = 0; j < i; j++) {
@@ -62,13 +63,13 @@ static void put_explanation(struct bag_infer *infer)
     scratch->explanation_bytes = (size_t)(end - scratch->explanation);
 }
 
-/* Whether some of it is known only when shards have answered. */
+/* Returns whether the explanation depends on the shards' replies. */
 static bool is_explained_later(const struct bag_infer *infer)
 {
     return infer->plan.explains && infer->input.model->is_remote;
 }
 
-/* Blanks are as long as what comes in their place can be. */
+/* Writes the explanation, or blanks of its maximum length if it depends on the shards' replies. */
 static bool write_explanation(struct bag_infer *infer)
 {
     struct bag_infer_scratch *scratch = &infer->scratch;
@@ -107,6 +108,7 @@ static struct bag_v2_reply reply_of(const struct bag_infer *infer)
                                  .absent = {scratch->absent, scratch->absent_bytes}};
 }
 
+/* Checks the limit of reply bytes. */
 static bool check_most(const struct bag_infer *infer, struct bag_problem *problem)
 {
     size_t max_bytes = infer->input.limits->max_reply_bytes;
@@ -120,8 +122,9 @@ static bool check_most(const struct bag_infer *infer, struct bag_problem *proble
                            max_bytes);
 }
 
-/* Bounds what bags take that a request has beyond its ids: a few bytes may ask for many of them.
- * Bytes are counted by what is usual, not by the most: few numbers have all of their digits. */
+/* Checks the limit of reply bytes for bags beyond the number of ids, because a small body can ask
+ * for many of them. Uses the usual length of numbers rather than the maximum, because few numbers
+ * have all of their digits. */
 static bool check_ratio(const struct bag_infer *infer, struct bag_problem *problem)
 {
     const size_t ratio = infer->input.limits->max_reply_ratio;
@@ -143,7 +146,8 @@ static bool check_ratio(const struct bag_infer *infer, struct bag_problem *probl
         FREE_BAGS, infer->scratch.packed_bytes ? " as it was sent" : "", sent, ratio);
 }
 
-/* Room for the addresses of all shards that may be absent, each in quotes and with a comma. */
+/* Returns the space for the addresses of all shards that may be unavailable, each with two quotes
+ * and a comma. */
 static size_t absent_bytes(const struct bag_model *model)
 {
     size_t bytes = 0;
@@ -155,7 +159,8 @@ static size_t absent_bytes(const struct bag_model *model)
     return bytes;
 }
 
-/* An array without any of them, which is as long as one with all. */
+/* Reserves an empty JSON array of unavailable shards. It is padded with blanks to the length of an
+ * array of all of them. */
 static bool reserve_absent(struct bag_infer *infer, struct bag_problem *problem)
 {
     size_t bytes = infer->input.model->is_remote ? absent_bytes(infer->input.model) : 0;
@@ -172,7 +177,7 @@ static bool reserve_absent(struct bag_infer *infer, struct bag_problem *problem)
     return true;
 }
 
-/* What was written in front of binary results is written once more. */
+/* The header of a binary reply was written already, so it is written again with the addresses. */
 void bag_infer_tell_absent(struct bag_infer *infer, const char *const *addresses, size_t count)
 {
     char *at = infer->scratch.absent + 1;
@@ -226,7 +231,8 @@ size_t bag_reply_count_packed(const struct bag_infer *infer)
 
 /* ---- before the numbers ---------------------------------------------------------------------- */
 
-/* Gives every output its place in the results, one after the other, and every op its own. */
+/* Sets the position of each output in the results, one after the other, and of each op in its
+ * output. */
 static void place_outputs(struct bag_plan *plan, char *results)
 {
     char *at = results;
@@ -243,7 +249,8 @@ static void place_outputs(struct bag_plan *plan, char *results)
     }
 }
 
-/* Binary results go straight behind the header, whose length is known before the numbers are. */
+/* Writes the header of a binary reply and returns the position after it, where the results go. The
+ * length of the header does not depend on the results. */
 static char *begin_binary(struct bag_infer *infer)
 {
     struct bag_infer_output *output = &infer->output;
@@ -282,7 +289,7 @@ void bag_reply_drop(struct bag_infer *infer)
 
 /* ---- with the numbers ------------------------------------------------------------------------ */
 
-/* Prints the numbers; after them come the outputs that are binary. */
+/* Prints the header with the numbers and appends the binary outputs. */
 static void print_numbers(struct bag_infer *infer)
 {
     const struct bag_plan *plan = &infer->plan;
@@ -303,7 +310,7 @@ static void print_numbers(struct bag_infer *infer)
     infer->scratch.results = NULL;
 }
 
-/* Compresses the reply where it becomes smaller by that. */
+/* Compresses the reply. Keeps the uncompressed reply if the compressed one is not smaller. */
 static void pack(struct bag_infer *infer)
 {
     struct bag_infer_output *output = &infer->output;
@@ -319,7 +326,8 @@ static void pack(struct bag_infer *infer)
     output->coding = infer->input.reply_coding;
 }
 
-/* Of a part's answer: how many entries its bags have, and what their weights add up to. */
+/* Fills in the other outputs of a partial reply: the number of entries in each bag and the sums of
+ * their weights. */
 static void count_entries(const struct bag_infer *infer)
 {
     const struct bag_plan *plan = &infer->plan;
@@ -333,7 +341,8 @@ static void count_entries(const struct bag_infer *infer)
     }
 }
 
-/* Binary results move up behind a header that is shorter. */
+/* Prints the explanation after the shards' replies arrived. The header may become shorter, so
+ * binary results move up to its end. */
 static void explain_now(struct bag_infer *infer)
 {
     const char *results = infer->scratch.results;
