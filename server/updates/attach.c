@@ -1,4 +1,5 @@
-/* Bringing a loaded table up to date, from its journal and from folders; see updates.h. */
+/* Attaches loaded tables: applies the updates of the journal and of delta folders to them; see
+ * updates.h. */
 #include "server/system/log.h"
 #include "updates.h"
 
@@ -9,12 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What a table still lacks of the journal is applied to it without the lock while it is more. */
+/* While the unread part of the journal is larger than this, it is applied without holding the
+ * lock. */
 #define CATCH_UP_BYTES ((uint64_t)1 << 20)
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* Which rows of the whole table are here: updates of others are left out. */
+/* Prints which rows of the whole table this part holds. Updates of other rows are ignored. */
 static void write_part(const struct bag_table_memory *memory, char *text, size_t text_bytes)
 {
     const struct bag_part *part = &memory->part;
@@ -69,8 +71,8 @@ static bool open_journal(struct bag_updates *updates, struct bag_updates_stream 
     return true;
 }
 
-/* Of the part that other tables of the stream are of. Where none is attached and nothing is kept,
- * this one says which it is. */
+/* Checks that the table is of the same part as the stream's other tables. If no table is attached
+ * and nothing is kept, the table determines the part. */
 static bool check_part(struct bag_updates_stream *stream, const struct bag_updates_table *table,
                        struct bag_problem *problem)
 {
@@ -85,7 +87,7 @@ static bool check_part(struct bag_updates_stream *stream, const struct bag_updat
     return false;
 }
 
-/* Of other rows than the journal has. */
+/* Checks that the table's rows match the rows in the journal. */
 static bool check_stream(struct bag_updates_stream *stream, const struct bag_updates_table *table,
                          struct bag_problem *problem)
 {
@@ -104,7 +106,8 @@ static bool check_stream(struct bag_updates_stream *stream, const struct bag_upd
                            table->memory->table.row_elements);
 }
 
-/* Whether a table needs the journal: one that is mapped does not write any. */
+/* Returns whether a table needs the journal. A mapped table writes no journal, so it only needs one
+ * that exists. */
 static bool needs_journal(const struct bag_updates *updates, const struct bag_updates_table *table)
 {
     char folder[BAG_JOURNAL_PATH_BYTES];
@@ -115,7 +118,8 @@ static bool needs_journal(const struct bag_updates *updates, const struct bag_up
     return length < 0 || (size_t)length >= sizeof folder || bag_file_exists(folder);
 }
 
-/* The stream of a model's name, with its journal; NULL with *problem. */
+/* Returns the stream of a model name with its journal opened. Returns NULL and sets *problem if
+ * that fails. */
 static struct bag_updates_stream *open_stream(struct bag_updates *updates,
                                               const struct bag_updates_table *table,
                                               struct bag_problem *problem)
@@ -148,14 +152,15 @@ bool bag_updates_is_shut(struct bag_updates *updates, const char *name)
 
 /* ---- catching up ----------------------------------------------------------------------------- */
 
-/* A table on its way. */
+/* A table that is being attached. */
 struct catching_up {
     struct bag_updates_stream *stream;
     const struct bag_updates_table *table;
     struct bag_live_rows *live;
     struct bag_journal_reader reader;
     uint64_t done_bytes, applied;
-    uint64_t through; /* when it was up to date; from then on updates may raise the table's */
+    uint64_t
+        through; /* last update when the table caught up; later ones may be applied concurrently */
 };
 
 static bool reject_gap(const struct catching_up *up, uint64_t next, struct bag_problem *problem)
@@ -192,7 +197,7 @@ static bool apply_record(struct catching_up *up, const struct bag_journal_record
     return ok;
 }
 
-/* Applies what was read of the journal. */
+/* Applies the records that were read from the journal. */
 static bool apply_records(struct catching_up *up, struct bag_problem *problem)
 {
     struct bag_journal_record record;
@@ -230,7 +235,7 @@ static bool read_and_apply(struct catching_up *up, const struct bag_journal_file
     return true;
 }
 
-/* Applies all but the end of the journal, to which updates are appended meanwhile. */
+/* Applies all but the end of the journal, while other threads append to it. */
 static bool read_most(struct catching_up *up, struct bag_problem *problem)
 {
     struct bag_journal_file file;
@@ -246,7 +251,7 @@ static bool read_most(struct catching_up *up, struct bag_problem *problem)
     return ok;
 }
 
-/* Applies the rest, with the lock held. */
+/* Applies the rest of the journal. The caller holds the lock. */
 static bool read_rest(struct catching_up *up, struct bag_problem *problem)
 {
     struct bag_journal_file file;
@@ -302,8 +307,9 @@ void bag_updates_leave(struct bag_live_reader *reader)
     pthread_mutex_unlock(lock);
 }
 
-/* From here on the table gets what others get. Where it is ahead of them, the stream follows when
- * it is served: its change may yet fail. */
+/* Adds the table to the stream, so that it gets new updates from now on. If the table has later
+ * updates than the other tables, the stream only moves to them when the table is served, because
+ * loading it may still fail. */
 static void join(struct catching_up *up)
 {
     struct bag_updates_stream *stream = up->stream;
@@ -339,7 +345,7 @@ static bool catch_up(struct bag_updates *updates, struct catching_up *up,
     return ok;
 }
 
-/* One that is mapped serves as it is: nothing may be missing in it. */
+/* Checks that a mapped table has all updates, since it is served unchanged. */
 static bool check_mapped(struct bag_updates *updates, const struct bag_updates_table *table,
                          struct bag_problem *problem)
 {
@@ -427,7 +433,8 @@ bool bag_updates_lacks(struct bag_updates *updates, const struct bag_updates_tab
     return fell_behind;
 }
 
-/* All tables that are left include more: one of them was served in place of those that are gone. */
+/* Moves the stream to the updates that all remaining tables include. One of these tables was served
+ * in place of the detached ones. */
 static void go_on_with_rest(struct bag_updates_stream *stream)
 {
     uint64_t through = UINT64_MAX;

@@ -1,7 +1,8 @@
-/* Updates from folders beside a table; see updates.h.
+/* Applies the updates in delta folders beside a table; see updates.h.
  *
- * DELTAS/NUMBER/ holds update NUMBER: indices.npy or keys.npy, and rows.npy; or deleted_keys.npy,
- * keys to remove, alone. Keys without rows are a folder that is half there. */
+ * DELTAS/NUMBER/ holds update NUMBER. It contains indices.npy or keys.npy together with rows.npy,
+ * or only deleted_keys.npy with the keys to remove. A folder with keys but without rows is
+ * incomplete. */
 #include "proto/arena.h"
 #include "proto/text.h"
 #include "server/system/log.h"
@@ -22,7 +23,7 @@
 
 /* ---- one folder ------------------------------------------------------------------------------ */
 
-/* A folder's path, and that of a file in it. */
+/* The maximum length of a folder's path, and of the path of a file in it. */
 #define DELTA_FOLDER_BYTES 1024
 #define DELTA_PATH_BYTES   (DELTA_FOLDER_BYTES + 256)
 
@@ -62,7 +63,7 @@ static struct bag_tensor tensor_of(const struct bag_table_memory *memory)
     return tensor;
 }
 
-/* Whether all of the update is there, and nothing that contradicts it. */
+/* Checks that the files of the update are complete and consistent. */
 static bool check_files(const struct delta *delta, bool deletes, const char *ids,
                         struct bag_problem *problem)
 {
@@ -75,7 +76,8 @@ static bool check_files(const struct delta *delta, bool deletes, const char *ids
     return true;
 }
 
-/* Reads the folder's files, and makes the batch. Whatever comes of it, free_delta is due. */
+/* Reads the folder's files and makes the batch. The caller must call free_delta() in either
+ * case. */
 static bool load_delta(struct delta *delta, const struct bag_table_memory *memory,
                        struct bag_rows_batch *batch, struct bag_problem *problem)
 {
@@ -100,7 +102,7 @@ static void free_delta(struct delta *delta)
     bag_table_unload(&delta->rows);
 }
 
-/* Puts the folder in front of the problem; returns false. */
+/* Prefixes the problem with the folder. Returns false. */
 static bool reject_delta(const struct delta *delta, struct bag_problem *problem)
 {
     problem->kind = BAG_ERROR_FILE;
@@ -108,7 +110,7 @@ static bool reject_delta(const struct delta *delta, struct bag_problem *problem)
     return false;
 }
 
-/* False where the path is too long for any. */
+/* Sets the delta's folder. Returns false if the path is too long. */
 static bool name_delta(struct delta *delta, const char *folder, uint64_t number)
 {
     *delta = (struct delta){.folder = ""};
@@ -147,13 +149,13 @@ bool bag_updates_apply_deltas(struct bag_live_rows *live, const char *folder, ui
 
 /* ---- which there are ------------------------------------------------------------------------- */
 
-/* Deltas that are newer than the last update, ascending, as a poll sees them. */
+/* The deltas after the last update that a poll found, in ascending order. */
 struct listing {
     struct bag_delta_sighting *found; /* owned */
     size_t count;
 };
 
-/* Without leading zeros, as folders are named; 0: it is no number. */
+/* Returns the number that is a folder's name, or 0 if it is not a number or has leading zeros. */
 static uint64_t number_of(const char *name)
 {
     char again[24];
@@ -168,7 +170,8 @@ static int compare(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* Those in the folder, which may be absent. What there is no memory for is seen another time. */
+/* Lists the deltas in the folder, which may be absent. Deltas that do not fit into memory are left
+ * to the next poll. */
 static bool list_deltas(struct listing *listing, const char *folder, uint64_t after,
                         struct bag_problem *problem)
 {
@@ -197,7 +200,7 @@ static bool list_deltas(struct listing *listing, const char *folder, uint64_t af
 
 /* ---- whole or not ---------------------------------------------------------------------------- */
 
-/* Differs where the folder or a file in it does. */
+/* Returns a hash that differs if the folder or a file in it has changed. */
 static uint64_t hash_delta(const struct delta *delta)
 {
     static const char *const names[] = {"", INDICES, KEYS, ROWS, DELETED};
@@ -227,14 +230,15 @@ static bool was_seen(const struct bag_updates_stream *stream,
 
 /* ---- while it is served ---------------------------------------------------------------------- */
 
-/* The last update that a delta can follow: the stream's, or what the served table includes. */
+/* Returns the last update that a delta can follow: that of the stream, or that of the served
+ * table's file. */
 static uint64_t last_update(const struct bag_updates_stream *stream,
                             const struct bag_live_rows *live)
 {
     return live->through > stream->sequence ? live->through : stream->sequence;
 }
 
-/* One pass over the deltas of a table. */
+/* The state of one pass over the deltas of a table. */
 struct taking {
     struct bag_updates_stream *stream;
     const struct bag_updates_table *table;
@@ -246,7 +250,7 @@ static void ignore_done(struct bag_update *update)
     (void)update;
 }
 
-/* Numbers it, writes it to the journal and applies it, as any update. */
+/* Numbers the delta, writes it to the journal and applies it like any other update. */
 static bool submit(const struct taking *taking, struct delta *delta, uint64_t number,
                    struct bag_problem *problem)
 {
@@ -263,7 +267,7 @@ static bool submit(const struct taking *taking, struct delta *delta, uint64_t nu
     return (ok && !update.failed) || reject_delta(delta, problem);
 }
 
-/* Said once, until it is another problem. */
+/* Logs a problem unless it was the last one logged. */
 static void tell(struct bag_updates_stream *stream, const struct bag_problem *problem)
 {
     if (strcmp(stream->delta.text, problem->text) != 0)
@@ -272,7 +276,7 @@ static void tell(struct bag_updates_stream *stream, const struct bag_problem *pr
     stream->delta = *problem;
 }
 
-/* Whether the folder can be taken to be whole. */
+/* Returns whether the folder is taken to be complete. Updates the folder's fingerprint. */
 static bool is_whole(const struct taking *taking, const struct delta *delta,
                      struct bag_delta_sighting *sighting)
 {
@@ -289,7 +293,7 @@ static bool is_whole(const struct taking *taking, const struct delta *delta,
     return false;
 }
 
-/* Takes those that follow; returns how many were taken, or passed over as older. */
+/* Applies the listed deltas in order. Returns how many were applied or skipped as older. */
 static size_t take_listed(const struct taking *taking, struct listing *listing, bool *ok,
                           struct bag_problem *problem)
 {
@@ -323,7 +327,7 @@ static size_t take_listed(const struct taking *taking, struct listing *listing, 
     return at;
 }
 
-/* Notes how those that are left look now, for the next poll. */
+/* Stores the state of the remaining deltas for the next poll. */
 static void note_rest(const struct taking *taking, struct listing *listing, size_t first)
 {
     struct bag_updates_stream *stream = taking->stream;
@@ -344,7 +348,7 @@ static void note_rest(const struct taking *taking, struct listing *listing, size
     pthread_mutex_unlock(&stream->lock);
 }
 
-/* Nobody may write to a file that is mapped. */
+/* Rejects deltas of a mapped table, whose file must not be written to. */
 static bool check_mapped(const struct taking *taking, const struct listing *listing,
                          struct bag_problem *problem)
 {

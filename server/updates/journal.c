@@ -1,4 +1,4 @@
-/* Files of row updates are written and removed; see journal.h. */
+/* Writes and removes the files of a journal; see journal.h. */
 #include "journal.h"
 
 #include <errno.h>
@@ -55,7 +55,8 @@ uint64_t bag_journal_bytes(const struct bag_journal *journal)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* A file that is being begun: a header, and what the last file could not keep. */
+/* A file that is being created. It holds a header and the records that the last file could not
+ * keep. */
 struct new_file {
     struct bag_journal_header header;
     uint64_t first_sequence, last_sequence;
@@ -63,8 +64,8 @@ struct new_file {
     size_t count;
 };
 
-/* What the new file holds: a header, and the last bytes of the last file; 0 or an errno.
- * new_file->bytes is to be freed. */
+/* Fills in the bytes of the new file: a header and the last `rest` bytes of the last file. Returns
+ * 0 or an errno. The caller must free new_file->bytes in either case. */
 static int fill_new_file(struct bag_journal *journal, size_t rest, struct new_file *new_file)
 {
     const struct bag_disk *disk = journal->disk;
@@ -80,7 +81,7 @@ static int fill_new_file(struct bag_journal *journal, size_t rest, struct new_fi
     return error;
 }
 
-/* Writes it under a name that is not read, and then gives it its own; 0 or an errno. */
+/* Writes the file under a temporary name, syncs it and renames it. Returns 0 or an errno. */
 static int write_new_file(struct bag_journal *journal, const struct new_file *new_file, int *file)
 {
     const struct bag_disk *disk = journal->disk;
@@ -88,7 +89,7 @@ static int write_new_file(struct bag_journal *journal, const struct new_file *ne
         bag_journal_path_of(journal->folder, new_file->first_sequence, "");
     struct bag_journal_path new_path =
         bag_journal_path_of(journal->folder, new_file->first_sequence, BAG_JOURNAL_NEW_SUFFIX);
-    disk->remove(disk->context, new_path.text); /* of an attempt that was cut off */
+    disk->remove(disk->context, new_path.text); /* an interrupted attempt may have left one */
     int error = disk->open(disk->context, new_path.text, true, file);
     if (error)
         return error;
@@ -104,7 +105,7 @@ static int write_new_file(struct bag_journal *journal, const struct new_file *ne
     return error;
 }
 
-/* The new file is the last one from now on. `files` has room for it. */
+/* Makes the new file the last one. `files` must have capacity for it. */
 static void add_file(struct bag_journal *journal, const struct new_file *new_file, int file)
 {
     const struct bag_disk *disk = journal->disk;
@@ -114,7 +115,7 @@ static void add_file(struct bag_journal *journal, const struct new_file *new_fil
     if (journal->num_files && !replaces) {
         bag_journal_last(journal)->end_sequence = first_sequence;
         bag_journal_last(journal)->bytes = journal->synced_bytes;
-        /* Where the disk forgets this, the bytes are there again, and are not read. */
+        /* If the disk loses the truncation, the bytes return and are ignored. */
         if (journal->state != BAG_JOURNAL_APPENDING)
             disk->truncate(disk->context, journal->file, journal->synced_bytes);
     }
@@ -149,8 +150,8 @@ static bool add_new_file(struct bag_journal *journal, struct new_file *new_file,
     return !error || reject_storage(journal, "a file cannot be begun", error, problem);
 }
 
-/* After a failed fsync a second one may succeed without having written anything: so the rest goes
- * into a file of its own. */
+/* Syncs the last file. After a failed fsync, a second one may succeed without having written
+ * anything. The remaining records are therefore written to a new file. */
 static bool sync_last(struct bag_journal *journal, struct bag_problem *problem)
 {
     if (journal->state == BAG_JOURNAL_SYNC_FAILED) {
@@ -170,8 +171,8 @@ static bool sync_last(struct bag_journal *journal, struct bag_problem *problem)
     return true;
 }
 
-/* Removes what the last file holds after its records, on the disk, too. Returns false if it may be
- * there after a restart. */
+/* Truncates the last file after its last record and syncs it. Returns false if the removed bytes
+ * may return after a restart. */
 static bool cut_last(struct bag_journal *journal)
 {
     const struct bag_disk *disk = journal->disk;
@@ -195,7 +196,7 @@ bool bag_journal_sync(struct bag_journal *journal, bool takes_back, struct bag_p
 {
     if (!bag_journal_is_dirty(journal))
         return true;
-    /* Another file may hold the same records, where beginning it failed at its end. */
+    /* If beginning a new file failed late, that file may also hold these records. */
     bool are_elsewhere = journal->state == BAG_JOURNAL_SYNC_FAILED;
     bool ok = sync_last(journal, problem);
     if (!ok && takes_back) {
@@ -246,7 +247,7 @@ bool bag_journal_append(struct bag_journal *journal, const struct bag_journal_re
         return false;
     if (begins_file(journal, first_sequence) && !bag_journal_sync(journal, false, problem))
         return false;
-    /* Syncing may have begun one. */
+    /* bag_journal_sync may have begun a file already. */
     if (begins_file(journal, first_sequence)) {
         struct new_file new_file = {.header = journal->header,
                                     .first_sequence = first_sequence,
@@ -309,6 +310,6 @@ void bag_journal_remove(struct bag_journal *journal, uint64_t through, uint64_t 
         return;
     journal->num_files -= removed;
     memmove(journal->files, journal->files + removed, journal->num_files * sizeof *journal->files);
-    /* Where the disk forgets this, the files are there again, and do no harm. */
+    /* If the disk loses the removals, the files return and do no harm. */
     disk->sync_folder(disk->context, journal->folder);
 }

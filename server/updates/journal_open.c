@@ -1,4 +1,4 @@
-/* Files of row updates are found, checked, opened and read; see journal.h. */
+/* Finds, checks, opens and reads the files of a journal; see journal.h. */
 #include "journal.h"
 
 #include <errno.h>
@@ -91,13 +91,13 @@ void bag_journal_reader_free(struct bag_journal_reader *reader)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* What is in the folder, while it is listed. */
+/* The state of listing the folder. */
 struct listing {
     struct bag_journal *journal;
     bool no_memory;
 };
 
-/* Takes the name of a journal's file; others are left alone. */
+/* Adds a file if its name is that of a journal file. Ignores other files. */
 static void on_found(void *to, const char *name)
 {
     struct listing *listing = to;
@@ -166,7 +166,7 @@ static bool check_rows(const struct bag_journal_header *found,
                            wanted->name, wanted->keyed ? "keyed" : "dense", wanted->row_elements);
 }
 
-/* Reads the header of a file whose first bytes are here. */
+/* Reads and checks the header in the first bytes of a file. */
 static bool check_header(const struct bag_journal *journal, const struct bag_journal_file *file,
                          const char *bytes, size_t count, struct bag_journal_header *header,
                          size_t *header_bytes, struct bag_problem *problem)
@@ -183,7 +183,7 @@ static bool check_header(const struct bag_journal *journal, const struct bag_jou
     return false;
 }
 
-/* Finds where the records of the last file, whose bytes are here, end. */
+/* Finds the end of the last file's records. `bytes` is the content of the file. */
 static bool find_end(struct bag_journal *journal, const char *bytes, size_t count,
                      struct bag_problem *problem)
 {
@@ -209,10 +209,9 @@ static bool find_end(struct bag_journal *journal, const char *bytes, size_t coun
            reject_damage(journal->folder, file->first_sequence, at, problem);
 }
 
-/* Makes what the last file has, whose bytes are here, safe. What was written and never synced may
- * be in memory alone, where an fsync failed and the process ended: it is written again. 0 or an
- * errno.
- */
+/* Makes the records of the last file durable. `bytes` is the content of the file. If an fsync
+ * failed and the process ended, records may be in the page cache only, so the unsynced ones are
+ * written again. Returns 0 or an errno. */
 static int save_last(struct bag_journal *journal, const char *bytes)
 {
     const struct bag_disk *disk = journal->disk;
@@ -231,7 +230,7 @@ static int save_last(struct bag_journal *journal, const char *bytes)
     return error;
 }
 
-/* Opens the last file for writing, without its torn tail; all of it is on the disk then. */
+/* Opens the last file for writing, cuts off its incomplete record and makes it durable. */
 static bool open_last(struct bag_journal *journal, struct bag_problem *problem)
 {
     const struct bag_disk *disk = journal->disk;
@@ -255,7 +254,7 @@ static bool open_last(struct bag_journal *journal, struct bag_problem *problem)
     return ok && (!error || bag_journal_reject(path.text, "it cannot be written", error, problem));
 }
 
-/* Of a file that is not the last one: its size, and that its header fits. */
+/* Checks the size and the header of a file that is not the last one. */
 static bool check_file(const struct bag_journal *journal, struct bag_journal_file *file,
                        bool *empty, struct bag_problem *problem)
 {
@@ -279,8 +278,8 @@ static bool check_file(const struct bag_journal *journal, struct bag_journal_fil
     return ok;
 }
 
-/* Checks all files but the last one. Those without records are of attempts to begin one: they do
- * not end the file before them. */
+/* Checks all files but the last one. Files without records are left over from failed attempts to
+ * begin them, and do not end the file before them. */
 static bool check_files(struct bag_journal *journal, struct bag_problem *problem)
 {
     size_t kept = 0;
@@ -299,8 +298,8 @@ static bool check_files(struct bag_journal *journal, struct bag_problem *problem
     return true;
 }
 
-/* Opens the last file with a record, or else the first one. That their names are there now does not
- * say that the disk has them: the process before may have ended in between. */
+/* Opens the last file that has a record, or the first one if none has. The previous process may
+ * have ended before it synced the folder, so the folder is synced first. */
 static bool open_files(struct bag_journal *journal, struct bag_problem *problem)
 {
     const struct bag_disk *disk = journal->disk;
@@ -328,7 +327,7 @@ static bool open_files(struct bag_journal *journal, struct bag_problem *problem)
     return true;
 }
 
-/* The folder that the name of `dir` is in. */
+/* Returns the folder that contains `dir`. */
 static struct bag_journal_path parent_of(const char *dir)
 {
     struct bag_journal_path path;
@@ -357,7 +356,7 @@ static bool make_folders(struct bag_journal *journal, const char *dir, struct ba
            bag_journal_reject(journal->folder, "the folder cannot be made", error, problem);
 }
 
-/* Two servers would write over each other's records. */
+/* Locks the folder. Two servers would overwrite each other's records. */
 static bool lock_folder(struct bag_journal *journal, struct bag_problem *problem)
 {
     int error = journal->disk->lock(journal->disk->context, journal->folder, &journal->lock);

@@ -1,5 +1,5 @@
-/* Updates in memory, for versions that are loaded later where there is no journal; see updates.h.
- */
+/* Updates that are kept in memory for versions that are loaded later, if there is no journal; see
+ * updates.h. */
 #include "updates.h"
 
 #include <inttypes.h>
@@ -8,12 +8,13 @@
 
 struct bag_kept_update {
     struct bag_kept_update *next;
-    size_t holders; /* its stream, and a table that it is being applied to */
+    size_t holders; /* number of references: the stream's, and one for each table that is being
+                       brought up to date */
     uint64_t first, sequence;
-    size_t bytes;                /* of all of it */
-    bool has_keys;               /* its ids are keys */
-    struct bag_table from;       /* how its rows are stored */
-    struct bag_rows_batch batch; /* its ids and rows are behind this */
+    size_t bytes;                /* size of the whole allocation */
+    bool has_keys;               /* the ids are keys */
+    struct bag_table from;       /* format of the rows */
+    struct bag_rows_batch batch; /* ids and rows; stored after this struct */
 };
 
 static void count_bytes(struct bag_updates_stream *stream, size_t more, size_t less)
@@ -23,7 +24,7 @@ static void count_bytes(struct bag_updates_stream *stream, size_t more, size_t l
     stream->updates->kept_bytes += more - less;
 }
 
-/* Releases an update, with the lock of all streams. */
+/* Releases a reference. The caller holds the lock of all streams. */
 static void release(struct bag_kept_update *kept)
 {
     if (--kept->holders == 0)
@@ -47,7 +48,7 @@ void bag_updates_free_kept(struct bag_updates_stream *stream)
         forget_first(stream);
 }
 
-/* The stream that keeps the most bytes. */
+/* Returns the stream that keeps the most bytes. */
 static struct bag_updates_stream *find_largest(struct bag_updates *updates)
 {
     struct bag_updates_stream *largest = updates->streams;
@@ -58,7 +59,8 @@ static struct bag_updates_stream *find_largest(struct bag_updates *updates)
     return largest;
 }
 
-/* A copy of the update; NULL without memory, or where it is larger than `most`. */
+/* Returns a copy of the update, or NULL if it is larger than `most` or there is not enough
+ * memory. */
 static struct bag_kept_update *copy(const struct bag_update *update, size_t most)
 {
     const struct bag_table *from = &update->live->memory->table;
@@ -90,7 +92,8 @@ static struct bag_kept_update *copy(const struct bag_update *update, size_t most
     return kept;
 }
 
-/* With the lock of all streams; the oldest ones make room. */
+/* Adds a kept update and evicts the oldest ones of the largest streams. The caller holds the lock
+ * of all streams. */
 static void add(struct bag_updates_stream *stream, struct bag_kept_update *kept)
 {
     struct bag_updates *updates = stream->updates;
@@ -130,7 +133,7 @@ uint64_t bag_updates_last_taken(const struct bag_updates_stream *stream)
     return last;
 }
 
-/* Whether the table has all updates up to `last`; deltas may fill what is missing. */
+/* Checks that the table has all updates up to `last`, and applies deltas if some are missing. */
 static bool reach(struct bag_live_rows *live, uint64_t last, const char *deltas, uint64_t *applied,
                   struct bag_problem *problem)
 {
@@ -147,9 +150,9 @@ static bool reach(struct bag_live_rows *live, uint64_t last, const char *deltas,
                            live->snapshot_through, live->through + 1, last);
 }
 
-/* Releases the update, if there is one, and returns the next one that the table lacks, with one
- * more holder; NULL if there is none. Sets *before to the last update that the table must have
- * before it. */
+/* Releases `kept` unless it is NULL, and returns the next update that the table lacks, with a
+ * reference for the caller, or NULL if there is none. Sets *before to the last update that must be
+ * applied before it. */
 static struct bag_kept_update *take_next(const struct bag_live_rows *live,
                                          struct bag_kept_update *kept, uint64_t *before)
 {

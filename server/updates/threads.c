@@ -1,4 +1,4 @@
-/* The threads that take updates, and the streams; see updates.h. */
+/* The update threads and the set of streams; see updates.h. */
 #include "updates.h"
 
 #include "server/system/thread_team.h"
@@ -19,7 +19,7 @@ bool bag_updates_init(struct bag_updates *updates, const struct bag_updates_sett
     return bag_monitor_init(&updates->queue) && pthread_mutex_init(&updates->lock, NULL) == 0;
 }
 
-/* Compares two names, or a name with a stream, which begins with its own. */
+/* Compares two names. A stream begins with its name, so either pointer may be a stream. */
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(a, b);
@@ -41,7 +41,7 @@ void bag_updates_free(struct bag_updates *updates)
     pthread_mutex_destroy(&updates->lock);
 }
 
-/* The newest; those before it follow, and none is ever taken out. */
+/* Returns the newest stream. The others follow it in the list, and none is ever removed. */
 static struct bag_updates_stream *all_streams(struct bag_updates *updates)
 {
     pthread_mutex_lock(&updates->lock);
@@ -84,9 +84,12 @@ void bag_updates_sync(struct bag_updates *updates)
         bag_updates_sync_stream(at);
 }
 
-/* ---- the queue: with its lock ---------------------------------------------------------------- */
+/* ---- the queue ------------------------------------------------------------------------------- */
 
-/* Some thread will take what the stream has: one at a time, so that its updates stay in order. */
+/* The caller of these functions holds the queue's lock. */
+
+/* Queues the stream for a thread, unless it is queued or running. One thread at a time runs a
+ * stream, so that its updates stay in order. */
 static void make_ready(struct bag_updates_stream *stream)
 {
     struct bag_updates *updates = stream->updates;
@@ -108,7 +111,7 @@ static struct bag_updates_stream *take_ready(struct bag_updates *updates)
     return stream;
 }
 
-/* Takes what the stream has, without the lock. */
+/* Processes the updates of the stream. Releases the queue's lock meanwhile. */
 static void run_stream(struct bag_updates_stream *stream)
 {
     struct bag_updates *updates = stream->updates;
@@ -129,7 +132,7 @@ static void run_stream(struct bag_updates_stream *stream)
         make_ready(stream);
 }
 
-/* It is time to sync all journals. */
+/* Requests a sync of all journals and sets the time of the next one. */
 static void begin_syncs(struct bag_updates *updates)
 {
     updates->next_sync_ns = uv_hrtime() + updates->settings.sync_interval_ms * 1000000;
@@ -169,7 +172,7 @@ bool bag_updates_start(struct bag_updates *updates, struct bag_problem *problem)
         error = bag_thread_start(&updates->threads[updates->num_threads], run_thread, updates);
         updates->num_threads += !error;
     }
-    /* Any number will do. */
+    /* One thread is enough. */
     return updates->num_threads ||
            bag_problem_set(problem, BAG_ERROR_SYSTEM, "no thread can be started for updates: %s",
                            strerror(error));

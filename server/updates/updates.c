@@ -1,4 +1,4 @@
-/* Streams of row updates; see updates.h. */
+/* Processes the updates of a stream; see updates.h. */
 #include "updates.h"
 
 #include "server/system/log.h"
@@ -22,8 +22,8 @@ static void count(_Atomic uint64_t *counter, uint64_t value)
 
 /* ---- applying -------------------------------------------------------------------------------- */
 
-/* The same batch as a table of other rows stores it; *converted is to be freed. `part_of_rows`:
- * both have some columns of the rows. */
+/* Converts the batch from the format of table `from` to that of `to`. The caller must free
+ * *converted. `part_of_rows`: both tables hold the same part of the columns. */
 static bool convert(const struct bag_table *from, const struct bag_table *to, bool part_of_rows,
                     struct bag_rows_batch *batch, char **converted, struct bag_problem *problem)
 {
@@ -68,7 +68,8 @@ bool bag_updates_apply(struct bag_live_rows *live, uint64_t sequence, const stru
     return ok;
 }
 
-/* A version that cannot take what another one does serves on as it is. */
+/* Excludes a version from further updates because it cannot store one that another version took. It
+ * is still served. */
 static void fall_behind(struct bag_live_rows *live, uint64_t sequence,
                         const struct bag_problem *problem)
 {
@@ -80,7 +81,7 @@ static void fall_behind(struct bag_live_rows *live, uint64_t sequence,
             BAG_LOG_NUMBER("sequence", sequence), BAG_LOG_TEXT("reason", problem->text));
 }
 
-/* Whether the version has all updates before this one. */
+/* Checks that the version has all updates before this one. */
 static bool check_before(const struct bag_live_rows *live, uint64_t sequence,
                          struct bag_problem *problem)
 {
@@ -100,14 +101,14 @@ bool bag_updates_check_ids(const struct bag_live_rows *live, bool has_keys,
                            has_keys ? "keyed" : "dense", is_keyed ? "keyed" : "dense");
 }
 
-/* A snapshot may include more than was taken. */
+/* Applies an update unless the table's file already includes it. */
 static bool apply_once(struct bag_live_rows *live, uint64_t sequence, const struct bag_table *from,
                        const struct bag_rows_batch *batch, struct bag_problem *problem)
 {
     return live->through >= sequence || bag_updates_apply(live, sequence, from, batch, problem);
 }
 
-/* Applies an update to the table that it was checked with, then to the other versions. */
+/* Applies an update to the table that it was checked against, then to the other versions. */
 static bool apply(struct bag_update *update)
 {
     struct bag_updates_stream *stream = update->live->stream;
@@ -128,12 +129,12 @@ static bool apply(struct bag_update *update)
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-/* Updates of a stream that are numbered and written, and wait to be synced and applied. */
+/* Updates of a stream that were numbered and written, and wait to be synced and applied. */
 struct group {
     struct bag_updates_stream *stream;
     struct bag_update **waiting;
     size_t count;
-    bool is_unsynced; /* syncing them failed, with stream->problem */
+    bool is_unsynced; /* the sync of the updates failed with stream->problem */
 };
 
 static bool sync_stream(struct bag_updates_stream *stream, bool takes_back,
@@ -149,8 +150,9 @@ static bool sync_stream(struct bag_updates_stream *stream, bool takes_back,
     return ok;
 }
 
-/* What was checked fails only where an index has no place for a new key, and such an update is the
- * last one that waits: without its record it has not been there. */
+/* Handles an update that failed to apply after it was checked. This happens only if an index has no
+ * space for a new key, and only to the last update of a group. Its record is therefore taken back
+ * from the journal. If that fails, the stream stops. */
 static void fail_to_apply(struct bag_update *update)
 {
     struct bag_updates_stream *stream = update->live->stream;
@@ -169,7 +171,7 @@ static void fail_to_apply(struct bag_update *update)
 static void finish(const struct group *group, struct bag_update *update)
 {
     struct bag_updates_stream *stream = group->stream;
-    /* Those before a new file was begun were synced with the old one. */
+    /* Updates in earlier files were synced when the next file began. */
     bool lost = group->is_unsynced && update->sequence > stream->journal.synced_sequence;
     if (lost || stream->state == BAG_STREAM_STOPPED) {
         update->failed = true;
@@ -206,7 +208,7 @@ void bag_updates_remove_files(struct bag_updates_stream *stream)
     set(&stream->journal_bytes, bag_journal_bytes(&stream->journal));
 }
 
-/* Syncs and applies all that wait. */
+/* Syncs and applies the waiting updates. */
 static void commit(struct group *group)
 {
     struct bag_updates_stream *stream = group->stream;
@@ -229,7 +231,7 @@ void bag_updates_raise_lag(struct bag_updates_stream *stream, uint64_t sequence)
         set(&stream->lag, sequence - last);
 }
 
-/* The first number that it stands for. */
+/* Returns the first update of the range that this one stands for. */
 static uint64_t first_of(const struct bag_update *update)
 {
     return update->first_sequence ? update->first_sequence : update->sequence;
@@ -273,7 +275,7 @@ void bag_updates_go_on(struct bag_updates_stream *stream, uint64_t through)
     stream->state = BAG_STREAM_OPEN;
 }
 
-/* The stream goes on behind what the table includes that an update is asked of. */
+/* Moves the stream to the last update that the table of this update includes. */
 static void follow_table(struct group *group, const struct bag_live_rows *live)
 {
     if (live->through <= live->stream->sequence)
@@ -283,13 +285,13 @@ static void follow_table(struct group *group, const struct bag_live_rows *live)
         bag_updates_go_on(live->stream, live->through);
 }
 
-/* Whether the number is one that was used: then there is nothing more to do. */
+/* Returns whether the update's number was used before, so that there is nothing to do. */
 static bool is_repeated(struct group *group, struct bag_update *update)
 {
     struct bag_updates_stream *stream = update->live->stream;
     if (!update->sequence || update->sequence > stream->taken)
         return false;
-    /* Whether that one succeeds is to be known first. */
+    /* The outcome of the earlier update must be known first. */
     if (update->sequence > stream->sequence)
         commit(group);
     if (update->sequence > stream->sequence)
@@ -299,8 +301,8 @@ static bool is_repeated(struct group *group, struct bag_update *update)
     return true;
 }
 
-/* Whether the update is one for the table that was asked, and takes no key that a reader of another
- * version needs. */
+/* Checks that the table can store the update, and that no reader of another version needs a key
+ * that it removes. */
 static bool check(struct bag_update *update, bool *changes_keys)
 {
     const struct bag_updates_stream *stream = update->live->stream;
@@ -314,7 +316,7 @@ static bool check(struct bag_update *update, bool *changes_keys)
     return true;
 }
 
-/* Numbers, checks and writes one update. False with its problem set. */
+/* Numbers, checks and writes one update. Returns false and sets its problem if that fails. */
 static bool take(struct group *group, struct bag_update *update)
 {
     struct bag_updates_stream *stream = update->live->stream;
@@ -346,8 +348,8 @@ static bool take(struct group *group, struct bag_update *update)
     return true;
 }
 
-/* What a check finds depends on the keys that those before it leave: they are applied first where
- * they change some, or it does. */
+/* Applies the waiting updates first if they or this one add or remove keys, because the check of
+ * this update depends on the keys. */
 static void take_alone(struct group *group, struct bag_update *update)
 {
     bool changes_keys = update->batch.deletes;
@@ -404,7 +406,7 @@ void bag_updates_sync_stream(struct bag_updates_stream *stream)
 {
     struct bag_problem problem;
     pthread_mutex_lock(&stream->lock);
-    /* One that fails again and again is said once. */
+    /* Log only the first of repeated failures. */
     bool said = stream->journal.state == BAG_JOURNAL_SYNC_FAILED;
     if (!sync_stream(stream, false, &problem) && !said)
         bag_log(BAG_LOG_LEVEL_ERROR, "a journal is not synced", BAG_LOG_TEXT("model", stream->name),

@@ -1,16 +1,18 @@
-/* Updates of rows: numbered batches that change loaded tables, kept in a journal.
+/* Row updates: numbered batches of changed rows, which are applied to loaded tables and kept in a
+ * journal.
  *
- * All updates of a model's name are one stream, numbered from 1 without gaps. A loaded table has
- * the updates up to some number; when it is attached, those after what its snapshot includes are
- * applied to it, from delta folders and the journal, and from then on every new one. So an older
- * version that is still held has them, too.
+ * All updates of one model name form a stream. They are numbered from 1 without gaps. The file of a
+ * table includes the updates up to some number. When the table is loaded and attached to the
+ * stream, the later updates are applied to it, first from delta folders and the journal. From then
+ * on the table gets every new update. An older version that is still loaded gets them too, so that
+ * it can be served again.
  *
- * A few threads take updates, those of a stream one thread at a time and in the order in which they
- * came: it numbers and checks them, writes all that wait to the journal, syncs once, applies them,
- * and calls `done`. What cannot be written is rejected and applied nowhere. A journal that is slow
- * to sync holds up its own model alone.
+ * A few threads process updates. One thread at a time works on a stream, in the order in which its
+ * updates arrived. It numbers and checks the waiting updates, writes them to the journal, syncs the
+ * journal once, applies them, and calls `done` for each. An update that cannot be written to the
+ * journal is rejected and never applied. A slow journal delays only its own model.
  *
- * Tables are attached and detached by the thread that changes tables. */
+ * The thread that changes tables attaches and detaches them. */
 #ifndef BAG_UPDATES_H
 #define BAG_UPDATES_H
 
@@ -23,84 +25,87 @@
 #include <sys/queue.h>
 
 struct bag_updates_settings {
-    const char *journal_dir; /* NULL: there are no journals */
+    const char *journal_dir; /* NULL: updates have no journals */
     enum bag_journal_sync sync;
     uint64_t sync_interval_ms;
     const struct bag_disk *disk;
-    uint64_t journal_file_bytes; /* a larger file is followed by a new one */
-    uint64_t journal_kept_bytes; /* most files for versions that are not loaded */
-    size_t kept_bytes;           /* most memory for updates where there is no journal */
-    const char *ready_file;      /* that a delta folder has when it is whole; NULL: none */
+    uint64_t journal_file_bytes; /* size from which a file is followed by a new one */
+    uint64_t journal_kept_bytes; /* maximum size of the files that are kept for versions that are
+                                    not loaded */
+    size_t kept_bytes;           /* maximum memory of updates that are kept without a journal */
+    const char *ready_file; /* name of the file that marks a complete delta folder; NULL: none */
 };
 
-/* An update in memory, where there is no journal: for versions that are loaded later. */
+/* An update that is kept in memory because there is no journal. Versions that are loaded later need
+ * it. */
 struct bag_kept_update;
 
-/* A delta folder as the last poll saw it. */
+/* The state of a delta folder at the last poll. */
 struct bag_delta_sighting {
     uint64_t number, fingerprint;
 };
 
-/* What may be done with a stream. */
+/* The state of a stream. */
 enum bag_stream_state {
-    BAG_STREAM_NEW,    /* no table was attached: if it is to have a journal, that is not open */
-    BAG_STREAM_SHUT,   /* the same, as another process has the journal's folder */
-    BAG_STREAM_OPEN,   /* updates are taken, and applied to the tables that are attached */
-    BAG_STREAM_STOPPED /* updates are rejected with `problem`, as one in the journal could not be
-                          applied */
+    BAG_STREAM_NEW, /* no table was attached yet; the journal, if there is to be one, is not open */
+    BAG_STREAM_SHUT,   /* as NEW, because another process uses the journal's folder */
+    BAG_STREAM_OPEN,   /* updates are taken and applied to the attached tables */
+    BAG_STREAM_STOPPED /* updates are rejected with `problem`, because an update in the journal
+                          could not be applied */
 };
 
-/* Whose turn it is. */
+/* Where a stream is in the queue of the update threads. */
 enum bag_stream_turn {
-    BAG_STREAM_IDLE,   /* nothing waits */
-    BAG_STREAM_READY,  /* it is in the list of those that wait for a thread */
-    BAG_STREAM_RUNNING /* a thread has it, and sees afterwards what came meanwhile */
+    BAG_STREAM_IDLE,   /* no updates wait */
+    BAG_STREAM_READY,  /* in the list of streams that wait for a thread */
+    BAG_STREAM_RUNNING /* a thread works on the stream, and looks for new updates afterwards */
 };
 
-/* Of one model's name. What is atomic may be read at any time by whoever has a snapshot with a
- * model of that name. */
+/* The updates of one model name. Any thread that holds a snapshot with a model of this name may
+ * read the atomic members at any time. */
 struct bag_updates_stream {
-    char name[BAG_JOURNAL_NAME_BYTES]; /* the first member: streams are found by it */
-    _Atomic uint64_t sequence;         /* of the last update that was applied */
+    char name[BAG_JOURNAL_NAME_BYTES]; /* must be the first member: streams are found by name */
+    _Atomic uint64_t sequence;         /* last update that was applied */
     _Atomic uint64_t applied, ignored, rejected, rows;
-    _Atomic uint64_t left_out;       /* rows of other parts of the table */
-    _Atomic uint64_t lag;            /* by how much a number that was sent is ahead of it */
-    _Atomic uint64_t last_update_ms; /* since 1970; 0: none since the start */
+    _Atomic uint64_t left_out; /* rows of other parts of the table, which were ignored */
+    _Atomic uint64_t lag; /* how far the largest update number received is ahead of `sequence` */
+    _Atomic uint64_t
+        last_update_ms; /* time of the last update in ms since 1970; 0: none since the start */
     _Atomic uint64_t journal_bytes, syncs, sync_ns, journal_errors;
-    _Atomic uint64_t kept_bytes;             /* of updates that are kept in memory */
-    _Atomic uint64_t deltas, deltas_waiting; /* folders that were applied, and that were not */
+    _Atomic uint64_t kept_bytes;             /* bytes of the updates that are kept in memory */
+    _Atomic uint64_t deltas, deltas_waiting; /* delta folders that were applied, and that wait */
 
-    /* Of the thread that changes the tables. */
+    /* Used only by the thread that changes tables: */
     struct bag_delta_sighting *sightings; /* owned; ascending */
     size_t num_sightings;
-    uint64_t awaited;         /* the delta that was said to be missing; 0: none */
-    struct bag_problem delta; /* what was said of a delta; "": nothing */
+    uint64_t awaited;         /* number of the missing delta that was last logged; 0: none */
+    struct bag_problem delta; /* last logged problem of a delta; "": none */
 
-    /* Set before others know it. */
+    /* Constant after the stream was created: */
     struct bag_updates *updates;
     struct bag_updates_stream *next;
 
-    /* Guarded by updates->queue. */
-    struct bag_update *first, **last; /* that wait */
+    /* Guarded by updates->queue: */
+    struct bag_update *first, **last; /* waiting updates */
     bool waits_for_sync;
     enum bag_stream_turn turn;
     STAILQ_ENTRY(bag_updates_stream) next_ready;
 
-    /* Guarded by the lock of all streams, which is taken after the stream's own. */
+    /* Guarded by the lock of all streams, which is taken after the stream's own: */
     struct bag_kept_update *first_kept, *last_kept; /* owned; ascending */
-    uint64_t forgotten; /* the last update that was taken and is kept no more; 0: none */
+    uint64_t forgotten; /* last update that was taken and is no longer kept; 0: none */
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the members below */
     enum bag_stream_state state;
-    struct bag_live_rows *tables; /* that are attached */
+    struct bag_live_rows *tables; /* attached tables */
     struct bag_journal journal;
-    uint64_t oldest_through;    /* updates after it are kept for versions that are not loaded */
-    uint64_t taken;             /* the last update that was numbered; it may wait to be applied */
-    bool waits_for_keys;        /* one that waits adds or removes keys */
-    struct bag_problem problem; /* that stopped it, or of the last sync that failed */
+    uint64_t oldest_through; /* updates after this one are kept for versions that are not loaded */
+    uint64_t taken;          /* last update that was numbered; it may not be applied yet */
+    bool waits_for_keys;     /* a numbered update that is not applied yet adds or removes keys */
+    struct bag_problem problem; /* reason why the stream stopped, or of the last failed sync */
 };
 
-/* So many journals may be slow before others wait for them. */
+/* The number of update threads: this many slow journals may delay the others. */
 #define BAG_UPDATES_THREADS 4
 
 struct bag_updates {
@@ -108,37 +113,42 @@ struct bag_updates {
     pthread_t threads[BAG_UPDATES_THREADS];
     size_t num_threads;
 
-    pthread_mutex_t lock;               /* of what follows */
-    struct bag_updates_stream *streams; /* owned; the newest first, and none leaves */
-    size_t kept_bytes;                  /* of all streams */
+    pthread_mutex_t lock;               /* guards the members below */
+    struct bag_updates_stream *streams; /* owned; newest first; streams are never removed */
+    size_t kept_bytes;                  /* bytes kept by all streams */
 
-    void *by_name; /* the streams as a tree of tsearch(3); of the thread that changes tables */
+    void *by_name; /* tree of the streams for tsearch(3); used only by the thread that changes
+                      tables */
 
-    struct bag_monitor queue;                /* guards what follows */
+    struct bag_monitor queue;                /* guards the members below */
     STAILQ_HEAD(, bag_updates_stream) ready; /* streams whose turn is READY */
-    uint64_t next_sync_ns;                   /* of all journals; UINT64_MAX: never */
+    uint64_t next_sync_ns; /* time of the next sync of all journals; UINT64_MAX: never */
     bool stop;
 };
 
-/* One batch for a model. All that is borrowed, and the update itself, lives until `done`. */
+/* One update: a batch of rows for a model. The update and its borrowed data must live until `done`
+ * is called. */
 struct bag_update {
-    struct bag_live_rows *live;  /* the table that it is for, of the model that was asked */
-    struct bag_rows_batch batch; /* rows as that table stores them */
-    uint64_t first_sequence;     /* of a range that it stands for; 0: it stands for one. A range may
-                                    begin with what was applied before: its batch says what all of it
-                                    left behind */
-    void (*done)(struct bag_update *update); /* on a thread of updates */
+    struct bag_live_rows *live;  /* table that the update was sent to */
+    struct bag_rows_batch batch; /* rows in the format of that table */
+    uint64_t first_sequence; /* first update of a range that this one replaces; 0: it is a single
+                                update. A range may begin with updates that were applied before; its
+                                batch holds the state after the whole range */
+    void (*done)(struct bag_update *update); /* called on an update thread */
 
-    /* In, and out; 0: the next number is taken. */
+    /* In and out: the update's number; 0: use the next one. */
     uint64_t sequence;
-    uint64_t first; /* out: its first number that was not used before */
+    uint64_t first; /* out: first number of the range that was not used before */
 
-    /* The outcome. */
-    /* `problem` says why: CONFLICT if the number does not follow, or the version takes no updates;
-     * BAD_REQUEST if an id is wrong; STORAGE if the journal or the table has no room, or the disk
-     * fails; NO_MEMORY. */
+    /* The outcome: */
+    /* `problem` is set if `failed`:
+     *
+     *   CONFLICT     the number does not follow the last one, or the version takes no updates
+     *   BAD_REQUEST  an id is wrong
+     *   STORAGE      the journal or the table is full, or the disk fails
+     *   NO_MEMORY    there is not enough memory */
     bool failed;
-    bool applied; /* or it had been before */
+    bool applied; /* the update was applied now, not by an earlier attempt */
     struct bag_problem problem;
 
     struct bag_update *next;
@@ -146,137 +156,144 @@ struct bag_update {
 
 bool bag_updates_init(struct bag_updates *updates, const struct bag_updates_settings *settings);
 
-/* Closes all journals, when all tables are detached. */
+/* Closes all journals. All tables must be detached. */
 void bag_updates_free(struct bag_updates *updates);
 
-/* The threads that take updates. Stopping applies all that wait, and syncs all journals. */
+/* Start and stop the threads that process updates. Stopping first applies all waiting updates and
+ * syncs all journals. */
 bool bag_updates_start(struct bag_updates *updates, struct bag_problem *problem);
 void bag_updates_stop(struct bag_updates *updates);
 
-/* Any thread. */
+/* Submits an update. May be called on any thread. */
 void bag_updates_submit(struct bag_update *update);
 
-/* What a thread does with a list of updates of one stream, linked by `next`. */
+/* Processes a list of updates of one stream, linked by `next`. Called on an update thread. */
 void bag_updates_run(struct bag_update *first);
 
-/* Syncs the journals that have records which are not on the disk. */
+/* Syncs all journals that have unsynced records. */
 void bag_updates_sync(struct bag_updates *updates);
 
-/* Returns whether no table of the model can be attached, as another process had the folder of its
- * journal when that was last tried. */
+/* Returns whether no table of the model can be attached, because another process used the folder of
+ * its journal at the last attempt. */
 bool bag_updates_is_shut(struct bag_updates *updates, const char *name);
 
 /* A table that was loaded and is not served yet. */
 struct bag_updates_table {
-    const char *name;                /* of its model */
-    uint64_t version;                /* of its model */
-    struct bag_table_memory *memory; /* stays where it is */
-    struct bag_live_reader *reader;  /* of its model; NULL: nobody pools it */
-    int64_t kept_rows;               /* of all who are to read it, see bag_live_rows_make */
-    uint64_t through;                /* the last update that its file includes */
-    uint64_t oldest_through;         /* and the least that other versions do, which may be loaded */
-    const char *deltas; /* folder of delta folders, which need not be there; NULL: none */
+    const char *name;                /* name of its model */
+    uint64_t version;                /* version of its model */
+    struct bag_table_memory *memory; /* rows of the table; must not move */
+    struct bag_live_reader *reader;  /* reader of its model, which pools the table; NULL: none */
+    int64_t kept_rows;               /* rows that readers need, see bag_live_rows_make */
+    uint64_t through;                /* last update that its file includes */
+    uint64_t oldest_through;         /* smallest such number of all versions that may be loaded */
+    const char *deltas;              /* folder of delta folders, which may be absent; NULL: none */
 };
 
-/* Makes the table's rows live and brings it up to date, with what is in the journal, or in memory
- * where there is none; deltas that follow are for bag_updates_take_deltas. One that is mapped from
- * a file stays as it is, and takes no updates: it must not lack any. Returns false, and
- * memory->live is NULL, with *problem: FILE if the journal cannot be read, is of other rows,
- * damaged, or of another process, or if an update is missing or cannot be applied; else NO_MEMORY,
- * after which the same call may succeed. Each file of the journal that was read is said in the log.
- */
+/* Makes the table's rows live and applies the updates of the journal, or those in memory if there
+ * is no journal. bag_updates_take_deltas applies the deltas that follow. A table that is mapped
+ * from its file is left unchanged and takes no updates, so it must not lack any. Logs each file of
+ * the journal that was read.
+ *
+ * Returns false, leaves memory->live NULL and sets *problem if the table cannot be attached.
+ * *problem is FILE if the journal is unreadable, damaged, for other rows or used by another
+ * process, or if an update is missing or cannot be applied. Otherwise it is NO_MEMORY, and the same
+ * call may succeed later. */
 bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_table *table,
                         struct bag_problem *problem);
 
-/* Enters a reader of a table that is attached, and one that is not in any place; the second does
- * nothing where it is not entered. False with *problem (CONFLICT) where a row that would stand in
- * for missing keys was given to another key. Whether the table has its default key is to be seen
- * afterwards: from then on it stays. */
+/* Registers a reader of an attached table. Returns false and sets *problem (CONFLICT) if a row that
+ * replaces missing keys for the reader was given to another key. After success, updates cannot
+ * remove the reader's default key any more, and the caller must check whether the table has it.
+ *
+ * bag_updates_leave() removes a reader and does nothing if it is not registered. */
 bool bag_updates_enter(struct bag_live_rows *live, struct bag_live_reader *reader,
                        struct bag_problem *problem);
 void bag_updates_leave(struct bag_live_reader *reader);
 
-/* The table, where its rows are live, takes no updates that are asked of it, only those of other
- * versions; or takes them again. What was asked before is taken or refused then. */
+/* Sets whether an attached table rejects updates that are sent to it. It still gets the updates of
+ * other versions. Updates that are being processed finish before. Does nothing if the rows are not
+ * live. */
 void bag_updates_close(struct bag_live_rows *live, bool is_closed);
 
-/* Whether the table has what was taken and no more: otherwise what follows it is for later, when it
- * is served. NULL, one that is mapped, has. */
+/* Returns false if the table's file includes later updates than the stream has applied. Deltas
+ * after them must wait until the table is served. Returns true for NULL, a mapped table. */
 bool bag_updates_is_next(const struct bag_live_rows *live);
 
-/* Whether the table, which is in memory, lacks an update that others took: it answers with old
- * rows. By the thread that changes tables. */
+/* Returns whether the table lacks an update that other tables took. Such a table would answer with
+ * old rows. Only the thread that changes tables may call it. */
 bool bag_updates_lacks(struct bag_updates *updates, const struct bag_updates_table *table);
 
-/* Applies the updates in folders table->deltas/NUMBER that follow the last one of the table's
- * model, to all its versions. `polls`: those alone that were the same in the last call, unless a
- * ready_file says that they are whole. One that is missing, or cannot be applied, is waited for,
- * and said in the log and the metrics. Returns false if the next one is there and cannot be
- * applied, with *problem: FILE if its files are wrong, else what an update of rows is answered with
- * (see struct bag_update). By the thread that changes tables, for a table that is attached. */
+/* Applies the updates in folders table->deltas/NUMBER that follow the last update of the table's
+ * model, to all its versions. With `polls`, a folder is only used if it is unchanged since the last
+ * call or its ready_file exists. A missing or wrong delta is logged, shown in the metrics and tried
+ * again in the next call.
+ *
+ * Returns false and sets *problem if the next delta exists and cannot be applied. *problem is FILE
+ * if its files are wrong, or otherwise as for an update (see struct bag_update). Only the thread
+ * that changes tables may call it, for an attached table. */
 bool bag_updates_take_deltas(struct bag_updates *updates, const struct bag_updates_table *table,
                              bool polls, struct bag_problem *problem);
 
-/* The table is given up; called by bag_table_unload. */
+/* Detaches a table from its stream. Called by bag_table_unload. */
 void bag_updates_detach(struct bag_live_rows *live);
 
-/* ---- for the files of this folder
- * -------------------------------------------------------------------------- */
+/* ---- for the files of this folder ------------------------------------------------------------ */
 
-/* Applies update `sequence`, with rows as `from` stores them, to one table. Returns false and sets
- * *problem: FILE if the table cannot store the rows or does not have them, else NO_MEMORY, or
- * STORAGE if there is no spare row for a new key. */
+/* Applies update `sequence`, whose rows are in the format of `from`, to one table. Returns false
+ * and sets *problem if that fails. *problem is FILE if the table cannot store the rows or does not
+ * have them, STORAGE if there is no spare row for a new key, or NO_MEMORY. */
 bool bag_updates_apply(struct bag_live_rows *live, uint64_t sequence, const struct bag_table *from,
                        const struct bag_rows_batch *batch, struct bag_problem *problem);
 
-/* The next update is that after `through`; none waits to be applied. */
+/* Sets the last update to `through`. No update may be waiting to be applied. */
 void bag_updates_go_on(struct bag_updates_stream *stream, uint64_t through);
 
-/* Removes files of the journal that no attached table needs if it is loaded again. */
+/* Removes the journal files that no attached table would need if it were loaded again. */
 void bag_updates_remove_files(struct bag_updates_stream *stream);
 
-/* Keeps an update that was applied in memory, where there is no journal; the oldest ones make room.
- * With the lock. */
+/* Keeps an applied update in memory if there is no journal. Evicts the oldest updates if there are
+ * too many. The caller holds the stream's lock. */
 void bag_updates_keep(struct bag_updates_stream *stream, const struct bag_update *update);
 
-/* Frees all that are kept. */
+/* Frees all kept updates. */
 void bag_updates_free_kept(struct bag_updates_stream *stream);
 
-/* The last update that was taken, in the journal or in memory; 0: none was. */
+/* Returns the last update that was taken, in the journal or in memory, or 0 if there is none. */
 uint64_t bag_updates_last_taken(const struct bag_updates_stream *stream);
 
-/* Returns false and sets *problem (FILE) if updates with keys, or with row numbers, are not for the
- * table. */
+/* Checks that updates by key, or by row number, fit the table. Returns false and sets *problem
+ * (FILE) if they do not. */
 bool bag_updates_check_ids(const struct bag_live_rows *live, bool has_keys,
                            struct bag_problem *problem);
 
-/* Applies the kept updates that the table lacks, and those in `deltas` between them; counts them in
- * *applied. Returns false and sets *problem (FILE) if some that were taken are not there, or as
- * bag_updates_apply does. The caller holds the
- * lock of the stream; that of all streams is taken between two updates only. */
+/* Applies the kept updates that the table lacks, and the deltas between them, and adds their number
+ * to *applied. Returns false and sets *problem (FILE) if an update that was taken is neither kept
+ * nor a delta, or as bag_updates_apply does. The caller holds the stream's lock. The lock of all
+ * streams is only taken between two updates. */
 bool bag_updates_apply_kept(struct bag_live_rows *live, const char *deltas, uint64_t *applied,
                             struct bag_problem *problem);
 
-/* Applies the updates that follow the table's last one and are before `end`, as far as there is a
- * folder FOLDER/NUMBER of each; counts them in *applied. FOLDER may be NULL or absent. Returns
- * false and sets *problem (FILE or NO_MEMORY), which names the folder. */
+/* Applies the updates that follow the table's last one and are before `end`, as far as they exist
+ * as folders FOLDER/NUMBER. Adds their number to *applied. FOLDER may be NULL or absent. Returns
+ * false and sets *problem (FILE or NO_MEMORY), which names the folder, if one cannot be applied. */
 bool bag_updates_apply_deltas(struct bag_live_rows *live, const char *folder, uint64_t end,
                               uint64_t *applied, struct bag_problem *problem);
 
-/* Whether there is a folder FOLDER/NUMBER; FOLDER may be NULL. */
+/* Returns whether there is a folder FOLDER/NUMBER. FOLDER may be NULL. */
 bool bag_updates_has_delta(const char *folder, uint64_t number);
 
-/* An update with that number is there, and cannot be applied yet. With the lock. */
+/* Raises the stream's lag because an update with this number exists and cannot be applied yet. The
+ * caller holds the stream's lock. */
 void bag_updates_raise_lag(struct bag_updates_stream *stream, uint64_t sequence);
 
 /* Returns the stream of a model's name, or NULL if there is none. Only the thread that changes
  * tables may call it, and the next function. */
 struct bag_updates_stream *bag_updates_find(const struct bag_updates *updates, const char *name);
 
-/* Makes one; returns NULL without memory. */
+/* Creates a stream. Returns NULL if there is not enough memory. */
 struct bag_updates_stream *bag_updates_make_stream(struct bag_updates *updates, const char *name);
 
-/* Syncs its journal where it has records which are not on the disk. */
+/* Syncs the stream's journal if it has unsynced records. */
 void bag_updates_sync_stream(struct bag_updates_stream *stream);
 
 #endif
