@@ -1,4 +1,4 @@
-/* The counters in Prometheus' text format and as statistics; see metrics.h. */
+/* Writes the counters in Prometheus' text format and as statistics; see metrics.h. */
 #include "metrics.h"
 #include "prometheus.h"
 
@@ -13,7 +13,7 @@ enum type { COUNTER, TIME, GAUGE, SECONDS, SIZES, MOMENT };
 
 /* The values of a label. */
 struct label {
-    const char *key; /* NULL: there is one counter, without this label */
+    const char *key; /* NULL: a single counter without this label */
     const char *const *values;
     size_t count;
 };
@@ -22,7 +22,7 @@ struct family {
     const char *name, *unit, *sentence;
     enum type type;
     const struct label *label;
-    size_t offset; /* in the struct of counters */
+    size_t offset; /* offset in the struct of counters */
 };
 
 /* ---- the lists of table.h -------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static const struct family loop_families[] = {BAG_LOOP_METRICS(BAG_X)};
 static const struct {
     const char *type_name;
     size_t slots, num_bounds;
-    const uint64_t *bounds; /* NULL: no histogram */
+    const uint64_t *bounds; /* NULL: not a histogram */
 } types[] = {
     [COUNTER] = {"counter", BAG_SLOTS_COUNTER, 0, NULL},
     [TIME] = {"counter", BAG_SLOTS_TIME, 0, NULL},
@@ -68,7 +68,7 @@ static const struct {
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-/* Begins a sample with the labels of its model (NULL: none) and its own. */
+/* Begins a sample with the labels of its model (NULL: none) and of its family. */
 static void begin(struct bag_prometheus *out, const struct bag_model *model,
                   const struct family *family, size_t value, const char *suffix)
 {
@@ -102,7 +102,7 @@ static void write_histogram(struct bag_prometheus *out, const struct bag_model *
     bag_prometheus_value(out, count, false);
 }
 
-/* All samples of a family for one model, or for the server. */
+/* Writes all samples of a family for one model, or for the server. */
 static void write_samples(struct bag_prometheus *out, const struct bag_metrics *metrics,
                           const struct bag_model *model, const struct family *family,
                           const void *all_counters)
@@ -132,7 +132,8 @@ static void write_head(struct bag_prometheus *out, const struct family *family)
 
 /* ---- families -------------------------------------------------------------------------------- */
 
-/* Triton's sums: of a histogram that has its own family, in microseconds. */
+/* Writes one of Triton's sums, which is the sum of a histogram in microseconds. The histogram has
+ * its own family. */
 static void write_sum(struct bag_prometheus *out, const char *name, const char *sentence,
                       const struct bag_snapshot *snapshot,
                       const struct bag_model_counters *counters, size_t offset)
@@ -148,7 +149,7 @@ static void write_sum(struct bag_prometheus *out, const char *name, const char *
     }
 }
 
-/* One sample a model: the state that it is in. */
+/* Writes one sample for each model, with its state. */
 static void write_states(struct bag_prometheus *out, const struct bag_snapshot *snapshot)
 {
     static const char name[] = "bagserve_model_state";
@@ -164,7 +165,8 @@ static void write_states(struct bag_prometheus *out, const struct bag_snapshot *
     }
 }
 
-/* The model's stream of updates, where it is the first version with one; otherwise NULL. */
+/* Returns the stream of updates of the model at this index if it is the model's first version with
+ * a stream. Returns NULL otherwise. */
 static const struct bag_updates_stream *stream_of(const struct bag_snapshot *snapshot, size_t model)
 {
     const struct bag_table_memory *memory = snapshot->models[model]->memory;
@@ -179,7 +181,7 @@ static const struct bag_updates_stream *stream_of(const struct bag_snapshot *sna
     return stream;
 }
 
-/* The scales of table.h, as ns; WHOLE is shown as it is. */
+/* The scales of table.h, in ns. WHOLE is exposed unchanged. */
 enum scale { WHOLE = 0, NS = 1, MS = 1000000 };
 
 static void write_scaled(struct bag_prometheus *out, uint64_t value, enum scale scale)
@@ -187,7 +189,7 @@ static void write_scaled(struct bag_prometheus *out, uint64_t value, enum scale 
     bag_prometheus_value(out, scale == WHOLE ? value : value * scale, scale != WHOLE);
 }
 
-/* One family for each line of BAG_UPDATE_METRICS, none where no rows change. */
+/* Writes a family for each line of BAG_UPDATE_METRICS, unless no model has updates. */
 static void write_updates(struct bag_prometheus *out, const struct bag_snapshot *snapshot)
 {
     size_t num_streams = 0;
@@ -210,7 +212,7 @@ static void write_updates(struct bag_prometheus *out, const struct bag_snapshot 
 #undef BAG_X
 }
 
-/* What tables there are, as metadata says it. */
+/* Writes the sizes of tables, as the models' metadata shows them. */
 static void write_tables(struct bag_prometheus *out, const struct bag_snapshot *snapshot)
 {
     static const struct {
@@ -240,7 +242,8 @@ static void write_tables(struct bag_prometheus *out, const struct bag_snapshot *
     }
 }
 
-/* What a model's shards are, where it is the first version that has them; otherwise NULL. */
+/* Returns the shards of the model at this index if it is the model's first version with them.
+ * Returns NULL otherwise. */
 static const struct bag_remote *remote_of(const struct bag_snapshot *snapshot, size_t model)
 {
     const struct bag_table_memory *memory = snapshot->models[model]->memory;
@@ -255,7 +258,7 @@ static const struct bag_remote *remote_of(const struct bag_snapshot *snapshot, s
     return remote;
 }
 
-/* How often each shard was asked, by what came of it; none where there are no shards. */
+/* Writes the number of subrequests to each shard by outcome, unless no model has shards. */
 static void write_shards(struct bag_prometheus *out, const struct bag_snapshot *snapshot)
 {
     static const char name[] = "bagserve_shard_requests_total";
@@ -366,7 +369,7 @@ static void write_process(struct bag_prometheus *out, const struct bag_metrics *
     bag_prometheus_value(out, 1, false);
 }
 
-/* The counters of each model; NULL without memory. */
+/* Returns the counters of each model, or NULL if there is not enough memory. */
 static struct bag_model_counters *sum_models(const struct bag_metrics *metrics,
                                              const struct bag_snapshot *snapshot)
 {
@@ -376,7 +379,8 @@ static struct bag_model_counters *sum_models(const struct bag_metrics *metrics,
     return counters;
 }
 
-/* Without a version the models alone, with all of their histograms. */
+/* Returns all metrics as text. If `version` is NULL, returns the metrics of the models only, with
+ * all histograms. */
 static char *expose(const struct bag_metrics *metrics, const struct bag_snapshot *snapshot,
                     const char *version)
 {
@@ -402,7 +406,7 @@ char *bag_expose_prometheus(const struct bag_metrics *metrics, const struct bag_
 char *bag_expose_models(const struct bag_metrics *metrics, struct bag_model *const *models,
                         size_t count)
 {
-    /* What is written of models asks a snapshot for nothing else. */
+    /* The functions that write models use only these two members. */
     const struct bag_snapshot some = {.models = (struct bag_model **)(uintptr_t)models,
                                       .count = count};
     return expose(metrics, &some, NULL);

@@ -1,4 +1,4 @@
-/* The last 15 minutes; see history.h. */
+/* Samples and describes the last 15 minutes; see history.h. */
 #include "history.h"
 
 #include <stdlib.h>
@@ -7,10 +7,10 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
-/* A sample may come so much before its second is over. */
+/* How early a sample may be taken before its second is over. */
 #define EARLY_NS (SECOND_NS / 20)
 
-/* "Now" is as long as this. */
+/* The number of seconds that "now" covers. */
 #define RECENT_SECONDS 10
 
 /* ---- sampling -------------------------------------------------------------------------------- */
@@ -47,7 +47,7 @@ void bag_history_free(struct bag_history *history)
     pthread_mutex_destroy(&history->lock);
 }
 
-/* What came since the totals before. */
+/* Sets the sample to the difference between two totals. */
 static void fill(struct bag_history_sample *sample, const struct bag_history_totals *now,
                  const struct bag_history_totals *before)
 {
@@ -86,7 +86,7 @@ void bag_history_sample(struct bag_history *history, uint64_t now_ns,
 
 /* ---- describing ------------------------------------------------------------------------------ */
 
-/* X(name, a sample's number): levels, and counts by the second. */
+/* X(name, value of a sample). The values are levels, or counts per second. */
 #define COLUMNS(X)                                          \
     X(requests, per_second(sample, count(sample)))          \
     X(rows, per_second(sample, sample->rows))               \
@@ -125,13 +125,14 @@ static uint64_t count(const struct bag_history_sample *sample)
     return sum;
 }
 
-/* One that took about a second is shown as it was counted. */
+/* Returns a count per second. A sample of about one second is returned as it was counted. */
 static uint64_t per_second(const struct bag_history_sample *sample, uint64_t value)
 {
     return sample->span_ms < 1500 ? value : (value * 1000 + sample->span_ms / 2) / sample->span_ms;
 }
 
-/* In ns, as if durations lay evenly between two bounds; none: there was no request. */
+/* Returns the quantile in ns, interpolated linearly between two bounds, or BAG_V2_NO_VALUE if there
+ * were no requests. */
 static uint64_t quantile(const uint32_t *durations, uint64_t percent)
 {
     uint64_t sum = 0, below = 0;
@@ -149,9 +150,9 @@ static uint64_t quantile(const uint32_t *durations, uint64_t percent)
     return low + (bag_seconds_bounds[i] - low) * (wanted - below) / durations[i];
 }
 
-/* The tables of one document. */
+/* The arrays of one document. */
 struct view {
-    struct bag_history_sample samples[BAG_HISTORY_SECONDS]; /* in their order */
+    struct bag_history_sample samples[BAG_HISTORY_SECONDS]; /* in chronological order */
     uint64_t columns[NUM_COLUMNS][BAG_HISTORY_SECONDS];
     uint64_t rejected[BAG_REJECTION_COUNT][BAG_HISTORY_SECONDS];
     size_t seconds;
@@ -184,7 +185,7 @@ static void fill_columns(struct view *view)
     }
 }
 
-/* Whether requests were rejected for the reason in that time. */
+/* Returns whether requests were rejected for this reason in the view's time. */
 static bool happened(const struct view *view, size_t reason)
 {
     for (size_t i = 0; i < view->seconds; i++) {
@@ -194,7 +195,7 @@ static bool happened(const struct view *view, size_t reason)
     return false;
 }
 
-/* The last seconds as one sample. */
+/* Returns the sum of the last seconds as one sample. */
 static struct bag_history_sample add_up(const struct view *view)
 {
     struct bag_history_sample sum = {.span_ms = 0};

@@ -1,7 +1,7 @@
-/* What the server did in each second of the last 15 minutes, so that a page that is opened after an
- * incident shows it.
+/* The activity of the server in each second of the last 15 minutes, so that a page that is opened
+ * after an incident can show it.
  *
- * One thread samples, any thread reads. */
+ * One thread calls bag_history_sample once a second. Any thread may read. */
 #ifndef BAG_METRICS_HISTORY_H
 #define BAG_METRICS_HISTORY_H
 
@@ -18,16 +18,16 @@ struct bag_history_levels {
     uint64_t request_bytes, table_bytes, resident_bytes;
 };
 
-/* One second, or one that was held up. */
+/* The sample of one second, or of a longer time if sampling was delayed. */
 struct bag_history_sample {
-    uint32_t span_ms; /* since the sample before; 0: there is none of this second */
+    uint32_t span_ms; /* time since the previous sample; 0: no sample was taken in this second */
     uint32_t durations[BAG_SECONDS_BOUND_COUNT + 1]; /* successful inferences by duration */
     uint32_t rejected[BAG_REJECTION_COUNT];
     uint64_t rows, cpu_ns;
     struct bag_history_levels levels;
 };
 
-/* What counts up, at the last sample. */
+/* The values of all counters at the last sample. */
 struct bag_history_totals {
     uint64_t durations[BAG_SECONDS_BOUND_COUNT + 1];
     uint64_t rejected[BAG_REJECTION_COUNT];
@@ -36,27 +36,29 @@ struct bag_history_totals {
 
 struct bag_history {
     const struct bag_metrics *metrics; /* borrowed */
-    struct bag_history_totals before;  /* the sampling thread's, as is begun_ns */
-    uint64_t begun_ns, at_ns;          /* uv_hrtime at the beginning, and of the last sample */
-    pthread_mutex_t lock;              /* guards what follows */
-    struct bag_history_sample *ring;   /* owned; second N at N % BAG_HISTORY_SECONDS */
-    uint64_t seconds;                  /* that have passed */
-    uint64_t until_ms;                 /* since 1970: the last sample */
+    struct bag_history_totals before;  /* used only by the sampling thread, as is begun_ns */
+    uint64_t begun_ns, at_ns;          /* uv_hrtime at the start and of the last sample */
+    pthread_mutex_t lock;              /* guards the members below */
+    struct bag_history_sample
+        *ring;         /* owned; the sample of second N is at index N % BAG_HISTORY_SECONDS */
+    uint64_t seconds;  /* number of seconds since the start */
+    uint64_t until_ms; /* time of the last sample, in ms since 1970 */
 };
 
-/* Takes the memory, and counts from here on, the process's CPU time from `cpu_ns`. False without
- * memory. */
+/* Allocates the history and starts to count. `cpu_ns` is the CPU time of the process until now.
+ * Returns false if there is not enough memory. */
 bool bag_history_init(struct bag_history *history, const struct bag_metrics *metrics,
                       uint64_t now_ns, uint64_t cpu_ns);
 void bag_history_free(struct bag_history *history);
 
-/* Once a second, at `now_ns` on uv_hrtime's clock. A sample of a second that there is one of
- * already, as a clock may be a little early, is left out: the next one counts it. */
+/* Takes a sample. Called once a second with `now_ns` on uv_hrtime's clock. Does nothing if this
+ * second already has a sample, because a timer may fire slightly early. The next sample then covers
+ * the time. */
 void bag_history_sample(struct bag_history *history, uint64_t now_ns,
                         const struct bag_history_levels *levels, uint64_t cpu_ns);
 
-/* The document of GET /v2/server/history, with `now` beside the columns. The caller frees it; NULL
- * without memory. */
+/* Returns the document of GET /v2/server/history, with `now` beside the columns, or NULL if there
+ * is not enough memory. The caller frees it. */
 char *bag_history_describe(struct bag_history *history, const struct bag_v2_server *now);
 
 #endif

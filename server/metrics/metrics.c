@@ -1,4 +1,4 @@
-/* Counting and adding up; see metrics.h. */
+/* Records events and adds counters up; see metrics.h. */
 #include "metrics.h"
 
 #include "server/system/log.h"
@@ -11,16 +11,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Counters of models come in blocks, which stay where they are as models are added. */
+/* The counters of models are allocated in blocks, which do not move when models are added. */
 #define BLOCK_SLOTS 64
 #define MAX_BLOCKS  (BAG_METRICS_MAX_SLOTS / BLOCK_SLOTS)
 
 struct bag_recorder {
     struct bag_recorder *next;
     struct bag_loop_counters loop;
-    bag_counter durations[BAG_SECONDS_BOUND_COUNT + 1]; /* of all models' inferences */
-    bag_counter rows;                                   /* likewise */
-    struct bag_model_counters *blocks[MAX_BLOCKS];      /* owned; by slot */
+    bag_counter durations[BAG_SECONDS_BOUND_COUNT + 1]; /* inferences of all models by duration */
+    bag_counter rows;                                   /* rows of all models' inferences */
+    struct bag_model_counters *blocks[MAX_BLOCKS];      /* owned; indexed by slot / BLOCK_SLOTS */
 };
 
 #define BAG_X(bound) UINT64_C(bound),
@@ -144,8 +144,8 @@ void bag_metrics_on_batch(struct bag_recorder *recorder, const struct bag_model 
     bag_observe_size(counters_of(recorder, model)->batch[0], requests);
 }
 
-/* Returns the sum of the stages. Most requests skip some: 0 ns counts in the first bucket,
- * without a search. */
+/* Records the stages and returns their sum. Most requests skip some stages, and 0 ns counts in the
+ * first bucket without a search. */
 static uint64_t observe_stages(struct bag_model_counters *counters, const uint64_t *stage_ns)
 {
     uint64_t sum_ns = 0;
@@ -230,7 +230,7 @@ static void add_all(bag_counter *sum, const bag_counter *counters, size_t bytes)
         bag_counter_add(&sum[i], bag_counter_get(&counters[i]));
 }
 
-/* What follows from other counters is not counted for every request. */
+/* Adds the counters that follow from others. They are not counted for every request. */
 static void add_implied(struct bag_model_counters *sum)
 {
     for (size_t i = 0; i <= BAG_SIZES_BOUND_COUNT; i++)
@@ -290,7 +290,7 @@ uint64_t bag_metrics_epoch_ms(const struct bag_metrics *metrics, uint64_t loop_m
 
 /* ---- the process, as /proc shows it ---------------------------------------------------------- */
 
-/* The descriptor that counts is not counted. */
+/* Returns the number of open descriptors without the one that lists them. */
 static uint64_t count_open_fds(void)
 {
     DIR *folder = opendir("/proc/self/fd");
@@ -308,8 +308,8 @@ static uint64_t ns_of(struct timeval time)
     return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_usec * 1000;
 }
 
-/* When the machine started, in seconds since 1970: it does not wander as the difference of two
- * clocks would. */
+/* Returns the time of the machine's start in seconds since 1970. The difference of two clocks would
+ * drift; btime does not. */
 static uint64_t boot_s(void)
 {
     char line[256];
@@ -322,8 +322,8 @@ static uint64_t boot_s(void)
     return seconds;
 }
 
-/* What is in /proc/self/stat behind the name, which may hold anything: the start is the 22nd
- * field, sizes the 23rd (bytes) and 24th (pages). */
+/* Reads /proc/self/stat after the name, which may contain any character. The start time is field
+ * 22, the sizes are fields 23 (bytes) and 24 (pages). */
 static void read_stat(struct bag_process_stats *counters)
 {
     char text[1024];

@@ -1,8 +1,11 @@
-/* Counting what the server does, without locks, and adding it up when it is asked for.
+/* Metrics: counts what the server does without locks, and adds the counters up for readers.
  *
- * Every loop has a recorder of its own. The functions bag_metrics_on_* are told what happened, each
- * on the thread of its recorder's loop; with metrics off the recorder is NULL and they do nothing.
- * Adding up may be done on any thread. */
+ * Each loop has a recorder, which holds its own counters. The functions bag_metrics_on_* record
+ * events. They run on the thread of the recorder's loop. If metrics are off, the recorder is NULL
+ * and they do nothing. The functions that add up counters may run on any thread.
+ *
+ * All metrics are declared in table.h. The structs of counters below, the output of GET /metrics
+ * and the statistics endpoint are generated from it. */
 #ifndef BAG_METRICS_H
 #define BAG_METRICS_H
 
@@ -19,9 +22,9 @@
 
 /* ---- counters -------------------------------------------------------------------------------- */
 
-/* A counter has one writer, the thread of its loop, and is read by any thread at any time: so it is
- * an atomic that is read and written in two steps, which costs no more than a plain one. The
- * structs below are nothing but counters, one after another, so that two are added word by word. */
+/* A counter. Only the thread of its loop writes it, but any thread may read it at any time. It is
+ * therefore an atomic that is loaded, changed and stored, which costs no more than a plain integer.
+ * The structs below consist only of counters, so that two structs can be added word by word. */
 typedef _Atomic uint64_t bag_counter;
 
 #define BAG_X(bound) +1
@@ -49,8 +52,8 @@ enum bag_rejection {
 enum { BAG_ONE_COUNT = 1, BAG_STATUS_LABEL_COUNT = BAG_HTTP_STATUSES(BAG_X) + 1 };
 #undef BAG_X
 
-/* How many counters a metric has for each value of its label; a histogram's are one for each bound,
- * one for what is beyond the last, and the sum. */
+/* The number of counters of a metric for each value of its label. A histogram has one for each
+ * bound, one for values above the last bound, and the sum. */
 #define BAG_SLOTS_COUNTER 1
 #define BAG_SLOTS_TIME    1
 #define BAG_SLOTS_GAUGE   1
@@ -58,7 +61,7 @@ enum { BAG_ONE_COUNT = 1, BAG_STATUS_LABEL_COUNT = BAG_HTTP_STATUSES(BAG_X) + 1 
 #define BAG_SLOTS_SECONDS (BAG_SECONDS_BOUND_COUNT + 2)
 #define BAG_SLOTS_SIZES   (BAG_SIZES_BOUND_COUNT + 2)
 
-/* How many values a label has. */
+/* The number of values of each label. */
 #define BAG_VALUES_ONE       BAG_ONE_COUNT
 #define BAG_VALUES_STAGE     BAG_STAGE_COUNT
 #define BAG_VALUES_FAILURE   BAG_FAILURE_COUNT
@@ -84,21 +87,24 @@ static inline void bag_counter_set(bag_counter *counter, uint64_t value)
     atomic_store_explicit(counter, value, memory_order_relaxed);
 }
 
-/* By the writer alone; a gauge is taken from by adding the complement. */
+/* Adds to a counter. Only the writer may call it. It adds the two's complement to decrease a
+ * gauge. */
 static inline void bag_counter_add(bag_counter *counter, uint64_t value)
 {
     bag_counter_set(counter, bag_counter_get(counter) + value);
 }
 
-/* A histogram's bounds, each at least twice the one before. After the last comes UINT64_MAX. */
+/* The bounds of histograms. Each is at least twice the previous one. UINT64_MAX follows the
+ * last. */
 extern const uint64_t bag_seconds_bounds[BAG_SECONDS_BOUND_COUNT + 1]; /* in ns */
 extern const uint64_t bag_sizes_bounds[BAG_SIZES_BOUND_COUNT + 1];
 
-/* The first bound that is not below a power of two, by its exponent. Set by bag_metrics_init. */
+/* The index of the first bound that is not below 2^i, indexed by i. Set by bag_metrics_init. */
 extern uint8_t bag_seconds_first[64], bag_sizes_first[64];
 
-/* The first bound that is not below the value. From one power of two up to the next there is one
- * bound at most: no search, whose branches the processor would guess wrong. */
+/* Returns the index of the first bound that is not below the value. There is at most one bound
+ * between two powers of two, so no search is needed, whose branches the processor could not
+ * predict. */
 static inline size_t bag_bound_of(const uint64_t *bounds, const uint8_t *first, uint64_t value)
 {
     size_t i = first[63 ^ __builtin_clzll(value | 1)];
@@ -125,49 +131,50 @@ static inline void bag_observe_size(bag_counter *histogram, uint64_t size)
 
 /* ---- recording ------------------------------------------------------------------------------- */
 
-/* Most names and versions that are there at one time. */
+/* The maximum number of versions of models at one time. */
 #define BAG_METRICS_MAX_SLOTS ((size_t)65536)
 
-/* Of the server. Set up before the loops start. */
+/* The metrics of the server. Initialised before the loops start. */
 struct bag_load_status;
 struct bag_metrics {
     bool on;
-    size_t max_histograms;              /* slots from this one on are exposed without histograms */
-    uint64_t latency_target_ms;         /* 0: there is none */
-    const struct bag_budget *budget;    /* borrowed; of requests' memory; NULL: none is shown */
-    struct bag_load_status *loading;    /* borrowed; of tables; NULL: none is shown */
-    const atomic_ullong *spans_dropped; /* borrowed; NULL: nothing is traced */
-    atomic_uint busy_workers;   /* when /metrics was last asked for, before a worker makes it */
-    size_t num_slots;           /* that have begun */
-    uint64_t epoch_ms;          /* when uv_now was 0, since 1970 */
+    size_t max_histograms;           /* slots from this one on are exposed without histograms */
+    uint64_t latency_target_ms;      /* 0: no target */
+    const struct bag_budget *budget; /* borrowed; memory of requests; NULL: not exposed */
+    struct bag_load_status *loading; /* borrowed; progress of loading tables; NULL: not exposed */
+    const atomic_ullong *spans_dropped; /* borrowed; NULL: tracing is off */
+    atomic_uint busy_workers;   /* busy workers at the last request for /metrics, counted before a
+                                   worker answers it */
+    size_t num_slots;           /* number of slots in use so far */
+    uint64_t epoch_ms;          /* time in ms since 1970 at which uv_now was 0 */
     struct bag_recorder *first; /* owned; one for each loop */
 };
 
 void bag_metrics_init(struct bag_metrics *metrics, bool on, size_t max_histograms);
 
-/* Sets the counters of a slot to 0, with room for them where there was none; `metrics` is a struct
- * bag_metrics. Nobody uses the slot: the snapshot that does is published later. False without
- * memory, or beyond BAG_METRICS_MAX_SLOTS. */
+/* Sets the counters of a slot to 0, and allocates them if needed. `metrics` is a struct
+ * bag_metrics. No other thread may use the slot yet; the snapshot that uses it is published later.
+ * Returns false if there is not enough memory or the slot is not below BAG_METRICS_MAX_SLOTS. */
 bool bag_metrics_begin_slot(void *metrics, size_t slot);
 
-/* Frees all recorders; their loops have ended. */
+/* Frees all recorders. Their loops must have ended. */
 void bag_metrics_free(struct bag_metrics *metrics);
 
-/* A recorder for one more loop, before any of them runs. *recorder is NULL where metrics are off;
- * false without memory. */
+/* Adds a recorder for one more loop. Called before any loop runs. Sets *recorder to NULL if metrics
+ * are off. Returns false if there is not enough memory. */
 bool bag_metrics_add_loop(struct bag_metrics *metrics, struct bag_recorder **recorder);
 
 /* ---- what happened --------------------------------------------------------------------------- */
 
-/* A job waits for a worker, or does not any more. */
+/* Record that a job begins to wait for a worker, and that it no longer waits. */
 void bag_metrics_on_queued(struct bag_recorder *recorder, const struct bag_model *model);
 void bag_metrics_on_taken(struct bag_recorder *recorder, const struct bag_model *model);
 
-/* So many requests were pooled together; none: no batch. */
+/* Records a batch of `requests` requests. Does nothing if `requests` is 0. */
 void bag_metrics_on_batch(struct bag_recorder *recorder, const struct bag_model *model,
                           size_t requests);
 
-/* An inference was answered with its result. */
+/* The work of an inference that was answered with its result. */
 struct bag_metrics_work {
     size_t bags, rows, bytes, defaults, missing, others;
     const struct bag_stopwatch *watch;
@@ -176,19 +183,20 @@ struct bag_metrics_work {
 void bag_metrics_on_success(struct bag_recorder *recorder, const struct bag_model *model,
                             const struct bag_metrics_work *work);
 
-/* A request was answered with an error; `model` is NULL where it was for none, `watch` does not run
- * where its body was not read. */
+/* Records that a request was answered with an error. `model` is NULL if the request was for no
+ * model. `watch` does not run if the body was not read. */
 void bag_metrics_on_rejection(struct bag_recorder *recorder, const struct bag_model *model,
                               enum bag_rejection rejection, const struct bag_stopwatch *watch);
 
-/* Any request was answered. */
+/* Records the reply to any request. */
 void bag_metrics_on_answer(struct bag_recorder *recorder, int http_status, size_t body_bytes,
                            size_t reply_bytes);
 
-/* A request has ended: its reply has left, or its connection has broken before. */
+/* Records the end of a request. `sent` is false if its connection was closed before the reply was
+ * sent. */
 void bag_metrics_on_end(struct bag_recorder *recorder, bool sent);
 
-/* The present levels; set at least before the loop waits. */
+/* The current levels, which the loop sets at least once before it waits. */
 struct bag_metrics_levels {
     size_t in_flight, connections, queued, queued_bytes;
 };
@@ -196,52 +204,53 @@ void bag_metrics_on_levels(struct bag_recorder *recorder, const struct bag_metri
 
 /* ---- adding up ------------------------------------------------------------------------------- */
 
-/* The sum over all loops, of a model in a snapshot that the caller has acquired. */
+/* Set *sum to the sum over all loops. The caller holds the snapshot that contains the model. */
 void bag_metrics_sum_model(const struct bag_metrics *metrics, const struct bag_model *model,
                            struct bag_model_counters *sum);
 void bag_metrics_sum_loops(const struct bag_metrics *metrics, struct bag_loop_counters *sum);
 
-/* The answered inferences of all models there have ever been, by their duration, and their rows. */
+/* Adds up the durations and rows of the answered inferences of all models since the start. */
 void bag_metrics_sum_work(const struct bag_metrics *metrics,
                           uint64_t durations[BAG_SECONDS_BOUND_COUNT + 1], uint64_t *rows);
 
-/* How many values a histogram of durations holds. */
+/* Returns the number of values in a histogram of durations. */
 uint64_t bag_histogram_count(const bag_counter *histogram);
 
-/* A time of uv_now in ms since 1970; 0 stays 0. */
+/* Converts a time of uv_now to ms since 1970. Returns 0 for 0. */
 uint64_t bag_metrics_epoch_ms(const struct bag_metrics *metrics, uint64_t loop_ms);
 
-/* What is sampled when somebody asks. */
+/* Values that are read from the system when metrics are exposed. */
 struct bag_process_stats {
 #define BAG_X(member, ...) uint64_t member;
     BAG_PROCESS_METRICS(BAG_X)
 #undef BAG_X
 };
 
-/* What changes from one second to the next, and costs little to read; 0 where it cannot be. */
+/* Values that change every second and are cheap to read. A value that cannot be read is 0. */
 struct bag_process_load {
     uint64_t cpu_ns, resident_bytes;
 };
 void bag_process_sample_load(struct bag_process_load *load);
 
-/* Fills in what the system says of this process (CPU time, memory, descriptors); a number that
- * cannot be read is 0. */
+/* Fills in the CPU time, memory and descriptors of this process. A value that cannot be read is
+ * 0. */
 void bag_process_sample(struct bag_process_stats *counters);
 
 /* ---- exposing (expose.c) --------------------------------------------------------------------- */
 
 #define BAG_PROMETHEUS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
-/* The answer to GET /metrics: all metrics in Prometheus' text format. The caller frees it; NULL
- * without memory. The snapshot is one that the caller has acquired. */
+/* Returns the reply to GET /metrics: all metrics in Prometheus' text format. Returns NULL if there
+ * is not enough memory. The caller frees the text and holds the snapshot. */
 char *bag_expose_prometheus(const struct bag_metrics *metrics, const struct bag_snapshot *snapshot,
                             const char *version);
 
-/* The same of some versions of a model alone, with all of their histograms. */
+/* Returns the metrics of some versions of a model only, with all histograms. The text is as for
+ * bag_expose_prometheus(). */
 char *bag_expose_models(const struct bag_metrics *metrics, struct bag_model *const *models,
                         size_t count);
 
-/* One model's statistics, as the protocol's statistics endpoint shows them. */
+/* Fills in one model's statistics for the protocol's statistics endpoint. */
 void bag_expose_statistics(const struct bag_metrics *metrics, const struct bag_model *model,
                            struct bag_v2_statistics *statistics);
 

@@ -1,4 +1,4 @@
-/* Prometheus' text format; see prometheus.h. */
+/* Writes Prometheus' text format; see prometheus.h. */
 #include "prometheus.h"
 
 #include "proto/text.h"
@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory that a text begins with; it doubles when it is full. */
+/* The initial size of a text's buffer, which doubles when it is full. */
 #define FIRST_BYTES 16384
 
-/* Makes room for so many more bytes; false without memory, now or before. */
+/* Reserves `bytes` more bytes. Returns false if there is not enough memory, now or in an earlier
+ * call. */
 static bool reserve(struct bag_prometheus *out, size_t bytes)
 {
     if (out->failed || bytes <= out->room - out->bytes)
@@ -39,7 +40,7 @@ static void add(struct bag_prometheus *out, const char *text)
     add_bytes(out, text, strlen(text));
 }
 
-/* The characters that the format gives a meaning are written with a backslash. */
+/* Adds a text with a backslash before each of the `special` characters. */
 static void add_escaped(struct bag_prometheus *out, const char *text, const char *special)
 {
     for (size_t plain; *text; text += plain + (text[plain] != 0)) {
@@ -52,7 +53,7 @@ static void add_escaped(struct bag_prometheus *out, const char *text, const char
     }
 }
 
-/* 1500000 ns -> 0.0015 */
+/* Adds a value. With `ns`, it is printed in seconds: 1500000 ns -> 0.0015. */
 static void add_value(struct bag_prometheus *out, uint64_t value, bool ns)
 {
     char digits[BAG_DIGITS_BYTES + 11];

@@ -1,4 +1,4 @@
-/* Prometheus' text format, version 0.0.4. */
+/* Writes Prometheus' text format, version 0.0.4. */
 #ifndef BAG_PROMETHEUS_H
 #define BAG_PROMETHEUS_H
 
@@ -6,28 +6,30 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Its own room, and not libc's stream, which takes three times as long for a line. */
+/* A text that is being written. It has its own buffer, because stdio takes three times as long for
+ * a line. */
 struct bag_prometheus {
     char *text; /* owned */
     size_t bytes, room;
     bool failed;
-    bool labelled; /* the sample that is being written has a label already */
+    bool labelled; /* the current sample has a label already */
 };
 
-/* # HELP and # TYPE; the help is the sentence and the unit. Samples of the family follow. */
+/* Writes # HELP and # TYPE. The help is the sentence followed by the unit. The samples of the
+ * family follow. */
 void bag_prometheus_family(struct bag_prometheus *out, const char *name, const char *type,
                            const char *sentence, const char *unit);
 
-/* A sample is begun with its name and suffix, given its labels, and ended with its value, which is
- * a whole number or a number of ns that is shown in seconds. */
+/* Write one sample: its name and suffix, then its labels, then its value. The value is an integer,
+ * or a number of ns that is printed in seconds. */
 void bag_prometheus_sample(struct bag_prometheus *out, const char *name, const char *suffix);
 void bag_prometheus_label(struct bag_prometheus *out, const char *key, const char *value);
 void bag_prometheus_value(struct bag_prometheus *out, uint64_t value, bool ns);
 
-/* The label `le`: a histogram's bound. */
+/* Writes the label `le`, the bound of a histogram's bucket. */
 void bag_prometheus_bound(struct bag_prometheus *out, uint64_t bound, bool ns);
 
-/* The whole text, which is the caller's from then on (free); NULL without memory. */
+/* Returns the whole text, which the caller frees, or NULL if there was not enough memory. */
 char *bag_prometheus_end(struct bag_prometheus *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Where the time of one inference goes, stage by stage. */
+/* Measures the time of one inference, stage by stage. */
 #ifndef BAG_STOPWATCH_H
 #define BAG_STOPWATCH_H
 
@@ -17,15 +17,15 @@ enum bag_stage {
         BAG_STAGE_COUNT
 };
 
-/* Belongs to whoever has the inference in hand: it is never used by two threads at once, and goes
- * from one to the next together with it. */
+/* A stopwatch belongs to the thread that works on the inference. Two threads never use it at the
+ * same time. */
 struct bag_stopwatch {
-    bool runs;     /* otherwise it reads no clock */
+    bool runs;     /* if false, no function reads the clock */
     uint64_t mark; /* uv_hrtime at the last lap */
     uint64_t stage_ns[BAG_STAGE_COUNT];
 };
 
-/* All stages at 0; from here on where it `runs`. */
+/* Sets all stages to 0 and, if `runs`, starts the clock. */
 static inline void bag_stopwatch_start(struct bag_stopwatch *watch, bool runs)
 {
     memset(watch->stage_ns, 0, sizeof watch->stage_ns);
@@ -34,7 +34,7 @@ static inline void bag_stopwatch_start(struct bag_stopwatch *watch, bool runs)
         watch->mark = uv_hrtime();
 }
 
-/* What passed since the last lap was spent on this stage. */
+/* Adds the time since the last lap to a stage. */
 static inline void bag_stopwatch_lap(struct bag_stopwatch *watch, enum bag_stage stage)
 {
     if (!watch->runs)
@@ -44,7 +44,7 @@ static inline void bag_stopwatch_lap(struct bag_stopwatch *watch, enum bag_stage
     watch->mark = now;
 }
 
-/* The time from its start until now; 0 for one that does not run. */
+/* Returns the time since the start, or 0 if the stopwatch does not run. */
 static inline uint64_t bag_stopwatch_ns(const struct bag_stopwatch *watch)
 {
     if (!watch->runs)

@@ -1,24 +1,24 @@
-/* What is counted: the one table of metrics, and of the values that their labels take. A line here
- * is a counter of every loop, a family of GET /metrics, and its help.
+/* The table of all metrics and of the values of their labels. Each line defines a counter in every
+ * loop, a family of GET /metrics, and the family's help.
  *
- * X(member, TYPE, LABEL, "name", "unit", "sentence"). TYPE is
+ * X(member, TYPE, LABEL, "name", "unit", "sentence"). TYPE is one of
  *
- *   COUNTER  only ever grows
- *   TIME     the same of durations, kept in ns
- *   GAUGE    is as it is; loops add up to the whole
- *   SECONDS  a histogram of durations, kept in ns
+ *   COUNTER  a number that only grows
+ *   TIME     a sum of durations, stored in ns
+ *   GAUGE    a current level; the levels of all loops are added
+ *   SECONDS  a histogram of durations, stored in ns
  *   SIZES    a histogram of small numbers
- *   MOMENT   when something was last, kept in ms of uv_now; the latest of all loops
+ *   MOMENT   the last time of an event, stored in ms of uv_now; the latest of all loops is exposed
  *
- * and LABEL is ONE for a single counter, or names a list below with a counter for each value.
+ * LABEL is ONE for a single counter, or names a list below with a counter for each value.
  *
- * The names that begin with nv_ are Triton's, so that dashboards made for it work. */
+ * Names that begin with nv_ are Triton's, so that dashboards for Triton work. */
 #ifndef BAG_METRICS_TABLE_H
 #define BAG_METRICS_TABLE_H
 
 /* clang-format off */
 
-/* Of every model and version, and labelled with both. */
+/* Metrics of each version of a model, labelled with both. */
 #define BAG_MODEL_METRICS(X)                                                                       \
     X(success, COUNTER, ONE, "nv_inference_request_success", "requests",                           \
       "Inference requests that were answered with their result.")                                  \
@@ -48,8 +48,8 @@
     X(last, MOMENT, ONE, "bagserve_last_inference_timestamp_seconds", "seconds since 1970",        \
       "When a request was last answered with its result; 0 means never.")
 
-/* Of every model whose rows may change, labelled with its name: of struct bag_updates_stream. Columns
- * as of BAG_PROCESS_METRICS. */
+/* Metrics of each model whose rows may change, labelled with its name. They are members of struct
+ * bag_updates_stream. The columns are as in BAG_PROCESS_METRICS. */
 #define BAG_UPDATE_METRICS(X)                                                                      \
     X(applied, "counter", WHOLE, "bagserve_updates_applied_total", "batches",                      \
       "Batches of rows that were applied.")                                                        \
@@ -81,7 +81,7 @@
     X(journal_errors, "counter", WHOLE, "bagserve_journal_errors_total", "errors",                 \
       "Writes and syncs of the journal that failed.")
 
-/* Of the whole server. */
+/* Metrics of the whole server. */
 #define BAG_LOOP_METRICS(X)                                                                        \
     X(responses, COUNTER, STATUS, "bagserve_http_responses_total", "responses",                    \
       "Answers to requests of any kind, by HTTP status.")                                          \
@@ -100,8 +100,9 @@
     X(queued_bytes, GAUGE, ONE, "bagserve_queue_bytes", "bytes",                                   \
       "Bodies and planned replies of requests that wait for a worker.")
 
-/* Of the process, looked up when asked for. X(member, "type", SCALE, "name", "unit", "what"); the
- * scale is NS or MS where the member is in ns or ms and shown in seconds, otherwise WHOLE. */
+/* Metrics of the process, read when they are exposed. X(member, "type", SCALE, "name", "unit",
+ * "sentence"). SCALE is NS or MS if the member is in ns or ms and is exposed in seconds, otherwise
+ * WHOLE. */
 #define BAG_PROCESS_METRICS(X)                                                                     \
     X(busy_workers, "gauge", WHOLE, "bagserve_busy_workers", "workers",                            \
       "Workers that have something to do.")                                                        \
@@ -149,16 +150,16 @@
 
 /* ---- the values of labels -------------------------------------------------------------------- */
 
-/* Where the time of an inference goes. X(ID, "value", "Triton's sum of it", "sentence"): the sum is
- * shown in microseconds. */
+/* The stages of an inference. X(ID, "value", "name of Triton's sum", "sentence"). The sum is
+ * exposed in microseconds. */
 #define BAG_STAGES(X)                                                                              \
     X(QUEUE, "queue", "nv_inference_queue_duration_us", "Time that answered requests waited for a worker.")                    \
     X(INPUT, "compute_input", "nv_inference_compute_input_duration_us", "Time spent decoding and checking them.")   \
     X(INFER, "compute_infer", "nv_inference_compute_infer_duration_us", "Time spent pooling.")                 \
     X(OUTPUT, "compute_output", "nv_inference_compute_output_duration_us", "Time spent printing numbers.")
 
-/* Why a request was answered with an error: X(ID, "value", FAILURE). server/http/message.h says which
- * errors count as which. */
+/* The reasons of error replies. X(ID, "value", FAILURE). server/http/message.h assigns errors to
+ * reasons. */
 #define BAG_REJECTIONS(X)                                                                          \
     X(INTERNAL, "internal", BACKEND)                                                               \
     X(BAD_REQUEST, "bad_request", OTHER)                                                           \
@@ -182,14 +183,14 @@
     X(NOT_READY, "not_ready", REJECTED)                                                            \
     X(SHARD, "shard", BACKEND)
 
-/* Triton's reasons. */
+/* Triton's reasons of failures. */
 #define BAG_FAILURES(X)                                                                            \
     X(REJECTED, "REJECTED")                                                                        \
     X(CANCELED, "CANCELED")                                                                        \
     X(BACKEND, "BACKEND")                                                                          \
     X(OTHER, "OTHER")
 
-/* X(status); anything else counts as the last. */
+/* X(status). Any other status counts as the last. */
 #define BAG_HTTP_STATUSES(X)                                                                            \
     X(200) X(204) X(400) X(401) X(403) X(404) X(405) X(408) X(409) X(411) X(413) X(414) X(415) X(421) X(431) X(500)      \
     X(501) X(502) X(503) X(504) X(505) X(507)
