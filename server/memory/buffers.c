@@ -1,4 +1,4 @@
-/* Recycled memory; see memory.h. */
+/* Pools of recycled memory; see memory.h. */
 #include "memory.h"
 
 #include <stdint.h>
@@ -9,29 +9,30 @@
 #define SMALLEST_SHIFT 10
 #define POWER_CLASSES  15 /* up to 16 MiB */
 
-/* What a pool holds back from the system at most; and of its budget no more than this part. */
+/* The maximum size of the buffers that a pool keeps, also as a fraction 1 / KEPT_PART of its
+ * budget. */
 #define MAX_KEPT_BYTES ((size_t)128 << 20)
 #define KEPT_PART      16
 
-/* From 2 MiB on memory is mapped. */
+/* The first class that is allocated by mmap: 2 MiB. */
 #define MAPPED_CLASS 11
 
-/* A huge page. To give back small ones costs 0.2 to 0.6 us each, 3 to 9 ms for 60 MB, which a turn
- * of the loop has not. */
+/* Mapped buffers are freed in steps of one huge page. Freeing small pages costs 0.2 to 0.6 us each,
+ * or 3 to 9 ms for 60 MB, which is too long for an iteration of the loop. */
 #define STEP_BYTES ((size_t)2 << 20)
 
-/* Stands in front of the memory, which starts ALIGNMENT bytes after it. */
+/* The header of a buffer. The memory begins ALIGNMENT bytes after it. */
 struct bag_buffer {
     struct bag_buffers *home;
     struct bag_buffer *next;
     unsigned size_class; /* BAG_BUFFER_CLASSES: too large to be kept */
-    size_t bytes;        /* of all, as taken from the budget */
+    size_t bytes;        /* bytes taken from the budget, with the header */
     struct bag_attachment attachment;
 };
 _Static_assert(sizeof(struct bag_buffer) <= ALIGNMENT, "it stands in front of the memory");
 
-/* 1, 2, 4 KiB ... 16 MiB; 20, 24, 28, 32, 40 ... 64 MiB: what is rounded up counts in the budget.
- */
+/* Returns the size of a class: 1, 2, 4 KiB ... 16 MiB; 20, 24, 28, 32, 40 ... 64 MiB. The budget
+ * counts the rounded size. */
 static size_t class_bytes(unsigned size_class)
 {
     if (size_class < POWER_CLASSES)
@@ -60,7 +61,7 @@ static void unlock(struct bag_buffers *buffers)
         uv_mutex_unlock(&buffers->lock);
 }
 
-/* Takes the first kept buffer of the class out of its list. */
+/* Removes the first kept buffer of the class from its list and returns it. */
 static struct bag_buffer *remove_kept(struct bag_buffers *buffers, unsigned size_class)
 {
     struct bag_buffer *buffer = buffers->free[size_class];
@@ -70,7 +71,7 @@ static struct bag_buffer *remove_kept(struct bag_buffers *buffers, unsigned size
     return buffer;
 }
 
-/* A kept buffer of the class, or NULL. */
+/* Returns a kept buffer of the class, or NULL if there is none. */
 static struct bag_buffer *take_kept(struct bag_buffers *buffers, unsigned size_class)
 {
     if (size_class == BAG_BUFFER_CLASSES)
@@ -92,7 +93,7 @@ static size_t max_kept_bytes(const struct bag_buffers *buffers)
     return part < MAX_KEPT_BYTES ? part : MAX_KEPT_BYTES;
 }
 
-/* Keeps a buffer; false where it should be freed. With the pool locked. */
+/* Keeps a buffer. Returns false if it must be freed instead. The caller holds the pool's lock. */
 static bool keep(struct bag_buffers *buffers, struct bag_buffer *buffer)
 {
     unsigned size_class = buffer->size_class;
@@ -106,7 +107,7 @@ static bool keep(struct bag_buffers *buffers, struct bag_buffer *buffer)
     return true;
 }
 
-/* With the pool locked. */
+/* Moves a buffer to the list of buffers to free. The caller holds the pool's lock. */
 static void let_go(struct bag_buffer *buffer)
 {
     struct bag_buffers *home = buffer->home;
@@ -116,7 +117,8 @@ static void let_go(struct bag_buffer *buffer)
     home->leaving = buffer;
 }
 
-/* Of the first buffer that leaves the last step, or all where it is small; how much that was. */
+/* Frees the last step of the first buffer in the list, or all of a small buffer. Returns the number
+ * of bytes freed. */
 static size_t free_step(struct bag_buffers *buffers)
 {
     struct bag_buffer *buffer = buffers->leaving;
@@ -134,14 +136,14 @@ static size_t free_step(struct bag_buffers *buffers)
     return bytes;
 }
 
-/* Lets kept buffers of the class go until `left` are left. */
+/* Releases kept buffers of the class until `left` are left. */
 static void drop_kept(struct bag_buffers *buffers, unsigned size_class, unsigned left)
 {
     while (buffers->num_free[size_class] > left)
         let_go(remove_kept(buffers, size_class));
 }
 
-/* All that nobody uses, at once. */
+/* Frees all buffers that are not in use. */
 static void free_all(struct bag_buffers *buffers)
 {
     lock(buffers);

@@ -1,4 +1,5 @@
-/* Memory of the machine: what is left of it; see memory.h. */
+/* Determines how much memory the machine has left, and keeps the budget of requests; see
+ * memory.h. */
 #include "memory.h"
 
 #include <errno.h>
@@ -18,7 +19,7 @@ struct bag_format_bytes bag_format_bytes(size_t bytes)
         snprintf(text.text, sizeof text.text, "%zu %s", bytes, bytes == 1 ? "byte" : "bytes");
         return text;
     }
-    /* The bound is where two decimals would print 1024.00. */
+    /* From this value on, two decimals would print 1024.00. */
     for (; value >= 1023.995; value /= 1024)
         unit++;
     snprintf(text.text, sizeof text.text, "%.2f %s", value, units[unit]);
@@ -27,20 +28,21 @@ struct bag_format_bytes bag_format_bytes(size_t bytes)
 
 /* ---- what is left ---------------------------------------------------------------------------- */
 
-/* More than any of the files that are read here holds. */
+/* The maximum size of a file that is read here, and of its path. */
 #define FILE_BYTES (16 * 1024)
 #define PATH_BYTES 4096
 
-/* The narrowest limit found so far. */
+/* The smallest amount found so far. */
 struct room {
-    size_t bytes;           /* that may still be taken; SIZE_MAX: no limit is known */
-    size_t limit_bytes;     /* of the control group */
-    char group[PATH_BYTES]; /* its path; empty: the machine's memory is the narrowest */
+    size_t bytes;           /* bytes that are left; SIZE_MAX: no limit is known */
+    size_t limit_bytes;     /* limit of the control group */
+    char group[PATH_BYTES]; /* path of the control group; empty: the machine's memory is the
+                               smallest */
 };
 
 /* ---- small files ----------------------------------------------------------------------------- */
 
-/* Reads the file into text[FILE_BYTES], as far as it fits, with a NUL after it. */
+/* Reads the file into text[FILE_BYTES], as far as it fits, and appends a NUL. */
 static bool read_text(const char *path, char *text)
 {
     ssize_t got;
@@ -59,7 +61,7 @@ static bool read_text(const char *path, char *text)
     return got == 0;
 }
 
-/* A decimal number at text[0]; a word such as "max" is none. */
+/* Reads a decimal number at text[0]. Returns false for a word such as "max". */
 static bool read_number(const char *text, size_t *number)
 {
     char *end;
@@ -68,7 +70,7 @@ static bool read_number(const char *text, size_t *number)
     return text[0] >= '0' && text[0] <= '9' && errno == 0;
 }
 
-/* The number after `key` at the beginning of a line: "MemAvailable:   123 kB". */
+/* Reads the number after `key` at the beginning of a line: "MemAvailable:   123 kB". */
 static bool find_number(const char *text, const char *key, size_t *number)
 {
     size_t key_bytes = strlen(key);
@@ -87,9 +89,9 @@ static bool find_number(const char *text, const char *key, size_t *number)
 /* ---- control groups -------------------------------------------------------------------------- */
 
 struct hierarchy {
-    const char *mount; /* under sys/fs/cgroup */
+    const char *mount; /* relative to sys/fs/cgroup */
     const char *limit, *usage;
-    const char *cache[2]; /* keys of memory.stat */
+    const char *cache[2]; /* keys in memory.stat */
 };
 
 static const struct hierarchy version_1 = {"/memory",
@@ -99,7 +101,8 @@ static const struct hierarchy version_1 = {"/memory",
 static const struct hierarchy version_2 = {
     "", "memory.max", "memory.current", {"inactive_file", "active_file"}};
 
-/* One group, `directory` + its files. A file that is missing, as the root's, limits nothing. */
+/* Checks one group, whose files are in `directory`. A missing file, as in the root group, is no
+ * limit. */
 static void check_group(const struct hierarchy *hierarchy, const char *directory, const char *group,
                         struct room *room)
 {
@@ -123,8 +126,9 @@ static void check_group(const struct hierarchy *hierarchy, const char *directory
     }
 }
 
-/* The group and all around it, up to the root: each may have a limit. In a container the path may
- * be the host's, whose directories are not there; its own group is then the root that it sees. */
+/* Checks the group and all groups around it up to the root, because each may have a limit. In a
+ * container the path may be the host's, which does not exist here; the container's own group is
+ * then the root that it sees. */
 static void check_groups(const char *sys, const struct hierarchy *hierarchy, const char *group,
                          struct room *room)
 {
@@ -142,7 +146,7 @@ static void check_groups(const char *sys, const struct hierarchy *hierarchy, con
     }
 }
 
-/* Whether the comma-separated list names the memory controller. */
+/* Returns whether the comma-separated list names the memory controller. */
 static bool controls_memory(const char *controllers)
 {
     char *rest = NULL, list[256];
@@ -153,7 +157,8 @@ static bool controls_memory(const char *controllers)
     return false;
 }
 
-/* Lines are "number:controllers:path"; version 2 has the number 0 and no controllers. */
+/* Checks the groups of this process. Lines are "number:controllers:path". Version 2 has the number
+ * 0 and no controllers. */
 static void check_membership(const char *proc, const char *sys, struct room *room)
 {
     char path[PATH_BYTES], text[FILE_BYTES], *rest = NULL;
@@ -225,7 +230,7 @@ bool bag_memory_check(size_t needed_bytes, struct bag_problem *problem)
 
 #define SMALL_BYTES ((size_t)1 << 20)
 
-/* Less is never the default: a server that can answer nothing is of no use. */
+/* The minimum of the default budget. With less, the server could not answer anything. */
 #define MIN_DEFAULT_BYTES ((size_t)64 << 20)
 
 void bag_budget_init(struct bag_budget *budget, size_t max_bytes, size_t other_bytes)

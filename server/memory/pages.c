@@ -1,4 +1,4 @@
-/* Large blocks of memory, and those of tables; see memory.h. */
+/* Maps large blocks of memory, and the memory of tables; see memory.h. */
 #include "memory.h"
 #include "server/system/log.h"
 
@@ -16,11 +16,12 @@
 
 /* ---- large blocks ---------------------------------------------------------------------------- */
 
-/* Random rows of a large table miss the TLB with almost every access unless its pages are huge; a
- * huge page must begin at a multiple of its size, and mmap alone promises only 4 KiB. */
+/* The size of a huge page. With small pages, almost every access to a random row of a large table
+ * misses the TLB. A huge page must begin at a multiple of its size, but mmap aligns only to 4
+ * KiB. */
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
 
-/* What is given back at a time: a millisecond's work. */
+/* The amount that is unmapped at a time, which takes about a millisecond. */
 #define SLICE_BYTES ((size_t)16 << 20)
 
 static void *map_anonymous(size_t bytes)
@@ -34,7 +35,7 @@ static size_t round_up(size_t bytes, size_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* Maps a huge page more than needed and gives back what is left over on both sides. */
+/* Maps one huge page more than needed and unmaps the excess on both sides. */
 static void *map_aligned(size_t bytes)
 {
     size_t whole = round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
@@ -48,7 +49,8 @@ static void *map_aligned(size_t bytes)
     return start + before;
 }
 
-/* A kernel without huge pages says no; the memory is as good, only slower. */
+/* Maps memory with advice to use huge pages. A kernel without them rejects the advice; the memory
+ * is then only slower. */
 static void *map_huge(size_t bytes)
 {
     void *memory = map_aligned(bytes);
@@ -83,7 +85,8 @@ void *bag_memory_map(size_t bytes, struct bag_problem *problem)
     return memory ? memory : reject(bytes, problem);
 }
 
-/* In slices: whoever else maps memory, or takes its first page, waits for each. */
+/* Unmaps in slices, because other threads that map memory or touch a new page wait for each
+ * call. */
 void bag_memory_unmap(void *memory, size_t bytes)
 {
     char *rest = memory;
@@ -96,10 +99,10 @@ void bag_memory_unmap(void *memory, size_t bytes)
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-/* Set before the first table is loaded. */
+/* The configuration, set before the first table is loaded. */
 static enum bag_hugepages hugepages = BAG_HUGEPAGES_TRANSPARENT;
-static uint64_t interleaved_nodes; /* 0: memory comes from wherever the system likes */
-static size_t max_table_bytes;     /* 0: any */
+static uint64_t interleaved_nodes; /* 0: the system chooses the node */
+static size_t max_table_bytes;     /* 0: no limit */
 
 static atomic_size_t used;
 static _Atomic uint64_t huge_refusals, node_refusals;
@@ -117,7 +120,7 @@ uint64_t bag_pages_parse_nodes(const char *list)
     return nodes;
 }
 
-/* Those with memory; 0 where the system does not say. */
+/* Returns the nodes that have memory, or 0 if the system does not report them. */
 static uint64_t find_nodes(void)
 {
     char list[256] = "";
@@ -148,7 +151,8 @@ void bag_pages_interleave(uint64_t nodes)
     interleaved_nodes = nodes;
 }
 
-/* The memory is as good, only slower: whoever configured it should know. */
+/* Logs that memory could not be allocated as configured. The memory works but is slower, and the
+ * operator should know. */
 static void tell_refused(const char *option, const char *instead, size_t bytes,
                          _Atomic uint64_t *refusals)
 {
@@ -168,7 +172,7 @@ uint64_t bag_pages_node_refusals(void)
     return atomic_load_explicit(&node_refusals, memory_order_relaxed);
 }
 
-/* Of the system's pool of huge pages; NULL where that has too few. */
+/* Maps memory from the system's pool of huge pages. Returns NULL if the pool has too few. */
 static void *map_explicit(size_t whole)
 {
     void *memory = mmap(NULL, whole, PROT_READ | PROT_WRITE,
@@ -179,7 +183,7 @@ static void *map_explicit(size_t whole)
     return NULL;
 }
 
-/* Those that the kernel makes as it can. */
+/* Maps memory with transparent huge pages, or without them if they are switched off. */
 static void *map_transparent(size_t whole)
 {
     void *memory = map_aligned(whole);
@@ -189,7 +193,7 @@ static void *map_transparent(size_t whole)
     return memory;
 }
 
-/* A name of its own keeps a block apart from its neighbours in /proc/self/smaps. */
+/* Names a block, which keeps it apart from its neighbours in /proc/self/smaps. */
 static void give_name(void *memory, size_t whole)
 {
     static atomic_uint number;
@@ -198,7 +202,8 @@ static void give_name(void *memory, size_t whole)
     prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, memory, whole, name);
 }
 
-/* What the kernel does not know of here makes the memory slower, and not worse. */
+/* Maps memory as configured. If the kernel does not support an option, the memory is only
+ * slower. */
 static void *map_large(size_t whole)
 {
     void *memory = hugepages == BAG_HUGEPAGES_EXPLICIT ? map_explicit(whole) : NULL;
@@ -269,8 +274,8 @@ bool bag_pages_check(size_t new_bytes, size_t freed_bytes, struct bag_problem *p
                            bag_format_bytes(max_table_bytes).text);
 }
 
-/* The part of a mapping's huge pages that stands for the block: all, where it is the block's own.
- */
+/* Returns the block's share of a mapping's huge pages, in proportion to the part of the mapping
+ * that the block covers. */
 static size_t share_of(size_t huge_bytes, uintptr_t begin, uintptr_t end, const void *memory,
                        size_t bytes)
 {
