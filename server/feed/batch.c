@@ -6,10 +6,10 @@
 #include <string.h>
 #include <strings.h>
 
-/* What decoding a message may take, beside some of its own size. */
+/* The memory for decoding a message: a base plus a multiple of the message's length. */
 enum { ARENA_BASE_BYTES = 1 << 20, ARENA_FACTOR = 16 };
 
-/* Of a batch of several messages: less than any server's max_body_bytes is by default. */
+/* The maximum size of a batch of several messages, below the default max_body_bytes of servers. */
 #define MAX_BYTES ((size_t)4 << 20)
 
 void bag_feed_batch_init(struct bag_feed_batch *batch)
@@ -35,7 +35,8 @@ void bag_feed_batch_begin(struct bag_feed_batch *batch, uint64_t first_sequence)
 
 /* ---- a message ------------------------------------------------------------------------------- */
 
-/* The value of a message's header, ended with a NUL in `text`; "" where there is none. */
+/* Copies the value of a message's header to `text` and appends a NUL. Returns `text`, which is ""
+ * if there is no such header. */
 static const char *header_of(const rd_kafka_message_t *message, const char *wanted, char *text,
                              size_t room)
 {
@@ -55,8 +56,8 @@ static const char *header_of(const rd_kafka_message_t *message, const char *want
     return text;
 }
 
-/* Where this message's JSON and length are those of the last one, its tensors are, too, but for
- * what is behind the JSON. */
+/* Returns whether the message has the same JSON and length as the last one. Its tensors are then
+ * the same except for the data after the JSON, to which they are pointed. */
 static bool repeats(struct bag_feed_decoded *last, const rd_kafka_message_t *message,
                     size_t head_bytes)
 {
@@ -71,14 +72,14 @@ static bool repeats(struct bag_feed_decoded *last, const rd_kafka_message_t *mes
     return true;
 }
 
-/* Where a tensor's bytes begin in the payload; 0: its numbers are in the JSON. */
+/* Returns the position of a tensor's data in the message, or 0 if its numbers are in the JSON. */
 static size_t place_of(const struct bag_tensor *tensor, const rd_kafka_message_t *message)
 {
     const char *payload = message->payload, *data = tensor->data;
     return data >= payload && data <= payload + message->len ? (size_t)(data - payload) : 0;
 }
 
-/* Decodes it to batch->last.rows. */
+/* Decodes the message to batch->last.rows. */
 static bool decode(struct bag_feed_batch *batch, const rd_kafka_message_t *message,
                    struct bag_problem *problem)
 {
@@ -132,7 +133,7 @@ static bool is_of_kind(const struct bag_feed_batch *batch, const struct bag_v2_r
     return true;
 }
 
-/* Whether there is a row for each id, so that those of the next message may follow. */
+/* Returns whether there is one row for each id, so that the next message can be appended. */
 static bool is_whole(const struct bag_v2_rows *rows)
 {
     return rows->ids.rank == 1 &&
@@ -155,7 +156,7 @@ static bool append(char **memory, size_t *used, size_t *room, const void *data, 
     return true;
 }
 
-/* What the first message is, the others must be. */
+/* Sets the kind of the batch to that of its first message. */
 static void take_kind(struct bag_feed_batch *batch, const struct bag_v2_rows *rows)
 {
     batch->has_keys = rows->has_keys;

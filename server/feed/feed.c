@@ -1,5 +1,5 @@
-/* The loop: messages become batches, batches are sent, and what the server says decides where it
- * goes on. */
+/* The main loop: reads messages, merges them into batches and sends them. The server's replies
+ * decide what is read next. */
 #include "feed.h"
 
 #include "server/system/log.h"
@@ -19,12 +19,12 @@ struct feed {
     struct bag_feed_kafka kafka;
     struct bag_feed_server server;
     struct bag_feed_batch batch;
-    rd_kafka_message_t *next; /* was read, and is not in the batch; owned */
-    rd_kafka_message_t *only; /* the batch's message while it has one alone; owned */
-    uint64_t flush_at_ms;     /* when a batch that is not full is sent */
-    uint64_t singly_through;  /* up to this number messages are sent one by one: a batch of them was
-                                 rejected */
-    int wait_ms;              /* before the next try; 0: nothing is away */
+    rd_kafka_message_t *next; /* owned; was read and is not in the batch yet */
+    rd_kafka_message_t *only; /* owned; the batch's message if it has only one */
+    uint64_t flush_at_ms;     /* time at which a batch is sent even if it is not full */
+    uint64_t singly_through;  /* messages up to this number are sent one by one, because a batch of
+                                 them was rejected */
+    int wait_ms;              /* wait before the next attempt; 0: the server is available */
 };
 
 /* ---- where it stands ------------------------------------------------------------------------- */
@@ -36,7 +36,7 @@ static void forget(rd_kafka_message_t **message)
     *message = NULL;
 }
 
-/* Begins a batch behind what the server has. */
+/* Begins a batch after the server's last update. */
 static void begin_batch(struct feed *feed, uint64_t sequence)
 {
     int64_t lag = feed->kafka.end - (int64_t)sequence;
@@ -66,10 +66,10 @@ static void wait_for_server(struct feed *feed, enum bag_feed_outcome outcome,
     feed->wait_ms = feed->wait_ms ? 2 * feed->wait_ms : FIRST_WAIT_MS;
     if (feed->wait_ms > LONGEST_WAIT_MS)
         feed->wait_ms = LONGEST_WAIT_MS;
-    poll(NULL, 0, feed->wait_ms); /* which a signal ends */
+    poll(NULL, 0, feed->wait_ms); /* a signal ends the wait */
 }
 
-/* Asks the server where it is, and reads on from there. */
+/* Queries the server's last update and continues to read after it. */
 static bool find_place(struct feed *feed, struct bag_problem *problem)
 {
     uint64_t sequence = 0;
@@ -93,7 +93,7 @@ static bool find_place(struct feed *feed, struct bag_problem *problem)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* The server has the batch, or more. */
+/* Handles an acknowledged batch. `sequence` is the server's last update. */
 static bool on_done(struct feed *feed, uint64_t sequence, struct bag_problem *problem)
 {
     uint64_t last = feed->batch.sequence;
@@ -104,11 +104,11 @@ static bool on_done(struct feed *feed, uint64_t sequence, struct bag_problem *pr
         bag_log(BAG_LOG_LEVEL_INFO, "going_on", BAG_LOG_TEXT("server", feed->options->server));
     feed->wait_ms = 0;
     begin_batch(feed, last);
-    /* More: somebody else feeds it, too, or it has loaded a newer table. */
+    /* If the server has later updates, another feed sends them, or it has loaded a newer table. */
     return sequence <= last || find_place(feed, problem);
 }
 
-/* Sends what there is, until it is known what became of it; REJECTED is for the caller. */
+/* Sends the batch until its outcome is known. The caller handles REJECTED. */
 static enum bag_feed_outcome send_batch(struct feed *feed, struct bag_problem *problem)
 {
     uint64_t sequence = 0;
@@ -135,8 +135,8 @@ static enum bag_feed_outcome send_batch(struct feed *feed, struct bag_problem *p
     return goes_on && outcome != BAG_FEED_REFUSED ? BAG_FEED_DONE : BAG_FEED_REFUSED;
 }
 
-/* *problem says why a message was rejected: that is the end, or it is passed over. The server is
- * then told that its number is used up. Owns the message. */
+/* Handles a rejected message, for the reason in *problem. Returns false if that ends the feed.
+ * Otherwise skips it, and reports its number to the server as used. Owns the message. */
 static bool pass_over(struct feed *feed, rd_kafka_message_t *message, struct bag_problem *problem)
 {
     struct bag_problem why = *problem;
@@ -158,7 +158,8 @@ static bool pass_over(struct feed *feed, rd_kafka_message_t *message, struct bag
     return send_batch(feed, problem) == BAG_FEED_DONE;
 }
 
-/* Sends the batch. One of several messages that is rejected is read again, and sent one by one. */
+/* Sends the batch. If a batch of several messages is rejected, they are read again and sent one by
+ * one. */
 static bool flush(struct feed *feed, struct bag_problem *problem)
 {
     enum bag_feed_outcome outcome = send_batch(feed, problem);
@@ -175,7 +176,8 @@ static bool flush(struct feed *feed, struct bag_problem *problem)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Takes the next message into the batch, or sends the batch first: then the message stays. */
+/* Adds the next message to the batch. If it does not fit, sends the batch first and keeps the
+ * message. */
 static bool take_next(struct feed *feed, struct bag_problem *problem)
 {
     rd_kafka_message_t *message = feed->next;
@@ -221,7 +223,8 @@ static bool run(struct feed *feed, struct bag_problem *problem)
         else if (feed->batch.messages)
             ok = flush(feed, problem);
         else
-            begin_batch(feed, feed->batch.first_sequence - 1); /* the end may have moved */
+            begin_batch(feed, feed->batch.first_sequence -
+                                  1); /* the end of the partition may have moved */
         if (!ok)
             return false;
     }
@@ -238,7 +241,7 @@ static void on_signal(int number)
 
 int main(int argc, char *argv[])
 {
-    static struct bag_feed_metrics metrics; /* read until the process ends */
+    static struct bag_feed_metrics metrics; /* read by another thread until the process ends */
     struct bag_feed_options options;
     struct bag_problem problem = {.text = ""};
     struct feed feed = {.options = &options, .metrics = &metrics};

@@ -19,7 +19,7 @@ static bool set(rd_kafka_conf_t *conf, const char *key, const char *value,
            bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "librdkafka: %s", text);
 }
 
-/* KEY=VALUE of the command line. */
+/* Applies a setting KEY=VALUE of the command line. */
 static bool set_own(rd_kafka_conf_t *conf, const char *setting, struct bag_problem *problem)
 {
     char key[256];
@@ -28,7 +28,8 @@ static bool set_own(rd_kafka_conf_t *conf, const char *setting, struct bag_probl
     return set(conf, key, equals + 1, problem);
 }
 
-/* On any of the library's threads. Brokers that are away are tried again by the library. */
+/* Logs librdkafka's messages, on any of its threads. librdkafka reconnects to unavailable brokers
+ * itself. */
 static void on_log(const rd_kafka_t *client, int level, const char *facility, const char *text)
 {
     (void)client;
@@ -71,19 +72,20 @@ static rd_kafka_t *make_client(rd_kafka_type_t type, const struct bag_feed_optio
     return client;
 }
 
-/* Says once why brokers are waited for. */
+/* Waits for brokers and logs the reason once. */
 static void wait_for_brokers(bool *is_said, const char *why)
 {
     if (!*is_said)
         bag_log(BAG_LOG_LEVEL_WARNING, "waiting", BAG_LOG_TEXT("for", "brokers"),
                 BAG_LOG_TEXT("message", why));
     *is_said = true;
-    poll(NULL, 0, AGAIN_MS); /* which a signal ends */
+    poll(NULL, 0, AGAIN_MS); /* a signal ends the wait */
 }
 
 /* ---- finding the partition ------------------------------------------------------------------- */
 
-/* The topic's partitions; below 0 with *problem where it cannot be told now. */
+/* Returns the number of the topic's partitions. Returns a negative number and sets *problem if it
+ * cannot be determined now. */
 static int count_partitions(struct bag_feed_kafka *kafka, struct bag_problem *problem)
 {
     const struct rd_kafka_metadata *metadata = NULL;
@@ -159,7 +161,8 @@ void bag_feed_kafka_close(struct bag_feed_kafka *kafka)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Whether the partition has what follows `offset`; what is said otherwise goes to *problem. */
+/* Checks that the partition has the message at `offset`. Returns false and sets *problem if it does
+ * not. */
 static bool check_offset(const struct bag_feed_kafka *kafka, int64_t offset, int64_t begin,
                          struct bag_problem *problem)
 {
@@ -203,7 +206,7 @@ bool bag_feed_kafka_seek(struct bag_feed_kafka *kafka, int64_t offset, struct ba
     return false;
 }
 
-/* An event that is no message; *problem is set where none will follow. */
+/* Handles an event that is not a message. Sets *problem if no messages can follow. */
 static void take_event(struct bag_feed_kafka *kafka, const rd_kafka_message_t *event,
                        struct bag_problem *problem)
 {
@@ -220,7 +223,7 @@ static void take_event(struct bag_feed_kafka *kafka, const rd_kafka_message_t *e
         bag_problem_set(problem, BAG_ERROR_FILE, "topic %s [%" PRId32 "]: %s",
                         kafka->options->topic, kafka->partition, rd_kafka_message_errstr(event));
         break;
-    default: /* brokers that are away, a leader that moves: the library goes on by itself */
+    default: /* unavailable brokers, a new leader: librdkafka recovers by itself */
         bag_log(BAG_LOG_LEVEL_WARNING, "kafka",
                 BAG_LOG_TEXT("message", rd_kafka_message_errstr(event)));
     }
@@ -248,7 +251,8 @@ rd_kafka_message_t *bag_feed_kafka_next(struct bag_feed_kafka *kafka, int timeou
 
 /* ---- passing on ------------------------------------------------------------------------------ */
 
-/* The message's own headers, with where it was and why it is here. */
+/* Returns the message's own headers with the message's position and the reason for its
+ * rejection. */
 static rd_kafka_headers_t *make_headers(const rd_kafka_message_t *message, const char *topic,
                                         const char *sentence)
 {
@@ -279,7 +283,7 @@ bool bag_feed_kafka_pass_on(struct bag_feed_kafka *kafka, const rd_kafka_message
         RD_KAFKA_V_OPAQUE(&delivered), RD_KAFKA_V_END);
     if (error)
         rd_kafka_headers_destroy(headers);
-    /* The library gives up by itself after message.timeout.ms. */
+    /* librdkafka gives up after message.timeout.ms. */
     while (!error && delivered == RD_KAFKA_RESP_ERR__IN_PROGRESS && !bag_feed_stopping)
         rd_kafka_poll(kafka->producer, DELIVERY_MS);
     if (!error && delivered == RD_KAFKA_RESP_ERR__IN_PROGRESS)

@@ -65,7 +65,7 @@ bool bag_feed_metrics_serve(const struct bag_feed_metrics *metrics, int port,
                             struct bag_problem *problem)
 {
     struct MHD_Daemon *daemon = start(metrics, port, MHD_USE_DUAL_STACK);
-    if (!daemon && errno != EADDRINUSE) /* there is IPv4 alone */
+    if (!daemon && errno != EADDRINUSE) /* the system has only IPv4 */
         daemon = start(metrics, port, 0);
     return daemon ||
            bag_problem_set(problem, BAG_ERROR_SYSTEM,

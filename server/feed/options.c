@@ -43,7 +43,7 @@ static const char help[] =
 
 #define AT(member) offsetof(struct bag_feed_options, member)
 
-/* What goes to a member of the options: a text, or a number from `low` to `high` where that is not
+/* Flags that set a member of the options: a text, or a number from `low` to `high` if `high` is not
  * 0. */
 static const struct {
     const char *name;
@@ -103,7 +103,7 @@ static bool read_flag(struct bag_feed_options *options, int flag, char *value)
             return reject("--librdkafka", NULL, "is there too often");
         options->settings[options->num_settings++] = value;
         return true;
-    default: /* getopt has said what is wrong */
+    default: /* getopt printed what is wrong */
         fputs("bagserve-feed: --help lists the flags\n", stderr);
         return false;
     }

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An answer may be no longer, a call may take no longer. A call that was cut off is sent again: its
- * numbers make that harmless. */
+/* Limits of a reply's size and of the time of a request. A request that timed out is sent again,
+ * which its numbers make harmless. */
 #define ANSWER_MAX_BYTES ((size_t)1 << 20)
 #define TIMEOUT_MS       30000L
 #define CONNECT_MS       5000L
-#define UPLOAD_BYTES     (512L << 10) /* of a body in one call of the system */
+#define UPLOAD_BYTES     (512L << 10) /* size of the upload buffer */
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -74,7 +74,7 @@ static bool set_urls(struct bag_feed_server *server, const struct bag_feed_optio
     bool ok = model &&
               asprintf(&server->model_url, "%.*s/v2/models/%s", (int)base_bytes, base, model) >= 0;
     curl_free(model);
-    /* unix:PATH, and unix://PATH as other clients have it. */
+    /* Both unix:PATH and unix://PATH are accepted, as in other clients. */
     const char *path = options->server + (strncmp(options->server, "unix://", 7) == 0 ? 7 : 5);
     return ok &&
            (!is_unix || curl_easy_setopt(server->curl, CURLOPT_UNIX_SOCKET_PATH, path) == CURLE_OK);
@@ -109,8 +109,8 @@ void bag_feed_server_close(struct bag_feed_server *server)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* Returns the outcome of a status. The server answers 507 for a full table, and for a journal whose
- * disk is full or fails; its sentence about a table names the key that gives it more rows. */
+/* Returns the outcome of a status. The server answers 507 if a table is full, and if the journal's
+ * disk is full or fails. The sentence about a full table names the key that adds rows. */
 static enum bag_feed_outcome outcome_of(long status, const char *sentence)
 {
     switch (status) {
@@ -130,12 +130,12 @@ static enum bag_feed_outcome outcome_of(long status, const char *sentence)
     case 405:
     case 421:
         return BAG_FEED_REFUSED;
-    default: /* 404, too: a model that is not loaded may be loaded later */
+    default: /* includes 404: a model that is not loaded may be loaded later */
         return BAG_FEED_AWAY;
     }
 }
 
-/* Sends what the handle is set to. */
+/* Sends the request that the handle describes. */
 static enum bag_feed_outcome call(struct bag_feed_server *server, const char *url,
                                   struct curl_slist *headers, struct bag_problem *problem)
 {
@@ -181,10 +181,10 @@ enum bag_feed_outcome bag_feed_server_ask(struct bag_feed_server *server, uint64
     return BAG_FEED_REFUSED;
 }
 
-/* The body's three parts, as libcurl takes them. */
+/* The parts of the body, for libcurl's callbacks. */
 struct body {
     const char *parts[3];
-    size_t bytes[3], at; /* of all */
+    size_t bytes[3], at; /* position in the whole body */
 };
 
 static size_t on_send(char *out, size_t size, size_t count, void *context)
@@ -203,7 +203,7 @@ static size_t on_send(char *out, size_t size, size_t count, void *context)
     return done;
 }
 
-/* Where a kept connection turns out to be closed, it begins again. */
+/* Called if a kept connection turns out to be closed, and the body must be sent again. */
 static int on_rewind(void *context, curl_off_t offset, int origin)
 {
     struct body *body = context;
