@@ -1,4 +1,4 @@
-/* Flags and operands; see arguments.h. */
+/* Parses flags and operands; see arguments.h. */
 #include "arguments.h"
 
 #include "config/config.h"
@@ -11,7 +11,8 @@
 
 #define INDENT 6
 
-/* The flag that an argument is, with or without "=value"; num_flags where there is none. */
+/* Returns the index of the flag in an argument, with or without "=value", or num_flags if there is
+ * none. */
 static size_t find_flag(const struct bag_tool *tool, const char *argument)
 {
     size_t bytes = strcspn(argument, "=");
@@ -23,7 +24,8 @@ static size_t find_flag(const struct bag_tool *tool, const char *argument)
     return tool->num_flags;
 }
 
-/* The value of a flag: behind its "=", or the next argument. */
+/* Returns the value of a flag, which is after its "=" or in the next argument. Returns NULL and
+ * sets *problem if it is missing or not allowed. */
 static const char *take_value(const struct bag_tool_flag *flag, int argc, char *argv[], int *at,
                               struct bag_problem *problem)
 {

@@ -19,7 +19,7 @@ static int remaining_ms(uint64_t deadline_ns)
     return now_ns < deadline_ns ? (int)((deadline_ns - now_ns + 999999) / 1000000) : 0;
 }
 
-/* Has calls on a socket end at the deadline: SO_RCVTIMEO or SO_SNDTIMEO. */
+/* Makes calls on a socket time out at the deadline. `option` is SO_RCVTIMEO or SO_SNDTIMEO. */
 static bool limit_time(int fd, int option, uint64_t deadline_ns)
 {
     const int ms = remaining_ms(deadline_ns);

@@ -1,12 +1,11 @@
 /* Blocking exchanges with one deadline, for threads and commands that may wait.
  *
- * A deadline is a time on uv_hrtime's clock, and holds for a whole exchange: for connecting to one
- * address after the other, for sending, and for a reply that arrives byte by byte. The caller
- * passes the same deadline to each function. Only looking up a name (bag_address_find) is not
- * bounded.
+ * A deadline is a time on uv_hrtime's clock. It holds for a whole exchange: for connecting to one
+ * address after the other, for sending, and for receiving a reply byte by byte. The caller passes
+ * the same deadline to each function. Only the look-up of a name (bag_address_find) is not bounded.
  *
- * The sockets are blocking ones. When the deadline has passed, functions fail with errno ETIMEDOUT.
- * Any thread may use them. */
+ * The sockets are blocking ones. Functions fail with errno ETIMEDOUT after the deadline. They may
+ * be called on any thread. */
 #ifndef BAG_DEADLINE_H
 #define BAG_DEADLINE_H
 
@@ -14,7 +13,7 @@
 
 #include <sys/socket.h>
 
-/* Returns the time that is `timeout_ms` from now. */
+/* Returns the deadline `timeout_ms` from now. */
 uint64_t bag_deadline_in_ms(uint64_t timeout_ms);
 
 /* Connects to an address. Returns -1 with errno if nobody listens there, or not in time. */
@@ -28,16 +27,17 @@ int bag_deadline_connect_host(const char *host, int64_t port, uint64_t deadline_
 /* Connects to a Unix-domain socket. Returns -1 and sets *problem if nobody listens there. */
 int bag_deadline_connect_unix(const char *path, uint64_t deadline_ns, struct bag_problem *problem);
 
-/* Sends all of it. Returns false with errno if that fails. */
+/* Sends all bytes. Returns false and sets errno if that fails. */
 bool bag_deadline_send(int fd, const void *bytes, size_t count, uint64_t deadline_ns);
 
-/* Receives at most `room` bytes, at least 1. Returns 0 if the peer has closed the connection, and
- * -1 with errno if receiving fails. */
+/* Receives at most `room` bytes, which must be at least 1. Returns 0 if the peer has closed the
+ * connection, and -1 with errno if receiving fails. */
 ssize_t bag_deadline_receive(int fd, void *buffer, size_t room, uint64_t deadline_ns);
 
-/* Receives until the head of a reply is complete. Sets *used to the bytes received: those of the
- * head, and what followed. Returns the bytes of the head with its blank line; 0 if the connection
- * ends or fails before (errno; 0: it was closed), or if the head is too long (EMSGSIZE). */
+/* Receives until the head of a reply is complete. Sets *used to the number of bytes received: those
+ * of the head, and any after it. Returns the length of the head with its blank line. Returns 0 with
+ * errno if the connection fails before, with errno 0 if it was closed, and with EMSGSIZE if the
+ * head is too long. */
 size_t bag_deadline_receive_head(int fd, char text[BAG_REPLY_HEAD_BYTES], size_t *used,
                                  uint64_t deadline_ns);
 

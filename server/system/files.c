@@ -1,4 +1,5 @@
-/* The system's calls for files of row updates, and files that are read whole; see files.h. */
+/* The operating system's calls for files of row updates, and functions that read whole files; see
+ * files.h. */
 #include "files.h"
 
 #include <dirent.h>
@@ -47,8 +48,8 @@ static int sync_folder(void *context, const char *path)
     return error;
 }
 
-/* It ends with the process, however that ends. Where the file system knows no locks, the folder is
- * taken to be its owner's alone. */
+/* Locks a folder. The kernel releases the lock when the process ends. If the file system does not
+ * support locks, the folder is assumed to be used by this process only. */
 static int lock_folder(void *context, const char *folder, int *file)
 {
     (void)context;
@@ -129,7 +130,7 @@ static int truncate_file(void *context, int file, uint64_t bytes)
     return ftruncate(file, (off_t)bytes) == 0 ? 0 : errno;
 }
 
-/* The file's size is part of its data: nothing else of the metadata matters. */
+/* Syncs a file's data and size. Its other metadata does not matter, so fdatasync is enough. */
 static int sync_file(void *context, int file)
 {
     (void)context;
@@ -164,7 +165,8 @@ bool bag_file_exists(const char *path)
     return stat(path, &state) == 0;
 }
 
-/* A FIFO would block, a device has no size. */
+/* Opens with O_NONBLOCK, because opening a FIFO would block. Rejects other kinds of files; a device
+ * has no size. */
 int bag_file_open(const char *path, struct stat *state, struct bag_problem *problem)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -186,7 +188,7 @@ int bag_file_open(const char *path, struct stat *state, struct bag_problem *prob
 
 /* ---- files that are read whole --------------------------------------------------------------- */
 
-/* Reads up to `room` bytes; the number read, or -1 with errno. */
+/* Reads up to `room` bytes. Returns the number of bytes read, or -1 with errno. */
 static ssize_t read_all(int fd, char *text, size_t room)
 {
     size_t used = 0;
@@ -203,7 +205,7 @@ static ssize_t read_all(int fd, char *text, size_t room)
     return (ssize_t)used;
 }
 
-/* How large a file is, where it says so; at most max_bytes. */
+/* Returns the size of a regular file, at most max_bytes, or max_bytes if the size is unknown. */
 static size_t expected_bytes(int fd, size_t max_bytes)
 {
     struct stat facts;
@@ -211,8 +213,8 @@ static size_t expected_bytes(int fd, size_t max_bytes)
     return known && (uintmax_t)facts.st_size < max_bytes ? (size_t)facts.st_size : max_bytes;
 }
 
-/* Reads until the end, or one byte more than max_bytes; *text is the caller's in any case. The
- * number of bytes, or -1 with errno. */
+/* Reads to the end, or one byte more than max_bytes. Returns the number of bytes, or -1 with errno.
+ * The caller frees *text in either case. */
 static ssize_t read_whole(int fd, size_t max_bytes, char **text)
 {
     size_t room = expected_bytes(fd, max_bytes);
@@ -220,7 +222,7 @@ static ssize_t read_whole(int fd, size_t max_bytes, char **text)
     ssize_t count = *text ? read_all(fd, *text, room + 1) : -1;
     if (count < 0 || (size_t)count <= room || room == max_bytes)
         return count;
-    char *larger = realloc(*text, max_bytes + 2); /* it has grown */
+    char *larger = realloc(*text, max_bytes + 2); /* the file has grown */
     if (!larger)
         return -1;
     *text = larger;
@@ -228,7 +230,7 @@ static ssize_t read_whole(int fd, size_t max_bytes, char **text)
     return more < 0 ? -1 : count + more;
 }
 
-/* Reads the file and closes it; where fd is negative, *problem is set and lacks the path. */
+/* Reads the file and closes it. If fd is negative, only adds the path to *problem. */
 static char *read_file(int fd, const char *path, size_t max_bytes, size_t *bytes,
                        struct bag_problem *problem)
 {
@@ -272,8 +274,9 @@ static bool is_own_group(gid_t group)
     return found;
 }
 
-/* The group may only read it, and either this user is not the owner but in the group, or it is a
- * mounted secret: root's, and nobody may write to it. */
+/* Returns whether the permissions keep the file private. The group may at most read it, and only in
+ * two cases: this user is in the group but is not the owner, or the file is a mounted secret, which
+ * root owns and nobody may write to. */
 static bool is_private(const struct stat *facts)
 {
     if ((facts->st_mode & (S_IRWXG | S_IRWXO)) == 0)

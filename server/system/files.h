@@ -1,4 +1,5 @@
-/* Files: the calls that those of row updates are written and read with, and reading one whole. */
+/* Files: a table of system calls for the files of row updates, and functions that read whole
+ * files. */
 #ifndef BAG_FILES_H
 #define BAG_FILES_H
 
@@ -9,64 +10,67 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-/* A table of calls, so that a test can put a disk in their place that tears, reorders and loses
- * what was not synced. Every call returns 0 or an errno value. */
+/* The system calls for the files of row updates. A test replaces them by a simulated disk that
+ * tears, reorders and loses unsynced writes. Every call returns 0 or an errno value. */
 struct bag_disk {
-    void *context; /* the first argument of all */
+    void *context; /* first argument of all calls */
 
-    /* Makes a folder; one that is there already is no error. */
+    /* Makes a folder. An existing folder is no error. */
     int (*make_folder)(void *context, const char *path);
-    /* Tells the names in a folder, but for those that begin with a dot, in any order. */
+    /* Calls `found` for each name in a folder that does not begin with a dot, in any order. */
     int (*list)(void *context, const char *folder, void (*found)(void *to, const char *name),
                 void *to);
-    /* What was made, renamed and removed in a folder is on the disk. */
+    /* Makes the files that were created, renamed and removed in a folder durable. */
     int (*sync_folder)(void *context, const char *path);
     int (*rename)(void *context, const char *from, const char *to);
     int (*remove)(void *context, const char *path);
 
-    /* Keeps the folder from other processes until *file is closed: EWOULDBLOCK where one has it. */
+    /* Locks the folder against other processes until *file is closed. Returns EWOULDBLOCK if
+     * another process has locked it. */
     int (*lock)(void *context, const char *folder, int *file);
 
-    /* *file is set; `create` makes a file that must not be there yet. */
+    /* Opens a file and sets *file. `create` makes a new file, which must not exist. */
     int (*open)(void *context, const char *path, bool create, int *file);
     int (*size)(void *context, int file, uint64_t *bytes);
-    /* Reads or writes all of it; a file that ends before is EIO. */
+    /* Read or write all bytes. Reading past the end of the file is EIO. */
     int (*read)(void *context, int file, void *out, size_t bytes, uint64_t at);
     int (*write)(void *context, int file, const void *data, size_t bytes, uint64_t at);
     int (*truncate)(void *context, int file, uint64_t bytes);
-    /* What was written to the file is on the disk. */
+    /* Makes the data of the file durable. */
     int (*sync)(void *context, int file);
     void (*close)(void *context, int file);
 };
 
-/* The system's. */
+/* The calls of the operating system. */
 extern const struct bag_disk bag_system_disk;
 
 /* ---- reading files --------------------------------------------------------------------------- */
 
-/* On any thread. */
+/* May be called on any thread. */
 
-/* Whether there is a file, or a folder, of that path. */
+/* Returns whether a file or folder with this path exists. */
 bool bag_file_exists(const char *path);
 
-/* Opens a regular file and no other for reading, and fills *state; -1 with *problem, which does not
- * name the path. */
+/* Opens a regular file for reading and fills *state. Returns -1 and sets *problem, which does not
+ * name the path, if that fails or it is another kind of file. */
 int bag_file_open(const char *path, struct stat *state, struct bag_problem *problem);
 
 /* ---- files that are read whole: configuration, tokens ---------------------------------------- */
 
-/* Reads a file of at most `max_bytes`. Returns its text, owned by the caller and ended with a NUL,
- * and sets *bytes; or NULL with *problem naming the path. */
+/* Reads a file of at most `max_bytes`. Returns its text with a NUL at the end, owned by the caller,
+ * and sets *bytes. Returns NULL and sets *problem, which names the path, if that fails. */
 char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct bag_problem *problem);
 
-/* The same for a file of secrets; rejected where others than its owner may read or write it. The
- * group may read another user's file if it is one of the process's own, and a file of root's that
- * nobody may write to: Kubernetes (root and the pod's group) and systemd (root, and an entry for
- * the service's user) mount secrets with mode 0440. */
+/* Reads a file of secrets as bag_file_read does. Rejects a file that users other than its owner may
+ * read or write. There are two exceptions: a group of this process may read another user's file,
+ * and the group may read a file of root's that nobody may write to. Kubernetes (root and the pod's
+ * group) and systemd (root, and an ACL entry for the service's user) mount secrets with mode
+ * 0440. */
 char *bag_file_read_private(const char *path, size_t max_bytes, size_t *bytes,
                             struct bag_problem *problem);
 
-/* The token that bag_token_choose finds in such a file; for the caller to clear and free. */
+/* Reads a file of tokens and returns the one that bag_token_choose selects. The caller clears and
+ * frees it. */
 char *bag_file_read_token(const char *path, enum bag_scope scope, struct bag_problem *problem);
 
 #endif

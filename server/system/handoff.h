@@ -15,7 +15,7 @@ struct bag_handoff_item {
     struct bag_handoff_item *next; /* NULL: the last item */
 };
 
-/* Zeroed: empty. The list does not own its items. */
+/* A list of items, which it does not own. Zeroed: empty. */
 struct bag_handoff {
     _Atomic(struct bag_handoff_item *) newest;
 };

@@ -1,4 +1,4 @@
-/* Log lines; see log.h. */
+/* Formats and writes log lines; see log.h. */
 #include "log.h"
 
 #include "thread_team.h"
@@ -13,10 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A longer line is truncated; the message of a rejected file, with its path, fits. */
+/* The maximum length of a line; longer ones are truncated. The message about a rejected file, with
+ * its path, fits. */
 #define LINE_BYTES 8192
 
-/* Values end here at the latest: what is around them is short. */
+/* Values are truncated here, which leaves enough space for keys and numbers. */
 #define VALUES_BYTES (LINE_BYTES - 1024)
 
 static enum bag_log_format line_format = BAG_LOG_FORMAT_TEXT;
@@ -25,11 +26,11 @@ static enum bag_log_level min_level = BAG_LOG_LEVEL_INFO;
 /* How long bag_log_stop waits for a reader. */
 #define STOP_S 1
 
-/* How long the writer rests after what it wrote, where nothing is urgent: many lines are then
- * written at once, and it need not be woken for each. */
+/* How long the writer pauses after writing, unless a line is urgent. It then writes many lines at
+ * once and need not be woken for each. */
 #define REST_NS 5000000
 
-/* Lines that wait beyond this are written at once. */
+/* The writer does not pause if more bytes than this wait. */
 #define MUCH_BYTES (BAG_LOG_BUFFER_BYTES / 4)
 
 struct line {
@@ -37,17 +38,17 @@ struct line {
     size_t bytes;
 };
 
-/* Lines that wait to be written, in a ring; all guarded by the lock. The writer reads the part from
- * `begin` on without it: that part is not overwritten before it is written. */
+/* Lines that wait to be written, in a ring buffer; guarded by the lock. The writer reads the bytes
+ * from `begin` on without the lock, because they are not overwritten before they are written. */
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* there is something to write, or nothing any more */
+    pthread_cond_t changed; /* there is something to write, or the thread must stop */
     pthread_t thread;
     bool runs, stops;
-    bool waits, rests; /* the writer: for any line, or for a while */
+    bool waits, rests; /* the writer waits for any line; the writer pauses */
     bool urgent;
     size_t begin, bytes;
-    uint64_t dropped, told; /* lines; those that the log has said */
+    uint64_t dropped, told; /* lines that were dropped, and those of them that were logged */
     char ring[BAG_LOG_BUFFER_BYTES];
 } waiting = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -59,7 +60,7 @@ void bag_log_configure(enum bag_log_format format, enum bag_log_level level)
     min_level = level;
 }
 
-/* All of the bytes or none, so that no character is split. */
+/* Adds all of the bytes or none, so that no character is split. */
 static inline void add_bytes(struct line *line, const char *text, size_t bytes, size_t most)
 {
     if (bytes <= most - line->bytes && line->bytes <= most) {
@@ -73,7 +74,8 @@ static inline void add(struct line *line, const char *text)
     add_bytes(line, text, strlen(text), LINE_BYTES - 8);
 }
 
-/* Of a number with its sign. What keys and numbers need is never missing, as values end before. */
+/* The maximum length of a number with its sign. Keys and numbers always fit, because values end
+ * before. */
 #define NUMBER_BYTES (1 + BAG_DIGITS_BYTES)
 
 static void add_number(struct line *line, int64_t number)
@@ -87,7 +89,7 @@ static void add_number(struct line *line, int64_t number)
     line->bytes = (size_t)(end - line->text);
 }
 
-/* A field's name, without what JSON has around it. */
+/* Adds a field's name, without the punctuation of JSON. */
 static void add_name(struct line *line, const struct bag_log_field *field)
 {
     add(line, " ");
@@ -95,13 +97,13 @@ static void add_name(struct line *line, const struct bag_log_field *field)
     add(line, "=");
 }
 
-/* Whether a byte is a character that may stand as it is: not what would start a new line, steer a
- * terminal, end a quoted value or is no whole character. */
+/* The ASCII characters that need no escaping. Control characters, quotes, backslashes and bytes
+ * above 0x7F are not among them. */
 static const bool is_plain[256] = {
     [' ' ... '!'] = true, ['#' ... '['] = true, [']' ... '~'] = true};
 
-/* How many bytes from `at` on stand as they are: those of plain ASCII, or one longer character; 0
- * for a byte that must be escaped. */
+/* Returns how many bytes from `at` on need no escaping: a run of plain ASCII, or one longer
+ * character. Returns 0 if the byte must be escaped. */
 static size_t plain_bytes(const char *at, const char *end)
 {
     const char *from = at;
@@ -112,7 +114,7 @@ static size_t plain_bytes(const char *at, const char *end)
     return (unsigned char)*at == 0xC2 && (unsigned char)at[1] < 0xA0 ? 0 : bag_utf8_bytes(at, end);
 }
 
-/* As much of plain bytes as there is room for; a longer character is not split. */
+/* Adds as many plain bytes as fit. Does not split a longer character. */
 static void add_plain(struct line *line, const char *text, size_t bytes)
 {
     size_t room = line->bytes < VALUES_BYTES ? VALUES_BYTES - line->bytes : 0;
@@ -120,7 +122,8 @@ static void add_plain(struct line *line, const char *text, size_t bytes)
     add_bytes(line, text, bytes > room && may_split ? room : bytes, VALUES_BYTES);
 }
 
-/* A byte that belongs to no character becomes \xNN, itself quoted. */
+/* Adds an escaped byte. A byte that is not part of a character becomes \xNN with an escaped
+ * backslash. */
 static void add_escaped(struct line *line, unsigned char byte)
 {
     static const char digits[] = "0123456789abcdef";
@@ -134,7 +137,7 @@ static void add_escaped(struct line *line, unsigned char byte)
         add_bytes(line, other, sizeof other, VALUES_BYTES);
 }
 
-/* In double quotes. */
+/* Adds a text in double quotes. */
 static void add_quoted(struct line *line, const char *text)
 {
     const char *end = text + strlen(text);
@@ -150,7 +153,7 @@ static void add_quoted(struct line *line, const char *text)
     add(line, "\"");
 }
 
-/* Whether a value can do without quotes in a line of text. */
+/* Returns whether a value needs no quotes in a text line. */
 static bool is_word(const char *text)
 {
     const char *at = text, *end = text + strlen(text);
@@ -239,7 +242,7 @@ static void make_line(struct line *line, enum bag_log_level level, const char *e
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Nobody can be told that the log cannot be written. */
+/* Writes all bytes. An error is ignored, because there is nowhere to report it. */
 static void write_all(const char *text, size_t bytes)
 {
     while (bytes > 0) {
@@ -256,7 +259,7 @@ static void write_all(const char *text, size_t bytes)
     }
 }
 
-/* What was drawn last, if it has no end of line yet. */
+/* Whether the last text that was drawn still has no end of line. */
 static struct {
     pthread_mutex_t lock;
     bool is_open;
@@ -264,7 +267,7 @@ static struct {
 
 #define CLEAR_LINE "\r\x1b[K"
 
-/* Lines, not behind what was drawn, but in its place. */
+/* Writes lines, replacing the text that was drawn. */
 static void write_lines(const char *text, size_t bytes)
 {
     pthread_mutex_lock(&drawn.lock);
@@ -284,13 +287,13 @@ void bag_log_draw(const char *text)
     pthread_mutex_unlock(&drawn.lock);
 }
 
-/* Whether the writer should not rest; the lock is held. */
+/* Returns whether the writer must not pause. The caller holds the lock. */
 static bool is_due(void)
 {
     return waiting.urgent || waiting.stops || waiting.bytes >= MUCH_BYTES;
 }
 
-/* All of the line or nothing; the lock is held. */
+/* Adds all of the line to the ring or nothing. The caller holds the lock. */
 static bool put(const struct line *line)
 {
     size_t end = (waiting.begin + waiting.bytes) % sizeof waiting.ring;
@@ -309,7 +312,7 @@ static bool put(const struct line *line)
     return true;
 }
 
-/* Says how many lines were dropped, as soon as that fits; the lock is held. */
+/* Logs how many lines were dropped, if that fits. The caller holds the lock. */
 static void tell_dropped(void)
 {
     struct line line BAG_UNSET;
@@ -324,7 +327,7 @@ static void tell_dropped(void)
         waiting.told = waiting.dropped;
 }
 
-/* Waits for something to write; the lock is held. */
+/* Waits for something to write. The caller holds the lock. */
 static void await_lines(void)
 {
     while (waiting.bytes == 0 && !waiting.stops) {
@@ -334,7 +337,7 @@ static void await_lines(void)
     waiting.waits = false;
 }
 
-/* Lets lines come together; the lock is held. */
+/* Pauses, so that several lines are written together. The caller holds the lock. */
 static void rest(void)
 {
     struct timespec until;
@@ -349,7 +352,7 @@ static void rest(void)
     waiting.rests = false;
 }
 
-/* Writes the first lines of the ring; the lock is held before and after. */
+/* Writes the first lines of the ring. The caller holds the lock, which is released meanwhile. */
 static void write_first(void)
 {
     size_t begin = waiting.begin, bytes = sizeof waiting.ring - begin;
@@ -374,7 +377,7 @@ static void *write_waiting(void *context)
             break;
         do
             write_first();
-        while (waiting.begin == 0 && waiting.bytes > 0); /* what stands behind the ring's end */
+        while (waiting.begin == 0 && waiting.bytes > 0); /* the part that wrapped around */
         rest();
     }
     waiting.runs = false;
@@ -401,7 +404,7 @@ bool bag_log_start(struct bag_problem *problem)
                            strerror(error));
 }
 
-/* A thread that a reader keeps waiting is left to the end of the process. */
+/* A thread that is blocked by its reader is left running until the process ends. */
 void bag_log_stop(void)
 {
     struct timespec until;

@@ -1,10 +1,10 @@
-/* Log lines on standard error: one per event, as text or JSON.
+/* Log lines on standard error, one for each event, as text or JSON.
  *
- * Configured once before threads start; bag_log may then be called from any of them. Until
- * bag_log_start every line is written at once. From then on a thread writes them, so that no
- * caller waits for a reader that does not read: lines wait in a buffer of BAG_LOG_BUFFER_BYTES, and
- * those that do not fit are dropped, which is counted and said in the log once there is room again.
- */
+ * The log is configured once, before threads start. bag_log may then be called on any thread. Lines
+ * are written immediately until bag_log_start. Afterwards a thread writes them, so that a slow
+ * reader cannot delay the callers. Waiting lines are stored in a buffer of BAG_LOG_BUFFER_BYTES.
+ * Lines that do not fit are dropped and counted, and the log reports their number when it has
+ * capacity again. */
 #ifndef BAG_LOG_H
 #define BAG_LOG_H
 
@@ -13,11 +13,11 @@
 
 #include <stddef.h>
 
-/* A fact of the event; its key is a word. The last of a list has no key. */
+/* A field of an event. Its key is a word. The last field of a list has no key. */
 struct bag_log_field {
-    const char *key; /* as JSON has it: ,"name": */
+    const char *key; /* in JSON's form: ,"name": */
     size_t key_bytes;
-    const char *text; /* NULL: the number */
+    const char *text; /* NULL: `number` is the value */
     int64_t number;
 };
 
@@ -35,8 +35,8 @@ struct bag_log_field {
 /* bag_log(BAG_LOG_LEVEL_INFO, "listening", BAG_LOG_TEXT("host", host), ...) */
 #define bag_log(level, ...) bag_log_fields(level, BAG_LOG_ARGUMENTS(__VA_ARGS__, {0}))
 
-/* The same for events that come by the thousand: their lines may wait some milliseconds for others,
- * to be written together. */
+/* Logs an event that may occur thousands of times. The line may wait some milliseconds, so that
+ * several lines are written together. */
 #define bag_log_often(level, ...) bag_log_often_fields(level, BAG_LOG_ARGUMENTS(__VA_ARGS__, {0}))
 #define BAG_LOG_ARGUMENTS(event, ...)     \
     event, (const struct bag_log_field[]) \
@@ -44,25 +44,25 @@ struct bag_log_field {
         __VA_ARGS__                       \
     }
 
-/* Writes to a terminal what is drawn over again and again, as a bar is, without an end of line. A
- * line that comes meanwhile takes its place: the next text draws it anew. */
+/* Draws text on a terminal that is replaced repeatedly, such as a progress bar, without an end of
+ * line. A log line overwrites it; the next text draws it again. */
 void bag_log_draw(const char *text);
 
 #define BAG_LOG_BUFFER_BYTES ((size_t)256 << 10)
 
 void bag_log_configure(enum bag_log_format format, enum bag_log_level level);
 
-/* Starts the thread that writes. */
+/* Starts the thread that writes. Returns false and sets *problem if it cannot be started. */
 bool bag_log_start(struct bag_problem *problem);
 
-/* Writes what waits, for a second at most, and ends the thread where that is done. Nobody else logs
- * any more. Does nothing where the thread was not started. */
+/* Writes the waiting lines for at most one second, and ends the thread if all were written. No
+ * other thread may log any more. Does nothing if the thread was not started. */
 void bag_log_stop(void);
 
-/* Lines that have been dropped so far. Any thread. */
+/* Returns the number of dropped lines. May be called on any thread. */
 uint64_t bag_log_dropped(void);
 
-/* Time of day, in ms since 1970. */
+/* Returns the time of day in ms since 1970. */
 uint64_t bag_epoch_ms(void);
 
 void bag_log_fields(enum bag_log_level level, const char *event,

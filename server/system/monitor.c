@@ -1,4 +1,4 @@
-/* Waiting with a deadline; see monitor.h. */
+/* Initialises monitors and waits with a deadline; see monitor.h. */
 #include "monitor.h"
 
 #include <time.h>

@@ -1,6 +1,6 @@
-/* A lock, and a way to wait for what it guards until a deadline.
+/* A monitor: a lock and a condition that threads wait for until a deadline.
  *
- * All deadlines are times of uv_hrtime(), in ns; UINT64_MAX: wait without one. */
+ * All deadlines are times of uv_hrtime() in ns. UINT64_MAX: no deadline. */
 #ifndef BAG_MONITOR_H
 #define BAG_MONITOR_H
 
@@ -13,7 +13,7 @@ struct bag_monitor {
     pthread_cond_t changed;
 };
 
-/* Returns false without memory. Then bag_monitor_free() must not be called. */
+/* Returns false if there is not enough memory. bag_monitor_free() must not be called then. */
 bool bag_monitor_init(struct bag_monitor *monitor);
 void bag_monitor_free(struct bag_monitor *monitor);
 
@@ -27,7 +27,7 @@ static inline void bag_monitor_unlock(struct bag_monitor *monitor)
     pthread_mutex_unlock(&monitor->lock);
 }
 
-/* Wakes one thread that waits, or all of them. With the lock. */
+/* Wake one waiting thread, or all of them. The caller holds the lock. */
 static inline void bag_monitor_wake(struct bag_monitor *monitor)
 {
     pthread_cond_signal(&monitor->changed);
@@ -38,9 +38,9 @@ static inline void bag_monitor_wake_all(struct bag_monitor *monitor)
     pthread_cond_broadcast(&monitor->changed);
 }
 
-/* Waits with the lock, which is free meanwhile, until another thread wakes this one. Returns false
- * if the deadline has passed. May also return true for no reason: the caller checks again what it
- * waits for. */
+/* Waits until another thread wakes this one. The caller holds the lock, which is released during
+ * the wait. Returns false if the deadline has passed. May also return true without a reason, so the
+ * caller must check its condition again. */
 bool bag_monitor_wait(struct bag_monitor *monitor, uint64_t until_ns);
 
 #endif

@@ -1,4 +1,4 @@
-/* Addresses, Unix-domain sockets, those of systemd, and listening; see sockets.h. */
+/* Addresses, Unix-domain sockets, systemd's sockets and listening sockets; see sockets.h. */
 #include "sockets.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ int bag_address_connect(const void *address, socklen_t bytes, int timeout_ms)
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) == 0 &&
         connect(fd, address, bytes) == 0)
         return fd;
-    int error = errno == EINPROGRESS ? ETIMEDOUT : errno; /* which a time-out says */
+    int error = errno == EINPROGRESS ? ETIMEDOUT : errno; /* EINPROGRESS means a timeout here */
     if (fd >= 0)
         close(fd);
     errno = error;
@@ -78,8 +78,9 @@ bool bag_send_all(int fd, const void *bytes, size_t count)
     return true;
 }
 
-/* libuv tells the kernel of the descriptor when the loop waits next. One that the kernel knows by
- * then it takes as its own, and that needs no memory. */
+/* libuv adds the descriptor to epoll only when the loop waits. If epoll has it already, libuv uses
+ * it as it is, and that needs no memory. So the descriptor is added here, where a failure can be
+ * handled. */
 bool bag_poll_start(uv_poll_t *poll, uv_poll_cb on_readable)
 {
     struct epoll_event event = {.events = EPOLLIN};
@@ -128,7 +129,8 @@ int bag_unix_connect(const char *path, struct bag_problem *problem)
     return fd;
 }
 
-/* The permissions are there from the first moment on: no other client slips in before a chmod. */
+/* Binds with the permissions set by umask, because a client could connect between bind and
+ * chmod. */
 static bool bind_to(int fd, const struct sockaddr_un *address, mode_t mode)
 {
     mode_t before = umask(0777 & ~mode);
@@ -139,7 +141,8 @@ static bool bind_to(int fd, const struct sockaddr_un *address, mode_t mode)
     return result == 0;
 }
 
-/* Removes a socket that a server has left; false where there is something else. */
+/* Removes a socket that a server has left behind. Returns false if something else is at the
+ * path. */
 static bool remove_stale(const char *path, const struct sockaddr_un *address)
 {
     struct stat there;
@@ -190,20 +193,21 @@ int bag_unix_bind(const char *path, mode_t mode, struct bag_problem *problem)
 
 /* ---- sockets from systemd, and news for it --------------------------------------------------- */
 
-/* The first descriptor that is passed. */
+/* The first passed descriptor. */
 #define FIRST_FD 3
 
-/* The name of the one for health, metrics and models. */
+/* The name of the socket for health, metrics and models. */
 #define ADMIN "admin"
 
-/* A positive number from the environment; 0 where there is none. */
+/* Returns a positive number from the environment, or 0 if there is none. */
 static uint64_t read_number(const char *name)
 {
     const char *text = getenv(name);
     return text && *text >= '0' && *text <= '9' ? strtoull(text, NULL, 10) : 0;
 }
 
-/* Variables are inherited by other processes, too: they say whom they are for. */
+/* Returns whether a variable that names a process names this one. Child processes inherit the
+ * variables, too. */
 static bool is_for_us(const char *name)
 {
     return read_number(name) == (uint64_t)getpid();
@@ -236,7 +240,7 @@ static bool take(int fd, int *place, uint64_t count, struct bag_problem *problem
     return true;
 }
 
-/* A socket that was given no name has that of its unit. */
+/* Sockets without a name have the name of their unit. */
 bool bag_systemd_take_sockets(struct bag_systemd_sockets *sockets, struct bag_problem *problem)
 {
     uint64_t count = is_for_us("LISTEN_PID") ? read_number("LISTEN_FDS") : 0;
@@ -265,17 +269,17 @@ void bag_systemd_notify(const char *format, ...)
     va_end(arguments);
     strcpy(address.sun_path, path);
     if (*path == '@')
-        address.sun_path[0] = 0; /* of the abstract namespace */
+        address.sun_path[0] = 0; /* an abstract address */
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return;
-    /* Where this fails, there is no other way to tell systemd. */
+    /* An error is ignored, because systemd cannot be reached in any other way. */
     sendto(fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT, (struct sockaddr *)&address,
            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
     close(fd);
 }
 
-/* Half of the time after which systemd gives up. */
+/* Returns half of the watchdog's timeout. */
 uint64_t bag_systemd_watchdog_ms(void)
 {
     if (getenv("WATCHDOG_PID") && !is_for_us("WATCHDOG_PID"))
@@ -286,12 +290,13 @@ uint64_t bag_systemd_watchdog_ms(void)
 
 /* ---- listening sockets ----------------------------------------------------------------------- */
 
-/* Connections that wait to be accepted; the kernel limits it to net.core.somaxconn. */
+/* The maximum number of connections that wait to be accepted. The kernel limits it to
+ * net.core.somaxconn. */
 #define BACKLOG 4096
 
-/* What the kernel holds of a reply that its client has not read, which it doubles; accept.c halves
- * it for clients on this machine. Left to itself it takes up to 4 MiB for each connection, and
- * copies as much in one call: 2 to 3 ms of the loop. */
+/* The kernel's buffer for a reply that its client has not read yet; the kernel doubles this size.
+ * accept.c halves it for clients on this machine. The kernel's default grows to 4 MiB for each
+ * connection, which it copies in one call: 2 to 3 ms of the loop. */
 #define SEND_BUFFER_BYTES (256 << 10)
 
 static int port_of(int fd)
@@ -305,7 +310,7 @@ static int port_of(int fd)
     return address.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&address)->sin_port) : -1;
 }
 
-/* One of the host's addresses; -1 with errno set. */
+/* Binds and listens on one address. Returns -1 with errno if that fails. */
 static int listen_on(const struct addrinfo *address)
 {
     static const int yes = 1, no = 0, send_bytes = SEND_BUFFER_BYTES;
@@ -367,9 +372,9 @@ void bag_listener_take(struct bag_listener *listener, int fd)
     *listener = (struct bag_listener){.kind = BAG_LISTENER_PASSED, .fd = fd, .port = port_of(fd)};
 }
 
-/* Drops a TCP segment that would begin a connection, and lets all others pass: those that complete
- * a connection which has begun, too. Closing the socket would reset what is on its way; a client
- * whose first segment is dropped sends it again a second later. The 13th byte holds the flags. */
+/* A packet filter that drops TCP segments with SYN but without ACK, which begin a connection, and
+ * passes all others. Closing the socket would reset connections that are being established. A
+ * client whose first segment is dropped sends it again a second later. Byte 13 holds the flags. */
 static struct sock_filter no_syn[] = {
     BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 13),
     BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0x12), /* SYN and ACK */
@@ -378,7 +383,7 @@ static struct sock_filter no_syn[] = {
     BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
 };
 
-/* Removes the socket, unless another server has put its own there. */
+/* Removes the socket, unless another server has replaced it with its own. */
 static void remove_path(const struct bag_listener *listener)
 {
     struct stat there;
@@ -394,7 +399,7 @@ void bag_listener_reject(const struct bag_listener *listener)
     if (listener->kind != BAG_LISTENER_TCP)
         return;
     struct sock_fprog program = {sizeof no_syn / sizeof no_syn[0], no_syn};
-    /* Where the kernel rejects, a client that connects in the last moment may be reset. */
+    /* If the kernel rejects the filter, a client that connects at the last moment may be reset. */
     setsockopt(listener->fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 

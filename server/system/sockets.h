@@ -1,5 +1,4 @@
-/* Sockets: addresses and Unix-domain sockets as the operator writes them, those that systemd
- * passes, and listening. */
+/* Sockets: TCP and Unix-domain addresses, sockets that systemd passes, and listening sockets. */
 #ifndef BAG_SOCKETS_H
 #define BAG_SOCKETS_H
 
@@ -10,59 +9,64 @@
 #include <sys/stat.h>
 #include <uv.h>
 
-/* Whether it is this machine, or this process, that lacks descriptors or memory. */
+/* Returns whether the error means that this machine or process is out of descriptors or memory. */
 bool bag_is_lack(int error);
 
-/* The stream addresses of a numeric or resolvable host; `flags` as getaddrinfo takes them. The
- * caller frees the list with freeaddrinfo. NULL with *problem where there are none: NO_MEMORY where
- * that is for a lack. */
+/* Returns the stream addresses of a numeric or resolvable host. `flags` are getaddrinfo's. The
+ * caller frees the list with freeaddrinfo. Returns NULL and sets *problem if there are none;
+ * *problem is NO_MEMORY if memory or descriptors are short. */
 struct addrinfo *bag_address_find(const char *host, int64_t port, int flags,
                                   struct bag_problem *problem);
 
-/* Connects to this address. Connecting, and each call on the socket later, gives up after
- * `timeout_ms` (0: never). -1 with errno. */
+/* Connects to an address. Connecting, and each later call on the socket, times out after
+ * `timeout_ms` (0: never). Returns -1 with errno if that fails. */
 int bag_address_connect(const void *address, socklen_t bytes, int timeout_ms);
 
-/* The same to the first address of a host at which somebody listens. -1 with *problem. */
+/* Connects to the first address of a host that accepts, as bag_address_connect does. Returns -1 and
+ * sets *problem if none accepts. */
 int bag_tcp_connect(const char *host, int64_t port, int timeout_ms, struct bag_problem *problem);
 
-/* Sends all of it on a blocking socket. False with errno, which is EAGAIN after its time-out. */
+/* Sends all bytes on a blocking socket. Returns false with errno if that fails; errno is EAGAIN
+ * after the socket's timeout. */
 bool bag_send_all(int fd, const void *bytes, size_t count);
 
-/* Reads permissions in octal digits, such as "660". */
+/* Reads permissions in octal digits, such as "660". Returns false and sets *problem if the text is
+ * anything else. */
 bool bag_unix_mode_parse(const char *text, mode_t *mode, struct bag_problem *problem);
 
-/* Connects to a listening one. -1 with *problem. */
+/* Connects to a Unix-domain socket. Returns -1 and sets *problem if that fails. */
 int bag_unix_connect(const char *path, struct bag_problem *problem);
 
-/* Binds a non-blocking, close-on-exec one, which is not listening yet, with these permissions from
- * the first moment on. A socket that nobody listens on any more is replaced; anything else at that
- * path is left alone. -1 with *problem. To be called before there are threads. */
+/* Binds a non-blocking, close-on-exec Unix-domain socket with these permissions, and does not
+ * listen yet. Replaces a socket that no process listens on. Returns -1 and sets *problem if
+ * anything else is at the path. Must be called before threads start, because it changes the
+ * umask. */
 int bag_unix_bind(const char *path, mode_t mode, struct bag_problem *problem);
 
-/* uv_poll_start for bytes to read. False, with nothing started, where the kernel has no memory for
- * that: libuv would find out only when the loop waits, and abort the process. */
+/* Calls uv_poll_start for bytes to read. Returns false and starts nothing if the kernel has no
+ * memory for it. libuv would only notice that when the loop waits, and abort the process. */
 bool bag_poll_start(uv_poll_t *poll, uv_poll_cb on_readable);
 
 /* ---- systemd --------------------------------------------------------------------------------- */
 
-/* What systemd and a service of it say to each other: sockets that it passes, and how the service
- * is. Without systemd nothing happens. The protocols are documented (sd_listen_fds(3),
- * sd_notify(3)) and take a few lines; libsystemd would bring megabytes of libraries along. */
+/* The protocol between systemd and a service: systemd passes sockets, and the service reports its
+ * status. Without systemd the functions do nothing. The protocols are documented (sd_listen_fds(3),
+ * sd_notify(3)) and take a few lines; libsystemd would add megabytes of libraries. */
 
-/* Listening sockets that were passed to this process: the one named admin, and the one of any other
- * name. -1: none. */
+/* The listening sockets that were passed to this process: the one named admin, and one with any
+ * other name. -1: none. */
 struct bag_systemd_sockets {
     int first, admin;
 };
 
-/* Takes them. False with *problem where there are more, or they are of another kind. */
+/* Takes the passed sockets. Returns false and sets *problem if there are more, or they are of
+ * another kind. */
 bool bag_systemd_take_sockets(struct bag_systemd_sockets *sockets, struct bag_problem *problem);
 
-/* Sends assignments such as "READY=1\nSTATUS=...". Any thread may call it. */
+/* Sends assignments such as "READY=1\nSTATUS=...". May be called on any thread. */
 void bag_systemd_notify(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* How often WATCHDOG=1 must be sent, in ms; 0: never. */
+/* Returns how often WATCHDOG=1 must be sent, in ms, or 0 if never. */
 uint64_t bag_systemd_watchdog_ms(void);
 
 /* ---- listening sockets ----------------------------------------------------------------------- */
@@ -70,35 +74,37 @@ uint64_t bag_systemd_watchdog_ms(void);
 enum bag_listener_kind {
     BAG_LISTENER_TCP,
     BAG_LISTENER_UNIX,
-    BAG_LISTENER_PASSED, /* whoever passed it keeps it open */
+    BAG_LISTENER_PASSED, /* the process that passed it keeps it open */
 };
 
 struct bag_listener {
     enum bag_listener_kind kind;
     int fd;           /* owned; non-blocking, close-on-exec; -1: closed */
-    int port;         /* that it is bound to; -1 unless it is TCP's */
-    const char *path; /* of UNIX; borrowed */
-    struct stat made; /* what stood there when it was bound */
+    int port;         /* bound TCP port; -1: not a TCP socket */
+    const char *path; /* path of a UNIX socket; borrowed */
+    struct stat made; /* state of the path when it was bound */
 };
 
-/* Binds and listens on a numeric or resolvable host and a port (0: any free one); `flag` is what
- * chooses another one. */
+/* Binds and listens on a numeric or resolvable host and a port (0: any free one). `flag` is the
+ * flag that chooses another port. Returns false and sets *problem if that fails. */
 bool bag_listener_open(struct bag_listener *listener, const char *host, int64_t port,
                        const char *flag, struct bag_problem *problem);
 
-/* Binds and listens on a Unix-domain socket, as bag_unix_bind does. */
+/* Binds and listens on a Unix-domain socket, which it binds with bag_unix_bind. Returns false and
+ * sets *problem if that fails. */
 bool bag_listener_open_unix(struct bag_listener *listener, const char *path, mode_t mode,
                             struct bag_problem *problem);
 
-/* Takes a socket that listens already. */
+/* Takes over a socket that listens already. */
 void bag_listener_take(struct bag_listener *listener, int fd);
 
-/* From here on no connection begins: clients of TCP try again, and are rejected once the socket is
- * closed; a Unix-domain socket is gone. Those that have begun are still to be accepted. A socket
- * that was passed goes on. Any thread may call it, and more than one. */
+/* Rejects new connections. A TCP client tries again and is rejected when the socket is closed; a
+ * Unix-domain socket is removed. Connections that the kernel completed before can still be
+ * accepted. Does nothing to a socket that was passed. May be called on any thread, and
+ * repeatedly. */
 void bag_listener_reject(const struct bag_listener *listener);
 
-/* Whether connections wait to be accepted that no other process will accept. */
+/* Returns whether connections wait to be accepted that no other process will accept. */
 bool bag_listener_has_waiting(const struct bag_listener *listener);
 
 void bag_listener_close(struct bag_listener *listener);

@@ -1,5 +1,5 @@
-/* What the kernel knows of an open TCP connection; see tcp.h. A file of its own, as the kernel's
- * header, which has more than libc's, cannot be included beside that. */
+/* Reads the kernel's state of an open TCP connection; see tcp.h. This is a file of its own because
+ * the kernel's header, which has more members than libc's, cannot be included together with it. */
 #include "tcp.h"
 
 #include <linux/tcp.h>

@@ -1,4 +1,4 @@
-/* What the kernel knows of an open TCP connection. */
+/* Reads the kernel's state of an open TCP connection. */
 #ifndef BAG_TCP_H
 #define BAG_TCP_H
 
@@ -6,12 +6,12 @@
 #include <stdint.h>
 
 struct bag_tcp_state {
-    uint64_t received_bytes; /* in all, read or not; 0 on a kernel that does not tell */
-    uint32_t received_ms;    /* since the last bytes came */
-    uint32_t sent_ms;        /* since the last bytes were sent */
+    uint64_t received_bytes; /* total, whether read or not; 0 if the kernel does not report it */
+    uint32_t received_ms;    /* time since the last bytes were received */
+    uint32_t sent_ms;        /* time since the last bytes were sent */
 };
 
-/* Returns false if the socket is not one of TCP. */
+/* Reads the state. Returns false if the socket is not a TCP socket. */
 bool bag_tcp_read_state(int fd, struct bag_tcp_state *state);
 
 #endif

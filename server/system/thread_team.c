@@ -1,4 +1,4 @@
-/* Threads that share one piece of work; see team.h. */
+/* Threads that share one piece of work; see thread_team.h. */
 #include "thread_team.h"
 
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static void *run_thread(void *argument)
     return NULL;
 }
 
-/* Returns how many there are. */
+/* Starts the threads and returns their number. */
 static unsigned start(struct run *run, pthread_t *threads, unsigned wanted)
 {
     struct bag_thread_team *team = run->team;
@@ -82,7 +82,7 @@ static unsigned start(struct run *run, pthread_t *threads, unsigned wanted)
     return started;
 }
 
-/* Returns when all have ended and their last parts were told of. */
+/* Waits until all threads have finished, and reports their parts. */
 static void wait_for_all(struct bag_thread_team *team, void (*tell)(void *context, size_t parts),
                          void *context)
 {

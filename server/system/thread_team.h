@@ -37,10 +37,10 @@ void bag_thread_team_free(struct bag_thread_team *team);
 /* Adds `parts` to the parts that are done. May be called on any thread of the team. */
 void bag_thread_team_did(struct bag_thread_team *team, size_t parts);
 
-/* Runs `work` on `threads` (>= 1) threads. If fewer can be started, they do all of it; if none can,
- * that is a failure. `tell` may be NULL. It is called on the calling thread, without the lock, with
- * the number of parts that were done since its last call. Returns false and sets *problem, which
- * may be team->problem, if a thread failed. */
+/* Runs `work` on `threads` (>= 1) threads. If fewer can be started, they do all of the work; if
+ * none can, the run fails. `tell` may be NULL. It is called on the calling thread, without the
+ * lock, with the number of parts that were done since its last call. Returns false and sets
+ * *problem, which may be team->problem, if a thread failed. */
 bool bag_thread_team_run(struct bag_thread_team *team, unsigned threads,
                          bool (*work)(void *context, struct bag_problem *problem),
                          void (*tell)(void *context, size_t parts), void *context,

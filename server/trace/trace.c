@@ -1,4 +1,4 @@
-/* Spans on their way to a collector; see trace.h. */
+/* Queues spans and sends them to a collector; see trace.h. */
 #include "trace.h"
 
 #include "kernels/random.h"
@@ -20,31 +20,31 @@
 #define SECOND_NS  UINT64_C(1000000000)
 #define BATCH      512
 #define INTERVAL_S 1
-#define TIMEOUT_MS 2000 /* for a batch to be accepted */
-#define STOP_S     2    /* until the last spans are given up */
+#define TIMEOUT_MS 2000 /* time limit for sending a batch */
+#define STOP_S     2    /* time limit for sending the last spans */
 
 struct bag_trace {
     struct bag_url url;
-    char *endpoint, *path, *version; /* owned; url's path is in the first */
+    char *endpoint, *path, *version; /* owned; url's path is in `endpoint` */
     double sample;
     pthread_t thread;
     atomic_ullong dropped;
     _Atomic uint64_t random;
 
-    struct bag_monitor monitor; /* guards what follows */
+    struct bag_monitor monitor; /* guards the members below */
     bool stops, has_ended;
-    time_t second;            /* in which so many were taken */
-    unsigned taken, asked;    /* asked: those that clients asked for */
-    struct bag_span *waiting; /* owned; room for BAG_TRACE_WAITING */
+    time_t second;            /* second in which `taken` spans were taken */
+    unsigned taken, asked;    /* `asked` of them were requested by clients */
+    struct bag_span *waiting; /* owned; capacity BAG_TRACE_WAITING */
     size_t count;
 
-    struct bag_span *sending; /* owned, as large; the thread's alone, which swaps both */
-    bool is_losing;           /* the last batch did not arrive; the thread's alone */
+    struct bag_span *sending; /* owned, same capacity; used only by the thread, which swaps both */
+    bool is_losing;           /* the last batch was not delivered; used only by the thread */
 };
 
 /* ---- the collector --------------------------------------------------------------------------- */
 
-/* Returns whether the collector has accepted the spans. */
+/* Returns whether the collector accepted the spans. */
 static bool is_accepted(int fd, uint64_t deadline_ns)
 {
     char text[BAG_REPLY_HEAD_BYTES];
@@ -53,12 +53,12 @@ static bool is_accepted(int fd, uint64_t deadline_ns)
     size_t used, bytes = bag_deadline_receive_head(fd, text, &used, deadline_ns);
     if (bytes < 12)
         return false;
-    /* The body is not read, so that a status without a length counts, too. */
+    /* The body is not read, so a status without a length is accepted, too. */
     return bag_reply_head_parse(text, bytes, &head, &problem) ? head.status / 100 == 2
                                                               : text[9] == '2';
 }
 
-/* Returns false and sets *problem if the collector does not accept the spans. */
+/* Sends the spans. Returns false and sets *problem if the collector does not accept them. */
 static bool post(const struct bag_trace *trace, const char *body, struct bag_problem *problem)
 {
     const uint64_t deadline_ns = bag_deadline_in_ms(TIMEOUT_MS);
@@ -80,7 +80,7 @@ static bool post(const struct bag_trace *trace, const char *body, struct bag_pro
     return ok;
 }
 
-/* Logs the first of several batches that do not arrive, and the first that arrives again. */
+/* Logs the first of several failed deliveries, and the first successful one after them. */
 static void log_delivery(struct bag_trace *trace, bool arrived, const struct bag_problem *problem)
 {
     if (!arrived && !trace->is_losing)
@@ -105,7 +105,7 @@ static void deliver(struct bag_trace *trace, const struct bag_span *spans, size_
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* Waits for an interval, or until there is a batch, or the end. */
+/* Waits until a batch is complete, the interval is over, or the thread must stop. */
 static void wait_for_spans(struct bag_trace *trace)
 {
     uint64_t until_ns = uv_hrtime() + INTERVAL_S * SECOND_NS;
@@ -182,7 +182,8 @@ struct bag_trace *bag_trace_start(const char *endpoint, double sample, const cha
     return NULL;
 }
 
-/* A collector that hangs, or a name that nobody resolves, does not keep the process. */
+/* Waits at most STOP_S for the thread, so that a slow collector or resolver cannot delay the end of
+ * the process. */
 void bag_trace_stop(struct bag_trace *trace)
 {
     uint64_t until_ns = uv_hrtime() + STOP_S * SECOND_NS;
@@ -209,7 +210,8 @@ static uint64_t draw(struct bag_trace *trace)
         atomic_fetch_add_explicit(&trace->random, BAG_RANDOM_STEP, memory_order_relaxed));
 }
 
-/* Not 0, which no id may be, and which comes once in 2^64 numbers. */
+/* Draws again if the number is 0, which is not a valid id. Two zeros in a row are practically
+ * impossible. */
 uint64_t bag_trace_id(struct bag_trace *trace)
 {
     uint64_t id = draw(trace);
