@@ -58,7 +58,7 @@ struct bag_v2_feature {
     const char *name;  /* of the output */
     const char *table; /* the model whose table it is */
     const struct bag_table *rows;
-    int64_t num_rows;         /* without those that are spare, for keys that are to come */
+    int64_t num_rows;         /* of a keyed table the keys that it has now */
     size_t table_bytes;       /* of its rows, and of its index of keys */
     uint64_t updates_through; /* the last update of its rows */
     enum bag_dtype output_dtype;

@@ -7,6 +7,7 @@
 #include "server/memory/memory.h"
 #include "server/metrics/metrics.h"
 #include "server/models/load_status.h"
+#include "server/tables/live_rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -122,7 +123,7 @@ struct bag_v2_feature bag_http_describe_feature(const struct bag_feature *featur
         .name = feature->name,
         .table = feature->model->name,
         .rows = &feature->memory->table,
-        .num_rows = feature->memory->shape[0],
+        .num_rows = bag_table_rows_now(feature->memory),
         .table_bytes = bag_table_memory_bytes(feature->memory),
         .updates_through = updates_through(feature),
         .output_dtype = feature->rules.output_dtype,

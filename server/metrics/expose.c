@@ -3,6 +3,7 @@
 #include "prometheus.h"
 
 #include "server/models/load_status.h"
+#include "server/tables/live_rows.h"
 #include "server/tables/remote.h"
 #include "server/updates/updates.h"
 
@@ -217,23 +218,33 @@ static void write_tables(struct bag_prometheus *out, const struct bag_snapshot *
 {
     static const struct {
         const char *name, *sentence, *unit;
+        bool needs_keys; /* shown of keyed tables only */
     } gauges[] = {
-        {"bagserve_table_rows", "Rows of a model's table.", "rows"},
-        {"bagserve_table_row_elements", "Elements of a row of a model's table.", "elements"},
-        {"bagserve_table_bytes", "Bytes of a model's table, with its index of keys.", "bytes"},
+        {"bagserve_table_rows", "Rows of a model's table; of a keyed one the keys that it has now.",
+         "rows", false},
+        {"bagserve_table_row_elements", "Elements of a row of a model's table.", "elements", false},
+        {"bagserve_table_bytes", "Bytes of a model's table, with its index of keys.", "bytes",
+         false},
         {"bagserve_table_huge_page_bytes",
-         "Bytes of a model's table that were in huge pages when it was loaded.", "bytes"},
-        {"bagserve_table_mapped_bytes", "Bytes of a model's table that stay in its file.",
-         "bytes"}};
+         "Bytes of a model's table that were in huge pages when it was loaded.", "bytes", false},
+        {"bagserve_table_mapped_bytes", "Bytes of a model's table that stay in its file.", "bytes",
+         false},
+        {"bagserve_table_spare_rows", "Rows that new keys of a keyed table can still have.", "rows",
+         true},
+        {"bagserve_table_spare_rows_limit", "Most of them (spare_rows).", "rows", true}};
     for (size_t i = 0; i < COUNT_OF(gauges); i++) {
         bag_prometheus_family(out, gauges[i].name, "gauge", gauges[i].sentence, gauges[i].unit);
         for (size_t j = 0; j < snapshot->count; j++) {
             const struct bag_table_memory *memory = snapshot->models[j]->memory;
-            if (!memory)
+            if (!memory || (gauges[i].needs_keys && !bag_table_is_keyed(memory)))
                 continue;
-            const uint64_t values[] = {(uint64_t)memory->shape[0], memory->table.row_elements,
-                                       bag_table_memory_bytes(memory), memory->huge_bytes,
-                                       memory->map ? bag_table_rows_bytes(memory) : 0};
+            const uint64_t values[] = {(uint64_t)bag_table_rows_now(memory),
+                                       memory->table.row_elements,
+                                       bag_table_memory_bytes(memory),
+                                       memory->huge_bytes,
+                                       memory->map ? bag_table_rows_bytes(memory) : 0,
+                                       (uint64_t)bag_table_spare_rows_now(memory),
+                                       memory->spare_rows};
             bag_prometheus_sample(out, gauges[i].name, "");
             bag_prometheus_label(out, "model", snapshot->models[j]->name);
             bag_prometheus_label(out, "version", snapshot->models[j]->version);

@@ -165,7 +165,16 @@ bool bag_live_rows_make(struct bag_table_memory *memory, int64_t kept_rows)
     memory->table.num_rows = live->end_spare;
     live->kept_rows = kept_rows;
     live->first_reused = INT64_MAX;
+    live->num_keys = memory->shape[0];
+    live->num_spare = (int64_t)memory->spare_rows;
     return true;
+}
+
+/* Adds to the number of keys, and counts the spare rows again. */
+static void count_rows(struct bag_live_rows *live, int64_t added_keys)
+{
+    live->num_keys += added_keys;
+    live->num_spare = live->end_spare - live->next_spare + (int64_t)live->num_freed;
 }
 
 bool bag_live_rows_keep(struct bag_live_rows *live, int64_t kept_rows)
@@ -181,6 +190,7 @@ bool bag_live_rows_keep(struct bag_live_rows *live, int64_t kept_rows)
     }
     live->num_freed = left;
     live->kept_rows = kept_rows;
+    count_rows(live, 0);
     return true;
 }
 
@@ -195,9 +205,14 @@ void bag_live_rows_free(struct bag_live_rows *live)
     free(live);
 }
 
-size_t bag_live_rows_spare(const struct bag_live_rows *live)
+int64_t bag_table_rows_now(const struct bag_table_memory *memory)
 {
-    return (size_t)(live->end_spare - live->next_spare) + live->num_freed;
+    return memory->live && bag_table_is_keyed(memory) ? memory->live->num_keys : memory->shape[0];
+}
+
+int64_t bag_table_spare_rows_now(const struct bag_table_memory *memory)
+{
+    return memory->live ? memory->live->num_spare : (int64_t)memory->spare_rows;
 }
 
 /* ---- checking -------------------------------------------------------------------------------- */
@@ -311,7 +326,7 @@ static bool find_rows(struct bag_live_rows *live, const struct bag_rows_batch *b
     if (!reserve(&live->found, &live->found_room, batch->count, problem))
         return false;
     *num_new = bag_keys_find(&live->memory->index.keys, &ids, live->found);
-    if (*num_new <= bag_live_rows_spare(live))
+    if (*num_new <= (size_t)live->num_spare)
         return reserve_freed(live, *num_new, problem);
     size_t first = 0;
     while (live->found[first] >= 0)
@@ -322,7 +337,7 @@ static bool find_rows(struct bag_live_rows *live, const struct bag_rows_batch *b
                           problem);
     return bag_problem_set(problem, BAG_ERROR_STORAGE,
                            "%zu of the keys are new, and the table has room for %zu (spare_rows)",
-                           *num_new, bag_live_rows_spare(live));
+                           *num_new, (size_t)live->num_spare);
 }
 
 bool bag_live_rows_check(struct bag_live_rows *live, const struct bag_rows_batch *batch,
@@ -429,6 +444,7 @@ static bool put_keys(struct bag_live_rows *live, const struct bag_rows_batch *ba
         int64_t row = live->found[i] < 0 ? mark_new(live->found[i]) : live->found[i];
         memcpy(row_at(live, (uint64_t)row), batch->rows + i * row_bytes, row_bytes);
     }
+    count_rows(live, ok ? (int64_t)num_new : 0);
     write_end(live);
     return ok || bag_problem_set(problem, BAG_ERROR_INTERNAL,
                                  "the index has no place for a new key; are the keys chosen?");
@@ -439,12 +455,15 @@ static bool remove_keys(struct bag_live_rows *live, const struct bag_rows_batch 
 {
     if (!reserve_freed(live, batch->count, problem))
         return false;
+    int64_t num_removed = 0;
     write_begin(live);
     for (size_t i = 0; i < batch->count; i++) {
         int64_t row = bag_keys_remove(&live->memory->index.keys, batch->ids[i]);
+        num_removed += row >= 0;
         if (row >= live->kept_rows)
             live->freed[live->num_freed++] = row;
     }
+    count_rows(live, -num_removed);
     write_end(live);
     return true;
 }

@@ -49,6 +49,10 @@ struct bag_live_rows {
     bool is_closed;            /* it accepts no updates */
     _Atomic uint64_t through;  /* the last update that it has; may be read at any time */
     uint64_t snapshot_through; /* the last update that it had when it was loaded */
+
+    /* Of a keyed table, set by the writer; may be read at any time. */
+    _Atomic int64_t num_keys;
+    _Atomic int64_t num_spare; /* rows that new keys can have */
 };
 
 /* A reader of a live table's rows: a model of it, or a feature of a collection. While it is
@@ -106,7 +110,13 @@ bool bag_live_rows_check_readers(const struct bag_live_rows *live,
 bool bag_live_rows_apply(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                          struct bag_problem *problem);
 
-/* Returns how many rows new keys can have; 0 for dense tables. */
-size_t bag_live_rows_spare(const struct bag_live_rows *live);
+/* ---- size ------------------------------------------------------------------------------------ */
+
+/* Returns the number of rows of a table, without spare ones: of a live keyed table the keys that it
+ * has now. Any thread may ask. */
+int64_t bag_table_rows_now(const struct bag_table_memory *memory);
+
+/* Returns how many rows new keys can have now; 0 for dense tables. Any thread may ask. */
+int64_t bag_table_spare_rows_now(const struct bag_table_memory *memory);
 
 #endif

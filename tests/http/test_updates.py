@@ -1,6 +1,7 @@
 """Updates of rows: what is applied, ignored and rejected."""
 
 import json
+import re
 import threading
 
 import numpy as np
@@ -8,8 +9,8 @@ import pytest
 
 from example import check_rows, i64
 from harness import TSAN, Server, expect, expect_equal, free_port, run, scaled
-from updates import (AUTHORIZED, COLUMNS, MASK, READER, ROWS, World, applied, journal_of, keys, rows_of, table,
-                     update)
+from updates import (AUTHORIZED, COLUMNS, MASK, READER, ROWS, SPARE, World, applied, journal_of, keys, rows_of,
+                     table, update)
 from v2 import Client, Tensor, UnixRaw, head, infer_body
 
 
@@ -175,6 +176,34 @@ def test_keys_come_and_go(world):
         applied(update(client, "keyed", np.array([5, 6, 7], np.uint64), rows), 4, 3)
         check_rows(rows_of(client, "keyed", np.array([5, 6, 7], np.uint64)), rows)
         check_rows(rows_of(client, "keyed", keys()[5:6]), np.zeros((1, 4)))
+
+
+def test_growth_is_seen(world):
+    """Metadata and metrics follow the keys that come and go, and say how many spare rows are left."""
+    new = np.array([1, 2, MASK], np.uint64)
+    rows = np.zeros((3, 4), np.float32)
+    with world.server() as server, Client(server) as client:
+        def seen():
+            text = client.request("GET", "/metrics", headers=AUTHORIZED).expect().body.decode()
+            gauges = dict(re.findall(r'^bagserve_table_(rows|spare_\w+)\{model="keyed",version="1"\} (\d+)$', text,
+                                     re.MULTILINE))
+            parameters = client.request("GET", "/v2/models/keyed", headers=AUTHORIZED).expect().json()["parameters"]
+            feature = client.request("GET", "/v2/models/both", headers=AUTHORIZED).expect().json()["parameters"]["features"][1]
+            expect_equal((str(parameters["rows"]), str(feature["rows"])), (gauges["rows"],) * 2)
+            expect('bagserve_table_spare_rows{model="dense"' not in text, "a dense table has none")
+            return tuple(map(int, (gauges["rows"], gauges["spare_rows"], gauges["spare_rows_limit"])))
+
+        expect_equal(seen(), (ROWS, SPARE, SPARE))
+        update(client, "keyed", new[:2], rows[:2]).expect()
+        expect_equal(seen(), (ROWS + 2, SPARE - 2, SPARE))
+        update(client, "keyed", new[1:], rows[1:]).expect()  # of which it has one
+        expect_equal(seen(), (ROWS + 3, SPARE - 3, SPARE))
+        update(client, "keyed", np.array([4], np.uint64), rows[:1]).expect(507)
+        expect_equal(seen(), (ROWS + 3, SPARE - 3, SPARE))
+        update(client, "keyed", keys()[:3], **{"delete": True}).expect()
+        expect_equal(seen(), (ROWS, SPARE, SPARE))
+    with world.server() as server, Client(server) as client:
+        expect_equal(seen(), (ROWS, SPARE, SPARE), "after a restart, too")
 
 
 def served_models(client):

@@ -215,12 +215,12 @@ static void new_keys_take_spare_rows(void **state)
     (void)state;
     make_keyed(&memory, 2, 0);
     assert_int_equal(memory.table.num_rows, 6);
-    assert_int_equal(bag_live_rows_spare(memory.live), 2);
+    assert_int_equal(bag_table_spare_rows_now(&memory), 2);
     expect_problem(&memory, three, 3, values, BAG_ERROR_STORAGE, "3 of the keys are new");
     assert_int_equal(row_of(&memory, 7), -1);
     put(&memory, 7, 1);
     put(&memory, UINT64_MAX, 2);
-    assert_int_equal(bag_live_rows_spare(memory.live), 0);
+    assert_int_equal(bag_table_spare_rows_now(&memory), 0);
     put(&memory, 7, 5); /* which it has */
     assert_true(((const float *)memory.table.rows)[row_of(&memory, 7)] == 5);
     assert_true(((const float *)memory.table.rows)[row_of(&memory, UINT64_MAX)] == 2);
@@ -247,9 +247,9 @@ static void rows_that_others_need_stay(void **state)
     make_keyed(&memory, 1, 2);
     memory.live->readers = &reader;
     take_out(&memory, 1000);
-    assert_int_equal(bag_live_rows_spare(memory.live), 1);
+    assert_int_equal(bag_table_spare_rows_now(&memory), 1);
     take_out(&memory, 1002);
-    assert_int_equal(bag_live_rows_spare(memory.live), 2);
+    assert_int_equal(bag_table_spare_rows_now(&memory), 2);
     expect_problem(&memory, (uint64_t[]){1003}, 1, NULL, BAG_ERROR_BAD_REQUEST,
                    "'keys' has 1003 at position 0: it is the default_index of feature 'f' of model "
                    "'c' and cannot be removed");
@@ -268,9 +268,9 @@ static void more_rows_are_kept(void **state)
     take_out(&memory, 1000);
     take_out(&memory, 1003);
     take_out(&memory, 1002);
-    assert_int_equal(bag_live_rows_spare(memory.live), 3);
+    assert_int_equal(bag_table_spare_rows_now(&memory), 3);
     assert_true(bag_live_rows_keep(memory.live, 2));
-    assert_int_equal(bag_live_rows_spare(memory.live), 2);
+    assert_int_equal(bag_table_spare_rows_now(&memory), 2);
     put(&memory, 1, 1);
     assert_int_equal(row_of(&memory, 1), 2);
     assert_true(bag_live_rows_keep(memory.live, 1));
