@@ -2,12 +2,16 @@
 
 import json
 import re
+import shutil
 
 import pytest
+
+import written
 
 from harness import ROOT, expect, expect_equal
 from stable import names
 
+VERSIONS = sorted(path.name for path in (ROOT / "tests/stable").iterdir() if path.is_dir())
 SNAPSHOT = json.loads((ROOT / "tests/stable/names.json").read_text())
 
 
@@ -32,3 +36,16 @@ def test_stable_names_are_there(now, subject):
 
 def test_every_subject_is_kept(now):
     expect_equal(sorted(now), sorted(SNAPSHOT))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_files_of_a_version_are_read(directory, version):
+    """The configuration, journal, delta, converted table and report that it wrote."""
+    folder = directory / version
+    shutil.copytree(ROOT / "tests/stable" / version, folder)
+    written.check(folder)
+
+
+def test_this_version_writes_what_it_reads(directory):
+    written.write(directory / "now")
+    written.check(directory / "now")
