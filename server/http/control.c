@@ -242,7 +242,8 @@ static void reply_applied(const struct rows_request *rows)
                                       .sequence = rows->update.sequence,
                                       .applied = rows->update.applied,
                                       .rows = rows->update.applied ? rows->update.batch.count : 0,
-                                      .left_out = rows->update.batch.left_out};
+                                      .left_out =
+                                          rows->update.applied ? rows->update.batch.left_out : 0};
     bag_http_reply_json(&rows->request->reply, 200, bag_v2_rows_reply(&reply));
 }
 

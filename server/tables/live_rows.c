@@ -340,9 +340,10 @@ static bool find_rows(struct bag_live_rows *live, const struct bag_rows_batch *b
                            *num_new, (size_t)live->num_spare);
 }
 
-bool bag_live_rows_check(struct bag_live_rows *live, const struct bag_rows_batch *batch,
+bool bag_live_rows_check(struct bag_live_rows *live, struct bag_rows_batch *batch,
                          bool *changes_keys, struct bag_problem *problem)
 {
+    bag_rows_batch_decide(live->memory, batch);
     *changes_keys = batch->deletes;
     if (!bag_table_is_keyed(live->memory))
         return check_indices(live, batch, problem);

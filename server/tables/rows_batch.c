@@ -283,14 +283,19 @@ static void describe_whole(struct bag_table_memory *table)
         table->shape[1] = (int64_t)table->whole_elements;
 }
 
-/* Returns whether an update of this id is for the part, because it owns the id or has a copy of the
- * row.
- */
-static bool is_wanted(const struct bag_table_memory *memory, uint64_t id)
+/* Returns whether a part by keys may have copies of rows whose keys other parts own. */
+static bool may_have_copies(const struct bag_table_memory *memory)
+{
+    return memory->part.by == BAG_PART_KEYS && (memory->keeps_default || memory->kept_rows > 0);
+}
+
+/* Returns whether an update of this id may be for the part: it owns the id, or has or may have a
+ * copy of the row. */
+static bool may_want(const struct bag_table_memory *memory, uint64_t id)
 {
     if (bag_table_owns(memory, id))
         return true;
-    return bag_table_is_keyed(memory) ? bag_keys_find_one(&memory->index.keys, id) >= 0
+    return bag_table_is_keyed(memory) ? may_have_copies(memory)
                                       : bag_table_local_row(memory, id) >= 0;
 }
 
@@ -307,22 +312,23 @@ static bool check_whole_rows(const struct bag_table_memory *memory,
                            (int64_t)batch->ids[at], at, memory->whole_rows);
 }
 
-/* Leaves out ids of other parts with their rows, and cuts the other rows to the part's columns.
- * `ids` is the batch's own array. */
+/* Leaves out ids that are of other parts alone with their rows, and cuts the other rows to the
+ * part's columns. `ids` is the batch's own array. */
 static bool take_part(const struct bag_table_memory *memory, const struct bag_table_memory *whole,
                       uint64_t *ids, struct bag_arena *arena, struct bag_rows_batch *batch,
                       struct bag_problem *problem)
 {
     size_t from_bytes = bag_row_bytes(&whole->table), to_bytes = bag_row_bytes(&memory->table);
+    struct bag_rows_of_part *part = bag_arena_alloc(arena, sizeof *part);
     size_t *positions = bag_arena_array(arena, batch->count, sizeof *positions);
     char *rows = batch->deletes ? NULL : bag_arena_array(arena, batch->count, to_bytes + 1);
     size_t count = 0;
     if (!check_whole_rows(memory, batch, problem))
         return false;
-    if (!positions || (!rows && !batch->deletes))
+    if (!part || !positions || (!rows && !batch->deletes))
         return no_memory(problem);
     for (size_t i = 0; i < batch->count; i++) {
-        if (!is_wanted(memory, batch->ids[i]))
+        if (!may_want(memory, batch->ids[i]))
             continue;
         if (rows)
             bag_part_cut_rows(&whole->table, batch->rows + i * from_bytes, 1, memory->first_column,
@@ -335,7 +341,29 @@ static bool take_part(const struct bag_table_memory *memory, const struct bag_ta
     batch->ids = ids;
     batch->rows = rows;
     batch->positions = positions;
+    *part = (struct bag_rows_of_part){ids, rows, positions};
+    batch->undecided = may_have_copies(memory) ? part : NULL;
     return true;
+}
+
+void bag_rows_batch_decide(const struct bag_table_memory *memory, struct bag_rows_batch *batch)
+{
+    struct bag_rows_of_part *part = batch->undecided;
+    size_t row_bytes = bag_row_bytes(&memory->table), count = 0;
+    if (!part)
+        return;
+    for (size_t i = 0; i < batch->count; i++) {
+        if (!bag_table_owns(memory, part->ids[i]) &&
+            bag_keys_find_one(&memory->index.keys, part->ids[i]) < 0)
+            continue;
+        if (part->rows && count < i)
+            memcpy(part->rows + count * row_bytes, part->rows + i * row_bytes, row_bytes);
+        part->positions[count] = part->positions[i];
+        part->ids[count++] = part->ids[i];
+    }
+    batch->left_out += batch->count - count;
+    batch->count = count;
+    batch->undecided = NULL;
 }
 
 bool bag_rows_batch_make(const struct bag_table_memory *memory, const struct bag_tensor *ids,

@@ -278,6 +278,46 @@ static void parts_by_keys_take_their_own_and_what_they_keep(void **state)
     }
 }
 
+/* Updates are read side by side, and applied one after the other: which copies a part has is
+ * decided when the earlier ones are applied. */
+static void decides_about_copies_after_earlier_updates(void **state)
+{
+    const char *const settings[] = {"keys", keys_path,    "missing", "hash", "hash_rows",
+                                    "2",    "spare_rows", "4",       NULL};
+    static const int64_t removed[] = {0}, changed[] = {1, 0, 42};
+    struct bag_rows_batch batches[2];
+    struct bag_problem problem;
+    struct bag_arena arena;
+    bool changes;
+    (void)state;
+    write_rows();
+    write_keys(table_keys, ROWS);
+    fill(&sent_rows[0][0], COUNT_OF(changed) * COLUMNS, 3);
+    struct live part = open_live(settings, "keys 1 of 2");
+    struct sent sent[] = {send_rows(removed, COUNT_OF(removed), NULL, 0),
+                          send_rows(changed, COUNT_OF(changed), &sent_rows[0][0], COLUMNS)};
+    bag_arena_init(&arena, SIZE_MAX);
+    assert_true(has_key(&part, 0));
+    for (size_t i = 0; i < 2; i++)
+        assert_true(bag_rows_batch_make(part.memory, &sent[i].ids,
+                                        sent[i].deletes ? NULL : &sent[i].rows, false, &arena,
+                                        &batches[i], &problem));
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(bag_live_rows_check(part.memory->live, &batches[i], &changes, &problem));
+        assert_true(bag_live_rows_apply(part.memory->live, &batches[i], &problem));
+    }
+    assert_int_equal(batches[1].left_out, 1);
+    assert_int_equal(batches[1].count, 2);
+    assert_false(has_key(&part, 0));
+    assert_int_equal(bag_live_rows_spare(part.memory->live), 4);
+    for (size_t i = 0; i < COUNT_OF(changed); i += 2)
+        assert_memory_equal(
+            row_of(part.memory, bag_keys_find_one(&part.memory->index.keys, (uint64_t)changed[i])),
+            sent_rows[i], sizeof sent_rows[i]);
+    bag_arena_free(&arena);
+    close_live(&part);
+}
+
 /* Positions are those of what was sent. */
 static void says_where_a_key_was_sent(void **state)
 {
@@ -305,6 +345,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(rows_have_the_whole_width, set_up_both, tear_down_both),
         cmocka_unit_test_setup_teardown(parts_by_keys_take_their_own_and_what_they_keep,
                                         set_up_both, tear_down_both),
+        cmocka_unit_test_setup_teardown(decides_about_copies_after_earlier_updates, set_up_both,
+                                        tear_down_both),
         cmocka_unit_test_setup_teardown(says_where_a_key_was_sent, set_up_both, tear_down_both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

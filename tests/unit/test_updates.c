@@ -238,7 +238,7 @@ static void test_check_reserves(void **state)
 {
     struct bag_table_memory memory;
     const uint64_t keys[3] = {100, 7, 8};
-    const struct bag_rows_batch batch = {.count = 3, .ids = keys};
+    struct bag_rows_batch batch = {.count = 3, .ids = keys};
     struct bag_problem problem;
     bool changes_keys;
     (void)state;
