@@ -178,7 +178,10 @@ class Table:
         return entry | own | keys | Maker.document(version.settings)
 
     def part(self, index):
-        copied = OF_FRONT + ("load",) * (self.way == "columns")  # by columns nothing is mapped
+        default = self.model.served.settings.get("default_index")
+        lacks_default = self.way == "rows" and default is not None and self.part_of(default, default) != index
+        # By columns nothing is mapped, nor is a part that needs a copy of another part's row.
+        copied = OF_FRONT + ("load",) * (self.way == "columns" or lacks_default)
         entry = {key: value for key, value in self.whole().items() if key not in copied}
         return entry | {"part": {"by": self.way, "index": index, "of": self.of}}
 

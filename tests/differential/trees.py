@@ -21,6 +21,7 @@ from v2 import HEADER_LENGTH, Client, Tensor, infer_body
 
 ANY, HARMLESS = 0, 1
 CAPACITY = 1 << 20
+OF_TABLES = "parameters part and partial are for servers that have tables"  # which a front is not
 LENGTHS = ("0", "-1", "+5", " 7", "7 ", "abc", "", "1e1", "18446744073709551616", "0x10", "1,2")
 
 
@@ -176,7 +177,7 @@ class Trees(Coordinators):
                          [(t.name, t.datatype, t.array.shape) for t in want.values()], "outputs of the front")
             return
         words = [reply.error() if reply.status != 200 else "" for reply in (one, front)]
-        if any(known in text for known in LOOKED_UP for text in words):
+        if any(known in text for known in LOOKED_UP for text in words) or OF_TABLES in words[1]:
             return
         expect_equal((front.status, words[1]), (one.status, words[0]), "what the front says")
 
