@@ -112,7 +112,7 @@ static enum bag_http_outcome change(struct bag_http_request *request, const char
 {
     struct bag_control control;
     struct bag_problem problem;
-    if (!request->may_suspend)
+    if (!bag_http_request_may_suspend(request))
         return BAG_HTTP_LATER;
     if (bag_control_read(request->body, request->body_bytes, model, unload, &control, &problem))
         return submit(request, &control);

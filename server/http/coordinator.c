@@ -85,16 +85,14 @@ static bool has_newer_model(struct bag_remote_infer *run)
     return found;
 }
 
-/* Answers the request once more, by the models that are served now: its handler is called as if the
- * body had just arrived, but may suspend. */
+/* Answers the request once more, by the models that are served now. */
 static void begin_anew(struct bag_http_request *request)
 {
     bag_infer_drop(&request->job.infer);
     bag_http_remote_end(request);
     bag_http_request_leave_models(request);
     request->is_anew = true;
-    request->stage = BAG_HTTP_BODY;
-    request->calls->resume(request->connection);
+    bag_http_request_again(request);
 }
 
 static void on_done(struct bag_remote_infer *run)

@@ -281,7 +281,7 @@ static bool is_client_connected(struct bag_job *job)
 
 static enum bag_http_outcome submit(struct bag_http_request *request)
 {
-    if (!request->may_suspend)
+    if (!bag_http_request_may_suspend(request))
         return BAG_HTTP_LATER;
     if (request->run) {
         bag_http_remote_begin(request, take_reply);
@@ -298,7 +298,8 @@ static enum bag_http_outcome submit(struct bag_http_request *request)
 
 enum bag_http_outcome bag_http_post_infer(struct bag_http_request *request)
 {
-    if (request->may_suspend && !request->is_anew) /* infer_inline() has returned false */
+    if (bag_http_request_may_suspend(request) &&
+        !request->is_anew) /* infer_inline() has returned false */
         return submit(request);
     if (!find_model(request) || !set_body(request) ||
         (is_surely_expensive(request) && !has_room(request)))

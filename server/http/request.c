@@ -1,12 +1,22 @@
 /* One request and its reply; see request.h. */
 #include "coordinator.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* The longest body of a request that is not an inference. */
 #define SMALL_BODY_BYTES ((size_t)64 << 10)
+
+/* Asserts that the request is in one of the stages, and moves it to the next one. */
+#define IN(stage) (1u << BAG_HTTP_##stage)
+
+static void enter(struct bag_http_request *request, unsigned from, enum bag_http_stage stage)
+{
+    assert(from >> request->stage & 1);
+    request->stage = stage;
+}
 
 static const struct bag_option_values *options_of(const struct bag_http_request *request)
 {
@@ -39,7 +49,7 @@ void bag_http_request_leave_models(struct bag_http_request *request)
 
 void bag_http_request_finish(struct bag_http_request *request)
 {
-    request->stage = BAG_HTTP_FINISHED;
+    enter(request, IN(READY), BAG_HTTP_FINISHED);
     request->reply.close = request->rejected || request->head.chunked || request->head.may_be_cut ||
                            request->context->service->state == BAG_SERVICE_DRAINING;
     retain_models(request);
@@ -54,7 +64,13 @@ void bag_http_request_finish(struct bag_http_request *request)
 
 void bag_http_request_resume(struct bag_http_request *request)
 {
-    request->stage = BAG_HTTP_READY;
+    enter(request, IN(WAITING), BAG_HTTP_READY);
+    request->calls->resume(request->connection);
+}
+
+void bag_http_request_again(struct bag_http_request *request)
+{
+    enter(request, IN(WAITING), BAG_HTTP_DEFERRED);
     request->calls->resume(request->connection);
 }
 
@@ -68,7 +84,7 @@ enum bag_http_outcome bag_http_request_elsewhere(struct bag_http_request *reques
                                                  void (*run)(struct bag_work *work),
                                                  enum bag_work_order order)
 {
-    if (!request->may_suspend)
+    if (!bag_http_request_may_suspend(request))
         return BAG_HTTP_LATER;
     request->work.run = run;
     request->work.client = bag_http_peer_client(request->line.peer);
@@ -149,10 +165,10 @@ bool bag_http_accept_small(struct bag_http_request *request)
 
 void bag_http_request_reject(struct bag_http_request *request, const struct bag_problem *fault)
 {
+    enter(request, IN(HEAD) | IN(BODY) | IN(DROPPING), BAG_HTTP_READY);
     request->rejected = request->body_unread = true;
     bag_http_reply_drop(&request->reply);
     bag_http_reply_problem(&request->reply, fault);
-    request->stage = BAG_HTTP_READY;
 }
 
 enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
@@ -174,12 +190,12 @@ enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
     }
     bag_http_accept *accept = request->route ? request->route->accept : NULL;
     bool accepted = request->route && bag_http_authorize(request) && (!accept || accept(request));
-    request->stage = accepted && accept ? BAG_HTTP_BODY : BAG_HTTP_DROPPING;
+    enter(request, IN(HEAD), accepted && accept ? BAG_HTTP_BODY : BAG_HTTP_DROPPING);
     bag_http_request_leave_models(request);
     if (accepted || bag_http_head_may_drop(&request->head))
         return BAG_HTTP_READ;
     request->body_unread = true;
-    request->stage = BAG_HTTP_READY;
+    enter(request, IN(DROPPING), BAG_HTTP_READY);
     return BAG_HTTP_SEND;
 }
 
@@ -241,35 +257,46 @@ static bool keep(struct bag_http_request *request, const char *data, size_t byte
 enum bag_http_next bag_http_request_on_body(struct bag_http_request *request, const char *data,
                                             size_t bytes)
 {
+    assert((IN(BODY) | IN(DROPPING)) >> request->stage & 1);
     request->access.received_bytes += bytes;
-    if (request->stage != BAG_HTTP_BODY)
+    if (request->stage == BAG_HTTP_DROPPING)
         return BAG_HTTP_READ;
     if (bytes > request->max_body_bytes - request->body_bytes) { /* its length was not announced */
         reject_length(request);
         request->rejected = request->body_unread = true;
-        request->stage = BAG_HTTP_READY;
+        enter(request, IN(BODY), BAG_HTTP_READY);
         return BAG_HTTP_CUT_OFF;
     }
     if (!keep(request, data, bytes))
-        request->stage = BAG_HTTP_DROPPING;
+        enter(request, IN(BODY), BAG_HTTP_DROPPING);
     return BAG_HTTP_READ;
 }
 
-/* Calls the handler, and once more if it must suspend. */
+static enum bag_http_next call_handler(struct bag_http_request *request, enum bag_http_stage stage)
+{
+    enter(request, IN(BODY) | IN(DROPPING) | IN(DEFERRED), stage);
+    retain_models(request);
+    switch (request->route->handler(request)) {
+    case BAG_HTTP_SUSPEND:
+        return BAG_HTTP_WAIT;
+    case BAG_HTTP_LATER:
+        enter(request, IN(TRYING), BAG_HTTP_DEFERRED);
+        return BAG_HTTP_LATER_ON;
+    case BAG_HTTP_DONE:
+        break;
+    }
+    enter(request, IN(TRYING) | IN(WAITING), BAG_HTTP_READY);
+    return BAG_HTTP_SEND;
+}
+
 enum bag_http_next bag_http_request_on_end(struct bag_http_request *request)
 {
-    enum bag_http_outcome outcome = BAG_HTTP_DONE;
-    if (request->stage == BAG_HTTP_BODY ||
-        (request->stage == BAG_HTTP_DROPPING && !request->reply.status)) {
-        retain_models(request);
-        request->stage = BAG_HTTP_WAITING;
-        outcome = request->route->handler(request);
-        request->may_suspend = true;
-    }
-    if (outcome == BAG_HTTP_SUSPEND)
-        return BAG_HTTP_WAIT;
-    request->stage = outcome == BAG_HTTP_LATER ? BAG_HTTP_BODY : BAG_HTTP_READY;
-    return outcome == BAG_HTTP_LATER ? BAG_HTTP_LATER_ON : BAG_HTTP_SEND;
+    if (request->stage == BAG_HTTP_DEFERRED)
+        return call_handler(request, BAG_HTTP_WAITING);
+    if (request->stage != BAG_HTTP_READY && !request->reply.status)
+        return call_handler(request, BAG_HTTP_TRYING);
+    enter(request, IN(DROPPING) | IN(READY), BAG_HTTP_READY);
+    return BAG_HTTP_SEND;
 }
 
 /* ---- a request's life ------------------------------------------------------------------------ */
@@ -296,7 +323,7 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
     request->context = context;
     request->calls = calls;
     request->connection = connection;
-    request->stage = BAG_HTTP_DROPPING;
+    request->stage = BAG_HTTP_HEAD;
     request->line = *line;
     request->access.options = options_of(request);
     request->access.recorder = context->recorder;
@@ -310,6 +337,7 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
 void bag_http_request_end(struct bag_http_request *request, bool sent)
 {
     struct bag_http_context *context = request->context;
+    assert(!((IN(TRYING) | IN(WAITING)) >> request->stage & 1));
     if (request->stage == BAG_HTTP_READY) /* the reply could not be sent */
         bag_http_request_finish(request);
     bag_metrics_on_end(context->recorder, sent);

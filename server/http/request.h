@@ -1,8 +1,14 @@
 /* One request and its reply, from the complete head until the reply is sent.
  *
- *   head --+--> BODY ----> WAITING ----> READY --> the reply is sent
- *          |      `----------------------->^
- *          `--> DROPPING ----------------->^      (takes no body, or is rejected)
+ *   HEAD --+--> BODY -----> TRYING ------------------------> READY --> FINISHED
+ *          |      |          ^  `--> DEFERRED --> WAITING ----^
+ *          |      v          |          ^------------'        |
+ *          `--> DROPPING ----+--------------------------------'
+ *
+ * A request that takes no body is DROPPING, too. One that is rejected is READY, from HEAD or BODY
+ * at once if its body is not read, else from DROPPING. A handler that must suspend is called twice,
+ * and once more if the models of its shards changed meanwhile. Each function asserts the stages
+ * that it accepts.
  *
  * A state machine without sockets: the connection calls it with what was received, and does what it
  * returns. Errors of the head are known before the body arrives. The body is then discarded, or not
@@ -70,9 +76,12 @@ enum bag_http_next {
 
 /* The stage of a request; see the picture above. */
 enum bag_http_stage {
+    BAG_HTTP_HEAD,     /* the head is not complete */
     BAG_HTTP_BODY,     /* the body is kept */
     BAG_HTTP_DROPPING, /* the body is discarded */
-    BAG_HTTP_WAITING,  /* the handler has suspended the request */
+    BAG_HTTP_TRYING,   /* the handler is called, and may not suspend the request */
+    BAG_HTTP_DEFERRED, /* the handler must be called again, and may suspend it then */
+    BAG_HTTP_WAITING,  /* that call runs, or has suspended the request */
     BAG_HTTP_READY,    /* the reply is filled */
     BAG_HTTP_FINISHED, /* the reply was counted */
 };
@@ -90,7 +99,6 @@ struct bag_http_request {
     unsigned scopes;                    /* scopes of its token, bit i for scope i; 0: no token */
     struct bag_http_target target;
     enum bag_http_stage stage;
-    bool may_suspend;  /* the handler may suspend the request */
     bool is_anew;      /* answered once more, because the models of its shards changed meanwhile */
     bool rejected;     /* for its form, or for too many connections; closes the connection */
     bool body_unread;  /* the reply is sent before the whole body has arrived */
@@ -127,7 +135,8 @@ enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
 enum bag_http_next bag_http_request_on_body(struct bag_http_request *request, const char *data,
                                             size_t bytes);
 
-/* Called when the body is complete, and again after LATER_ON and after WAIT. */
+/* Called when the body is complete, or will not be read, and again after LATER_ON and after WAIT.
+ */
 enum bag_http_next bag_http_request_on_end(struct bag_http_request *request);
 
 /* Counts, logs and completes the reply, which is about to be sent. */
@@ -136,7 +145,7 @@ void bag_http_request_finish(struct bag_http_request *request);
 /* Rejects the request. The reply names the fault and closes the connection. */
 void bag_http_request_reject(struct bag_http_request *request, const struct bag_problem *fault);
 
-/* Ends the request. `sent`: the whole reply was sent. */
+/* Ends the request, which is not suspended. `sent`: the whole reply was sent. */
 void bag_http_request_end(struct bag_http_request *request, bool sent);
 
 /* Frees the requests that are kept for reuse. */
@@ -144,8 +153,18 @@ void bag_http_requests_free(struct bag_http_context *context);
 
 /* ---- for handlers ---------------------------------------------------------------------------- */
 
+/* Returns whether the handler may suspend the request. Otherwise it returns LATER to be called once
+ * more when it may. */
+static inline bool bag_http_request_may_suspend(const struct bag_http_request *request)
+{
+    return request->stage == BAG_HTTP_WAITING;
+}
+
 /* Called when the reply of a handler that returned SUSPEND is filled. */
 void bag_http_request_resume(struct bag_http_request *request);
+
+/* Has the handler that returned SUSPEND called once more, as if the body had just arrived. */
+void bag_http_request_again(struct bag_http_request *request);
 
 /* Has a worker fill the reply by `make_reply`, which may read the snapshot and what never changes.
  * Used if filling it would delay the loop. The handler must return the result. */

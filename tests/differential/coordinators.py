@@ -67,7 +67,7 @@ class PartsAnswer(Answer):
             rules, inputs = only_pooled(rules, inputs, is_pooled)
         self.table, self.ids = table, inputs["indices"].ravel()
         asked = rules.default if default is None else int(default.item())
-        self.lacks_default = asked is not None and table.is_away(asked, asked)
+        self.lacks_default = asked is not None and table.is_away(asked, asked) and not table.keeps(asked)
         if self.lacks_default and rules.keyed:
             inputs = Inputs({name: tensor for name, tensor in inputs.tensors.items() if name != "default_index"})
         super().__init__(rules, inputs)
@@ -196,6 +196,11 @@ class Table:
         """Whether the id is one that only a shard has that is away."""
         is_id = self.model.live.where is not None or 0 <= row < len(self.model.live)
         return self.away is not None and self.way != "columns" and is_id and self.part_of(entry, row) == self.away
+
+    def keeps(self, entry):
+        """Whether every part has a copy of the id's row: the default row of the table's own model."""
+        default = self.model.served.settings.get("default_index")
+        return default is not None and int(default) & MASK == entry & MASK
 
     def part_of(self, entry, row):
         """Which part an id is of that stands for a row."""

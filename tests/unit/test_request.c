@@ -7,6 +7,10 @@
 #include "server/http/request.h"
 #include "server/models/reconciler.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #define INFER "/v2/models/m/infer"
 #define BODY \
     "{\"inputs\":[{\"name\":\"indices\",\"shape\":[1,2],\"datatype\":\"INT64\",\"data\":[1,2]}]}"
@@ -429,6 +433,62 @@ static void test_codings(void **state)
     }
 }
 
+/* Returns whether a call on the request ends the process. */
+static bool is_refused(void (*call)(struct bag_http_request *))
+{
+    int code = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        close(STDERR_FILENO);
+        signal(SIGABRT, SIG_DFL);
+        signal(SIGSEGV, SIG_DFL);
+        call(world.request);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &code, 0), child);
+    return WIFSIGNALED(code) && WTERMSIG(code) == SIGABRT;
+}
+
+static void more_body(struct bag_http_request *request)
+{
+    bag_http_request_on_body(request, " ", 1);
+}
+
+static void end_body(struct bag_http_request *request)
+{
+    bag_http_request_on_end(request);
+}
+
+static void end_request(struct bag_http_request *request)
+{
+    bag_http_request_end(request, false);
+}
+
+/* Each step of a request is one that may follow the step before. */
+static void test_steps_have_an_order(void **state)
+{
+    (void)state;
+    begin("POST", INFER);
+    assert_true(is_refused(more_body) && is_refused(end_body) &&
+                is_refused(bag_http_request_resume) && is_refused(bag_http_request_finish));
+    end();
+    world.context.inline_cost_ns = 0;
+    assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
+    assert_int_equal(send_body(BODY, 7), BAG_HTTP_READ);
+    assert_true(is_refused(bag_http_request_resume));
+    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_LATER_ON);
+    assert_true(is_refused(more_body));
+    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_WAIT);
+    assert_true(is_refused(more_body) && is_refused(end_body) && is_refused(end_request));
+    bag_engine_dispatch(&world.context.engine);
+    uv_run(&world.loop, UV_RUN_DEFAULT);
+    assert_true(is_refused(bag_http_request_resume) && is_refused(more_body));
+    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+    check_reply(200, "\"data\":[6.0]", false);
+    assert_true(is_refused(bag_http_request_finish) && is_refused(end_body));
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -445,6 +505,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_admin, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_draining, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_codings, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_steps_have_an_order, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
