@@ -3,6 +3,7 @@
 
 #include "proto/cors.h"
 #include "proto/http_client.h"
+#include "proto/network.h"
 #include "proto/otlp.h"
 
 #include <stdlib.h>
@@ -61,16 +62,29 @@ void bag_config_free(struct bag_config *config)
     memset(config, 0, sizeof *config);
 }
 
-static bool check_trace(const struct bag_option_values *options, struct bag_problem *problem)
+bool bag_config_reject_value(const struct bag_config *config, const char *key,
+                             struct bag_problem *problem)
+{
+    problem->kind = BAG_ERROR_CONFIGURATION;
+    for (size_t i = 0; i < bag_num_options; i++) {
+        if (strcmp(bag_options[i].setting.key, key) == 0 && config->origins[i] == BAG_ORIGIN_FLAG)
+            problem->kind = BAG_ERROR_USAGE;
+    }
+    return false;
+}
+
+static bool check_sample(const char *sample, struct bag_problem *problem)
+{
+    double fraction;
+    return bag_fraction_parse(sample, &fraction) ||
+           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "trace_sample '%s': must be a fraction from 0 to 1, such as 0.01",
+                           bag_quote(sample, strlen(sample)).text);
+}
+
+static bool check_endpoint(const char *endpoint, struct bag_problem *problem)
 {
     struct bag_url url;
-    double sample;
-    const char *endpoint = options->otlp_endpoint;
-    if (!bag_fraction_parse(options->trace_sample, &sample))
-        return bag_problem_set(
-            problem, BAG_ERROR_CONFIGURATION,
-            "trace_sample '%s': must be a fraction from 0 to 1, such as 0.01",
-            bag_quote(options->trace_sample, strlen(options->trace_sample)).text);
     if (endpoint && strncasecmp(endpoint, "https:", 6) == 0)
         return bag_problem_set(
             problem, BAG_ERROR_CONFIGURATION,
@@ -82,9 +96,29 @@ static bool check_trace(const struct bag_option_values *options, struct bag_prob
                                bag_quote(endpoint, strlen(endpoint)).text);
     if (!endpoint || bag_url_parse(endpoint, &url, problem))
         return true;
-    problem->kind = BAG_ERROR_CONFIGURATION;
     bag_problem_prefix(problem, "otlp_endpoint");
     return false;
+}
+
+/* Checks the values that are texts of several parts. */
+static bool check_values(const struct bag_config *config, struct bag_problem *problem)
+{
+    const struct bag_option_values *options = &config->options;
+    struct bag_networks networks;
+    if (options->cors_origins && !bag_cors_check(options->cors_origins, problem))
+        return bag_config_reject_value(config, "cors_origins", problem);
+    if (!bag_networks_parse(&networks, options->trusted_proxies, problem))
+        return bag_config_reject_value(config, "trusted_proxies", problem);
+    if (!check_sample(options->trace_sample, problem))
+        return bag_config_reject_value(config, "trace_sample", problem);
+    if (!check_endpoint(options->otlp_endpoint, problem))
+        return bag_config_reject_value(config, "otlp_endpoint", problem);
+    if (options->proxy_protocol != BAG_PROXY_PROTOCOL_V2 || options->trusted_proxies)
+        return true;
+    bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                    "proxy_protocol v2 needs trusted_proxies: the addresses that may say "
+                    "whose connections they bring");
+    return bag_config_reject_value(config, "proxy_protocol", problem);
 }
 
 bool bag_config_validate(const struct bag_config *config, struct bag_problem *problem)
@@ -97,14 +131,7 @@ bool bag_config_validate(const struct bag_config *config, struct bag_problem *pr
             return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
                                    "not enough memory for the configuration");
     }
-    if (config->options.cors_origins && !bag_cors_check(config->options.cors_origins, problem))
-        return false;
-    if (config->options.proxy_protocol == BAG_PROXY_PROTOCOL_V2 && !config->options.trusted_proxies)
-        return bag_problem_set(
-            problem, BAG_ERROR_CONFIGURATION,
-            "proxy_protocol v2 needs trusted_proxies: the addresses that may say "
-            "whose connections they bring");
-    if (!check_trace(&config->options, problem))
+    if (!check_values(config, problem))
         return false;
     /* Features may be of tables in a folder of models, which is read later. */
     if (!config->models_dir && !bag_config_check_models(config, problem))

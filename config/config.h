@@ -236,6 +236,11 @@ bool bag_config_apply_flags(struct bag_config *config, int argc, char *const arg
 void bag_config_note_origin(struct bag_config *config, const struct bag_option *option,
                             enum bag_origin origin);
 
+/* Makes the problem with an option's value BAG_ERROR_USAGE if a flag set it, else
+ * BAG_ERROR_CONFIGURATION. Returns false. */
+bool bag_config_reject_value(const struct bag_config *config, const char *key,
+                             struct bag_problem *problem);
+
 /* All options as a JSON array of {"key", "section", "value", "default", "source", "unit", "about"},
  * on the heap; NULL without memory. Paths are without their folders unless `shows_folders`. */
 char *bag_config_describe_options(const struct bag_config *config, bool shows_folders);
@@ -267,8 +272,8 @@ bool bag_config_apply_model_file(struct bag_config *config, size_t index, const 
                                  struct bag_problem *problem);
 
 /* Checks what depends on several options or models: that there is something to serve, that features
- * name tables that exist (where there is no folder of models, which may have them), that origins
- * are well-formed. */
+ * name tables that exist (where there is no folder of models, which may have them), that origins,
+ * networks, fractions and URLs are well-formed. A wrong value of a flag is BAG_ERROR_USAGE. */
 bool bag_config_validate(const struct bag_config *config, struct bag_problem *problem);
 
 /* What is wrong with one of its models: a feature of a model that it does not have, or that is no

@@ -246,13 +246,14 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
     if (!bag_configure_serve(config, argc, argv, problem))
         return false;
     bag_log_configure(config->options.log_format, config->options.log_level);
+    mode_t mode;
     if (!bag_isa_choose(config->options.isa, problem))
-        return false;
-    struct bag_networks proxies;
+        return bag_config_reject_value(config, "isa", problem);
+    if (!bag_unix_mode_parse(config->options.unix_permissions, &mode, problem))
+        return bag_config_reject_value(config, "unix_permissions", problem);
     bag_blas_prepare();
     place_tables(&config->options);
     return bag_config_validate(config, problem) && load_tokens(serve, problem) &&
-           bag_networks_parse(&proxies, config->options.trusted_proxies, problem) &&
            bag_reconciler_open(&serve->reconciler, config, &serve->service.registry, bag_blas_load,
                                problem);
 }

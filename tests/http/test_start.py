@@ -240,7 +240,10 @@ def test_bad_options(directory):
 
 @pytest.mark.parametrize("arguments", [
     ["--demo", "--tabel"], ["--demo", "--port", "x"], ["--demo", "--port"], ["--demo", "stray"], [],
-    ["--demo", "--check", "--port", "x"]])
+    ["--demo", "--check", "--port", "x"],
+    *(["--demo", "--check", *wrong] for wrong in (
+        ["--cors-origins", "example"], ["--trace-sample", "3"], ["--isa", "mmx"], ["--trusted-proxies", "x"],
+        ["--otlp-endpoint", "x"], ["--unix-permissions", "9"], ["--proxy-protocol", "v2"]))])
 def test_wrong_command_lines(arguments):
     """One sentence, which the program begins, and exit code 2."""
     ended = run("serve", *arguments)
@@ -253,7 +256,8 @@ def test_what_is_wrong_elsewhere(directory):
     config = write_json(directory / "c.json", {"nonsense": 1})
     for arguments in (["--demo", "--config", config], ["--demo", "--config", directory / "no"], ["--table", "t=no.npy"]):
         expect_equal(run("serve", *arguments).returncode, 1, arguments)
-    expect_equal(run("serve", "--demo", variables={"BAGSERVE_PORT": "x"}).returncode, 1)
+    for name, value in (("PORT", "x"), ("TRACE_SAMPLE", "3"), ("ISA", "mmx"), ("UNIX_PERMISSIONS", "9")):
+        expect_equal(run("serve", "--demo", "--check", variables={f"BAGSERVE_{name}": value}).returncode, 1, name)
 
 
 def test_a_configuration_beside_the_tables(directory):
