@@ -59,12 +59,12 @@ def errors_of(want, got):
             "mean_cosine": cosines.mean()}
 
 
-def sum_bags(rows):
+def sum_bags(rows, reduction="sum"):
     sums = np.zeros((BAGS, rows.shape[1]), F32)
     picked = random_rows(BAGS * LENGTH, len(rows)).reshape(BAGS, LENGTH)
     for i in range(LENGTH):
         sums += rows[picked[:, i]]
-    return sums
+    return sums / F32(LENGTH) if reduction == "mean" else sums
 
 
 def check_numbers(got, want, what):
@@ -73,7 +73,7 @@ def check_numbers(got, want, what):
                f"{what}: {key} is {got[key]!r} instead of {value!r}")
 
 
-def check_report(report, want, got, keys=None):
+def check_report(report, want, got, keys=None, reduction="sum"):
     expect_equal((report["rows"], report["row_elements"]), want.shape)
     check_numbers(report, errors_of(want, got), "rows")
     squares = ((want.astype(float) - got.astype(float)) ** 2).mean(1)
@@ -90,8 +90,8 @@ def check_report(report, want, got, keys=None):
         expect(np.isclose(entry["max_error"], abs(want[entry["row"]].astype(float)
                                                   - got[entry["row"]]).max(), rtol=1e-9), str(entry))
     bags = report["bags"]
-    expect_equal((bags["bags"], bags["ids_per_bag"], bags["reduction"]), (BAGS, LENGTH, "sum"))
-    check_numbers(bags, errors_of(sum_bags(want), sum_bags(got.astype(F32))), "bags")
+    expect_equal((bags["bags"], bags["ids_per_bag"], bags["reduction"]), (BAGS, LENGTH, reduction))
+    check_numbers(bags, errors_of(sum_bags(want, reduction), sum_bags(got.astype(F32), reduction)), "bags")
 
 
 # ---- tables ----------------------------------------------------------------------------------------
@@ -218,6 +218,16 @@ def test_the_report_of_a_trained_table(directory, name):
     _, tensors, _ = read_safetensors(directory / "out.safetensors")
     got = DECODERS[name](tensors["values"]).astype(F32)
     check_report(json.loads((directory / "r.json").read_text()), items, got)
+
+
+def test_the_report_of_a_mean_table(directory, rows):
+    """Its bags are means, as the model's are."""
+    np.save(directory / "t.npy", rows)
+    convert("--row-format", "int8", "--report", directory / "r.json", f"{directory / 't.npy'},reduction=mean",
+            directory / "out.safetensors")
+    _, tensors, _ = read_safetensors(directory / "out.safetensors")
+    got = DECODERS["int8"](tensors["values"]).astype(F32)
+    check_report(json.loads((directory / "r.json").read_text()), rows, got, reduction="mean")
 
 
 SOURCES = {

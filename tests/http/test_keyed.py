@@ -414,6 +414,23 @@ def test_rejected_at_the_start(directory):
     reject(("--table", f"m={directory}/cut.safetensors#weights"), "cut.safetensors", "truncated")
 
 
+def test_ranks_of_different_widths(directory):
+    """A rank without rows has the width of the others; ranks with rows have one width."""
+    def dump(*widths):
+        for rank, width in enumerate(widths):
+            end = f"rank_{rank}.world_size_{len(widths)}"
+            np.arange(3 * rank, 3 * rank + 3 * bool(width)).tofile(directory / f"t_emb_keys.{end}")
+            np.ones(3 * width, np.float32).tofile(directory / f"t_emb_values.{end}")
+
+    dump(0, 4, 4)
+    with Server("--table", f"m={directory}") as server:
+        got = Client(server).infer("m", [Tensor("indices", np.array([[3, 8]]))]).embeddings()
+        expect_equal(got.tolist(), [[2] * 4])
+    dump(4, 0, 2)
+    reject(("--table", f"m={directory}"), "t_emb_values.rank_2.world_size_3", "rows of 2 elements; those of the other "
+           "files have 4")
+
+
 def test_a_table_beside_a_keyed_one(directory):
     """The keyed table is served, and the log names the other one once, however often files are looked at."""
     keys, values, other = np.array([7, -9]), np.array([[1, 2], [3, 4]], np.float32), directory / "other.npy"

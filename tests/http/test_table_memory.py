@@ -1,12 +1,14 @@
 """max_table_bytes while tables are loaded anew, at its edge, and memory that is not as configured."""
 
+import signal
 import threading
 
 import numpy as np
 import pytest
 
 from control import publish, rows_of, serve, served
-from harness import expect, expect_equal, write_json
+from harness import Server, expect, expect_equal, wait_until, write_json
+from v2 import Client
 
 ROWS = 1 << 10
 BYTES = ROWS * 4 * 4
@@ -64,6 +66,60 @@ def test_unload_first_counts_the_larger(directory, off, fits):
         watcher.join()
         expect_equal(seen, {9})
         expect_second(server, reply, fits)
+
+
+class Configured:
+    """A server of models that a file names, with a limit of its tables."""
+
+    def __init__(self, directory, limit, *models):
+        self.path = directory / "config.json"
+        self.write(*models)
+        self.server = Server("--config", self.path, "--model-control", "poll", "--max-table-bytes", limit)
+
+    def write(self, *models):
+        write_json(self.path, {"models": models})
+
+    def change_to(self, *models):
+        """Returns the event that says what came of it."""
+        self.write(*models)
+        known = len(list(self.server.events()))
+        self.server.send(signal.SIGHUP)
+
+        def found():
+            return [e for e in list(self.server.events())[known:] if e["event"] in ("change done", "change failed")]
+        wait_until(found, "no change was made")
+        return found()[0]
+
+
+def table(name, path, **settings):
+    return {"name": name, "path": path, **settings}
+
+
+def test_shared_tables_count_once(directory):
+    """At the start, and when a model is loaded whose table is served already."""
+    np.save(directory / "a.npy", larger(1, 1))
+    np.save(directory / "b.npy", larger(2, 1))
+    models = [table("t", "a.npy"), table("u", "a.npy")]
+    configured = Configured(directory, BYTES, *models)
+    with configured.server as server, Client(server) as client:
+        expect_equal([served(client, name) for name in "tu"], [1, 1])
+        expect_equal(configured.change_to(*models, table("v", "a.npy", reduction="mean"))["event"], "change done")
+        expect_equal(served(client, "v"), 1)
+        failed = configured.change_to(*models, table("w", "b.npy"))
+        expect("16.00 KiB beside 16.00 KiB" in str(failed), failed)
+
+
+@pytest.mark.parametrize("off, fits", [(-1, False), (0, True)])
+def test_unloading_a_shared_table_makes_no_room(directory, off, fits):
+    """Another model keeps it, so what does not fit beside it leaves the first table served."""
+    np.save(directory / "a.npy", larger(1, 1))
+    np.save(directory / "b.npy", larger(2, 3))
+    other = table("u", "a.npy")
+    configured = Configured(directory, 4 * BYTES + off, table("t", "a.npy", reload="unload_first"), other)
+    with configured.server as server, Client(server) as client:
+        done = configured.change_to(table("t", "b.npy", reload="unload_first"), other)
+        expect_equal(done["event"], "change done" if fits else "change failed")
+        expect_equal([served(client, name) for name in "tu"], [2 if fits else 1, 1])
 
 
 def test_groups_and_held_versions_count(directory):

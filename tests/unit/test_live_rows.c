@@ -2,6 +2,7 @@
 #include "memory_fixture.h"
 #include "testing.h"
 
+#include "kernels/keys_line.h"
 #include "server/models/snapshot.h"
 
 #include <pthread.h>
@@ -207,6 +208,36 @@ static void expect_problem(struct bag_table_memory *memory, const uint64_t *keys
         fail_msg("'%s' has no '%s'", problem.text, text);
 }
 
+/* Fills the index, but for one slot of the first line that a key may be in. */
+static void leave_one_slot(struct bag_keys *keys, uint64_t key)
+{
+    for (size_t i = 0; i < keys->num_lines; i++)
+        memset(keys->lines[i].words, 0xff, sizeof keys->lines[i].words);
+    keys->lines[bag_keys_home(keys, key).line].words[0] = 0;
+}
+
+/* The index has a place for one of two new keys: neither is there afterwards, and both rows are
+ * spare again. */
+static void rows_of_keys_without_a_place_are_spare_again(void **state)
+{
+    const float values[2] = {1, 2};
+    const uint64_t two[2] = {7, 8};
+    struct bag_rows_batch batch = batch_of(two, 2, values);
+    struct bag_table_memory memory;
+    struct bag_problem problem;
+    bool changes;
+    (void)state;
+    make_keyed(&memory, 3, 0);
+    leave_one_slot(&memory.index.keys, 7);
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(bag_live_rows_check(memory.live, &batch, &changes, &problem));
+        assert_false(bag_live_rows_apply(memory.live, &batch, &problem));
+        assert_int_equal(bag_live_rows_spare(memory.live), 3);
+        assert_true(row_of(&memory, 7) < 0 && row_of(&memory, 8) < 0);
+    }
+    free_table(&memory);
+}
+
 static void new_keys_take_spare_rows(void **state)
 {
     const float values[3] = {1, 2, 3};
@@ -316,8 +347,12 @@ static void rows_are_converted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(readers_see_whole_batches), cmocka_unit_test(a_writer_gets_its_turn),
-        cmocka_unit_test(new_keys_take_spare_rows),  cmocka_unit_test(rows_that_others_need_stay),
-        cmocka_unit_test(more_rows_are_kept),        cmocka_unit_test(rows_are_converted)};
+        cmocka_unit_test(readers_see_whole_batches),
+        cmocka_unit_test(a_writer_gets_its_turn),
+        cmocka_unit_test(new_keys_take_spare_rows),
+        cmocka_unit_test(rows_that_others_need_stay),
+        cmocka_unit_test(more_rows_are_kept),
+        cmocka_unit_test(rows_of_keys_without_a_place_are_spare_again),
+        cmocka_unit_test(rows_are_converted)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
