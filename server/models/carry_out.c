@@ -403,14 +403,30 @@ static void retain_versions(const struct bag_change_plan *plan)
 
 /* ---- announcing ------------------------------------------------------------------------------ */
 
+/* Returns whether the i-th model that is unloaded first is the first one of these with its table,
+ * and no other model keeps that. */
+static bool frees_table(const struct bag_change_plan *plan, size_t i)
+{
+    const struct bag_stored_table *stored = plan->unloaded_first[i]->stored;
+    size_t holders = 0;
+    for (size_t j = 0; j < plan->num_unloaded_first; j++) {
+        bool is_same = plan->unloaded_first[j]->stored == stored;
+        if (is_same && j < i)
+            return false;
+        holders += is_same;
+    }
+    return holders == stored->holders;
+}
+
 /* Returns the memory that unloading first gives back. */
 static size_t unloaded_first_bytes(const struct bag_change_plan *plan)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < plan->num_unloaded_first; i++) {
         const struct bag_model *model = plan->unloaded_first[i];
-        if (model->source && (!model->stored || model->stored->holders == 1))
-            bytes += bag_source_bytes(model->source);
+        bytes += model->source ? bag_source_bytes(model->source) : 0;
+        if (model->source && model->stored && !frees_table(plan, i))
+            bytes -= bag_source_table_bytes(model->source);
     }
     return bytes;
 }

@@ -110,8 +110,22 @@ def test_shared_tables_count_once(directory):
 
 
 @pytest.mark.parametrize("off, fits", [(-1, False), (0, True)])
-def test_unloading_a_shared_table_makes_no_room(directory, off, fits):
-    """Another model keeps it, so what does not fit beside it leaves the first table served."""
+def test_a_shared_table_makes_room_once(directory, off, fits):
+    """One that two models unload, beside another table: what does not fit leaves the first one served."""
+    for name, version, times in (("a", 1, 1), ("b", 2, 3), ("c", 3, 1)):
+        np.save(directory / f"{name}.npy", larger(version, times))
+
+    def models(path):
+        return [*(table(name, path, reload="unload_first") for name in "tu"), table("w", "c.npy")]
+    configured = Configured(directory, 4 * BYTES + off, *models("a.npy"))
+    with configured.server as server, Client(server) as client:
+        done = configured.change_to(*models("b.npy"))
+        expect_equal(done["event"], "change done" if fits else "change failed")
+        expect_equal([served(client, name) for name in "tuw"], [2, 2, 3] if fits else [1, 1, 3])
+
+
+@pytest.mark.parametrize("off, fits", [(-1, False), (0, True)])
+def test_a_table_that_another_model_keeps_makes_no_room(directory, off, fits):
     np.save(directory / "a.npy", larger(1, 1))
     np.save(directory / "b.npy", larger(2, 3))
     other = table("u", "a.npy")
