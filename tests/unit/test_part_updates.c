@@ -309,7 +309,7 @@ static void decides_about_copies_after_earlier_updates(void **state)
     assert_int_equal(batches[1].left_out, 1);
     assert_int_equal(batches[1].count, 2);
     assert_false(has_key(&part, 0));
-    assert_int_equal(bag_live_rows_spare(part.memory->live), 4);
+    assert_int_equal(bag_table_spare_rows_now(part.memory), 4);
     for (size_t i = 0; i < COUNT_OF(changed); i += 2)
         assert_memory_equal(
             row_of(part.memory, bag_keys_find_one(&part.memory->index.keys, (uint64_t)changed[i])),
