@@ -21,7 +21,7 @@ struct bag_rows_batch {
     bool deletes;
     size_t count;
     const uint64_t *ids; /* row numbers or keys, without duplicates */
-    bool may_be_gone;    /* keys to be removed may have been removed before */
+    bool may_be_gone;    /* the table may lack some of the keys to be removed */
     const char *rows; /* `count` rows as the table stores them, at any alignment; NULL: deletes */
     size_t left_out;  /* ids of other parts of the table that came with these */
     struct bag_rows_of_part *undecided; /* ids, rows and positions, if keys of other parts are among

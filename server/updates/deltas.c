@@ -91,8 +91,10 @@ static bool load_delta(struct delta *delta, const struct bag_table_memory *memor
     struct bag_tensor ids = tensor_of(&delta->ids);
     if (!deletes)
         rows = tensor_of(&delta->rows);
-    return bag_rows_batch_make(memory, &ids, deletes ? NULL : &rows, false, &delta->arena, batch,
-                               problem);
+    bool ok = bag_rows_batch_make(memory, &ids, deletes ? NULL : &rows, false, &delta->arena, batch,
+                                  problem);
+    batch->may_be_gone = deletes; /* trainers also report keys that they never exported */
+    return ok;
 }
 
 static void free_delta(struct delta *delta)

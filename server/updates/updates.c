@@ -337,7 +337,7 @@ static bool take(struct group *group, struct bag_update *update)
         return false;
     if (update->sequence && first_of(update) > next)
         return reject_gap(update, next);
-    update->batch.may_be_gone = update->sequence && first_of(update) < next;
+    update->batch.may_be_gone |= update->sequence && first_of(update) < next;
     update->sequence = update->sequence ? update->sequence : next;
     update->first = next;
     if (!check(update, &changes_keys) || !append(stream, update))

@@ -144,6 +144,15 @@ def test_deltas_remove_only_what_they_say(directory):
         for key in (3, 4):
             client.infer("k", [Tensor("indices", np.array([[key]]))]).expect(400)
         check_rows(rows_of(client, "k", [2, 5]), control.rows_of(1)[[2, 5]])
+        # Trainers report keys that the table never had.
+        second = version / "deltas" / "2"
+        second.mkdir()
+        np.save(second / "deleted_keys.npy", np.array([2, 3, 999]))
+        admin.load("k").expect(200)
+        client.infer("k", [Tensor("indices", np.array([[2]]))]).expect(400)
+    with serve_plain(directory) as server:  # and when the table is loaded
+        server.client.infer("k", [Tensor("indices", np.array([[2]]))]).expect(400)
+        check_rows(rows_of(server.client, "k", [5]), control.rows_of(1)[[5]])
 
 
 def test_deltas_that_need_a_ready_file(directory):
