@@ -51,7 +51,8 @@ def test_page(directory, port, name):
         server.stop()
         if name == DOCUMENTS[0]:
             installed = directory.glob("venv/lib/python3*/site-packages/bagserve_*.py")
-            expect_equal({path.stem for path in installed}, {"bagserve_client", "bagserve_export", "bagserve_torch"})
+            expect_equal({path.stem for path in installed}, {"bagserve_client", "bagserve_export", "bagserve_torch",
+                                                                  "bagserve_trainers"})
     except BaseException:
         if server:
             print(server.last_lines())

@@ -1,4 +1,4 @@
-"""Writes tables that bagserve serves, from PyTorch's checkpoints: one file, on NumPy.
+"""Writes tables that bagserve serves, from PyTorch's checkpoints and from the folders that trainers write, on NumPy.
 
 A state_dict does not say which of its tensors are embeddings, nor how they pool, so both are told:
 
@@ -8,7 +8,8 @@ A state_dict does not say which of its tensors are embeddings, nor how they pool
     bagserve serve --models models/
 
 This needs torch, and unpickles nothing but tensors. Where the model is, bagserve_torch.export(model, "models/")
-knows all of it by itself.
+knows all of it by itself. A folder of TorchEasyRec or of NVIDIA dynamicemb (bagserve_trainers.py) names its tables,
+and says how most of them pool; `deltas` and `incremental` bring what these trainers write between two exports.
 
 A table becomes models/NAME/VERSION/ with table.safetensors (its rows as the tensor "values", in the type that
 they have, or in a `row_format`) and config.json, which says how it pools; a collection is a config.json that
@@ -32,25 +33,20 @@ from typing import Any, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
+from bagserve_trainers import Rows, Table, deltas, incremental, model_name, read_tables
+
+__all__ = ["Export", "add_tables", "deltas", "incremental", "model_name"]
 _ALIGNMENT = 4096  # of the data in a file
 _TYPES = {"float16": "F16", "float32": "F32", "float64": "F64", "int8": "I8", "int16": "I16",
           "int32": "I32", "int64": "I64", "uint8": "U8"}
 _REDUCTIONS = ("sum", "mean", "max", "sqrtn", "none")
 # Keys of a model that --table may set beside its reduction.
 _RULES = ("padding_idx", "include_last_offset", "default_index", "weighted_mean", "prune_invalid",
-          "out_of_range", "output_datatype", "updates_through")
+          "out_of_range", "output_datatype", "updates_through", "spare_rows")
 _BLOCK_ROWS = 65536
 
 
 # ---- tensors and files ------------------------------------------------------------------------
-def model_name(path):
-    """What a module or a tensor of this path is called on the server: other characters become '_'."""
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", path).strip(".")
-    if not 0 < len(name) <= 128:
-        raise ValueError(f"'{path}' makes no name of a model: those have 1 to 128 of A-Z a-z 0-9 . _ -")
-    return name
-
-
 def _array(tensor, what):
     """(type in safetensors, NumPy array) of a tensor or an array; no copy of what is on the CPU."""
     layout = str(getattr(tensor, "layout", "torch.strided"))
@@ -67,7 +63,8 @@ def _array(tensor, what):
     if str(getattr(tensor, "dtype", "")) == "torch.bfloat16":
         kind, array = "BF16", _bf16_bits(tensor)
     else:
-        array = tensor.numpy() if hasattr(tensor, "numpy") else np.asarray(tensor)
+        array = tensor.numpy() if hasattr(tensor, "numpy") else tensor
+        array = array if isinstance(array, Rows) else np.asarray(array)
         kind = _TYPES.get(array.dtype.name)
     if kind is None or array.ndim != 2:
         raise ValueError(f"{what}: a table has 2 dimensions of floats or integers; this one has "
@@ -126,7 +123,7 @@ class Export:
     """
 
     def __init__(self, row_format: Optional[str] = None, program: str = "bagserve"):
-        self.tables, self.models, self.matrices = {}, {}, {}
+        self.tables, self.models, self.matrices, self.metadata = {}, {}, {}, {}
         self.row_format, self.program = row_format, program
 
     def _add(self, wanted, settings):
@@ -137,22 +134,27 @@ class Export:
         self.models[name] = settings
         return name
 
-    def table(self, name: str, rows: Any, reduction: str, projection: Any = None, **rules: Any) -> str:
-        """Adds a table that pools by `reduction`; `projection` is an nn.Linear that follows, `rules` any
-        keys of a model in the configuration. Returns the model's name."""
+    def table(self, name: str, rows: Any, reduction: str, projection: Any = None, keys: Any = None,
+              metadata: Optional[Mapping[str, str]] = None, **rules: Any) -> str:
+        """Adds a table that pools by `reduction`; `projection` is an nn.Linear that follows, `keys` are INT64, one
+        for each row, `metadata` is of the file (the row format of rows of bytes), `rules` any keys of a model in the
+        configuration. Returns the model's name."""
         if reduction not in _REDUCTIONS:
             raise ValueError(f"{name}: reduction is {reduction!r}; it must be one of "
                              f"{', '.join(_REDUCTIONS)}")
         kind, array = _array(rows, name)
         padding = rules.get("padding_idx")
-        if padding is not None and not -len(array) <= padding < len(array):
+        if padding is not None and keys is None and not -len(array) <= padding < len(array):
             raise ValueError(f"{name}: padding_idx is {padding}; it must be from {-len(array)} to "
                              f"{len(array) - 1}")
         settings = {"reduction": reduction}
         settings |= {key: value for key, value in rules.items() if value is not None}
         matrices = {} if projection is None else _projection(name, projection, array.shape[1])
         name = self._add(name, settings | {key: f"dense/{key}.npy" for key in matrices})
-        self.tables[name], self.matrices[name] = (kind, array), matrices
+        self.tables[name], self.matrices[name] = {"values": (kind, array)}, matrices
+        if keys is not None:
+            self.tables[name]["keys"] = ("I64", keys)
+        self.metadata[name] = metadata
         return name
 
     def collection(self, name: str, features: Mapping[str, str]) -> str:
@@ -186,18 +188,18 @@ class Export:
         for name, settings in self.models.items():
             (staging / name).mkdir()
             if name in self.tables:
-                self._write_table(staging / name / "table.safetensors", self.tables[name])
+                self._write_table(staging / name / "table.safetensors", self.tables[name], self.metadata[name])
             for key, matrix in self.matrices.get(name, {}).items():
                 (staging / name / "dense").mkdir(exist_ok=True)
                 np.save(staging / name / "dense" / f"{key}.npy", matrix)
             (staging / name / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
 
-    def _write_table(self, path, table):
+    def _write_table(self, path, tensors, metadata):
         if self.row_format is None:
-            write_safetensors(path, {"values": table})
+            write_safetensors(path, tensors, metadata)
             return
         plain = path.with_name("plain.safetensors")
-        write_safetensors(plain, {"values": table})
+        write_safetensors(plain, tensors, metadata)
         _quantise(plain, path, self.row_format, self.program)
         plain.unlink()
 
@@ -291,12 +293,17 @@ def add_tables(exported: Export, state: Mapping[str, Any], tables: Sequence[str]
         matching = _matching(state, key)
         if not matching:
             raise ValueError(f"it has no '{key}'; of 2 dimensions it has\n{_list_candidates(state)}")
-        pools = rules.pop("reduction", reduction)
-        if pools is None:
-            raise ValueError(f"--table {text}: say how it pools, as reduction={'|'.join(_REDUCTIONS)}")
         for found, stands_for in matching:
+            table = state[found]
+            known = {"reduction": getattr(table, "reduction", None) or reduction} | rules
+            if known["reduction"] is None:
+                raise ValueError(f"--table {text}: say how it pools, as reduction={'|'.join(_REDUCTIONS)}"
+                                 f" ('{found}' does not)")
+            if isinstance(table, Table):
+                table, answers = table.as_model(known["reduction"])
+                known = answers | known
             check_codes(state, found)
-            exported.table(name.replace("*", stands_for), state[found], pools, **rules)
+            exported.table(name.replace("*", stands_for), table, **known)
 
 
 def _load(path):
@@ -329,11 +336,13 @@ def _find_state_dict(content):
 
 
 def _parser():
-    parser = argparse.ArgumentParser(description="Tables for bagserve of a PyTorch checkpoint.")
-    parser.add_argument("checkpoint", help="a file that torch.save wrote of a state_dict")
+    parser = argparse.ArgumentParser(description="Tables for bagserve of a checkpoint, or of what a trainer wrote.")
+    parser.add_argument("source", help="a file that torch.save wrote of a state_dict, or a folder that TorchEasyRec "
+                        "(sparse_embeddings-*.npz, RTP's model-*.safetensors) or dynamicemb wrote")
     parser.add_argument("directory", help="folder of models, where NAME/VERSION/ and bagserve.json go")
     parser.add_argument("--table", action="append", default=[], metavar="NAME=KEY[,RULE=VALUE]...",
-                        help="the tensor KEY becomes the model NAME; a * in both stands for any text. RULE is "
+                        help="the tensor or table KEY becomes the model NAME; a * in both stands for any text; of a "
+                             "folder all do if none is named. RULE is "
                              f"reduction, {', '.join(_RULES)}")
     parser.add_argument("--reduction", choices=_REDUCTIONS, help="of tables that say none")
     parser.add_argument("--version", type=int, default=1, metavar="N",
@@ -348,15 +357,20 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     options = _parser().parse_args(arguments)
     exported = Export(options.row_format, options.program)
     try:
-        state = _find_state_dict(_load(options.checkpoint))
-        add_tables(exported, state, options.table, options.reduction)
+        if pathlib.Path(options.source).is_dir():
+            state, tables = read_tables(options.source), options.table or ["*=*"]
+        else:
+            state, tables = _find_state_dict(_load(options.source)), options.table
+        add_tables(exported, state, tables, options.reduction)
         configuration = exported.write(options.directory, options.version)
     except ValueError as problem:
-        sys.exit(f"{options.checkpoint}: {problem}")
+        sys.exit(f"{options.source}: {problem}")
     except OSError as problem:
         sys.exit(str(problem))
-    for name, (_, rows) in exported.tables.items():
-        print(f"{name}: {len(rows)} rows of {rows.shape[1]}, {exported.models[name]['reduction']}")
+    for name, tensors in exported.tables.items():
+        _, rows = tensors["values"]
+        elements = (exported.metadata[name] or {}).get("row_elements", rows.shape[1])
+        print(f"{name}: {len(rows)} rows of {elements}, {exported.models[name]['reduction']}")
     print(f"bagserve serve --config {configuration}")
 
 
