@@ -37,7 +37,8 @@
     X(convert, DATATYPE, "--datatype", "FP32|FP16|BF16",                                          \
       "Elements of the new table. Without this and --row-format rows stay as they are.")          \
     X(convert, ROW_FORMAT, "--row-format",                                                        \
-      "int8|int4|f8_e4m3|f8_e5m2|int8_f16_front|int4_f16_front|f8_e4m3_scaled|f8_e5m2_scaled",    \
+      "int8|int4|f8_e4m3|f8_e5m2|int8_f16_front|int4_f16_front|f8_e4m3_scaled|f8_e5m2_scaled|"    \
+      "int8_f16_back|int8_symmetric|int8_symmetric_f16|int2|int2_f16_front",                      \
       "Quantised rows.")                                                                          \
     X(convert, ORDER_BY, "--order-by", "COUNTS",                                                  \
       "Puts the rows of a keyed table in order of these numbers, one a row, the largest first; "  \

@@ -47,8 +47,10 @@
       "Type of the table's elements where the file cannot say it, as BF16 in .npy.")               \
     X(row_format, "row_format", CHOICE_ROW_FORMAT, 0, 0,                                           \
       "What the bytes of a 2-D UINT8 table stand for: plain for themselves, or FP32 rows as "      \
-      "int8 or int4 (scale and bias behind), int8_f16_front or int4_f16_front (FBGEMM's "          \
-      "inference rows), f8_e4m3 or f8_e5m2, f8_e4m3_scaled or f8_e5m2_scaled (scale behind).")     \
+      "int8, int4 or int2 (scale and bias behind), int8_f16_front, int4_f16_front or "             \
+      "int2_f16_front (FBGEMM's inference rows), int8_f16_back, int8_symmetric or "                \
+      "int8_symmetric_f16 (a scale behind), f8_e4m3 or f8_e5m2, f8_e4m3_scaled or "                \
+      "f8_e5m2_scaled (scale behind).")                                                            \
     X(row_elements, "row_elements", COUNT, 0, BAG_LARGEST_EXACT,                                   \
       "How many elements a row stands for; required beside row_format, unless the file says it.")  \
     X(tensor, "tensor", TEXT, 0, 4095,                                                             \

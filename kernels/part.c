@@ -30,13 +30,16 @@ uint32_t bag_part_of_key(uint64_t key, uint32_t of)
 
 /* ---- cutting rows ---------------------------------------------------------------------------- */
 
-/* Codes of 4 bits from an odd one on: the low half of a byte comes first. What fills the last byte
- * is zero. */
-static void copy_halves(const unsigned char *codes, size_t first, size_t count, unsigned char *out)
+/* Copies codes of which a byte holds several, the first in its lowest bits, from any of them on.
+ * What fills the last byte is zero. */
+static void copy_packed(size_t per_byte, const unsigned char *codes, size_t first, size_t count,
+                        unsigned char *out)
 {
+    const size_t bits = 8 / per_byte;
     for (size_t i = 0; i < count; i++) {
-        unsigned code = codes[(first + i) / 2] >> (first + i) % 2 * 4 & 15;
-        out[i / 2] = (unsigned char)(i % 2 ? out[i / 2] | code << 4 : code);
+        unsigned code = codes[(first + i) / per_byte] >> (first + i) % per_byte * bits;
+        unsigned placed = (code & ((1u << bits) - 1)) << i % per_byte * bits;
+        out[i / per_byte] = (unsigned char)(i % per_byte ? out[i / per_byte] | placed : placed);
     }
 }
 
@@ -46,7 +49,7 @@ void bag_part_cut_rows(const struct bag_table *whole, const void *rows, size_t n
     struct bag_table cut = *whole;
     cut.row_elements = num_columns;
     const struct bag_row_places from = bag_row_places(whole), to = bag_row_places(&cut);
-    const bool halves = bag_row_kind(whole) == BAG_KIND_OF_INT4;
+    const size_t per_byte = bag_codes_per_byte(bag_row_kind(whole));
     const bool plain = whole->row_format == BAG_ROWS_PLAIN;
     const size_t column_bytes = plain ? bag_dtypes[whole->dtype].bytes : 1;
     const size_t params_bytes = bag_row_params_bytes(whole->row_format);
@@ -54,8 +57,9 @@ void bag_part_cut_rows(const struct bag_table *whole, const void *rows, size_t n
         const unsigned char *row = (const unsigned char *)rows + i * from.bytes;
         unsigned char *own = (unsigned char *)out + i * to.bytes;
         memcpy(own + to.params_at, row + from.params_at, params_bytes);
-        if (halves)
-            copy_halves(row + from.codes_at, first_column, num_columns, own + to.codes_at);
+        if (per_byte > 1)
+            copy_packed(per_byte, row + from.codes_at, first_column, num_columns,
+                        own + to.codes_at);
         else
             memcpy(own + to.codes_at, row + from.codes_at + first_column * column_bytes,
                    num_columns * column_bytes);

@@ -92,6 +92,21 @@ BAG_LANE f32v f32v_load_u8(const char *from)
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load_8_bytes(from)));
 }
 
+BAG_LANE f32v f32v_load_s8(const char *from)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(from)));
+}
+
+/* The codes of two bytes, four to a byte, the lowest ones first. */
+BAG_LANE f32v f32v_load_u2(const char *from)
+{
+    const __m256i places = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
+    uint16_t codes;
+    memcpy(&codes, from, sizeof codes);
+    __m256i all = _mm256_srlv_epi32(_mm256_set1_epi32(codes), places);
+    return _mm256_cvtepi32_ps(_mm256_and_si256(all, _mm256_set1_epi32(3)));
+}
+
 /* A row of four-bit codes, two to a byte, the low ones first. */
 struct f32v_u4 {
     f32v scale, bias;
@@ -271,16 +286,15 @@ BAG_LANE __m128i load_parts(const char *from, const struct f32v_some *some, size
     return _mm_cvtsi64_si128((long long)(low | high << 8 * bytes));
 }
 
-/* The codes or elements of a row whose elements have less than 32 bits; those of INT4 and INT8 rows
- * in order. */
+/* The codes or elements of a row whose elements have less than 32 bits; those of INT8, INT4 and
+ * INT2 rows in order. */
 BAG_LANE __m128i f32v_load_some(enum bag_row_kind kind, const char *from,
                                 const struct f32v_some *some)
 {
-    if (kind == BAG_KIND_OF_INT4)
-        return _mm_cvtsi64_si128((long long)bag_load_some(from, (some->count + 1) / 2));
-    if (kind == BAG_KIND_OF_INT8)
-        return _mm_cvtsi64_si128((long long)bag_load_some(from, some->count));
-    return load_parts(from, some, bag_kind_bits(kind) / 8);
+    const size_t bits = bag_kind_bits(kind);
+    if (kind == BAG_KIND_OF_INT8 || bits < 8)
+        return _mm_cvtsi64_si128((long long)bag_load_some(from, (some->count * bits + 7) / 8));
+    return load_parts(from, some, bits / 8);
 }
 
 /* Puts columns that are in order into the two parts. */

@@ -100,6 +100,22 @@ BAG_LANE f32v f32v_load_u8(const char *from)
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16_bytes(from)));
 }
 
+BAG_LANE f32v f32v_load_s8(const char *from)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(from)));
+}
+
+/* The codes of four bytes, four to a byte, the lowest ones first. */
+BAG_LANE f32v f32v_load_u2(const char *from)
+{
+    const __m512i places =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    int codes;
+    memcpy(&codes, from, sizeof codes);
+    __m512i all = _mm512_srlv_epi32(_mm512_set1_epi32(codes), places);
+    return _mm512_cvtepi32_ps(_mm512_and_si512(all, _mm512_set1_epi32(3)));
+}
+
 /* One f16 number in every lane. */
 BAG_LANE f32v f32v_all_f16(const char *from)
 {

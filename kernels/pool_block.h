@@ -255,11 +255,17 @@ BAG_LANE unsigned bag_kind_bits(enum bag_row_kind kind)
     return bits_of[kind];
 }
 
+/* Returns whether all rows of a kind have a scale. */
+BAG_LANE bool bag_kind_has_params(enum bag_row_kind kind)
+{
+    return kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_SINT8 || kind == BAG_KIND_OF_INT4 ||
+           kind == BAG_KIND_OF_INT2;
+}
+
 /* Whether rows of that kind may have scale and bias. */
 static inline __attribute__((always_inline)) bool bag_kind_quantised(enum bag_row_kind kind)
 {
-    return kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_INT4 || kind == BAG_KIND_OF_E4M3 ||
-           kind == BAG_KIND_OF_E5M2;
+    return kind == BAG_KIND_OF_E4M3 || kind == BAG_KIND_OF_E5M2 || bag_kind_has_params(kind);
 }
 
 /* Whether elements are f16 or bf16, which are summed wider than they are stored. */
@@ -278,12 +284,6 @@ BAG_LANE enum bag_dtype bag_near_result(enum bag_row_kind kind)
 BAG_LANE bool bag_kind_converts(enum bag_row_kind kind)
 {
     return kind != BAG_KIND_OF_F32 && kind != BAG_KIND_OF_F64;
-}
-
-/* Whether rows of that kind have scale and bias. */
-BAG_LANE bool bag_kind_has_bias(enum bag_row_kind kind)
-{
-    return kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_INT4;
 }
 
 /* A checked id: it is not negative, and tables of more than 2^32 rows are pooled in

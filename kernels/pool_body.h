@@ -37,12 +37,13 @@ BAG_LANE void K(take_some)(const struct bag_rows *rows, bool half, enum bag_mode
 
 /* Adds the rows of `place` and those after it, up to the one whose id is at `end`, to the sums:
  * those that have a row to prefetch, then the rest, of one line each several in a turn, which takes
- * fewer instructions. Elements that take long to widen have one loop for all. */
+ * fewer instructions. Elements that take long to widen, or are rare, have one loop for all. */
 BAG_LANE void K(take_rows)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
                            const struct K(tile) * tile, bool fetches, struct K(place) * place,
                            const char *end, BODY *sums)
 {
-    const bool one_loop = KIND == BAG_KIND_OF_E4M3 || KIND == BAG_KIND_OF_E5M2;
+    const bool one_loop = KIND == BAG_KIND_OF_E4M3 || KIND == BAG_KIND_OF_E5M2 ||
+                          KIND == BAG_KIND_OF_SINT8 || KIND == BAG_KIND_OF_INT2;
     const bool short_rows = (size_t)vectors * V(lanes) * bag_kind_bits(KIND) <= 512;
     const size_t turn = short_rows && !bag_kind_converts(KIND) && vectors > 0 ? 4 : 1;
     const char *fetch_end = rows->fetch_end < end ? rows->fetch_end : end;

@@ -42,26 +42,29 @@ BAG_LANE double f64v_root(double value)
  * disappear. */
 struct f32v_row {
     const char *codes;
-    f32v scale;        /* of INT8, E4M3 (256 times it) and E5M2 rows */
-    f32v bias;         /* of INT8 rows */
+    f32v scale;        /* of INT8, SINT8, INT2, E4M3 (256 times it) and E5M2 rows */
+    f32v bias;         /* of INT8 and INT2 rows */
     struct f32v_u4 u4; /* of INT4 rows */
     bool padded; /* eight codes may be read: INT8 rows with scale and bias of f32 behind them */
 };
 
 /* The row whose first column to read is at `at`, and whose scale and bias, if it has any, are at
- * `params`; of INT8 they are f16 where `half`. What depends on `rows` is the same for all rows,
- * so that it is predicted. */
+ * `params`; of INT8 and SINT8 they are f16 where `half`. What depends on `rows`, or of SINT8 on
+ * `half`, is the same for all rows, so that it is predicted. */
 BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, bool half, const struct bag_rows *rows,
                                    const char *at, const char *params)
 {
     struct f32v_row row = {.codes = at, .padded = kind == BAG_KIND_OF_INT8 && !half};
-    if (kind == BAG_KIND_OF_INT4 || (kind == BAG_KIND_OF_INT8 && half)) {
+    if (kind == BAG_KIND_OF_INT4 || kind == BAG_KIND_OF_INT2 ||
+        (kind == BAG_KIND_OF_INT8 && half)) {
         row.scale = f32v_all_f16(params);
         row.bias = f32v_all_f16(params + sizeof(uint16_t));
     } else if (kind == BAG_KIND_OF_INT8) {
         row.scale = f32v_all(bag_load_f32(params, 0));
         row.bias = f32v_all(bag_load_f32(params, 1));
     }
+    if (kind == BAG_KIND_OF_SINT8)
+        row.scale = half ? f32v_all_f16(params) : f32v_all(bag_load_f32(params, 0));
     if (kind == BAG_KIND_OF_INT4)
         row.u4 = f32v_u4_open(row.scale, row.bias);
     if (kind == BAG_KIND_OF_E4M3)
@@ -71,7 +74,7 @@ BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, bool half, const stru
     return row;
 }
 
-/* The values from `column` on, counted from where the row was opened; even for four-bit codes.
+/* The values from `column` on, counted from where the row was opened, at a whole byte of codes.
  * Of kinds that are not summed in pairs the part is the whole. */
 BAG_LANE f32v f32v_columns(enum bag_row_kind kind, bool scaled, enum bag_parity part,
                            const struct f32v_row *row, size_t column)
@@ -83,8 +86,12 @@ BAG_LANE f32v f32v_columns(enum bag_row_kind kind, bool scaled, enum bag_parity 
         return f32v_load_bf16(part, row->codes + column * sizeof(uint16_t));
     case BAG_KIND_OF_INT8:
         return f32v_fused(f32v_load_u8(row->codes + column), row->scale, row->bias);
+    case BAG_KIND_OF_SINT8:
+        return f32v_multiply(f32v_load_s8(row->codes + column), row->scale);
     case BAG_KIND_OF_INT4:
         return f32v_u4_columns(&row->u4, part, row->codes + column / 2);
+    case BAG_KIND_OF_INT2:
+        return f32v_fused(f32v_load_u2(row->codes + column / 4), row->scale, row->bias);
     case BAG_KIND_OF_E4M3:
         return f32v_load_e4m3(row->codes + column, row->scale);
     case BAG_KIND_OF_E5M2:
@@ -113,7 +120,7 @@ BAG_LANE f32v f32v_narrow_columns(enum bag_row_kind kind, bool scaled, const str
 /* Puts sums that are in order into parts, where f32v_narrow_columns does not. */
 BAG_LANE f32v f32v_narrow_in_parts(enum bag_row_kind kind, f32v sums, const struct f32v_some *some)
 {
-    return kind == BAG_KIND_OF_INT4 || kind == BAG_KIND_OF_INT8 ? f32v_part(sums, some) : sums;
+    return kind == BAG_KIND_OF_INT8 || bag_kind_bits(kind) < 8 ? f32v_part(sums, some) : sums;
 }
 #endif
 
@@ -256,7 +263,15 @@ DEFINE_DIVISOR(f64v, f64)
 #define BODY      f32v
 #include "pool_body.h"
 
+#define BODY_KIND SINT8
+#define BODY      f32v
+#include "pool_body.h"
+
 #define BODY_KIND INT4
+#define BODY      f32v
+#include "pool_body.h"
+
+#define BODY_KIND INT2
 #define BODY      f32v
 #include "pool_body.h"
 
@@ -318,6 +333,8 @@ DEFINE_DIVISOR(f64v, f64)
 #define WIDE_TILES_INT4(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
 #define WIDE_TILES_E4M3(X, ...)
 #define WIDE_TILES_E5M2(X, ...)
+#define WIDE_TILES_SINT8(X, ...)
+#define WIDE_TILES_INT2(X, ...)
 #define WIDE_TILES_F32(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
 #define WIDE_TILES_F64(X, ...)
 
@@ -326,6 +343,8 @@ DEFINE_DIVISOR(f64v, f64)
 #define OTHER_TILES_INT4(X, ...) BAG_LONG_TILES(X, __VA_ARGS__)
 #define OTHER_TILES_E4M3(X, ...)
 #define OTHER_TILES_E5M2(X, ...)
+#define OTHER_TILES_SINT8(X, ...)
+#define OTHER_TILES_INT2(X, ...)
 #define OTHER_TILES_F16(X, ...)  BAG_LONG_TILES(X, __VA_ARGS__)
 #define OTHER_TILES_BF16(X, ...) BAG_LONG_TILES(X, __VA_ARGS__)
 #define OTHER_TILES_F32(X, ...)  BAG_LONG_TILES(X, __VA_ARGS__)
@@ -336,6 +355,8 @@ DEFINE_DIVISOR(f64v, f64)
 #define WEIGHTED_SINGLES_INT4(X, ...)
 #define WEIGHTED_SINGLES_E4M3(X, ...)
 #define WEIGHTED_SINGLES_E5M2(X, ...)
+#define WEIGHTED_SINGLES_SINT8(X, ...)
+#define WEIGHTED_SINGLES_INT2(X, ...)
 #define WEIGHTED_SINGLES_F16(X, ...)
 #define WEIGHTED_SINGLES_BF16(X, ...)
 #define WEIGHTED_SINGLES_F32(X, ...) NARROW(X, __VA_ARGS__) BAG_WHOLE_TILES(X, __VA_ARGS__)
@@ -346,6 +367,8 @@ DEFINE_DIVISOR(f64v, f64)
 #define NEAR_TILES_INT4(X, ...)
 #define NEAR_TILES_E4M3(X, ...)
 #define NEAR_TILES_E5M2(X, ...)
+#define NEAR_TILES_SINT8(X, ...)
+#define NEAR_TILES_INT2(X, ...)
 #define NEAR_TILES_F16(X, ...)  NARROW(X, __VA_ARGS__) BAG_NEAR_TILES(X, __VA_ARGS__)
 #define NEAR_TILES_BF16(X, ...) NARROW(X, __VA_ARGS__) BAG_NEAR_TILES(X, __VA_ARGS__)
 #define NEAR_TILES_F32(X, ...)  NARROW(X, __VA_ARGS__) BAG_NEAR_TILES(X, __VA_ARGS__)
@@ -354,6 +377,8 @@ DEFINE_DIVISOR(f64v, f64)
 #define WEIGHTED_NEAR_INT4(X, ...)
 #define WEIGHTED_NEAR_E4M3(X, ...)
 #define WEIGHTED_NEAR_E5M2(X, ...)
+#define WEIGHTED_NEAR_SINT8(X, ...)
+#define WEIGHTED_NEAR_INT2(X, ...)
 #define WEIGHTED_NEAR_F16(X, ...)
 #define WEIGHTED_NEAR_BF16(X, ...)
 #define WEIGHTED_NEAR_F32(X, ...) NARROW(X, __VA_ARGS__) BAG_NEAR_TILES(X, __VA_ARGS__)
@@ -361,22 +386,26 @@ DEFINE_DIVISOR(f64v, f64)
 
 /* Kinds that are rarely weighted, and those of which entries are rarely left out: their rows of
  * many vectors are split. */
-#define WEIGHTED_TILES_INT8(X, ...) BAG_WHOLE_TILES(X, __VA_ARGS__)
-#define WEIGHTED_TILES_INT4(X, ...) BAG_FEW_TILES(X, __VA_ARGS__)
-#define WEIGHTED_TILES_E4M3(X, ...) BAG_FEW_TILES(X, __VA_ARGS__)
-#define WEIGHTED_TILES_E5M2(X, ...) BAG_FEW_TILES(X, __VA_ARGS__)
-#define WEIGHTED_TILES_F16(X, ...)  BAG_WHOLE_TILES(X, __VA_ARGS__)
-#define WEIGHTED_TILES_BF16(X, ...) BAG_WHOLE_TILES(X, __VA_ARGS__)
-#define WEIGHTED_TILES_F32(X, ...)  BAG_WHOLE_TILES(X, __VA_ARGS__)
-#define WEIGHTED_TILES_F64(X, ...)  BAG_WHOLE_TILES(X, __VA_ARGS__)
-#define GENERAL_TILES_INT8(X, ...)  BAG_WHOLE_TILES(X, __VA_ARGS__)
-#define GENERAL_TILES_INT4(X, ...)  BAG_FEW_TILES(X, __VA_ARGS__)
-#define GENERAL_TILES_E4M3(X, ...)  BAG_FEW_TILES(X, __VA_ARGS__)
-#define GENERAL_TILES_E5M2(X, ...)  BAG_FEW_TILES(X, __VA_ARGS__)
-#define GENERAL_TILES_F16(X, ...)   BAG_WHOLE_TILES(X, __VA_ARGS__)
-#define GENERAL_TILES_BF16(X, ...)  BAG_WHOLE_TILES(X, __VA_ARGS__)
-#define GENERAL_TILES_F32(X, ...)   BAG_WHOLE_TILES(X, __VA_ARGS__)
-#define GENERAL_TILES_F64(X, ...)   BAG_FEW_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_INT8(X, ...)  BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_INT4(X, ...)  BAG_FEW_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_E4M3(X, ...)  BAG_FEW_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_E5M2(X, ...)  BAG_FEW_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_SINT8(X, ...) BAG_FEW_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_INT2(X, ...)  BAG_FEW_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_F16(X, ...)   BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_BF16(X, ...)  BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_F32(X, ...)   BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define WEIGHTED_TILES_F64(X, ...)   BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_INT8(X, ...)   BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_INT4(X, ...)   BAG_FEW_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_E4M3(X, ...)   BAG_FEW_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_E5M2(X, ...)   BAG_FEW_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_SINT8(X, ...)  BAG_FEW_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_INT2(X, ...)   BAG_FEW_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_F16(X, ...)    BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_BF16(X, ...)   BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_F32(X, ...)    BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define GENERAL_TILES_F64(X, ...)    BAG_FEW_TILES(X, __VA_ARGS__)
 
 #define SPLIT_TILES(X, vector, kind, mode) \
     BAG_SPLIT_TILES(X, vector, kind, mode) OTHER_TILES_##kind(X, vector, kind, mode)

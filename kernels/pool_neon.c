@@ -115,6 +115,23 @@ BAG_LANE f32v f32v_load_u8(const char *from)
     return from_codes(vmovl_u8(load_8_bytes(from)));
 }
 
+BAG_LANE f32v f32v_load_s8(const char *from)
+{
+    int16x8_t codes = vmovl_s8(vreinterpret_s8_u8(load_8_bytes(from)));
+    return (f32v){vcvtq_f32_s32(vmovl_s16(vget_low_s16(codes))),
+                  vcvtq_f32_s32(vmovl_s16(vget_high_s16(codes)))};
+}
+
+/* The codes of two bytes, four to a byte, the lowest ones first. */
+BAG_LANE f32v f32v_load_u2(const char *from)
+{
+    static const int16_t places[] = {0, -2, -4, -6, -8, -10, -12, -14};
+    uint16_t codes;
+    memcpy(&codes, from, sizeof codes);
+    uint16x8_t all = vshlq_u16(vdupq_n_u16(codes), vld1q_s16(places));
+    return from_codes(vandq_u16(all, vdupq_n_u16(3)));
+}
+
 /* A row of four-bit codes, two to a byte, the low ones first. */
 struct f32v_u4 {
     f32v scale, bias;

@@ -89,8 +89,8 @@ static const struct bag_tile_set *set_for(enum bag_row_kind kind, size_t first_c
     for (const struct bag_kernels *at = bag_kernels_used; at; at = at->below) {
         const struct bag_tile_set *set = at->sets[kind];
         bool narrow = set && columns < set->lanes;
-        bool splits_byte =
-            set && set->bits < 8 && (first_column % 2 || (end_column % 2 && !narrow));
+        size_t per_byte = bag_codes_per_byte(kind);
+        bool splits_byte = first_column % per_byte != 0 || (end_column % per_byte != 0 && !narrow);
         if (set && (!narrow || set->whole[BAG_MODE_PLAIN][0]) && !splits_byte)
             return set;
     }

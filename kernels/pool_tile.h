@@ -101,7 +101,7 @@ BAG_LANE void K(fetch_into)(int cache, const struct bag_rows *rows, int vectors,
     uintptr_t row = (uintptr_t)tile->rows + (uintptr_t)id * rows->row_bytes;
     uintptr_t from = bag_kind_quantised(KIND) ? row - tile->bytes_before : row;
     bag_fetch_lines(cache, (const char *)from, tile_bytes);
-    if (bag_kind_has_bias(KIND) || rows->straddles)
+    if (bag_kind_has_params(KIND) || rows->straddles)
         bag_fetch_line(cache, (const char *)(row + tile->last_byte));
     if (tile->fetches_params)
         bag_fetch_line(cache, (const char *)(row + (uintptr_t)tile->params_at));

@@ -1,10 +1,12 @@
 /* Rows of f32 values as they are stored: codes, and the scale and bias that suit them.
  *
- * A grid for f16 scale and bias is searched for: dozens are tried for each row, so that the loop
- * that tries one is compiled for AVX2, too. It keeps its order of operations, and gives the same
- * bits. */
+ * Replies encode megabytes, and a grid for f16 scale and bias may be searched for: dozens are tried
+ * for each row. So the loops over a row are compiled for AVX2, too. They keep their order of
+ * operations, and give the same bits. */
 #include "isa.h"
 #include "rowformat.h"
+
+#include <math.h>
 
 /* FBGEMM's search: of 200 steps of the row's range at most 16 % are given up, and less where the
  * error has grown by a quarter. With fewer steps, or an earlier end, the mean error is no higher,
@@ -19,55 +21,25 @@
 /* The errors of a row are summed in so many lanes, which become vectors. */
 #define LANES 16
 
-/* So many codes are packed at a time; an even number. */
+/* So many codes are packed at a time; a multiple of 4. */
 #define WRITE_CODES 64
 
 #define LARGEST_E4M3 448.0f
 #define LARGEST_E5M2 57344.0f
 #define SMALLEST_F16 0x1p-24f
+#define SMALLEST_F32 0x1p-126f /* that is not subnormal */
 
 struct row {
     const float *values;
     size_t count;
     float least, largest;
-    const struct sums *sums; /* for this processor; of integers' codes alone */
+    const struct loops *loops; /* for this processor */
 };
 
-/* What a code q stands for: q * scale + bias, for q from 0 to `most`. */
+/* What a code q stands for: q * scale + bias, for q from `first` to `last`. */
 struct grid {
-    float scale, bias, most;
+    float scale, bias, first, last;
 };
-
-/* ---- the values ------------------------------------------------------------------------------ */
-
-/* Zero times a value, which is no zero where the value is a NaN or an infinity. */
-static void widen(float value, float *least, float *largest, float *zero)
-{
-    *least = value < *least ? value : *least;
-    *largest = value > *largest ? value : *largest;
-    *zero += value * 0;
-}
-
-/* False where a value is a NaN or an infinity. */
-static bool find_range(const float *values, size_t count, struct row *row)
-{
-    float least[LANES] = {0}, largest[LANES] = {0}, zeros[LANES] = {0};
-    size_t i = 0;
-    for (size_t lane = 0; count > 0 && lane < LANES; lane++)
-        least[lane] = largest[lane] = values[0];
-    for (; i + LANES <= count; i += LANES)
-        for (size_t lane = 0; lane < LANES; lane++)
-            widen(values[i + lane], &least[lane], &largest[lane], &zeros[lane]);
-    for (; i < count; i++)
-        widen(values[i], &least[0], &largest[0], &zeros[0]);
-    for (size_t lane = 1; lane < LANES; lane++) {
-        widen(least[lane], &least[0], &largest[0], &zeros[0]);
-        widen(largest[lane], &least[0], &largest[0], &zeros[0]);
-        zeros[0] += zeros[lane];
-    }
-    *row = (struct row){.values = values, .count = count, .least = least[0], .largest = largest[0]};
-    return zeros[0] == 0;
-}
 
 static float largest_magnitude(const struct row *row)
 {
@@ -97,30 +69,38 @@ static float f16_below(float value)
 }
 
 /* The grid from `bias`, which is f16, to `high` with an f16 scale. */
-static struct grid grid_from(float bias, float high, float most)
+static struct grid grid_from(float bias, float high, float last)
 {
-    float scale = f16_rounded((high - bias) / most);
-    return (struct grid){scale > SMALLEST_F16 ? scale : SMALLEST_F16, bias, most};
+    float scale = f16_rounded((high - bias) / last);
+    return (struct grid){scale > SMALLEST_F16 ? scale : SMALLEST_F16, bias, 0, last};
 }
 
-static struct grid grid_between(float low, float high, float most)
+static struct grid grid_between(float low, float high, float last)
 {
-    return grid_from(f16_rounded(low), high, most);
+    return grid_from(f16_rounded(low), high, last);
 }
 
 /* The place of a value among the codes, which are the whole numbers; `inverse` is 1 / scale. */
-static float place_of(const struct grid *grid, float inverse, float value)
+static inline float place_of(const struct grid *grid, float inverse, float value)
 {
     return (value - grid->bias) * inverse;
 }
 
-/* The code nearest to a place. So large a number has no place for a fraction: the addition rounds.
- */
-static float nearest_code(const struct grid *grid, float place)
+/* So large a number has no place for a fraction: adding it rounds to nearest even. Its lowest bits
+ * are those of the whole number that was added. */
+#define ROUNDS 0x1.8p23f
+
+/* Returns ROUNDS and the code nearest to a place. A place that is no number gets the first code. */
+static inline float rounded_code(const struct grid *grid, float place)
 {
-    place = place > 0 ? place : 0;
-    place = place < grid->most ? place : grid->most;
-    return (place + 0x1.8p23f) - 0x1.8p23f;
+    place = place > grid->first ? place : grid->first;
+    place = place < grid->last ? place : grid->last;
+    return place + ROUNDS;
+}
+
+static inline float nearest_code(const struct grid *grid, float place)
+{
+    return rounded_code(grid, place) - ROUNDS;
 }
 
 /* Of one value, in units of scale * scale. */
@@ -131,9 +111,41 @@ static float squared_error(const struct grid *grid, float inverse, float value)
     return error * error;
 }
 
-/* ---- sums over a row ------------------------------------------------------------------------- */
+/* ---- loops over a row ------------------------------------------------------------------------ */
 
 #define INLINE static inline __attribute__((always_inline))
+
+/* Bits of a number as an integer of the same order, and back. */
+INLINE int32_t ordered_bits(int32_t bits)
+{
+    return bits ^ (bits >> 31 & 0x7fffffff);
+}
+
+/* Finds the least and the largest value, of zeros +0. Returns false if a value is a NaN or an
+ * infinity. Integers, unlike floats, have a least and a largest in any order, so that compilers
+ * make vectors of the loop. */
+INLINE bool find_range(const float *values, size_t count, float *least, float *largest)
+{
+    int32_t low = count ? INT32_MAX : 0, high = count ? INT32_MIN : 0;
+    for (size_t i = 0; i < count; i++) {
+        int32_t bits = ordered_bits((int32_t)bag_f32_bits(values[i]));
+        low = bits < low ? bits : low;
+        high = bits > high ? bits : high;
+    }
+    *least = bag_f32_from_bits((uint32_t)ordered_bits(low)) + 0.0f;
+    *largest = bag_f32_from_bits((uint32_t)ordered_bits(high)) + 0.0f;
+    return is_finite(*least) && is_finite(*largest);
+}
+
+/* Writes a byte for each value. */
+INLINE void write_codes(const float *values, size_t count, struct grid grid,
+                        unsigned char *restrict codes)
+{
+    const float inverse = 1 / grid.scale;
+    for (size_t i = 0; i < count; i++)
+        codes[i] =
+            (unsigned char)bag_f32_bits(rounded_code(&grid, place_of(&grid, inverse, values[i])));
+}
 
 /* In pairs, which need not wait for each other; overwrites the lanes. */
 INLINE float add_lanes(float *lanes)
@@ -198,12 +210,20 @@ INLINE void sum_line(const float *values, size_t count, struct grid grid, struct
 }
 
 /* These loops, for one instruction set. */
-struct sums {
+struct loops {
+    bool (*range)(struct row *row);
     float (*errors)(const struct row *row, struct grid grid);
     void (*line)(const struct row *row, struct grid grid, struct line *line);
+    void (*codes)(const struct row *row, size_t from, size_t count, struct grid grid,
+                  unsigned char *codes);
 };
 
-#define DEFINE_SUMS(name, target)                                                              \
+#define DEFINE_LOOPS(name, target)                                                             \
+    target static bool range_##name(struct row *row)                                           \
+    {                                                                                          \
+        return find_range(row->values, row->count, &row->least, &row->largest);                \
+    }                                                                                          \
+                                                                                               \
     target static float errors_##name(const struct row *row, struct grid grid)                 \
     {                                                                                          \
         return sum_errors(row->values, row->count, grid);                                      \
@@ -214,20 +234,27 @@ struct sums {
         sum_line(row->values, row->count, grid, line);                                         \
     }                                                                                          \
                                                                                                \
-    static const struct sums sums_##name = {errors_##name, line_##name};
+    target static void codes_##name(const struct row *row, size_t from, size_t count,          \
+                                    struct grid grid, unsigned char *codes)                    \
+    {                                                                                          \
+        write_codes(row->values + from, count, grid, codes);                                   \
+    }                                                                                          \
+                                                                                               \
+    static const struct loops loops_##name = {range_##name, errors_##name, line_##name,        \
+                                              codes_##name};
 
-DEFINE_SUMS(generic, )
+DEFINE_LOOPS(generic, )
 #if defined(__x86_64__)
-DEFINE_SUMS(avx2, __attribute__((target("avx2"))))
+DEFINE_LOOPS(avx2, __attribute__((target("avx2"))))
 #endif
 
-static const struct sums *choose_sums(void)
+static const struct loops *choose_loops(void)
 {
 #if defined(__x86_64__)
     if (bag_isa_used() != BAG_ISA_GENERIC)
-        return &sums_avx2;
+        return &loops_avx2;
 #endif
-    return &sums_generic;
+    return &loops_generic;
 }
 
 /* ---- the search ------------------------------------------------------------------------------ */
@@ -237,7 +264,7 @@ static bool take_better(const struct row *row, struct grid next, struct grid *be
 {
     if (!(next.scale > 0) || !is_finite(next.scale) || !is_finite(next.bias))
         return false;
-    float next_error = row->sums->errors(row, next);
+    float next_error = row->loops->errors(row, next);
     if (!(next_error < *error))
         return false;
     *best = next;
@@ -250,10 +277,10 @@ static void search(const struct row *row, struct grid *best, float *error)
 {
     float low = row->least, high = row->largest, step = (high - low) / SEARCH_STEPS;
     for (int kept = SEARCH_STEPS; kept > SEARCH_KEEPS; kept--) {
-        struct grid raised = grid_between(low + step, high, best->most);
-        struct grid lowered = grid_between(low, high - step, best->most);
-        float raised_error = row->sums->errors(row, raised);
-        float lowered_error = row->sums->errors(row, lowered);
+        struct grid raised = grid_between(low + step, high, best->last);
+        struct grid lowered = grid_between(low, high - step, best->last);
+        float raised_error = row->loops->errors(row, raised);
+        float lowered_error = row->loops->errors(row, lowered);
         bool raise = raised_error < lowered_error;
         low += raise ? step : 0;
         high -= raise ? 0 : step;
@@ -269,7 +296,7 @@ static void search(const struct row *row, struct grid *best, float *error)
 static struct grid fitted(const struct row *row, const struct grid *grid)
 {
     struct line line;
-    row->sums->line(row, *grid, &line);
+    row->loops->line(row, *grid, &line);
     double count = (double)row->count, codes = (double)line.codes, beyond = (double)line.beyond;
     double spread = (double)line.squares * count - codes * codes;
     if (!(spread > 0))
@@ -278,7 +305,7 @@ static struct grid fitted(const struct row *row, const struct grid *grid)
     double shift = (beyond - slope * codes) / count;
     double scale = (double)grid->scale;
     return (struct grid){f16_rounded((float)(scale * (1 + slope))),
-                         f16_rounded((float)((double)grid->bias + scale * shift)), grid->most};
+                         f16_rounded((float)((double)grid->bias + scale * shift)), 0, grid->last};
 }
 
 /* The f16 number `steps` places above one, by magnitude. */
@@ -308,79 +335,93 @@ static void refine(const struct row *row, struct grid *best, float *error)
 
 /* ---- codes of integers ----------------------------------------------------------------------- */
 
+/* Where a scale would have no inverse, few bits are left. */
 static bool choose_grid_f32(const struct row *row, struct grid *grid)
 {
-    double range = (double)row->largest - (double)row->least;
-    grid->scale = (float)(range / (double)grid->most);
+    float range = row->largest - row->least, scale = range / grid->last;
+    grid->scale = range > 0 && scale < SMALLEST_F32 ? SMALLEST_F32 : scale;
     grid->bias = row->least;
-    return is_finite(__builtin_fmaf(grid->most, grid->scale, grid->bias));
+    return is_finite(range) && is_finite(__builtin_fmaf(grid->last, grid->scale, grid->bias));
 }
 
 static bool choose_grid_f16(const struct row *row, bool searches, struct grid *grid)
 {
-    *grid = grid_between(row->least, row->largest, grid->most);
+    *grid = grid_between(row->least, row->largest, grid->last);
     if (!is_finite(grid->scale) || !is_finite(grid->bias))
         return false;
-    float error = row->sums->errors(row, *grid);
+    if (!searches)
+        return true;
+    float error = row->loops->errors(row, *grid);
     /* Rows of nearly one value: what the bias lacks the scale can give. */
-    take_better(row, grid_from(f16_below(row->least), row->largest, grid->most), grid, &error);
-    if (searches)
+    take_better(row, grid_from(f16_below(row->least), row->largest, grid->last), grid, &error);
+    if (grid->last < 255)
         search(row, grid, &error);
     refine(row, grid, &error);
     return true;
 }
 
-static unsigned char code_of(const struct grid *grid, double scale, float value)
+/* The largest magnitude gets the last code. */
+static bool choose_grid_symmetric(const struct row *row, bool halves, struct grid *grid)
 {
-    double place = ((double)value - (double)grid->bias) / scale + 0.5;
-    place = place > 0 ? place : 0;
-    return (unsigned char)(int32_t)(place < (double)grid->most ? place : (double)grid->most);
+    float scale = largest_magnitude(row) / grid->last;
+    float least = halves ? SMALLEST_F16 : SMALLEST_F32;
+    scale = halves ? -f16_below(-scale) : scale; /* rounded up: no value is beyond the codes */
+    grid->scale = scale > least ? scale : least;
+    return is_finite(grid->scale);
 }
 
-/* A byte for each value. */
-static void write_codes(const struct grid *grid, const float *values, size_t count,
-                        unsigned char *codes)
+/* Packs several codes into a byte, the first into its lowest bits. */
+static void write_packed(const struct row *row, const struct grid *grid, size_t per_byte,
+                         unsigned char *out)
 {
-    const struct grid copy = *grid;
-    const double scale = copy.scale > 0 ? (double)copy.scale : 1;
-    for (size_t i = 0; i < count; i++)
-        codes[i] = code_of(&copy, scale, values[i]);
-}
-
-static void write_pairs(const struct row *row, const struct grid *grid, unsigned char *out)
-{
-    unsigned char codes[WRITE_CODES + 1] BAG_UNSET;
+    unsigned char codes[WRITE_CODES] BAG_UNSET;
     for (size_t done = 0; done < row->count; done += WRITE_CODES) {
         size_t now = row->count - done < WRITE_CODES ? row->count - done : WRITE_CODES;
-        write_codes(grid, row->values + done, now, codes);
-        codes[now] = 0;
-        for (size_t i = 0; i < now; i += 2)
-            out[(done + i) / 2] = (unsigned char)(codes[i] | codes[i + 1] << 4);
+        row->loops->codes(row, done, now, *grid, codes);
+        memset(codes + now, 0, (WRITE_CODES - now) % per_byte);
+        for (size_t i = 0; i < now; i += per_byte) {
+            unsigned byte = codes[i] | (unsigned)codes[i + 1] << 8 / per_byte;
+            if (per_byte == 4)
+                byte |= (unsigned)codes[i + 2] << 4 | (unsigned)codes[i + 3] << 6;
+            out[(done + i) / per_byte] = (unsigned char)byte;
+        }
     }
 }
 
-static void write_params(const struct grid *grid, enum bag_dtype dtype, unsigned char *out)
+static void write_params(const struct bag_row_layout *layout, float scale, float bias,
+                         unsigned char *out)
 {
-    const float params[] = {grid->scale, grid->bias};
-    bag_elements_encode(params, 2, dtype, out);
+    const float params[] = {scale, bias};
+    bag_elements_encode(params, layout->num_params, layout->param_dtype, out);
 }
 
-static bool encode_integers(const struct bag_table *table, const float *values, unsigned char *out)
+static bool choose_grid(const struct bag_row_layout *layout, const struct row *row, bool searches,
+                        struct grid *grid)
+{
+    const bool halves = layout->param_dtype == BAG_F16;
+    if (layout->kind == BAG_KIND_OF_SINT8) {
+        *grid = (struct grid){.first = -127, .last = 127};
+        return choose_grid_symmetric(row, halves, grid);
+    }
+    *grid = (struct grid){.last = (float)((1 << 8 / bag_codes_per_byte(layout->kind)) - 1)};
+    return halves ? choose_grid_f16(row, searches, grid) : choose_grid_f32(row, grid);
+}
+
+static bool encode_integers(const struct bag_table *table, const float *values, bool searches,
+                            unsigned char *out)
 {
     const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
-    bool pairs = layout->kind == BAG_KIND_OF_INT4, halves = layout->param_dtype == BAG_F16;
-    struct grid grid = {.most = pairs ? 15 : 255};
-    struct row row;
-    if (!find_range(values, table->row_elements, &row))
+    const struct bag_row_places places = bag_row_places(table);
+    const size_t per_byte = bag_codes_per_byte(layout->kind);
+    struct row row = {.values = values, .count = table->row_elements, .loops = choose_loops()};
+    struct grid grid;
+    if (!row.loops->range(&row) || !choose_grid(layout, &row, searches, &grid))
         return false;
-    row.sums = choose_sums();
-    if (!(halves ? choose_grid_f16(&row, pairs, &grid) : choose_grid_f32(&row, &grid)))
-        return false;
-    if (pairs)
-        write_pairs(&row, &grid, out + bag_row_places(table).codes_at);
+    if (per_byte > 1)
+        write_packed(&row, &grid, per_byte, out + places.codes_at);
     else
-        write_codes(&grid, row.values, row.count, out + bag_row_places(table).codes_at);
-    write_params(&grid, layout->param_dtype, out + bag_row_places(table).params_at);
+        row.loops->codes(&row, 0, row.count, grid, out + places.codes_at);
+    write_params(layout, grid.scale, grid.bias, out + places.params_at);
     return true;
 }
 
@@ -409,13 +450,13 @@ static bool encode_f8(const struct bag_table *table, const float *values, unsign
 {
     const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
     float largest = layout->kind == BAG_KIND_OF_E4M3 ? LARGEST_E4M3 : LARGEST_E5M2, scale = 1;
-    struct row row;
+    struct row row = {.values = values, .count = table->row_elements, .loops = choose_loops()};
     if (layout->num_params > 0) {
-        if (!find_range(values, table->row_elements, &row))
+        if (!row.loops->range(&row))
             return false;
         scale = largest_magnitude(&row) / largest;
-        scale = scale > 0x1p-126f ? scale : 0x1p-126f; /* where it is less, few bits are left */
-        memcpy(out + bag_row_places(table).params_at, &scale, sizeof scale);
+        scale = scale > SMALLEST_F32 ? scale : SMALLEST_F32; /* if it is less, few bits are left */
+        write_params(layout, scale, 0, out + bag_row_places(table).params_at);
     }
     return write_f8(layout->kind, values, table->row_elements, scale,
                     out + bag_row_places(table).codes_at);
@@ -435,16 +476,34 @@ static bool encode_plain(const struct bag_table *table, const float *values, uns
     return !lost;
 }
 
-bool bag_row_encode(const struct bag_table *table, const float *values, unsigned char *out)
+/* Encodes a row of any format. Returns false if the format cannot hold a value. */
+static bool encode(const struct bag_table *table, const float *values, bool searches,
+                   unsigned char *out)
 {
     switch (bag_row_kind(table)) {
     case BAG_KIND_OF_INT8:
+    case BAG_KIND_OF_SINT8:
     case BAG_KIND_OF_INT4:
-        return encode_integers(table, values, out);
+    case BAG_KIND_OF_INT2:
+        return encode_integers(table, values, searches, out);
     case BAG_KIND_OF_E4M3:
     case BAG_KIND_OF_E5M2:
         return encode_f8(table, values, out);
     default:
         return encode_plain(table, values, out);
     }
+}
+
+bool bag_row_encode(const struct bag_table *table, const float *values, unsigned char *out)
+{
+    return encode(table, values, true, out);
+}
+
+void bag_row_encode_fast(const struct bag_table *table, const float *values, unsigned char *out)
+{
+    const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
+    if (encode(table, values, false, out) || layout->num_params == 0)
+        return;
+    memset(out, 0, bag_row_bytes(table));
+    write_params(layout, NAN, NAN, out + bag_row_places(table).params_at);
 }

@@ -42,9 +42,8 @@ static size_t codes_bytes(const struct bag_table *table)
 {
     if (table->row_format == BAG_ROWS_PLAIN)
         return table->row_elements * bag_dtypes[table->dtype].bytes;
-    if (bag_row_layouts[table->row_format].kind == BAG_KIND_OF_INT4)
-        return table->row_elements / 2 + table->row_elements % 2;
-    return table->row_elements;
+    size_t per_byte = bag_codes_per_byte(bag_row_layouts[table->row_format].kind);
+    return table->row_elements / per_byte + (table->row_elements % per_byte != 0);
 }
 
 struct bag_row_places bag_row_places(const struct bag_table *table)
@@ -65,7 +64,7 @@ size_t bag_row_elements(enum bag_row_format format, size_t row_bytes)
 {
     size_t params = bag_row_params_bytes(format);
     size_t codes = row_bytes > params ? row_bytes - params : 0;
-    return bag_row_layouts[format].kind == BAG_KIND_OF_INT4 ? 2 * codes : codes;
+    return codes * bag_codes_per_byte(bag_row_layouts[format].kind);
 }
 
 /* ---- decoding -------------------------------------------------------------------------------- */
@@ -96,12 +95,22 @@ static void decode_int8(const char *codes, float scale, float bias, size_t count
         values[i] = __builtin_fmaf((uint8_t)codes[i], scale, bias);
 }
 
-static void decode_int4(const char *codes, size_t column, float scale, float bias, size_t count,
-                        float *values)
+static void decode_sint8(const char *codes, float scale, size_t count, float *values)
 {
+    for (size_t i = 0; i < count; i++)
+        values[i] = (float)(int8_t)codes[i] * scale;
+}
+
+/* Decodes codes of `bits` bits, a constant. */
+static inline __attribute__((always_inline)) void decode_packed(unsigned bits, const char *codes,
+                                                                size_t column, float scale,
+                                                                float bias, size_t count,
+                                                                float *values)
+{
+    const size_t per_byte = 8 / bits;
     for (size_t i = 0; i < count; i++) {
-        unsigned pair = (uint8_t)codes[(column + i) / 2];
-        unsigned code = (column + i) % 2 ? pair >> 4 : pair & 15;
+        unsigned byte = (uint8_t)codes[(column + i) / per_byte];
+        unsigned code = byte >> (column + i) % per_byte * bits & ((1u << bits) - 1);
         values[i] = __builtin_fmaf((float)code, scale, bias);
     }
 }
@@ -131,8 +140,14 @@ void bag_row_decode(const struct bag_table *table, int64_t row, size_t column, s
     case BAG_KIND_OF_INT8:
         decode_int8(codes + column, scale, bias, count, values);
         break;
+    case BAG_KIND_OF_SINT8:
+        decode_sint8(codes + column, scale, count, values);
+        break;
     case BAG_KIND_OF_INT4:
-        decode_int4(codes, column, scale, bias, count, values);
+        decode_packed(4, codes, column, scale, bias, count, values);
+        break;
+    case BAG_KIND_OF_INT2:
+        decode_packed(2, codes, column, scale, bias, count, values);
         break;
     case BAG_KIND_OF_E4M3:
         decode_e4m3(codes + column, scale, count, values);

@@ -19,7 +19,9 @@
     X(F16, 16, f32v)     \
     X(BF16, 16, f32v)    \
     X(INT8, 8, f32v)     \
+    X(SINT8, 8, f32v)    \
     X(INT4, 4, f32v)     \
+    X(INT2, 2, f32v)     \
     X(E4M3, 8, f32v)     \
     X(E5M2, 8, f32v)     \
     X(F64, 64, f64v)
@@ -43,6 +45,12 @@ struct bag_row_layout {
 
 extern const struct bag_row_layout bag_row_layouts[BAG_ROW_FORMAT_COUNT];
 
+/* Returns how many codes of a kind of quantised rows a byte holds. */
+static inline size_t bag_codes_per_byte(enum bag_row_kind kind)
+{
+    return kind == BAG_KIND_OF_INT4 ? 2 : kind == BAG_KIND_OF_INT2 ? 4 : 1;
+}
+
 /* The kind of the table's elements, or of its rows' codes. */
 enum bag_row_kind bag_row_kind(const struct bag_table *table);
 
@@ -65,13 +73,19 @@ void bag_row_decode(const struct bag_table *table, int64_t row, size_t column, s
  * rounded once, to nearest even.
  *
  * int8 takes scale and bias from the least and the largest value, as FBGEMM does. Where they are
- * f16 both are refined until the sum of squared errors does not fall any more, for int4 from where
- * FBGEMM's greedy search ends. A scaled f8 row maps its largest magnitude to the format's. The
- * bytes are the same on every machine.
+ * f16 both are refined until the sum of squared errors does not fall any more, for int4 and int2
+ * from where FBGEMM's greedy search ends. A symmetric row and a scaled f8 row map their largest
+ * magnitude to 127 and to the format's. The bytes are the same on every machine.
  *
- * False, with `out` unspecified, where the format cannot hold a value: one that is finite and would
- * not be any more; an infinity in e4m3; and where there is a scale, an infinity or a NaN. */
+ * Returns false, with `out` unspecified, if the format cannot hold a value: one that is finite and
+ * would not be any more; an infinity in e4m3; and where there is a scale, an infinity or a NaN. An
+ * int8 row also needs a range that is finite. */
 bool bag_row_encode(const struct bag_table *table, const float *values, unsigned char *out);
+
+/* Encodes a row for a reply, without a search: scale and bias are those of FBGEMM's quantisers
+ * without one. A row that bag_row_encode rejects becomes one of NaNs if the format has a scale;
+ * otherwise each element is rounded by itself. */
+void bag_row_encode_fast(const struct bag_table *table, const float *values, unsigned char *out);
 
 /* Writes f32 values as F16, BF16 or F32 elements. */
 void bag_elements_encode(const float *values, size_t count, enum bag_dtype dtype, void *out);

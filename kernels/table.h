@@ -12,21 +12,27 @@
  * are pooled as the f32 rows they stand for. X(ID, name in a configuration, kind of rowformat.h
  * that its codes are of, type of the parameters, how many: scale, or scale and bias, whether they
  * precede the codes) */
-#define BAG_ROW_FORMATS(X)                                      \
-    X(PLAIN, "plain", BY_DTYPE, F32, 0, false)                  \
-    X(INT8, "int8", OF_INT8, F32, 2, false)                     \
-    X(INT4, "int4", OF_INT4, F16, 2, false)                     \
-    X(F8_E4M3, "f8_e4m3", OF_E4M3, F32, 0, false)               \
-    X(F8_E5M2, "f8_e5m2", OF_E5M2, F32, 0, false)               \
-    X(INT8_F16_FRONT, "int8_f16_front", OF_INT8, F16, 2, true)  \
-    X(INT4_F16_FRONT, "int4_f16_front", OF_INT4, F16, 2, true)  \
-    X(F8_E4M3_SCALED, "f8_e4m3_scaled", OF_E4M3, F32, 1, false) \
-    X(F8_E5M2_SCALED, "f8_e5m2_scaled", OF_E5M2, F32, 1, false)
+#define BAG_ROW_FORMATS(X)                                               \
+    X(PLAIN, "plain", BY_DTYPE, F32, 0, false)                           \
+    X(INT8, "int8", OF_INT8, F32, 2, false)                              \
+    X(INT4, "int4", OF_INT4, F16, 2, false)                              \
+    X(F8_E4M3, "f8_e4m3", OF_E4M3, F32, 0, false)                        \
+    X(F8_E5M2, "f8_e5m2", OF_E5M2, F32, 0, false)                        \
+    X(INT8_F16_FRONT, "int8_f16_front", OF_INT8, F16, 2, true)           \
+    X(INT4_F16_FRONT, "int4_f16_front", OF_INT4, F16, 2, true)           \
+    X(F8_E4M3_SCALED, "f8_e4m3_scaled", OF_E4M3, F32, 1, false)          \
+    X(F8_E5M2_SCALED, "f8_e5m2_scaled", OF_E5M2, F32, 1, false)          \
+    X(INT8_F16_BACK, "int8_f16_back", OF_INT8, F16, 2, false)            \
+    X(INT8_SYMMETRIC, "int8_symmetric", OF_SINT8, F32, 1, false)         \
+    X(INT8_SYMMETRIC_F16, "int8_symmetric_f16", OF_SINT8, F16, 1, false) \
+    X(INT2, "int2", OF_INT2, F16, 2, false)                              \
+    X(INT2_F16_FRONT, "int2_f16_front", OF_INT2, F16, 2, true)
 
 /* PLAIN    elements of the dtype, one after the other
  * INT8     a byte q per element: it is fma(q, scale, bias)
- * INT4     four bits q per element, the low ones first: likewise. Of an odd number of elements the
- *          last four bits are padding
+ * INT8_SYMMETRIC  a byte q per element with a sign: it is q * scale
+ * INT4, INT2      four or two bits q per element, the lowest ones first: it is fma(q, scale, bias).
+ *          What is left of the last byte is padding
  * F8_...   a byte q per element: sign, 4 or 5 bits of exponent, fraction (e4m3 has no infinity). It
  *          is q, or where there is a scale, below 2^120, q * scale */
 enum bag_row_format {
@@ -54,8 +60,9 @@ struct bag_table {
 /* Bytes from one row to the next. */
 size_t bag_row_bytes(const struct bag_table *table);
 
-/* The most elements that a quantised row of exactly that many bytes holds; 0 where it is too short.
- * Of INT4 rows it may be one less: the bytes do not say whether the last four bits are padding. */
+/* Returns the most elements that a quantised row of exactly that many bytes holds, or 0 if it is
+ * too short. INT4 rows may have one less, INT2 rows up to three: the bytes do not tell the padding.
+ */
 size_t bag_row_elements(enum bag_row_format format, size_t row_bytes);
 
 /* What an index outside a dense table does, or a key that a keyed one does not have.

@@ -460,6 +460,9 @@ struct bag_inspect_report {
     size_t rows, row_elements;        /* of the table */
     size_t sampled_rows;              /* of which values were looked at */
     size_t zero_rows, duplicate_rows; /* among those */
+    size_t implausible_rows;          /* likewise: a scale or bias is not finite or beyond 1e4 */
+    size_t
+        untold_row_bytes; /* of UINT8 rows of which the file does not say what they are; 0: none */
     size_t serving_bytes;
     const char *datatype, *row_format;
     const char *path;                 /* for the configuration, absolute */

@@ -176,6 +176,21 @@ char *bag_inspect_configuration_print(const struct bag_inspect_report *report)
     return print_tree(tree, add_models(tree, report));
 }
 
+/* Adds the formats that rows of this width may have, with the elements of such a row. */
+static bool add_possible_formats(cJSON *tree, size_t row_bytes)
+{
+    cJSON *list = cJSON_AddArrayToObject(tree, "possible_row_formats");
+    bool ok = list != NULL;
+    for (int i = BAG_ROWS_PLAIN + 1; ok && i < BAG_ROW_FORMAT_COUNT; i++) {
+        size_t elements = bag_row_elements((enum bag_row_format)i, row_bytes);
+        cJSON *item = elements ? bag_v2_add_item(list) : NULL;
+        ok = !elements ||
+             (item && cJSON_AddStringToObject(item, "row_format", bag_row_format_names[i]) &&
+              bag_v2_add_integer(item, "row_elements", elements));
+    }
+    return ok;
+}
+
 static bool add_table(cJSON *tree, const struct bag_inspect_report *report)
 {
     bool ok = cJSON_AddBoolToObject(tree, "keyed", report->keyed) &&
@@ -188,6 +203,8 @@ static bool add_table(cJSON *tree, const struct bag_inspect_report *report)
               bag_v2_add_integer(tree, "inf", report->inf) &&
               bag_v2_add_integer(tree, "zero_rows", report->zero_rows) &&
               bag_v2_add_integer(tree, "duplicate_rows", report->duplicate_rows) &&
+              bag_v2_add_integer(tree, "implausible_rows", report->implausible_rows) &&
+              (!report->untold_row_bytes || add_possible_formats(tree, report->untold_row_bytes)) &&
               bag_v2_add_integer(tree, "serving_bytes", report->serving_bytes);
     cJSON *configuration = ok ? cJSON_AddObjectToObject(tree, "configuration") : NULL;
     return configuration && add_models(configuration, report);

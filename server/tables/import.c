@@ -145,61 +145,78 @@ bool bag_import_check_parts(const struct bag_source *source, const char *index,
 
 /* ---- describing the joined rows -------------------------------------------------------------- */
 
-/* Sets the elements of a row from its width and the configuration. A byte may hold one code or two,
- * which is not guessed. */
+/* Sets the elements of a row, and how many codes a byte holds, from the row's width and the
+ * configuration. The number of codes is not guessed. */
 static bool choose_kind(const struct bag_source *source, size_t width, size_t *elements,
-                        bool *pairs, struct bag_problem *problem)
+                        size_t *per_byte, struct bag_problem *problem)
 {
     const struct bag_model_config *model = source->model;
     bool is_signed = source->files[0].npy.dtype == BAG_I8;
     bool says = model->row_format != BAG_ROWS_PLAIN;
     *elements = (size_t)model->row_elements;
-    *pairs = says ? bag_row_layouts[model->row_format].kind == BAG_KIND_OF_INT4
-                  : !is_signed && *elements > width;
+    *per_byte = 1;
+    if (says)
+        *per_byte = bag_codes_per_byte(bag_row_layouts[model->row_format].kind);
+    else if (!is_signed && *elements > width)
+        *per_byte = *elements > 2 * width ? 4 : 2;
     if (*elements == 0 && (says || is_signed))
-        *elements = *pairs ? 2 * width : width;
+        *elements = *per_byte * width;
     if (*elements == 0)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "rows of %zu bytes of codes need row_elements: %zu where a byte is "
-                               "a code (int8), %zu where it is two (int4)",
-                               width, width, 2 * width);
-    if (is_signed && *pairs)
+                               "a code (int8), %zu where it is two (int4), %zu where it is four "
+                               "(int2)",
+                               width, width, 2 * width, 4 * width);
+    if (is_signed && *per_byte > 1)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "codes of INT8 are one a byte; row_format is %s",
                                bag_row_format_names[model->row_format]);
-    if ((*pairs ? *elements / 2 + *elements % 2 : *elements) == width)
+    if (*elements / *per_byte + (*elements % *per_byte != 0) == width)
         return true;
     return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                            "row_elements is %zu; rows of %zu bytes of codes hold %zu elements as "
-                           "int8, or %zu as int4",
-                           *elements, width, width, 2 * width);
+                           "int8, %zu as int4, or %zu as int2",
+                           *elements, width, width, 2 * width, 4 * width);
+}
+
+/* Returns the format that such codes have if the configuration says none. */
+static enum bag_row_format usual_format(size_t per_byte, bool is_signed, bool halves)
+{
+    if (per_byte > 1)
+        return per_byte == 2 ? BAG_ROWS_INT4 : BAG_ROWS_INT2;
+    return halves && !is_signed ? BAG_ROWS_INT8_F16_FRONT : BAG_ROWS_INT8;
 }
 
 /* Chooses a row format with room for the scales: one with f16 parameters only if all of them are
- * f16.
- */
-static bool choose_format(const struct bag_source *source, bool pairs, enum bag_row_format *format,
-                          struct bag_problem *problem)
+ * f16. */
+static bool choose_format(const struct bag_source *source, size_t per_byte,
+                          enum bag_row_format *format, struct bag_problem *problem)
 {
     bool is_signed = source->files[0].npy.dtype == BAG_I8, halves = true;
     enum bag_row_format said = source->model->row_format;
     for (size_t i = 0; i < source->num_scales; i++)
         halves &= source->scales[i].npy.dtype == BAG_F16;
-    *format = said ? said : pairs ? BAG_ROWS_INT4 : BAG_ROWS_INT8;
-    if (!said && !pairs && halves && !is_signed)
-        *format = BAG_ROWS_INT8_F16_FRONT;
-    bool needs_halves = pairs || *format == BAG_ROWS_INT8_F16_FRONT;
-    if (*format != BAG_ROWS_INT8 && *format != BAG_ROWS_INT8_F16_FRONT && !pairs)
+    *format = said ? said : usual_format(per_byte, is_signed, halves);
+    const struct bag_row_layout *layout = &bag_row_layouts[*format];
+    if (layout->kind == BAG_KIND_OF_E4M3 || layout->kind == BAG_KIND_OF_E5M2)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "row_format %s has no integer codes; these are",
                                bag_row_format_names[*format]);
-    if (!needs_halves || halves)
+    if (layout->kind == BAG_KIND_OF_SINT8 && !is_signed)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "row_format %s has codes with a sign and no bias; these are UINT8 "
+                               "with biases",
+                               bag_row_format_names[*format]);
+    if (layout->param_dtype != BAG_F16 || halves)
         return true;
     if (said)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "row_format %s has FP16 scales; these are FP32: leave row_format "
                                "out%s",
-                               bag_row_format_names[said], pairs ? "" : ", or say int8");
+                               bag_row_format_names[said],
+                               per_byte > 1                       ? ""
+                               : layout->kind == BAG_KIND_OF_INT8 ? ", or say int8"
+                                                                  : ", or say int8_symmetric");
     *format = BAG_ROWS_PLAIN; /* their values as FP32 */
     return true;
 }
@@ -208,10 +225,9 @@ bool bag_import_describe(struct bag_source *source, struct bag_problem *problem)
 {
     struct bag_table *table = &source->table;
     enum bag_row_format format;
-    size_t elements;
-    bool pairs;
-    if (!choose_kind(source, table->row_elements, &elements, &pairs, problem) ||
-        !choose_format(source, pairs, &format, problem))
+    size_t elements, per_byte;
+    if (!choose_kind(source, table->row_elements, &elements, &per_byte, problem) ||
+        !choose_format(source, per_byte, &format, problem))
         return false;
     table->dtype = BAG_F32;
     table->row_elements = elements;
@@ -224,6 +240,12 @@ bool bag_import_describe(struct bag_source *source, struct bag_problem *problem)
 
 /* The code of 0 once signed codes have been made unsigned. */
 #define SIGNED_ZERO 128
+
+static bool makes_unsigned(const struct bag_source *source)
+{
+    return source->num_scales == 1 &&
+           bag_row_layouts[source->table.row_format].kind == BAG_KIND_OF_INT8;
+}
 
 static size_t stored_bytes(const struct bag_source *source)
 {
@@ -260,16 +282,16 @@ static bool read_numbers(const struct bag_open_files *scales, size_t index, size
     return true;
 }
 
-static bool read_params(const struct bag_open_files *scales, size_t first, size_t count,
-                        const struct params *params, unsigned char *stored,
-                        struct bag_problem *problem)
+static bool read_params(const struct bag_source *source, const struct bag_open_files *scales,
+                        size_t first, size_t count, const struct params *params,
+                        unsigned char *stored, struct bag_problem *problem)
 {
     if (!read_numbers(scales, 0, first, count, params->scales, stored, problem))
         return false;
     if (scales->count > 1)
         return read_numbers(scales, 1, first, count, params->biases, stored, problem);
     for (size_t i = 0; i < count; i++)
-        params->biases[i] = -SIGNED_ZERO * params->scales[i];
+        params->biases[i] = makes_unsigned(source) ? -SIGNED_ZERO * params->scales[i] : 0;
     return true;
 }
 
@@ -289,12 +311,14 @@ static bool check_params(const struct bag_source *source, size_t row, float scal
         source->files[0].path, row, (double)scale, bag_row_format_names[source->table.row_format]);
 }
 
-/* Writes the values of four-bit codes with f32 parameters, for which there is no row format. */
-static void write_values(const struct bag_table *table, const unsigned char *codes, float scale,
-                         float bias, unsigned char *row)
+/* Writes the values of codes of two or four bits with f32 parameters, for which there is no row
+ * format. */
+static void write_values(const struct bag_table *table, size_t per_byte, const unsigned char *codes,
+                         float scale, float bias, unsigned char *row)
 {
+    const size_t bits = 8 / per_byte;
     for (size_t i = 0; i < table->row_elements; i++) {
-        unsigned code = i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15;
+        unsigned code = codes[i / per_byte] >> i % per_byte * bits & ((1u << bits) - 1);
         float value = __builtin_fmaf((float)code, scale, bias);
         memcpy(row + i * sizeof value, &value, sizeof value);
     }
@@ -308,13 +332,14 @@ static void write_row(const struct bag_source *source, const unsigned char *code
     unsigned char *to = row + bag_row_places(table).codes_at;
     size_t bytes = stored_bytes(source);
     if (table->row_format == BAG_ROWS_PLAIN) {
-        write_values(table, codes, scale, bias, row);
+        write_values(table, (table->row_elements + bytes - 1) / bytes, codes, scale, bias, row);
         return;
     }
     memcpy(to, codes, bytes);
-    for (size_t i = 0; source->num_scales == 1 && i < bytes; i++)
+    for (size_t i = 0; makes_unsigned(source) && i < bytes; i++)
         to[i] ^= SIGNED_ZERO;
-    bag_elements_encode(params, 2, bag_row_layouts[table->row_format].param_dtype,
+    const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
+    bag_elements_encode(params, layout->num_params, layout->param_dtype,
                         row + bag_row_places(table).params_at);
 }
 
@@ -327,8 +352,8 @@ static bool join(const struct bag_source *source, const struct bag_open_files *s
     float *numbers = malloc(3 * count * sizeof *numbers + 1);
     bool ok = numbers || bag_problem_no_memory(problem);
     const struct params params = {numbers, ok ? numbers + count : NULL};
-    ok = ok && read_params(scales, first, count, &params, (unsigned char *)(numbers + 2 * count),
-                           problem);
+    ok = ok && read_params(source, scales, first, count, &params,
+                           (unsigned char *)(numbers + 2 * count), problem);
     for (size_t i = 0; ok && i < count; i++) {
         ok = check_params(source, first + i, params.scales[i], params.biases[i], problem);
         if (ok)

@@ -2,8 +2,16 @@
 #include "load.h"
 
 #include "part.h"
+#include "row_formats.h"
 #include "server/memory/memory.h"
 #include "server/system/log.h"
+
+#include <stdio.h>
+
+/* The number of rows whose scale and bias are looked at. Those of a mapped table may have to be
+ * read from the disk one by one. */
+#define CHECKED_ROWS        ((size_t)1 << 17)
+#define CHECKED_MAPPED_ROWS ((size_t)1 << 10)
 
 static enum bag_map_residence residence_of(const struct bag_model_config *model)
 {
@@ -144,6 +152,26 @@ static bool load_both(const struct bag_source *source, const struct bag_load_opt
     return ok;
 }
 
+/* Logs a warning if too many rows have a scale or bias that cannot be meant: then the format is
+ * probably another one. */
+static void warn_of_format(const struct bag_source *source, const struct bag_table_memory *memory)
+{
+    const struct bag_table *table = &memory->table;
+    const size_t most = memory->map ? CHECKED_MAPPED_ROWS : CHECKED_ROWS;
+    const size_t count = (size_t)table->num_rows < most ? (size_t)table->num_rows : most;
+    const size_t implausible = bag_row_formats_count_implausible(table, count);
+    if (!bag_row_format_is_implausible(implausible, count))
+        return;
+    char share[32], others[BAG_ROW_FORMATS_TEXT];
+    snprintf(share, sizeof share, "%.3g%%", 100.0 * (double)implausible / (double)count);
+    bag_row_formats_list(bag_row_bytes(table), table->row_elements, table->row_format, others);
+    bag_log(BAG_LOG_LEVEL_WARNING, "implausible rows", BAG_LOG_TEXT("model", source->model->name),
+            BAG_LOG_TEXT("rows", share),
+            BAG_LOG_TEXT("reason", "their scale or bias is not finite or beyond 1e4"),
+            BAG_LOG_TEXT("row_format", bag_row_format_names[table->row_format]),
+            BAG_LOG_TEXT("as_wide", others));
+}
+
 struct bag_stored_table *bag_source_load(const struct bag_source *source,
                                          const struct bag_load_options *options,
                                          struct bag_problem *problem)
@@ -160,6 +188,8 @@ struct bag_stored_table *bag_source_load(const struct bag_source *source,
         }
     } else if (!load_both(source, options, &memory, problem)) {
         return NULL;
+    } else {
+        warn_of_format(source, &memory);
     }
     if (bag_table_is_part(&memory) && !bag_source_digest(source, &memory.digest, problem)) {
         bag_table_unload(&memory);

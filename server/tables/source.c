@@ -5,6 +5,7 @@
 #include "locate.h"
 #include "part.h"
 #include "projection.h"
+#include "row_formats.h"
 #include "rules.h"
 
 #include <stdio.h>
@@ -12,27 +13,6 @@
 #include <string.h>
 
 /* ---- row formats ----------------------------------------------------------------------------- */
-
-/* Lists the row formats in which rows of `row_elements` elements take this many bytes. If
- * row_elements is 0, lists all formats of which such rows are possible, with their numbers of
- * elements. */
-static void list_formats(size_t row_bytes, size_t row_elements, char *text, size_t text_bytes)
-{
-    size_t used = 0;
-    *text = '\0';
-    for (int i = BAG_ROWS_PLAIN + 1; i < BAG_ROW_FORMAT_COUNT && used < text_bytes; i++) {
-        enum bag_row_format format = (enum bag_row_format)i;
-        struct bag_table table = {
-            .dtype = BAG_F32, .row_elements = row_elements, .row_format = format};
-        size_t elements = bag_row_elements(format, row_bytes);
-        const char *name = bag_row_format_names[i], *comma = used ? ", " : "";
-        if (row_elements && bag_row_bytes(&table) == row_bytes)
-            used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", comma, name);
-        else if (!row_elements && elements)
-            used += (size_t)snprintf(text + used, text_bytes - used, "%s%zu as %s", comma, elements,
-                                     name);
-    }
-}
 
 /* FBGEMM pads rows to a multiple of 16 bytes for GPUs. */
 static bool is_padded(size_t bytes, size_t row_bytes)
@@ -47,12 +27,12 @@ static bool check_row_elements(enum bag_row_format format, size_t row_elements, 
 {
     const char *name = bag_row_format_names[format];
     struct bag_table table = {.dtype = BAG_F32, .row_elements = row_elements, .row_format = format};
-    char formats[256];
-    list_formats(row_bytes, row_elements, formats, sizeof formats);
+    char formats[BAG_ROW_FORMATS_TEXT];
+    bag_row_formats_list(row_bytes, row_elements, BAG_ROWS_PLAIN, formats);
     if (row_elements == 0)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "row_format %s needs row_elements, how many elements a row stands "
-                               "for; rows of %zu bytes hold %s",
+                               "for; rows of %zu bytes hold %s; the file does not tell which",
                                name, row_bytes, *formats ? formats : "none in any format");
     if (bag_row_bytes(&table) == row_bytes)
         return true;
@@ -64,9 +44,10 @@ static bool check_row_elements(enum bag_row_format format, size_t row_elements, 
                                name, row_elements, bag_row_bytes(&table), row_bytes);
     return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                            "row_format %s: rows of %zu elements take %zu bytes, but those of the "
-                           "file have %zu%s%s",
+                           "file have %zu%s%s%s",
                            name, row_elements, bag_row_bytes(&table), row_bytes,
-                           *formats ? ", as in " : "", formats);
+                           *formats ? ", as in " : "", formats,
+                           strchr(formats, ',') ? "; the file does not tell which" : "");
 }
 
 /* Sets the row format and the elements of a row as configured, or else as the file says. Rejects a

@@ -5,6 +5,7 @@
 #include "server/commands.h"
 #include "server/memory/memory.h"
 #include "server/tables/archive.h"
+#include "server/tables/row_formats.h"
 #include "tools.h"
 
 #include <inttypes.h>
@@ -69,6 +70,10 @@ static void sample_row(struct inspection *inspection, const struct bag_table *ta
         squares += isfinite(value) ? value * value : 0;
     }
     report->zero_rows += zero;
+    struct bag_table one = *table;
+    one.rows = row;
+    one.num_rows = 1;
+    report->implausible_rows += bag_row_formats_count_implausible(&one, 1);
     inspection->norms[report->sampled_rows] = sqrt(squares);
     inspection->hashes[report->sampled_rows++] = hash_row(row, row_bytes);
 }
@@ -147,6 +152,9 @@ static bool inspect_table(struct inspection *inspection, const struct bag_source
     report->serving_bytes = bag_source_bytes(source);
     report->datatype = bag_dtypes[source->table.dtype].name;
     report->row_format = bag_row_format_names[source->table.row_format];
+    if (source->num_files && source->files[0].npy.dtype == BAG_U8 && source->rank == 2 &&
+        source->files[0].row_format == BAG_ROWS_PLAIN)
+        report->untold_row_bytes = bag_row_bytes(&source->table);
     bool ok = bag_dtypes[source->table.dtype].kind != BAG_KIND_FLOAT ||
               sample_values(inspection, &reader, all, problem);
     bag_rows_reader_close(&reader);
@@ -191,6 +199,29 @@ static void print_plot(const struct inspection *inspection)
     printf("  %10.4g\n", largest);
 }
 
+/* Prints which formats the rows may have, if the file does not tell. */
+static void print_formats(const struct bag_inspect_report *report)
+{
+    const size_t length = strlen(report->row_format), bytes = report->untold_row_bytes;
+    const enum bag_row_format format = bag_row_format_find(report->row_format, length);
+    const size_t elements = format == BAG_ROWS_PLAIN ? 0 : report->row_elements;
+    char formats[BAG_ROW_FORMATS_TEXT] = "";
+    if (bytes)
+        bag_row_formats_list(bytes, elements, format, formats);
+    if (*formats && format == BAG_ROWS_PLAIN)
+        printf("If its bytes stand for FP32 rows, a row has %s elements; the file does not tell "
+               "which (row_format, row_elements)\n",
+               formats);
+    else if (*formats)
+        printf("The file does not tell the format: rows of %zu elements take %zu bytes as %s, "
+               "too\n",
+               elements, bytes, formats);
+    if (bag_row_format_is_implausible(report->implausible_rows, report->sampled_rows))
+        printf("The scale or bias of %zu rows is not finite or beyond 1e4: probably the format is "
+               "another one\n",
+               report->implausible_rows);
+}
+
 static void print_text(const struct inspection *inspection, const char *what, const char *unclear)
 {
     const struct bag_inspect_report *report = &inspection->report;
@@ -207,6 +238,7 @@ static void print_text(const struct inspection *inspection, const char *what, co
         printf(" as %s rows", report->row_format);
     printf(", %s; serving it takes %s\n", report->keyed ? "with keys" : "without keys",
            bag_format_bytes(report->serving_bytes).text);
+    print_formats(report);
     if (report->sampled_rows) {
         printf("Values of %zu rows%s: %zu NaN, %zu infinite; %zu zero rows, %zu duplicate rows\n",
                report->sampled_rows, report->sampled_rows < report->rows ? " (a sample)" : "",

@@ -21,7 +21,23 @@ ROW_FORMATS = {
     "int8": ("int8", F32, 2, False), "int8_f16_front": ("int8", F16, 2, True),
     "int4": ("int4", F16, 2, False), "int4_f16_front": ("int4", F16, 2, True),
     "f8_e4m3": ("e4m3", F32, 0, False), "f8_e5m2": ("e5m2", F32, 0, False),
-    "f8_e4m3_scaled": ("e4m3", F32, 1, False), "f8_e5m2_scaled": ("e5m2", F32, 1, False)}
+    "f8_e4m3_scaled": ("e4m3", F32, 1, False), "f8_e5m2_scaled": ("e5m2", F32, 1, False),
+    "int8_f16_back": ("int8", F16, 2, False), "int8_symmetric": ("sint8", F32, 1, False),
+    "int8_symmetric_f16": ("sint8", F16, 1, False), "int2": ("int2", F16, 2, False),
+    "int2_f16_front": ("int2", F16, 2, True)}
+BITS = {"int4": 4, "int2": 2}  # of codes of which a byte has several, the first in the lowest bits
+
+
+def pack(codes, bits):
+    """Codes [rows, elements] as bytes."""
+    per_byte = 8 // bits
+    codes = np.pad(codes, ((0, 0), (0, -codes.shape[1] % per_byte))).astype(U8)
+    return sum(codes[:, i::per_byte] << (i * bits) for i in range(per_byte)).astype(U8)
+
+
+def unpack(packed, bits, elements):
+    parts = [packed >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)]
+    return np.stack(parts, 2).reshape(len(packed), -1)[:, :elements]
 
 
 def quiet(function):
@@ -92,8 +108,7 @@ class Storage:
         if not self.quantised:
             return elements
         codes, parameter, count, _ = ROW_FORMATS[self.row_format]
-        return count * np.dtype(parameter).itemsize + (
-            (elements + 1) // 2 if codes == "int4" else elements)
+        return count * np.dtype(parameter).itemsize + -(-elements * BITS.get(codes, 8) // 8)
 
     @quiet
     def decode(self, stored, elements):
@@ -106,8 +121,10 @@ class Storage:
             stored[:, :stored.shape[1] - size], stored[:, stored.shape[1] - size:])
         packed, raw = (back, front) if in_front else (front, back)
         parameters = np.ascontiguousarray(raw).view(parameter).astype(F32).reshape(len(stored), count)
-        if codes == "int4":
-            packed = np.stack([packed & 15, packed >> 4], 2).reshape(len(stored), 2 * packed.shape[1])[:, :elements]
+        if codes in BITS:
+            packed = unpack(packed, BITS[codes], elements)
+        if codes == "sint8":
+            return packed.view(np.int8).astype(F32) * parameters
         if codes in F8:
             values = F8[codes][packed]
             return values * parameters if count else values
@@ -117,9 +134,8 @@ class Storage:
     def join(self, codes, parameters):
         """Codes [rows, elements] and their parameters as rows are stored."""
         kind, number, count, in_front = ROW_FORMATS[self.row_format]
-        if kind == "int4":
-            codes = np.pad(codes, ((0, 0), (0, codes.shape[1] % 2)))
-            codes = codes[:, ::2] | codes[:, 1::2] << 4
+        if kind in BITS:
+            codes = pack(codes, BITS[kind])
         raw = np.ascontiguousarray(parameters.astype(number)).view(U8).reshape(
             len(codes), count * np.dtype(number).itemsize)
         parts = [codes.astype(U8), raw]
@@ -136,15 +152,37 @@ class Storage:
             return self._encode_f8(codes, values, count)
         if not np.isfinite(values).all():
             return None
-        most = 255 if codes == "int8" else 15
-        low, high = values.min(axis=1), values.max(axis=1)
-        scale = ((high.astype(F64) - low.astype(F64)) / most).astype(F32)
-        if not np.isfinite(multiply_add(np.full_like(scale, most), scale, low)).all():
+        if codes == "sint8":
+            return self._encode_symmetric(values)
+        return self._encode_affine(values)
+
+    def _encode_affine(self, values):
+        """As FBGEMM: from the least value to the largest; f16 scale and bias are not searched for."""
+        codes, number, _, _ = ROW_FORMATS[self.row_format]
+        most = F32((1 << BITS.get(codes, 8)) - 1)
+        low, high = values.min(axis=1) + F32(0), values.max(axis=1) + F32(0)
+        if number is F16:
+            low = low.astype(F16).astype(F32)
+            scale = np.maximum(((high - low) / most).astype(F16).astype(F32), F32(2.0**-24))
+        else:
+            scale = (high - low) / most
+            scale = np.where((high > low) & (scale < F32(2.0**-126)), F32(2.0**-126), scale)
+        if not np.isfinite(high - low + multiply_add(np.full_like(scale, most), scale, low)).all():
             return None
-        by = np.where(scale > 0, scale, 1).astype(F64)[:, None]
-        places = (values.astype(F64) - low.astype(F64)[:, None]) / by + 0.5
-        return self.join(np.clip(places, 0, most).astype(np.int64).astype(U8),
-                         np.stack([scale, low], 1))
+        places = (values - low[:, None]) * (F32(1) / scale)[:, None]
+        places = np.where(np.isnan(places), 0, np.clip(places, 0, most))
+        return self.join(np.rint(places).astype(U8), np.stack([scale, low], 1))
+
+    def _encode_symmetric(self, values):
+        number = ROW_FORMATS[self.row_format][1]
+        largest = np.abs(values).max(axis=1, initial=0) / F32(127)
+        scale = largest.astype(number)
+        scale = np.where(scale < largest, np.nextafter(scale, number(np.inf)), scale).astype(F32)
+        scale = np.maximum(scale, F32(2.0**-24 if number is F16 else 2.0**-126))[:, None]
+        if not np.isfinite(scale).all():
+            return None
+        codes = np.rint(np.clip(values * (F32(1) / scale), -127, 127)).astype(np.int8)
+        return self.join(codes.view(U8), scale)
 
     def _encode_plain(self, values):
         if self.datatype in ("FP32", "FP64"):
@@ -167,7 +205,7 @@ class Storage:
     @property
     def is_searched(self):
         """Whether the server searches for parameters when it encodes."""
-        return self.quantised and ROW_FORMATS[self.row_format][:2] in (("int8", F16), ("int4", F16))
+        return self.quantised and ROW_FORMATS[self.row_format][1:3] == (F16, 2)
 
 
 # ---- random rows -----------------------------------------------------------------------------------
@@ -188,7 +226,7 @@ def random_stored(rng, storage, count, elements):
             return bf16_from_f32(values.astype(F32))
         return values.astype(storage.stored)
     codes, _, parameters, _ = ROW_FORMATS[storage.row_format]
-    packed = rng.integers(0, 16 if codes == "int4" else 256, shape).astype(U8)
+    packed = rng.integers(0, 1 << BITS.get(codes, 8), shape).astype(U8)
     if codes in F8 and rng.random() < 0.8:
         packed &= 0xBF
     chosen = np.stack([rng.random(count) / 8 + 0.01, rng.standard_normal(count)], 1)[:, :parameters]
@@ -199,7 +237,7 @@ def exact_rows(rng, storage, count, elements):
     """Rows of f32, and how they are stored: of formats whose parameters are searched for such as have an
     exact grid with its first and last code."""
     if storage.is_searched:
-        most = 255 if "int8" in storage.row_format else 15
+        most = (1 << BITS.get(ROW_FORMATS[storage.row_format][0], 8)) - 1
         codes = rng.integers(0, most + 1, (count, elements)).astype(U8)
         scale = np.exp2(rng.integers(-6, 1, count))
         bias = rng.integers(-7, 8, count) * scale

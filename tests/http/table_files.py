@@ -100,17 +100,34 @@ def packed(codes):
     return (codes[:, ::2] | codes[:, 1::2] << 4).astype(U8)
 
 
+def packed_in_fours(codes):
+    """Four codes of two bits in a byte, the first one in the lowest bits."""
+    codes = np.pad(codes, ((0, 0), (0, -codes.shape[1] % 4)))
+    return (codes[:, ::4] | codes[:, 1::4] << 2 | codes[:, 2::4] << 4 | codes[:, 3::4] << 6).astype(U8)
+
+
+PACK = {"int8": lambda codes: codes, "int4": packed, "int2": packed_in_fours}
+
+
 def random_affine_rows(rng, row_format, count, elements):
     number = F32 if row_format == "int8" else F16
-    codes = rng.integers(0, 256 if "int8" in row_format else 16, (count, elements)).astype(U8)
+    width = row_format[:4]
+    codes = rng.integers(0, 2 ** int(width[3:]), (count, elements)).astype(U8)
     params = np.stack([rng.random(count) / 8 + 0.01, rng.standard_normal(count)], 1).astype(number)
-    stored = packed(codes) if "int4" in row_format else codes
-    parts = [stored, bytes_of(params)]
+    parts = [PACK[width](codes), bytes_of(params)]
     return np.hstack(parts[::-1] if "front" in row_format else parts), affine(codes, params).astype(F32)
+
+
+def random_symmetric_rows(rng, row_format, count, elements):
+    codes = rng.integers(-128, 128, (count, elements)).astype(np.int8)
+    scales = (rng.random((count, 1)) / 8 + 0.01).astype(F16 if row_format.endswith("f16") else F32)
+    return np.hstack([codes.view(U8), bytes_of(scales)]), codes.astype(F32) * scales.astype(F32)
 
 
 def random_rows(rng, row_format, elements, count=30):
     """Stored rows, and the f32 rows that they stand for."""
+    if "symmetric" in row_format:
+        return random_symmetric_rows(rng, row_format, count, elements)
     if row_format.startswith("int"):
         return random_affine_rows(rng, row_format, count, elements)
     codes = rng.integers(0, 256, (count, elements)).astype(U8) & 0xBF

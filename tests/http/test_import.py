@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness import Server, expect, expect_equal, run
-from table_files import (F16, F32, U8, affine, convert, nibbles, packed, params_of, read_safetensors,
+from table_files import (F16, F32, U8, affine, convert, nibbles, packed, packed_in_fours, params_of, read_safetensors,
                          write_safetensors)
 from v2 import Client, Tensor
 
@@ -203,11 +203,32 @@ def test_wrong_shapes(rng, directory, change, text):
     expect(not (directory / "out").exists(), "there is a file")
 
 
+@pytest.mark.parametrize("number, row_format", [(F32, "int8_symmetric"), (F16, "int8_symmetric_f16")])
+def test_symmetric_codes_stay(rng, directory, number, row_format):
+    codes = rng.integers(-128, 128, (ROWS, COLUMNS)).astype(I8)
+    scale = rng.uniform(0.001, 0.1, (ROWS, 1)).astype(number)
+    np.savez(directory / "t.npz", weight=codes, scale=scale)
+    convert(f"{directory / 't.npz'},row_format={row_format}", directory / "o.safetensors")
+    rows = read_safetensors(directory / "o.safetensors")[1]["values"]
+    expect(np.array_equal(rows, np.hstack([codes.view(U8), scale.view(U8)])), "bytes")
+    expect(np.array_equal(answers(directory / "o.safetensors"), codes.astype(F32) * scale.astype(F32)), "answers")
+
+
+@pytest.mark.parametrize("number", [F16, F32])
+def test_codes_of_two_bits(rng, directory, number):
+    codes, scale, bias, values = split(rng, 2, number)
+    np.savez(directory / "t.npz", weight=packed_in_fours(codes), weight_qscale=scale, weight_qbias=bias)
+    convert(f"{directory / 't.npz'},row_elements={COLUMNS}", directory / "o.safetensors")
+    expect_equal(read_safetensors(directory / "o.safetensors")[0]["row_format"], "int2" if number is F16 else "plain")
+    expect(np.array_equal(answers(directory / "o.safetensors"), values), "answers")
+
+
 @pytest.mark.parametrize("keys, text", [
     ("", "need row_elements: 21 where a byte is a code (int8), 42 where it is two (int4)"),
-    (",row_elements=20", "row_elements is 20; rows of 21 bytes of codes hold 21 elements as int8, or 42"),
+    (",row_elements=20", "row_elements is 20; rows of 21 bytes of codes hold 21 elements as int8, 42 as int4, or 84 as int2"),
     (",row_elements=44", "row_elements is 44"),
     (",row_format=f8_e4m3_scaled,row_elements=21", "no integer codes"),
+    (",row_format=int8_symmetric,row_elements=21", "has codes with a sign and no bias"),
     (",row_format=int4,row_elements=21", "row_elements is 21"),
 ])
 def test_widths_are_not_guessed(rng, directory, keys, text):

@@ -50,8 +50,9 @@ def write_dense(directory, rng):
               "raw": {"path": "raw.bin", "datatype": "FP32", "shape": [-1, COLUMNS]},
               "safetensors": {"path": "t.safetensors", "tensor": "t"}, "index": {"path": "split", "tensor": "t"}}
     for row_format in ("int8", "int4", "int8_f16_front", "int4_f16_front", "f8_e4m3", "f8_e5m2",
-                       "f8_e4m3_scaled", "f8_e5m2_scaled"):
-        elements = 8 if "int4" in row_format else 9
+                       "f8_e4m3_scaled", "f8_e5m2_scaled", "int8_f16_back", "int8_symmetric",
+                       "int8_symmetric_f16", "int2", "int2_f16_front"):
+        elements = 8 if "int4" in row_format or "int2" in row_format else 9
         np.save(directory / f"{row_format}.npy", random_rows(rng, row_format, elements, ROWS)[0])
         models[row_format] = {"path": f"{row_format}.npy", "row_format": row_format, "row_elements": elements}
     return models

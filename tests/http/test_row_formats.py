@@ -3,6 +3,8 @@
 The rows are made here, byte by byte, as config/examples/README.md describes them.
 """
 
+import json
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,8 @@ ROWS = 30
 
 
 FORMATS = ["int8", "int8_f16_front", "int4", "int4_f16_front", "f8_e4m3", "f8_e5m2",
-           "f8_e4m3_scaled", "f8_e5m2_scaled"]
+           "f8_e4m3_scaled", "f8_e5m2_scaled",
+           "int8_f16_back", "int8_symmetric", "int8_symmetric_f16", "int2", "int2_f16_front"]
 
 
 def check_rows(client, model, rows):
@@ -70,9 +73,11 @@ def test_layouts_are_not_taken_for_each_other(directory, rng):
     np.save(directory / "rows.npy", stored)
     table = f"rows={directory}/rows.npy,row_format="
     rejected(["row_format int8 needs row_elements", "68 bytes hold 60 as int8",
-             "64 as int8_f16_front", "64 as f8_e4m3_scaled"], "--table", table + "int8")
+             "64 as int8_f16_front", "64 as f8_e4m3_scaled", "64 as int8_f16_back, 64 as int8_symmetric, "
+             "66 as int8_symmetric_f16, 256 as int2, 256 as int2_f16_front; the file does not tell which"],
+             "--table", table + "int8")
     rejected(["row_format int8: rows of 64 elements take 72 bytes", "have 68, as in int8_f16_front, "
-             "f8_e4m3_scaled, f8_e5m2_scaled"], "--table", table + "int8,row_elements=64")
+             "f8_e4m3_scaled, f8_e5m2_scaled, int8_f16_back, int8_symmetric; the file does not tell which"], "--table", table + "int8,row_elements=64")
     rejected(["rows of 64 elements take 36 bytes"], "--table", table + "int4,row_elements=64")
     rejected(["row_elements is 64, but a row of the file has 68"], "--table",
             f"rows={directory}/rows.npy,row_elements=64")
@@ -81,6 +86,45 @@ def test_layouts_are_not_taken_for_each_other(directory, rng):
     np.save(directory / "narrow.npy", np.zeros((3, 4), U8))
     rejected(["rows of 4 bytes hold 4 as f8_e4m3, 4 as f8_e5m2"], "--table",
             f"rows={directory}/narrow.npy,row_format=int8")
+
+
+def test_inspect_names_all_formats_of_a_width(directory, rng):
+    """Whether or not one is configured; a file that tells its own has no others."""
+    stored, _ = random_rows(rng, "int8_f16_back", 64)
+    np.save(directory / "rows.npy", stored)
+    text = run("inspect", directory / "rows.npy").stdout
+    expect("a row has 60 as int8, 128 as int4, 68 as f8_e4m3" in text and "the file does not tell which" in text, text)
+    text = run("inspect", f"{directory}/rows.npy,row_format=int8_f16_back,row_elements=64").stdout
+    expect("rows of 64 elements take 68 bytes as int8_f16_front, f8_e4m3_scaled, f8_e5m2_scaled, int8_symmetric, too"
+           in text, text)
+    report = json.loads(run("inspect", "--json", directory / "rows.npy").stdout)
+    expect({"row_format": "int8_symmetric_f16", "row_elements": 66} in report["possible_row_formats"], report)
+    write_safetensors(directory / "t.safetensors", {"values": ("U8", stored)},
+                      {"row_format": "int8_f16_back", "row_elements": "64"})
+    text = run("inspect", directory / "t.safetensors").stdout
+    expect("does not tell" not in text, text)
+
+
+@pytest.mark.parametrize("load", ["copy", "map"])
+def test_wrong_formats_are_warned_of(directory, rng, load):
+    """Rows in another format of their width: their codes would be scales, and log lines say so."""
+    stored, rows = random_rows(rng, "int8_f16_back", 64, count=3000)
+    np.save(directory / "rows.npy", stored)
+    table = f"rows={directory}/rows.npy,row_elements=64,load={load},row_format="
+    with Server("--table", table + "int8_f16_back") as server, Client(server) as client:
+        check_rows(client, "rows", rows[:30])
+        expect("implausible" not in server.log(), server.log())
+    with Server("--table", table + "int8_f16_front") as server:
+        lines = [line for line in server.log().splitlines() if "implausible rows" in line]
+        expect(len(lines) == 1, server.log())
+        for word in ('"model":"rows"', "%", '"row_format":"int8_f16_front"', "int8_f16_back, int8_symmetric"):
+            expect(word in lines[0], lines[0])
+    # One row in 1,000 may have such a scale.
+    stored[:3, -4:-2] = np.array([np.inf], np.float16).view(np.uint8)
+    np.save(directory / "rows.npy", stored)
+    if load == "copy":
+        with Server("--table", table + "int8_f16_back") as server:
+            expect("implausible" not in server.log(), server.log())
 
 
 def test_configuration_must_agree_with_the_file(directory, rng):

@@ -54,6 +54,11 @@ static inline simde__m512i emulated_cvtepu8_epi32(__m128i bytes)
     return join_halves(_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)));
 }
 
+static inline simde__m512i emulated_cvtepi8_epi32(__m128i bytes)
+{
+    return join_halves(_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)));
+}
+
 static inline simde__m512i emulated_cvtepu8_epi64(__m128i bytes)
 {
     return join_halves(_mm256_cvtepu8_epi64(bytes), _mm256_cvtepu8_epi64(_mm_srli_si128(bytes, 4)));
@@ -82,6 +87,7 @@ static inline __m256i emulated_cvtepi32_epi16(simde__m512i numbers)
 #undef _mm512_cvtph_ps
 #undef _mm512_cvtps_ph
 #undef _mm512_cvtepu8_epi32
+#undef _mm512_cvtepi8_epi32
 #undef _mm512_cvtepu8_epi64
 #undef _mm512_cvtepu16_epi32
 #undef _mm512_cvtepi32_epi16
@@ -89,6 +95,7 @@ static inline __m256i emulated_cvtepi32_epi16(simde__m512i numbers)
 #define _mm512_cvtph_ps                   emulated_cvtph_ps
 #define _mm512_cvtps_ph(values, rounding) emulated_cvtps_ph(values)
 #define _mm512_cvtepu8_epi32              emulated_cvtepu8_epi32
+#define _mm512_cvtepi8_epi32              emulated_cvtepi8_epi32
 #define _mm512_cvtepu8_epi64              emulated_cvtepu8_epi64
 #define _mm512_cvtepu16_epi32             emulated_cvtepu16_epi32
 #define _mm512_cvtepi32_epi16             emulated_cvtepi32_epi16

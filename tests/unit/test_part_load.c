@@ -329,9 +329,12 @@ static void quantised_rows(void **state)
     static const struct {
         const char *format, *elements;
         size_t bytes;
-    } formats[] = {{"int8", "9", 17},           {"int4", "9", 9},           {"int4", "10", 9},
-                   {"int8_f16_front", "9", 13}, {"int4_f16_front", "9", 9}, {"f8_e4m3", "9", 9},
-                   {"f8_e5m2_scaled", "9", 13}};
+    } formats[] = {{"int8", "9", 17},           {"int4", "9", 9},
+                   {"int4", "10", 9},           {"int8_f16_front", "9", 13},
+                   {"int4_f16_front", "9", 9},  {"f8_e4m3", "9", 9},
+                   {"f8_e5m2_scaled", "9", 13}, {"int8_symmetric_f16", "9", 11},
+                   {"int8_f16_back", "9", 13},  {"int2", "9", 7},
+                   {"int2_f16_front", "12", 7}};
     static const char *const ways[] = {"rows", "columns"}, *const orders[] = {"False", "True"};
     (void)state;
     for (size_t i = 0; i < COUNT_OF(formats) * 4; i++) {
@@ -356,6 +359,18 @@ static void cuts_rows_of_four_bits(void **state)
     assert_memory_equal(out, want, sizeof want);
     bag_part_cut_rows(&whole, row, 1, 2, 3, out);
     assert_memory_equal(out, even, sizeof even);
+}
+
+/* Four codes of a byte likewise. */
+static void cuts_rows_of_two_bits(void **state)
+{
+    static const unsigned char row[] = {0xe4, 0x1b, 1, 2, 3, 4};
+    static const unsigned char want[] = {0xf9, 2, 1, 2, 3, 4};
+    struct bag_table whole = {.dtype = BAG_F32, .row_elements = 8, .row_format = BAG_ROWS_INT2};
+    unsigned char out[sizeof row];
+    (void)state;
+    bag_part_cut_rows(&whole, row, 1, 1, 5, out);
+    assert_memory_equal(out, want, sizeof want);
 }
 
 /* ---- keys -------------------------------------------------------------------------------------
@@ -489,6 +504,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(rows_of_any_rank, set_up_both, tear_down_both),
         cmocka_unit_test_setup_teardown(quantised_rows, set_up_both, tear_down_both),
         cmocka_unit_test(cuts_rows_of_four_bits),
+        cmocka_unit_test(cuts_rows_of_two_bits),
         cmocka_unit_test_setup_teardown(keyed_tables, set_up_both, tear_down_both),
         cmocka_unit_test_setup_teardown(mapped_ranges_of_rows, set_up_both, tear_down_both),
         cmocka_unit_test_setup_teardown(keys_of_wide_rows, set_up_both, tear_down_both),

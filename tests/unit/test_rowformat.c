@@ -156,7 +156,7 @@ static struct bag_table quantised(enum bag_row_format format, size_t row_element
 static void knows_the_bytes_of_rows(void **state)
 {
     (void)state;
-    static const size_t bytes[] = {20, 13, 7, 5, 5, 9, 7, 9, 9};
+    static const size_t bytes[] = {20, 13, 7, 5, 5, 9, 7, 9, 9, 9, 9, 7, 6, 6};
     for (int format = 0; format < BAG_ROW_FORMAT_COUNT; format++) {
         struct bag_table table = quantised((enum bag_row_format)format, 5, NULL);
         assert_int_equal(bag_row_bytes(&table), bytes[format]);
@@ -171,6 +171,8 @@ static void knows_the_bytes_of_rows(void **state)
     assert_int_equal(bag_row_elements(BAG_ROWS_F8_E4M3, 3), 3);
     assert_int_equal(bag_row_elements(BAG_ROWS_INT8_F16_FRONT, 5), 1);
     assert_int_equal(bag_row_elements(BAG_ROWS_INT4_F16_FRONT, 5), 2);
+    assert_int_equal(bag_row_elements(BAG_ROWS_INT8_SYMMETRIC_F16, 5), 3);
+    assert_int_equal(bag_row_elements(BAG_ROWS_INT2, 6), 8);
     assert_int_equal(bag_row_elements(BAG_ROWS_F8_E4M3_SCALED, 4), 0);
     assert_int_equal(bag_row_elements(BAG_ROWS_F8_E5M2_SCALED, 5), 1);
     assert_int_equal(bag_row_format_find("int9", 4), BAG_ROW_FORMAT_COUNT);
@@ -223,6 +225,42 @@ static void decodes_what_stands_behind_scale_and_bias(void **state)
     assert_true(values[0] == 6.5f && values[1] == -0.5f);
 }
 
+static void decodes_two_bits_lowest_ones_first(void **state)
+{
+    (void)state;
+    unsigned char rows[] = {0, 0, 0, 0, 0, 0, 0xe4, 0xfe, 0x00, 0x38, 0x00, 0xbc};
+    const float want[] = {-1, -0.5f, 0, 0.5f, 0};
+    float values[5];
+    struct bag_table table = quantised(BAG_ROWS_INT2, 5, rows);
+    bag_row_decode(&table, 1, 0, 5, values);
+    assert_memory_equal(values, want, sizeof want);
+    bag_row_decode(&table, 1, 3, 2, values);
+    assert_memory_equal(values, want + 3, 2 * sizeof *want);
+    memmove(rows + 10, rows + 6, 2);
+    memcpy(rows + 6, "\0\x38\0\xbc", 4);
+    table.row_format = BAG_ROWS_INT2_F16_FRONT;
+    bag_row_decode(&table, 1, 0, 5, values);
+    assert_memory_equal(values, want, sizeof want);
+}
+
+static void decodes_codes_with_a_sign(void **state)
+{
+    (void)state;
+    unsigned char wide[] = {0, 0, 0, 0, 0, 0, 0, 0x80, 0, 127, 0, 0, 0, 0x3f}; /* scale 0.5 */
+    unsigned char half[] = {0, 0, 0, 0, 0, 0x80, 0, 127, 0, 0x38};
+    unsigned char back[] = {0, 0, 0, 0, 0, 0, 0, 0, 7, 255, 0, 0x38, 0, 0xbc};
+    float values[3];
+    struct bag_table table = quantised(BAG_ROWS_INT8_SYMMETRIC, 3, wide);
+    bag_row_decode(&table, 1, 0, 3, values);
+    assert_true(values[0] == -64 && values[1] == 0 && values[2] == 63.5f);
+    table = quantised(BAG_ROWS_INT8_SYMMETRIC_F16, 3, half);
+    bag_row_decode(&table, 1, 0, 3, values);
+    assert_true(values[0] == -64 && values[1] == 0 && values[2] == 63.5f);
+    table = quantised(BAG_ROWS_INT8_F16_BACK, 3, back);
+    bag_row_decode(&table, 1, 0, 3, values);
+    assert_true(values[0] == -1 && values[1] == 2.5f && values[2] == 126.5f);
+}
+
 static void decodes_bytes_with_a_scale(void **state)
 {
     (void)state;
@@ -256,12 +294,18 @@ static void encodes_rows(void **state)
 {
     (void)state;
     const float ints[] = {-1, 0.5f, 126.5f}, few[] = {-1, 6.5f, 0}, eighths[] = {56, -14, 0.125f};
+    const float signs[] = {-63.5f, 0.5f, 32}, fours[] = {-1, 0.5f, 0};
     const float sames[] = {0.5f, 0.5f, 0.5f}, zeros[] = {0, 0, 0}, large[] = {7168, -7168, 1};
     assert_encoded(BAG_ROWS_INT8, ints, "\0\3\xff\0\0\0\x3f\0\0\x80\xbf");
     assert_encoded(BAG_ROWS_INT8, sames, "\0\0\0\0\0\0\0\0\0\0\x3f");
     assert_encoded(BAG_ROWS_INT8_F16_FRONT, ints, "\0\x38\0\xbc\0\3\xff");
     assert_encoded(BAG_ROWS_INT4, few, "\xf0\2\0\x38\0\xbc");
     assert_encoded(BAG_ROWS_INT4_F16_FRONT, few, "\0\x38\0\xbc\xf0\2");
+    assert_encoded(BAG_ROWS_INT8_F16_BACK, ints, "\0\3\xff\0\x38\0\xbc");
+    assert_encoded(BAG_ROWS_INT8_SYMMETRIC, signs, "\x81\1\x40\0\0\0\x3f");
+    assert_encoded(BAG_ROWS_INT8_SYMMETRIC_F16, signs, "\x81\1\x40\0\x38");
+    assert_encoded(BAG_ROWS_INT2, fours, "\x2c\0\x38\0\xbc");
+    assert_encoded(BAG_ROWS_INT2_F16_FRONT, fours, "\0\x38\0\xbc\x2c");
     assert_encoded(BAG_ROWS_F8_E4M3, eighths, "\x66\xd6\x20");
     assert_encoded(BAG_ROWS_F8_E4M3_SCALED, eighths, "\x7e\xee\x38\0\0\0\x3e");
     assert_encoded(BAG_ROWS_F8_E5M2, eighths, "\x53\xcb\x30");
@@ -304,8 +348,37 @@ static void encodes_the_same_on_every_instruction_set(void **state)
             bag_isa_use(bag_isa_best());
             assert_true(bag_row_encode(&table, values, out));
             assert_memory_equal(out, generic, bag_row_bytes(&table));
+            bag_row_encode_fast(&table, values, out);
+            bag_isa_use(BAG_ISA_GENERIC);
+            bag_row_encode_fast(&table, values, generic);
+            assert_memory_equal(out, generic, bag_row_bytes(&table));
         }
     }
+}
+
+/* A row for a reply is what FBGEMM's quantisers make of it; zeros stay zeros. */
+static void encodes_for_replies(void **state)
+{
+    (void)state;
+    const float values[] = {-1, 0.25f, 0.5f, 2.75f}, zeros[4] = {0};
+    for (int format = BAG_ROWS_PLAIN + 1; format < BAG_ROW_FORMAT_COUNT; format++) {
+        struct bag_table table = quantised((enum bag_row_format)format, 4, NULL);
+        bool has_scale = bag_row_layouts[format].num_params > 0;
+        unsigned char out[32];
+        float back[4];
+        table.rows = out;
+        bag_row_encode_fast(&table, zeros, out);
+        bag_row_decode(&table, 0, 0, 4, back);
+        assert_memory_equal(back, zeros, sizeof zeros);
+        bag_row_encode_fast(&table, (float[]){1, NAN, INFINITY, 2}, out);
+        bag_row_decode(&table, 0, 0, 4, back);
+        assert_true(isnan(back[1]));
+        assert_int_equal(isnan(back[0]), has_scale);
+    }
+    unsigned char out[8];
+    struct bag_table table = quantised(BAG_ROWS_INT2, 4, NULL);
+    bag_row_encode_fast(&table, values, out);
+    assert_memory_equal(out, "\xd4\0\x3d\0\xbc", 5); /* codes 0, 1, 1, 3 of 1.25 */
 }
 
 /* What a format cannot hold is not written as something else. */
@@ -344,10 +417,13 @@ int main(void)
         cmocka_unit_test(decodes_bytes_with_scale_and_bias),
         cmocka_unit_test(decodes_four_bits_low_ones_first),
         cmocka_unit_test(decodes_what_stands_behind_scale_and_bias),
+        cmocka_unit_test(decodes_two_bits_lowest_ones_first),
+        cmocka_unit_test(decodes_codes_with_a_sign),
         cmocka_unit_test(decodes_bytes_with_a_scale),
         cmocka_unit_test(encodes_rows),
         cmocka_unit_test(encodes_plain_rows),
         cmocka_unit_test(encodes_the_same_on_every_instruction_set),
+        cmocka_unit_test(encodes_for_replies),
         cmocka_unit_test(rejects_what_a_format_cannot_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,6 +88,7 @@ static const struct bag_inspect_report inspected = {.tensors = tensors,
                                                     .row_elements = 4,
                                                     .sampled_rows = 3,
                                                     .nan = 1,
+                                                    .untold_row_bytes = 2,
                                                     .serving_bytes = 36,
                                                     .datatype = "FP32",
                                                     .row_format = "int8",
@@ -110,7 +111,9 @@ static void test_inspect(void **state)
                 "{\"tensors\":[{\"name\":\"weights\",\"datatype\":\"UINT8\",\"shape\":[3,12],"
                 "\"bytes\":36}],\"keyed\":false,\"rows\":3,\"row_elements\":4,"
                 "\"datatype\":\"FP32\",\"row_format\":\"int8\",\"sampled_rows\":3,\"nan\":1,"
-                "\"inf\":0,\"zero_rows\":0,\"duplicate_rows\":0,\"serving_bytes\":36,"
+                "\"inf\":0,\"zero_rows\":0,\"duplicate_rows\":0,\"implausible_rows\":0,"
+                "\"possible_row_formats\":[{\"row_format\":\"f8_e4m3\",\"row_elements\":2},"
+                "{\"row_format\":\"f8_e5m2\",\"row_elements\":2}],\"serving_bytes\":36,"
                 "\"configuration\":" CONFIGURATION "}");
 }
 

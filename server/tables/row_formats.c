@@ -1,0 +1,55 @@
+/* What a file does not tell of quantised rows; see row_formats.h. */
+#include "row_formats.h"
+
+#include "kernels/rowformat.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* Scales and biases of embeddings are far below this. */
+#define MOST_PLAUSIBLE 1e4f
+
+void bag_row_formats_list(size_t row_bytes, size_t row_elements, enum bag_row_format except,
+                          char text[BAG_ROW_FORMATS_TEXT])
+{
+    size_t used = 0;
+    *text = '\0';
+    for (int i = BAG_ROWS_PLAIN + 1; i < BAG_ROW_FORMAT_COUNT && used < BAG_ROW_FORMATS_TEXT; i++) {
+        enum bag_row_format format = (enum bag_row_format)i;
+        struct bag_table table = {
+            .dtype = BAG_F32, .row_elements = row_elements, .row_format = format};
+        size_t elements = bag_row_elements(format, row_bytes), room = BAG_ROW_FORMATS_TEXT - used;
+        const char *name = bag_row_format_names[i], *comma = used ? ", " : "";
+        if (format == except)
+            continue;
+        if (row_elements && bag_row_bytes(&table) == row_bytes)
+            used += (size_t)snprintf(text + used, room, "%s%s", comma, name);
+        else if (!row_elements && elements)
+            used += (size_t)snprintf(text + used, room, "%s%zu as %s", comma, elements, name);
+    }
+}
+
+static bool is_plausible(const struct bag_row_layout *layout, const char *params)
+{
+    bool plausible = true;
+    for (size_t i = 0; i < layout->num_params; i++) {
+        float value = layout->param_dtype == BAG_F16 ? bag_f32_from_f16(bag_load_u16(params, i))
+                                                     : bag_load_f32(params, i);
+        plausible &= fabsf(value) <= MOST_PLAUSIBLE;
+    }
+    return plausible;
+}
+
+size_t bag_row_formats_count_implausible(const struct bag_table *table, size_t count)
+{
+    const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
+    const struct bag_row_places places = bag_row_places(table);
+    const size_t num_rows = (size_t)table->num_rows;
+    size_t implausible = 0;
+    for (size_t i = 0; layout->num_params > 0 && i < count; i++) {
+        size_t row = (size_t)((double)i / (double)count * (double)num_rows);
+        const char *at = (const char *)table->rows + row * places.bytes;
+        implausible += !is_plausible(layout, at + places.params_at);
+    }
+    return implausible;
+}
