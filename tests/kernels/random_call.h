@@ -13,7 +13,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#ifndef COUNT_OF
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+#endif
 
 enum {
     MAX_COLUMNS = 1000,

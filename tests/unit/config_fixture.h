@@ -86,6 +86,6 @@ static inline void flags(struct fixture *fixture, const char *const arguments[],
 #define FLAGS(fixture, expected, ...) \
     flags((fixture), (const char *const[]){__VA_ARGS__, NULL}, (expected))
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+AROUND_EACH(set_up, tear_down)
 
 #endif

@@ -3,15 +3,7 @@
 #define TESTS_POOL_FIXTURE_H
 
 #include "kernels/pool.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+#include "testing.h"
 
 /* A tensor over a C array: TENSOR(I64, 1, array) is one-dimensional. */
 #define TENSOR(id, rank, array) tensor_of(BAG_##id, rank, COUNT_OF(array), array)

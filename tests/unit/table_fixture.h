@@ -3,14 +3,7 @@
 #define TESTS_TABLE_FIXTURE_H
 
 #include "server/tables/memory.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "testing.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -3,12 +3,11 @@
 
 #include "proto/arena.h"
 
-static void test_memory_is_aligned_and_apart(void **state)
+TEST(test_memory_is_aligned_and_apart)
 {
     static const size_t sizes[] = {0, 1, 15, 16, 17, 4095, 4096, 4097, 100000};
     struct bag_arena arena;
     char *blocks[COUNT_OF(sizes)];
-    (void)state;
     bag_arena_init(&arena, 1 << 20);
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         blocks[i] = bag_arena_alloc(&arena, sizes[i]);
@@ -23,10 +22,9 @@ static void test_memory_is_aligned_and_apart(void **state)
     bag_arena_free(&arena);
 }
 
-static void test_stops_at_its_maximum(void **state)
+TEST(test_stops_at_its_maximum)
 {
     struct bag_arena arena;
-    (void)state;
     bag_arena_init(&arena, 0);
     assert_null(bag_arena_alloc(&arena, 1));
     bag_arena_init(&arena, 64);
@@ -39,10 +37,9 @@ static void test_stops_at_its_maximum(void **state)
     bag_arena_free(&arena);
 }
 
-static void test_sizes_do_not_overflow(void **state)
+TEST(test_sizes_do_not_overflow)
 {
     struct bag_arena arena;
-    (void)state;
     bag_arena_init(&arena, SIZE_MAX);
     assert_null(bag_arena_alloc(&arena, SIZE_MAX));
     assert_null(bag_arena_alloc(&arena, SIZE_MAX - 15));
@@ -51,14 +48,4 @@ static void test_sizes_do_not_overflow(void **state)
     assert_null(bag_arena_array(&arena, 8, SIZE_MAX / 8 + 1));
     assert_non_null(bag_arena_array(&arena, 0, 8));
     bag_arena_free(&arena);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory_is_aligned_and_apart),
-        cmocka_unit_test(test_stops_at_its_maximum),
-        cmocka_unit_test(test_sizes_do_not_overflow),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,8 @@
 
 #include <stdio.h>
 
-static void finds_every_dtype_by_its_name(void **state)
+TEST(finds_every_dtype_by_its_name)
 {
-    (void)state;
     for (int i = 0; i < BAG_DTYPE_COUNT; i++)
         assert_int_equal(bag_dtype_find(bag_dtypes[i].name, strlen(bag_dtypes[i].name)), i);
     assert_int_equal(bag_dtype_find("FP32xx", 4), BAG_F32);
@@ -15,9 +14,8 @@ static void finds_every_dtype_by_its_name(void **state)
     assert_int_equal(bag_dtype_find("", 0), BAG_DTYPE_COUNT);
 }
 
-static void knows_sizes_and_kinds(void **state)
+TEST(knows_sizes_and_kinds)
 {
-    (void)state;
     assert_int_equal(bag_dtypes[BAG_BF16].bytes, 2);
     assert_int_equal(bag_dtypes[BAG_F64].bytes, 8);
     assert_int_equal(bag_dtypes[BAG_BYTES].bytes, 0);
@@ -27,9 +25,8 @@ static void knows_sizes_and_kinds(void **state)
     assert_int_equal(bag_dtypes[BAG_BOOL].kind, BAG_KIND_OTHER);
 }
 
-static void finds_every_reduction_by_its_name(void **state)
+TEST(finds_every_reduction_by_its_name)
 {
-    (void)state;
     for (int i = 0; i < BAG_REDUCTION_COUNT; i++)
         assert_int_equal(bag_reduction_find(bag_reduction_names[i], strlen(bag_reduction_names[i])),
                          i);
@@ -37,9 +34,8 @@ static void finds_every_reduction_by_its_name(void **state)
     assert_int_equal(bag_reduction_find("sqrt", 4), BAG_REDUCTION_COUNT);
 }
 
-static void every_status_has_a_keyword_of_its_own(void **state)
+TEST(every_status_has_a_keyword_of_its_own)
 {
-    (void)state;
     for (int i = 0; i < BAG_STATUS_COUNT; i++) {
         assert_non_null(bag_status_keywords[i]);
         for (int j = 0; j < i; j++)
@@ -82,9 +78,8 @@ static size_t told_kib(int wanted)
     return 0;
 }
 
-static void knows_the_caches_of_the_processor(void **state)
+TEST(knows_the_caches_of_the_processor)
 {
-    (void)state;
     struct bag_caches caches = bag_caches_of_processor();
     assert_true(caches.second > 0 && caches.third >= caches.second);
 #if defined(__x86_64__)
@@ -112,9 +107,8 @@ static bool fetches_to_first(size_t table_bytes)
     return plan.walk.is_far && plan.walk.to_first;
 }
 
-static void fetches_rows_into_the_first_cache_where_the_caches_hold_the_table(void **state)
+TEST(fetches_rows_into_the_first_cache_where_the_caches_hold_the_table)
 {
-    (void)state;
     bag_caches = (struct bag_caches){48 << 10, 1 << 20, 32 << 20};
     assert_false(fetches_to_first(1 << 20));
     assert_true(fetches_to_first(8 << 20));
@@ -122,17 +116,4 @@ static void fetches_rows_into_the_first_cache_where_the_caches_hold_the_table(vo
     bag_caches.first = 32 << 10;
     assert_false(fetches_to_first(8 << 20));
     bag_caches = bag_caches_of_processor();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_every_dtype_by_its_name),
-        cmocka_unit_test(knows_sizes_and_kinds),
-        cmocka_unit_test(finds_every_reduction_by_its_name),
-        cmocka_unit_test(every_status_has_a_keyword_of_its_own),
-        cmocka_unit_test(knows_the_caches_of_the_processor),
-        cmocka_unit_test(fetches_rows_into_the_first_cache_where_the_caches_hold_the_table),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

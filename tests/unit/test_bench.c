@@ -8,10 +8,9 @@
 
 /* ---- lengths of bags ------------------------------------------------------------------------- */
 
-static void reads_lengths(void **state)
+TEST(reads_lengths)
 {
     struct bag_bench_lengths lengths;
-    (void)state;
     assert_true(bag_bench_lengths_parse("10", &lengths));
     assert_int_equal(lengths.kind, BAG_BENCH_RANGE);
     assert_int_equal(lengths.low, 10);
@@ -53,12 +52,11 @@ static void reads_lengths(void **state)
     }
 }
 
-static void draws_lengths(void **state)
+TEST(draws_lengths)
 {
     struct bag_bench_lengths range, lognormal;
     uint64_t seed = 7;
     size_t seen[4] = {0}, below = 0;
-    (void)state;
     assert_true(bag_bench_lengths_parse("2-5", &range));
     assert_true(bag_bench_lengths_parse("lognormal:20,1", &lognormal));
     for (size_t i = 0; i < 40000; i++) {
@@ -76,12 +74,11 @@ static void draws_lengths(void **state)
 
 /* ---- ids ------------------------------------------------------------------------------------- */
 
-static void draws_ids(void **state)
+TEST(draws_ids)
 {
     const struct bag_bench_ids even = bag_bench_ids_of(10, 0);
     uint64_t seed = 3;
     size_t seen[10] = {0};
-    (void)state;
     for (size_t i = 0; i < 100000; i++)
         seen[bag_bench_id(&even, &seed)]++;
     for (size_t i = 0; i < 10; i++)
@@ -89,14 +86,13 @@ static void draws_ids(void **state)
 }
 
 /* The frequent ranks go to rows that lie apart, each rank to another row. */
-static void scatters_hot_ids(void **state)
+TEST(scatters_hot_ids)
 {
     enum { ROWS = 1000 };
     const struct bag_bench_ids ids = bag_bench_ids_of(ROWS, 1.2);
     static size_t seen[ROWS];
     uint64_t seed = 3;
     size_t first = 0, second = 0, rows = 0;
-    (void)state;
     for (size_t i = 0; i < 1000000; i++)
         seen[bag_bench_id(&ids, &seed)]++;
     for (size_t row = 0; row < ROWS; row++) {
@@ -116,11 +112,10 @@ static void scatters_hot_ids(void **state)
 }
 
 /* Whatever the number of rows, an id is one of them. */
-static void keeps_ids_in_range(void **state)
+TEST(keeps_ids_in_range)
 {
     static const uint64_t rows[] = {1, 2, 3, 26, 65536, UINT64_C(1) << 40};
     uint64_t seed = 9;
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         for (double zipf = 0; zipf <= 20; zipf = zipf * 4 + 0.5) {
             const struct bag_bench_ids ids = bag_bench_ids_of(rows[i], zipf);
@@ -132,10 +127,9 @@ static void keeps_ids_in_range(void **state)
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
-static void counts_times(void **state)
+TEST(counts_times)
 {
     static struct bag_bench_latency times;
-    (void)state;
     assert_true(bag_bench_latency_ms(&times, 0.5) == 0);
     for (uint64_t us = 1; us <= 1000; us++)
         bag_bench_latency_add(&times, us * 1000);
@@ -149,12 +143,11 @@ static void counts_times(void **state)
     assert_true(bag_bench_latency_ms(&times, 1) == (double)UINT64_MAX / 1e6);
 }
 
-static void counts_a_step(void **state)
+TEST(counts_a_step)
 {
     static struct bag_bench_count count;
     static struct bag_bench_run figures;
     const uint64_t start = 5000000000, ms = 1000000;
-    (void)state;
     bag_bench_count_begin(&count, 100, 2, start);
     assert_int_equal(count.end_ns, start + 2000 * ms);
     bag_bench_count_answer(&count, start, 3 * ms);
@@ -184,10 +177,9 @@ static void counts_a_step(void **state)
 }
 
 /* More kinds of errors than are kept are counted with the last. */
-static void bounds_errors(void **state)
+TEST(bounds_errors)
 {
     static struct bag_bench_count count;
-    (void)state;
     bag_bench_count_begin(&count, 0, 1, 0);
     for (int status = 400; status < 420; status++)
         bag_bench_count_error(&count, 0, status, "", 0);
@@ -257,11 +249,10 @@ static struct bag_bench_report make_report(struct bag_bench_run *run)
     return report;
 }
 
-static void prints_the_report(void **state)
+TEST(prints_the_report)
 {
     static struct bag_bench_run run;
     struct bag_bench_report report = make_report(&run);
-    (void)state;
     char *text = bag_bench_report_print(&report);
     assert_string_equal(text, report_text);
     free(text);
@@ -279,21 +270,19 @@ static void prints_the_report(void **state)
 }
 
 /* Further notes than there is room for are dropped. */
-static void bounds_notes(void **state)
+TEST(bounds_notes)
 {
     static struct bag_bench_report report;
-    (void)state;
     for (int i = 0; i < BAG_BENCH_MAX_NOTES + 3; i++)
         bag_bench_report_note(&report, "%d %0*d", i, 2 * BAG_BENCH_NOTE_BYTES, 0);
     assert_int_equal(report.num_notes, BAG_BENCH_MAX_NOTES);
     assert_int_equal(strlen(report.notes[BAG_BENCH_MAX_NOTES - 1]), BAG_BENCH_NOTE_BYTES - 1);
 }
 
-static void compares_workloads(void **state)
+TEST(compares_workloads)
 {
     struct bag_bench_workload other = workload;
     char text[200];
-    (void)state;
     assert_true(bag_bench_workload_compare(&workload, &other, text, sizeof text));
     assert_string_equal(text, "");
     other.bags = 64;
@@ -305,12 +294,11 @@ static void compares_workloads(void **state)
     assert_string_equal(text, "bags 2 and ");
 }
 
-static void reads_the_report(void **state)
+TEST(reads_the_report)
 {
     struct bag_bench_report report;
     struct bag_problem problem;
     char *copy = exact_copy(report_text, sizeof report_text - 1), text[200];
-    (void)state;
     assert_true(bag_bench_report_parse(copy, sizeof report_text - 1, &report, &problem));
     free(copy);
     assert_string_equal(report.url, "http://h:1");
@@ -341,7 +329,7 @@ static void reads_the_report(void **state)
 }
 
 /* Numbers that are negative, too large or none, and texts with control characters, do no harm. */
-static void reads_wrong_members(void **state)
+TEST(reads_wrong_members)
 {
     static const char text[] =
         "{\"url\":\"\\u001b[31m\",\"model\":\"m\",\"mode\":\"open\",\"seed\":-1,\"deciding_run\":-"
@@ -350,7 +338,6 @@ static void reads_wrong_members(void **state)
         "\"runs\":[{\"rate\":-3,\"sent\":-1,\"answered\":1e300,\"latency_ms\":{\"p50\":\"x\"}}]}";
     struct bag_bench_report report;
     struct bag_problem problem;
-    (void)state;
     assert_true(bag_bench_report_parse(text, sizeof text - 1, &report, &problem));
     assert_string_equal(report.url, "?[31m");
     assert_true(report.seed == 0 && report.deciding_run == SIZE_MAX);
@@ -359,17 +346,4 @@ static void reads_wrong_members(void **state)
     const struct bag_bench_run *run = report.runs;
     assert_true(run->rate == 0 && run->sent == 0 && run->answered == 0 && run->latency_ms.p50 == 0);
     bag_bench_report_free(&report);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_lengths),      cmocka_unit_test(draws_lengths),
-        cmocka_unit_test(draws_ids),          cmocka_unit_test(scatters_hot_ids),
-        cmocka_unit_test(keeps_ids_in_range), cmocka_unit_test(counts_times),
-        cmocka_unit_test(counts_a_step),      cmocka_unit_test(bounds_errors),
-        cmocka_unit_test(prints_the_report),  cmocka_unit_test(bounds_notes),
-        cmocka_unit_test(compares_workloads), cmocka_unit_test(reads_the_report),
-        cmocka_unit_test(reads_wrong_members)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

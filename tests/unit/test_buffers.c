@@ -3,12 +3,11 @@
 
 #include "server/memory/memory.h"
 
-static void test_memory_is_aligned_and_large_enough(void **state)
+TEST(test_memory_is_aligned_and_large_enough)
 {
     static const size_t sizes[] = {0,    1,    1023,    1024,          1025,
                                    4096, 4097, 1 << 24, (1 << 24) + 1, (64 << 20) + 1};
     struct bag_buffers buffers;
-    (void)state;
     assert_true(bag_buffers_init(&buffers, false, NULL));
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         char *memory = bag_buffers_get(&buffers, sizes[i]);
@@ -21,10 +20,9 @@ static void test_memory_is_aligned_and_large_enough(void **state)
     bag_buffers_free(&buffers);
 }
 
-static void test_memory_is_recycled_by_class(void **state)
+TEST(test_memory_is_recycled_by_class)
 {
     struct bag_buffers buffers;
-    (void)state;
     for (int shared = 0; shared < 2; shared++) {
         assert_true(bag_buffers_init(&buffers, shared, NULL));
         char *small = bag_buffers_get(&buffers, 1000), *large = bag_buffers_get(&buffers, 1025);
@@ -41,11 +39,10 @@ static void test_memory_is_recycled_by_class(void **state)
 }
 
 /* 64 MiB is the largest class, and two of them are all that is kept. */
-static void test_a_pool_is_bounded(void **state)
+TEST(test_a_pool_is_bounded)
 {
     struct bag_buffers buffers;
     char *memory[4];
-    (void)state;
     assert_true(bag_buffers_init(&buffers, false, NULL));
     for (int i = 0; i < 3; i++)
         memory[i] = bag_buffers_get(&buffers, 64 << 20);
@@ -60,7 +57,7 @@ static void test_a_pool_is_bounded(void **state)
 }
 
 /* What is taken from the budget for a size. */
-static void test_sizes_are_rounded_up(void **state)
+TEST(test_sizes_are_rounded_up)
 {
     static const size_t mib = (size_t)1 << 20;
     static const struct {
@@ -78,7 +75,6 @@ static void test_sizes_are_rounded_up(void **state)
                  {64 * mib + 1, 64 * mib + 64}};
     struct bag_budget budget;
     struct bag_buffers buffers;
-    (void)state;
     bag_budget_init(&budget, (size_t)1 << 40, 0);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         assert_true(bag_buffers_init(&buffers, false, &budget));
@@ -90,10 +86,9 @@ static void test_sizes_are_rounded_up(void **state)
     }
 }
 
-static void test_sizes_do_not_overflow(void **state)
+TEST(test_sizes_do_not_overflow)
 {
     struct bag_buffers buffers;
-    (void)state;
     assert_true(bag_buffers_init(&buffers, false, NULL));
     assert_null(bag_buffers_get(&buffers, SIZE_MAX));
     assert_null(bag_buffers_get(&buffers, SIZE_MAX - 63));
@@ -101,11 +96,10 @@ static void test_sizes_do_not_overflow(void **state)
 }
 
 /* All that a pool has counts, kept or in use; what is kept goes before anything is rejected. */
-static void test_a_budget_bounds_all_pools(void **state)
+TEST(test_a_budget_bounds_all_pools)
 {
     struct bag_budget budget;
     struct bag_buffers one, two;
-    (void)state;
     bag_budget_init(&budget, 64 << 20, 0);
     assert_true(bag_buffers_init(&one, false, &budget));
     assert_true(bag_buffers_init(&two, true, &budget));
@@ -138,12 +132,11 @@ static void test_a_budget_bounds_all_pools(void **state)
 }
 
 /* What was needed since the last time stays. */
-static void test_unused_memory_goes_back(void **state)
+TEST(test_unused_memory_goes_back)
 {
     struct bag_budget budget;
     struct bag_buffers buffers;
     void *memory[4];
-    (void)state;
     bag_budget_init(&budget, (size_t)1 << 30, 0);
     assert_true(bag_buffers_init(&buffers, false, &budget));
     for (int i = 0; i < 4; i++)
@@ -165,13 +158,12 @@ static void test_unused_memory_goes_back(void **state)
 }
 
 /* What a turn of the loop gives back: no buffer of any size holds it. */
-static void test_memory_goes_back_by_steps(void **state)
+TEST(test_memory_goes_back_by_steps)
 {
     static const size_t mib = (size_t)1 << 20;
     struct bag_budget budget;
     struct bag_buffers buffers;
     void *memory[3];
-    (void)state;
     bag_budget_init(&budget, (size_t)4 << 30, 0);
     for (int shared = 0; shared < 2; shared++) {
         assert_true(bag_buffers_init(&buffers, shared, &budget));
@@ -213,11 +205,10 @@ static void read_flags(const void *memory, char *flags, size_t room)
 }
 
 /* Bodies are written by the loop's thread. */
-static void test_no_huge_page_is_waited_for(void **state)
+TEST(test_no_huge_page_is_waited_for)
 {
     struct bag_buffers buffers;
     char flags[512];
-    (void)state;
     assert_true(bag_buffers_init(&buffers, false, NULL));
     void *memory = bag_buffers_get(&buffers, 60 << 20);
     read_flags(memory, flags, sizeof flags);
@@ -236,11 +227,10 @@ static void drop(void *object)
 }
 
 /* It is found again with the memory, and goes with it: kept memory is freed last, other at once. */
-static void test_an_attachment_stays_with_its_memory(void **state)
+TEST(test_an_attachment_stays_with_its_memory)
 {
     struct bag_buffers buffers;
     int object;
-    (void)state;
     dropped = 0;
     assert_true(bag_buffers_init(&buffers, false, NULL));
     void *kept = bag_buffers_get(&buffers, 1000), *other = bag_buffers_get(&buffers, 256 << 20);
@@ -259,32 +249,13 @@ static void test_an_attachment_stays_with_its_memory(void **state)
     assert_int_equal(dropped, 2);
 }
 
-static void test_the_default_is_half_of_what_is_left(void **state)
+TEST(test_the_default_is_half_of_what_is_left)
 {
     struct bag_budget all, half;
-    (void)state;
     bag_budget_init(&all, 0, 0);
     bag_budget_init(&half, 0, all.max_bytes);
     assert_true(all.max_bytes >= 64 << 20);
     assert_in_range(half.max_bytes, all.max_bytes / 4, all.max_bytes / 4 * 3);
     bag_budget_init(&all, 0, SIZE_MAX);
     assert_int_equal(all.max_bytes, 64 << 20);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory_is_aligned_and_large_enough),
-        cmocka_unit_test(test_memory_is_recycled_by_class),
-        cmocka_unit_test(test_a_pool_is_bounded),
-        cmocka_unit_test(test_sizes_are_rounded_up),
-        cmocka_unit_test(test_sizes_do_not_overflow),
-        cmocka_unit_test(test_a_budget_bounds_all_pools),
-        cmocka_unit_test(test_unused_memory_goes_back),
-        cmocka_unit_test(test_memory_goes_back_by_steps),
-        cmocka_unit_test(test_no_huge_page_is_waited_for),
-        cmocka_unit_test(test_an_attachment_stays_with_its_memory),
-        cmocka_unit_test(test_the_default_is_half_of_what_is_left),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,18 +73,16 @@ static void expect_plain(enum bag_coding coding, const char *packed, size_t pack
     put(out);
 }
 
-static void test_known_bytes(void **state)
+TEST(test_known_bytes)
 {
     size_t plain = strlen(PLAIN);
-    (void)state;
     expect_plain(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, 1000, PLAIN, plain);
     expect_plain(BAG_CODING_DEFLATE, zlib_bytes, sizeof zlib_bytes - 1, 1000, PLAIN, plain);
 }
 
-static void test_limit(void **state)
+TEST(test_limit)
 {
     size_t plain = strlen(PLAIN);
-    (void)state;
     expect_plain(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, plain, PLAIN, plain);
     expect_rejected(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, plain - 1,
                     BAG_ERROR_TOO_LARGE, "26 bytes");
@@ -94,11 +92,10 @@ static void test_limit(void **state)
 
 /* Zeros shrink to less than a hundredth. Up to 1 MiB that is fine, beyond it the ratio counts, to
  * the byte that one ratio allows and the next smaller one does not. */
-static void test_limit_of_the_ratio(void **state)
+TEST(test_limit_of_the_ratio)
 {
     size_t room = 4 << 20, free_bytes = 1 << 20;
     char *zeros = calloc(room, 1), *packed = malloc(room), words[256];
-    (void)state;
     for (enum bag_coding coding = BAG_CODING_GZIP; coding < BAG_CODING_COUNT; coding++) {
         size_t bytes = bag_deflate(coding, zeros, free_bytes, packed, room);
         assert_in_range(bytes, 1, free_bytes / 100);
@@ -127,9 +124,8 @@ static void test_limit_of_the_ratio(void **state)
     free(zeros);
 }
 
-static void test_every_prefix_is_rejected(void **state)
+TEST(test_every_prefix_is_rejected)
 {
-    (void)state;
     for (size_t bytes = 0; bytes < sizeof gzip_bytes - 1; bytes++)
         expect_rejected(BAG_CODING_GZIP, gzip_bytes, bytes, 1000, BAG_ERROR_BAD_REQUEST,
                         "ends too early");
@@ -138,11 +134,10 @@ static void test_every_prefix_is_rejected(void **state)
                         "ends too early");
 }
 
-static void test_members(void **state)
+TEST(test_members)
 {
     size_t bytes = sizeof gzip_bytes - 1;
     char twice[2 * sizeof gzip_bytes], zeros[sizeof zlib_bytes + 1];
-    (void)state;
     memcpy(twice, gzip_bytes, bytes);
     memcpy(twice + bytes, gzip_bytes, bytes);
     expect_plain(BAG_CODING_GZIP, twice, 2 * bytes, 1000, PLAIN PLAIN, 2 * strlen(PLAIN));
@@ -160,10 +155,9 @@ static void test_members(void **state)
                     "follow");
 }
 
-static void test_bad_bytes(void **state)
+TEST(test_bad_bytes)
 {
     char bytes[sizeof gzip_bytes];
-    (void)state;
     expect_rejected(BAG_CODING_GZIP, zlib_bytes, sizeof zlib_bytes - 1, 1000, BAG_ERROR_BAD_REQUEST,
                     "gzip");
     expect_rejected(BAG_CODING_DEFLATE, gzip_bytes, sizeof gzip_bytes - 1, 1000,
@@ -179,12 +173,11 @@ static void test_bad_bytes(void **state)
     expect_rejected(BAG_CODING_GZIP, bytes, sizeof bytes - 1, 1000, BAG_ERROR_BAD_REQUEST, "gzip");
 }
 
-static void test_bombs_stop_at_the_limit(void **state)
+TEST(test_bombs_stop_at_the_limit)
 {
     size_t plain_bytes = 10000000, bytes;
     char *plain = calloc(1, plain_bytes), *packed = malloc(plain_bytes);
     struct bag_problem problem;
-    (void)state;
     for (enum bag_coding coding = BAG_CODING_GZIP; coding <= BAG_CODING_DEFLATE; coding++) {
         size_t packed_bytes = bag_deflate(coding, plain, plain_bytes, packed, plain_bytes);
         assert_in_range(packed_bytes, 1, 100000);
@@ -201,10 +194,9 @@ static void test_bombs_stop_at_the_limit(void **state)
     free(packed);
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     static const size_t sizes[] = {0, 1, 255, 1023, 1024, 1025, 65535, 65536, 300000};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         char *plain = malloc(sizes[i] + 1), *packed = malloc(sizes[i] + 100);
         for (size_t k = 0; k < sizes[i]; k++)
@@ -221,7 +213,7 @@ static void test_round_trip(void **state)
     }
 }
 
-static void test_reads_names(void **state)
+TEST(test_reads_names)
 {
     static const struct {
         const char *value;
@@ -235,7 +227,6 @@ static void test_reads_names(void **state)
                                            "gz", "zip", "gzip;q=1",   "identity, gzip"};
     struct bag_problem problem;
     enum bag_coding coding;
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         assert_true(bag_coding_read(cases[i].value, &coding, &problem));
         assert_int_equal(coding, cases[i].coding);
@@ -247,7 +238,7 @@ static void test_reads_names(void **state)
     }
 }
 
-static void test_chooses(void **state)
+TEST(test_chooses)
 {
     static const struct {
         const char *accept;
@@ -277,28 +268,10 @@ static void test_chooses(void **state)
         {"gzip;q", BAG_CODING_IDENTITY},
         {"gzip;q=", BAG_CODING_IDENTITY},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char *copy = exact_copy(cases[i].accept, strlen(cases[i].accept) + 1);
         if (bag_coding_choose(copy) != cases[i].coding)
             fail_msg("'%s' is %s", copy, bag_coding_names[bag_coding_choose(copy)]);
         free(copy);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_bytes),
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_limit_of_the_ratio),
-        cmocka_unit_test(test_every_prefix_is_rejected),
-        cmocka_unit_test(test_members),
-        cmocka_unit_test(test_bad_bytes),
-        cmocka_unit_test(test_bombs_stop_at_the_limit),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_reads_names),
-        cmocka_unit_test(test_chooses),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ static void features(struct fixture *fixture, const char *text, const char *expe
     file(fixture, document, expected ? full : NULL);
 }
 
-static void test_overrides(void **state)
+TEST(test_overrides)
 {
     struct fixture *fixture = *state;
     struct bag_feature_config pooling;
@@ -43,7 +43,7 @@ static void test_overrides(void **state)
     assert_int_equal(pooling.output_datatype, BAG_F16);
 }
 
-static void test_rejections(void **state)
+TEST(test_rejections)
 {
     static const char *const cases[][2] = {
         {"\"features\": []", "column 1: features in model 'c' must be an array of at least one "
@@ -95,7 +95,7 @@ static void tables(struct fixture *fixture, const char *table, const char *expec
     expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), expected);
 }
 
-static void test_tables(void **state)
+TEST(test_tables)
 {
     struct fixture *fixture = *state;
     tables(fixture, "itmes",
@@ -109,7 +109,7 @@ static void test_tables(void **state)
     assert_null(bag_config_find_model(&fixture->config, "item"));
 }
 
-static void test_projections(void **state)
+TEST(test_projections)
 {
     struct fixture *fixture = *state;
     const char *bias;
@@ -138,7 +138,7 @@ static void test_projections(void **state)
 }
 
 /* Relative to the file, as all paths in it. */
-static void test_paths_of_projections(void **state)
+TEST(test_paths_of_projections)
 {
     static const char text[] = "{\"projection\": \"m.npy\", \"bias\": \"/b.npy\"}";
     struct fixture *fixture = *state;
@@ -152,7 +152,7 @@ static void test_paths_of_projections(void **state)
     assert_string_equal(config->models[0].bias, "/b.npy");
 }
 
-static void test_folders(void **state)
+TEST(test_folders)
 {
     static const char text[] = "{\"features\": [{\"name\": \"a\", \"model\": \"items\"}]}";
     struct fixture *fixture = *state;
@@ -171,13 +171,4 @@ static void test_folders(void **state)
     expect(fixture, bag_config_apply_model_file(config, 2, "f", "{}", 2, false, problem),
            "f: line 1, column 1: the folder in model 'd' has no table, so that 'features' must be "
            "here");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_overrides),   TEST(test_rejections),           TEST(test_tables),
-        TEST(test_projections), TEST(test_paths_of_projections), TEST(test_folders),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

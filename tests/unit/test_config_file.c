@@ -3,7 +3,7 @@
 
 #define AT(line, column) "bagserve.json: line " #line ", column " #column ": "
 
-static void test_whole_file(void **state)
+TEST(test_whole_file)
 {
     struct fixture *fixture = *state;
     struct bag_config *config = &fixture->config;
@@ -25,7 +25,7 @@ static void test_whole_file(void **state)
     assert_int_equal(config->num_models, 1);
 }
 
-static void test_what_is_no_configuration(void **state)
+TEST(test_what_is_no_configuration)
 {
     static const char *const cases[][2] = {
         {"", AT(1, 1) "the text ends too early"},
@@ -42,7 +42,7 @@ static void test_what_is_no_configuration(void **state)
     files(*state, cases, COUNT_OF(cases));
 }
 
-static void test_unknown_keys(void **state)
+TEST(test_unknown_keys)
 {
     static const char *const cases[][2] = {
         {"{\"http\": {\"prot\": 1}}",
@@ -66,7 +66,7 @@ static void test_unknown_keys(void **state)
     files(*state, cases, COUNT_OF(cases));
 }
 
-static void test_wrong_types(void **state)
+TEST(test_wrong_types)
 {
     static const char *const cases[][2] = {
         {"{\"http\": 8000}", AT(1, 2) "http must be an object: {...}"},
@@ -100,7 +100,7 @@ static void test_wrong_types(void **state)
 }
 
 /* Places are found by counting what precedes: strings, brackets and escapes included. */
-static void test_places(void **state)
+TEST(test_places)
 {
     file(*state,
          "{ \"models_dir\" : \"a\\\"b:{[,\\\\\" ,\n"
@@ -111,7 +111,7 @@ static void test_places(void **state)
          AT(3, 4) "models[1] must be an object: {\"name\": ..., \"path\": ...}");
 }
 
-static void test_folder_of_the_file(void **state)
+TEST(test_folder_of_the_file)
 {
     static const char text[] = "{\"models_dir\": \"models\", \"models\": ["
                                "{\"name\": \"a\", \"path\": \"a.npy\"},"
@@ -132,7 +132,7 @@ static void test_folder_of_the_file(void **state)
 }
 
 /* Every beginning of a valid file is rejected, and nothing is read behind it. */
-static void test_truncations(void **state)
+TEST(test_truncations)
 {
     static const char text[] = "{\"http\": {\"port\": 80, \"host\": \"\\u0041\"}, \"models\": "
                                "[{\"name\": \"a\", \"path\": \"b\", \"unsorted_segments\": true}]}";
@@ -144,15 +144,4 @@ static void test_truncations(void **state)
     }
     file(fixture, text, NULL);
     assert_int_equal(fixture->config.num_models, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_whole_file),   TEST(test_what_is_no_configuration),
-        TEST(test_unknown_keys), TEST(test_wrong_types),
-        TEST(test_places),       TEST(test_folder_of_the_file),
-        TEST(test_truncations),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

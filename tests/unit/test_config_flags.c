@@ -1,7 +1,7 @@
 /* Flags and variables: their forms, their names, and what is rejected in which words. */
 #include "config_fixture.h"
 
-static void test_both_forms(void **state)
+TEST(test_both_forms)
 {
     struct fixture *fixture = *state;
     FLAGS(fixture, NULL, "--port", "1", "--host=::", "--demo", "--check");
@@ -16,7 +16,7 @@ static void test_both_forms(void **state)
     expect(fixture, bag_config_apply_flags(&fixture->config, 0, NULL, &fixture->problem), NULL);
 }
 
-static void test_rejected_flags(void **state)
+TEST(test_rejected_flags)
 {
     struct fixture *fixture = *state;
     FLAGS(fixture, "--port 99999: must be from 0 to 65535", "--port", "99999");
@@ -44,7 +44,7 @@ static void test_rejected_flags(void **state)
     FLAGS(fixture, "unknown flag --max-body; did you mean --max-body-bytes?", "--max-body", "1");
 }
 
-static void test_tables(void **state)
+TEST(test_tables)
 {
     struct fixture *fixture = *state;
     FLAGS(fixture, NULL, "--table", "items=items.npy", "--table=users=a=b.npy");
@@ -68,7 +68,7 @@ static void test_tables(void **state)
     assert_int_equal(fixture->config.num_models, 2);
 }
 
-static void test_synthetic_tables(void **state)
+TEST(test_synthetic_tables)
 {
     struct fixture *fixture = *state;
     static const char *const rejected[] = {"items",      "=5x2",          "items=5",
@@ -92,7 +92,7 @@ static void test_synthetic_tables(void **state)
 }
 
 /* The small tables stay whole; the large ones are as long as each other. */
-static void test_synthetic_preset(void **state)
+TEST(test_synthetic_preset)
 {
     struct fixture *fixture = *state;
     FLAGS(fixture, NULL, "--synthetic-bytes", "64MiB", "--synthetic", "mlperf-dlrm-v2");
@@ -112,7 +112,7 @@ static void test_synthetic_preset(void **state)
     assert_in_range(sum, (64 << 20) - 13 * 512, 64 << 20);
 }
 
-static void test_finds_the_configuration_file(void **state)
+TEST(test_finds_the_configuration_file)
 {
     char *none[] = {TEXT("HOME=/"), NULL};
     char *named[] = {TEXT("BAGSERVE_CONFIGS=x"), TEXT("BAGSERVE_CONFIG=variable.json"), NULL};
@@ -121,7 +121,6 @@ static void test_finds_the_configuration_file(void **state)
                     TEXT("--demo")};
     char *joined[] = {TEXT("--unknown"), TEXT("--config=a.json"), TEXT("--config=b.json")};
     char *other[] = {TEXT("--host"), TEXT("config"), TEXT("--host=--config"), TEXT("--config")};
-    (void)state;
     assert_null(bag_config_find_path(0, NULL, none));
     assert_null(bag_config_find_path(0, NULL, empty));
     assert_string_equal(bag_config_find_path(0, NULL, named), "variable.json");
@@ -132,7 +131,7 @@ static void test_finds_the_configuration_file(void **state)
 
 /* ---- variables ------------------------------------------------------------------------------- */
 
-static void test_variables(void **state)
+TEST(test_variables)
 {
     struct fixture *fixture = *state;
     variable(fixture, "BAGSERVE_PORT=81", NULL);
@@ -159,7 +158,7 @@ static void test_variables(void **state)
 }
 
 /* What Kubernetes injects for Services named bagserve and bagserve-blue. */
-static void test_variables_of_kubernetes(void **state)
+TEST(test_variables_of_kubernetes)
 {
     static const char *const injected[] = {
         "BAGSERVE_SERVICE_HOST=10.0.0.1",
@@ -199,15 +198,4 @@ static void test_variables_of_kubernetes(void **state)
             bag_config_apply_environment(&fixture->config, environment, &fixture->problem));
         assert_memory_equal(fixture->problem.text, unknown, strlen(unknown));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_both_forms),       TEST(test_rejected_flags),
-        TEST(test_tables),           TEST(test_synthetic_tables),
-        TEST(test_synthetic_preset), TEST(test_finds_the_configuration_file),
-        TEST(test_variables),        TEST(test_variables_of_kubernetes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,9 +62,8 @@ static void expect_entry(const char *help, const char *name, const char *sentenc
 }
 
 /* What most people type, models, ten options, and how to see the others. */
-static void test_help_begins_with_what_people_set(void **state)
+TEST(test_help_begins_with_what_people_set)
 {
-    (void)state;
     char *help = help_text(false);
     char last[96];
     int options = 0;
@@ -82,11 +81,10 @@ static void test_help_begins_with_what_people_set(void **state)
     free(help);
 }
 
-static void test_help_lists_everything_once(void **state)
+TEST(test_help_lists_everything_once)
 {
     char *help = help_text(true);
     char variable_line[96];
-    (void)state;
     for (size_t i = 0; i < bag_num_options; i++) {
         const struct bag_option *option = &bag_options[i];
         expect_entry(help, bag_flag_of(option->setting.key).text, option->sentence);
@@ -114,7 +112,7 @@ static void test_help_lists_everything_once(void **state)
     free(help);
 }
 
-static void test_help_looks(void **state)
+TEST(test_help_looks)
 {
     static const char *const lines[] = {
         "\n  --table NAME=PATH\n      Serve the table in a file as a model; may be repeated.\n",
@@ -128,7 +126,6 @@ static void test_help_looks(void **state)
     };
     char *help = help_text(true);
     size_t column = 0;
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(lines); i++) {
         if (times(help, lines[i]) != 1)
             fail_msg("no '%s' in:\n%s", lines[i], help);
@@ -141,7 +138,7 @@ static void test_help_looks(void **state)
     free(help);
 }
 
-static void test_suggestions(void **state)
+TEST(test_suggestions)
 {
     static const char *const candidates[] = {"port", "host", "max_body_bytes", "idle_timeout_s"};
     static const struct {
@@ -155,7 +152,6 @@ static void test_suggestions(void **state)
         {"", "port", 4},      {"timeout_s", "idle_timeout_s", 5},
     };
     char long_name[300];
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_suggestion suggestion = {.written = cases[i].written};
         for (size_t j = 0; j < COUNT_OF(candidates); j++)
@@ -200,9 +196,8 @@ static void make_word(unsigned number, char word[6])
 }
 
 /* All pairs of words. */
-static void test_distances(void **state)
+TEST(test_distances)
 {
-    (void)state;
     for (unsigned i = 0; i < 364 * 364; i++) {
         char written[6], candidate[6];
         make_word(i / 364, written);
@@ -218,7 +213,7 @@ static void test_distances(void **state)
     }
 }
 
-static void test_examples(void **state)
+TEST(test_examples)
 {
     static const struct {
         const char *name;
@@ -250,11 +245,10 @@ static void expect_row(const char *readme, const char *key)
         fail_msg("README.md must have one row for %s", key);
 }
 
-static void test_readme_has_every_key(void **state)
+TEST(test_readme_has_every_key)
 {
     char *readme = example_text("README.md");
     char *models = strstr(readme, "\n## Models\n");
-    (void)state;
     assert_non_null(models);
     *models++ = '\0'; /* an option and a key of a model may have the same name */
     for (size_t i = 0; i < bag_num_options; i++) {
@@ -296,10 +290,9 @@ static void expect_default(const char *readme, const struct bag_option *option)
                  cell, expected);
 }
 
-static void test_readme_has_every_default(void **state)
+TEST(test_readme_has_every_default)
 {
     char *readme = example_text("README.md");
-    (void)state;
     for (size_t i = 0; i < bag_num_options; i++) {
         if (bag_options[i].section[0])
             expect_default(readme, &bag_options[i]);
@@ -319,9 +312,8 @@ static char *manual_text(void)
     return read_all(stream);
 }
 
-static void test_manual_has_every_option_once(void **state)
+TEST(test_manual_has_every_option_once)
 {
-    (void)state;
     char *text = manual_text();
     assert_non_null(strstr(text, "bagserve 1.2.3"));
     for (size_t i = 0; i < bag_num_options; i++) {
@@ -335,7 +327,7 @@ static void test_manual_has_every_option_once(void **state)
     free(text);
 }
 
-static void test_manual_has_keys_and_signals(void **state)
+TEST(test_manual_has_keys_and_signals)
 {
     static const char *const said[] = {
 #define BAG_X(key, sentence) sentence,
@@ -343,7 +335,6 @@ static void test_manual_has_keys_and_signals(void **state)
 #undef BAG_X
             ".BR SIGTERM ,",
         ".B SIGHUP\n"};
-    (void)state;
     char *text = manual_text();
     for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
         if (times(text, said[i]) != 1)
@@ -352,9 +343,8 @@ static void test_manual_has_keys_and_signals(void **state)
     free(text);
 }
 
-static void test_completions_know_every_flag(void **state)
+TEST(test_completions_know_every_flag)
 {
-    (void)state;
     const char *shells[] = {"bash", "zsh", "fish"};
     for (size_t s = 0; s < 3; s++) {
         FILE *stream = tmpfile();
@@ -370,9 +360,8 @@ static void test_completions_know_every_flag(void **state)
 }
 
 /* The values of convert's --row-format are all formats of quantised rows. */
-static void test_convert_knows_every_row_format(void **state)
+TEST(test_convert_knows_every_row_format)
 {
-    (void)state;
     char expected[256] = "";
     const char *listed = NULL;
     for (int i = BAG_ROWS_PLAIN + 1; i < BAG_ROW_FORMAT_COUNT; i++)
@@ -384,23 +373,4 @@ static void test_convert_knows_every_row_format(void **state)
     BAG_CONVERT_FLAGS(BAG_X)
 #undef BAG_X
     assert_string_equal(listed, expected);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_help_begins_with_what_people_set),
-        TEST(test_help_lists_everything_once),
-        TEST(test_help_looks),
-        TEST(test_suggestions),
-        TEST(test_distances),
-        TEST(test_examples),
-        TEST(test_readme_has_every_key),
-        TEST(test_readme_has_every_default),
-        TEST(test_manual_has_every_option_once),
-        TEST(test_manual_has_keys_and_signals),
-        TEST(test_completions_know_every_flag),
-        TEST(test_convert_knows_every_row_format),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ static bool name_taken(struct fixture *fixture, const char *name)
     return bag_config_add_model(&fixture->config, name, "x", "1", &fixture->problem);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     static const char *const ok[] = {"a", "Z9", "a.b", "_", "-", "a.", "items-v2_x.y"};
     static const char *const bad[] = {"",    ".",    ".a",   "..",       "a/b", "a b",  "a\n",
@@ -50,7 +50,7 @@ static void test_names(void **state)
                         "no dot in front");
 }
 
-static void test_versions(void **state)
+TEST(test_versions)
 {
     static const char *const bad[] = {"", "0", "-1", "01", "1.0", "v1", " 1", "9007199254740992"};
     struct fixture *fixture = *state;
@@ -75,7 +75,7 @@ static void test_versions(void **state)
          AT(1, 13) "model 'b': version '1.5' must be a whole number from 1 to 9007199254740991");
 }
 
-static void test_doubles(void **state)
+TEST(test_doubles)
 {
     struct fixture *fixture = *state;
     file(fixture,
@@ -91,7 +91,7 @@ static void test_doubles(void **state)
 
 /* Names by thousands are found by their hash: places, highest versions, and the one that is there
  * twice. */
-static void test_many_names(void **state)
+TEST(test_many_names)
 {
     enum { COUNT = 20000 };
     struct fixture *fixture = *state;
@@ -120,7 +120,7 @@ static void test_many_names(void **state)
     assert_null(bag_config_find_model(config, "m10000"));
 }
 
-static void test_missing_keys(void **state)
+TEST(test_missing_keys)
 {
     static const char *const cases[][2] = {
         {"{}", AT(1, 13) "key 'name' is missing in models[0]"},
@@ -141,7 +141,7 @@ static void test_missing_keys(void **state)
     }
 }
 
-static void test_defaults_of_a_model(void **state)
+TEST(test_defaults_of_a_model)
 {
     struct fixture *fixture = *state;
     assert_true(name_taken(fixture, "a"));
@@ -180,7 +180,7 @@ static void test_defaults_of_a_model(void **state)
 }
 
 /* Each switch sets its own member and leaves the others. */
-static void test_switches(void **state)
+TEST(test_switches)
 {
     struct fixture *fixture = *state;
     char keys[128], rejection[128];
@@ -222,7 +222,7 @@ static void test_switches(void **state)
     assert_false(fixture->config.models[0].rules.include_last_offset);
 }
 
-static void test_words_of_keys(void **state)
+TEST(test_words_of_keys)
 {
     struct fixture *fixture = *state;
     entry(fixture, "\"load\": \"map\"", NULL);
@@ -239,7 +239,7 @@ static void test_words_of_keys(void **state)
           "out_of_range true in model 'items': must be one of error, skip, default");
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
     struct fixture *fixture = *state;
     static const char types[] = "UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, "
@@ -276,7 +276,7 @@ static void test_words(void **state)
     "\"18446744073709551615\""
 
 /* Shapes of files without a header, and where their keys are. */
-static void test_sources(void **state)
+TEST(test_sources)
 {
     struct fixture *fixture = *state;
     static const char *const bad[][2] = {
@@ -301,7 +301,7 @@ static void test_sources(void **state)
     }
 }
 
-static void test_parts(void **state)
+TEST(test_parts)
 {
     struct fixture *fixture = *state;
     /* What is said, and how it is shown. */
@@ -347,7 +347,7 @@ static void test_parts(void **state)
 }
 
 /* --table NAME=PATH#TENSOR,key=value */
-static void test_keys_of_a_flag(void **state)
+TEST(test_keys_of_a_flag)
 {
     static const struct {
         const char *flag, *path, *tensor;
@@ -383,7 +383,7 @@ static void test_keys_of_a_flag(void **state)
           "--table", "c=x.npy,missing=never");
 }
 
-static void test_indices(void **state)
+TEST(test_indices)
 {
     struct fixture *fixture = *state;
     entry(fixture, "\"default_index\": 0", NULL);
@@ -429,7 +429,7 @@ static void model_file(struct fixture *fixture, const char *text, const char *ex
     expect(fixture, applied, expected);
 }
 
-static void test_config_of_a_folder(void **state)
+TEST(test_config_of_a_folder)
 {
     struct fixture *fixture = *state;
     assert_true(name_taken(fixture, "other"));
@@ -459,18 +459,4 @@ static void test_config_of_a_folder(void **state)
     model_file(fixture, "[]",
                "m/items/1/config.json: line 1, column 1: the configuration must be an object: "
                "{...}");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_names),          TEST(test_versions),
-        TEST(test_doubles),        TEST(test_many_names),
-        TEST(test_missing_keys),   TEST(test_switches),
-        TEST(test_words_of_keys),  TEST(test_defaults_of_a_model),
-        TEST(test_words),          TEST(test_indices),
-        TEST(test_sources),        TEST(test_parts),
-        TEST(test_keys_of_a_flag), TEST(test_config_of_a_folder),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

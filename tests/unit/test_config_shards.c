@@ -12,7 +12,7 @@ static void rejected(struct fixture *fixture, const char *text, const char *expe
         fail_msg("%s: %s", text, problem.text);
 }
 
-static void test_keys(void **state)
+TEST(test_keys)
 {
     struct fixture *fixture = *state;
     static const char *const cases[][2] = {
@@ -43,7 +43,7 @@ static void test_keys(void **state)
     }
 }
 
-static void test_addresses(void **state)
+TEST(test_addresses)
 {
     struct fixture *fixture = *state;
     struct bag_problem problem;
@@ -70,7 +70,7 @@ static void test_addresses(void **state)
     }
 }
 
-static void test_a_front(void **state)
+TEST(test_a_front)
 {
     struct fixture *fixture = *state;
     struct bag_problem problem;
@@ -92,14 +92,4 @@ static void test_a_front(void **state)
     assert_true(bag_shards_next(&at, &address, &problem));
     assert_string_equal(address.socket, "/s");
     assert_false(bag_shards_next(&at, &address, &problem));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_keys),
-        TEST(test_addresses),
-        TEST(test_a_front),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

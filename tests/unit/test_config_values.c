@@ -77,7 +77,7 @@ static void through_all(struct fixture *fixture, const struct bag_option *option
         through_all_as(fixture, option, bag_option_alias(option), value, rejected);
 }
 
-static void test_numbers_at_and_beyond_their_bounds(void **state)
+TEST(test_numbers_at_and_beyond_their_bounds)
 {
     struct fixture *fixture = *state;
     char range[128];
@@ -95,7 +95,7 @@ static void test_numbers_at_and_beyond_their_bounds(void **state)
     }
 }
 
-static void test_seconds_have_three_decimals(void **state)
+TEST(test_seconds_have_three_decimals)
 {
     static const char range[] = "must be from 0.1 to 86400 seconds, with up to three decimals";
     static const char *const wrong[] = {"0.099", "86400.001", "1.", "1.0001",
@@ -120,7 +120,7 @@ static void test_seconds_have_three_decimals(void **state)
     }
 }
 
-static void test_texts_at_and_beyond_their_bounds(void **state)
+TEST(test_texts_at_and_beyond_their_bounds)
 {
     struct fixture *fixture = *state;
     char text[4200], shown[80];
@@ -150,7 +150,7 @@ static void test_texts_at_and_beyond_their_bounds(void **state)
 }
 
 /* Triton's names; each is of an option that there is, and of one only. */
-static void test_aliases(void **state)
+TEST(test_aliases)
 {
     struct fixture *fixture = *state;
     size_t found = 0;
@@ -170,7 +170,7 @@ static void test_aliases(void **state)
          "you mean 'unix_permissions'?");
 }
 
-static void test_every_word(void **state)
+TEST(test_every_word)
 {
     struct fixture *fixture = *state;
     static const char *const formats[] = {"text", "json"};
@@ -192,7 +192,7 @@ static void test_every_word(void **state)
          "bagserve.json: line 2, column 3: log_format \"xml\" in 'log': must be one of text, json");
 }
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
     struct fixture *fixture = *state;
     const struct bag_config *config = &fixture->config;
@@ -217,7 +217,7 @@ static void test_defaults(void **state)
     }
 }
 
-static void test_later_sources_override(void **state)
+TEST(test_later_sources_override)
 {
     struct fixture *fixture = *state;
     file(fixture,
@@ -239,7 +239,7 @@ static void test_later_sources_override(void **state)
     assert_int_equal(fixture->config.options.port, 5);
 }
 
-static void test_integers(void **state)
+TEST(test_integers)
 {
     static const struct {
         const char *text;
@@ -268,7 +268,6 @@ static void test_integers(void **state)
         {"0x10", false, 0},
         {"1,000", false, 0},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         int64_t value = 0;
         if (bag_integer_parse(cases[i].text, &value) != cases[i].ok)
@@ -278,7 +277,7 @@ static void test_integers(void **state)
     }
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     static const struct {
         const char *text;
@@ -309,7 +308,6 @@ static void test_sizes(void **state)
         {"1 ", -1},
     };
     int64_t value;
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         value = -1;
         if (bag_size_parse(cases[i].text, &value) != (cases[i].value >= 0))
@@ -321,9 +319,8 @@ static void test_sizes(void **state)
     assert_int_equal(value, INT64_MIN);
 }
 
-static void test_sizes_as_text(void **state)
+TEST(test_sizes_as_text)
 {
-    (void)state;
     assert_string_equal(bag_size_text(0).text, "0 bytes");
     assert_string_equal(bag_size_text(1).text, "1 byte");
     assert_string_equal(bag_size_text(1000).text, "1000 bytes");
@@ -334,7 +331,7 @@ static void test_sizes_as_text(void **state)
     assert_string_equal(bag_size_text(INT64_C(3) << 30).text, "3 GiB");
 }
 
-static void test_sizes_from_each_source(void **state)
+TEST(test_sizes_from_each_source)
 {
     struct fixture *fixture = *state;
     FLAGS(fixture, NULL, "--max-body-bytes", "2MiB");
@@ -356,7 +353,7 @@ static void test_sizes_from_each_source(void **state)
          "from 1 byte to 64 GiB, such as 1048576, 64MiB or 500KB");
 }
 
-static void test_nothing_to_serve(void **state)
+TEST(test_nothing_to_serve)
 {
     struct fixture *fixture = *state;
     expect(fixture, bag_config_validate(&fixture->config, &fixture->problem),
@@ -371,23 +368,4 @@ static void test_nothing_to_serve(void **state)
     bag_config_init(&fixture->config);
     FLAGS(fixture, NULL, "--table", "items=items.npy");
     expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_defaults),
-        TEST(test_numbers_at_and_beyond_their_bounds),
-        TEST(test_seconds_have_three_decimals),
-        TEST(test_texts_at_and_beyond_their_bounds),
-        TEST(test_aliases),
-        TEST(test_every_word),
-        TEST(test_later_sources_override),
-        TEST(test_integers),
-        TEST(test_sizes),
-        TEST(test_sizes_as_text),
-        TEST(test_sizes_from_each_source),
-        TEST(test_nothing_to_serve),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

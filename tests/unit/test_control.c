@@ -21,7 +21,7 @@ static bool read_group(const char *body, struct bag_control *control, struct bag
     return ok;
 }
 
-static void test_reads_models(void **state)
+TEST(test_reads_models)
 {
     static const struct {
         const char *body, *version;
@@ -36,7 +36,6 @@ static void test_reads_models(void **state)
         {"{\"parameters\": {\"version\": 9007199254740991}}", "9007199254740991", true, false},
         {"{\"parameters\": {\"unload_dependents\": true}}", "", true, true},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_control control;
         struct bag_problem problem;
@@ -53,11 +52,10 @@ static void test_reads_models(void **state)
     }
 }
 
-static void test_reads_groups(void **state)
+TEST(test_reads_groups)
 {
     struct bag_control control;
     struct bag_problem problem;
-    (void)state;
     assert_true(read_group("{\"models\": [{\"name\": \"a\", \"version\": 3}, {\"unload\": true, "
                            "\"name\": \"b\"}], \"parameters\": {\"unload_dependents\": true}}",
                            &control, &problem));
@@ -77,7 +75,7 @@ static void test_reads_groups(void **state)
     bag_control_free(&control);
 }
 
-static void test_rejects_models(void **state)
+TEST(test_rejects_models)
 {
     static const struct {
         const char *body, *text;
@@ -99,7 +97,6 @@ static void test_rejects_models(void **state)
          "parameter 'config' is not supported: a model's configuration and files are those in its "
          "folder"},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_control control;
         struct bag_problem problem;
@@ -111,7 +108,7 @@ static void test_rejects_models(void **state)
     }
 }
 
-static void test_rejects_groups(void **state)
+TEST(test_rejects_groups)
 {
     static const struct {
         const char *body, *text;
@@ -128,7 +125,6 @@ static void test_rejects_groups(void **state)
         {"{\"models\": [{\"name\": \"a\"}], \"parameters\": {\"version\": 1}}",
          "unknown key 'version' in parameters"},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_control control;
         struct bag_problem problem;
@@ -136,15 +132,4 @@ static void test_rejects_groups(void **state)
         assert_string_equal(problem.text, cases[i].text);
         assert_null(control.items);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_models),
-        cmocka_unit_test(test_reads_groups),
-        cmocka_unit_test(test_rejects_models),
-        cmocka_unit_test(test_rejects_groups),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,15 @@
 
 #define BOTH ((const int64_t[]){IN_FIRST, IN_SECOND})
 
+AROUND_ALL(set_up, tear_down)
+AROUND_EACH(set_up_case, tear_down_case)
+
 /* ---- replies ----------------------------------------------------------------------------------
  */
 
-static void merges_replies_of_all_shards(void **state)
+TEST(merges_replies_of_all_shards)
 {
     struct asked asked;
-    (void)state;
     begin_inference(&asked, BOTH, 2, UINT64_MAX);
     struct request first = accept_request(0), second = accept_request(1);
     assert_non_null(strstr(first.bytes, "POST /v2/models/m/versions/3/infer HTTP/1.1\r\n"));
@@ -27,11 +29,10 @@ static void merges_replies_of_all_shards(void **state)
     close(other);
 }
 
-static void says_how_much_time_is_left(void **state)
+TEST(says_how_much_time_is_left)
 {
     struct asked asked;
     const int64_t id = IN_FIRST;
-    (void)state;
     begin_inference(&asked, &id, 1, 300000);
     struct request request = accept_request(0);
     assert_non_null(memmem(request.body, request.json_bytes, "\"timeout\":300000}", 17));
@@ -39,10 +40,9 @@ static void says_how_much_time_is_left(void **state)
     expect_row(&asked, IN_FIRST);
 }
 
-static void needs_no_shard_without_ids(void **state)
+TEST(needs_no_shard_without_ids)
 {
     struct asked asked;
-    (void)state;
     make_inference(&asked, NULL, 0);
     assert_int_equal(asked.run.subrequests.fanout.count, 0);
     bag_remote_infer_begin(&asked.run, &test.coordinator, UINT64_MAX);
@@ -52,11 +52,10 @@ static void needs_no_shard_without_ids(void **state)
 }
 
 /* A reply that comes in pieces, the head as well. */
-static void reads_replies_in_pieces(void **state)
+TEST(reads_replies_in_pieces)
 {
     struct asked asked;
     size_t bytes;
-    (void)state;
     ask_for(&asked, IN_FIRST);
     struct request request = accept_request(0);
     char *reply = make_reply(&request, "", &bytes);
@@ -72,13 +71,12 @@ static void reads_replies_in_pieces(void **state)
 
 /* A request that is larger than the socket's buffers, whose reply comes early: the connection is in
  * the middle of the request, and cannot be used again. */
-static void takes_a_reply_before_all_is_sent(void **state)
+TEST(takes_a_reply_before_all_is_sent)
 {
     enum { MANY = 100000 };
     struct asked asked;
     char head[64];
     int64_t *ids = calloc(MANY, sizeof *ids);
-    (void)state;
     assert_non_null(ids);
     world.limits.max_body_bytes = 8 << 20;
     begin_inference(&asked, ids, MANY, UINT64_MAX);
@@ -214,9 +212,8 @@ static const struct bad {
     {send_nothing, BAG_SHARD_CLOSED, BAG_ERROR_BAD_GATEWAY, "without an answer"},
 };
 
-static void fails_with_a_bad_reply(void **state)
+TEST(fails_with_a_bad_reply)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         struct asked asked;
         unsigned long long before = outcomes(0, bad[i].outcome);
@@ -239,10 +236,9 @@ static void fails_with_a_bad_reply(void **state)
 
 /* Rows of a shard that cannot answer count as missing, if the model says so; those of one that
  * answers wrongly do not. */
-static void skips_absent_shards_only(void **state)
+TEST(skips_absent_shards_only)
 {
     static const int64_t without_second[] = {IN_FIRST, -1};
-    (void)state;
     world.front.remote.skips_absent = true;
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         struct asked asked;
@@ -289,9 +285,8 @@ static void begin_hedged(struct asked *asked, struct request attempts[2])
 }
 
 /* A good reply counts, whichever attempt it answers and whatever the other one got. */
-static void takes_the_good_reply_of_either_attempt(void **state)
+TEST(takes_the_good_reply_of_either_attempt)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         for (int loser = 0; loser < 2; loser++) {
             struct asked asked;
@@ -315,9 +310,8 @@ static void takes_the_good_reply_of_either_attempt(void **state)
     }
 }
 
-static void fails_with_the_last_of_two_attempts(void **state)
+TEST(fails_with_the_last_of_two_attempts)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         struct asked asked;
         struct request attempts[2];
@@ -339,11 +333,10 @@ static void fails_with_the_last_of_two_attempts(void **state)
     }
 }
 
-static void closes_the_connection_of_the_slower_attempt(void **state)
+TEST(closes_the_connection_of_the_slower_attempt)
 {
     struct asked asked;
     struct request attempts[2];
-    (void)state;
     begin_hedged(&asked, attempts);
     close(reply_well(&attempts[1]));
     free(attempts[0].bytes);
@@ -352,10 +345,9 @@ static void closes_the_connection_of_the_slower_attempt(void **state)
 }
 
 /* No more than a tenth of a shard's replies are hedged. */
-static void suppresses_hedges_of_a_slow_shard(void **state)
+TEST(suppresses_hedges_of_a_slow_shard)
 {
     struct asked asked;
-    (void)state;
     learn_latency(0);
     atomic_store(&member(0)->outcomes[BAG_SHARD_HEDGED], 101);
     ask_for(&asked, IN_FIRST);
@@ -367,10 +359,9 @@ static void suppresses_hedges_of_a_slow_shard(void **state)
     expect_row(&asked, IN_FIRST);
 }
 
-static void hedges_no_sooner_than_most_replies_take(void **state)
+TEST(hedges_no_sooner_than_most_replies_take)
 {
     struct asked asked;
-    (void)state;
     learn_latency(0);
     for (int i = 0; i < 100; i++)
         bag_shard_latency_add(&member(0)->latency, 50000000);
@@ -388,9 +379,8 @@ static void hedges_no_sooner_than_most_replies_take(void **state)
 /* ---- other versions ---------------------------------------------------------------------------
  */
 
-static void fails_at_once_if_a_shard_has_another_version(void **state)
+TEST(fails_at_once_if_a_shard_has_another_version)
 {
-    (void)state;
     for (int status = 404; status <= 409; status += 5) {
         struct asked asked;
         struct request attempts[2];
@@ -408,9 +398,8 @@ static void fails_at_once_if_a_shard_has_another_version(void **state)
     assert_int_equal(outcomes(0, BAG_SHARD_MISMATCH), 2);
 }
 
-static void waits_for_a_newer_model(void **state)
+TEST(waits_for_a_newer_model)
 {
-    (void)state;
     for (int is_found = 0; is_found < 2; is_found++) {
         struct asked asked;
         test.has_newer_model = false;
@@ -437,11 +426,10 @@ static void waits_for_a_newer_model(void **state)
 /* ---- connections ------------------------------------------------------------------------------
  */
 
-static void reuses_a_kept_connection(void **state)
+TEST(reuses_a_kept_connection)
 {
     struct asked asked;
     int fd = -1;
-    (void)state;
     for (int i = 0; i < 5; i++) {
         ask_for(&asked, IN_FIRST);
         struct request request = i ? read_request(0, fd) : accept_request(0);
@@ -461,10 +449,9 @@ static void reuses_a_kept_connection(void **state)
     expect_closed(fd);
 }
 
-static void closes_a_connection_if_the_reply_says_so(void **state)
+TEST(closes_a_connection_if_the_reply_says_so)
 {
     struct asked asked;
-    (void)state;
     ask_for(&asked, IN_FIRST);
     struct request request = accept_request(0);
     int fd = reply_with(&request, "Connection: close\r\n");
@@ -472,10 +459,9 @@ static void closes_a_connection_if_the_reply_says_so(void **state)
     expect_closed(fd);
 }
 
-static void closes_an_idle_connection_that_brings_bytes(void **state)
+TEST(closes_an_idle_connection_that_brings_bytes)
 {
     struct asked asked;
-    (void)state;
     ask_for(&asked, IN_FIRST);
     struct request request = accept_request(0);
     int fd = reply_well(&request);
@@ -489,10 +475,9 @@ static void closes_an_idle_connection_that_brings_bytes(void **state)
 }
 
 /* After a wrong reply, bytes on any connection to the shard may be of another request. */
-static void closes_idle_connections_after_a_wrong_reply(void **state)
+TEST(closes_idle_connections_after_a_wrong_reply)
 {
     struct asked first, second;
-    (void)state;
     ask_for(&first, IN_FIRST);
     ask_for(&second, IN_FIRST);
     struct request one = accept_request(0), other = accept_request(0);
@@ -506,9 +491,8 @@ static void closes_idle_connections_after_a_wrong_reply(void **state)
 }
 
 /* The shard closes a kept connection as a request is on its way: another one is tried. */
-static void repeats_a_request_on_a_stale_connection(void **state)
+TEST(repeats_a_request_on_a_stale_connection)
 {
-    (void)state;
     for (int reads_it = 0; reads_it < 2; reads_it++) {
         struct asked asked;
         const int64_t id = IN_FIRST;
@@ -551,11 +535,10 @@ static void allow_one_connection(void)
     upstream()->count = BAG_UPSTREAM_MAX_CONNECTIONS - 1;
 }
 
-static void waits_for_a_connection_in_turn(void **state)
+TEST(waits_for_a_connection_in_turn)
 {
     enum { WAITING = 4 };
     struct asked asked[WAITING];
-    (void)state;
     allow_one_connection();
     for (int i = 0; i < WAITING; i++)
         ask_for(&asked[i], IN_FIRST + i);
@@ -577,10 +560,9 @@ static void waits_for_a_connection_in_turn(void **state)
 }
 
 /* The place of a connection that was closed, for whatever reason, is the next one's. */
-static void gives_the_place_of_a_closed_connection_to_the_next(void **state)
+TEST(gives_the_place_of_a_closed_connection_to_the_next)
 {
     struct asked first, second, third, fourth;
-    (void)state;
     allow_one_connection();
     ask_for(&first, IN_FIRST);
     ask_for(&second, IN_FIRST);
@@ -603,10 +585,9 @@ static void gives_the_place_of_a_closed_connection_to_the_next(void **state)
     upstream()->count = 0;
 }
 
-static void forgets_a_cancelled_one_that_waits(void **state)
+TEST(forgets_a_cancelled_one_that_waits)
 {
     struct asked first, second, third;
-    (void)state;
     allow_one_connection();
     ask_for(&first, IN_FIRST);
     ask_for(&second, IN_FIRST);
@@ -623,10 +604,9 @@ static void forgets_a_cancelled_one_that_waits(void **state)
 }
 
 /* What waits has not been sent: it is not late in answering, and is not sent twice. */
-static void hedges_nothing_that_waits(void **state)
+TEST(hedges_nothing_that_waits)
 {
     struct asked first, second;
-    (void)state;
     allow_one_connection();
     ask_for(&first, IN_FIRST);
     struct request request = accept_request(0);
@@ -648,10 +628,9 @@ static void hedges_nothing_that_waits(void **state)
 
 /* An attempt that waits is one: its subrequest outlasts the failure of the other, although the
  * place goes to a request that has waited for longer. */
-static void outlasts_a_failure_while_a_hedge_waits(void **state)
+TEST(outlasts_a_failure_while_a_hedge_waits)
 {
     struct asked asked, other;
-    (void)state;
     allow_one_connection();
     learn_latency(0);
     ask_for(&asked, IN_FIRST);
@@ -680,10 +659,9 @@ static rlim_t limit_descriptors(rlim_t count)
     return before;
 }
 
-static void waits_for_a_descriptor_while_it_has_connections(void **state)
+TEST(waits_for_a_descriptor_while_it_has_connections)
 {
     struct asked first, second, third;
-    (void)state;
     ask_for(&first, IN_FIRST);
     struct request request = accept_request(0);
     rlim_t before = limit_descriptors(3);
@@ -702,10 +680,9 @@ static void waits_for_a_descriptor_while_it_has_connections(void **state)
     assert_false(atomic_load(&member(0)->host->is_unavailable));
 }
 
-static void does_without_a_hedge_if_it_lacks_descriptors(void **state)
+TEST(does_without_a_hedge_if_it_lacks_descriptors)
 {
     struct asked asked;
-    (void)state;
     learn_latency(0);
     ask_for(&asked, IN_FIRST);
     struct request request = accept_request(0);
@@ -721,12 +698,11 @@ static void does_without_a_hedge_if_it_lacks_descriptors(void **state)
     assert_int_equal(outcomes(0, BAG_SHARD_NO_RESOURCES), 0);
 }
 
-static void rejects_replies_without_memory(void **state)
+TEST(rejects_replies_without_memory)
 {
     struct bag_budget budget = {.max_bytes = 1};
     struct bag_buffers small;
     struct asked asked;
-    (void)state;
     assert_true(bag_buffers_init(&small, true, &budget));
     test.coordinator.upstreams.buffers = &small;
     ask_for(&asked, IN_FIRST);
@@ -740,10 +716,9 @@ static void rejects_replies_without_memory(void **state)
 /* ---- shards that are unavailable --------------------------------------------------------------
  */
 
-static void tries_a_refused_connection_once_more(void **state)
+TEST(tries_a_refused_connection_once_more)
 {
     struct asked asked;
-    (void)state;
     struct bag_shard_host *host = member(0)->host;
     host->endpoints[1] = host->endpoints[0]; /* nobody listens at the first of two places */
     struct sockaddr_un *nobody = (void *)&host->endpoints[0].address;
@@ -757,9 +732,8 @@ static void tries_a_refused_connection_once_more(void **state)
 }
 
 /* Nobody listens, at a Unix-domain socket, and at a port. */
-static void is_refused_twice_at_most(void **state)
+TEST(is_refused_twice_at_most)
 {
-    (void)state;
     for (int is_port = 0; is_port < 2; is_port++) {
         struct asked asked;
         struct bag_shard_host *host = member(0)->host;
@@ -792,11 +766,10 @@ static void is_refused_twice_at_most(void **state)
     assert_int_equal(outcomes(0, BAG_SHARD_REFUSED), 4);
 }
 
-static void asks_no_shard_that_is_known_to_be_unavailable(void **state)
+TEST(asks_no_shard_that_is_known_to_be_unavailable)
 {
     static const int64_t without_second[] = {IN_FIRST, -1};
     struct asked asked;
-    (void)state;
     world.front.remote.skips_absent = true;
     for (int i = 0; i < 2; i++) {
         atomic_store(&member(1)->host->is_unavailable, i == 0);
@@ -810,10 +783,9 @@ static void asks_no_shard_that_is_known_to_be_unavailable(void **state)
     assert_int_equal(outcomes(1, BAG_SHARD_REFUSED), 2);
 }
 
-static void says_that_a_name_does_not_resolve(void **state)
+TEST(says_that_a_name_does_not_resolve)
 {
     struct asked asked;
-    (void)state;
     member(0)->host->num_endpoints = 0;
     ask_for(&asked, IN_FIRST);
     advance_ms(0);
@@ -823,10 +795,9 @@ static void says_that_a_name_does_not_resolve(void **state)
 /* ---- time and ends ----------------------------------------------------------------------------
  */
 
-static void fails_at_the_deadline(void **state)
+TEST(fails_at_the_deadline)
 {
     struct asked asked;
-    (void)state;
     begin_inference(&asked, BOTH, 2, UINT64_MAX);
     struct request first = accept_request(0), second = accept_request(1);
     close(reply_well(&first));
@@ -842,10 +813,9 @@ static void fails_at_the_deadline(void **state)
 }
 
 /* Shards that are late are absent, but not if it is the client who has no time. */
-static void skips_late_shards_unless_the_client_has_no_time(void **state)
+TEST(skips_late_shards_unless_the_client_has_no_time)
 {
     static const int64_t none[] = {-1, -1};
-    (void)state;
     world.front.remote.skips_absent = true;
     for (int is_clients = 0; is_clients < 2; is_clients++) {
         struct asked asked;
@@ -867,10 +837,9 @@ static void skips_late_shards_unless_the_client_has_no_time(void **state)
 }
 
 /* A shard whose own time is over as well says 504: it is late, and not busy. */
-static void takes_an_error_after_the_deadline_for_lateness(void **state)
+TEST(takes_an_error_after_the_deadline_for_lateness)
 {
     struct asked asked;
-    (void)state;
     ask_for(&asked, IN_FIRST);
     struct request request = accept_request(0);
     clock_ns += UINT64_C(1000000000);
@@ -881,10 +850,9 @@ static void takes_an_error_after_the_deadline_for_lateness(void **state)
     close(request.fd);
 }
 
-static void ends_when_the_client_leaves(void **state)
+TEST(ends_when_the_client_leaves)
 {
     struct asked asked;
-    (void)state;
     test.coordinator.timeout_ns = UINT64_C(60000000000);
     ask_for(&asked, IN_FIRST);
     struct request request = accept_request(0);
@@ -898,10 +866,9 @@ static void ends_when_the_client_leaves(void **state)
 }
 
 /* In every state of its subrequests. */
-static void ends_when_it_is_freed(void **state)
+TEST(ends_when_it_is_freed)
 {
     struct asked asked;
-    (void)state;
     make_inference(&asked, BOTH, 2); /* not begun */
     bag_infer_drop(&asked.infer);
     free_inference(&asked);
@@ -927,10 +894,9 @@ static void ends_when_it_is_freed(void **state)
 }
 
 /* A client's missing key is the client's error, and the shard's good answer. */
-static void blames_the_client_for_a_missing_key(void **state)
+TEST(blames_the_client_for_a_missing_key)
 {
     struct asked asked;
-    (void)state;
     do {
         make_world();
     } while (world.by != BAG_PART_KEYS || world.num_parts > 1 || world.dtype != BAG_F32 ||
@@ -953,50 +919,4 @@ static void blames_the_client_for_a_missing_key(void **state)
     expect_failure(&asked, BAG_ERROR_BAD_REQUEST, "a key that the table does not have");
     assert_int_equal(outcomes(0, BAG_SHARD_OK), 1);
     drop_request(&request);
-}
-
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up_case, tear_down_case)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(merges_replies_of_all_shards),
-        CASE(says_how_much_time_is_left),
-        CASE(needs_no_shard_without_ids),
-        CASE(reads_replies_in_pieces),
-        CASE(takes_a_reply_before_all_is_sent),
-        CASE(fails_with_a_bad_reply),
-        CASE(skips_absent_shards_only),
-        CASE(takes_the_good_reply_of_either_attempt),
-        CASE(fails_with_the_last_of_two_attempts),
-        CASE(closes_the_connection_of_the_slower_attempt),
-        CASE(suppresses_hedges_of_a_slow_shard),
-        CASE(hedges_no_sooner_than_most_replies_take),
-        CASE(fails_at_once_if_a_shard_has_another_version),
-        CASE(waits_for_a_newer_model),
-        CASE(reuses_a_kept_connection),
-        CASE(closes_a_connection_if_the_reply_says_so),
-        CASE(closes_an_idle_connection_that_brings_bytes),
-        CASE(closes_idle_connections_after_a_wrong_reply),
-        CASE(repeats_a_request_on_a_stale_connection),
-        CASE(waits_for_a_connection_in_turn),
-        CASE(gives_the_place_of_a_closed_connection_to_the_next),
-        CASE(forgets_a_cancelled_one_that_waits),
-        CASE(hedges_nothing_that_waits),
-        CASE(outlasts_a_failure_while_a_hedge_waits),
-        CASE(waits_for_a_descriptor_while_it_has_connections),
-        CASE(does_without_a_hedge_if_it_lacks_descriptors),
-        CASE(rejects_replies_without_memory),
-        CASE(tries_a_refused_connection_once_more),
-        CASE(is_refused_twice_at_most),
-        CASE(asks_no_shard_that_is_known_to_be_unavailable),
-        CASE(says_that_a_name_does_not_resolve),
-        CASE(fails_at_the_deadline),
-        CASE(skips_late_shards_unless_the_client_has_no_time),
-        CASE(takes_an_error_after_the_deadline_for_lateness),
-        CASE(ends_when_the_client_leaves),
-        CASE(ends_when_it_is_freed),
-        CASE(blames_the_client_for_a_missing_key),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -3,7 +3,7 @@
 
 #include "proto/cors.h"
 
-static void test_takes_origins(void **state)
+TEST(test_takes_origins)
 {
     static const char *const lists[] = {
         "*",
@@ -12,7 +12,6 @@ static void test_takes_origins(void **state)
         "http://127.0.0.1:8080, http://[::1]:8080",
         "https://a.example,https://b.example ,  chrome-extension://abcdef",
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(lists); i++) {
         struct bag_problem problem;
         if (!bag_cors_check(lists[i], &problem))
@@ -20,7 +19,7 @@ static void test_takes_origins(void **state)
     }
 }
 
-static void test_rejects_what_no_browser_sends(void **state)
+TEST(test_rejects_what_no_browser_sends)
 {
     static const struct {
         const char *list, *named;
@@ -40,7 +39,6 @@ static void test_rejects_what_no_browser_sends(void **state)
         {"null", "'null'"},
         {"https://a.example\r\nX: y", "'https://a.example\\x0d\\x0aX: y'"},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_problem problem;
         if (bag_cors_check(cases[i].list, &problem))
@@ -50,7 +48,7 @@ static void test_rejects_what_no_browser_sends(void **state)
     }
 }
 
-static void test_allows(void **state)
+TEST(test_allows)
 {
     static const struct {
         const char *list, *origin;
@@ -68,19 +66,8 @@ static void test_allows(void **state)
         {"https://a.example , https://b.example", "https://b.example", true},
         {"https://a.example , https://b.example", "https://a.example , https://b.example", false},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         if (bag_cors_allows(cases[i].list, cases[i].origin) != cases[i].allowed)
             fail_msg("%s for %s", cases[i].origin, cases[i].list);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_takes_origins),
-        cmocka_unit_test(test_rejects_what_no_browser_sends),
-        cmocka_unit_test(test_allows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,8 +6,6 @@
 
 #include <sys/stat.h>
 
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
-
 static const float ones[2] = {1, 1}, twos[2] = {2, 2};
 
 /* The fixture's functions write to `path`. */
@@ -44,9 +42,11 @@ static void check_row(const struct bag_table_memory *memory, float value)
     assert_true(rows[3 * 2] == value && rows[3 * 2 + 1] == value);
 }
 
+AROUND_EACH(set_up, tear_down)
+
 /* A writer that made room first changes neither the size nor the number of a file: its time tells.
  */
-static void test_written_in_place(void **state)
+TEST(test_written_in_place)
 {
     const struct bag_updates_settings settings = {.journal_dir = NULL};
     const int64_t shape[2] = {4, 2}, index = 3;
@@ -54,7 +54,6 @@ static void test_written_in_place(void **state)
     struct bag_table_memory memory;
     struct bag_problem problem;
     char deltas[80];
-    (void)state;
     make_folder("deltas");
     snprintf(deltas, sizeof deltas, "%s/deltas", directory);
     make_folder("deltas/1");
@@ -82,12 +81,4 @@ static void test_written_in_place(void **state)
     bag_table_unload(&memory);
     bag_updates_free(&updates);
     remove_folders();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_written_in_place, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

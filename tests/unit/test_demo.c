@@ -1,15 +1,9 @@
 /* The demo tables hold what their header says. */
 #include "server/tables/source.h"
+#include "testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-static void makes_the_table_of_the_examples(void **state)
+TEST(makes_the_table_of_the_examples)
 {
-    (void)state;
     static const float expected[10] = {-0.2f, -0.6f, -0.1f, -0.4f, -1.9f,
                                        -1.8f, -1.0f, 1.5f,  0.8f,  -0.7f};
     float rows[10] = {0};
@@ -39,9 +33,8 @@ static struct bag_source *make_source(const char *name, const char *path)
 }
 
 /* The sources of `--demo`: their shapes are known before they are made. */
-static void describes_the_demo(void **state)
+TEST(describes_the_demo)
 {
-    (void)state;
     struct bag_problem problem;
     struct bag_source *items = make_source("items", "demo:items");
     struct bag_source *example = make_source("example", "demo:example");
@@ -72,9 +65,8 @@ static float item(uint64_t row, uint64_t column)
     return (float)(((double)(hash / 1048576) - 2048.0) / 2048.0);
 }
 
-static void makes_the_items(void **state)
+TEST(makes_the_items)
 {
-    (void)state;
     float *rows = make_items();
     for (uint64_t row = 0; row < 100000; row++)
         for (uint64_t column = 0; column < 64; column++)
@@ -84,9 +76,8 @@ static void makes_the_items(void **state)
 }
 
 /* Worked out apart from any C, so that a change of the formula is noticed. */
-static void keeps_the_known_items(void **state)
+TEST(keeps_the_known_items)
 {
-    (void)state;
     static const struct {
         size_t row, column;
         float value;
@@ -97,15 +88,4 @@ static void keeps_the_known_items(void **state)
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         assert_true(rows[known[i].row * 64 + known[i].column] == known[i].value);
     free(rows);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(makes_the_table_of_the_examples),
-        cmocka_unit_test(describes_the_demo),
-        cmocka_unit_test(makes_the_items),
-        cmocka_unit_test(keeps_the_known_items),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

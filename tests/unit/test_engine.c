@@ -2,9 +2,8 @@
  * alone; the queue is bounded; stale jobs are rejected. */
 #include "engine_fixture.h"
 
-static void test_every_job_is_done_once(void **state)
+TEST(test_every_job_is_done_once)
 {
-    (void)state;
     for (unsigned workers = 1; workers <= 4; workers++) {
         set_up(workers, MAX_JOBS);
         for (size_t i = 0; i < MAX_JOBS; i++)
@@ -17,9 +16,8 @@ static void test_every_job_is_done_once(void **state)
 }
 
 /* One large job over idle workers: planned by a worker, split over all, and the same bits. */
-static void test_a_large_job_is_split(void **state)
+TEST(test_a_large_job_is_split)
 {
-    (void)state;
     for (unsigned workers = 1; workers <= 4; workers++) {
         set_up(workers, MAX_JOBS);
         bag_engine_submit(&world.engine, make_job(0, 60000));
@@ -30,9 +28,8 @@ static void test_a_large_job_is_split(void **state)
     }
 }
 
-static void test_the_queue_is_bounded(void **state)
+TEST(test_the_queue_is_bounded)
 {
-    (void)state;
     set_up(1, 2);
     assert_true(has_room(0));
     bag_engine_submit(&world.engine, make_job(0, 5));
@@ -48,10 +45,9 @@ static void test_the_queue_is_bounded(void **state)
 
 /* Who fills the queue locks out nobody else, up to twice the limits; what he says of it is exact.
  */
-static void test_a_full_queue_has_room_for_others(void **state)
+TEST(test_a_full_queue_has_room_for_others)
 {
     struct bag_job job = {.client = 1};
-    (void)state;
     set_up(1, 4);
     for (size_t i = 0; i < 7; i++) {
         make_job(i, 5)->client = i < 4 ? 1 : i;
@@ -87,11 +83,10 @@ static void test_a_full_queue_has_room_for_others(void **state)
 
 /* Jobs of one flow keep their order; another flow's first job has the next turn, and equal work
  * gives equal turns. */
-static void test_flows_take_turns(void **state)
+TEST(test_flows_take_turns)
 {
     static const size_t order[] = {0, 4, 5, 1, 6, 7, 2, 3};
     struct bag_queue queue;
-    (void)state;
     memset(&world, 0, sizeof world);
     bag_queue_init(&queue);
     for (size_t i = 0; i < 8; i++) {
@@ -129,12 +124,11 @@ static void count_turns(struct bag_queue *queue, size_t count, size_t turns[2])
 
 /* A client who asks 100 models has as many turns as one who asks one, and each of his models has as
  * many as another. */
-static void test_clients_come_before_models(void **state)
+TEST(test_clients_come_before_models)
 {
     static struct bag_job jobs[400];
     struct bag_queue queue;
     size_t turns[2], of_first_model = 0;
-    (void)state;
     bag_queue_init(&queue);
     for (size_t i = 0; i < COUNT_OF(jobs); i++) {
         jobs[i] = (struct bag_job){.client = i % 2,
@@ -161,9 +155,8 @@ static void test_clients_come_before_models(void **state)
 
 /* A client who fills the queue with one model has room for another, though not as much as others
  * have. */
-static void test_a_full_queue_has_room_for_other_models(void **state)
+TEST(test_a_full_queue_has_room_for_other_models)
 {
-    (void)state;
     set_up(1, 8);
     for (size_t i = 0; i < 10; i++) {
         struct bag_job *job = make_job(i, 5);
@@ -182,10 +175,9 @@ static void test_a_full_queue_has_room_for_other_models(void **state)
 
 /* Of 64 clients that differ in one byte alone, whichever it is, few share a place: IPv4 clients of
  * one network differ in the highest. Likewise of 8 models. */
-static void test_flows_spread(void **state)
+TEST(test_flows_spread)
 {
     struct bag_queue queue;
-    (void)state;
     bag_queue_init(&queue);
     for (unsigned shift = 0; shift < 64; shift += 8) {
         const struct bag_flow *before = NULL;
@@ -209,9 +201,8 @@ static void test_flows_spread(void **state)
 }
 
 /* Work that takes three times what was estimated counts as that in the queue. */
-static void test_the_cost_scale_counts(void **state)
+TEST(test_the_cost_scale_counts)
 {
-    (void)state;
     set_up(1, MAX_JOBS);
     bag_engine_submit(&world.engine, make_job(0, 5));
     world.engine.limits.max_queue_work_ns = 2 * world.engine.queue.load.waiting_ns;
@@ -223,9 +214,8 @@ static void test_the_cost_scale_counts(void **state)
     tear_down(1);
 }
 
-static void test_a_batch_is_short(void **state)
+TEST(test_a_batch_is_short)
 {
-    (void)state;
     set_up(1, MAX_JOBS);
     for (size_t i = 0; i < 20; i++)
         bag_engine_submit(&world.engine, make_job(i, 60000));
@@ -239,9 +229,8 @@ static void test_a_batch_is_short(void **state)
     tear_down(20);
 }
 
-static void test_stale_jobs_are_rejected(void **state)
+TEST(test_stale_jobs_are_rejected)
 {
-    (void)state;
     set_up(1, MAX_JOBS);
     world.engine.limits.default_timeout_us = UINT64_C(3600000000);
     bag_engine_submit(&world.engine, make_job(0, 5));
@@ -262,9 +251,8 @@ static void test_stale_jobs_are_rejected(void **state)
     tear_down(1);
 }
 
-static void test_a_bad_job_costs_no_other(void **state)
+TEST(test_a_bad_job_costs_no_other)
 {
-    (void)state;
     set_up(2, MAX_JOBS);
     bag_engine_submit(&world.engine, make_job(0, 5));
     make_job(1, 5)->infer.input.header_bytes--;
@@ -276,23 +264,4 @@ static void test_a_bad_job_costs_no_other(void **state)
     assert_int_equal(world.jobs[1].problem.kind, BAG_ERROR_BAD_REQUEST);
     check_reply(2, 5);
     tear_down(3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_job_is_done_once),
-        cmocka_unit_test(test_a_large_job_is_split),
-        cmocka_unit_test(test_the_queue_is_bounded),
-        cmocka_unit_test(test_a_full_queue_has_room_for_others),
-        cmocka_unit_test(test_flows_take_turns),
-        cmocka_unit_test(test_clients_come_before_models),
-        cmocka_unit_test(test_a_full_queue_has_room_for_other_models),
-        cmocka_unit_test(test_flows_spread),
-        cmocka_unit_test(test_the_cost_scale_counts),
-        cmocka_unit_test(test_a_batch_is_short),
-        cmocka_unit_test(test_stale_jobs_are_rejected),
-        cmocka_unit_test(test_a_bad_job_costs_no_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,11 +4,12 @@
  * another one. */
 #include "fanout_fixture.h"
 
+AROUND_ALL(set_up, tear_down)
+
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void shards_answer_as_one_server(void **state)
+TEST(shards_answer_as_one_server)
 {
-    (void)state;
     static struct text body;
     uint64_t first = first_seed();
     size_t same = 0;
@@ -51,7 +52,7 @@ static void end_call(struct bag_infer *infer, struct bag_fanout *fanout)
 }
 
 /* What a shard must not answer, and the words by which that is refused. */
-static void refuses_other_replies(void **state)
+TEST(refuses_other_replies)
 {
     static const struct {
         const char *from, *to, *words;
@@ -66,7 +67,6 @@ static void refuses_other_replies(void **state)
         {"\"outputs\"", "\"output5\"", "without output 'embeddings'"},
         {"{\"model", "[\"model", "no JSON object"},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_infer infer;
         struct bag_fanout fanout;
@@ -86,12 +86,11 @@ static void refuses_other_replies(void **state)
 }
 
 /* Every length, and counts of more or fewer ids than were sent. */
-static void refuses_short_replies_and_wrong_counts(void **state)
+TEST(refuses_short_replies_and_wrong_counts)
 {
     struct bag_infer infer;
     struct bag_fanout fanout;
     struct bag_problem problem;
-    (void)state;
     begin_call(&infer, &fanout);
     struct bag_fanout_call *call = &fanout.calls[0];
     const size_t bytes = call->reply_bytes, header_bytes = call->reply_header_bytes;
@@ -112,7 +111,7 @@ static void refuses_short_replies_and_wrong_counts(void **state)
 }
 
 /* Another explanation than of the ids that were sent. */
-static void refuses_other_explanations(void **state)
+TEST(refuses_other_explanations)
 {
     static const char body[] =
         "{\"parameters\":{\"explain\":true},\"inputs\":[{\"name\":\"indices\","
@@ -122,7 +121,6 @@ static void refuses_other_explanations(void **state)
     struct bag_infer infer;
     struct bag_fanout fanout;
     struct bag_problem problem;
-    (void)state;
     random_state = 11;
     do {
         make_world();
@@ -149,27 +147,14 @@ static void refuses_other_explanations(void **state)
 }
 
 /* Rows of an unavailable shard count as missing: what others have is the answer. */
-static void leaves_out_absent_shards(void **state)
+TEST(leaves_out_absent_shards)
 {
     struct bag_infer infer;
     struct bag_fanout fanout;
-    (void)state;
     begin_call(&infer, &fanout);
     fanout.calls[1].is_absent = true;
     bag_fanout_merge(&infer, &fanout);
     /* Bags of rows 0 and 39, and of 39 and 1: the last shard had row 39. */
     assert_memory_equal(infer.plan.ops[0].result, world.whole.rows, 2 * COLUMNS * sizeof(float));
     end_call(&infer, &fanout);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shards_answer_as_one_server),
-        cmocka_unit_test(refuses_other_replies),
-        cmocka_unit_test(refuses_other_explanations),
-        cmocka_unit_test(leaves_out_absent_shards),
-        cmocka_unit_test(refuses_short_replies_and_wrong_counts),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
 }

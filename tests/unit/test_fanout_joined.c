@@ -2,10 +2,11 @@
  * told the same of them, and nobody can tell. BAG_SEED=N begins with another seed. */
 #include "fanout_fixture.h"
 
+AROUND_ALL(set_up, tear_down)
+
 /* Of several features of one table some are joined and some stay apart, and nobody can tell. */
-static void features_are_answered_as_by_one_server(void **state)
+TEST(features_are_answered_as_by_one_server)
 {
-    (void)state;
     static struct text body;
     uint64_t first = first_seed();
     size_t same = 0;
@@ -33,9 +34,8 @@ static void make_plain_world(bool keyed, enum bag_part_by by, enum bag_dtype dty
 
 /* The only key that is missing is named by its place in its own feature, also where an earlier one
  * has it, too, as padding. */
-static void missing_keys_have_the_places_of_their_features(void **state)
+TEST(missing_keys_have_the_places_of_their_features)
 {
-    (void)state;
     enum { OTHER = 12345, BAGS = 3 };
     static struct text body;
     random_state = 5;
@@ -144,9 +144,8 @@ static void make_world_of(size_t i, enum bag_dtype dtype)
 
 /* What shards are told keeps ops apart, and nothing else does: neither what the front does about
  * ids, nor, of sums, the type that they end in. */
-static void joins_what_shards_are_told_alike(void **state)
+TEST(joins_what_shards_are_told_alike)
 {
-    (void)state;
     random_state = 3;
     for (size_t i = 0; i < 4; i++) {
         make_world_of(i, BAG_F16);
@@ -178,9 +177,8 @@ static void joins_what_shards_are_told_alike(void **state)
     }
 }
 
-static void joins_what_requests_bring_alike(void **state)
+TEST(joins_what_requests_bring_alike)
 {
-    (void)state;
     random_state = 4;
     for (size_t i = 0; i < 4; i++) {
         make_world_of(i, BAG_F64);
@@ -200,9 +198,8 @@ static void joins_what_requests_bring_alike(void **state)
 }
 
 /* One request for both would be refused where two are not, or might be. */
-static void stays_apart_at_limits(void **state)
+TEST(stays_apart_at_limits)
 {
-    (void)state;
     const struct bag_infer_limits usual = world.limits;
     random_state = 3;
     make_plain_world(false, BAG_PART_ROWS, BAG_F16);
@@ -224,16 +221,4 @@ static void stays_apart_at_limits(void **state)
         assert_true(are_joined(NULL, NULL, false));
         world.limits = usual;
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(features_are_answered_as_by_one_server),
-        cmocka_unit_test(missing_keys_have_the_places_of_their_features),
-        cmocka_unit_test(joins_what_shards_are_told_alike),
-        cmocka_unit_test(joins_what_requests_bring_alike),
-        cmocka_unit_test(stays_apart_at_limits),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -72,9 +72,8 @@ static void expect_rejected(const char *text, const char *words)
         fail_msg("'%s' lacks '%s'", text ? text : "(read)", words);
 }
 
-static void test_private_files(void **state)
+TEST(test_private_files)
 {
-    (void)state;
     if (geteuid() != 0)
         skip();
     assert_null(read_as_user(USER, USER, 0600));
@@ -91,11 +90,10 @@ static void test_private_files(void **state)
 }
 
 /* One that would block, or never ends. */
-static void test_other_files(void **state)
+TEST(test_other_files)
 {
     struct bag_problem problem;
     size_t bytes;
-    (void)state;
     strcpy(strchr(path, '.'), ".fifo");
     unlink(path);
     assert_int_equal(mkfifo(path, 0600), 0);
@@ -114,9 +112,8 @@ static void test_other_files(void **state)
 }
 
 /* As Kubernetes mounts it for a container whose user is root. */
-static void test_files_of_root(void **state)
+TEST(test_files_of_root)
 {
-    (void)state;
     if (geteuid() != 0)
         skip();
     assert_null(read_as_root(0, 0, 0600));
@@ -132,7 +129,7 @@ static void test_files_of_root(void **state)
 
 /* As systemd's LoadCredential makes it for a service's user: root's, with an entry for that user.
  */
-static void test_access_lists(void **state)
+TEST(test_access_lists)
 {
     enum { VERSION = 2, OWNER = 1, NAMED = 2, OWNING_GROUP = 4, MASK = 16, OTHERS = 32, READ = 4 };
     const struct {
@@ -147,7 +144,6 @@ static void test_access_lists(void **state)
                {OWNING_GROUP, 0, UINT32_MAX},
                {MASK, READ, UINT32_MAX},
                {OTHERS, 0, UINT32_MAX}}};
-    (void)state;
     if (geteuid() != 0)
         skip();
     write_secret(0, 0, 0400);
@@ -156,12 +152,4 @@ static void test_access_lists(void **state)
         skip(); /* the file system has none */
     }
     assert_null(read_secret_as_user());
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_private_files), cmocka_unit_test(test_files_of_root),
-        cmocka_unit_test(test_other_files), cmocka_unit_test(test_access_lists)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,11 +20,10 @@ static struct item *item_of(struct bag_handoff_item *link)
 
 /* Only a push to an empty list reports that it was empty. Items are taken in the order of pushes.
  */
-static void test_takes_items_in_order(void **state)
+TEST(test_takes_items_in_order)
 {
     struct bag_handoff handoff = {NULL};
     struct item items[3] = {{.number = 0}, {.number = 1}, {.number = 2}};
-    (void)state;
     assert_null(bag_handoff_take(&handoff));
     for (int round = 0; round < 2; round++) {
         for (size_t i = 0; i < 3; i++)
@@ -51,11 +50,10 @@ static void *push_all(void *context)
 
 /* With several pushing threads no item is lost, each thread's items keep their order, and there is
  * a wake-up for each non-empty take. */
-static void test_loses_no_item_of_many_threads(void **state)
+TEST(test_loses_no_item_of_many_threads)
 {
     pthread_t threads[THREADS];
     size_t next[THREADS] = {0}, left = (size_t)THREADS * ITEMS, takes = 0;
-    (void)state;
     for (size_t i = 0; i < THREADS; i++) {
         for (size_t j = 0; j < ITEMS; j++)
             pushed[i][j] = (struct item){.thread = i, .number = j};
@@ -71,13 +69,4 @@ static void test_loses_no_item_of_many_threads(void **state)
         pthread_join(threads[i], NULL);
     assert_int_equal(wakes, takes);
     assert_null(bag_handoff_take(&shared));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_takes_items_in_order),
-        cmocka_unit_test(test_loses_no_item_of_many_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,7 +38,7 @@ static void check(const char *lines, int status, const char *words)
         fail_msg("%s: '%s' does not say '%s'", lines, problem.text, words);
 }
 
-static void test_accepts(void **state)
+TEST(test_accepts)
 {
     static const char *const heads[] = {
         "Host:a",
@@ -53,12 +53,11 @@ static void test_accepts(void **state)
         "Host:a\nTransfer-Encoding:Chunked",
         "Host:a\nContent-Type:x\nTransfer:y",
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(heads); i++)
         check(heads[i], 200, "");
 }
 
-static void test_rejects(void **state)
+TEST(test_rejects)
 {
     static const struct {
         const char *lines;
@@ -102,12 +101,11 @@ static void test_rejects(void **state)
         {"Host:a\nTransfer-Encodingchunked:", 400, "'Transfer-Encodingchunked' is not accepted"},
         {"Host:a\nContent-Length5:", 400, "'Content-Length5' is not accepted"},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         check(cases[i].lines, cases[i].status, cases[i].words);
 }
 
-static void test_versions_and_methods(void **state)
+TEST(test_versions_and_methods)
 {
     static const struct {
         const char *method, *version, *lines;
@@ -124,7 +122,6 @@ static void test_versions_and_methods(void **state)
         {"G\xe4T", "HTTP/1.1", "Host:a", 400},
         {"GE\x01T", "HTTP/1.1", "Host:a", 400},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_problem problem;
         struct bag_http_head head;
@@ -133,11 +130,10 @@ static void test_versions_and_methods(void **state)
     }
 }
 
-static void test_what_is_kept(void **state)
+TEST(test_what_is_kept)
 {
     struct bag_problem problem;
     struct bag_http_head head;
-    (void)state;
     assert_true(check_lines("POST", "HTTP/1.1",
                             "Host:h\ncontent-length:00123\nX-Request-Id:\ntraceparent:t\n"
                             "Authorization:a\nEXPECT:100-continue\n"
@@ -159,7 +155,7 @@ static void test_what_is_kept(void **state)
     assert_string_equal(head.json_length, "several headers");
 }
 
-static void test_targets(void **state)
+TEST(test_targets)
 {
     static const struct {
         const char *target, *path; /* NULL: not valid */
@@ -189,7 +185,6 @@ static void test_targets(void **state)
         {"/\\", NULL},
         {"/{}", NULL},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         assert_int_equal(!bag_http_target_fault(cases[i].target), cases[i].path != NULL);
         if (cases[i].path)
@@ -197,10 +192,9 @@ static void test_targets(void **state)
     }
 }
 
-static void test_room_for_arguments(void **state)
+TEST(test_room_for_arguments)
 {
     char target[2 * BAG_HTTP_MAX_ARGUMENTS + 8] = "/a";
-    (void)state;
     assert_true(bag_http_target_has_room(target));
     strcat(target, "?b");
     for (int i = 1; i < BAG_HTTP_MAX_ARGUMENTS; i++)
@@ -210,7 +204,7 @@ static void test_room_for_arguments(void **state)
     assert_false(bag_http_target_has_room(target));
 }
 
-static void test_hosts(void **state)
+TEST(test_hosts)
 {
     static const struct {
         const char *host, *names;
@@ -234,23 +228,8 @@ static void test_hosts(void **state)
         {"org", "a, Example.Org", false},
         {"example.org", "*", true},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         if (bag_http_host_is_ours(cases[i].host, cases[i].names) != cases[i].ours)
             fail_msg("%s, %s", cases[i].host, cases[i].names);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepts),
-        cmocka_unit_test(test_rejects),
-        cmocka_unit_test(test_versions_and_methods),
-        cmocka_unit_test(test_what_is_kept),
-        cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_room_for_arguments),
-        cmocka_unit_test(test_hosts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,11 +82,10 @@ static bool fits(struct bag_v2_template *template, const char *header, size_t he
 }
 
 /* Each byte replaced by each other, taken out, or with each other in front of it. */
-static void test_one_byte_differs(void **state)
+TEST(test_one_byte_differs)
 {
     static const char *const headers[] = {ONE, TWO};
     char text[512];
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(headers); i++) {
         const char *header = headers[i];
         size_t bytes = strlen(header), count = 0;
@@ -113,7 +112,7 @@ static void test_one_byte_differs(void **state)
     }
 }
 
-static void test_numbers_and_ids(void **state)
+TEST(test_numbers_and_ids)
 {
     static const struct {
         const char *header;
@@ -139,7 +138,6 @@ static void test_numbers_and_ids(void **state)
         {HEADER("\"7\"", "999999999999999", "8"), false},
     };
     struct bag_v2_template *template = make(ONE);
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         if (fits(template, cases[i].header, strlen(cases[i].header)) != cases[i].fits)
             fail_msg("%s", cases[i].header);
@@ -148,7 +146,7 @@ static void test_numbers_and_ids(void **state)
 }
 
 /* Who says how much time is left says another each time. */
-static void test_timeouts(void **state)
+TEST(test_timeouts)
 {
 #define TIMED(timeout)                                                                        \
     "{\"inputs\":[{\"name\":\"timeout\",\"shape\":[2],\"datatype\":\"INT32\",\"parameters\":" \
@@ -167,7 +165,6 @@ static void test_timeouts(void **state)
         {TIMED("null"), false},
     };
     struct bag_v2_template *template = make(TIMED("4999811"));
-    (void)state;
     assert_non_null(template);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         if (fits(template, cases[i].header, strlen(cases[i].header)) != cases[i].fits)
@@ -177,7 +174,7 @@ static void test_timeouts(void **state)
 }
 
 /* JSON data, what does not decode, and where it is not sure whose a number is. */
-static void test_no_templates(void **state)
+TEST(test_no_templates)
 {
 #define INPUT "{\"inputs\":[{\"name\":\"a\",\"shape\":[2],\"datatype\":"
 #define SIZE  ",\"parameters\":{\"binary_data_size\":8"
@@ -195,7 +192,6 @@ static void test_no_templates(void **state)
         INPUT "\"INT32\"" SIZE "}}],\"parameters\":{\"priority\":{\"timeout\":0}}}",
         INPUT "\"INT32\"" SIZE "}}],\"id\":\"\xc3\xa4\"}",
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(headers); i++)
         assert_null(make(headers[i]));
 }
@@ -212,12 +208,11 @@ static const struct bag_v2_request *find(struct bag_header_cache *cache, const c
 }
 
 /* The first one is learned, and then one of seventeen: those that come often stay. */
-static void test_learns_what_comes_often(void **state)
+TEST(test_learns_what_comes_often)
 {
     struct bag_header_cache cache = {.misses = 0};
     unsigned found = 0, often = 0;
     char header[sizeof ONE + 16];
-    (void)state;
     for (unsigned i = 0; i < 4000; i++) {
         snprintf(header, sizeof header, "%.*s%04u%s", (int)(strstr(ONE, "\"a\"") + 1 - ONE), ONE, i,
                  strstr(ONE, "a\""));
@@ -234,14 +229,13 @@ static void test_learns_what_comes_often(void **state)
 }
 
 /* Those of many features are learned as well, up to 64 KiB. */
-static void test_wide_headers(void **state)
+TEST(test_wide_headers)
 {
     static const struct {
         unsigned inputs;
         bool is_kept;
     } cases[] = {{1, true}, {100, true}, {600, true}, {800, false}};
     char *header = malloc(800 * 100 + 100);
-    (void)state;
     assert_non_null(header);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_header_cache cache = {.misses = 0};
@@ -261,17 +255,4 @@ static void test_wide_headers(void **state)
         bag_header_cache_free(&cache);
     }
     free(header);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_byte_differs),
-        cmocka_unit_test(test_numbers_and_ids),
-        cmocka_unit_test(test_timeouts),
-        cmocka_unit_test(test_no_templates),
-        cmocka_unit_test(test_learns_what_comes_often),
-        cmocka_unit_test(test_wide_headers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* The last 15 minutes: what a sample is, seconds that were held up, and how little memory it takes.
  */
 #include "server/metrics/history.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
+#include "testing.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -39,6 +32,8 @@ static int end(void **state)
     free(world);
     return 0;
 }
+
+AROUND_EACH(begin, end)
 
 static void answer(struct world *world, size_t requests, size_t rows, uint64_t ns)
 {
@@ -72,7 +67,7 @@ static void expect(struct world *world, const char *part)
     free(text);
 }
 
-static void test_a_second(void **state)
+TEST(test_a_second)
 {
     struct world *world = *state;
     answer(world, 99, 10, 2000);
@@ -94,7 +89,7 @@ static void test_a_second(void **state)
     expect(world, "\"queue_full\":[1,0]");
 }
 
-static void test_a_clock_that_is_early(void **state)
+TEST(test_a_clock_that_is_early)
 {
     struct world *world = *state;
     answer(world, 3, 1, 2000);
@@ -109,7 +104,7 @@ static void test_a_clock_that_is_early(void **state)
     expect(world, "\"requests\":[3,2]");
 }
 
-static void test_seconds_that_were_held_up(void **state)
+TEST(test_seconds_that_were_held_up)
 {
     struct world *world = *state;
     pass(world, 1, 0);
@@ -127,7 +122,7 @@ static void test_seconds_that_were_held_up(void **state)
     free(text);
 }
 
-static void test_the_ring_is_bounded(void **state)
+TEST(test_the_ring_is_bounded)
 {
     struct world *world = *state;
     for (int i = 0; i < 2 * BAG_HISTORY_SECONDS + 17; i++) {
@@ -138,15 +133,4 @@ static void test_the_ring_is_bounded(void **state)
     expect(world, "\"waiting\":[917,918,");
     expect(world, ",1815,1816],\"in_flight\"");
     assert_true(BAG_HISTORY_SECONDS * sizeof *world->history.ring < 300000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_second, begin, end),
-        cmocka_unit_test_setup_teardown(test_a_clock_that_is_early, begin, end),
-        cmocka_unit_test_setup_teardown(test_seconds_that_were_held_up, begin, end),
-        cmocka_unit_test_setup_teardown(test_the_ring_is_bounded, begin, end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

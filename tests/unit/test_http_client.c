@@ -3,7 +3,7 @@
 
 #include "proto/http_client.h"
 
-static void reads_urls(void **state)
+TEST(reads_urls)
 {
     static const struct {
         const char *text, *host, *authority, *path;
@@ -14,7 +14,6 @@ static void reads_urls(void **state)
                  {"localhost:65535", "localhost", "localhost:65535", "", 65535},
                  {"http://[::1]:8000/x", "::1", "[::1]:8000", "/x", 8000},
                  {"http://[::1]", "::1", "[::1]", "", 80}};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_url url;
         struct bag_problem problem = {.text = ""};
@@ -29,7 +28,7 @@ static void reads_urls(void **state)
     }
 }
 
-static void rejects_urls(void **state)
+TEST(rejects_urls)
 {
     static const char *const cases[][2] = {
         {"", "URL '': write http://HOST:PORT"},
@@ -52,7 +51,6 @@ static void rejects_urls(void **state)
         {"http://a b", "URL 'http://a b': blanks and characters beyond ASCII are not part of one"},
         {"http://a/\r\nx",
          "URL 'http://a/\\x0d\\x0ax': blanks and characters beyond ASCII are not part of one"}};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_url url;
         struct bag_problem problem;
@@ -72,7 +70,7 @@ static bool parse(const char *text, struct bag_reply_head *head, struct bag_prob
     return ok;
 }
 
-static void reads_heads(void **state)
+TEST(reads_heads)
 {
     static const struct {
         const char *text;
@@ -90,7 +88,6 @@ static void reads_heads(void **state)
         {"HTTP/1.1 200 OK\r\nInference-Header-Content-Length: 10\r\nContent-Length: 9\r\n\r\n", 200,
          9, 9, false},
         {"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nContent-Length: 9\r\n\r\n", 200, 9, 9, false}};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_reply_head head;
         struct bag_problem problem = {.text = ""};
@@ -103,7 +100,7 @@ static void reads_heads(void **state)
     }
 }
 
-static void rejects_heads(void **state)
+TEST(rejects_heads)
 {
     static const char *const cases[][2] = {
         {"", "'' is no reply of HTTP/1.1"},
@@ -119,19 +116,10 @@ static void rejects_heads(void **state)
          "the reply's Content-Length '99999999999999999999' is no length"},
         {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
          "the reply's Content-Length '2' is no length"}};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_reply_head head;
         struct bag_problem problem;
         assert_false(parse(cases[i][0], &head, &problem));
         assert_string_equal(problem.text, cases[i][1]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(reads_urls), cmocka_unit_test(rejects_urls),
-                                       cmocka_unit_test(reads_heads),
-                                       cmocka_unit_test(rejects_heads)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

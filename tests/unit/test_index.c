@@ -40,9 +40,8 @@ static void expect_index(enum bag_service_state state, enum bag_model_state mode
     "{\"name\":\"a\",\"version\":\"" version "\",\"state\":\"" state "\",\"reason\":\"" reason "\"}"
 #define BOTH(state, reason) "[" ENTRY("1", state, reason) "," ENTRY("12", state, reason) "]"
 
-static void test_states(void **state)
+TEST(test_states)
 {
-    (void)state;
     expect_index(BAG_SERVICE_READY, BAG_MODEL_READY, "", BOTH("READY", ""));
     expect_index(BAG_SERVICE_LOADING, BAG_MODEL_LOADING, "", BOTH("LOADING", "because"));
     expect_index(BAG_SERVICE_READY, BAG_MODEL_UNAVAILABLE, "", BOTH("UNAVAILABLE", "because"));
@@ -51,21 +50,11 @@ static void test_states(void **state)
                  BOTH("UNLOADING", "the server is stopping"));
 }
 
-static void test_ready_only(void **state)
+TEST(test_ready_only)
 {
-    (void)state;
     expect_index(BAG_SERVICE_READY, BAG_MODEL_READY, "{\"ready\":true}", BOTH("READY", ""));
     expect_index(BAG_SERVICE_LOADING, BAG_MODEL_LOADING, "{\"ready\":true}", "[]");
     expect_index(BAG_SERVICE_DRAINING, BAG_MODEL_READY, "{\"ready\":true}", "[]");
     expect_index(BAG_SERVICE_DRAINING, BAG_MODEL_READY, "{\"ready\":false}",
                  BOTH("UNLOADING", "the server is stopping"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_states),
-        cmocka_unit_test(test_ready_only),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

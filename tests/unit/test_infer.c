@@ -37,6 +37,8 @@ static int tear_down(void **state)
     return 0;
 }
 
+AROUND_EACH(set_up, tear_down)
+
 /* So many bags without an index. */
 static void write_body(char *body, size_t room, size_t bags, const char *parameters)
 {
@@ -71,10 +73,9 @@ static void plan(const char *body, const char *words)
 
 static const char binary[] = "\"parameters\":{\"binary_data_output\":true},";
 
-static void test_a_reply_is_bounded_by_its_request(void **state)
+TEST(test_a_reply_is_bounded_by_its_request)
 {
     char body[512];
-    (void)state;
     world.limits.max_reply_ratio = 1000;
     write_body(body, sizeof body, 17000, binary);
     size_t bags = FREE_BAGS + 1000 * strlen(body) / (COLUMNS * sizeof(float));
@@ -95,10 +96,9 @@ static void test_a_reply_is_bounded_by_its_request(void **state)
     plan(body, "max_reply_ratio");
 }
 
-static void test_explanations_count_as_replies(void **state)
+TEST(test_explanations_count_as_replies)
 {
     char body[512];
-    (void)state;
     world.limits.max_reply_ratio = 1000;
     write_body(body, sizeof body, FREE_BAGS + 800, binary);
     plan(body, NULL);
@@ -109,10 +109,9 @@ static void test_explanations_count_as_replies(void **state)
 }
 
 /* Work is counted from bags and bytes of the result, too, and by no less than 2000 bytes. */
-static void test_work_is_bounded_by_the_request(void **state)
+TEST(test_work_is_bounded_by_the_request)
 {
     char body[512];
-    (void)state;
     write_body(body, sizeof body, 4000, binary);
     plan(body, NULL);
     uint64_t cost_ns = bag_infer_cost_ns(&world.infer);
@@ -123,13 +122,12 @@ static void test_work_is_bounded_by_the_request(void **state)
     plan(body, "max_work_us_per_byte");
 }
 
-static void test_sorting_and_explaining_are_work(void **state)
+TEST(test_sorting_and_explaining_are_work)
 {
     static const char body[] =
         "{\"inputs\":[{\"name\":\"indices\",\"shape\":[4],\"datatype\":\"INT64\",\"data\":[1,2,3,4]"
         "},"
         "{\"name\":\"segment_ids\",\"shape\":[4],\"datatype\":\"INT64\",\"data\":[0,0,1,1]}]}";
-    (void)state;
     plan(body, NULL);
     uint64_t sorted_ns = bag_infer_cost_ns(&world.infer);
     world.feature.rules.unsorted_segments = true;
@@ -143,13 +141,12 @@ static void test_sorting_and_explaining_are_work(void **state)
 }
 
 /* A row of the result takes COLUMNS products for each of its elements. */
-static void test_projecting_is_work(void **state)
+TEST(test_projecting_is_work)
 {
     enum { WIDTH = 4096, BAGS = 100 };
     struct bag_projection_memory projection = {
         .projection = {.rows = COLUMNS, .columns = WIDTH, .matrix = world.rows}};
     char body[512];
-    (void)state;
     write_body(body, sizeof body, BAGS, binary);
     plan(body, NULL);
     uint64_t pooled_ns = bag_infer_cost_ns(&world.infer);
@@ -183,11 +180,10 @@ static bool run(const char *body, bool is_binary)
 }
 
 /* Those of JSON are read again at once, as they are printed. */
-static void test_long_binary_results_are_streamed(void **state)
+TEST(test_long_binary_results_are_streamed)
 {
     enum { STREAMED_BAGS = (12 << 20) / (COLUMNS * sizeof(float)) };
     char body[512];
-    (void)state;
     world.feature.rules.default_index = 0;
     for (size_t i = 0; i < COLUMNS; i++)
         world.rows[i] = (float)i;
@@ -197,17 +193,4 @@ static void test_long_binary_results_are_streamed(void **state)
     assert_true(run(body, true));
     write_body(body, sizeof body, STREAMED_BAGS, "");
     assert_false(run(body, false));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_reply_is_bounded_by_its_request, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_explanations_count_as_replies, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_work_is_bounded_by_the_request, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_sorting_and_explaining_are_work, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_projecting_is_work, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_long_binary_results_are_streamed, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

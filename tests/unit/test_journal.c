@@ -40,14 +40,13 @@ static void make(struct journal *journal, bool synced)
     journal->at[3] = at;
 }
 
-static void test_reads_what_was_written(void **state)
+TEST(test_reads_what_was_written)
 {
     struct journal journal;
     struct bag_journal_header header;
     struct bag_journal_record record;
     struct bag_problem problem;
     size_t header_bytes;
-    (void)state;
     make(&journal, true);
     unsigned char *copy = (unsigned char *)exact_copy(journal.bytes, journal.at[3]);
     assert_true(bag_journal_read_header(copy, journal.at[3], &header, &header_bytes, &problem));
@@ -92,10 +91,9 @@ static void expect_header_problem(const unsigned char *bytes, size_t count, cons
     free(copy);
 }
 
-static void test_rejects_headers(void **state)
+TEST(test_rejects_headers)
 {
     struct journal journal;
-    (void)state;
     make(&journal, true);
     for (size_t count = 0; count < journal.at[0]; count++)
         expect_header_problem(journal.bytes, count, "journal");
@@ -110,11 +108,10 @@ static void test_rejects_headers(void **state)
 }
 
 /* Every bit of a record counts, and its last byte too. */
-static void test_rejects_records(void **state)
+TEST(test_rejects_records)
 {
     struct journal journal;
     struct bag_journal_record record;
-    (void)state;
     make(&journal, true);
     size_t begin = journal.at[0], end = journal.at[1];
     for (size_t i = begin; i < end; i++) {
@@ -137,7 +134,7 @@ static void test_rejects_records(void **state)
 }
 
 /* Whose checksums are right, and which no server wrote. */
-static void test_rejects_rows_that_cannot_be(void **state)
+TEST(test_rejects_rows_that_cannot_be)
 {
     const struct bag_journal_header wrong[] = {
         {.row_elements = 3, .row_bytes = 0, .dtype = BAG_F16},
@@ -151,7 +148,6 @@ static void test_rejects_rows_that_cannot_be(void **state)
         {.row_elements = 3, .row_bytes = 11, .dtype = BAG_U8, .row_format = BAG_ROWS_INT8},
         {.row_elements = 3, .row_bytes = 12, .dtype = BAG_F32, .row_format = BAG_ROWS_INT8}};
     unsigned char bytes[BAG_JOURNAL_MAX_HEADER_BYTES];
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct bag_journal_header header = wrong[i];
         header.first_sequence = 1;
@@ -161,13 +157,12 @@ static void test_rejects_rows_that_cannot_be(void **state)
 }
 
 /* The longest texts fit. */
-static void test_headers_of_parts(void **state)
+TEST(test_headers_of_parts)
 {
     struct bag_journal_header header = items, read;
     unsigned char bytes[BAG_JOURNAL_MAX_HEADER_BYTES];
     struct bag_problem problem;
     size_t header_bytes;
-    (void)state;
     header.first_sequence = 1;
     for (size_t length = 0; length < BAG_JOURNAL_PART_BYTES; length += 127) {
         memset(header.name, 'n', sizeof header.name - 1);
@@ -187,12 +182,11 @@ static void test_headers_of_parts(void **state)
     }
 }
 
-static void test_dense_tables_have_no_keys_to_delete(void **state)
+TEST(test_dense_tables_have_no_keys_to_delete)
 {
     struct bag_journal_header dense = items;
     struct bag_journal_record record;
     struct journal journal;
-    (void)state;
     dense.keyed = false;
     make(&journal, true);
     assert_int_equal(
@@ -202,7 +196,7 @@ static void test_dense_tables_have_no_keys_to_delete(void **state)
         bag_journal_read_record(journal.bytes, journal.at[3], journal.at[1], &dense, &record), 0);
 }
 
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
     struct bag_journal_record record = {.sequence = 9,
                                         .is_range = true,
@@ -212,7 +206,6 @@ static void test_ranges(void **state)
                                         .rows = rows},
                               again;
     unsigned char bytes[64];
-    (void)state;
     assert_int_equal(bag_journal_record_bytes(&record, ROW_BYTES), sizeof bytes);
     bag_journal_write_record(&record, ROW_BYTES, bytes);
     assert_int_equal(bag_journal_read_record(bytes, sizeof bytes, 0, &items, &again), sizeof bytes);
@@ -229,12 +222,11 @@ static void test_ranges(void **state)
 
 /* A record of nothing but ids that look like heads of records, each of all bytes behind it: only so
  * many sums are made of it. */
-static void test_tail_of_heads(void **state)
+TEST(test_tail_of_heads)
 {
     const size_t count = 1 << 20;
     unsigned char *bytes = calloc(1, count);
     struct bag_journal_record head = {.sequence = 1, .kind = BAG_JOURNAL_DELETE};
-    (void)state;
     assert_non_null(bytes);
     for (size_t at = 48; at + 48 <= count; at += 48) {
         unsigned char empty[48];
@@ -253,10 +245,9 @@ static void test_tail_of_heads(void **state)
     free(bytes);
 }
 
-static void test_tells_tails_from_damage(void **state)
+TEST(test_tells_tails_from_damage)
 {
     struct journal journal;
-    (void)state;
     make(&journal, true);
     /* The last record: nothing says that the disk ever had it. */
     assert_true(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[2], &items));
@@ -275,10 +266,9 @@ static void test_tells_tails_from_damage(void **state)
         bag_journal_tail_is_torn(journal.bytes, sizeof journal.bytes, journal.at[1], &items));
 }
 
-static void test_counts_bytes(void **state)
+TEST(test_counts_bytes)
 {
     struct bag_journal_record record = {.kind = BAG_JOURNAL_UPSERT, .count = 1};
-    (void)state;
     assert_int_equal(bag_journal_record_bytes(&record, 1), 48 + 16);
     assert_int_equal(bag_journal_record_bytes(&record, 8), 48 + 16);
     assert_int_equal(bag_journal_record_bytes(&record, 9), 48 + 24);
@@ -290,31 +280,14 @@ static void test_counts_bytes(void **state)
 }
 
 /* A count that no file holds, in a record that says it has no bytes. */
-static void test_rejects_uncountable_records(void **state)
+TEST(test_rejects_uncountable_records)
 {
     struct bag_journal_record record = {
         .sequence = 1, .kind = BAG_JOURNAL_DELETE, .count = 1, .ids = ids};
     unsigned char bytes[56];
-    (void)state;
     bag_journal_write_record(&record, 8, bytes);
     assert_int_equal(bag_journal_read_record(bytes, sizeof bytes, 0, &items, &record), 56);
     memset(bytes + 8, 0, 8);
     bytes[47] = 0x80;
     assert_int_equal(bag_journal_read_record(bytes, sizeof bytes, 0, &items, &record), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reads_what_was_written),
-                                       cmocka_unit_test(test_rejects_headers),
-                                       cmocka_unit_test(test_rejects_records),
-                                       cmocka_unit_test(test_rejects_rows_that_cannot_be),
-                                       cmocka_unit_test(test_headers_of_parts),
-                                       cmocka_unit_test(test_dense_tables_have_no_keys_to_delete),
-                                       cmocka_unit_test(test_ranges),
-                                       cmocka_unit_test(test_tail_of_heads),
-                                       cmocka_unit_test(test_tells_tails_from_damage),
-                                       cmocka_unit_test(test_counts_bytes),
-                                       cmocka_unit_test(test_rejects_uncountable_records)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void rejects(const char *text, const char *words)
     rejects_bytes(text, strlen(text), words);
 }
 
-static void test_accepts_all_of_the_grammar(void **state)
+TEST(test_accepts_all_of_the_grammar)
 {
     static const char *const texts[] = {
         "{}",
@@ -53,7 +53,6 @@ static void test_accepts_all_of_the_grammar(void **state)
         "\"text\"",
         "42",
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(texts); i++)
         accepts(texts[i]);
 }
@@ -120,9 +119,8 @@ static const char *const rejections[][2] = {
     {"/* c */ {}", "expected a value"},
 };
 
-static void test_rejects_what_is_not_json(void **state)
+TEST(test_rejects_what_is_not_json)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(rejections); i++)
         rejects(rejections[i][0], rejections[i][1]);
     rejects_bytes("[1]\0", 4, "nothing may follow");
@@ -131,10 +129,9 @@ static void test_rejects_what_is_not_json(void **state)
 }
 
 /* 16 members are compared pairwise, 17 sorted: the twin is found either way. */
-static void test_finds_duplicates_among_many(void **state)
+TEST(test_finds_duplicates_among_many)
 {
     char text[1024];
-    (void)state;
     for (int members = 15; members <= 18; members++) {
         for (int twin = 0; twin < 2; twin++) {
             size_t used = (size_t)sprintf(text, "{\"k0\":0");
@@ -149,10 +146,9 @@ static void test_finds_duplicates_among_many(void **state)
     }
 }
 
-static void test_bounds_the_depth(void **state)
+TEST(test_bounds_the_depth)
 {
     char text[2 * BAG_JSON_MAX_DEPTH + 3];
-    (void)state;
     memset(text, '[', BAG_JSON_MAX_DEPTH);
     memset(text + BAG_JSON_MAX_DEPTH, ']', BAG_JSON_MAX_DEPTH);
     text[2 * BAG_JSON_MAX_DEPTH] = 0;
@@ -172,7 +168,7 @@ static void span_is(struct bag_text span, const char *text)
     assert_memory_equal(span.data, text, span.bytes);
 }
 
-static void test_cuts_data_out_of_a_header(void **state)
+TEST(test_cuts_data_out_of_a_header)
 {
     const char *text = "{\"id\":\"a\\u0000b\", \"junk\":[1,{\"data\":[9]}],"
                        "\"inputs\":[{\"name\":\"x\",\"data\":[1, [2,\"]\"]]},"
@@ -181,7 +177,6 @@ static void test_cuts_data_out_of_a_header(void **state)
     struct bag_problem problem;
     struct bag_arena arena;
     char *copy = exact_copy(text, strlen(text));
-    (void)state;
     bag_arena_init(&arena, 1 << 20);
     assert_true(bag_json_parse_header(copy, strlen(text), &bag_json_default_limits, &arena, &header,
                                       &problem));
@@ -200,13 +195,12 @@ static void test_cuts_data_out_of_a_header(void **state)
 }
 
 /* More inputs than the spans have room for at first. */
-static void test_cuts_many_arrays(void **state)
+TEST(test_cuts_many_arrays)
 {
     char text[4096] = "{\"inputs\":[";
     struct bag_json_header header;
     struct bag_problem problem;
     struct bag_arena arena;
-    (void)state;
     for (int i = 0; i < 33; i++)
         sprintf(text + strlen(text), "%s{\"data\":[%d]}", i ? "," : "", i);
     strcat(text, "]}");
@@ -222,10 +216,9 @@ static void test_cuts_many_arrays(void **state)
 
 /* Brackets and quotes are found wherever they are among bytes that are skipped eight at a time,
  * and a bracket in a string is none. */
-static void test_finds_the_end_of_data_at_any_distance(void **state)
+TEST(test_finds_the_end_of_data_at_any_distance)
 {
     static const char *const middles[] = {"[2]", "{\"]\":3}", "\"]]\"", "\"\\\"]\"", "1e5", "NaN"};
-    (void)state;
     for (size_t i = 0; i < sizeof middles / sizeof middles[0]; i++) {
         for (int before = 0; before < 18; before++) {
             char data[64], text[128];
@@ -245,7 +238,7 @@ static void test_finds_the_end_of_data_at_any_distance(void **state)
     }
 }
 
-static void test_rejects_bad_headers(void **state)
+TEST(test_rejects_bad_headers)
 {
     static const char *const cases[][2] = {
         {"{\"id\":7}", "at byte 6: \"id\" must be a string"},
@@ -259,7 +252,6 @@ static void test_rejects_bad_headers(void **state)
         {"{\"inputs\":[{\"data\":[1],\"data\":[2]}]}", "key \"data\" is duplicated"},
         {"{}x", "at byte 2: nothing may follow"},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_json_header header;
         struct bag_problem problem;
@@ -276,12 +268,11 @@ static void test_rejects_bad_headers(void **state)
 }
 
 /* Every prefix of a JSON header is rejected, and none is read past its end. */
-static void test_rejects_every_truncation(void **state)
+TEST(test_rejects_every_truncation)
 {
     const char *text =
         "{\"id\":\"\\ud834\\udd1e\",\"u\":-1.5e+3,\"inputs\":[{\"name\":\"\xc3\xa9\","
         "\"shape\":[2,1],\"data\":[[1],[2]]}],\"outputs\":[true,null]}";
-    (void)state;
     for (size_t bytes = 0; bytes < strlen(text); bytes++) {
         struct bag_json_header header;
         struct bag_problem problem;
@@ -331,9 +322,8 @@ static void limited(const char *text, const char *wanted)
         assert_int_equal(problem.kind, BAG_ERROR_BAD_REQUEST);
 }
 
-static void test_limits_tensors_and_their_parts(void **state)
+TEST(test_limits_tensors_and_their_parts)
 {
-    (void)state;
     limited("{\"inputs\":[{},{},{}],\"outputs\":[1,2,3]}", "");
     limited("{\"inputs\":[{},{},{},{}]}",
             "JSON header, at byte 20: \"inputs\" has more than 3 tensors");
@@ -356,9 +346,8 @@ static void test_limits_tensors_and_their_parts(void **state)
             "JSON header, at byte 51: \"parameters\" has more than 2 members");
 }
 
-static void test_limits_values_and_depth(void **state)
+TEST(test_limits_values_and_depth)
 {
-    (void)state;
     /* The object, "inputs", its element, its member and 16 more. */
     limited("{\"inputs\":[{\"x\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6],\"data\":[1,2,3]}]}",
             "inputs[0], at byte 57: more than 20 values outside of \"data\"");
@@ -371,10 +360,9 @@ static void test_limits_values_and_depth(void **state)
 }
 
 /* Limits of bytes: data of any length does not count, everything else does. */
-static void test_limits_bytes(void **state)
+TEST(test_limits_bytes)
 {
     char text[1024], wanted[128];
-    (void)state;
     for (int over = 0; over < 2; over++) {
         int around = (int)strlen("{\"inputs\":[{\"data\":,\"name\":\"\"}]}");
         sprintf(text, "{\"inputs\":[{\"data\":[%0300d],\"name\":\"%0*d\"}]}", 7,
@@ -406,7 +394,7 @@ static char *repeated(const char *start, const char *piece, size_t count, const 
 }
 
 /* The defaults at their bounds, and far beyond. */
-static void test_default_limits(void **state)
+TEST(test_default_limits)
 {
     static const struct {
         const char *start, *piece, *end;
@@ -425,7 +413,6 @@ static void test_default_limits(void **state)
          "JSON header, at byte 2097152: more than 2097152 bytes outside of "
          "\"data\""},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         for (size_t over = 0; over < 3; over++) {
             size_t count = cases[i].most + (over < 2 ? over : 1000000);
@@ -441,13 +428,12 @@ static void test_default_limits(void **state)
     }
 }
 
-static void test_lack_of_memory_is_told_as_such(void **state)
+TEST(test_lack_of_memory_is_told_as_such)
 {
     const char *text = "{\"inputs\":[{\"data\":[1]}]}";
     struct bag_problem problem;
     struct bag_json_header header;
     struct bag_arena arena;
-    (void)state;
     /* Of two allocations first the one for the copy fails, then the one for the data. */
     for (size_t bytes = 16; bytes < 96 + 128; bytes += 16) {
         bag_arena_init(&arena, bytes);
@@ -458,11 +444,10 @@ static void test_lack_of_memory_is_told_as_such(void **state)
     }
 }
 
-static void test_rejects_numbers_out_of_range(void **state)
+TEST(test_rejects_numbers_out_of_range)
 {
     char text[512], nines[400];
     struct bag_problem problem;
-    (void)state;
     memset(nines, '9', sizeof nines);
     for (int digits = 300; digits < 400; digits++) {
         sprintf(text, "{\"inputs\":[{\"shape\":[-%.*s]}]}", digits, nines);
@@ -475,26 +460,4 @@ static void test_rejects_numbers_out_of_range(void **state)
     rejects("[1e309]", "line 1, column 2: the number is too large to be represented");
     rejects("[1,-1.8e308]", "line 1, column 4: the number is too large to be represented");
     accepts("[1.7e308,1e-999,0e999]");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepts_all_of_the_grammar),
-        cmocka_unit_test(test_rejects_what_is_not_json),
-        cmocka_unit_test(test_finds_duplicates_among_many),
-        cmocka_unit_test(test_bounds_the_depth),
-        cmocka_unit_test(test_cuts_data_out_of_a_header),
-        cmocka_unit_test(test_cuts_many_arrays),
-        cmocka_unit_test(test_finds_the_end_of_data_at_any_distance),
-        cmocka_unit_test(test_rejects_bad_headers),
-        cmocka_unit_test(test_rejects_every_truncation),
-        cmocka_unit_test(test_limits_tensors_and_their_parts),
-        cmocka_unit_test(test_limits_values_and_depth),
-        cmocka_unit_test(test_limits_bytes),
-        cmocka_unit_test(test_default_limits),
-        cmocka_unit_test(test_lack_of_memory_is_told_as_such),
-        cmocka_unit_test(test_rejects_numbers_out_of_range),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

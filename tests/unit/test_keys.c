@@ -70,9 +70,8 @@ static void check_all(const struct bag_keys_index *index, const uint64_t *keys, 
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-static void finds_every_key_of_every_size(void **state)
+TEST(finds_every_key_of_every_size)
 {
-    (void)state;
     static uint64_t keys[1500], absent[1500];
     for (size_t i = 0; i < COUNT_OF(keys); i++) {
         keys[i] = scramble(i);
@@ -88,9 +87,8 @@ static void finds_every_key_of_every_size(void **state)
     bag_keys_index_free(&index);
 }
 
-static void takes_eleven_bytes_a_key(void **state)
+TEST(takes_eleven_bytes_a_key)
 {
-    (void)state;
     assert_int_equal(bag_keys_index_bytes(0, false), 1024);
     assert_int_equal(bag_keys_index_bytes(95, false), 1024);
     assert_int_equal(bag_keys_index_bytes(96, false), 18 * 64);
@@ -113,9 +111,8 @@ static void takes_eleven_bytes_a_key(void **state)
     X("even", 2 * i)                \
     X("multiples of 1e9", i * 1000000000)
 
-static void builds_from_chosen_keys(void **state)
+TEST(builds_from_chosen_keys)
 {
-    (void)state;
     uint64_t *keys = malloc(MANY * sizeof *keys);
 #define BAG_X(name, key)                                                  \
     {                                                                     \
@@ -131,9 +128,8 @@ static void builds_from_chosen_keys(void **state)
     free(keys);
 }
 
-static void takes_every_pattern_as_a_key(void **state)
+TEST(takes_every_pattern_as_a_key)
 {
-    (void)state;
     static const uint64_t keys[] = {0, UINT64_MAX, 1, UINT64_C(1) << 63, INT64_MAX, UINT32_MAX};
     static const uint64_t absent[] = {2, UINT64_MAX - 1, 3, UINT64_C(1) << 62, 5, 6};
     struct bag_keys_index index = must_build(keys, COUNT_OF(keys), 1);
@@ -145,9 +141,8 @@ static void takes_every_pattern_as_a_key(void **state)
     bag_keys_index_free(&index);
 }
 
-static void extends_the_sign_of_narrow_keys(void **state)
+TEST(extends_the_sign_of_narrow_keys)
 {
-    (void)state;
     static const uint64_t keys[] = {UINT64_MAX, UINT32_MAX, 7};
     static const int32_t asked[] = {-1, 7, -2};
     int64_t rows[3];
@@ -165,9 +160,8 @@ static void extends_the_sign_of_narrow_keys(void **state)
 
 /* Keys of an index that is full, half of them missing, in calls around the number that is looked up
  * ahead. */
-static void every_instruction_set_finds_the_same(void **state)
+TEST(every_instruction_set_finds_the_same)
 {
-    (void)state;
     enum { COUNT = 6000 };
     static uint64_t keys[COUNT], asked[COUNT];
     static int64_t rows[COUNT];
@@ -196,9 +190,8 @@ static void every_instruction_set_finds_the_same(void **state)
     bag_keys_index_free(&index);
 }
 
-static void seeds_lead_to_different_lines(void **state)
+TEST(seeds_lead_to_different_lines)
 {
-    (void)state;
     static const uint64_t keys[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
     struct bag_keys_index a = must_build(keys, COUNT_OF(keys), 1);
     struct bag_keys_index b = must_build(keys, COUNT_OF(keys), 1);
@@ -210,9 +203,8 @@ static void seeds_lead_to_different_lines(void **state)
 
 /* ---- rejections ------------------------------------------------------------------------------ */
 
-static void names_the_first_pair_of_equal_keys(void **state)
+TEST(names_the_first_pair_of_equal_keys)
 {
-    (void)state;
     uint64_t *keys = malloc(MANY * sizeof *keys);
     struct bag_keys_index index;
     struct bag_problem problem;
@@ -232,9 +224,8 @@ static void names_the_first_pair_of_equal_keys(void **state)
     free(keys);
 }
 
-static void shows_unsigned_keys_as_such(void **state)
+TEST(shows_unsigned_keys_as_such)
 {
-    (void)state;
     static const uint64_t keys[] = {UINT64_MAX, UINT64_MAX};
     struct array array = {keys, SIZE_MAX};
     struct bag_keys_source source = {read_array, &array, 2, false, 0, false};
@@ -246,9 +237,8 @@ static void shows_unsigned_keys_as_such(void **state)
         strstr(problem.text, "key 18446744073709551615 is duplicated, in rows 0 and 1"));
 }
 
-static void ends_where_reading_fails(void **state)
+TEST(ends_where_reading_fails)
 {
-    (void)state;
     uint64_t *keys = malloc(MANY * sizeof *keys);
     for (size_t i = 0; i < MANY; i++)
         keys[i] = i;
@@ -262,9 +252,8 @@ static void ends_where_reading_fails(void **state)
     free(keys);
 }
 
-static void rejects_more_keys_than_rows_can_be_numbered(void **state)
+TEST(rejects_more_keys_than_rows_can_be_numbered)
 {
-    (void)state;
     struct bag_keys_source source = {read_array, NULL, (size_t)BAG_KEYS_MAX_ROWS + 1,
                                      true,       0,    false};
     struct bag_keys_index index;
@@ -284,9 +273,8 @@ static void note_progress(void *context, size_t bytes)
     *sum += bytes;
 }
 
-static void tells_progress_to_the_end(void **state)
+TEST(tells_progress_to_the_end)
 {
-    (void)state;
     uint64_t *keys = malloc(MANY * sizeof *keys);
     size_t sum = 0;
     const struct bag_load_options options = {
@@ -306,32 +294,11 @@ static void tells_progress_to_the_end(void **state)
 /* ---- rows of missing keys -------------------------------------------------------------------- */
 
 /* Computed apart, from the formula in keys.h. */
-static void hashes_missing_keys_as_documented(void **state)
+TEST(hashes_missing_keys_as_documented)
 {
-    (void)state;
     assert_int_equal(bag_keys_hashed_row(0, 1), 0);
     assert_int_equal(bag_keys_hashed_row(0, 1000), 883);
     assert_int_equal(bag_keys_hashed_row(1, 1000), 566);
     assert_int_equal(bag_keys_hashed_row(UINT64_MAX, 1000), 893);
     assert_int_equal(bag_keys_hashed_row(123456789, BAG_KEYS_MAX_ROWS), 18380397351);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_every_key_of_every_size),
-        cmocka_unit_test(takes_eleven_bytes_a_key),
-        cmocka_unit_test(builds_from_chosen_keys),
-        cmocka_unit_test(takes_every_pattern_as_a_key),
-        cmocka_unit_test(extends_the_sign_of_narrow_keys),
-        cmocka_unit_test(every_instruction_set_finds_the_same),
-        cmocka_unit_test(seeds_lead_to_different_lines),
-        cmocka_unit_test(names_the_first_pair_of_equal_keys),
-        cmocka_unit_test(shows_unsigned_keys_as_such),
-        cmocka_unit_test(ends_where_reading_fails),
-        cmocka_unit_test(rejects_more_keys_than_rows_can_be_numbered),
-        cmocka_unit_test(tells_progress_to_the_end),
-        cmocka_unit_test(hashes_missing_keys_as_documented),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,9 +51,8 @@ static void check_last_rows(size_t num_rows)
     munmap(lines, bytes);
 }
 
-static void keeps_all_bits_of_a_row(void **state)
+TEST(keeps_all_bits_of_a_row)
 {
-    (void)state;
     for (unsigned bits = 6; bits <= 34; bits++) {
         check_last_rows((size_t)1 << bits);
         check_last_rows(((size_t)1 << bits) + 1);
@@ -61,9 +60,8 @@ static void keeps_all_bits_of_a_row(void **state)
 }
 
 /* Nearly every slot can be taken: keys make room for each other. */
-static void fills_all_lines_and_says_so(void **state)
+TEST(fills_all_lines_and_says_so)
 {
-    (void)state;
     struct small_index small;
     int64_t other;
     uint64_t added = 0;
@@ -79,9 +77,8 @@ static void fills_all_lines_and_says_so(void **state)
     assert_int_equal(other, 5);
 }
 
-static void removes_keys_and_reuses_their_slots(void **state)
+TEST(removes_keys_and_reuses_their_slots)
 {
-    (void)state;
     struct small_index small;
     int64_t other;
     start_small(&small);
@@ -159,9 +156,8 @@ static void check_changing(void)
     assert_int_equal((size_t)wrong, 0);
 }
 
-static void finds_keys_while_others_come_and_go(void **state)
+TEST(finds_keys_while_others_come_and_go)
 {
-    (void)state;
     for (int isa = 0; isa < BAG_ISA_COUNT; isa++) {
         if (!bag_isa_usable((enum bag_isa)isa))
             continue;
@@ -169,15 +165,4 @@ static void finds_keys_while_others_come_and_go(void **state)
         check_changing();
     }
     bag_isa_use(BAG_ISA_GENERIC);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keeps_all_bits_of_a_row),
-        cmocka_unit_test(fills_all_lines_and_says_so),
-        cmocka_unit_test(removes_keys_and_reuses_their_slots),
-        cmocka_unit_test(finds_keys_while_others_come_and_go),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

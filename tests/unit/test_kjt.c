@@ -69,11 +69,10 @@ static void expect_parts(const struct layout *layout)
     expect_part(layout, 2, 1, 5, 2, (const int64_t[]){0, 3, 5});
 }
 
-static void test_divides_values(void **state)
+TEST(test_divides_values)
 {
     static const int64_t lengths[] = {0, 1, 0, 0, 3, 2}, offsets[] = {0, 0, 1, 1, 1, 4, 6};
     struct layout layout = {.kjt = {.firsts = NULL}};
-    (void)state;
     assert_true(read_layout(&layout, 6, BAG_KJT_LENGTHS, lengths, 6));
     expect_parts(&layout);
     bag_arena_free(&layout.arena);
@@ -83,10 +82,9 @@ static void test_divides_values(void **state)
     bag_arena_free(&layout.arena);
 }
 
-static void test_takes_no_bags(void **state)
+TEST(test_takes_no_bags)
 {
     static const int64_t zero = 0;
-    (void)state;
     for (int with_offsets = 0; with_offsets < 2; with_offsets++) {
         struct layout layout = {.kjt = {.firsts = NULL}};
         enum bag_kjt_input which = with_offsets ? BAG_KJT_OFFSETS : BAG_KJT_LENGTHS;
@@ -168,7 +166,7 @@ static bool read_strided(struct layout *layout, enum bag_kjt_input which, const 
     return read_layout(layout, 6, which, elements, num_elements);
 }
 
-static void test_divides_bags_by_stride(void **state)
+TEST(test_divides_bags_by_stride)
 {
     static const int64_t lengths[] = {4, 1, 0, 1}, offsets[] = {0, 4, 5, 5, 6};
     static const int32_t strides[] = {1, 0, 3};
@@ -177,7 +175,6 @@ static void test_divides_bags_by_stride(void **state)
         .dtype = BAG_I32, .rank = 1, .shape = {3}, .count = 3, .data = strides};
     const struct bag_tensor wide_tensor = {
         .dtype = BAG_I64, .rank = 1, .shape = {3}, .count = 3, .data = wide};
-    (void)state;
     for (int with_offsets = 0; with_offsets < 2; with_offsets++) {
         struct layout layout;
         assert_true(with_offsets
@@ -190,7 +187,7 @@ static void test_divides_bags_by_stride(void **state)
     }
 }
 
-static void test_rejects_strides(void **state)
+TEST(test_rejects_strides)
 {
     static const struct {
         size_t count;
@@ -212,7 +209,6 @@ static void test_rejects_strides(void **state)
     };
     static const int64_t lengths[] = {4, 1, 0, 1};
     struct layout layout;
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const struct bag_tensor strides = {.dtype = BAG_I64,
                                            .rank = 1,
@@ -237,9 +233,8 @@ static void test_rejects_strides(void **state)
                         "it divides among the features");
 }
 
-static void test_rejects(void **state)
+TEST(test_rejects)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rejections / sizeof *rejections; i++) {
         struct layout layout = {.kjt = {.firsts = NULL}};
         assert_false(read_layout(&layout, rejections[i].num_values, rejections[i].which,
@@ -247,14 +242,4 @@ static void test_rejects(void **state)
         assert_string_equal(layout.problem.text, rejections[i].text);
         bag_arena_free(&layout.arena);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_divides_values),  cmocka_unit_test(test_takes_no_bags),
-        cmocka_unit_test(test_rejects),         cmocka_unit_test(test_divides_bags_by_stride),
-        cmocka_unit_test(test_rejects_strides),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,10 +21,9 @@ static void set_up_target(void)
 }
 
 /* What waits and what runs count, by how long such work took: 65 of 100 ms are allowed. */
-static void test_a_job_that_would_wait_too_long_is_rejected(void **state)
+TEST(test_a_job_that_would_wait_too_long_is_rejected)
 {
     struct bag_job job = {.client = 0};
-    (void)state;
     set_up_target();
     bag_engine_submit(&world.engine, make_job(0, 60000));
     double cost_ns = (double)world.jobs[0].cost_ns;
@@ -60,10 +59,9 @@ static void test_a_job_that_would_wait_too_long_is_rejected(void **state)
 
 /* What a job has waited for the loop counts: against what it may still wait, as waiting, and in
  * what the scale follows. */
-static void test_waiting_for_the_loop_counts(void **state)
+TEST(test_waiting_for_the_loop_counts)
 {
     struct bag_job job = {.client = 0};
-    (void)state;
     set_up_target();
     world.engine.polled_ns = fake_ns;
     bag_engine_submit(&world.engine, make_job(0, 60000));
@@ -89,9 +87,8 @@ static void test_waiting_for_the_loop_counts(void **state)
 
 /* Of a job that has waited for 90 % of the target nothing is computed, also where no worker is
  * free. */
-static void test_a_job_that_has_waited_too_long_is_dropped(void **state)
+TEST(test_a_job_that_has_waited_too_long_is_dropped)
 {
-    (void)state;
     for (int workers_are_busy = 0; workers_are_busy <= 1; workers_are_busy++) {
         set_up_target();
         bag_engine_submit(&world.engine, make_job(0, 5));
@@ -132,9 +129,8 @@ static void expect_empty(void)
 /* Reserved work counts until its body has arrived, until it is cancelled, or until the body takes
  * longer than the target. A body that arrives in time is admitted even if others have filled the
  * queue, and its wait counts from the reservation. */
-static void test_reserved_work_counts(void **state)
+TEST(test_reserved_work_counts)
 {
-    (void)state;
     set_up_target();
     assert_true(reserve(0, 0, 40000000));
     assert_true(reserve(1, 0, 24000000));
@@ -174,9 +170,8 @@ static void test_reserved_work_counts(void **state)
 
 /* The engine is full while reserved, waiting and running work takes longer than 65 of 100 ms. A
  * client without work is below its share, unless all together have twice as much. */
-static void test_full(void **state)
+TEST(test_full)
 {
-    (void)state;
     set_up_target();
     assert_false(bag_engine_is_full(&world.engine));
     assert_true(reserve(0, 1, 64999999));
@@ -204,9 +199,8 @@ static void test_full(void **state)
 }
 
 /* A request whose body is complete drops the reservations of slow bodies, too. */
-static void test_slow_bodies_keep_nobody_out(void **state)
+TEST(test_slow_bodies_keep_nobody_out)
 {
-    (void)state;
     set_up_target();
     assert_true(reserve(0, 1, 30000000));
     assert_true(reserve(1, 2, 30000000));
@@ -224,9 +218,8 @@ static void test_slow_bodies_keep_nobody_out(void **state)
 }
 
 /* A job that is dropped took as long as it waited, at least. */
-static void test_dropped_jobs_raise_the_wait_scale(void **state)
+TEST(test_dropped_jobs_raise_the_wait_scale)
 {
-    (void)state;
     set_up_target();
     bag_engine_submit(&world.engine, make_job(0, 5));
     world.jobs[0].ahead_ns = 182000000 - 1;
@@ -246,10 +239,9 @@ static void test_dropped_jobs_raise_the_wait_scale(void **state)
 
 /* What another client has running keeps nobody out, and a job that waits for it is done late rather
  * than dropped. */
-static void test_others_work_that_runs_keeps_nobody_out(void **state)
+TEST(test_others_work_that_runs_keeps_nobody_out)
 {
     struct bag_job large = {.client = 1, .cost_ns = 500000000};
-    (void)state;
     set_up_target();
     bag_queue_begin(&world.engine.queue, &large);
     assert_true(reserve(0, 2, 1000000));
@@ -282,9 +274,8 @@ static double scale_after(double scale, uint64_t took_ns)
 }
 
 /* The scale follows by a sixteenth of the difference. */
-static void test_the_wait_scale_follows(void **state)
+TEST(test_the_wait_scale_follows)
 {
-    (void)state;
     assert_true(scale_after(1, 40000000) == 1);
     assert_true(scale_after(1, 60000000) == 1 + 0.5 / 16);
     assert_true(scale_after(1, 900000000) == 1 + 1.0 / 16);
@@ -297,9 +288,8 @@ static void test_the_wait_scale_follows(void **state)
 }
 
 /* A job that only takes the way back to the loop says nothing of the queue, however old it is. */
-static void test_the_wait_scale_is_of_jobs_that_waited(void **state)
+TEST(test_the_wait_scale_is_of_jobs_that_waited)
 {
-    (void)state;
     set_up_target();
     struct bag_job *job = make_job(0, 60000);
     job->failed = false;
@@ -313,9 +303,8 @@ static void test_the_wait_scale_is_of_jobs_that_waited(void **state)
 }
 
 /* A batch is an eighth of the target at most. */
-static void test_a_batch_is_a_part_of_the_target(void **state)
+TEST(test_a_batch_is_a_part_of_the_target)
 {
-    (void)state;
     set_up(1, MAX_JOBS);
     world.engine.limits.latency_target_ns = 8;
     world.engine.wait_scale = 0;
@@ -328,22 +317,4 @@ static void test_a_batch_is_a_part_of_the_target(void **state)
     for (size_t i = 0; i < 4; i++)
         assert_int_equal(world.batch_requests[i], 1);
     tear_down(4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_job_that_would_wait_too_long_is_rejected),
-        cmocka_unit_test(test_waiting_for_the_loop_counts),
-        cmocka_unit_test(test_a_job_that_has_waited_too_long_is_dropped),
-        cmocka_unit_test(test_reserved_work_counts),
-        cmocka_unit_test(test_full),
-        cmocka_unit_test(test_slow_bodies_keep_nobody_out),
-        cmocka_unit_test(test_dropped_jobs_raise_the_wait_scale),
-        cmocka_unit_test(test_others_work_that_runs_keeps_nobody_out),
-        cmocka_unit_test(test_the_wait_scale_follows),
-        cmocka_unit_test(test_the_wait_scale_is_of_jobs_that_waited),
-        cmocka_unit_test(test_a_batch_is_a_part_of_the_target),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,11 +78,10 @@ static void *read_rows(void *argument)
     return NULL;
 }
 
-static void readers_see_whole_batches(void **state)
+TEST(readers_see_whole_batches)
 {
     struct race *race = calloc(1, sizeof *race);
     pthread_t readers[3];
-    (void)state;
     assert_non_null(race);
     for (int i = 0; i < 2; i++) {
         make_dense(&race->memory[i]);
@@ -116,12 +115,11 @@ static void *fill_once(void *argument)
 }
 
 /* A writer that has waited long enough keeps new readers out, and none of those before. */
-static void a_writer_gets_its_turn(void **state)
+TEST(a_writer_gets_its_turn)
 {
     struct bag_table_memory memory;
     pthread_t writer;
     size_t passed = 0;
-    (void)state;
     make_dense(&memory);
     assert_true(bag_live_rows_try_read(&memory.live, 1));
     assert_int_equal(pthread_create(&writer, NULL, fill_once, memory.live), 0);
@@ -218,7 +216,7 @@ static void leave_one_slot(struct bag_keys *keys, uint64_t key)
 
 /* The index has a place for one of two new keys: neither is there afterwards, and both rows are
  * spare again. */
-static void rows_of_keys_without_a_place_are_spare_again(void **state)
+TEST(rows_of_keys_without_a_place_are_spare_again)
 {
     const float values[2] = {1, 2};
     const uint64_t two[2] = {7, 8};
@@ -226,7 +224,6 @@ static void rows_of_keys_without_a_place_are_spare_again(void **state)
     struct bag_table_memory memory;
     struct bag_problem problem;
     bool changes;
-    (void)state;
     make_keyed(&memory, 3, 0);
     const struct bag_live_rows *live = memory.live;
     leave_one_slot(&memory.index.keys, 7);
@@ -239,12 +236,11 @@ static void rows_of_keys_without_a_place_are_spare_again(void **state)
     free_table(&memory);
 }
 
-static void new_keys_take_spare_rows(void **state)
+TEST(new_keys_take_spare_rows)
 {
     const float values[3] = {1, 2, 3};
     const uint64_t three[3] = {7, 8, 9};
     struct bag_table_memory memory;
-    (void)state;
     make_keyed(&memory, 2, 0);
     assert_int_equal(memory.table.num_rows, 6);
     assert_int_equal(bag_table_spare_rows_now(&memory), 2);
@@ -270,12 +266,11 @@ static void new_keys_take_spare_rows(void **state)
 }
 
 /* Rows that stand in for missing keys are no other key's, and a default key stays. */
-static void rows_that_others_need_stay(void **state)
+TEST(rows_that_others_need_stay)
 {
     const struct bag_rules rules = {.has_default_index = true, .default_index = 1003};
     struct bag_live_reader reader = {.model = "c", .feature = "f", .rules = &rules};
     struct bag_table_memory memory;
-    (void)state;
     make_keyed(&memory, 1, 2);
     memory.live->readers = &reader;
     take_out(&memory, 1000);
@@ -292,10 +287,9 @@ static void rows_that_others_need_stay(void **state)
 }
 
 /* More of them are kept while they are free, and none that another key has. */
-static void more_rows_are_kept(void **state)
+TEST(more_rows_are_kept)
 {
     struct bag_table_memory memory;
-    (void)state;
     make_keyed(&memory, 0, 0);
     take_out(&memory, 1000);
     take_out(&memory, 1003);
@@ -314,12 +308,11 @@ static void more_rows_are_kept(void **state)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static void rows_are_converted(void **state)
+TEST(rows_are_converted)
 {
     static const enum bag_row_format formats[] = {BAG_ROWS_INT8, BAG_ROWS_INT4, BAG_ROWS_F8_E5M2};
     struct bag_table f32 = {.dtype = BAG_F32, .row_elements = 4};
     const float values[2][4] = {{0, 15, 30, 45}, {-2, -1, 0, 1}};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(formats); i++) {
         struct bag_table to = {.dtype = BAG_F32, .row_elements = 4, .row_format = formats[i]};
         unsigned char stored[2][16];
@@ -343,17 +336,4 @@ static void rows_are_converted(void **state)
     assert_false(bag_live_rows_converts(&f64, &f32));
     struct bag_table wider = {.dtype = BAG_F32, .row_elements = 5};
     assert_false(bag_live_rows_converts(&f32, &wider));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(readers_see_whole_batches),
-        cmocka_unit_test(a_writer_gets_its_turn),
-        cmocka_unit_test(new_keys_take_spare_rows),
-        cmocka_unit_test(rows_that_others_need_stay),
-        cmocka_unit_test(more_rows_are_kept),
-        cmocka_unit_test(rows_of_keys_without_a_place_are_spare_again),
-        cmocka_unit_test(rows_are_converted)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ static const char *logged(enum bag_log_format format, const char *value)
     return format == BAG_LOG_FORMAT_JSON ? strstr(line, "\"key\"") : strstr(line, "key=");
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
     static const struct {
         const char *value, *json, *text;
@@ -43,7 +43,6 @@ static void test_values(void **state)
         {"\xed\xa0\x80z", "\"\\\\xed\\\\xa0\\\\x80z\"", "\"\\\\xed\\\\xa0\\\\x80z\""},
         {"\xc2\x9b", "\"\\\\xc2\\\\x9b\"", "\"\\\\xc2\\\\x9b\""},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char want[256];
         snprintf(want, sizeof want, "\"key\":%s,\"n\":-7}", cases[i].json);
@@ -54,10 +53,9 @@ static void test_values(void **state)
 }
 
 /* A long value is truncated between characters, and the line stays complete. */
-static void test_long_values(void **state)
+TEST(test_long_values)
 {
     char *value = malloc(12001);
-    (void)state;
     assert_non_null(value);
     for (size_t shift = 0; shift < 4; shift++) {
         memset(value, 'a', shift);
@@ -87,11 +85,10 @@ static size_t read_lines(int fd, size_t count, char *text, size_t room)
 }
 
 /* Numbers and levels as printf would write them. */
-static void test_numbers(void **state)
+TEST(test_numbers)
 {
     static const int64_t numbers[] = {0, 9, 10, 99, 100, -1, INT64_MAX, INT64_MIN};
     int ends[2], before = dup(STDERR_FILENO);
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     dup2(ends[1], STDERR_FILENO);
     for (size_t i = 0; i < COUNT_OF(numbers); i++) {
@@ -112,13 +109,12 @@ static void test_numbers(void **state)
 
 /* Lines that may wait come without anything that follows them, all and in order, beyond the end of
  * the buffer, too; an urgent one brings them at once, and the end of the log what is left. */
-static void test_waiting_lines(void **state)
+TEST(test_waiting_lines)
 {
     enum { LINES = 3000, AT_ONCE = 100 };
     int ends[2], before = dup(STDERR_FILENO);
     struct bag_problem problem;
     int next = 0;
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     dup2(ends[1], STDERR_FILENO);
     bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_INFO);
@@ -153,11 +149,10 @@ static void test_waiting_lines(void **state)
 }
 
 /* A line takes the place of a bar, and leaves one alone that has ended. */
-static void test_lines_beside_a_bar(void **state)
+TEST(test_lines_beside_a_bar)
 {
     static const char *const begins[] = {"[##..]\r\x1b[K20", "\r\x1b[Kdone\n20", "20"};
     int ends[2], before = dup(STDERR_FILENO);
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     dup2(ends[1], STDERR_FILENO);
     bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_INFO);
@@ -175,16 +170,4 @@ static void test_lines_beside_a_bar(void **state)
     close(before);
     close(ends[0]);
     close(ends[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_long_values),
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_waiting_lines),
-        cmocka_unit_test(test_lines_beside_a_bar),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,13 +31,15 @@ static int start(void **state)
     return start_server(write_models);
 }
 
+AROUND_ALL(start, stop_server)
+
 static void expect_short(const char *path, int status, const char *body)
 {
     struct message message = {path, "", body, body ? strlen(body) : 0};
     expect_short_turns(path, status, &message);
 }
 
-static void test_documents(void **state)
+TEST(test_documents)
 {
     static const char *const paths[] = {"/v2/health/ready",        "/v2",
                                         "/v2/models/items",        "/v2/models/items/config",
@@ -49,7 +51,6 @@ static void test_documents(void **state)
                                         "/v2/server/models",       "/v2/server/options",
                                         "/v2/models/wide/metrics", "/console",
                                         "/console/chart.min.js"};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(paths); i++)
         expect_short(paths[i], 200, NULL);
     expect_short("/v2/models/nobody", 404, NULL);
@@ -57,7 +58,7 @@ static void test_documents(void **state)
 }
 
 /* A name that is not known is compared with those of all features. */
-static void test_names_that_are_not_known(void **state)
+TEST(test_names_that_are_not_known)
 {
     static const char input[] =
         "{\"inputs\":[{\"name\":\"a_feature_of_fifty_eight_letters_and_digits_99999.indices\","
@@ -66,17 +67,15 @@ static void test_names_that_are_not_known(void **state)
         "{\"inputs\":[{\"name\":\"a_feature_of_forty_eight_letters_and_digits_0000.indices\","
         "\"datatype\":\"INT64\",\"shape\":[1,1],\"data\":[0]}],\"outputs\":[{\"name\":"
         "\"a_feature_of_fifty_eight_letters_and_digits_99999\"}]}";
-    (void)state;
     expect_short("/v2/models/wide/infer", 400, input);
     expect_short("/v2/models/wide/infer", 400, output);
 }
 
 /* Known after the first time. */
-static void test_a_long_header(void **state)
+TEST(test_a_long_header)
 {
     const int inputs = 400;
     char *body = malloc(inputs * 200 + 100), headers[64];
-    (void)state;
     assert_non_null(body);
     int used = sprintf(body, "{\"inputs\":[");
     for (int i = 0; i < inputs; i++)
@@ -93,14 +92,4 @@ static void test_a_long_header(void **state)
                               (size_t)used + 8 * (size_t)inputs};
     expect_short_turns("a header of 400 inputs", 200, &message);
     free(body);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_names_that_are_not_known),
-        cmocka_unit_test(test_a_long_header),
-    };
-    return cmocka_run_group_tests(tests, start, stop_server);
 }

@@ -23,6 +23,8 @@ static int start(void **state)
     return start_server(write_models);
 }
 
+AROUND_ALL(start, stop_server)
+
 /* ---- bodies ---------------------------------------------------------------------------------- */
 
 struct text {
@@ -129,9 +131,8 @@ static void ask_binary(const char *what, const char *model, struct text text)
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 /* Whatever is computed at once and whatever goes to a worker: a body is planned once. */
-static void test_a_body_is_planned_once(void **state)
+TEST(test_a_body_is_planned_once)
 {
-    (void)state;
     for (size_t bags = 1; bags <= 200; bags++) {
         struct text text = make_json(bags, 10, "");
         struct message message = {"/v2/models/sorted/infer", "", text.bytes, text.count};
@@ -143,11 +144,10 @@ static void test_a_body_is_planned_once(void **state)
     }
 }
 
-static void test_no_inference_holds_the_loop(void **state)
+TEST(test_no_inference_holds_the_loop)
 {
     static const char binary[] = "\"parameters\":{\"binary_data_output\":true},";
     static const char explain[] = "\"parameters\":{\"binary_data_output\":true,\"explain\":true},";
-    (void)state;
     for (size_t bags = 1; bags <= 256; bags *= 4) {
         char what[64];
         snprintf(what, sizeof what, "JSON, %zu bags of 10", bags);
@@ -176,10 +176,9 @@ static void test_no_inference_holds_the_loop(void **state)
 }
 
 /* Few bytes that are much work to read or to answer. */
-static void test_no_small_request_holds_the_loop(void **state)
+TEST(test_no_small_request_holds_the_loop)
 {
     struct text text = {0};
-    (void)state;
     print(&text, "{\"inputs\":[");
     for (int i = 0; i < 8000; i++)
         print(&text, "{},");
@@ -215,14 +214,4 @@ static void test_no_small_request_holds_the_loop(void **state)
         "{\"name\":\"num_segments\",\"shape\":[1],\"datatype\":\"INT64\",\"data\":[100]}]}";
     message = (struct message){"/v2/models/mean/infer", "", segments, sizeof segments - 1};
     expect_short_turns("100 default rows as JSON", 200, &message);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_body_is_planned_once),
-        cmocka_unit_test(test_no_small_request_holds_the_loop),
-        cmocka_unit_test(test_no_inference_holds_the_loop),
-    };
-    return cmocka_run_group_tests(tests, start, stop_server);
 }

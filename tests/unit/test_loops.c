@@ -3,9 +3,8 @@
 
 #include "server/loops.h"
 
-static void test_limits_without_want(void **state)
+TEST(test_limits_without_want)
 {
-    (void)state;
     struct bag_http_acceptor_limits limits = bag_loops_limit_connections(4096, 1 << 20);
     assert_int_equal(limits.connections, 4096);
     assert_int_equal(limits.accepted, 4096 + 512 + 16);
@@ -15,9 +14,8 @@ static void test_limits_without_want(void **state)
 }
 
 /* Where descriptors are short, as many as fit; one more would not. */
-static void test_limits_by_descriptors(void **state)
+TEST(test_limits_by_descriptors)
 {
-    (void)state;
     for (size_t descriptors = 0; descriptors < 8000; descriptors++) {
         struct bag_http_acceptor_limits limits = bag_loops_limit_connections(4096, descriptors);
         size_t usable = descriptors / 4 * 3;
@@ -30,20 +28,9 @@ static void test_limits_by_descriptors(void **state)
     }
 }
 
-static void test_loops_by_processors(void **state)
+TEST(test_loops_by_processors)
 {
     static const unsigned expected[][2] = {{1, 1}, {8, 1}, {15, 1}, {16, 2}, {64, 8}, {4096, 256}};
-    (void)state;
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
         assert_int_equal(bag_loops_default(expected[i][0]), expected[i][1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_limits_without_want),
-        cmocka_unit_test(test_limits_by_descriptors),
-        cmocka_unit_test(test_loops_by_processors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,14 +5,15 @@
 
 enum { ROWS = 4 };
 
+AROUND_EACH(set_up, tear_down)
+
 /* Rows as long as a page, which begin behind a header: row i is on pages i and i + 1. */
-static void test_second_page_is_gone(void **state)
+TEST(test_second_page_is_gone)
 {
     size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE), bytes = ROWS * page_bytes;
     struct bag_map *map;
     struct bag_problem problem;
     char shape[32], *rows = malloc(bytes);
-    (void)state;
     assert_non_null(rows);
     for (size_t i = 0; i < bytes; i++)
         rows[i] = (char)(i / page_bytes + 1);
@@ -43,12 +44,4 @@ static void test_second_page_is_gone(void **state)
     assert_memory_equal(bag_map_rows(map), rows, bytes);
     bag_map_free(map);
     free(rows);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_second_page_is_gone, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* Limits of memory, read from made-up trees of /proc and /sys. */
 #include "server/memory/memory.h"
 #include "server/tables/memory.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "testing.h"
 
 #include <ftw.h>
 #include <sys/stat.h>
@@ -87,6 +80,8 @@ static int tear_down(void **state)
     return nftw(root, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
 
+AROUND_EACH(set_up, tear_down)
+
 /* ---- expectations ---------------------------------------------------------------------------- */
 
 /* Exactly `bytes` may be taken; one more is rejected with the sentence. */
@@ -115,9 +110,8 @@ static void check_unlimited(void)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void knows_the_machine(void **state)
+TEST(knows_the_machine)
 {
-    (void)state;
     struct bag_problem problem;
     check_machine_room();
     assert_false(bag_memory_check_in(proc, sys, 12 * 1024 * MIB, &problem));
@@ -125,9 +119,8 @@ static void knows_the_machine(void **state)
                                       "only 1.00 GiB available");
 }
 
-static void knows_no_limit_where_nothing_can_be_read(void **state)
+TEST(knows_no_limit_where_nothing_can_be_read)
 {
-    (void)state;
     static const char *const meminfo[] = {"",
                                           "MemAvailable:\n",
                                           "MemAvailable: x kB\n",
@@ -142,18 +135,16 @@ static void knows_no_limit_where_nothing_can_be_read(void **state)
     check_unlimited();
 }
 
-static void knows_a_group_of_version_2(void **state)
+TEST(knows_a_group_of_version_2)
 {
-    (void)state;
     put("proc/self/cgroup", "0::/shop/ranker\n");
     put_group_2("/shop/ranker", "104857600\n", "41943040\n", "anon 1\nfile 2\n");
     check_room(60 * MIB, "the tables need 60.00 MiB of memory, but the control group /shop/ranker "
                          "has only 60.00 MiB left of its limit of 100.00 MiB");
 }
 
-static void counts_page_cache_as_free(void **state)
+TEST(counts_page_cache_as_free)
 {
-    (void)state;
     put("proc/self/cgroup", "0::/a\n");
     put_group_2("/a", "104857600\n", "94371840\n",
                 "inactive_anon 7\nactive_file 1048576\nworkingset_active_file 5\n"
@@ -165,9 +156,8 @@ static void counts_page_cache_as_free(void **state)
                           "100.00 MiB left of its limit of 100.00 MiB");
 }
 
-static void takes_the_narrowest_group_on_the_way_up(void **state)
+TEST(takes_the_narrowest_group_on_the_way_up)
 {
-    (void)state;
     put("proc/self/cgroup", "0::/a/b/c\n");
     put_group_2("/a/b/c", "max\n", "1048576\n", "");
     put_group_2("/a/b", "31457280\n", "1048576\n", "");
@@ -181,18 +171,16 @@ static void takes_the_narrowest_group_on_the_way_up(void **state)
     check_machine_room();
 }
 
-static void has_no_room_in_a_group_beyond_its_limit(void **state)
+TEST(has_no_room_in_a_group_beyond_its_limit)
 {
-    (void)state;
     put("proc/self/cgroup", "0::/a\n");
     put_group_2("/a", "1048576\n", "2097152\n", "");
     check_room(0, "the tables need 1 byte of memory, but the control group /a has only 0 bytes "
                   "left of its limit of 1.00 MiB");
 }
 
-static void knows_a_group_of_version_1(void **state)
+TEST(knows_a_group_of_version_1)
 {
-    (void)state;
     put("proc/self/cgroup", "9:name=systemd:/\n5:cpu,cpuacct:/x\n4:hugetlb,memory:/job\n0::/y\n");
     put_group_1("/job", "104857600\n", "52428800\n",
                 "cache 9\ninactive_file 9999999\ntotal_inactive_file 1048576\n"
@@ -204,9 +192,8 @@ static void knows_a_group_of_version_1(void **state)
 }
 
 /* In a container the path may be the host's; the container's own group is mounted at the root. */
-static void knows_the_root_where_the_path_is_not_there(void **state)
+TEST(knows_the_root_where_the_path_is_not_there)
 {
-    (void)state;
     put("proc/self/cgroup", "3:memory:/docker/0123abcd\n");
     put_group_1("", "52428800\n", "1048576\n", "");
     check_room(49 * MIB, "the tables need 49.00 MiB of memory, but the control group / has only "
@@ -217,9 +204,8 @@ static void knows_the_root_where_the_path_is_not_there(void **state)
                          "29.00 MiB left of its limit of 30.00 MiB");
 }
 
-static void passes_over_what_it_cannot_read(void **state)
+TEST(passes_over_what_it_cannot_read)
 {
-    (void)state;
     static const char *const memberships[] = {
         "", "\n", "0::\n", "nonsense\n", "1:memory\n", "4:memorystick:/a\n", "0::/../outside\n"};
     put_group_2("/a", "1048576\n", "0\n", "");
@@ -236,9 +222,8 @@ static void passes_over_what_it_cannot_read(void **state)
     check_machine_room();
 }
 
-static void cuts_a_path_that_is_too_long(void **state)
+TEST(cuts_a_path_that_is_too_long)
 {
-    (void)state;
     char text[6000];
     memset(text, 'a', sizeof text);
     memcpy(text, "0::/", 4);
@@ -247,30 +232,10 @@ static void cuts_a_path_that_is_too_long(void **state)
     check_machine_room();
 }
 
-static void knows_this_system(void **state)
+TEST(knows_this_system)
 {
-    (void)state;
     struct bag_problem problem;
     assert_true(bag_memory_check(0, &problem));
     assert_false(bag_memory_check(SIZE_MAX / 2, &problem));
     assert_non_null(strstr(problem.text, "the tables need 8.00 EiB of memory, but the "));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-        TEST(knows_the_machine),
-        TEST(knows_no_limit_where_nothing_can_be_read),
-        TEST(knows_a_group_of_version_2),
-        TEST(counts_page_cache_as_free),
-        TEST(takes_the_narrowest_group_on_the_way_up),
-        TEST(has_no_room_in_a_group_beyond_its_limit),
-        TEST(knows_a_group_of_version_1),
-        TEST(knows_the_root_where_the_path_is_not_there),
-        TEST(passes_over_what_it_cannot_read),
-        TEST(cuts_a_path_that_is_too_long),
-        TEST(knows_this_system),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-static void test_statuses_and_reasons(void **state)
+TEST(test_statuses_and_reasons)
 {
     static const struct {
         enum bag_error kind;
@@ -39,16 +39,14 @@ static void test_statuses_and_reasons(void **state)
         {BAG_ERROR_DRAINING, 503, BAG_REJECTION_NOT_READY},
         {BAG_ERROR_VERSION_NOT_SUPPORTED, 505, BAG_REJECTION_NOT_SUPPORTED},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         assert_int_equal(bag_http_error_status(cases[i].kind), cases[i].status);
         assert_int_equal(bag_http_error_reason(cases[i].kind), (int)cases[i].reason);
     }
 }
 
-static void test_exit_codes(void **state)
+TEST(test_exit_codes)
 {
-    (void)state;
     assert_int_equal(bag_commands_exit_code(BAG_ERROR_USAGE), 2);
     assert_int_equal(bag_commands_exit_code(BAG_ERROR_CONFIGURATION), 2);
     assert_int_equal(bag_commands_exit_code(BAG_ERROR_FILE), 2);
@@ -79,7 +77,7 @@ static bool write_header(void *context, const char *name, const char *value)
     return written->left-- > 0;
 }
 
-static void test_headers(void **state)
+TEST(test_headers)
 {
     struct bag_http_head head = {.request_id = "r1", .traceparent = "t1", .origin = "http://a"};
     struct bag_http_reply reply = {.status = 200,
@@ -104,7 +102,6 @@ static void test_headers(void **state)
                                "traceparent: t1\n"
                                "Connection: close\n";
     struct written all = {.left = 100};
-    (void)state;
     bag_http_reply_to(&reply, &head, "http://a");
     assert_true(bag_http_reply_headers(&reply, write_header, &all));
     assert_string_equal(all.text, want);
@@ -113,14 +110,4 @@ static void test_headers(void **state)
         assert_false(bag_http_reply_headers(&reply, write_header, &some));
         assert_memory_equal(some.text, want, strlen(some.text)); /* and none behind the failure */
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_statuses_and_reasons),
-        cmocka_unit_test(test_exit_codes),
-        cmocka_unit_test(test_headers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,8 @@ static int tear_down(void **state)
     return 0;
 }
 
+AROUND_EACH(set_up, tear_down)
+
 /* An inference whose stages took 1, 2, 3 and 4 times `ns`. */
 static void succeed(struct bag_recorder *recorder, const struct bag_model *model, uint64_t ns,
                     uint64_t now_ms)
@@ -65,9 +67,8 @@ static void expect_line(const char *text, const char *line)
 
 /* ---- histograms ------------------------------------------------------------------------------ */
 
-static void test_bounds_are_inclusive(void **state)
+TEST(test_bounds_are_inclusive)
 {
-    (void)state;
     for (size_t i = 0; i < BAG_SECONDS_BOUND_COUNT; i++) {
         uint64_t bound = bag_seconds_bounds[i];
         assert_int_equal(bag_seconds_bound_of(bound), i);
@@ -78,11 +79,10 @@ static void test_bounds_are_inclusive(void **state)
     assert_int_equal(bag_seconds_bound_of(UINT64_MAX), BAG_SECONDS_BOUND_COUNT);
 }
 
-static void test_histograms_keep_every_value(void **state)
+TEST(test_histograms_keep_every_value)
 {
     bag_counter seconds[BAG_SLOTS_SECONDS] = {0}, sizes[BAG_SLOTS_SIZES] = {0};
     uint64_t sum_ns = 0;
-    (void)state;
     for (size_t i = 0; i < BAG_SECONDS_BOUND_COUNT; i++) {
         for (uint64_t ns = bag_seconds_bounds[i] - 1; ns <= bag_seconds_bounds[i] + 1; ns++) {
             bag_observe_ns(seconds, ns);
@@ -106,10 +106,9 @@ static void test_histograms_keep_every_value(void **state)
 
 /* ---- stopwatches ----------------------------------------------------------------------------- */
 
-static void test_stopwatch_adds_laps(void **state)
+TEST(test_stopwatch_adds_laps)
 {
     struct bag_stopwatch watch;
-    (void)state;
     uint64_t before_ns = uv_hrtime();
     bag_stopwatch_start(&watch, true);
     bag_stopwatch_lap(&watch, BAG_STAGE_QUEUE);
@@ -126,10 +125,9 @@ static void test_stopwatch_adds_laps(void **state)
 
 /* ---- adding up ------------------------------------------------------------------------------- */
 
-static void test_loops_add_up(void **state)
+TEST(test_loops_add_up)
 {
     struct bag_model_counters sum;
-    (void)state;
     succeed(first, &models[0], 1000, 500);
     succeed(second, &models[0], 100, 400);
     succeed(second, &models[1], 7, 200);
@@ -162,10 +160,9 @@ static void test_loops_add_up(void **state)
 }
 
 /* A slot that another model gets begins at 0; the others keep what they have. */
-static void test_slots_begin_at_zero(void **state)
+TEST(test_slots_begin_at_zero)
 {
     struct bag_model_counters sum;
-    (void)state;
     succeed(first, &models[0], 1000, 500);
     succeed(second, &models[1], 1000, 500);
     assert_true(bag_metrics_begin_slot(&metrics, 130));
@@ -178,11 +175,10 @@ static void test_slots_begin_at_zero(void **state)
     assert_false(bag_metrics_begin_slot(&metrics, BAG_METRICS_MAX_SLOTS));
 }
 
-static void test_levels_of_loops_add_up(void **state)
+TEST(test_levels_of_loops_add_up)
 {
     struct bag_metrics_levels levels = {1, 2, 3, 4};
     struct bag_loop_counters sum;
-    (void)state;
     bag_metrics_on_levels(first, &levels);
     bag_metrics_on_levels(first, &levels);
     bag_metrics_on_levels(second, &levels);
@@ -196,7 +192,7 @@ static void test_levels_of_loops_add_up(void **state)
     assert_int_equal(only(sum.aborted[0]), 1);
 }
 
-static void test_rejections_have_reasons(void **state)
+TEST(test_rejections_have_reasons)
 {
     static const struct {
         enum bag_rejection rejection;
@@ -211,7 +207,6 @@ static void test_rejections_have_reasons(void **state)
         {BAG_REJECTION_QUEUE_FULL, BAG_FAILURE_REJECTED},
         {BAG_REJECTION_CANCELLED, BAG_FAILURE_CANCELED},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_loop_counters before, after;
         struct bag_model_counters model_before, model_after;
@@ -230,10 +225,9 @@ static void test_rejections_have_reasons(void **state)
     }
 }
 
-static void test_statuses_are_counted(void **state)
+TEST(test_statuses_are_counted)
 {
     struct bag_loop_counters sum;
-    (void)state;
     bag_metrics_on_answer(first, 200, 10, 20);
     bag_metrics_on_answer(second, 507, 1, 2);
     bag_metrics_on_answer(second, 299, 0, 0);
@@ -249,12 +243,11 @@ static void test_statuses_are_counted(void **state)
     assert_int_equal(only(sum.sent[0]), 22);
 }
 
-static void test_nothing_is_counted_when_off(void **state)
+TEST(test_nothing_is_counted_when_off)
 {
     struct bag_metrics off;
     struct bag_recorder *none = first;
     struct bag_metrics_levels levels = {0};
-    (void)state;
     bag_metrics_init(&off, false, 1000);
     assert_true(bag_metrics_begin_slot(&off, 0));
     assert_true(bag_metrics_add_loop(&off, &none));
@@ -272,10 +265,9 @@ static void test_nothing_is_counted_when_off(void **state)
 
 /* ---- what is shown --------------------------------------------------------------------------- */
 
-static void test_writes_the_text_format(void **state)
+TEST(test_writes_the_text_format)
 {
     struct bag_prometheus out = {0};
-    (void)state;
     bag_prometheus_family(&out, "x_total", "counter", "One\nline \\ here.", "things");
     bag_prometheus_sample(&out, "x", "_total");
     bag_prometheus_label(&out, "path", "C:\\dir \"q\"\nend");
@@ -300,10 +292,9 @@ static void test_writes_the_text_format(void **state)
 }
 
 /* Longer than any first room. */
-static void test_text_grows(void **state)
+TEST(test_text_grows)
 {
     struct bag_prometheus out = {0};
-    (void)state;
     for (unsigned i = 0; i < 20000; i++) {
         bag_prometheus_sample(&out, "n", "");
         bag_prometheus_value(&out, i, false);
@@ -319,9 +310,8 @@ static void test_text_grows(void **state)
     free(text);
 }
 
-static void test_exposes_every_loop_and_model(void **state)
+TEST(test_exposes_every_loop_and_model)
 {
-    (void)state;
     succeed(first, &models[0], 1000, 1);
     succeed(second, &models[1], 500, 1);
     succeed(second, &models[1], 2000, 1);
@@ -349,10 +339,9 @@ static void test_exposes_every_loop_and_model(void **state)
     free(text);
 }
 
-static void test_statistics(void **state)
+TEST(test_statistics)
 {
     struct bag_v2_statistics statistics;
-    (void)state;
     succeed(first, &models[1], 10, 5);
     succeed(second, &models[1], 20, 6);
     bag_metrics_on_batch(first, &models[1], 2);
@@ -386,35 +375,11 @@ static void test_statistics(void **state)
 }
 
 /* Beyond what a double holds, and without an exponent. */
-static void test_statistics_are_integers(void **state)
+TEST(test_statistics_are_integers)
 {
     struct bag_v2_statistics statistics = {.name = "m", .version = "1"};
-    (void)state;
     statistics.success = (struct bag_v2_duration){UINT64_MAX, UINT64_C(9007199254740993)};
     char *text = bag_v2_describe_statistics(&statistics, 1);
     assert_non_null(strstr(text, "{\"count\":18446744073709551615,\"ns\":9007199254740993}"));
     free(text);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(test_bounds_are_inclusive),
-        TEST(test_histograms_keep_every_value),
-        TEST(test_stopwatch_adds_laps),
-        TEST(test_loops_add_up),
-        TEST(test_slots_begin_at_zero),
-        TEST(test_levels_of_loops_add_up),
-        TEST(test_rejections_have_reasons),
-        TEST(test_statuses_are_counted),
-        TEST(test_nothing_is_counted_when_off),
-        TEST(test_writes_the_text_format),
-        TEST(test_text_grows),
-        TEST(test_exposes_every_loop_and_model),
-        TEST(test_statistics),
-        TEST(test_statistics_are_integers),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

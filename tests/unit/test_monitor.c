@@ -8,10 +8,9 @@
 
 #define MS UINT64_C(1000000)
 
-static void test_wait_ends_at_deadline(void **state)
+TEST(test_wait_ends_at_deadline)
 {
     struct bag_monitor monitor;
-    (void)state;
     assert_true(bag_monitor_init(&monitor));
     bag_monitor_lock(&monitor);
     uint64_t until_ns = uv_hrtime() + 20 * MS;
@@ -45,11 +44,10 @@ static void *answer(void *context)
     return NULL;
 }
 
-static void test_wakes_waiting_thread(void **state)
+TEST(test_wakes_waiting_thread)
 {
     struct turns turns = {.count = 0};
     pthread_t thread;
-    (void)state;
     assert_true(bag_monitor_init(&turns.monitor));
     assert_int_equal(bag_thread_start(&thread, answer, &turns), 0);
     bag_monitor_lock(&turns.monitor);
@@ -62,13 +60,4 @@ static void test_wakes_waiting_thread(void **state)
     bag_monitor_unlock(&turns.monitor);
     pthread_join(thread, NULL);
     bag_monitor_free(&turns.monitor);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wait_ends_at_deadline),
-        cmocka_unit_test(test_wakes_waiting_thread),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ static bool have(const char *networks, const char *text)
     return bag_networks_have(&parsed, address);
 }
 
-static void test_addresses_in_networks(void **state)
+TEST(test_addresses_in_networks)
 {
     static const struct {
         const char *networks, *address;
@@ -43,21 +43,19 @@ static void test_addresses_in_networks(void **state)
         {"2001:db8:0:8000::/49", "2001:db8:0:ffff::1", true},
         {"2001:db8:0:8000::/49", "2001:db8:0:7fff::1", false},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         if (have(cases[i].networks, cases[i].address) != cases[i].have)
             fail_msg("'%s' in '%s'", cases[i].address, cases[i].networks);
     }
 }
 
-static void test_what_is_no_network(void **state)
+TEST(test_what_is_no_network)
 {
     static const char *const texts[] = {"10.0.0", "10.0.0.0/33", "::/129",      "10.0.0.0/",
                                         "/8",     "10.0.0.0/-1", "10.0.0.0/8x", "proxy"};
     struct bag_networks networks;
     struct bag_problem problem;
     char message[200], long_text[400];
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         assert_false(bag_networks_parse(&networks, texts[i], &problem));
         assert_int_equal(problem.kind, BAG_ERROR_CONFIGURATION);
@@ -71,12 +69,11 @@ static void test_what_is_no_network(void **state)
     assert_false(bag_networks_parse(&networks, long_text, &problem));
 }
 
-static void test_how_many(void **state)
+TEST(test_how_many)
 {
     struct bag_networks networks;
     struct bag_problem problem;
     char text[65 * 4 + 1] = "";
-    (void)state;
     for (int i = 0; i < 64; i++)
         strcat(text, "::1,");
     assert_true(bag_networks_parse(&networks, text, &problem));
@@ -86,7 +83,7 @@ static void test_how_many(void **state)
     assert_string_equal(problem.text, "trusted_proxies has more than 64 entries");
 }
 
-static void test_loopback(void **state)
+TEST(test_loopback)
 {
     static const struct {
         const char *text;
@@ -95,20 +92,8 @@ static void test_loopback(void **state)
                  {"128.0.0.0", false}, {"::1", true},         {"::2", false},
                  {"::", false}};
     uint8_t address[16];
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         address_of(cases[i].text, address);
         assert_int_equal(bag_address_is_loopback(address), cases[i].is_loopback);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_addresses_in_networks),
-        cmocka_unit_test(test_what_is_no_network),
-        cmocka_unit_test(test_how_many),
-        cmocka_unit_test(test_loopback),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,6 @@
 /* .npy headers made by hand, byte by byte: what is read, and how the rest is rejected. */
 #include "proto/formats.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+#include "testing.h"
 
 struct file {
     unsigned char bytes[BAG_NPY_MAX_HEADER_BYTES + 64];
@@ -80,9 +71,8 @@ static void reject(const char *text, const char *sentence)
 
 /* ---- what is read ---------------------------------------------------------------------------- */
 
-static void reads_what_numpy_writes(void **state)
+TEST(reads_what_numpy_writes)
 {
-    (void)state;
     struct bag_npy npy = accept(HEADER("<f4", "False", "(3, 4)") "                  \n");
     assert_int_equal(npy.dtype, BAG_F32);
     assert_false(npy.swap);
@@ -98,9 +88,8 @@ static void reads_what_numpy_writes(void **state)
     assert_true(bag_npy_is_plain(&npy));
 }
 
-static void reads_every_version(void **state)
+TEST(reads_every_version)
 {
-    (void)state;
     static struct file file;
     for (unsigned major = 1; major <= 3; major++) {
         struct bag_npy npy;
@@ -113,9 +102,8 @@ static void reads_every_version(void **state)
     }
 }
 
-static void reads_every_type_in_every_byte_order(void **state)
+TEST(reads_every_type_in_every_byte_order)
 {
-    (void)state;
     static const struct {
         const char *type;
         enum bag_dtype dtype;
@@ -135,9 +123,8 @@ static void reads_every_type_in_every_byte_order(void **state)
     }
 }
 
-static void takes_any_way_of_writing_the_dictionary(void **state)
+TEST(takes_any_way_of_writing_the_dictionary)
 {
-    (void)state;
     static const char *const texts[] = {
         "{'descr':'<f4','fortran_order':False,'shape':(3,4)}",
         "{\"descr\": \"<f4\", \"fortran_order\": False, \"shape\": (3, 4)}",
@@ -154,9 +141,8 @@ static void takes_any_way_of_writing_the_dictionary(void **state)
     }
 }
 
-static void reads_shapes_of_every_rank(void **state)
+TEST(reads_shapes_of_every_rank)
 {
-    (void)state;
     struct bag_npy npy = accept(HEADER("<f4", "True", "()"));
     assert_int_equal(npy.rank, 0);
     assert_int_equal(npy.count, 1);
@@ -179,9 +165,8 @@ static void reads_shapes_of_every_rank(void **state)
     assert_int_equal(npy.shape[31], 2);
 }
 
-static void takes_a_configured_type_of_the_same_size(void **state)
+TEST(takes_a_configured_type_of_the_same_size)
 {
-    (void)state;
     assert_int_equal(accept_as(HEADER("<u2", "False", "(2,)"), BAG_BF16).dtype, BAG_BF16);
     assert_int_equal(accept_as(HEADER("<i2", "False", "(2,)"), BAG_BF16).dtype, BAG_BF16);
     assert_int_equal(accept_as(HEADER("|V2", "False", "(2,)"), BAG_BF16).dtype, BAG_BF16);
@@ -199,9 +184,8 @@ static void takes_a_configured_type_of_the_same_size(void **state)
 /* ---- what is rejected -------------------------------------------------------------------------
  */
 
-static void rejects_other_types_by_name(void **state)
+TEST(rejects_other_types_by_name)
 {
-    (void)state;
     static const struct {
         const char *descr, *what;
     } types[] = {{"|O", "Python objects"}, {"|b1", "booleans"},      {"<c8", "complex numbers"},
@@ -236,9 +220,8 @@ static void rejects_other_types_by_name(void **state)
            "numbers");
 }
 
-static void rejects_wrong_keys(void **state)
+TEST(rejects_wrong_keys)
 {
-    (void)state;
     reject("{}", "the .npy header has no key 'descr'");
     reject("{'descr': '<f4', 'shape': (2,)}", "the .npy header has no key 'fortran_order'");
     reject("{'descr': '<f4', 'fortran_order': False}", "the .npy header has no key 'shape'");
@@ -295,9 +278,8 @@ static const struct {
     {HEADER("<f4", "False", "(2,)") "{}", 57, "nothing may follow the dictionary"},
 };
 
-static void rejects_malformed_dictionaries_at_their_byte(void **state)
+TEST(rejects_malformed_dictionaries_at_their_byte)
 {
-    (void)state;
     char sentence[256];
     for (size_t i = 0; i < COUNT_OF(malformed); i++) {
         snprintf(sentence, sizeof sentence, "the .npy header is malformed at its byte %d: %s",
@@ -306,9 +288,8 @@ static void rejects_malformed_dictionaries_at_their_byte(void **state)
     }
 }
 
-static void rejects_a_nul_after_the_dictionary(void **state)
+TEST(rejects_a_nul_after_the_dictionary)
 {
-    (void)state;
     static struct file file;
     struct bag_npy npy;
     struct bag_problem problem;
@@ -318,9 +299,8 @@ static void rejects_a_nul_after_the_dictionary(void **state)
     assert_non_null(strstr(problem.text, "nothing may follow the dictionary"));
 }
 
-static void rejects_shapes_whose_size_overflows(void **state)
+TEST(rejects_shapes_whose_size_overflows)
 {
-    (void)state;
     const char *sentence = "the shape is too large: the bytes of its elements "
                            "pass 2^63 - 1";
     reject(HEADER("<f8", "False", "(4294967296, 4294967296)"), sentence);
@@ -332,9 +312,8 @@ static void rejects_shapes_whose_size_overflows(void **state)
     assert_true(npy.data_bytes == 9223372036854775000u);
 }
 
-static void rejects_every_truncation(void **state)
+TEST(rejects_every_truncation)
 {
-    (void)state;
     static struct file file;
     struct bag_npy npy;
     struct bag_problem problem;
@@ -369,9 +348,8 @@ static void reject_bytes(const struct file *file, const char *sentence)
     assert_string_equal(problem.text, sentence);
 }
 
-static void rejects_other_frames(void **state)
+TEST(rejects_other_frames)
 {
-    (void)state;
     static struct file file;
     for (int byte = 0; byte < 6; byte++) {
         make(&file, 1, HEADER("<f4", "False", "(3, 4)"));
@@ -395,9 +373,8 @@ static void rejects_other_frames(void **state)
     reject_bytes(&file, "the .npy header is 2147483707 bytes long; at most 65524 are read");
 }
 
-static void reads_the_longest_header(void **state)
+TEST(reads_the_longest_header)
 {
-    (void)state;
     static struct file file;
     static char text[BAG_NPY_MAX_HEADER_BYTES];
     struct bag_npy npy;
@@ -412,25 +389,4 @@ static void reads_the_longest_header(void **state)
     text[BAG_NPY_MAX_HEADER_BYTES - 11] = '\0';
     make(&file, 2, text);
     reject_bytes(&file, "the .npy header is 65525 bytes long; at most 65524 are read");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_what_numpy_writes),
-        cmocka_unit_test(reads_every_version),
-        cmocka_unit_test(reads_every_type_in_every_byte_order),
-        cmocka_unit_test(takes_any_way_of_writing_the_dictionary),
-        cmocka_unit_test(reads_shapes_of_every_rank),
-        cmocka_unit_test(takes_a_configured_type_of_the_same_size),
-        cmocka_unit_test(rejects_other_types_by_name),
-        cmocka_unit_test(rejects_wrong_keys),
-        cmocka_unit_test(rejects_malformed_dictionaries_at_their_byte),
-        cmocka_unit_test(rejects_a_nul_after_the_dictionary),
-        cmocka_unit_test(rejects_shapes_whose_size_overflows),
-        cmocka_unit_test(rejects_every_truncation),
-        cmocka_unit_test(rejects_other_frames),
-        cmocka_unit_test(reads_the_longest_header),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

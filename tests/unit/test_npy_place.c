@@ -1,15 +1,8 @@
 /* Tiles of every layout, size and rank, placed where they belong and nowhere else. */
 #include "proto/formats.h"
+#include "testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
-#define GUARD           0xA5
+#define GUARD 0xA5
 
 static struct bag_npy describe(enum bag_dtype dtype, bool swap, bool fortran_order, uint32_t rank,
                                const int64_t *shape)
@@ -129,9 +122,8 @@ static void check_whole(const struct bag_npy *npy)
     check_tile(npy, (struct bag_npy_tile){0, npy->num_columns, 0, npy->column_elements});
 }
 
-static void places_whole_files(void **state)
+TEST(places_whole_files)
 {
-    (void)state;
     for_each_layout(check_whole);
 }
 
@@ -151,15 +143,13 @@ static void check_parts(const struct bag_npy *npy)
                                                          elements[e], elements[f] - elements[e]});
 }
 
-static void places_parts_and_touches_nothing_else(void **state)
+TEST(places_parts_and_touches_nothing_else)
 {
-    (void)state;
     for_each_layout(check_parts);
 }
 
-static void turns_known_numbers(void **state)
+TEST(turns_known_numbers)
 {
-    (void)state;
     static const unsigned char column_major_big[] = {0, 1, 0, 4, 0, 2, 0, 5, 0, 3, 0, 6};
     struct bag_npy npy = describe(BAG_I16, true, true, 2, (int64_t[]){2, 3});
     int16_t rows[6] = {0}, expected[6] = {1, 2, 3, 4, 5, 6};
@@ -167,24 +157,12 @@ static void turns_known_numbers(void **state)
     assert_memory_equal(rows, expected, sizeof rows);
 }
 
-static void leaves_empty_tables_alone(void **state)
+TEST(leaves_empty_tables_alone)
 {
-    (void)state;
     struct bag_npy npy = describe(BAG_F32, false, true, 2, (int64_t[]){0, 4});
     bag_npy_place(&npy, (struct bag_npy_tile){0, 4, 0, 0}, NULL, NULL);
     npy = describe(BAG_F32, true, true, 3, (int64_t[]){4, 0, 2});
     bag_npy_place(&npy, (struct bag_npy_tile){0, 0, 0, 4}, NULL, NULL);
     npy = describe(BAG_F32, false, false, 1, (int64_t[]){0});
     bag_npy_place(&npy, (struct bag_npy_tile){0, 1, 0, 0}, NULL, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_whole_files),
-        cmocka_unit_test(places_parts_and_touches_nothing_else),
-        cmocka_unit_test(turns_known_numbers),
-        cmocka_unit_test(leaves_empty_tables_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

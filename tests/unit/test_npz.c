@@ -149,9 +149,8 @@ static void check_member(const struct archive *archive, const struct bag_npz *np
     assert_memory_equal(archive->bytes + offset, data, strlen(data));
 }
 
-static void reads_stored_members(void **state)
+TEST(reads_stored_members)
 {
-    (void)state;
     static const struct kind kinds[] = {{0}, {.wide = true}, {.wide = true, .other_extra = 3}};
     for (size_t i = 0; i < 2 * COUNT_OF(kinds); i++) {
         static struct archive archive;
@@ -180,9 +179,8 @@ static void reads_stored_members(void **state)
     }
 }
 
-static void finds_the_end_before_a_comment(void **state)
+TEST(finds_the_end_before_a_comment)
 {
-    (void)state;
     static struct archive archive;
     struct bag_npz npz;
     struct bag_problem problem;
@@ -197,9 +195,8 @@ static void finds_the_end_before_a_comment(void **state)
     }
 }
 
-static void counts_members_of_one_name(void **state)
+TEST(counts_members_of_one_name)
 {
-    (void)state;
     static struct archive archive;
     struct bag_npz npz;
     struct bag_npz_member member;
@@ -214,9 +211,8 @@ static void counts_members_of_one_name(void **state)
     free(directory);
 }
 
-static void reads_empty_archives(void **state)
+TEST(reads_empty_archives)
 {
-    (void)state;
     static struct archive archive;
     struct bag_npz npz;
     struct bag_npz_member member;
@@ -258,9 +254,8 @@ static void reject_member(const struct archive *archive, const char *sentence)
     free(directory);
 }
 
-static void rejects_files_without_an_end(void **state)
+TEST(rejects_files_without_an_end)
 {
-    (void)state;
     static const char sentence[] =
         "the file is no complete zip archive: the record that ends one is missing";
     static struct archive archive;
@@ -273,9 +268,8 @@ static void rejects_files_without_an_end(void **state)
     reject(&archive, sentence);
 }
 
-static void rejects_directories_in_other_places(void **state)
+TEST(rejects_directories_in_other_places)
 {
-    (void)state;
     static struct archive archive;
     add(&archive, "a.npy", "A", stored);
     end(&archive, false, 0);
@@ -290,9 +284,8 @@ static void rejects_directories_in_other_places(void **state)
                      "16777256 on, and end at byte 92");
 }
 
-static void rejects_directories_that_are_too_long(void **state)
+TEST(rejects_directories_that_are_too_long)
 {
-    (void)state;
     static struct archive archive;
     struct bag_npz npz;
     struct bag_problem problem;
@@ -309,9 +302,8 @@ static void rejects_directories_that_are_too_long(void **state)
                                       "100000000 are read");
 }
 
-static void rejects_damaged_entries(void **state)
+TEST(rejects_damaged_entries)
 {
-    (void)state;
     static const char first[] =
         "the zip archive is damaged: its directory is wrong at member 0 of 1";
     static struct archive archive;
@@ -356,9 +348,8 @@ static void rejects_damaged_entries(void **state)
     reject(&archive, "the zip archive is damaged: its directory goes on behind its 0 members");
 }
 
-static void rejects_members_that_cannot_be_read(void **state)
+TEST(rejects_members_that_cannot_be_read)
 {
-    (void)state;
     static struct archive archive;
     add(&archive, "a.npy", "A", (struct kind){.method = 8});
     end(&archive, false, 0);
@@ -391,20 +382,4 @@ static void rejects_members_that_cannot_be_read(void **state)
     end(&archive, false, 0);
     reject_member(&archive, "member 'a': the zip archive is damaged: it does not end before the "
                             "directory");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_stored_members),
-        cmocka_unit_test(finds_the_end_before_a_comment),
-        cmocka_unit_test(counts_members_of_one_name),
-        cmocka_unit_test(reads_empty_archives),
-        cmocka_unit_test(rejects_files_without_an_end),
-        cmocka_unit_test(rejects_directories_in_other_places),
-        cmocka_unit_test(rejects_directories_that_are_too_long),
-        cmocka_unit_test(rejects_damaged_entries),
-        cmocka_unit_test(rejects_members_that_cannot_be_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

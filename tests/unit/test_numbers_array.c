@@ -4,7 +4,7 @@
 #define I64_RANGE "integers from -9223372036854775808 to 9223372036854775807"
 #define F32_TAKES "FP32 takes JSON numbers within its range, NaN, Infinity and -Infinity"
 
-static void test_reads_flat_and_nested_arrays(void **state)
+TEST(test_reads_flat_and_nested_arrays)
 {
     static const char *const texts[] = {
         "[1,-2,3,40000000000,5,-6]",
@@ -17,7 +17,6 @@ static void test_reads_flat_and_nested_arrays(void **state)
     };
     static const int64_t want[] = {1, -2, 3, INT64_C(40000000000), 5, -6};
     int64_t got[6];
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         struct outcome outcome = read_text(texts[i], BAG_I64, 6, got);
         assert_string_equal(outcome.problem.text, "");
@@ -27,10 +26,9 @@ static void test_reads_flat_and_nested_arrays(void **state)
     }
 }
 
-static void test_reads_empty_arrays(void **state)
+TEST(test_reads_empty_arrays)
 {
     static const char *const texts[] = {"[]", "[ ]", "[[],[]]", "[\n[ [ ],[] ]\t]"};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         struct outcome outcome = read_text(texts[i], BAG_F32, 0, NULL);
         assert_true(outcome.ok);
@@ -38,11 +36,10 @@ static void test_reads_empty_arrays(void **state)
     }
 }
 
-static void test_depth_has_a_limit(void **state)
+TEST(test_depth_has_a_limit)
 {
     char text[2 * (BAG_MAX_RANK + 1) + 2];
     int8_t got = 0;
-    (void)state;
     for (int depth = BAG_MAX_RANK; depth <= BAG_MAX_RANK + 1; depth++) {
         memset(text, '[', (size_t)depth);
         text[depth] = '7';
@@ -58,10 +55,9 @@ static void test_depth_has_a_limit(void **state)
     }
 }
 
-static void test_reads_booleans(void **state)
+TEST(test_reads_booleans)
 {
     uint8_t got[4];
-    (void)state;
     assert_true(read_text("[true,false, [false,true]]", BAG_BOOL, 4, got).ok);
     assert_memory_equal(got, "\1\0\0\1", 4);
 }
@@ -69,7 +65,7 @@ static void test_reads_booleans(void **state)
 /* ---- rejections --------------------------------------------------------------------------------
  */
 
-static void test_says_what_is_wrong(void **state)
+TEST(test_says_what_is_wrong)
 {
     static const struct {
         const char *text;
@@ -119,7 +115,6 @@ static void test_says_what_is_wrong(void **state)
         {"[", BAG_I8, 1, 1, "the array is not closed"},
     };
     double got[8];
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct outcome outcome = read_text(cases[i].text, cases[i].dtype, cases[i].count, got);
         assert_false(outcome.ok);
@@ -129,7 +124,7 @@ static void test_says_what_is_wrong(void **state)
     }
 }
 
-static void test_rejects_what_is_no_number(void **state)
+TEST(test_rejects_what_is_no_number)
 {
     static const char *const never[] = {
         "01",      "-01",      "00",        "+1",       "--1",   "-",     "0x1",   "1_0",   "1e",
@@ -148,7 +143,6 @@ static void test_rejects_what_is_no_number(void **state)
     static const char *const ends[] = {"]", ",4,5, 6,7,8]"};
     char text[64];
     double got[8];
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(never) + COUNT_OF(never_integers); i++) {
         bool integers = i >= COUNT_OF(never);
         const char *bad = integers ? never_integers[i - COUNT_OF(never)] : never[i];
@@ -166,10 +160,9 @@ static void test_rejects_what_is_no_number(void **state)
     }
 }
 
-static void test_rejects_nul_bytes(void **state)
+TEST(test_rejects_nul_bytes)
 {
     double got[2];
-    (void)state;
     assert_false(read_bytes("[\0]", 3, BAG_F32, 1, got).ok);
     assert_false(read_bytes("[1\0]", 4, BAG_I8, 1, got).ok);
     struct outcome outcome = read_bytes("[1,\0"
@@ -181,7 +174,7 @@ static void test_rejects_nul_bytes(void **state)
 }
 
 /* An array that ends anywhere is rejected, and nothing behind its end is read. */
-static void test_rejects_every_truncation(void **state)
+TEST(test_rejects_every_truncation)
 {
     static const struct {
         const char *text;
@@ -194,7 +187,6 @@ static void test_rejects_every_truncation(void **state)
         {"[true,[false] , true]", BAG_BOOL, 3},
     };
     double got[6];
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         size_t bytes = strlen(cases[i].text);
         assert_true(read_bytes(cases[i].text, bytes, cases[i].dtype, cases[i].count, got).ok);
@@ -226,7 +218,7 @@ static void check_integer(enum bag_dtype dtype, const char *number, bool fits, u
     }
 }
 
-static void test_integers_have_exact_bounds(void **state)
+TEST(test_integers_have_exact_bounds)
 {
     static const struct {
         enum bag_dtype dtype;
@@ -245,7 +237,6 @@ static void test_integers_have_exact_bounds(void **state)
     static const char *const far[] = {"99999999999999999999", "100000000000000000000",
                                       "184467440737095516150", "18446744073709551616000000000000",
                                       "340282366920938463463374607431768211456"};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         enum bag_dtype dtype = cases[i].dtype;
         check_integer(dtype, cases[i].least, true, (uint64_t)strtoll(cases[i].least, NULL, 10));
@@ -259,11 +250,10 @@ static void test_integers_have_exact_bounds(void **state)
 }
 
 /* Every length of number, wherever a block of eight bytes ends. */
-static void test_integers_of_every_length(void **state)
+TEST(test_integers_of_every_length)
 {
     uint64_t random = SEED;
     char number[32];
-    (void)state;
     for (int i = 0; i < 20000; i++) {
         uint64_t value = bag_random(&random) >> (bag_random(&random) % 64);
         snprintf(number, sizeof number, "%llu", (unsigned long long)value);
@@ -272,21 +262,4 @@ static void test_integers_of_every_length(void **state)
         snprintf(number, sizeof number, "%lld", (long long)value);
         check_integer(BAG_I64, number, true, value);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_flat_and_nested_arrays),
-        cmocka_unit_test(test_reads_empty_arrays),
-        cmocka_unit_test(test_depth_has_a_limit),
-        cmocka_unit_test(test_reads_booleans),
-        cmocka_unit_test(test_says_what_is_wrong),
-        cmocka_unit_test(test_rejects_what_is_no_number),
-        cmocka_unit_test(test_rejects_nul_bytes),
-        cmocka_unit_test(test_rejects_every_truncation),
-        cmocka_unit_test(test_integers_have_exact_bounds),
-        cmocka_unit_test(test_integers_of_every_length),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,21 +56,19 @@ static const char numbers[] =
     "1000000000000000000000000000000000000000000000000000000000000000000000000000000000000e-84 "
     "0.000000000000000000000000000000000000000000000000000000000000000000000000000000000001e84 ";
 
-static void test_reads_what_people_write(void **state)
+TEST(test_reads_what_people_write)
 {
     char number[128];
-    (void)state;
     for (const char *at = numbers; *at; at += strlen(number) + 1) {
         snprintf(number, sizeof number, "%.*s", (int)strcspn(at, " "), at);
         check_text(number);
     }
 }
 
-static void test_reads_words(void **state)
+TEST(test_reads_words)
 {
     float f32[5];
     double f64[5];
-    (void)state;
     assert_true(read_text("[NaN,Infinity,-Infinity, NaN ,-0.0]", BAG_F32, 5, f32).ok);
     assert_true(isnan(f32[0]) && f32[1] == INFINITY && f32[2] == -INFINITY && isnan(f32[3]));
     assert_int_equal(f32_bits(f32[4]), UINT32_C(1) << 31);
@@ -128,26 +126,23 @@ static void check_f64(uint64_t bits)
         check_halfway(((long double)value + (long double)f64_from(away)) / 2);
 }
 
-static void test_f32_around_every_power_of_two(void **state)
+TEST(test_f32_around_every_power_of_two)
 {
-    (void)state;
     for_bounds_f32(check_f32);
 }
 
-static void test_f64_around_every_power_of_two(void **state)
+TEST(test_f64_around_every_power_of_two)
 {
-    (void)state;
     for_bounds_f64(check_f64);
 }
 
-static void test_overflow_starts_halfway(void **state)
+TEST(test_overflow_starts_halfway)
 {
-    (void)state;
     check_halfway(0x1.FFFFFFp127L);
     check_halfway(0x1.FFFFFFFFFFFFF8p1023L);
 }
 
-static void test_every_power_of_ten(void **state)
+TEST(test_every_power_of_ten)
 {
     static const char *const digits[] = {"1",
                                          "9",
@@ -160,7 +155,6 @@ static void test_every_power_of_ten(void **state)
                                          "99999999999999999999",
                                          "123456789012345678901"};
     char text[64];
-    (void)state;
     for (int exponent = -370; exponent <= 330; exponent++) {
         for (size_t i = 0; i < COUNT_OF(digits); i++) {
             snprintf(text, sizeof text, "%se%d", digits[i], exponent);
@@ -171,11 +165,10 @@ static void test_every_power_of_ten(void **state)
 
 /* ---- at random ------------------------------------------------------------------------------- */
 
-static void test_random_bits(void **state)
+TEST(test_random_bits)
 {
     uint64_t random = SEED;
     char text[64];
-    (void)state;
     for (int i = 0; i < 30000; i++) {
         uint64_t bits = bag_random(&random);
         float f32 = f32_from((uint32_t)bits);
@@ -192,11 +185,10 @@ static void test_random_bits(void **state)
 }
 
 /* Digits with the point and the exponent anywhere. */
-static void test_random_digits(void **state)
+TEST(test_random_digits)
 {
     uint64_t random = SEED;
     char text[128];
-    (void)state;
     for (int i = 0; i < 60000; i++) {
         size_t whole = 1 + bag_random(&random) % 24, fraction = bag_random(&random) % 24;
         size_t used = 0;
@@ -219,7 +211,7 @@ static void test_random_digits(void **state)
 }
 
 /* Thousands of digits: in front of the point, behind it, as zeros, with what counts at the end. */
-static void test_huge_texts(void **state)
+TEST(test_huge_texts)
 {
     static const struct {
         const char *start;
@@ -246,7 +238,6 @@ static void test_huge_texts(void **state)
         {"1e-", '0', "5"},
     };
     char text[2600];
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         for (size_t length = 2498; length <= 2502; length++) {
             size_t used = strlen(cases[i].start);
@@ -256,20 +247,4 @@ static void test_huge_texts(void **state)
             check_text(text);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_what_people_write),
-        cmocka_unit_test(test_reads_words),
-        cmocka_unit_test(test_f32_around_every_power_of_two),
-        cmocka_unit_test(test_f64_around_every_power_of_two),
-        cmocka_unit_test(test_overflow_starts_halfway),
-        cmocka_unit_test(test_every_power_of_ten),
-        cmocka_unit_test(test_random_bits),
-        cmocka_unit_test(test_random_digits),
-        cmocka_unit_test(test_huge_texts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,10 +84,9 @@ static const double known_f64[] = {
     1e21,
 };
 
-static void test_prints_known_floats(void **state)
+TEST(test_prints_known_floats)
 {
     char text[1024];
-    (void)state;
     print(known_f32, COUNT_OF(known_f32), BAG_F32, text);
     assert_string_equal(
         text, "[0.0,-0.0,1.5,2.0,-2.25,0.1,1e-7,0.00001,9.9999e-6,0.000012345,0.001234,123456.79,"
@@ -101,14 +100,13 @@ static void test_prints_known_floats(void **state)
               "-1.2345678901234568e-300,9007199254740991.0,4.35,1e21]");
 }
 
-static void test_prints_words(void **state)
+TEST(test_prints_words)
 {
     static const float f32[] = {NAN, INFINITY, -INFINITY};
     static const double f64[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
     static const uint32_t negative_nan = UINT32_C(0xFFC00001);
     static const uint8_t bools[] = {1, 0, 1};
     char text[64];
-    (void)state;
     print(f32, 3, BAG_F32, text);
     assert_string_equal(text, "[NaN,Infinity,-Infinity]");
     print(f64, 3, BAG_F64, text);
@@ -139,10 +137,9 @@ static void check_integers(enum bag_dtype dtype, uint64_t bits)
     assert_string_equal(text, want);
 }
 
-static void test_prints_integers(void **state)
+TEST(test_prints_integers)
 {
     uint64_t random = SEED, power = 1;
-    (void)state;
     for (int dtype = BAG_U8; dtype <= BAG_I64; dtype++) {
         for (int bit = 0; bit < 64; bit++) {
             for (int step = -1; step <= 1; step++)
@@ -245,17 +242,15 @@ static void check_f64(uint64_t bits)
     assert_int_equal(f64_bits(back), bits);
 }
 
-static void test_shortest_around_every_power_of_two(void **state)
+TEST(test_shortest_around_every_power_of_two)
 {
-    (void)state;
     for_bounds_f32(check_f32);
     for_bounds_f64(check_f64);
 }
 
-static void test_shortest_around_every_power_of_ten(void **state)
+TEST(test_shortest_around_every_power_of_ten)
 {
     char text[16];
-    (void)state;
     for (int exponent = -323; exponent <= 308; exponent++) {
         snprintf(text, sizeof text, "1e%d", exponent);
         for (uint64_t step = 0; step < 5; step++) {
@@ -266,10 +261,9 @@ static void test_shortest_around_every_power_of_ten(void **state)
     }
 }
 
-static void test_shortest_of_random_bits(void **state)
+TEST(test_shortest_of_random_bits)
 {
     uint64_t random = SEED;
-    (void)state;
     print_message("seed %llu\n", (unsigned long long)SEED);
     for (int i = 0; i < 50000; i++) {
         uint64_t bits = bag_random(&random);
@@ -322,12 +316,11 @@ static void gather_f32(uint32_t bits)
     }
 }
 
-static void test_batches_equal_single_floats(void **state)
+TEST(test_batches_equal_single_floats)
 {
     uint64_t random = SEED;
     /* The range that is printed in batches ends here. */
     static const float edges[] = {1e-5f, 33554432};
-    (void)state;
     gathered_count = 0;
     for_bounds_f32(gather_f32);
     for (size_t edge = 0; edge < COUNT_OF(edges); edge++) {
@@ -350,7 +343,7 @@ static void test_batches_equal_single_floats(void **state)
 /* ---- room ------------------------------------------------------------------------------------ */
 
 /* Every count up to some, so that the last elements' way is met with each; the longest texts. */
-static void test_stays_in_its_room(void **state)
+TEST(test_stays_in_its_room)
 {
     static const uint64_t longest[BAG_DTYPE_COUNT] = {
         [BAG_U8] = UINT8_MAX,
@@ -363,7 +356,6 @@ static void test_stays_in_its_room(void **state)
         [BAG_I64] = (uint64_t)INT64_MIN,
     };
     char data[100 * 8], text[100 * 32];
-    (void)state;
     for (int dtype = 0; dtype < BAG_DTYPE_COUNT; dtype++) {
         uint64_t bits = longest[dtype], f32 = f32_bits(-1.2345678e15f);
         uint64_t f64 = f64_bits(-1.2345678901234567e-300);
@@ -383,26 +375,9 @@ static void test_stays_in_its_room(void **state)
     }
 }
 
-static void test_some_have_no_json_form(void **state)
+TEST(test_some_have_no_json_form)
 {
-    (void)state;
     assert_int_equal(bag_numbers_max_text(BAG_F16), 0);
     assert_int_equal(bag_numbers_max_text(BAG_BF16), 0);
     assert_int_equal(bag_numbers_max_text(BAG_BYTES), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prints_known_floats),
-        cmocka_unit_test(test_prints_words),
-        cmocka_unit_test(test_prints_integers),
-        cmocka_unit_test(test_shortest_around_every_power_of_two),
-        cmocka_unit_test(test_shortest_around_every_power_of_ten),
-        cmocka_unit_test(test_shortest_of_random_bits),
-        cmocka_unit_test(test_batches_equal_single_floats),
-        cmocka_unit_test(test_stays_in_its_room),
-        cmocka_unit_test(test_some_have_no_json_form),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

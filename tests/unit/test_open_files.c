@@ -38,13 +38,14 @@ static int remove_files(void **state)
     return tear_down(state);
 }
 
-static void reads_rows_across_files_in_any_order(void **state)
+AROUND_EACH(set_up, remove_files)
+
+TEST(reads_rows_across_files_in_any_order)
 {
     struct bag_table_file files[FILES];
     struct bag_open_files opened;
     struct bag_problem problem;
     uint16_t rows[ROWS * COLUMNS];
-    (void)state;
     write_files(files);
     assert_true(bag_open_files_open(files, FILES, &opened, &problem));
     for (size_t first = 0; first <= ROWS; first++) {
@@ -59,13 +60,12 @@ static void reads_rows_across_files_in_any_order(void **state)
     bag_open_files_close(&opened);
 }
 
-static void reads_rows_of_a_range_that_was_cut_out(void **state)
+TEST(reads_rows_of_a_range_that_was_cut_out)
 {
     struct bag_table_file files[FILES];
     struct bag_open_files opened;
     struct bag_problem problem;
     uint16_t rows[2 * COLUMNS];
-    (void)state;
     write_files(files);
     bag_npy_slice(&files[1].npy, 2, 2);
     assert_true(bag_open_files_open(&files[1], 1, &opened, &problem));
@@ -75,13 +75,12 @@ static void reads_rows_of_a_range_that_was_cut_out(void **state)
     bag_open_files_close(&opened);
 }
 
-static void rejects_files_that_changed(void **state)
+TEST(rejects_files_that_changed)
 {
     struct bag_table_file files[FILES];
     struct bag_open_files opened;
     struct bag_problem problem;
     uint16_t rows[ROWS * COLUMNS];
-    (void)state;
     write_files(files);
     assert_true(bag_open_files_open(files, FILES, &opened, &problem));
     assert_int_equal(truncate(paths[2], (off_t)files[2].bytes - 1), 0);
@@ -93,15 +92,4 @@ static void rejects_files_that_changed(void **state)
     assert_false(bag_open_files_open(files, FILES, &opened, &problem));
     assert_non_null(strstr(problem.text, "2.npy: the file changed after it was checked"));
     bag_open_files_close(&opened);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(reads_rows_across_files_in_any_order, set_up, remove_files),
-        cmocka_unit_test_setup_teardown(reads_rows_of_a_range_that_was_cut_out, set_up,
-                                        remove_files),
-        cmocka_unit_test_setup_teardown(rejects_files_that_changed, set_up, remove_files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

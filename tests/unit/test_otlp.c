@@ -14,10 +14,9 @@ static bool parse(const char *text, struct bag_traceparent *parent)
     return ok;
 }
 
-static void reads_traceparents(void **state)
+TEST(reads_traceparents)
 {
     struct bag_traceparent parent;
-    (void)state;
     assert_true(parse("00-" TRACE "-" PARENT "-01", &parent));
     assert_true(parent.trace.high == 0x4bf92f3577b34da6 && parent.trace.low == 0xa3ce929d0e0e4736);
     assert_true(parent.parent == 0x00f067aa0ba902b7);
@@ -27,7 +26,7 @@ static void reads_traceparents(void **state)
     assert_true(parse("cc-" TRACE "-" PARENT "-01-what-comes-later", &parent));
 }
 
-static void rejects_traceparents(void **state)
+TEST(rejects_traceparents)
 {
     static const char *const cases[] = {"",
                                         "00",
@@ -41,18 +40,16 @@ static void rejects_traceparents(void **state)
                                         "00-4BF92F3577B34DA6A3CE929D0E0E4736-" PARENT "-01",
                                         "0x-" TRACE "-" PARENT "-01"};
     struct bag_traceparent parent;
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         if (parse(cases[i], &parent))
             fail_msg("'%s' was taken", cases[i]);
     }
 }
 
-static void reads_fractions(void **state)
+TEST(reads_fractions)
 {
     static const char *const wrong[] = {"", "-0.1", "1.1", "x", "0.1x", " 1", "nan", "1e-2", "."};
     double fraction;
-    (void)state;
     assert_true(bag_fraction_parse("0.25", &fraction) && fraction == 0.25);
     assert_true(bag_fraction_parse("0", &fraction) && fraction == 0);
     assert_true(bag_fraction_parse("1", &fraction) && fraction == 1);
@@ -147,10 +144,9 @@ static void expect_parts(const char *at, const char *const *parts, size_t count)
     assert_string_equal(at, "");
 }
 
-static void prints_spans(void **state)
+TEST(prints_spans)
 {
     char *text = bag_otlp_print(spans, COUNT_OF(spans), "1.2");
-    (void)state;
     expect_parts(text, printed, COUNT_OF(printed));
     free(text);
 }
@@ -235,22 +231,20 @@ static const char *const printed_calls[] = {
     "],\"status\":{}}]}]}]}",
 };
 
-static void prints_spans_of_calls(void **state)
+TEST(prints_spans_of_calls)
 {
     char *text = bag_otlp_print(calls, COUNT_OF(calls), "1.2");
-    (void)state;
     expect_parts(strstr(text, "{\"traceId\""), printed_calls, COUNT_OF(printed_calls));
     free(text);
 }
 
-static void prints_traceparents(void **state)
+TEST(prints_traceparents)
 {
     const struct bag_span_place sampled = {
         {0x4bf92f3577b34da6, 0xa3ce929d0e0e4736}, 1, 2, true, true};
     const struct bag_span_place other = {{0, 1}, UINT64_MAX, 0, false, false};
     struct bag_traceparent parent;
     char text[BAG_TRACEPARENT_BYTES];
-    (void)state;
     bag_traceparent_print(&other, text);
     assert_string_equal(text, "00-00000000000000000000000000000001-ffffffffffffffff-00");
     bag_traceparent_print(&sampled, text);
@@ -258,26 +252,13 @@ static void prints_traceparents(void **state)
     assert_true(parse(text, &parent) && parent.sampled && parent.parent == 1);
 }
 
-static void prints_utf8(void **state)
+TEST(prints_utf8)
 {
     const struct bag_span span = {.method = "G\xff", .path = "/\xc3\xa9\xe2\x82", .model = "\x80"};
-    (void)state;
     char *text = bag_otlp_print(&span, 1, "1.2");
     assert_non_null(strstr(text, "\"name\":\"G?\""));
     assert_non_null(strstr(text, TEXT("http.request.method", "G?")));
     assert_non_null(strstr(text, TEXT("url.path", "/\xc3\xa9??")));
     assert_non_null(strstr(text, TEXT("bagserve.model", "?")));
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(reads_traceparents),
-                                       cmocka_unit_test(rejects_traceparents),
-                                       cmocka_unit_test(reads_fractions),
-                                       cmocka_unit_test(prints_spans),
-                                       cmocka_unit_test(prints_spans_of_calls),
-                                       cmocka_unit_test(prints_traceparents),
-                                       cmocka_unit_test(prints_utf8)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 /* Memory of tables: alignment, huge pages that were got, the bound of all of it, lists of nodes. */
 #include "server/memory/memory.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "testing.h"
 
 #define MIB ((size_t)1 << 20)
 
@@ -25,10 +20,9 @@ static char *map(size_t bytes)
     return memory;
 }
 
-static void blocks_are_aligned_and_zeroed(void **state)
+TEST(blocks_are_aligned_and_zeroed)
 {
     static const size_t sizes[] = {1, 4096, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 33 * MIB + 5};
-    (void)state;
     for (int kind = BAG_HUGEPAGES_OFF; kind <= BAG_HUGEPAGES_EXPLICIT; kind++) {
         configure((enum bag_hugepages)kind, 0);
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -45,12 +39,11 @@ static void blocks_are_aligned_and_zeroed(void **state)
 
 /* Huge pages as they are on this machine: off has none; a block never has more than it is, nor
  * those of its neighbours. */
-static void huge_pages_are_counted_for_each_block(void **state)
+TEST(huge_pages_are_counted_for_each_block)
 {
     enum { BLOCKS = 4 };
     char *blocks[BLOCKS];
     size_t bytes = 32 * MIB + 100;
-    (void)state;
     for (size_t i = 0; i < BLOCKS; i++) {
         configure(i % 2 ? BAG_HUGEPAGES_TRANSPARENT : BAG_HUGEPAGES_OFF, 0);
         blocks[i] = map(bytes);
@@ -74,9 +67,8 @@ static void expect(const char *text, size_t new_bytes, size_t freed_bytes)
         assert_string_equal(problem.text, text);
 }
 
-static void all_tables_are_bounded(void **state)
+TEST(all_tables_are_bounded)
 {
-    (void)state;
     configure(BAG_HUGEPAGES_TRANSPARENT, 10 * MIB);
     assert_int_equal(bag_pages_limit(), 10 * MIB);
     expect(NULL, 10 * MIB, 0);
@@ -98,9 +90,8 @@ static void all_tables_are_bounded(void **state)
     expect(NULL, SIZE_MAX, 0);
 }
 
-static void lists_of_nodes(void **state)
+TEST(lists_of_nodes)
 {
-    (void)state;
     assert_true(bag_pages_parse_nodes("0\n") == 1);
     assert_true(bag_pages_parse_nodes("0-1\n") == 3);
     assert_true(bag_pages_parse_nodes("0,2-4,7") == 0x9d);
@@ -113,10 +104,9 @@ static void lists_of_nodes(void **state)
 
 /* A node that no machine has, and a pool of huge pages, where it is too small: the memory is there,
  * and it is counted that it is not as configured. */
-static void refusals_are_counted(void **state)
+TEST(refusals_are_counted)
 {
     uint64_t nodes = bag_pages_node_refusals(), huge = bag_pages_huge_refusals();
-    (void)state;
     configure(BAG_HUGEPAGES_TRANSPARENT, 0);
     bag_pages_interleave(UINT64_C(1) << 63);
     char *memory = map(2 * MIB);
@@ -133,14 +123,4 @@ static void refusals_are_counted(void **state)
                             : bag_pages_huge_refusals() == huge + 1);
     bag_pages_unmap(memory, 64 * MIB);
     assert_int_equal(bag_pages_node_refusals(), nodes + 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(blocks_are_aligned_and_zeroed),
-                                       cmocka_unit_test(huge_pages_are_counted_for_each_block),
-                                       cmocka_unit_test(all_tables_are_bounded),
-                                       cmocka_unit_test(lists_of_nodes),
-                                       cmocka_unit_test(refusals_are_counted)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

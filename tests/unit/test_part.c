@@ -2,9 +2,8 @@
 #include "kernels/part.h"
 #include "testing.h"
 
-static void finds_every_way_by_its_name(void **state)
+TEST(finds_every_way_by_its_name)
 {
-    (void)state;
     for (int i = 0; i < BAG_PART_WAY_COUNT; i++)
         assert_int_equal(bag_part_way_find(bag_part_way_names[i], strlen(bag_part_way_names[i])),
                          i);
@@ -12,7 +11,7 @@ static void finds_every_way_by_its_name(void **state)
     assert_int_equal(bag_part_way_find("Rows", 4), BAG_PART_WAY_COUNT);
 }
 
-static void begins_where_the_protocol_says(void **state)
+TEST(begins_where_the_protocol_says)
 {
     static const struct {
         uint64_t size;
@@ -35,16 +34,14 @@ static void begins_where_the_protocol_says(void **state)
         {INT64_MAX, BAG_MAX_PARTS - 1, BAG_MAX_PARTS, INT64_MAX - (INT64_C(1) << 51)},
         {UINT64_MAX, 2, 3, UINT64_MAX / 3 * 2},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         assert_int_equal(bag_part_begin(cases[i].size, cases[i].index, cases[i].of),
                          cases[i].begin);
 }
 
 /* Each row of a small table, for every number of parts up to more than it has rows. */
-static void every_row_is_of_the_part_that_holds_it(void **state)
+TEST(every_row_is_of_the_part_that_holds_it)
 {
-    (void)state;
     for (uint64_t size = 1; size < 40; size++) {
         for (uint32_t of = 1; of < 60; of++) {
             assert_int_equal(bag_part_begin(size, 0, of), 0);
@@ -59,10 +56,9 @@ static void every_row_is_of_the_part_that_holds_it(void **state)
     }
 }
 
-static void rows_of_huge_tables_have_parts(void **state)
+TEST(rows_of_huge_tables_have_parts)
 {
     const uint64_t size = INT64_MAX;
-    (void)state;
     for (uint32_t index = 0; index < BAG_MAX_PARTS; index++) {
         uint64_t begin = bag_part_begin(size, index, BAG_MAX_PARTS);
         uint64_t end = bag_part_begin(size, index + 1, BAG_MAX_PARTS);
@@ -72,7 +68,7 @@ static void rows_of_huge_tables_have_parts(void **state)
 }
 
 /* The table of the protocol. */
-static void hashes_keys_as_the_protocol_says(void **state)
+TEST(hashes_keys_as_the_protocol_says)
 {
     static const struct {
         uint64_t key;
@@ -87,7 +83,6 @@ static void hashes_keys_as_the_protocol_says(void **state)
         {UINT64_C(1) << 63, 1, 2295},
         {UINT64_MAX, 1, 1611},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         assert_int_equal(bag_part_of_key(cases[i].key, 1), 0);
         assert_int_equal(bag_part_of_key(cases[i].key, 3), cases[i].of_3);
@@ -97,25 +92,11 @@ static void hashes_keys_as_the_protocol_says(void **state)
 
 /* Keys one after the other, as many have them: 2^20 over 16 parts differ by chance alone, by less
  * than 5 of its standard deviations of 248. */
-static void spreads_keys_evenly(void **state)
+TEST(spreads_keys_evenly)
 {
     uint32_t counts[16] = {0};
-    (void)state;
     for (uint64_t key = 0; key < UINT64_C(1) << 20; key++)
         counts[bag_part_of_key(key, 16)]++;
     for (int i = 0; i < 16; i++)
         assert_in_range(counts[i], 65536 - 1240, 65536 + 1240);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_every_way_by_its_name),
-        cmocka_unit_test(begins_where_the_protocol_says),
-        cmocka_unit_test(every_row_is_of_the_part_that_holds_it),
-        cmocka_unit_test(rows_of_huge_tables_have_parts),
-        cmocka_unit_test(hashes_keys_as_the_protocol_says),
-        cmocka_unit_test(spreads_keys_evenly),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

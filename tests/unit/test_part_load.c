@@ -217,11 +217,10 @@ static const struct {
 
 static const size_t sizes[][2] = {{0, 3}, {1, 1}, {3, 0}, {2, 5}, {101, 7}};
 
-static void rows_and_columns_of_every_type(void **state)
+TEST_BETWEEN(rows_and_columns_of_every_type, set_up_both, tear_down_both)
 {
     static const char *const ways[] = {"rows", "columns"}, *const orders[] = {"False", "True"};
     static const char *const none[] = {NULL};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(types) * COUNT_OF(sizes) * 4; i++) {
         size_t type = i / 4 % COUNT_OF(types), size = i / 4 / COUNT_OF(types);
         struct table table = {.settings = none, .by = ways[i % 2], .kept_default = -1};
@@ -231,11 +230,10 @@ static void rows_and_columns_of_every_type(void **state)
     }
 }
 
-static void parts_by_rows_keep_the_default_row(void **state)
+TEST_BETWEEN(parts_by_rows_keep_the_default_row, set_up_both, tear_down_both)
 {
     static const char *const settings[] = {"default_index", "77", NULL};
     struct table table = {.settings = settings, .by = "rows", .kept_default = 77};
-    (void)state;
     write_rows("<f4", "False", 101, 7, 4);
     check_table(&table);
     write_rows(">f4", "True", 101, 7, 4);
@@ -243,10 +241,9 @@ static void parts_by_rows_keep_the_default_row(void **state)
 }
 
 /* More than a block that is read at once, of rows that are not of its size. */
-static void large_tables(void **state)
+TEST_BETWEEN(large_tables, set_up_both, tear_down_both)
 {
     static const char *const none[] = {NULL}, *const ways[] = {"rows", "columns"};
-    (void)state;
     for (int way = 0; way < 2; way++) {
         struct table table = {.settings = none, .by = ways[way], .kept_default = -1};
         write_rows("<f4", "False", 40009, 63, 4);
@@ -268,13 +265,12 @@ static uint64_t digest_of(const char *const *settings)
 
 /* Files that differ in one of a few bytes, or of many bytes in most, have other digests. A whole
  * table has none. */
-static void digests(void **state)
+TEST_BETWEEN(digests, set_up_both, tear_down_both)
 {
     static const char *const none[] = {NULL}, *const half[] = {"part", "columns 1 of 2", NULL};
     static char data[(size_t)1 << 20];
     const size_t lengths[] = {64, 64 * 4096, sizeof data};
     uint64_t before = 0;
-    (void)state;
     for (size_t i = 0; i < 2 * COUNT_OF(lengths); i++) {
         char shape[64];
         snprintf(shape, sizeof shape, "(%zu, 8)", lengths[i / 2] / 8);
@@ -290,10 +286,9 @@ static void digests(void **state)
 }
 
 /* Rows without elements take no memory, however many there are. */
-static void rows_of_nothing(void **state)
+TEST_BETWEEN(rows_of_nothing, set_up_both, tear_down_both)
 {
     static const char *const whole[] = {NULL}, *const third[] = {"part", "rows 1 of 3", NULL};
-    (void)state;
     write_table("<f4", "False", "(1729382256910270464, 0)", "", 0);
     for (int i = 0; i < 2; i++) {
         struct bag_source *source = make_source(i ? third : whole);
@@ -307,12 +302,11 @@ static void rows_of_nothing(void **state)
     }
 }
 
-static void rows_of_any_rank(void **state)
+TEST_BETWEEN(rows_of_any_rank, set_up_both, tear_down_both)
 {
     static const float data[5 * 2 * 3] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
     static const char *const none[] = {NULL};
     struct table table = {.settings = none, .by = "rows", .kept_default = -1};
-    (void)state;
     write_table("<f4", "False", "(5, 2, 3)", data, sizeof data);
     check_table(&table);
     write_table("<f4", "True", "(5, 2, 3)", data, sizeof data);
@@ -324,7 +318,7 @@ static void rows_of_any_rank(void **state)
            "part: a table of 2 dimensions can be divided by columns; this one has 1: say rows");
 }
 
-static void quantised_rows(void **state)
+TEST_BETWEEN(quantised_rows, set_up_both, tear_down_both)
 {
     static const struct {
         const char *format, *elements;
@@ -336,7 +330,6 @@ static void quantised_rows(void **state)
                    {"int8_f16_back", "9", 13},  {"int2", "9", 7},
                    {"int2_f16_front", "12", 7}};
     static const char *const ways[] = {"rows", "columns"}, *const orders[] = {"False", "True"};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(formats) * 4; i++) {
         const char *settings[] = {"row_format", formats[i / 4].format, "row_elements",
                                   formats[i / 4].elements, NULL};
@@ -347,14 +340,13 @@ static void quantised_rows(void **state)
 }
 
 /* Two halves of a byte; the last byte of a part is filled with zeros. */
-static void cuts_rows_of_four_bits(void **state)
+TEST(cuts_rows_of_four_bits)
 {
     static const unsigned char row[] = {0x21, 0x43, 0x65, 0x07, 1, 2, 3, 4};
     static const unsigned char want[] = {0x32, 0x54, 0x06, 1, 2, 3, 4};
     static const unsigned char even[] = {0x43, 0x05, 1, 2, 3, 4};
     struct bag_table whole = {.dtype = BAG_F32, .row_elements = 7, .row_format = BAG_ROWS_INT4};
     unsigned char out[sizeof row];
-    (void)state;
     bag_part_cut_rows(&whole, row, 1, 1, 5, out);
     assert_memory_equal(out, want, sizeof want);
     bag_part_cut_rows(&whole, row, 1, 2, 3, out);
@@ -362,13 +354,12 @@ static void cuts_rows_of_four_bits(void **state)
 }
 
 /* Four codes of a byte likewise. */
-static void cuts_rows_of_two_bits(void **state)
+TEST(cuts_rows_of_two_bits)
 {
     static const unsigned char row[] = {0xe4, 0x1b, 1, 2, 3, 4};
     static const unsigned char want[] = {0xf9, 2, 1, 2, 3, 4};
     struct bag_table whole = {.dtype = BAG_F32, .row_elements = 8, .row_format = BAG_ROWS_INT2};
     unsigned char out[sizeof row];
-    (void)state;
     bag_part_cut_rows(&whole, row, 1, 1, 5, out);
     assert_memory_equal(out, want, sizeof want);
 }
@@ -385,12 +376,11 @@ static int64_t *make_keys(size_t count)
     return keys;
 }
 
-static void keyed_tables(void **state)
+TEST_BETWEEN(keyed_tables, set_up_both, tear_down_both)
 {
     static const size_t counts[] = {0, 1, 2, 40, 16384, 40009};
     static const char *const orders[] = {"False", "True"};
     const char *const plain[] = {"keys", keys_path, NULL};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(counts); i++) {
         int64_t *keys = make_keys(counts[i]);
         char default_key[24];
@@ -419,12 +409,11 @@ static void keyed_tables(void **state)
     }
 }
 
-static void mapped_ranges_of_rows(void **state)
+TEST_BETWEEN(mapped_ranges_of_rows, set_up_both, tear_down_both)
 {
     static const char *const none[] = {NULL}, *const quantised[] = {"row_format", "int8",
                                                                     "row_elements", "9", NULL};
     struct table table = {.maps = true, .settings = none, .by = "rows", .kept_default = -1};
-    (void)state;
     write_rows("<f4", "False", 4099, 7, 4);
     check_table(&table);
     write_rows("<f4", "False", 0, 7, 4);
@@ -435,12 +424,11 @@ static void mapped_ranges_of_rows(void **state)
 }
 
 /* Rows so wide that fewer are read at once than keys are counted together. */
-static void keys_of_wide_rows(void **state)
+TEST_BETWEEN(keys_of_wide_rows, set_up_both, tear_down_both)
 {
     const char *const plain[] = {"keys", keys_path, NULL};
     int64_t *keys = make_keys(20001);
     struct table table = {.settings = plain, .by = "keys", .keys = keys, .kept_default = -1};
-    (void)state;
     write_rows("<u2", "False", 20001, 500, 2);
     check_table(&table);
     free(keys);
@@ -449,13 +437,12 @@ static void keys_of_wide_rows(void **state)
 /* ---- what cannot be ----------------------------------------------------------------------------
  */
 
-static void rejects_what_cannot_be_divided(void **state)
+TEST_BETWEEN(rejects_what_cannot_be_divided, set_up_both, tear_down_both)
 {
     const char *const by_rows[] = {"keys", keys_path, "part", "rows 0 of 2", NULL};
     static const char *const by_keys[] = {"part", "keys 0 of 2", NULL};
     static const char *const columns[] = {"part", "columns 0 of 2", NULL};
     static const char *const mapped[] = {"part", "rows 0 of 2", "default_index", "3", NULL};
-    (void)state;
     free(make_keys(4));
     write_four_rows();
     reject(by_rows, false,
@@ -468,13 +455,12 @@ static void rejects_what_cannot_be_divided(void **state)
            "copy: say load copy");
 }
 
-static void parts_are_tables_of_their_own(void **state)
+TEST_BETWEEN(parts_are_tables_of_their_own, set_up_both, tear_down_both)
 {
     static const char *const parts[] = {"rows 0 of 2", "rows 1 of 2", "rows 0 of 3",
                                         "columns 0 of 2"};
     uint64_t fingerprints[COUNT_OF(parts) + 1];
     struct bag_problem problem;
-    (void)state;
     write_four_rows();
     for (size_t i = 0; i <= COUNT_OF(parts); i++) {
         const char *settings[] = {"part", parts[i % COUNT_OF(parts)], NULL, NULL, NULL};
@@ -489,28 +475,4 @@ static void parts_are_tables_of_their_own(void **state)
             assert_true(fingerprints[j] != fingerprints[i]);
         bag_source_free(source);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(rows_and_columns_of_every_type, set_up_both,
-                                        tear_down_both),
-        cmocka_unit_test_setup_teardown(parts_by_rows_keep_the_default_row, set_up_both,
-                                        tear_down_both),
-        cmocka_unit_test_setup_teardown(large_tables, set_up_both, tear_down_both),
-        cmocka_unit_test_setup_teardown(digests, set_up_both, tear_down_both),
-        cmocka_unit_test_setup_teardown(rows_of_nothing, set_up_both, tear_down_both),
-        cmocka_unit_test_setup_teardown(rows_of_any_rank, set_up_both, tear_down_both),
-        cmocka_unit_test_setup_teardown(quantised_rows, set_up_both, tear_down_both),
-        cmocka_unit_test(cuts_rows_of_four_bits),
-        cmocka_unit_test(cuts_rows_of_two_bits),
-        cmocka_unit_test_setup_teardown(keyed_tables, set_up_both, tear_down_both),
-        cmocka_unit_test_setup_teardown(mapped_ranges_of_rows, set_up_both, tear_down_both),
-        cmocka_unit_test_setup_teardown(keys_of_wide_rows, set_up_both, tear_down_both),
-        cmocka_unit_test_setup_teardown(rejects_what_cannot_be_divided, set_up_both,
-                                        tear_down_both),
-        cmocka_unit_test_setup_teardown(parts_are_tables_of_their_own, set_up_both, tear_down_both),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

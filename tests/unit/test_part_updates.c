@@ -119,13 +119,14 @@ static void write_rows(void)
 static const int64_t ids[] = {19, 0, 7, 6, 13, 12, 1};
 static float sent_rows[COUNT_OF(ids)][COLUMNS];
 
-static void parts_by_rows_take_their_own(void **state)
+AROUND_EACH(set_up_both, tear_down_both)
+
+TEST(parts_by_rows_take_their_own)
 {
     static const char *const settings[] = {"default_index", "7", NULL};
     /* 0 to 6, 6 to 13, 13 to 20; row 7 is in each */
     static const char *const parts[] = {"rows 0 of 3", "rows 1 of 3", "rows 2 of 3"};
     static const size_t left_out[] = {4, 4, 4};
-    (void)state;
     write_rows();
     fill(&sent_rows[0][0], COUNT_OF(ids) * COLUMNS, 7);
     struct live whole = open_live(settings, NULL);
@@ -146,11 +147,10 @@ static void parts_by_rows_take_their_own(void **state)
     close_live(&whole);
 }
 
-static void parts_by_rows_know_the_whole_table(void **state)
+TEST(parts_by_rows_know_the_whole_table)
 {
     static const char *const none[] = {NULL};
     static const int64_t beyond[] = {1, 20}, twice[] = {19, 1, 19};
-    (void)state;
     write_rows();
     struct live part = open_live(none, "rows 0 of 3");
     struct sent sent = send_rows(beyond, 2, &sent_rows[0][0], COLUMNS);
@@ -161,7 +161,7 @@ static void parts_by_rows_know_the_whole_table(void **state)
 }
 
 /* Of plain rows and of quantised ones, whose scale is that of the whole row. */
-static void parts_by_columns_cut_rows(void **state)
+TEST(parts_by_columns_cut_rows)
 {
     static const char *const none[] = {NULL};
     static const char *const int8[] = {"row_format", "int8", "row_elements", "7", NULL};
@@ -176,7 +176,6 @@ static void parts_by_columns_cut_rows(void **state)
                   {int8, "|u1", "(20, 15)", 300},
                   {int4, "|u1", "(20, 8)", 160}};
     static unsigned char data[1120];
-    (void)state;
     fill(&sent_rows[0][0], COUNT_OF(ids) * COLUMNS, 7);
     struct sent sent = send_rows(ids, COUNT_OF(ids), &sent_rows[0][0], COLUMNS);
     for (size_t i = 0; i < COUNT_OF(tables); i++) {
@@ -201,10 +200,9 @@ static void parts_by_columns_cut_rows(void **state)
     }
 }
 
-static void rows_have_the_whole_width(void **state)
+TEST(rows_have_the_whole_width)
 {
     static const char *const none[] = {NULL};
-    (void)state;
     write_rows();
     struct live part = open_live(none, "columns 0 of 3");
     struct sent sent = send_rows(ids, 2, &sent_rows[0][0], 2);
@@ -242,7 +240,7 @@ static bool has_key(const struct live *live, int64_t key)
     return bag_keys_find_one(&live->memory->index.keys, (uint64_t)key) >= 0;
 }
 
-static void parts_by_keys_take_their_own_and_what_they_keep(void **state)
+TEST(parts_by_keys_take_their_own_and_what_they_keep)
 {
     const char *const settings[] = {"keys", keys_path,       "missing", "hash",       "hash_rows",
                                     "2",    "default_index", "42",      "spare_rows", "4",
@@ -252,7 +250,6 @@ static void parts_by_keys_take_their_own_and_what_they_keep(void **state)
     static const int64_t changed[] = {1, 0, 42, 2, 5000, 5001};
     static const int64_t removed[] = {0, 2, 1};
     float rows[COUNT_OF(changed)][COLUMNS];
-    (void)state;
     write_rows();
     write_keys(table_keys, ROWS);
     fill(&rows[0][0], COUNT_OF(changed) * COLUMNS, 3);
@@ -280,7 +277,7 @@ static void parts_by_keys_take_their_own_and_what_they_keep(void **state)
 
 /* Updates are read side by side, and applied one after the other: which copies a part has is
  * decided when the earlier ones are applied. */
-static void decides_about_copies_after_earlier_updates(void **state)
+TEST(decides_about_copies_after_earlier_updates)
 {
     const char *const settings[] = {"keys", keys_path,    "missing", "hash", "hash_rows",
                                     "2",    "spare_rows", "4",       NULL};
@@ -289,7 +286,6 @@ static void decides_about_copies_after_earlier_updates(void **state)
     struct bag_problem problem;
     struct bag_arena arena;
     bool changes;
-    (void)state;
     write_rows();
     write_keys(table_keys, ROWS);
     fill(&sent_rows[0][0], COUNT_OF(changed) * COLUMNS, 3);
@@ -319,11 +315,10 @@ static void decides_about_copies_after_earlier_updates(void **state)
 }
 
 /* Positions are those of what was sent. */
-static void says_where_a_key_was_sent(void **state)
+TEST(says_where_a_key_was_sent)
 {
     const char *const settings[] = {"keys", keys_path, NULL};
     static const int64_t removed[] = {42, 0, INT64_C(1) << 31, 7000};
-    (void)state;
     write_rows();
     write_keys(table_keys, ROWS);
     uint32_t owner = bag_part_of_key(7000, 2);
@@ -333,21 +328,4 @@ static void says_where_a_key_was_sent(void **state)
     struct sent sent = send_rows(removed, COUNT_OF(removed), NULL, 0);
     expect_problem(&part, &sent, "'keys' has 7000 at position 3: the table does not have it");
     close_live(&part);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(parts_by_rows_take_their_own, set_up_both, tear_down_both),
-        cmocka_unit_test_setup_teardown(parts_by_rows_know_the_whole_table, set_up_both,
-                                        tear_down_both),
-        cmocka_unit_test_setup_teardown(parts_by_columns_cut_rows, set_up_both, tear_down_both),
-        cmocka_unit_test_setup_teardown(rows_have_the_whole_width, set_up_both, tear_down_both),
-        cmocka_unit_test_setup_teardown(parts_by_keys_take_their_own_and_what_they_keep,
-                                        set_up_both, tear_down_both),
-        cmocka_unit_test_setup_teardown(decides_about_copies_after_earlier_updates, set_up_both,
-                                        tear_down_both),
-        cmocka_unit_test_setup_teardown(says_where_a_key_was_sent, set_up_both, tear_down_both),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -283,9 +283,8 @@ static void check_call(uint64_t seed)
     free(whole);
 }
 
-static void parts_make_the_whole(void **state)
+TEST(parts_make_the_whole)
 {
-    (void)state;
     const char *given = getenv("BAG_SEED");
     uint64_t first = given ? strtoull(given, NULL, 10) : 1;
     print_message("seeds %llu to %llu\n", (unsigned long long)first,
@@ -298,9 +297,8 @@ static void parts_make_the_whole(void **state)
 
 /* ---- rows that are not pooled ---------------------------------------------------------------- */
 
-static void rows_without_a_reduction_are_copied(void **state)
+TEST(rows_without_a_reduction_are_copied)
 {
-    (void)state;
     const uint16_t rows[] = {0x8000, 0x7d01}; /* -0, and a NaN with a payload */
     const int64_t ids[] = {0, 1, 7};
     struct bag_table table = table_of(BAG_F16, 2, 1, rows);
@@ -338,9 +336,8 @@ static void rows_without_a_reduction_are_copied(void **state)
 /* ---- exact values ---------------------------------------------------------------------------- */
 
 /* Sums that no 64 bits hold, of both signs, with weights: the mean is that of all entries. */
-static void integer_means_are_exact(void **state)
+TEST(integer_means_are_exact)
 {
-    (void)state;
     const int64_t rows[] = {INT64_MIN, INT64_MAX, -7, 5};
     const int64_t ids[] = {0, 0, 1}, others[] = {2, 3}, starts[] = {0};
     struct bag_table table = table_of(BAG_I64, 4, 1, rows);
@@ -374,9 +371,8 @@ static void integer_means_are_exact(void **state)
 }
 
 /* Of a mean of half precision: rounded once, after the division. */
-static void rounds_once_at_the_end(void **state)
+TEST(rounds_once_at_the_end)
 {
-    (void)state;
     const float sums[] = {2049, 1}; /* 2049 is no FP16 number; a third of 2050 is none either */
     const struct bag_share shares[] = {{&sums[0], NULL, 2}, {&sums[1], NULL, 1}};
     struct bag_merge merge = {BAG_F16, BAG_MEAN, false, BAG_F16, 1};
@@ -386,9 +382,8 @@ static void rounds_once_at_the_end(void **state)
 }
 
 /* A part without an entry has zeros, which count neither as a sum nor as the largest. */
-static void leaves_out_parts_without_entries(void **state)
+TEST(leaves_out_parts_without_entries)
 {
-    (void)state;
     const float sums[] = {0, -5, -0.0f}, weights[] = {7, 2, 1};
     const struct bag_share shares[] = {
         {&sums[0], &weights[0], 0}, {&sums[1], &weights[1], 3}, {&sums[2], &weights[2], 1}};
@@ -408,9 +403,8 @@ static void leaves_out_parts_without_entries(void **state)
 }
 
 /* What nobody sends is no number, and does no harm. */
-static void takes_any_words(void **state)
+TEST(takes_any_words)
 {
-    (void)state;
     const uint64_t words[] = {0, 0, UINT64_C(1) << 63, UINT64_MAX, UINT64_MAX, UINT64_MAX};
     const struct bag_share shares[] = {
         {&words[0], &words[0], UINT64_MAX}, {&words[3], &words[3], 1}, {&words[0], &words[3], 1}};
@@ -423,26 +417,11 @@ static void takes_any_words(void **state)
         bag_merge(&merge, shares, i, &result);
 }
 
-static void sizes_do_not_overflow(void **state)
+TEST(sizes_do_not_overflow)
 {
-    (void)state;
     struct bag_pool_args args = {.table = {.dtype = BAG_I8, .row_elements = SIZE_MAX / 8},
                                  .reduction = BAG_MEAN,
                                  .num_bags = 2};
     bag_pool_make_partial(&args);
     assert_true(args.result_bytes == SIZE_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_make_the_whole),
-        cmocka_unit_test(rows_without_a_reduction_are_copied),
-        cmocka_unit_test(integer_means_are_exact),
-        cmocka_unit_test(rounds_once_at_the_end),
-        cmocka_unit_test(leaves_out_parts_without_entries),
-        cmocka_unit_test(takes_any_words),
-        cmocka_unit_test(sizes_do_not_overflow),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,9 +93,8 @@ static enum bag_status rules_status(enum bag_dtype dtype, struct bag_rules rules
     return bag_rules_check(&table, &rules, fault);
 }
 
-static void rejects_rules_that_do_not_fit_the_table(void **state)
+TEST(rejects_rules_that_do_not_fit_the_table)
 {
-    (void)state;
     struct bag_fault fault;
     struct bag_rules rules = rules_for(BAG_U8, BAG_SQRTN);
     assert_int_equal(rules_status(BAG_U8, rules, &fault), BAG_STATUS_UNSUPPORTED_REDUCTION);
@@ -108,9 +107,8 @@ static void rejects_rules_that_do_not_fit_the_table(void **state)
     assert_int_equal(rules_status(BAG_BF16, rules, &fault), BAG_STATUS_OK);
 }
 
-static void bounds_default_index_and_padding_idx(void **state)
+TEST(bounds_default_index_and_padding_idx)
 {
-    (void)state;
     struct bag_fault fault;
     for (int64_t index = -7; index <= 6; index++) {
         struct bag_rules rules = rules_for(BAG_F32, BAG_SUM);
@@ -132,9 +130,8 @@ static void bounds_default_index_and_padding_idx(void **state)
 
 /* ---- forms, types, shapes -------------------------------------------------------------------- */
 
-static void accepts_each_form(void **state)
+TEST(accepts_each_form)
 {
-    (void)state;
     struct request *r = offsets_request();
     assert_int_equal(check(r), BAG_STATUS_OK);
     assert_int_equal(r->args.form, BAG_FORM_OFFSETS);
@@ -151,9 +148,8 @@ static void accepts_each_form(void **state)
     assert_int_equal(r->args.bag_length, 2);
 }
 
-static void rejects_inputs_that_make_no_form(void **state)
+TEST(rejects_inputs_that_make_no_form)
 {
-    (void)state;
     struct request *r = offsets_request();
     r->sends[BAG_INDICES] = false;
     assert_fault(r, BAG_STATUS_MISSING_INPUT, BAG_INDICES);
@@ -169,9 +165,8 @@ static void rejects_inputs_that_make_no_form(void **state)
     assert_int_equal(r->fault.low, 2);
 }
 
-static void rejects_wrong_types_of_ids(void **state)
+TEST(rejects_wrong_types_of_ids)
 {
-    (void)state;
     static const struct {
         enum bag_input input;
         enum bag_status status;
@@ -191,9 +186,8 @@ static void rejects_wrong_types_of_ids(void **state)
     assert_fault(r, BAG_STATUS_OFFSETS_DTYPE, BAG_OFFSETS);
 }
 
-static void rejects_wrong_shapes_of_ids(void **state)
+TEST(rejects_wrong_shapes_of_ids)
 {
-    (void)state;
     struct request *r = packed_request();
     r->sends[BAG_OFFSETS] = true;
     assert_fault(r, BAG_STATUS_INDICES_RANK, BAG_INDICES);
@@ -210,9 +204,8 @@ static void rejects_wrong_shapes_of_ids(void **state)
     assert_int_equal(r->fault.low, 4);
 }
 
-static void takes_scalars_of_shape_none_or_one_only(void **state)
+TEST(takes_scalars_of_shape_none_or_one_only)
 {
-    (void)state;
     struct request *r = segments_request();
     r->sends[BAG_NUM_SEGMENTS] = r->sends[BAG_DEFAULT_INDEX] = true;
     r->tensors[BAG_NUM_SEGMENTS] = TENSOR(I64, 1, r->num_segments);
@@ -226,9 +219,8 @@ static void takes_scalars_of_shape_none_or_one_only(void **state)
     assert_fault(r, BAG_STATUS_DEFAULT_INDEX_NOT_SCALAR, BAG_DEFAULT_INDEX);
 }
 
-static void mixes_index_types_unless_told_not_to(void **state)
+TEST(mixes_index_types_unless_told_not_to)
 {
-    (void)state;
     static const int32_t narrow[] = {0, 2};
     struct request *r = offsets_request();
     r->tensors[BAG_OFFSETS] = TENSOR(I32, 1, narrow);
@@ -245,9 +237,8 @@ static void mixes_index_types_unless_told_not_to(void **state)
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-static void takes_weights_where_they_mean_something(void **state)
+TEST(takes_weights_where_they_mean_something)
 {
-    (void)state;
     for (int reduction = 0; reduction < 2 * BAG_REDUCTION_COUNT; reduction++) {
         const bool is_packed = reduction >= BAG_REDUCTION_COUNT;
         struct request *r = is_packed ? packed_request() : offsets_request();
@@ -267,9 +258,8 @@ static void takes_weights_where_they_mean_something(void **state)
     }
 }
 
-static void rejects_weights_of_another_type_or_shape(void **state)
+TEST(rejects_weights_of_another_type_or_shape)
 {
-    (void)state;
     struct request *r = offsets_request();
     r->sends[BAG_PER_SAMPLE_WEIGHTS] = true;
     r->tensors[BAG_PER_SAMPLE_WEIGHTS].dtype = BAG_F16;
@@ -294,9 +284,8 @@ static void rejects_weights_of_another_type_or_shape(void **state)
 
 /* ---- scalars and sizes ----------------------------------------------------------------------- */
 
-static void default_index_of_the_request_wins(void **state)
+TEST(default_index_of_the_request_wins)
 {
-    (void)state;
     struct request *r = offsets_request();
     r->rules.default_index = 3;
     assert_int_equal(check(r), BAG_STATUS_OK);
@@ -311,9 +300,8 @@ static void default_index_of_the_request_wins(void **state)
     assert_fault_at(r, BAG_STATUS_DEFAULT_INDEX_OUT_OF_RANGE, BAG_DEFAULT_INDEX, 0, -2, 0, 4);
 }
 
-static void rejects_a_result_above_the_limit_without_overflow(void **state)
+TEST(rejects_a_result_above_the_limit_without_overflow)
 {
-    (void)state;
     struct request *r = segments_request();
     r->sends[BAG_NUM_SEGMENTS] = true;
     r->max_bytes = 24;
@@ -330,9 +318,8 @@ static void rejects_a_result_above_the_limit_without_overflow(void **state)
     assert_int_equal(r->fault.value, -1);
 }
 
-static void needs_one_offset_where_the_last_ends(void **state)
+TEST(needs_one_offset_where_the_last_ends)
 {
-    (void)state;
     struct request *r = offsets_request();
     r->tensors[BAG_OFFSETS] = tensor_of(BAG_I64, 1, 0, r->offsets);
     assert_int_equal(check(r), BAG_STATUS_OK);
@@ -343,9 +330,8 @@ static void needs_one_offset_where_the_last_ends(void **state)
 
 /* ---- ids ------------------------------------------------------------------------------------- */
 
-static void rejects_offsets_outside_or_decreasing(void **state)
+TEST(rejects_offsets_outside_or_decreasing)
 {
-    (void)state;
     struct request *r = offsets_request();
     r->offsets[1] = 4;
     assert_int_equal(check(r), BAG_STATUS_OK);
@@ -362,9 +348,8 @@ static void rejects_offsets_outside_or_decreasing(void **state)
     assert_fault_at(r, BAG_STATUS_OFFSETS_NOT_STARTING_AT_ZERO, BAG_OFFSETS, 0, 3, 0, 0);
 }
 
-static void rejects_segment_ids_outside_or_decreasing(void **state)
+TEST(rejects_segment_ids_outside_or_decreasing)
 {
-    (void)state;
     struct request *r = segments_request();
     r->segment_ids[1] = 2;
     assert_fault_at(r, BAG_STATUS_SEGMENT_IDS_NOT_SORTED, BAG_SEGMENT_IDS, 2, 1, 2, INT64_MAX);
@@ -380,9 +365,8 @@ static void rejects_segment_ids_outside_or_decreasing(void **state)
     assert_fault_at(r, BAG_STATUS_SEGMENT_ID_OUT_OF_RANGE, BAG_SEGMENT_IDS, 0, -1, 0, INT64_MAX);
 }
 
-static void reports_the_first_bad_index_at_every_position(void **state)
+TEST(reports_the_first_bad_index_at_every_position)
 {
-    (void)state;
     enum { MANY = 600 };
     static int64_t wide[MANY];
     static int32_t narrow[MANY];
@@ -402,9 +386,8 @@ static void reports_the_first_bad_index_at_every_position(void **state)
     }
 }
 
-static void lets_options_accept_indices_outside(void **state)
+TEST(lets_options_accept_indices_outside)
 {
-    (void)state;
     struct request *r = offsets_request();
     r->rules.prune_invalid = true;
     r->indices[1] = -1;
@@ -416,35 +399,9 @@ static void lets_options_accept_indices_outside(void **state)
     assert_true(r->args.skip_outside);
 }
 
-static void an_empty_table_has_no_valid_index(void **state)
+TEST(an_empty_table_has_no_valid_index)
 {
-    (void)state;
     struct request *r = offsets_request();
     r->table.num_rows = 0;
     assert_fault_at(r, BAG_STATUS_INDEX_OUT_OF_RANGE, BAG_INDICES, 0, 0, 0, -1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rejects_rules_that_do_not_fit_the_table),
-        cmocka_unit_test(bounds_default_index_and_padding_idx),
-        cmocka_unit_test(accepts_each_form),
-        cmocka_unit_test(rejects_inputs_that_make_no_form),
-        cmocka_unit_test(rejects_wrong_types_of_ids),
-        cmocka_unit_test(rejects_wrong_shapes_of_ids),
-        cmocka_unit_test(takes_scalars_of_shape_none_or_one_only),
-        cmocka_unit_test(mixes_index_types_unless_told_not_to),
-        cmocka_unit_test(takes_weights_where_they_mean_something),
-        cmocka_unit_test(rejects_weights_of_another_type_or_shape),
-        cmocka_unit_test(default_index_of_the_request_wins),
-        cmocka_unit_test(rejects_a_result_above_the_limit_without_overflow),
-        cmocka_unit_test(needs_one_offset_where_the_last_ends),
-        cmocka_unit_test(rejects_offsets_outside_or_decreasing),
-        cmocka_unit_test(rejects_segment_ids_outside_or_decreasing),
-        cmocka_unit_test(reports_the_first_bad_index_at_every_position),
-        cmocka_unit_test(lets_options_accept_indices_outside),
-        cmocka_unit_test(an_empty_table_has_no_valid_index),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

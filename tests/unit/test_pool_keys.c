@@ -25,6 +25,8 @@ static int set_up(void **state)
            !bag_keys_fill(&keys, own_keys, 4, 0, crowded, &num_crowded) || num_crowded > 0;
 }
 
+AROUND_ALL(set_up, NULL)
+
 /* ---- one call -------------------------------------------------------------------------------- */
 
 struct call {
@@ -77,13 +79,12 @@ static void expect_rejected(enum bag_status status, const struct call *call, con
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static void finds_rows_of_every_type(void **state)
+TEST(finds_rows_of_every_type)
 {
     static const int32_t narrow[] = {70, -1, 0};
     static const int64_t wide[] = {INT64_MIN, -1};
     static const uint64_t unsigned_keys[] = {UINT64_C(1) << 63, UINT64_MAX};
     struct call call = {.keys = &keys};
-    (void)state;
     assert_int_equal(resolve(&call, BAG_I32, narrow, 3), BAG_STATUS_OK);
     assert_true(pool(&call) == 7);
     assert_false(call.args.skip_outside); /* so that the kernels test no entry */
@@ -96,12 +97,11 @@ static void finds_rows_of_every_type(void **state)
     assert_true(pool(&call) == 0);
 }
 
-static void skips_and_rejects_missing_keys(void **state)
+TEST(skips_and_rejects_missing_keys)
 {
     static const int64_t ids[] = {0, 71, -2, 70};
     static const uint64_t large[] = {0, UINT64_MAX - 1};
     struct call call = {.keys = &keys, .rules = {.missing = BAG_MISSING_SKIP}};
-    (void)state;
     assert_int_equal(resolve(&call, BAG_I64, ids, 4), BAG_STATUS_OK);
     assert_true(pool(&call) == 6);
     assert_int_equal(call.resolving.num_missing, 2);
@@ -115,14 +115,13 @@ static void skips_and_rejects_missing_keys(void **state)
                     "not have");
 }
 
-static void gives_missing_keys_a_row(void **state)
+TEST(gives_missing_keys_a_row)
 {
     static const int64_t ids[] = {71, 0};
     struct call call = {.keys = &keys,
                         .rules = {.missing = BAG_MISSING_DEFAULT,
                                   .default_index = INT64_MIN,
                                   .has_default_index = true}};
-    (void)state;
     assert_int_equal(resolve(&call, BAG_I64, ids, 2), BAG_STATUS_OK);
     assert_true(pool(&call) == 10);
     assert_int_equal(call.args.default_row, 3);
@@ -137,11 +136,10 @@ static void gives_missing_keys_a_row(void **state)
 }
 
 /* Whether the table has the padding key or not: its entries are not missing. */
-static void padding_leaves_first(void **state)
+TEST(padding_leaves_first)
 {
     static const int64_t ids[] = {70, 99, 0};
     struct call call = {.keys = &keys, .rules = {.has_padding_idx = true, .padding_idx = 99}};
-    (void)state;
     assert_int_equal(resolve(&call, BAG_I64, ids, 3), BAG_STATUS_OK);
     assert_true(pool(&call) == 6);
     assert_int_equal(bag_pool_entry_status(&call.args, 1), BAG_ENTRY_PADDING);
@@ -154,12 +152,11 @@ static void padding_leaves_first(void **state)
     assert_int_equal(call.resolving.num_missing, 1);
 }
 
-static void takes_the_default_of_a_request(void **state)
+TEST(takes_the_default_of_a_request)
 {
     static const int32_t key = -1;
     static const uint64_t unknown = UINT64_MAX - 9;
     struct call call = {.keys = &keys};
-    (void)state;
     call.default_index = (struct bag_tensor){.dtype = BAG_I32, .count = 1, .data = &key};
     call.inputs.tensor[BAG_DEFAULT_INDEX] = &call.default_index;
     assert_int_equal(resolve(&call, BAG_I64, NULL, 0), BAG_STATUS_OK);
@@ -176,12 +173,11 @@ static void takes_the_default_of_a_request(void **state)
 
 /* ---- dense tables ---------------------------------------------------------------------------- */
 
-static void gives_indices_outside_the_default_row(void **state)
+TEST(gives_indices_outside_the_default_row)
 {
     static const int64_t ids[] = {3, 4, -1, 0};
     static const int64_t none = -1;
     struct call call = {.rules = {.missing = BAG_MISSING_DEFAULT, .default_index = 1}};
-    (void)state;
     assert_int_equal(resolve(&call, BAG_I64, ids, 4), BAG_STATUS_OK);
     assert_true(pool(&call) == 13);
     assert_int_equal(bag_pool_entry_status(&call.args, 1), BAG_ENTRY_OUTSIDE);
@@ -198,12 +194,11 @@ static void gives_indices_outside_the_default_row(void **state)
 }
 
 /* An index outside is not padding because the row that it gets is: row 0 is often both. */
-static void pools_the_default_row_though_it_is_padding(void **state)
+TEST(pools_the_default_row_though_it_is_padding)
 {
     static const int64_t ids[] = {0, 99, 1, -1, -2};
     static const float weights[] = {1, 1, 1, 0, 1};
     struct call call = {.rules = {.missing = BAG_MISSING_DEFAULT, .has_padding_idx = true}};
-    (void)state;
     assert_int_equal(resolve(&call, BAG_I64, ids, 3), BAG_STATUS_OK);
     assert_true(pool(&call) == 3);
     assert_int_equal(bag_count_kept(&call.args, 0, 3), 2);
@@ -230,12 +225,11 @@ static void pools_the_default_row_though_it_is_padding(void **state)
     assert_int_equal(bag_pool_entry_status(&call.args, 3), BAG_ENTRY_OUTSIDE);
 }
 
-static void says_which_types_keys_have(void **state)
+TEST(says_which_types_keys_have)
 {
     static const float ids[4] = {0};
     static const int64_t keys_asked[] = {0};
     struct call call = {.keys = &keys};
-    (void)state;
     expect_rejected(resolve(&call, BAG_F32, ids, 4), &call,
                     "'indices' has datatype FP32; keys must be INT32, INT64 or UINT64");
     call.default_index = (struct bag_tensor){.dtype = BAG_F32, .count = 1, .data = ids};
@@ -244,9 +238,8 @@ static void says_which_types_keys_have(void **state)
                     "'default_index' has datatype FP32; keys must be INT32, INT64 or UINT64");
 }
 
-static void rows_without_a_reduction_take_the_default_for_missing_ones_alone(void **state)
+TEST(rows_without_a_reduction_take_the_default_for_missing_ones_alone)
 {
-    (void)state;
     const int64_t ids[] = {70, 5, 0, -1};
     struct call call = {.keys = &keys,
                         .rules = {.reduction = BAG_NONE,
@@ -273,20 +266,4 @@ static void rows_without_a_reduction_take_the_default_for_missing_ones_alone(voi
     assert_int_equal(resolve(&call, BAG_I64, indices, 4), BAG_STATUS_OK);
     bag_pool_run(&call.args, bag_range_all(&call.args), rows);
     assert_memory_equal(rows, ((float[]){0, 2, 8, 2}), sizeof rows);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_rows_of_every_type),
-        cmocka_unit_test(skips_and_rejects_missing_keys),
-        cmocka_unit_test(gives_missing_keys_a_row),
-        cmocka_unit_test(padding_leaves_first),
-        cmocka_unit_test(takes_the_default_of_a_request),
-        cmocka_unit_test(gives_indices_outside_the_default_row),
-        cmocka_unit_test(pools_the_default_row_though_it_is_padding),
-        cmocka_unit_test(says_which_types_keys_have),
-        cmocka_unit_test(rows_without_a_reduction_take_the_default_for_missing_ones_alone),
-    };
-    return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -81,22 +81,20 @@ static void expect_rejected(enum bag_status status, const struct call *call, con
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static void finds_the_part_s_own_rows(void **state)
+TEST(finds_the_part_s_own_rows)
 {
     const int64_t ids[] = {5, 3, 3, 4}, none[] = {0};
     struct call call = new_call(false);
-    (void)state;
     assert_int_equal(resolve(&call, ids, 4), BAG_STATUS_OK);
     assert_true(pool(&call) == 8 && call.resolving.num_other == 0);
     assert_int_equal(resolve(&call, none, 0), BAG_STATUS_OK);
     assert_true(pool(&call) == 8 && call.args.default_row == 3);
 }
 
-static void rejects_rows_of_other_parts_with_their_place(void **state)
+TEST(rejects_rows_of_other_parts_with_their_place)
 {
     const int64_t ids[] = {3, 9, 2}, outside[] = {3, 10};
     struct call call = new_call(false);
-    (void)state;
     /* The row behind its own is here for empty bags alone. */
     expect_rejected(resolve(&call, ids, 3), &call,
                     "'indices' at position 1 is 9, a row of another part: this server has part 1 "
@@ -109,11 +107,10 @@ static void rejects_rows_of_other_parts_with_their_place(void **state)
                     "'default_index' is 2, which is of another part: this server has part 1 of 3");
 }
 
-static void leaves_rows_of_other_parts_out_where_that_is_asked(void **state)
+TEST(leaves_rows_of_other_parts_out_where_that_is_asked)
 {
     const int64_t ids[] = {0, 3, 9, 5, 6, 2};
     struct call call = new_call(true);
-    (void)state;
     assert_int_equal(resolve(&call, ids, 6), BAG_STATUS_OK);
     assert_true(pool(&call) == 5 && call.resolving.num_other == 4);
     assert_int_equal(call.args.default_row, -1);
@@ -123,11 +120,10 @@ static void leaves_rows_of_other_parts_out_where_that_is_asked(void **state)
 }
 
 /* Padding of any part, negative ids that are pruned, ids outside of the whole table. */
-static void keeps_the_rules_of_the_whole_table(void **state)
+TEST(keeps_the_rules_of_the_whole_table)
 {
     const int64_t ids[] = {-7, 3, 4, INT64_MAX, INT64_MIN, 10};
     struct call call = new_call(false);
-    (void)state;
     call.rules.has_padding_idx = true;
     call.rules.padding_idx = -7; /* row 3 */
     call.rules.missing = BAG_MISSING_SKIP;
@@ -151,14 +147,13 @@ static void keeps_the_rules_of_the_whole_table(void **state)
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 /* A key of another part that is here, as that of a default row may be. */
-static void keys_of_other_parts_are_theirs_even_where_they_are_here(void **state)
+TEST(keys_of_other_parts_are_theirs_even_where_they_are_here)
 {
     static struct bag_keys_line lines[16];
     struct bag_keys keys = bag_keys_for(4);
     struct bag_keys_entry crowded[4];
     size_t num_crowded, own = 0, other = 0;
     int64_t ids[4] = {0}, stored[4] = {0};
-    (void)state;
     keys.lines = lines;
     assert_true(keys.num_lines <= COUNT_OF(lines));
     struct call call = new_call(true);
@@ -195,16 +190,4 @@ static void keys_of_other_parts_are_theirs_even_where_they_are_here(void **state
     call.rules.padding_idx = ids[3];
     assert_int_equal(resolve(&call, ids, 4), BAG_STATUS_OK);
     assert_true(pool(&call) == 1 + 2 + 4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_the_part_s_own_rows),
-        cmocka_unit_test(rejects_rows_of_other_parts_with_their_place),
-        cmocka_unit_test(leaves_rows_of_other_parts_out_where_that_is_asked),
-        cmocka_unit_test(keeps_the_rules_of_the_whole_table),
-        cmocka_unit_test(keys_of_other_parts_are_theirs_even_where_they_are_here),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

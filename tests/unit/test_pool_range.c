@@ -29,9 +29,8 @@ static void fill_pool(struct bag_pool_args *args, enum bag_form form)
     assert_int_equal(bag_pool_check(&plan, &inputs, SIZE_MAX, args, &fault), BAG_STATUS_OK);
 }
 
-static void ranges_have_the_bits_of_the_whole(void **state)
+TEST(ranges_have_the_bits_of_the_whole)
 {
-    (void)state;
     static float whole[BAGS * COLUMNS], parts[BAGS * COLUMNS];
     for (int form = 0; form <= BAG_FORM_SEGMENTS; form++) {
         struct bag_pool_args args;
@@ -46,9 +45,8 @@ static void ranges_have_the_bits_of_the_whole(void **state)
     }
 }
 
-static void a_range_writes_nothing_else(void **state)
+TEST(a_range_writes_nothing_else)
 {
-    (void)state;
     static float out[BAGS * COLUMNS];
     struct bag_pool_args args;
     fill_pool(&args, BAG_FORM_OFFSETS);
@@ -66,10 +64,9 @@ static void a_range_writes_nothing_else(void **state)
 }
 
 /* As where the results of several calls are side by side. */
-static void a_stride_leaves_gaps(void **state)
+TEST(a_stride_leaves_gaps)
 {
     enum { GAP = 3, STRIDE = COLUMNS + GAP };
-    (void)state;
     static float whole[BAGS * COLUMNS], out[BAGS * STRIDE];
     struct bag_pool_args args;
     fill_pool(&args, BAG_FORM_OFFSETS);
@@ -87,10 +84,9 @@ static void a_stride_leaves_gaps(void **state)
 }
 
 /* At every alignment, and the bytes around are left alone. */
-static void streamed_results_have_the_same_bits(void **state)
+TEST(streamed_results_have_the_same_bits)
 {
     enum { AROUND = 64, BYTES = BAGS * COLUMNS * sizeof(float) };
-    (void)state;
     static float whole[BAGS * COLUMNS];
     static unsigned char out[BYTES + 2 * AROUND];
     struct bag_pool_args args;
@@ -107,10 +103,9 @@ static void streamed_results_have_the_same_bits(void **state)
 }
 
 /* Of bags and columns; results with gaps are written as any others. */
-static void streamed_parts_have_the_same_bits(void **state)
+TEST(streamed_parts_have_the_same_bits)
 {
     enum { STRIDE = COLUMNS + 1 };
-    (void)state;
     static float whole[BAGS * COLUMNS], parts[BAGS * COLUMNS], apart[BAGS * STRIDE];
     struct bag_pool_args args;
     fill_pool(&args, BAG_FORM_SEGMENTS);
@@ -132,10 +127,9 @@ static void streamed_parts_have_the_same_bits(void **state)
 }
 
 /* A bag that is longer than what is streamed at once, and one that is as long. */
-static void long_bags_are_not_streamed_in_parts(void **state)
+TEST(long_bags_are_not_streamed_in_parts)
 {
     enum { MOST = 4096 };
-    (void)state;
     static float rows[2 * (MOST + 1)], out[2 * (MOST + 1) + 1];
     const int64_t ids[] = {1, 0}, starts[] = {0, 1};
     for (size_t i = 0; i < COUNT_OF(rows); i++)
@@ -160,9 +154,8 @@ static void long_bags_are_not_streamed_in_parts(void **state)
     }
 }
 
-static void counts_entries_before_a_bag(void **state)
+TEST(counts_entries_before_a_bag)
 {
-    (void)state;
     for (int form = 0; form <= BAG_FORM_SEGMENTS; form++) {
         struct bag_pool_args args;
         fill_pool(&args, (enum bag_form)form);
@@ -180,18 +173,4 @@ static void counts_entries_before_a_bag(void **state)
     args.num_bags = 2;
     for (size_t bag = 0; bag <= 2; bag++)
         assert_int_equal(bag_pool_entries_before(&args, bag), with_end[bag]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges_have_the_bits_of_the_whole),
-        cmocka_unit_test(a_range_writes_nothing_else),
-        cmocka_unit_test(a_stride_leaves_gaps),
-        cmocka_unit_test(streamed_results_have_the_same_bits),
-        cmocka_unit_test(streamed_parts_have_the_same_bits),
-        cmocka_unit_test(long_bags_are_not_streamed_in_parts),
-        cmocka_unit_test(counts_entries_before_a_bag),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,9 +20,8 @@ static void assert_f32(struct bag_rules rules, const float *weights, const float
     assert_pools(&table, &rules, &inputs, expected, 6 * sizeof *expected);
 }
 
-static void reduces_by_sum_mean_max_and_sqrtn(void **state)
+TEST(reduces_by_sum_mean_max_and_sqrtn)
 {
-    (void)state;
     float root2 = sqrtf(2), root3 = sqrtf(3);
     assert_f32(rules_for(BAG_F32, BAG_SUM), NULL, (float[]){8, 10, 0, 0, 11, -7.5f});
     assert_f32(rules_for(BAG_F32, BAG_MEAN), NULL, (float[]){4, 5, 0, 0, 11.0f / 3, -2.5f});
@@ -31,9 +30,8 @@ static void reduces_by_sum_mean_max_and_sqrtn(void **state)
                (float[]){8 / root2, 10 / root2, 0, 0, 11 / root3, -7.5f / root3});
 }
 
-static void weighs_rows(void **state)
+TEST(weighs_rows)
 {
-    (void)state;
     const float weights[] = {1, 2, -1, 0.5f, 4};
     struct bag_rules rules = rules_for(BAG_F32, BAG_MEAN);
     float squares = sqrtf(1 + 0.25f + 16);
@@ -45,9 +43,8 @@ static void weighs_rows(void **state)
     assert_f32(rules, (const float[]){1, -1, 0, 0, 0}, (float[]){0, 0, 0, 0, 0, 0});
 }
 
-static void fuses_weights_and_starts_from_positive_zero(void **state)
+TEST(fuses_weights_and_starts_from_positive_zero)
 {
-    (void)state;
     /* (1 + 2^-12)^2 - 1 loses its last bit unless product and sum are rounded together. */
     const float near_one = 1 + 0x1p-12f, rows[] = {-1, near_one, -0.0f};
     const int32_t ids[] = {0, 1, 2};
@@ -65,26 +62,23 @@ static void fuses_weights_and_starts_from_positive_zero(void **state)
     assert_pools(&table, &rules, &inputs, &(float){0.0f}, sizeof(float));
 }
 
-static void copies_the_default_row_as_it_is(void **state)
+TEST(copies_the_default_row_as_it_is)
 {
-    (void)state;
     struct bag_rules rules = rules_for(BAG_F32, BAG_MEAN);
     rules.default_index = 1;
     assert_f32(rules, NULL, (float[]){4, 5, 3, -4, 11.0f / 3, -2.5f});
 }
 
-static void leaves_out_padding(void **state)
+TEST(leaves_out_padding)
 {
-    (void)state;
     struct bag_rules rules = rules_for(BAG_F32, BAG_MEAN);
     rules.has_padding_idx = true;
     rules.padding_idx = -3;
     assert_f32(rules, NULL, (float[]){4, 5, 0, 0, 5, 0.5f});
 }
 
-static void prunes_by_index_and_by_weight(void **state)
+TEST(prunes_by_index_and_by_weight)
 {
-    (void)state;
     const int64_t ids[] = {-1, 0, 9, 2, 1};
     const float weights[] = {3, 1, 1, NAN, 0};
     struct bag_table table = table_of(BAG_F32, 4, 2, rows_f32);
@@ -104,9 +98,8 @@ static void prunes_by_index_and_by_weight(void **state)
     assert_pools(&table, &rules, &inputs, (float[]){7, 8}, 8);
 }
 
-static void max_keeps_the_earlier_zero_and_the_first_nan(void **state)
+TEST(max_keeps_the_earlier_zero_and_the_first_nan)
 {
-    (void)state;
     const float rows[] = {-0.0f, 0.0f, NAN, 5};
     struct bag_table table = table_of(BAG_F32, 4, 1, rows);
     struct bag_rules rules = rules_for(BAG_F32, BAG_MAX);
@@ -119,9 +112,8 @@ static void max_keeps_the_earlier_zero_and_the_first_nan(void **state)
     assert_pools(&table, &rules, &inputs, (float[]){NAN, NAN}, 8);
 }
 
-static void converts_rows_and_results_once(void **state)
+TEST(converts_rows_and_results_once)
 {
-    (void)state;
     /* 1 + 2^-11 + 2^-11 is 1 + 2^-10 in f32; rounded at each step it would stay 1. */
     const uint16_t rows[] = {0x3c00, 0x1000, 0x1000};
     const int32_t ids[] = {0, 1, 2};
@@ -139,9 +131,8 @@ static void converts_rows_and_results_once(void **state)
     assert_pools(&table, &rules, &inputs, &(uint16_t){0x3a00}, 2);
 }
 
-static void pools_f64_in_f64(void **state)
+TEST(pools_f64_in_f64)
 {
-    (void)state;
     const double rows[] = {1, 0x1p-40, 3};
     const int64_t ids[] = {0, 1, 2};
     struct bag_table table = table_of(BAG_F64, 3, 1, rows);
@@ -151,9 +142,8 @@ static void pools_f64_in_f64(void **state)
     assert_pools(&table, &rules, &inputs, &(double){(4 + 0x1p-40) / 3}, 8);
 }
 
-static void does_what_unsigned_bytes_do(void **state)
+TEST(does_what_unsigned_bytes_do)
 {
-    (void)state;
     const uint8_t rows[] = {200, 100, 3}, weights[] = {2, 1, 255};
     const int64_t ids[] = {0, 1, 2};
     struct bag_table table = table_of(BAG_U8, 3, 1, rows);
@@ -174,9 +164,8 @@ static void does_what_unsigned_bytes_do(void **state)
     assert_pools(&table, &rules, &inputs, &(uint8_t){(400 + 100 + 765) / 258}, 1);
 }
 
-static void means_of_negative_integers_go_toward_zero(void **state)
+TEST(means_of_negative_integers_go_toward_zero)
 {
-    (void)state;
     const int16_t rows[] = {-7, 0, -32768};
     const int64_t ids[] = {0, 1, 2, 2};
     struct bag_table table = table_of(BAG_I16, 3, 1, rows);
@@ -187,9 +176,8 @@ static void means_of_negative_integers_go_toward_zero(void **state)
 }
 
 /* Sums of 64-bit integers beyond 64 bits, weighted ones beyond 128. */
-static void means_of_64_bit_integers_are_exact(void **state)
+TEST(means_of_64_bit_integers_are_exact)
 {
-    (void)state;
     const int64_t low = INT64_MIN, high = INT64_MAX, rows[] = {low, high, 5};
     const int64_t ids[] = {0, 0, 0, 0, 1, 1, 1, 2};
     struct bag_table table = table_of(BAG_I64, 3, 1, rows);
@@ -207,9 +195,8 @@ static void means_of_64_bit_integers_are_exact(void **state)
     assert_pools(&table, &rules, &inputs, (int64_t[]){low, high - 1}, 16);
 }
 
-static void means_of_unsigned_64_bit_integers_are_exact(void **state)
+TEST(means_of_unsigned_64_bit_integers_are_exact)
 {
-    (void)state;
     const uint64_t most = UINT64_MAX, rows[] = {most, 1};
     const int64_t ids[] = {0, 0, 0, 1};
     const uint64_t weights[] = {most, most, most, 3};
@@ -226,9 +213,8 @@ static void means_of_unsigned_64_bit_integers_are_exact(void **state)
 }
 
 /* A divisor below zero, and a quotient that does not fit, which wraps. */
-static void weighted_means_of_integers_wrap_after_dividing(void **state)
+TEST(weighted_means_of_integers_wrap_after_dividing)
 {
-    (void)state;
     const int8_t rows[] = {100, -100}, weights[] = {3, 2, -2, 1};
     const int64_t ids[] = {0, 1, 0, 1};
     struct bag_table table = table_of(BAG_I8, 2, 1, rows);
@@ -243,9 +229,8 @@ static void weighted_means_of_integers_wrap_after_dividing(void **state)
     assert_pools(&table, &rules, &inputs, (int8_t[]){0, (int8_t)(300 - 256)}, 2);
 }
 
-static void ends_the_last_bag_at_the_last_offset(void **state)
+TEST(ends_the_last_bag_at_the_last_offset)
 {
-    (void)state;
     const int32_t ids[] = {3, 0, 1, 1, 2}, bounds[] = {1, 2, 4};
     struct bag_table table = table_of(BAG_F32, 4, 2, rows_f32);
     struct bag_rules rules = rules_for(BAG_F32, BAG_SUM);
@@ -255,9 +240,8 @@ static void ends_the_last_bag_at_the_last_offset(void **state)
     assert_pools(&table, &rules, &inputs, (float[]){1, 2, 6, -8}, 16);
 }
 
-static void sorts_segments_stably(void **state)
+TEST(sorts_segments_stably)
 {
-    (void)state;
     /* 1e8 swallows 1: the order of adding shows. Ids above 255 take a second sorting pass. */
     const float rows[] = {1e8f, 1, -1e8f};
     const int64_t ids[] = {2, 0, 1, 1, 2};
@@ -278,9 +262,8 @@ static void sorts_segments_stably(void **state)
 }
 
 /* One bag and several, of rows without elements, as parts of fewer columns than parts have them. */
-static void writes_nothing_for_rows_without_columns(void **state)
+TEST(writes_nothing_for_rows_without_columns)
 {
-    (void)state;
     static const enum bag_dtype dtypes[] = {BAG_F32, BAG_F16, BAG_BF16, BAG_F64, BAG_I32};
     const enum bag_isa used = bag_isa_used();
     const int64_t ids[] = {1, 0}, starts[] = {0, 1};
@@ -317,9 +300,8 @@ static enum bag_status pool_with_f32_weights(enum bag_dtype dtype, const void *r
     return fault.status;
 }
 
-static void takes_f32_weights_for_every_float(void **state)
+TEST(takes_f32_weights_for_every_float)
 {
-    (void)state;
     const uint16_t f16[] = {0x3c00, 0x4000}, bf16[] = {0x3f80, 0x4000};
     const double f64[] = {1, 2};
     const int32_t i32[] = {1, 2};
@@ -339,9 +321,8 @@ static void takes_f32_weights_for_every_float(void **state)
 /* -0, a NaN with a payload, infinity, the least number, 1 and 2. */
 static const uint32_t odd_bits[] = {0x80000000, 0x7fa12345, 0xff800000, 1, 0x3f800000, 0x40000000};
 
-static void copies_rows_bit_by_bit_without_a_reduction(void **state)
+TEST(copies_rows_bit_by_bit_without_a_reduction)
 {
-    (void)state;
     const int32_t ids[] = {0, 2, 0, 1};
     const int64_t starts[] = {0, 1};
     struct bag_table table = table_of(BAG_F32, 3, 2, odd_bits);
@@ -369,9 +350,8 @@ static void copies_rows_bit_by_bit_without_a_reduction(void **state)
     assert_pools(&table, &rules, &inputs, (uint8_t[]){1, 3, 1, 2}, 4);
 }
 
-static void converts_rows_once_without_a_reduction(void **state)
+TEST(converts_rows_once_without_a_reduction)
 {
-    (void)state;
     /* -0, 1 + 2^-10, the largest number, the least. */
     const uint16_t halves[] = {0x8000, 0x3c01, 0x7bff, 0x0001};
     const int64_t ids[] = {0, 1, 2, 3};
@@ -395,9 +375,8 @@ static void converts_rows_once_without_a_reduction(void **state)
     assert_pools(&table, &rules, &inputs, (float[]){-1, 1, 0, 1}, 16);
 }
 
-static void replaces_rows_without_a_reduction(void **state)
+TEST(replaces_rows_without_a_reduction)
 {
-    (void)state;
     const int64_t ids[] = {1, 7, -1, 0, 3};
     struct bag_table table = table_of(BAG_F32, 4, 2, rows_f32);
     struct bag_rules rules = rules_for(BAG_F32, BAG_NONE);
@@ -411,32 +390,4 @@ static void replaces_rows_without_a_reduction(void **state)
     rules.output_dtype = BAG_F16;
     const uint16_t halves[] = {0, 0, 0, 0, 0, 0, 0x3c00, 0x4000, 0x4700, 0x4800};
     assert_pools(&table, &rules, &inputs, halves, sizeof halves);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reduces_by_sum_mean_max_and_sqrtn),
-        cmocka_unit_test(weighs_rows),
-        cmocka_unit_test(fuses_weights_and_starts_from_positive_zero),
-        cmocka_unit_test(copies_the_default_row_as_it_is),
-        cmocka_unit_test(leaves_out_padding),
-        cmocka_unit_test(prunes_by_index_and_by_weight),
-        cmocka_unit_test(max_keeps_the_earlier_zero_and_the_first_nan),
-        cmocka_unit_test(converts_rows_and_results_once),
-        cmocka_unit_test(pools_f64_in_f64),
-        cmocka_unit_test(does_what_unsigned_bytes_do),
-        cmocka_unit_test(means_of_negative_integers_go_toward_zero),
-        cmocka_unit_test(means_of_64_bit_integers_are_exact),
-        cmocka_unit_test(means_of_unsigned_64_bit_integers_are_exact),
-        cmocka_unit_test(weighted_means_of_integers_wrap_after_dividing),
-        cmocka_unit_test(ends_the_last_bag_at_the_last_offset),
-        cmocka_unit_test(writes_nothing_for_rows_without_columns),
-        cmocka_unit_test(sorts_segments_stably),
-        cmocka_unit_test(takes_f32_weights_for_every_float),
-        cmocka_unit_test(copies_rows_bit_by_bit_without_a_reduction),
-        cmocka_unit_test(converts_rows_once_without_a_reduction),
-        cmocka_unit_test(replaces_rows_without_a_reduction),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

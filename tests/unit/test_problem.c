@@ -5,7 +5,7 @@
 #include "proto/problem.h"
 #include "proto/text.h"
 
-static void test_makes_sentences_of_faults(void **state)
+TEST(test_makes_sentences_of_faults)
 {
     static const struct {
         struct bag_fault fault;
@@ -50,7 +50,6 @@ static void test_makes_sentences_of_faults(void **state)
          "(1 element)"},
     };
     struct bag_problem problem;
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         assert_false(bag_problem_from_fault(&problem, &cases[i].fault));
         assert_int_equal(problem.kind, BAG_ERROR_BAD_REQUEST);
@@ -59,10 +58,9 @@ static void test_makes_sentences_of_faults(void **state)
 }
 
 /* Every status has a sentence whose fields are known, and which fits at their longest. */
-static void test_every_status_fits(void **state)
+TEST(test_every_status_fits)
 {
     struct bag_problem problem;
-    (void)state;
     for (int status = 0; status < BAG_STATUS_COUNT; status++) {
         struct bag_fault fault = {.status = (enum bag_status)status,
                                   .input = BAG_PER_SAMPLE_WEIGHTS,
@@ -78,7 +76,7 @@ static void test_every_status_fits(void **state)
     }
 }
 
-static void test_quotes_what_clients_chose(void **state)
+TEST(test_quotes_what_clients_chose)
 {
     static const struct {
         const char *bytes, *text;
@@ -95,7 +93,6 @@ static void test_quotes_what_clients_chose(void **state)
         {"\xc2", "\\xc2"}, /* the first half of such a one, and nothing after it */
     };
     char text[66];
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char *copy = exact_copy(cases[i].bytes, strlen(cases[i].bytes));
         assert_string_equal(bag_quote(copy, strlen(cases[i].bytes)).text, cases[i].text);
@@ -115,11 +112,10 @@ static void test_quotes_what_clients_chose(void **state)
     assert_int_equal(strlen(bag_quote(text, 65).text), 64 * 4 + 3);
 }
 
-static void test_cuts_long_texts_between_characters(void **state)
+TEST(test_cuts_long_texts_between_characters)
 {
     struct bag_problem problem;
     char text[1024] = "";
-    (void)state;
     for (int i = 0; i < 300; i++)
         strcat(text, "\xe2\x82\xac");
     bag_problem_set(&problem, BAG_ERROR_NO_MEMORY, "%s", text);
@@ -131,11 +127,10 @@ static void test_cuts_long_texts_between_characters(void **state)
     assert_int_equal(strlen(problem.text), 2 + 169 * 3);
 }
 
-static void test_prefixes(void **state)
+TEST(test_prefixes)
 {
     struct bag_problem problem;
     char text[600];
-    (void)state;
     bag_problem_set(&problem, BAG_ERROR_BAD_REQUEST, "too short");
     bag_problem_prefix(&problem, "input '%s'", "a");
     assert_string_equal(problem.text, "input 'a': too short");
@@ -145,7 +140,7 @@ static void test_prefixes(void **state)
     assert_int_equal(strlen(problem.text), BAG_PROBLEM_TEXT_BYTES - 1);
 }
 
-static void test_hides_folders(void **state)
+TEST(test_hides_folders)
 {
     static const struct {
         const char *text, *shown;
@@ -157,24 +152,10 @@ static void test_hides_folders(void **state)
         {"in /srv/a/ and / or a/b", "in a/ and / or a/b"},
         {"a\t\"/x/y\"\n/z", "a\t\"y\"\nz"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[64];
         strcpy(text, cases[i].text);
         bag_text_hide_folders(text);
         assert_string_equal(text, cases[i].shown);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_makes_sentences_of_faults),
-        cmocka_unit_test(test_every_status_fits),
-        cmocka_unit_test(test_quotes_what_clients_chose),
-        cmocka_unit_test(test_cuts_long_texts_between_characters),
-        cmocka_unit_test(test_prefixes),
-        cmocka_unit_test(test_hides_folders),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,7 @@
 /* What a loading table shows, at times that the test chooses. */
 #include "server/memory/memory.h"
 #include "server/tables/progress.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "testing.h"
 
 #define MIB   ((size_t)1 << 20)
 #define MS    UINT64_C(1000000)
@@ -47,9 +40,8 @@ static struct bag_progress begin(bool terminal, const char *name, size_t total_b
 
 #define BAR(text) "\r\x1b[K\x1b[?7l" text "\x1b[?7h"
 
-static void draws_a_bar_on_a_terminal(void **state)
+TEST(draws_a_bar_on_a_terminal)
 {
-    (void)state;
     struct bag_progress progress = begin(true, "items", 2048 * MIB);
     check(BAR("items [....................] 0 bytes of 2.00 GiB (0 %)"));
     bag_progress_update(&progress, 103 * MIB, START + 100 * MS);
@@ -64,9 +56,8 @@ static void draws_a_bar_on_a_terminal(void **state)
     check("\r\x1b[Ktable items: loaded 2.00 GiB in 4.00 s, 512.00 MiB/s\n");
 }
 
-static void clears_the_bar_of_a_failure(void **state)
+TEST(clears_the_bar_of_a_failure)
 {
-    (void)state;
     struct bag_progress progress = begin(true, "items", MIB);
     shown.calls = 0;
     bag_progress_abandon(&progress);
@@ -74,9 +65,8 @@ static void clears_the_bar_of_a_failure(void **state)
 }
 
 /* A table that takes less than a second is not mentioned. */
-static void is_quiet_about_small_tables(void **state)
+TEST(is_quiet_about_small_tables)
 {
-    (void)state;
     struct bag_progress progress;
     for (int terminal = 0; terminal < 2; terminal++) {
         shown.calls = 0;
@@ -106,9 +96,8 @@ static void is_quiet_about_small_tables(void **state)
     check("table items: loaded 100.00 MiB in 10.00 s, 10.00 MiB/s");
 }
 
-static void writes_lines_to_a_log(void **state)
+TEST(writes_lines_to_a_log)
 {
-    (void)state;
     struct bag_progress progress = begin(false, "items", 100 * MIB);
     check("table items: loading 100.00 MiB");
     bag_progress_update(&progress, 10 * MIB, START + 4999 * MS);
@@ -125,9 +114,8 @@ static void writes_lines_to_a_log(void **state)
     assert_int_equal(shown.calls, 0);
 }
 
-static void copes_with_no_time_and_no_bytes(void **state)
+TEST(copes_with_no_time_and_no_bytes)
 {
-    (void)state;
     struct bag_progress progress = begin(false, "empty", 0);
     check("table empty: loading 0 bytes");
     bag_progress_finish(&progress, START);
@@ -144,18 +132,16 @@ static void copes_with_no_time_and_no_bytes(void **state)
     check("\r\x1b[Ktable empty: loaded 0 bytes\n");
 }
 
-static void never_shows_more_than_all(void **state)
+TEST(never_shows_more_than_all)
 {
-    (void)state;
     struct bag_progress progress = begin(true, "x", 1000);
     shown.calls = 0;
     bag_progress_update(&progress, SIZE_MAX, START + S);
     check(BAR("x [####################] 1000 bytes of 1000 bytes (100 %), 1000 bytes/s, 0 s left"));
 }
 
-static void tells_long_waits_in_hours(void **state)
+TEST(tells_long_waits_in_hours)
 {
-    (void)state;
     struct bag_progress progress = begin(false, "slow", 1000000 * MIB);
     shown.calls = 0;
     bag_progress_update(&progress, 100000 * MIB, START + 600 * S);
@@ -164,9 +150,8 @@ static void tells_long_waits_in_hours(void **state)
     check("table slow: loaded 1 byte of 976.56 GiB (0 %), 0 bytes/s, 277777 h 46 min left");
 }
 
-static void cuts_long_names(void **state)
+TEST(cuts_long_names)
 {
-    (void)state;
     char name[300], expected[400];
     memset(name, 'n', sizeof name);
     name[sizeof name - 1] = '\0';
@@ -175,9 +160,8 @@ static void cuts_long_names(void **state)
     check(expected);
 }
 
-static void writes_bytes_in_the_largest_unit(void **state)
+TEST(writes_bytes_in_the_largest_unit)
 {
-    (void)state;
     static const struct {
         size_t bytes;
         const char *text;
@@ -195,20 +179,4 @@ static void writes_bytes_in_the_largest_unit(void **state)
                  {SIZE_MAX, "16.00 EiB"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_string_equal(bag_format_bytes(cases[i].bytes).text, cases[i].text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(draws_a_bar_on_a_terminal),
-        cmocka_unit_test(clears_the_bar_of_a_failure),
-        cmocka_unit_test(is_quiet_about_small_tables),
-        cmocka_unit_test(writes_lines_to_a_log),
-        cmocka_unit_test(copes_with_no_time_and_no_bytes),
-        cmocka_unit_test(never_shows_more_than_all),
-        cmocka_unit_test(tells_long_waits_in_hours),
-        cmocka_unit_test(cuts_long_names),
-        cmocka_unit_test(writes_bytes_in_the_largest_unit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,13 +17,12 @@ static void multiply(size_t m, size_t n, size_t k, const float *a, const float *
 static const float matrix[] = {1, 2, 3, 10, 20, 30}, bias[] = {0.5f, -1, 100};
 static const float pooled[] = {1, 0, 0, 1, 2, -1};
 
-static void test_multiplies_and_adds(void **state)
+TEST(test_multiplies_and_adds)
 {
     const struct bag_projection plain = {matrix, NULL, 2, 3, multiply};
     const struct bag_projection biased = {matrix, bias, 2, 3, multiply};
     const float want[] = {1, 2, 3, 10, 20, 30, -8, -16, -24};
     float product[3 * MAX_ROWS];
-    (void)state;
     for (size_t count = 0; count <= 3; count++) {
         for (size_t i = 0; i < COUNT_OF(product); i++)
             product[i] = -7;
@@ -37,17 +36,16 @@ static void test_multiplies_and_adds(void **state)
 }
 
 /* Rows without elements are projected to the bias. */
-static void test_rows_of_nothing(void **state)
+TEST(test_rows_of_nothing)
 {
     const struct bag_projection projection = {matrix, bias, 0, 3, multiply};
     float product[6];
-    (void)state;
     bag_project(&projection, pooled, 2, product);
     for (size_t i = 0; i < 6; i++)
         assert_true(product[i] == bias[i % 3]);
 }
 
-static void test_stores(void **state)
+TEST(test_stores)
 {
     static const float product[] = {1, -2, 0.5f, 65536};
     static const struct {
@@ -58,7 +56,6 @@ static void test_stores(void **state)
         {BAG_F16, {{0, 0x3c, 0, 0xc0}, {0, 0x38, 0, 0x7c}}},
         {BAG_BF16, {{0x80, 0x3f, 0, 0xc0}, {0, 0x3f, 0x80, 0x47}}},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         size_t bytes = 2 * bag_dtypes[cases[i].dtype].bytes, stride = bytes + 3;
         unsigned char out[64];
@@ -71,14 +68,4 @@ static void test_stores(void **state)
             assert_int_equal(out[1 + gap], 0xa5);
         assert_int_equal(out[1 + stride + bytes], 0xa5);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_multiplies_and_adds),
-        cmocka_unit_test(test_rows_of_nothing),
-        cmocka_unit_test(test_stores),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

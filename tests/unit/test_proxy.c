@@ -34,10 +34,9 @@ static struct bag_proxy_header read_whole(const char *text, size_t bytes, size_t
     return header;
 }
 
-static void test_sources(void **state)
+TEST(test_sources)
 {
     static const uint8_t mapped[16] = {[10] = 0xFF, 0xFF, 10, 1, 2, 3};
-    (void)state;
     for (size_t piece = 1; piece <= 100; piece++) {
         struct bag_proxy_header header = read_whole(four, sizeof four - 1, piece);
         assert_true(header.has_source);
@@ -53,21 +52,19 @@ static void test_sources(void **state)
     }
 }
 
-static void test_a_unix_client_has_no_address(void **state)
+TEST(test_a_unix_client_has_no_address)
 {
     char text[16 + 216] = SIGNATURE "\x21\x31\0\xd8";
-    (void)state;
     assert_false(read_whole(text, sizeof text, 50).has_source);
 }
 
 /* The longest header that there is. */
-static void test_what_follows_the_addresses_is_skipped(void **state)
+TEST(test_what_follows_the_addresses_is_skipped)
 {
     struct bag_proxy_header header = {.bytes = 0};
     struct bag_problem problem;
     size_t used, total = 16 + 65535;
     char *text = calloc(1, total + 1);
-    (void)state;
     memcpy(text, four, sizeof four - 1);
     text[14] = text[15] = '\xff';
     assert_true(bag_proxy_read(&header, text, total - 1, &used, &problem));
@@ -98,9 +95,8 @@ static void expect_rejected(const char *text, size_t at, char byte, size_t known
         fail_msg("byte %zu: '%s' lacks '%s'", at, problem.text, message);
 }
 
-static void test_wrong_headers(void **state)
+TEST(test_wrong_headers)
 {
-    (void)state;
     for (size_t i = 0; i < 12; i++)
         expect_rejected(four, i, 'x', i, "must begin with a header of the PROXY protocol");
     expect_rejected(four, 12, '\x11', 15, "is of version 1; it must be 2");
@@ -111,27 +107,14 @@ static void test_wrong_headers(void **state)
     expect_rejected(four, 13, '\x31', 15, "has 12 bytes of addresses; family 0x31 has 216");
 }
 
-static void test_version_1(void **state)
+TEST(test_version_1)
 {
     struct bag_proxy_header header = {.bytes = 0};
     struct bag_problem problem;
     size_t used;
-    (void)state;
     assert_false(bag_proxy_read(&header, "PROXY TCP4 10.1.2.3 ", 20, &used, &problem));
     assert_non_null(strstr(problem.text, "this one looks like version 1"));
     header = (struct bag_proxy_header){.bytes = 0};
     assert_false(bag_proxy_read(&header, "POST / HTTP/1.1\r\n", 17, &used, &problem));
     assert_null(strstr(problem.text, "version 1"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sources),
-        cmocka_unit_test(test_a_unix_client_has_no_address),
-        cmocka_unit_test(test_what_follows_the_addresses_is_skipped),
-        cmocka_unit_test(test_wrong_headers),
-        cmocka_unit_test(test_version_1),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,13 +54,12 @@ static void finds(const struct bag_snapshot *snapshot, const char *name, const c
     assert_string_equal(model->version, found);
 }
 
-static void test_finds_versions(void **state)
+TEST(test_finds_versions)
 {
     struct bag_model *models[] = {make("users", "2"), make("items", "10"), make("items", "9"),
                                   make("items", "1"), make("item", "3"),   make("users", "1")};
     struct bag_snapshot *snapshot = snapshot_of(models, COUNT_OF(models));
     size_t count;
-    (void)state;
     finds(snapshot, "items", "", "10");
     finds(snapshot, "items", "9", "9");
     finds(snapshot, "items", "1", "1");
@@ -81,17 +80,16 @@ static void test_finds_versions(void **state)
     bag_snapshot_free(snapshot);
 }
 
-static void test_an_empty_snapshot_finds_nothing(void **state)
+TEST(test_an_empty_snapshot_finds_nothing)
 {
     struct bag_snapshot *snapshot = snapshot_of(NULL, 0);
-    (void)state;
     finds(snapshot, "items", "", NULL);
     assert_null(snapshot->not_ready);
     bag_snapshot_free(snapshot);
 }
 
 /* Without a version the highest that answers, or else the highest that there is. */
-static void test_the_default_version_is_ready(void **state)
+TEST(test_the_default_version_is_ready)
 {
     struct bag_model *models[] = {
         make("a", "1"), make("a", "2"),
@@ -99,7 +97,6 @@ static void test_the_default_version_is_ready(void **state)
         bag_model_without_table("b", "1", BAG_MODEL_LOADING, "soon"),
         bag_model_without_table("b", "2", BAG_MODEL_UNLOADING, "late")};
     struct bag_snapshot *snapshot = snapshot_of(models, COUNT_OF(models));
-    (void)state;
     finds(snapshot, "a", "", "2");
     finds(snapshot, "a", "3", "3");
     finds(snapshot, "b", "", "2");
@@ -110,12 +107,11 @@ static void test_the_default_version_is_ready(void **state)
     bag_snapshot_free(snapshot);
 }
 
-static void test_features_are_found_by_name(void **state)
+TEST(test_features_are_found_by_name)
 {
     static const char *const names[] = {"user", "a", "user.recent", "user.", "use", "zz"};
     struct bag_feature features[COUNT_OF(names)] = {{.name = NULL}};
     struct bag_model *items = make("items", "2");
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         features[i].name = (char *)(uintptr_t)names[i];
         features[i].model = items;
@@ -180,10 +176,9 @@ static void publish_one(struct world *world, const char *version)
 
 /* A request keeps the snapshot that it began with; the next one has the new one; the old one is
  * left with its last request, and only then freed. */
-static void test_a_request_keeps_its_snapshot(void **state)
+TEST(test_a_request_keeps_its_snapshot)
 {
     struct world world;
-    (void)state;
     set_up(&world);
     struct bag_snapshot *first = bag_snapshot_acquire(&world.reader);
     assert_ptr_equal(bag_snapshot_acquire(&world.reader), first);
@@ -208,10 +203,9 @@ static void test_a_request_keeps_its_snapshot(void **state)
 }
 
 /* An idle loop moves on when it is woken, past snapshots that it never read. */
-static void test_an_idle_reader_moves_on(void **state)
+TEST(test_an_idle_reader_moves_on)
 {
     struct world world;
-    (void)state;
     set_up(&world);
     publish_one(&world, "2");
     publish_one(&world, "3");
@@ -226,11 +220,10 @@ static void test_an_idle_reader_moves_on(void **state)
 }
 
 /* The last of several readers leaves it to be freed; one that is closed counts no more. */
-static void test_all_readers_must_leave(void **state)
+TEST(test_all_readers_must_leave)
 {
     struct world world;
     struct bag_reader second, third, beyond[2];
-    (void)state;
     set_up(&world);
     assert_true(bag_reader_open(&second, &world.registry, count_call, &world.woken));
     assert_true(bag_reader_open(&third, &world.registry, count_call, &world.woken));
@@ -254,10 +247,9 @@ static void test_all_readers_must_leave(void **state)
 }
 
 /* A model that both snapshots have is freed with the second of them. */
-static void test_snapshots_share_models(void **state)
+TEST(test_snapshots_share_models)
 {
     struct world world;
-    (void)state;
     set_up(&world);
     struct bag_model *shared = bag_snapshot_acquire(&world.reader)->models[0];
     struct bag_model *models[] = {shared, make("b", "1")};
@@ -292,11 +284,10 @@ static size_t slot_of(struct world *world, const char *name, const char *version
 
 /* A name and version keeps its slot as others come and go, also when it is loaded anew; another
  * one gets a slot only when no snapshot has it any more. */
-static void test_slots_are_stable(void **state)
+TEST(test_slots_are_stable)
 {
     struct world world;
     struct bag_problem problem;
-    (void)state;
     memset(&slots, 0, sizeof slots);
     set_up(&world);
     world.registry.on_slot = begin_slot;
@@ -386,13 +377,12 @@ static void publish_full(struct bag_registry *registry, uint64_t version)
     publish(registry, snapshot_of(models, 2));
 }
 
-static void test_threads_read_while_snapshots_change(void **state)
+TEST(test_threads_read_while_snapshots_change)
 {
     struct bag_registry registry;
     struct bag_reader readers[THREADS];
     pthread_t threads[THREADS];
     size_t freed = 0;
-    (void)state;
     atomic_store(&stop, false);
     assert_true(bag_registry_init(&registry, THREADS));
     publish_full(&registry, 1);
@@ -410,21 +400,4 @@ static void test_threads_read_while_snapshots_change(void **state)
     freed += bag_registry_collect(&registry);
     assert_int_equal(freed, SNAPSHOTS - 1);
     bag_registry_free(&registry);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finds_versions),
-        cmocka_unit_test(test_an_empty_snapshot_finds_nothing),
-        cmocka_unit_test(test_the_default_version_is_ready),
-        cmocka_unit_test(test_features_are_found_by_name),
-        cmocka_unit_test(test_a_request_keeps_its_snapshot),
-        cmocka_unit_test(test_an_idle_reader_moves_on),
-        cmocka_unit_test(test_all_readers_must_leave),
-        cmocka_unit_test(test_snapshots_share_models),
-        cmocka_unit_test(test_slots_are_stable),
-        cmocka_unit_test(test_threads_read_while_snapshots_change),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,6 +130,8 @@ static int tear_down(void **state)
     return 0;
 }
 
+AROUND_EACH(set_up, tear_down)
+
 /* ---- what a connection does ------------------------------------------------------------------ */
 
 static struct bag_http_request *begin(const char *method, const char *target)
@@ -182,9 +184,8 @@ static void end(void)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void test_get(void **state)
+TEST(test_get)
 {
-    (void)state;
     assert_int_equal(bag_http_request_on_head(begin("GET", "/v2/health/live"), NULL),
                      BAG_HTTP_READ);
     assert_int_equal(world.request->reply.status, 0);
@@ -194,9 +195,8 @@ static void test_get(void **state)
 }
 
 /* The body of a GET is counted and dropped. */
-static void test_get_with_a_body(void **state)
+TEST(test_get_with_a_body)
 {
-    (void)state;
     struct bag_http_request *request = begin("GET", "/v2/health/live");
     request->head.has_length = true;
     request->head.length = 5;
@@ -209,10 +209,9 @@ static void test_get_with_a_body(void **state)
     end();
 }
 
-static void test_rejected_form(void **state)
+TEST(test_rejected_form)
 {
     struct bag_problem fault;
-    (void)state;
     bag_problem_set(&fault, BAG_ERROR_BAD_REQUEST, "two hosts");
     assert_int_equal(bag_http_request_on_head(begin("GET", "/"), &fault), BAG_HTTP_SEND);
     check_reply(400, "two hosts", true);
@@ -222,7 +221,7 @@ static void test_rejected_form(void **state)
 
 /* A rejected request with a short body keeps its connection, one with a long or unknown body is
  * answered at once. */
-static void test_rejected_body(void **state)
+TEST(test_rejected_body)
 {
     static const struct {
         size_t length;
@@ -235,7 +234,6 @@ static void test_rejected_body(void **state)
         {0, true, false, BAG_HTTP_SEND},
         {10, false, true, BAG_HTTP_SEND},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_http_request *request = begin("POST", "/v3");
         request->head.has_length = !cases[i].chunked;
@@ -251,9 +249,8 @@ static void test_rejected_body(void **state)
     }
 }
 
-static void test_infers_at_once(void **state)
+TEST(test_infers_at_once)
 {
-    (void)state;
     for (size_t step = 1; step <= sizeof BODY; step += sizeof BODY - 1) {
         assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
         assert_int_equal(send_body(BODY, step), BAG_HTTP_READ);
@@ -280,18 +277,16 @@ static void suspend(void)
     assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
 }
 
-static void test_infers_in_the_engine(void **state)
+TEST(test_infers_in_the_engine)
 {
-    (void)state;
     suspend();
     check_reply(200, "\"data\":[6.0]", false);
     end();
 }
 
 /* What is long with many models is made by a worker. */
-static void test_metrics_are_made_by_a_worker(void **state)
+TEST(test_metrics_are_made_by_a_worker)
 {
-    (void)state;
     world.service.metrics.on = true;
     world.config.options.metrics = BAG_METRICS_ON;
     assert_int_equal(bag_http_request_on_head(begin("GET", "/metrics"), NULL), BAG_HTTP_READ);
@@ -306,10 +301,9 @@ static void test_metrics_are_made_by_a_worker(void **state)
 }
 
 /* One that has ended its side may wait for its answer; among many that wait it counts as gone. */
-static void test_client_that_leaves(void **state)
+TEST(test_client_that_leaves)
 {
     struct bag_http_request *waiting[10];
-    (void)state;
     world.connected = false;
     world.expected = COUNT_OF(waiting);
     world.context.inline_cost_ns = 0;
@@ -342,11 +336,10 @@ static void test_client_that_leaves(void **state)
 
 /* The tables change between a request's head and its end: whoever has not sent all of it holds
  * nothing, and gets the new ones. Nor does one whose reply is made. */
-static void test_tables_that_change(void **state)
+TEST(test_tables_that_change)
 {
     struct bag_registry *registry = &world.service.registry;
     struct bag_problem problem;
-    (void)state;
     assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
     struct bag_http_request *early = world.request;
     struct bag_snapshot *empty = bag_snapshot_make(NULL, 0, 1);
@@ -363,10 +356,9 @@ static void test_tables_that_change(void **state)
 }
 
 /* A chunked body that passes the limit is rejected where it does. */
-static void test_limit_of_a_body(void **state)
+TEST(test_limit_of_a_body)
 {
     char piece[100];
-    (void)state;
     memset(piece, ' ', sizeof piece);
     world.config.options.max_body_bytes = 250;
     struct bag_http_request *request = begin("POST", INFER);
@@ -386,9 +378,8 @@ static void test_limit_of_a_body(void **state)
 }
 
 /* A port for admin answers all but inference. */
-static void test_admin(void **state)
+TEST(test_admin)
 {
-    (void)state;
     world.context.infers = false;
     assert_int_equal(begin_post(INFER, 5), BAG_HTTP_READ);
     assert_int_equal(send_body("hello", 5), BAG_HTTP_READ);
@@ -403,9 +394,8 @@ static void test_admin(void **state)
 }
 
 /* While the server drains, inferences are rejected and every reply ends its connection. */
-static void test_draining(void **state)
+TEST(test_draining)
 {
-    (void)state;
     world.service.state = BAG_SERVICE_DRAINING;
     assert_int_equal(begin_post(INFER, 0), BAG_HTTP_READ);
     assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
@@ -414,7 +404,7 @@ static void test_draining(void **state)
 }
 
 /* Only inference takes compressed bodies, and only codings that are known. */
-static void test_codings(void **state)
+TEST(test_codings)
 {
     static const struct {
         const char *path, *coding;
@@ -423,7 +413,6 @@ static void test_codings(void **state)
                  {INFER, "br", 415},
                  {"/v2/repository/index", "gzip", 415},
                  {"/v2/repository/index", "identity", 0}};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_http_request *request = begin("POST", cases[i].path);
         request->head.encoding = cases[i].coding;
@@ -465,9 +454,8 @@ static void end_request(struct bag_http_request *request)
 }
 
 /* Each step of a request is one that may follow the step before. */
-static void test_steps_have_an_order(void **state)
+TEST(test_steps_have_an_order)
 {
-    (void)state;
     begin("POST", INFER);
     assert_true(is_refused(more_body) && is_refused(end_body) &&
                 is_refused(bag_http_request_resume) && is_refused(bag_http_request_finish));
@@ -487,25 +475,4 @@ static void test_steps_have_an_order(void **state)
     check_reply(200, "\"data\":[6.0]", false);
     assert_true(is_refused(bag_http_request_finish) && is_refused(end_body));
     end();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_get, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_get_with_a_body, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_rejected_form, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_rejected_body, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_infers_at_once, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_infers_in_the_engine, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_metrics_are_made_by_a_worker, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_client_that_leaves, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_tables_that_change, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_limit_of_a_body, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_admin, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_draining, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_codings, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_steps_have_an_order, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

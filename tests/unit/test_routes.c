@@ -13,7 +13,7 @@ static const struct bag_http_route *route(const char *method, const char *path,
     return bag_http_route(method, path, target, reply);
 }
 
-static void test_finds_paths(void **state)
+TEST(test_finds_paths)
 {
     static const struct {
         const char *method, *path, *pattern, *model, *version;
@@ -34,7 +34,6 @@ static void test_finds_paths(void **state)
         {"POST", "/v2/models/i/versions/1/infer", "/v2/models/{model}/versions/{version}/infer",
          "i", "1"},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_http_target target;
         struct bag_http_reply reply;
@@ -51,7 +50,7 @@ static void test_finds_paths(void **state)
     }
 }
 
-static void test_rejects_unknown_paths(void **state)
+TEST(test_rejects_unknown_paths)
 {
     static const char *const paths[] = {
         "",
@@ -75,7 +74,6 @@ static void test_rejects_unknown_paths(void **state)
         "/V2",
     };
     char longest[256] = "/v2/models/";
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(paths); i++) {
         struct bag_http_target target;
         struct bag_http_reply reply;
@@ -95,7 +93,7 @@ static void test_rejects_unknown_paths(void **state)
     }
 }
 
-static void test_names_the_methods_that_there_are(void **state)
+TEST(test_names_the_methods_that_there_are)
 {
     static const struct {
         const char *method, *path, *allow;
@@ -108,7 +106,6 @@ static void test_names_the_methods_that_there_are(void **state)
         {"GET", "/v2/models/items/infer", "POST, OPTIONS"},
         {"PUT", "/v2/models/items/infer", "POST, OPTIONS"},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_http_target target;
         struct bag_http_reply reply;
@@ -120,7 +117,7 @@ static void test_names_the_methods_that_there_are(void **state)
 }
 
 /* Also where a pattern of another path, which fits too, stands between. */
-static void test_a_path_of_two_methods(void **state)
+TEST(test_a_path_of_two_methods)
 {
     static const struct bag_http_route two[] = {
         {.pattern = "/v2/a", .method = BAG_HTTP_GET},
@@ -133,7 +130,6 @@ static void test_a_path_of_two_methods(void **state)
     } cases[] = {{"GET", "/v2/a", 0},     {"HEAD", "/v2/a", 0}, {"POST", "/v2/a", 2},
                  {"PUT", "/v2/a", -1},    {"POST", "/v2/b", 1}, {"GET", "/v2/b", -1},
                  {"OPTIONS", "/v2/a", -1}};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_http_target target;
         struct bag_http_reply reply = {.status = 0};
@@ -148,7 +144,7 @@ static void test_a_path_of_two_methods(void **state)
     }
 }
 
-static void test_answers_options(void **state)
+TEST(test_answers_options)
 {
     static const struct {
         const char *path, *allow;
@@ -161,7 +157,6 @@ static void test_answers_options(void **state)
     };
     struct bag_http_target target;
     struct bag_http_reply reply;
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         assert_null(route("OPTIONS", cases[i].path, &target, &reply));
         assert_int_equal(reply.status, 204);
@@ -175,16 +170,4 @@ static void test_answers_options(void **state)
     assert_null(route("GET", "*", &target, &reply));
     assert_int_equal(reply.status, 404);
     free(reply.body);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finds_paths),
-        cmocka_unit_test(test_rejects_unknown_paths),
-        cmocka_unit_test(test_names_the_methods_that_there_are),
-        cmocka_unit_test(test_a_path_of_two_methods),
-        cmocka_unit_test(test_answers_options),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

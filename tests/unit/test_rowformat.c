@@ -28,18 +28,16 @@ static void assert_same_number(float got, double want)
     }
 }
 
-static void widens_every_pattern(void **state)
+TEST(widens_every_pattern)
 {
-    (void)state;
     for (uint32_t half = 0; half <= UINT16_MAX; half++) {
         assert_same_number(bag_f32_from_f16((uint16_t)half), meaning((uint16_t)half, 10, 15));
         assert_same_number(bag_f32_from_bf16((uint16_t)half), meaning((uint16_t)half, 7, 127));
     }
 }
 
-static void narrowing_undoes_widening(void **state)
+TEST(narrowing_undoes_widening)
 {
-    (void)state;
     for (uint32_t half = 0; half <= UINT16_MAX; half++) {
         float wide = bag_f32_from_f16((uint16_t)half);
         if (!isnan(wide))
@@ -51,9 +49,8 @@ static void narrowing_undoes_widening(void **state)
 }
 
 /* Between two neighbours: the middle goes to the even one, a hair beside it to the nearer one. */
-static void rounds_to_nearest_even(void **state)
+TEST(rounds_to_nearest_even)
 {
-    (void)state;
     for (uint32_t half = 0; half < 0x7bff; half++) {
         float low = bag_f32_from_f16((uint16_t)half);
         float high = bag_f32_from_f16((uint16_t)(half + 1));
@@ -71,9 +68,8 @@ static void rounds_to_nearest_even(void **state)
     }
 }
 
-static void overflows_to_infinity_and_keeps_nan(void **state)
+TEST(overflows_to_infinity_and_keeps_nan)
 {
-    (void)state;
     assert_int_equal(bag_f16_from_f32(65504.0f), 0x7bff);
     assert_int_equal(bag_f16_from_f32(65519.996f), 0x7bff);
     assert_int_equal(bag_f16_from_f32(65520.0f), 0x7c00);
@@ -90,9 +86,8 @@ static void overflows_to_infinity_and_keeps_nan(void **state)
 
 /* ---- eight bits ------------------------------------------------------------------------------ */
 
-static void widens_every_byte(void **state)
+TEST(widens_every_byte)
 {
-    (void)state;
     for (uint32_t byte = 0; byte < 256; byte++) {
         assert_same_number(bag_f32_from_e5m2((uint8_t)byte),
                            meaning((uint16_t)(byte << 8), 10, 15));
@@ -126,9 +121,8 @@ static void check_narrowing(float widen(uint8_t), uint8_t narrow(float), unsigne
     assert_int_equal(narrow(widen((uint8_t)largest)), largest);
 }
 
-static void narrows_to_bytes(void **state)
+TEST(narrows_to_bytes)
 {
-    (void)state;
     check_narrowing(from_e4m3, bag_e4m3_from_f32, 0x7e);
     check_narrowing(bag_f32_from_e5m2, bag_e5m2_from_f32, 0x7b);
     assert_int_equal(bag_e4m3_from_f32(464), 0x7e);
@@ -153,9 +147,8 @@ static struct bag_table quantised(enum bag_row_format format, size_t row_element
     return table;
 }
 
-static void knows_the_bytes_of_rows(void **state)
+TEST(knows_the_bytes_of_rows)
 {
-    (void)state;
     static const size_t bytes[] = {20, 13, 7, 5, 5, 9, 7, 9, 9, 9, 9, 7, 6, 6};
     for (int format = 0; format < BAG_ROW_FORMAT_COUNT; format++) {
         struct bag_table table = quantised((enum bag_row_format)format, 5, NULL);
@@ -178,9 +171,8 @@ static void knows_the_bytes_of_rows(void **state)
     assert_int_equal(bag_row_format_find("int9", 4), BAG_ROW_FORMAT_COUNT);
 }
 
-static void decodes_bytes_with_scale_and_bias(void **state)
+TEST(decodes_bytes_with_scale_and_bias)
 {
-    (void)state;
     unsigned char rows[2 * 11] = {0};
     const float scale_bias[] = {0.5f, -3};
     float values[3];
@@ -193,9 +185,8 @@ static void decodes_bytes_with_scale_and_bias(void **state)
     assert_true(values[0] == 124.5f);
 }
 
-static void decodes_four_bits_low_ones_first(void **state)
+TEST(decodes_four_bits_low_ones_first)
 {
-    (void)state;
     const uint16_t scale_bias[] = {0x3800, 0xbc00}; /* 0.5, -1 */
     unsigned char rows[2 * 6] = {0};
     float values[3];
@@ -209,9 +200,8 @@ static void decodes_four_bits_low_ones_first(void **state)
 }
 
 /* Scale 0.5 and bias -1 as f16 precede the codes. */
-static void decodes_what_stands_behind_scale_and_bias(void **state)
+TEST(decodes_what_stands_behind_scale_and_bias)
 {
-    (void)state;
     unsigned char bytes[] = {0, 0, 0, 0, 0, 0, 0, 0x00, 0x38, 0x00, 0xbc, 0, 7, 255};
     unsigned char pairs[] = {0, 0, 0, 0, 0, 0, 0x00, 0x38, 0x00, 0xbc, 0xf2, 0x01};
     float values[3];
@@ -225,9 +215,8 @@ static void decodes_what_stands_behind_scale_and_bias(void **state)
     assert_true(values[0] == 6.5f && values[1] == -0.5f);
 }
 
-static void decodes_two_bits_lowest_ones_first(void **state)
+TEST(decodes_two_bits_lowest_ones_first)
 {
-    (void)state;
     unsigned char rows[] = {0, 0, 0, 0, 0, 0, 0xe4, 0xfe, 0x00, 0x38, 0x00, 0xbc};
     const float want[] = {-1, -0.5f, 0, 0.5f, 0};
     float values[5];
@@ -243,9 +232,8 @@ static void decodes_two_bits_lowest_ones_first(void **state)
     assert_memory_equal(values, want, sizeof want);
 }
 
-static void decodes_codes_with_a_sign(void **state)
+TEST(decodes_codes_with_a_sign)
 {
-    (void)state;
     unsigned char wide[] = {0, 0, 0, 0, 0, 0, 0, 0x80, 0, 127, 0, 0, 0, 0x3f}; /* scale 0.5 */
     unsigned char half[] = {0, 0, 0, 0, 0, 0x80, 0, 127, 0, 0x38};
     unsigned char back[] = {0, 0, 0, 0, 0, 0, 0, 0, 7, 255, 0, 0x38, 0, 0xbc};
@@ -261,9 +249,8 @@ static void decodes_codes_with_a_sign(void **state)
     assert_true(values[0] == -1 && values[1] == 2.5f && values[2] == 126.5f);
 }
 
-static void decodes_bytes_with_a_scale(void **state)
+TEST(decodes_bytes_with_a_scale)
 {
-    (void)state;
     unsigned char e4m3[] = {0, 0, 0, 0, 0, 0, 0, 0x38, 0xb9, 0x01, 0, 0, 0, 0x3e};
     unsigned char e5m2[] = {0, 0, 0, 0, 0, 0, 0, 0x3c, 0xbd, 0x01, 0, 0, 0, 0x3e};
     float values[3];
@@ -290,9 +277,8 @@ static void assert_encoded(enum bag_row_format format, const float *values, cons
     assert_int_equal(out[1 + count], 0xa5);
 }
 
-static void encodes_rows(void **state)
+TEST(encodes_rows)
 {
-    (void)state;
     const float ints[] = {-1, 0.5f, 126.5f}, few[] = {-1, 6.5f, 0}, eighths[] = {56, -14, 0.125f};
     const float signs[] = {-63.5f, 0.5f, 32}, fours[] = {-1, 0.5f, 0};
     const float sames[] = {0.5f, 0.5f, 0.5f}, zeros[] = {0, 0, 0}, large[] = {7168, -7168, 1};
@@ -313,9 +299,8 @@ static void encodes_rows(void **state)
     assert_encoded(BAG_ROWS_F8_E4M3_SCALED, zeros, "\0\0\0\0\0\x80\0");
 }
 
-static void encodes_plain_rows(void **state)
+TEST(encodes_plain_rows)
 {
-    (void)state;
     const float values[] = {1, -2, 65504};
     unsigned char out[12];
     struct bag_table table = table_of(BAG_F16, 1, 3, NULL);
@@ -330,9 +315,8 @@ static void encodes_plain_rows(void **state)
 }
 
 /* The search of scale and bias finds the same on every instruction set, whatever the width. */
-static void encodes_the_same_on_every_instruction_set(void **state)
+TEST(encodes_the_same_on_every_instruction_set)
 {
-    (void)state;
     uint32_t random = 1;
     for (size_t width = 1; width <= 140; width++) {
         float values[140];
@@ -357,9 +341,8 @@ static void encodes_the_same_on_every_instruction_set(void **state)
 }
 
 /* A row for a reply is what FBGEMM's quantisers make of it; zeros stay zeros. */
-static void encodes_for_replies(void **state)
+TEST(encodes_for_replies)
 {
-    (void)state;
     const float values[] = {-1, 0.25f, 0.5f, 2.75f}, zeros[4] = {0};
     for (int format = BAG_ROWS_PLAIN + 1; format < BAG_ROW_FORMAT_COUNT; format++) {
         struct bag_table table = quantised((enum bag_row_format)format, 4, NULL);
@@ -382,9 +365,8 @@ static void encodes_for_replies(void **state)
 }
 
 /* What a format cannot hold is not written as something else. */
-static void rejects_what_a_format_cannot_hold(void **state)
+TEST(rejects_what_a_format_cannot_hold)
 {
-    (void)state;
     unsigned char out[32];
     for (int format = 0; format < BAG_ROW_FORMAT_COUNT; format++) {
         const struct bag_row_layout *layout = &bag_row_layouts[format];
@@ -402,29 +384,4 @@ static void rejects_what_a_format_cannot_hold(void **state)
     assert_true(bag_row_encode(&table, (float[]){1, NAN, -INFINITY}, out));
     table.dtype = BAG_BF16;
     assert_false(bag_row_encode(&table, (float[]){bag_f32_from_bits(0x7f7fffff), 2, 0}, out));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(widens_every_pattern),
-        cmocka_unit_test(narrowing_undoes_widening),
-        cmocka_unit_test(rounds_to_nearest_even),
-        cmocka_unit_test(overflows_to_infinity_and_keeps_nan),
-        cmocka_unit_test(widens_every_byte),
-        cmocka_unit_test(narrows_to_bytes),
-        cmocka_unit_test(knows_the_bytes_of_rows),
-        cmocka_unit_test(decodes_bytes_with_scale_and_bias),
-        cmocka_unit_test(decodes_four_bits_low_ones_first),
-        cmocka_unit_test(decodes_what_stands_behind_scale_and_bias),
-        cmocka_unit_test(decodes_two_bits_lowest_ones_first),
-        cmocka_unit_test(decodes_codes_with_a_sign),
-        cmocka_unit_test(decodes_bytes_with_a_scale),
-        cmocka_unit_test(encodes_rows),
-        cmocka_unit_test(encodes_plain_rows),
-        cmocka_unit_test(encodes_the_same_on_every_instruction_set),
-        cmocka_unit_test(encodes_for_replies),
-        cmocka_unit_test(rejects_what_a_format_cannot_hold),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

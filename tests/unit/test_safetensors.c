@@ -53,9 +53,8 @@ static struct bag_safetensors_tensor describe(const struct bag_safetensors *file
 
 /* ---- what is read ---------------------------------------------------------------------------- */
 
-static void reads_tensors_and_their_places(void **state)
+TEST(reads_tensors_and_their_places)
 {
-    (void)state;
     const char *header =
         "{" TENSOR("b", "F32", "[3, 2]", 5, 29) ", \"__metadata__\": {\"format\": \"pt\"}, " TENSOR(
             "a", "U8", "[5]", 0, 5) "}   ";
@@ -84,9 +83,8 @@ static void reads_tensors_and_their_places(void **state)
     bag_safetensors_free(&file);
 }
 
-static void reads_every_type(void **state)
+TEST(reads_every_type)
 {
-    (void)state;
     static const struct {
         const char *name;
         size_t bytes;
@@ -117,9 +115,8 @@ static void reads_every_type(void **state)
 }
 
 /* Bytes of the tensor "values" are what the metadata says, others are themselves. */
-static void reads_what_rows_stand_for(void **state)
+TEST(reads_what_rows_stand_for)
 {
-    (void)state;
     const char *header =
         "{\"__metadata__\": {\"row_format\": \"int4\", \"row_elements\": \"3\"}, "
         "" TENSOR("values", "U8", "[2, 6]", 0, 12) ", " TENSOR(
@@ -135,9 +132,8 @@ static void reads_what_rows_stand_for(void **state)
     bag_safetensors_free(&file);
 }
 
-static void rejects_unknown_rows(void **state)
+TEST(rejects_unknown_rows)
 {
-    (void)state;
     static const struct {
         const char *metadata, *message;
     } cases[] = {
@@ -162,9 +158,8 @@ static void rejects_unknown_rows(void **state)
     }
 }
 
-static void reads_tensors_without_elements(void **state)
+TEST(reads_tensors_without_elements)
 {
-    (void)state;
     struct bag_safetensors file = accept(
         "{" TENSOR("x", "F32", "[1]", 0, 4) "," TENSOR("z", "F32", "[0, 9]", 4, 4) "," TENSOR(
             "e", "I64", "[7, 0]", 0, 0) "," TENSOR("s", "F16", "[]", 4, 6) "}",
@@ -180,9 +175,8 @@ static void reads_tensors_without_elements(void **state)
     bag_safetensors_free(&file);
 }
 
-static void ignores_what_it_does_not_know(void **state)
+TEST(ignores_what_it_does_not_know)
 {
-    (void)state;
     struct bag_safetensors file = accept("{\"t\": {\"dtype\": \"U8\", \"shape\": [2], \"new\": 1, "
                                          "\"data_offsets\": [0, 2]}, \"__metadata__\": {}}",
                                          2);
@@ -192,9 +186,8 @@ static void ignores_what_it_does_not_know(void **state)
 
 /* ---- the frame ------------------------------------------------------------------------------- */
 
-static void rejects_other_files(void **state)
+TEST(rejects_other_files)
 {
-    (void)state;
     struct bag_safetensors file;
     struct bag_problem problem;
     assert_false(bag_safetensors_parse("1234567", 7, 7, &file, &problem));
@@ -220,9 +213,8 @@ static void rejects_other_files(void **state)
            "the header: line 1, column 61: key \"a\" is duplicated in one object");
 }
 
-static void rejects_other_metadata(void **state)
+TEST(rejects_other_metadata)
 {
-    (void)state;
     reject("{\"__metadata__\": []}", 0, "'__metadata__' must be an object of strings");
     reject("{\"__metadata__\": {\"a\": \"b\", \"c\": 1}}", 0,
            "'__metadata__' must be an object of strings");
@@ -230,9 +222,8 @@ static void rejects_other_metadata(void **state)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static void rejects_malformed_tensors(void **state)
+TEST(rejects_malformed_tensors)
 {
-    (void)state;
     static const char offsets[] = "tensor 't': 'data_offsets' must be [begin, end], two whole "
                                   "numbers that do not fall";
     static const char shape[] = "tensor 't': 'shape' must be an array of whole numbers from 0";
@@ -258,9 +249,8 @@ static void rejects_malformed_tensors(void **state)
     reject("{\"t\": {\"dtype\": \"U8\", \"shape\": [], \"data_offsets\": [0,1,1]}}", 0, offsets);
 }
 
-static void rejects_bytes_that_the_shape_does_not_take(void **state)
+TEST(rejects_bytes_that_the_shape_does_not_take)
 {
-    (void)state;
     reject("{" TENSOR("t", "F32", "[3]", 0, 11) "}", 11,
            "tensor 't': 'data_offsets' give it 11 bytes, but its shape and dtype F32 take 12");
     reject("{" TENSOR("t", "F4", "[3]", 0, 1) "}", 1,
@@ -273,9 +263,8 @@ static void rejects_bytes_that_the_shape_does_not_take(void **state)
            "tensor 't': its shape is too large for any file: the bits of its elements pass 2^64");
 }
 
-static void rejects_types_only_when_asked_for(void **state)
+TEST(rejects_types_only_when_asked_for)
 {
-    (void)state;
     struct bag_safetensors file = accept(
         "{" TENSOR("ok", "F32", "[1]", 0, 4) "," TENSOR("flags", "BOOL", "[3]", 4, 7) "," TENSOR(
             "new", "F3_E1M1", "[1]", 7, 10) "," TENSOR("f4", "F4", "[2, 2]", 10, 12) "}",
@@ -295,9 +284,8 @@ static void rejects_types_only_when_asked_for(void **state)
     bag_safetensors_free(&file);
 }
 
-static void rejects_more_dimensions_than_arrays_have(void **state)
+TEST(rejects_more_dimensions_than_arrays_have)
 {
-    (void)state;
     char header[512], ones[80] = "1";
     struct bag_safetensors_tensor tensor;
     struct bag_problem problem;
@@ -312,9 +300,8 @@ static void rejects_more_dimensions_than_arrays_have(void **state)
 }
 
 /* Whichever dimension is zero: what a reader multiplies must not overflow. */
-static void rejects_shapes_beyond_memory(void **state)
+TEST(rejects_shapes_beyond_memory)
 {
-    (void)state;
     struct bag_safetensors file =
         accept("{" TENSOR("t", "U8", "[0, 9007199254740991, 255]", 0, 0) "}", 0);
     assert_int_equal(describe(&file, "t").layout.row_elements, 9007199254740991 * 255);
@@ -332,9 +319,8 @@ static void rejects_shapes_beyond_memory(void **state)
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-static void rejects_overlaps_holes_and_ends(void **state)
+TEST(rejects_overlaps_holes_and_ends)
 {
-    (void)state;
     reject("{" TENSOR("b", "U8", "[3]", 3, 6) "," TENSOR("a", "U8", "[4]", 0, 4) "}", 6,
            "tensor 'b': it begins at byte 3 of the data, inside 'a', which ends at 4");
     reject("{" TENSOR("a", "U8", "[4]", 0, 4) "," TENSOR("b", "U8", "[4]", 0, 4) "}", 4,
@@ -357,9 +343,8 @@ static void rejects_overlaps_holes_and_ends(void **state)
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static void reads_the_index_of_parts(void **state)
+TEST(reads_the_index_of_parts)
 {
-    (void)state;
     static const char text[] =
         "{\"metadata\": {\"total_size\": 12}, \"weight_map\": {\"a\": \"m-00001-of-00002."
         "safetensors\", \"b\": \"m-00002-of-00002.safetensors\"}}";
@@ -385,9 +370,8 @@ static void reject_index(const char *text, const char *sentence)
     assert_null(index.tree);
 }
 
-static void rejects_other_indexes(void **state)
+TEST(rejects_other_indexes)
 {
-    (void)state;
     static const char map[] = "the index must be an object with 'weight_map', an object of the "
                               "tensors' files";
     static const char name[] = "tensor 'a': its file must be a name in the folder of the index, "
@@ -401,27 +385,4 @@ static void rejects_other_indexes(void **state)
     reject_index("{\"weight_map\": {\"a\": \"../x\"}}", name);
     reject_index("{\"weight_map\": {\"a\": \"..\"}}", name);
     reject_index("{\"weight_map\": {\"a\": \".\"}}", name);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_tensors_and_their_places),
-        cmocka_unit_test(reads_every_type),
-        cmocka_unit_test(reads_what_rows_stand_for),
-        cmocka_unit_test(rejects_unknown_rows),
-        cmocka_unit_test(reads_tensors_without_elements),
-        cmocka_unit_test(ignores_what_it_does_not_know),
-        cmocka_unit_test(rejects_other_files),
-        cmocka_unit_test(rejects_other_metadata),
-        cmocka_unit_test(rejects_malformed_tensors),
-        cmocka_unit_test(rejects_bytes_that_the_shape_does_not_take),
-        cmocka_unit_test(rejects_types_only_when_asked_for),
-        cmocka_unit_test(rejects_more_dimensions_than_arrays_have),
-        cmocka_unit_test(rejects_shapes_beyond_memory),
-        cmocka_unit_test(rejects_overlaps_holes_and_ends),
-        cmocka_unit_test(reads_the_index_of_parts),
-        cmocka_unit_test(rejects_other_indexes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

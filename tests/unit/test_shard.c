@@ -15,9 +15,8 @@ static void expect_header(const struct bag_shard_request *request, const char *w
     assert_memory_equal(header, want, bytes);
 }
 
-static void says_what_a_shard_is_to_do(void **state)
+TEST(says_what_a_shard_is_to_do)
 {
-    (void)state;
     struct bag_shard_request request = {.number = 12,
                                         .part = {BAG_PART_ROWS, 1, 3},
                                         .is_partial = true,
@@ -58,20 +57,19 @@ static void says_what_a_shard_is_to_do(void **state)
     assert_int_equal(bag_shard_request_tensor_bytes(&request), 32 + 24 + 8 + 8);
 }
 
-static void says_how_much_time_is_left(void **state)
+TEST(says_how_much_time_is_left)
 {
     static const char header[] = "{\"parameters\":{\"partial\":true}}";
     static const char want[] =
         "{\"parameters\":{\"partial\":true,\"timeout\":18446744073709551615}}";
     char timed[BAG_SHARD_TIMED_BYTES];
-    (void)state;
     assert_int_equal(bag_shard_request_timed(header, strlen(header), UINT64_MAX, timed),
                      strlen(want));
     assert_memory_equal(timed, want, strlen(want));
 }
 
 /* The longest of all numbers and names. */
-static void has_room_for_the_longest_header(void **state)
+TEST(has_room_for_the_longest_header)
 {
     struct bag_shard_request request = {.number = UINT64_MAX,
                                         .part = {BAG_PART_COLUMNS, UINT32_MAX, UINT32_MAX},
@@ -84,7 +82,6 @@ static void has_room_for_the_longest_header(void **state)
                                         .rejects_missing = true,
                                         .rejects_outside = true};
     char header[BAG_SHARD_HEADER_BYTES];
-    (void)state;
     for (unsigned dtype = 0; dtype < BAG_DTYPE_COUNT; dtype++) {
         request.weights_dtype = request.output_dtype = (enum bag_dtype)dtype;
         size_t bytes = bag_shard_request_header(&request, header);
@@ -135,7 +132,7 @@ static const char *read_reply(const char *header, size_t tensor_bytes)
 }
 
 /* Blanks up to a multiple of 64, as this program writes it, and others. */
-static void takes_a_reply_however_it_is_written(void **state)
+TEST(takes_a_reply_however_it_is_written)
 {
     static const char *const headers[] = {
         BEGIN EMBEDDINGS "," COUNTS "]}", " " BEGIN EMBEDDINGS " , " COUNTS "]}\n",
@@ -143,18 +140,16 @@ static void takes_a_reply_however_it_is_written(void **state)
         BEGIN "{\"shape\":[2,1,3],\"parameters\":{\"binary_data_size\":24},\"datatype\":\"FP32\","
               "\"name\":\"embeddings\"}," COUNTS "]}"};
     char padded[257];
-    (void)state;
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
         assert_null(read_reply(headers[i], TENSOR_BYTES));
     snprintf(padded, sizeof padded, "%-256s", headers[0]);
     assert_null(read_reply(padded, TENSOR_BYTES));
 }
 
-static void takes_no_other_reply(void **state)
+TEST(takes_no_other_reply)
 {
     static const char other[] = "answered without output 'counts' as INT64 of 2 bags of 1 elements";
     char padded[257];
-    (void)state;
     snprintf(padded, sizeof padded, "%-256s", BEGIN EMBEDDINGS "," COUNTS "]}");
     assert_string_equal(read_reply(padded, TENSOR_BYTES - 1),
                         "answered fewer bytes of tensors than it says");
@@ -181,16 +176,4 @@ static void takes_no_other_reply(void **state)
     assert_string_equal(read_reply("", TENSOR_BYTES), "answered no reply with binary tensors");
     assert_string_equal(read_reply("[", TENSOR_BYTES),
                         "answered a reply whose header is no JSON object");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(says_what_a_shard_is_to_do),
-        cmocka_unit_test(says_how_much_time_is_left),
-        cmocka_unit_test(has_room_for_the_longest_header),
-        cmocka_unit_test(takes_a_reply_however_it_is_written),
-        cmocka_unit_test(takes_no_other_reply),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

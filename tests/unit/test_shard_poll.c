@@ -49,7 +49,7 @@ static void fill_listener(int fds[MAX_WAITING])
     }
 }
 
-static void takes_two_seconds_for_all_addresses(void **state)
+TEST(takes_two_seconds_for_all_addresses)
 {
     static struct bag_shard_report said;
     struct bag_model_config config = {.name = (char *)(uintptr_t) "m",
@@ -58,7 +58,6 @@ static void takes_two_seconds_for_all_addresses(void **state)
     enum bag_shard_contact contact;
     struct bag_problem problem;
     int fds[MAX_WAITING];
-    (void)state;
     fill_listener(fds);
     struct bag_shards *shards = bag_shards_make();
     assert_non_null(shards);
@@ -76,10 +75,4 @@ static void takes_two_seconds_for_all_addresses(void **state)
     bag_shards_free(shards);
     for (size_t i = 0; fds[i] >= 0; i++)
         close(fds[i]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(takes_two_seconds_for_all_addresses)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

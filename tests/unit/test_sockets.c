@@ -1,23 +1,16 @@
 #include "server/system/sockets.h"
+#include "testing.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 static struct bag_problem problem;
 
-static void connects_to_whoever_listens(void **state)
+TEST(connects_to_whoever_listens)
 {
     struct bag_listener listener;
-    (void)state;
     assert_true(bag_listener_open(&listener, "127.0.0.1", 0, "--port", &problem));
     int fd = bag_tcp_connect("localhost", listener.port, 0, &problem); /* ::1 may come first */
     if (fd < 0)
@@ -33,12 +26,11 @@ static void connects_to_whoever_listens(void **state)
 }
 
 /* A socket whose queue is full answers nobody. */
-static void gives_up_connecting(void **state)
+TEST(gives_up_connecting)
 {
     struct bag_listener listener;
     char sentence[64];
     int waiting[8], count = 0;
-    (void)state;
     assert_true(bag_listener_open(&listener, "127.0.0.1", 0, "--port", &problem));
     assert_int_equal(listen(listener.fd, 1), 0);
     do {
@@ -67,14 +59,13 @@ static void *receive_all(void *context)
     return total;
 }
 
-static void sends_all(void **state)
+TEST(sends_all)
 {
     const struct timeval soon = {.tv_usec = 1000};
     char *bytes = malloc(SENT_BYTES);
     int fds[2];
     pthread_t thread;
     void *total;
-    (void)state;
     memset(bytes, 'x', SENT_BYTES);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
     assert_int_equal(pthread_create(&thread, NULL, receive_all, &fds[1]), 0);
@@ -91,12 +82,4 @@ static void sends_all(void **state)
     assert_int_equal(errno, EPIPE);
     close(fds[1]);
     free(bytes);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(connects_to_whoever_listens),
-                                       cmocka_unit_test(gives_up_connecting),
-                                       cmocka_unit_test(sends_all)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

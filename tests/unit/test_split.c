@@ -60,11 +60,10 @@ static size_t bytes_in(const struct bag_split *split, const struct bag_op *pooli
     return entries * (range.end_column - range.first_column) * sizeof(float);
 }
 
-static void test_even_bags_are_cut_by_bags(void **state)
+TEST(test_even_bags_are_cut_by_bags)
 {
     int64_t offsets[100];
     struct bag_split splits[MAX_PARTS];
-    (void)state;
     for (int i = 0; i < 100; i++)
         offsets[i] = i * 10;
     struct bag_op pooling = op_of(offsets, 100, 1000, 64);
@@ -79,11 +78,10 @@ static void test_even_bags_are_cut_by_bags(void **state)
 }
 
 /* Ten heavy bags first: they are shared out, not the bags' number. */
-static void test_heavy_bags_are_shared(void **state)
+TEST(test_heavy_bags_are_shared)
 {
     int64_t offsets[1000];
     struct bag_split splits[MAX_PARTS];
-    (void)state;
     for (int i = 0; i < 1000; i++)
         offsets[i] = i < 10 ? i * 1000 : 10000 + (i - 10);
     struct bag_op pooling = op_of(offsets, 1000, 10990, 64);
@@ -93,11 +91,10 @@ static void test_heavy_bags_are_shared(void **state)
     assert_int_equal(splits[0].num_column_splits, 1);
 }
 
-static void test_a_giant_bag_is_cut_by_columns(void **state)
+TEST(test_a_giant_bag_is_cut_by_columns)
 {
     static const int64_t offsets[] = {0, 100000};
     struct bag_split splits[MAX_PARTS];
-    (void)state;
     struct bag_op pooling = op_of(offsets, 2, 100001, 100);
     unsigned count = bag_split_ops(&pooling, 1, 4, splits);
     assert_int_equal(count, 4);
@@ -110,11 +107,10 @@ static void test_a_giant_bag_is_cut_by_columns(void **state)
     }
 }
 
-static void test_what_cannot_be_cut_stays_whole(void **state)
+TEST(test_what_cannot_be_cut_stays_whole)
 {
     static const int64_t offsets[] = {0};
     struct bag_split splits[MAX_PARTS];
-    (void)state;
     struct bag_op narrow = op_of(offsets, 1, 100000, 16);
     assert_int_equal(bag_split_ops(&narrow, 1, 4, splits), 1);
     covers(&narrow, 1, splits, 1);
@@ -127,14 +123,13 @@ static void test_what_cannot_be_cut_stays_whole(void **state)
 
 /* Many tables of different widths: every slice reads about as many bytes, over as many tables as
  * that takes. */
-static void test_tables_are_shared_by_bytes(void **state)
+TEST(test_tables_are_shared_by_bytes)
 {
     enum { TABLES = 26, BAGS = 30 };
     static int64_t offsets[TABLES][BAGS];
     struct bag_op ops[TABLES];
     struct bag_split splits[MAX_PARTS];
     size_t total = 0;
-    (void)state;
     for (int t = 0; t < TABLES; t++) {
         int length = 1 + t * 7 % 20;
         for (int b = 0; b < BAGS; b++)
@@ -159,27 +154,13 @@ static void test_tables_are_shared_by_bytes(void **state)
 }
 
 /* One table holds one giant bag, others a few small ones. */
-static void test_a_giant_bag_among_tables_is_cut_by_columns(void **state)
+TEST(test_a_giant_bag_among_tables_is_cut_by_columns)
 {
     static const int64_t offsets[] = {0, 1, 2};
     struct bag_split splits[MAX_PARTS];
-    (void)state;
     struct bag_op ops[] = {op_of(offsets, 3, 4, 8), op_of(offsets, 1, 9999, 64),
                            op_of(offsets, 2, 5, 100)};
     unsigned count = bag_split_ops(ops, 3, 4, splits);
     assert_int_equal(count, 4);
     covers(ops, 3, splits, count);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_even_bags_are_cut_by_bags),
-        cmocka_unit_test(test_heavy_bags_are_shared),
-        cmocka_unit_test(test_a_giant_bag_is_cut_by_columns),
-        cmocka_unit_test(test_what_cannot_be_cut_stays_whole),
-        cmocka_unit_test(test_tables_are_shared_by_bytes),
-        cmocka_unit_test(test_a_giant_bag_among_tables_is_cut_by_columns),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

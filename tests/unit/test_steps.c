@@ -266,9 +266,8 @@ static const struct plan_case cases[] = {
     {MODELS, "latest 1", "1s+ 2n 3n", "1 of 2", "load", "1. 2. 3L*"},
 };
 
-static void test_plans_versions(void **state)
+TEST(test_plans_versions)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         const struct plan_case *given = &cases[i];
         struct world world = read_versions(given->there);
@@ -296,7 +295,7 @@ static void test_plans_versions(void **state)
 }
 
 /* If all files are gone, a poll keeps what serves, unless a request unloaded it. */
-static void test_plans_without_files(void **state)
+TEST(test_plans_without_files)
 {
     static const struct {
         enum bag_change_kind kind;
@@ -306,7 +305,6 @@ static void test_plans_without_files(void **state)
                 {AGAIN, "", NULL, ""},
                 {MODELS, "", "load", "BAD"},
                 {MODELS, "", "unload", ""}};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(gone); i++) {
         struct bag_desired_state desired = read_desired(gone[i].desired);
         struct bag_control_item item = read_item(gone[i].item ? gone[i].item : "");
@@ -322,7 +320,7 @@ static void test_plans_without_files(void **state)
 }
 
 /* The files of versions that no policy would serve are not opened. */
-static void test_checks_files_only_if_needed(void **state)
+TEST(test_checks_files_only_if_needed)
 {
     struct world world = read_versions("1n 2n 3b 4n");
     struct bag_desired_state desired = {.default_version = 3};
@@ -333,7 +331,6 @@ static void test_checks_files_only_if_needed(void **state)
                                   .count = world.count,
                                   .check_files = check_files,
                                   .context = &world};
-    (void)state;
     assert_int_equal(bag_plan_model(&plan), BAG_PLAN_ACTIONS);
     const unsigned want[] = {0, 1, 1, 0};
     assert_memory_equal(world.checks, want, sizeof want);
@@ -341,7 +338,7 @@ static void test_checks_files_only_if_needed(void **state)
 }
 
 /* A load of an older version holds until a version appears that is newer than all that existed. */
-static void test_desired_state_remembers_newest(void **state)
+TEST(test_desired_state_remembers_newest)
 {
     static const struct {
         enum bag_change_kind kind;
@@ -353,7 +350,6 @@ static void test_desired_state_remembers_newest(void **state)
                  {MODELS, "load", "1n 2s+ 5n 6n", "1. 2. 5. 6L*"},
                  {POLL, NULL, "1n 2n 5n 6s+", "1. 2. 5. 6K*"}};
     struct bag_desired_state desired = {.newest = 0};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(asked); i++) {
         struct world world = read_versions(asked[i].there);
         struct bag_control_item item = read_item(asked[i].item ? asked[i].item : "");
@@ -372,11 +368,10 @@ static void test_desired_state_remembers_newest(void **state)
     }
 }
 
-static void test_limits_unloaded_versions(void **state)
+TEST(test_limits_unloaded_versions)
 {
     struct bag_desired_state desired = {.newest = 0};
     struct bag_control_item item = {.name = "t", .unload = true};
-    (void)state;
     for (int i = 1; i <= BAG_MAX_UNLOADED_VERSIONS; i++) {
         snprintf(item.version, sizeof item.version, "%d", i);
         assert_true(bag_desired_state_apply(&desired, &item, 1));
@@ -416,7 +411,7 @@ static struct bag_collection_plan read_collection(enum bag_change_kind kind, con
                                         .takes_updates = strstr(words, "updates")};
 }
 
-static void test_plans_collections(void **state)
+TEST(test_plans_collections)
 {
     static const struct {
         enum bag_change_kind kind;
@@ -451,7 +446,6 @@ static void test_plans_collections(void **state)
         {MODELS, "retried named lacks", "unavailable"},
         {MODELS, "named lacks folder", "fail"},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(given); i++) {
         struct bag_collection_plan plan = read_collection(given[i].kind, given[i].words);
         const char *got = collection_actions[bag_plan_collection(&plan)];
@@ -461,7 +455,7 @@ static void test_plans_collections(void **state)
 }
 
 /* After a collection could not be opened over its tables, and after they were loaded. */
-static void test_plans_failed_collections(void **state)
+TEST(test_plans_failed_collections)
 {
     static const struct {
         enum bag_change_kind kind;
@@ -487,7 +481,6 @@ static void test_plans_failed_collections(void **state)
         {MODELS, "retried named", BAG_ERROR_FILE, "unavailable", "unavailable"},
         {MODELS, "retried named", BAG_ERROR_NO_MEMORY, "fail", "fail"},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(given); i++) {
         struct bag_collection_plan plan = read_collection(given[i].kind, given[i].words);
         const char *unopened =
@@ -503,9 +496,8 @@ static void test_plans_failed_collections(void **state)
 
 /* ---- versions that cannot be loaded ---------------------------------------------------------- */
 
-static void test_skips_failed_versions(void **state)
+TEST(test_skips_failed_versions)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         enum bag_change_kind kind = (const enum bag_change_kind[]){START, MODELS, POLL, AGAIN}[i];
         assert_true(bag_plan_skips_failed(kind, true, 10 * BAG_FAILURE_NS));
@@ -514,7 +506,7 @@ static void test_skips_failed_versions(void **state)
     }
 }
 
-static void test_goes_without_failed_versions(void **state)
+TEST(test_goes_without_failed_versions)
 {
     static const struct {
         enum bag_change_kind kind;
@@ -536,7 +528,6 @@ static void test_goes_without_failed_versions(void **state)
         {AGAIN, false, false, BAG_ERROR_FILE, true},
         {AGAIN, false, false, BAG_ERROR_DRAINING, false},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(given); i++) {
         if (bag_plan_goes_without(given[i].kind, given[i].is_default, given[i].is_named,
                                   given[i].why) != given[i].want)
@@ -544,9 +535,8 @@ static void test_goes_without_failed_versions(void **state)
     }
 }
 
-static void test_starts_without_models_that_lack_updates(void **state)
+TEST(test_starts_without_models_that_lack_updates)
 {
-    (void)state;
     assert_true(bag_plan_starts_without(START, true, false, BAG_ERROR_FILE));
     assert_true(bag_plan_starts_without(START, false, true, BAG_ERROR_FILE));
     assert_false(bag_plan_starts_without(START, false, false, BAG_ERROR_FILE));
@@ -558,7 +548,7 @@ static void test_starts_without_models_that_lack_updates(void **state)
 /* ---- retained versions ----------------------------------------------------------------------- */
 
 /* Oldest first: "u" serves again, "r" is retained; the result has "x" for what is released. */
-static void test_releases_retained_versions(void **state)
+TEST(test_releases_retained_versions)
 {
     static const struct {
         const char *versions;
@@ -568,7 +558,6 @@ static void test_releases_retained_versions(void **state)
         {"", 2, ""},         {"r", 0, "x"},           {"rr", 1, "xr"},   {"rr", 2, "rr"},
         {"rrrr", 2, "xxrr"}, {"u", 3, "x"},           {"rur", 2, "rxr"}, {"ruru", 1, "xxrx"},
         {"uuu", 9, "xxx"},   {"rrr", SIZE_MAX, "rrr"}};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(given); i++) {
         size_t count = strlen(given[i].versions);
         bool is_used[8], releases[8];
@@ -580,22 +569,4 @@ static void test_releases_retained_versions(void **state)
             got[j] = releases[j] ? 'x' : given[i].versions[j];
         assert_string_equal(got, given[i].want);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plans_versions),
-        cmocka_unit_test(test_plans_without_files),
-        cmocka_unit_test(test_checks_files_only_if_needed),
-        cmocka_unit_test(test_desired_state_remembers_newest),
-        cmocka_unit_test(test_limits_unloaded_versions),
-        cmocka_unit_test(test_plans_collections),
-        cmocka_unit_test(test_plans_failed_collections),
-        cmocka_unit_test(test_skips_failed_versions),
-        cmocka_unit_test(test_goes_without_failed_versions),
-        cmocka_unit_test(test_starts_without_models_that_lack_updates),
-        cmocka_unit_test(test_releases_retained_versions),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

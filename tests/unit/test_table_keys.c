@@ -28,6 +28,8 @@ static int remove_directory(void **state)
     return rmdir(directory);
 }
 
+AROUND_ALL(make_directory, remove_directory)
+
 /* Keys first, first + 1, ... in a file without a header. */
 static void write_keys(int part, int64_t first, size_t count, bool swap)
 {
@@ -55,12 +57,11 @@ static void open_files(struct bag_table_file files[3])
     files[2].npy.swap = true;
 }
 
-static void reads_keys_of_several_files(void **state)
+TEST(reads_keys_of_several_files)
 {
     struct bag_table_file files[3];
     struct bag_keys_index index;
     struct bag_problem problem;
-    (void)state;
     open_files(files);
     if (!bag_keys_index_load(files, 3, 0, &(struct bag_load_options){.threads = 2}, &index,
                              &problem))
@@ -72,14 +73,13 @@ static void reads_keys_of_several_files(void **state)
     bag_keys_index_free(&index);
 }
 
-static void names_the_rows_of_equal_keys_across_files(void **state)
+TEST(names_the_rows_of_equal_keys_across_files)
 {
     struct bag_table_file files[3];
     struct bag_keys_index index;
     struct bag_problem problem;
     char expected[256];
     static const int64_t any[] = {-1};
-    (void)state;
     open_files(files);
     write_keys(2, 7 - PART + 1, PART, false);
     assert_true(bag_table_raw_open(paths[2], BAG_I64, 1, any, &files[2], &problem));
@@ -90,12 +90,11 @@ static void names_the_rows_of_equal_keys_across_files(void **state)
     assert_null(index.keys.lines);
 }
 
-static void rejects_files_that_changed_after_they_were_checked(void **state)
+TEST(rejects_files_that_changed_after_they_were_checked)
 {
     struct bag_table_file files[3];
     struct bag_keys_index index;
     struct bag_problem problem;
-    (void)state;
     open_files(files);
     write_keys(2, 0, PART - 1, true);
     assert_false(bag_keys_index_load(files, 3, 0, &(struct bag_load_options){.threads = 2}, &index,
@@ -115,26 +114,14 @@ static void cut(void *context, size_t bytes)
     assert_int_equal(truncate(paths[2], 8), 0);
 }
 
-static void rejects_files_that_change_while_they_are_read(void **state)
+TEST(rejects_files_that_change_while_they_are_read)
 {
     struct bag_table_file files[3];
     struct bag_keys_index index;
     struct bag_problem problem;
-    (void)state;
     open_files(files);
     assert_false(bag_keys_index_load(
         files, 3, 0, &(struct bag_load_options){.threads = 1, .progress = cut}, &index, &problem));
     assert_non_null(strstr(problem.text, "keys2: the file "));
     assert_null(index.keys.lines);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_keys_of_several_files),
-        cmocka_unit_test(names_the_rows_of_equal_keys_across_files),
-        cmocka_unit_test(rejects_files_that_changed_after_they_were_checked),
-        cmocka_unit_test(rejects_files_that_change_while_they_are_read),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

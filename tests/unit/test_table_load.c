@@ -14,11 +14,12 @@ static struct bag_table_memory load(const struct bag_table_file *file, unsigned 
     return memory;
 }
 
+AROUND_ALL(set_up, tear_down)
+
 /* ---- what is loaded -------------------------------------------------------------------------- */
 
-static void loads_rows_as_they_are(void **state)
+TEST(loads_rows_as_they_are)
 {
-    (void)state;
     write_four_rows();
     struct bag_table_file file = open_file();
     assert_int_equal(file.npy.data_bytes, sizeof four_rows);
@@ -37,9 +38,8 @@ static void loads_rows_as_they_are(void **state)
     }
 }
 
-static void turns_column_major_and_big_endian(void **state)
+TEST(turns_column_major_and_big_endian)
 {
-    (void)state;
     static const unsigned char data[] = {0, 1, 0, 3, 0, 5, 0, 2, 0, 4, 0, 6};
     static const uint16_t expected[] = {1, 2, 3, 4, 5, 6};
     write_table(">u2", "True", "(3, 2)", data, sizeof data);
@@ -49,9 +49,8 @@ static void turns_column_major_and_big_endian(void **state)
     bag_table_unload(&memory);
 }
 
-static void loads_shapes_of_other_ranks(void **state)
+TEST(loads_shapes_of_other_ranks)
 {
-    (void)state;
     int64_t data[12] = {INT64_MIN, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, INT64_MAX};
     write_table("<i8", "False", "(2, 3, 2)", data, sizeof data);
     struct bag_table_file file = open_file();
@@ -69,9 +68,8 @@ static void loads_shapes_of_other_ranks(void **state)
     bag_table_unload(&memory);
 }
 
-static void loads_tables_without_elements(void **state)
+TEST(loads_tables_without_elements)
 {
-    (void)state;
     static const char *const shapes[] = {"(0, 64)", "(0,)", "(5, 0)"};
     static const int64_t rows[] = {0, 0, 5};
     static const size_t row_elements[] = {64, 1, 0};
@@ -87,9 +85,8 @@ static void loads_tables_without_elements(void **state)
     }
 }
 
-static void takes_the_configured_type(void **state)
+TEST(takes_the_configured_type)
 {
-    (void)state;
     uint16_t data[4] = {0x3f80, 0xbf80, 0x7fc0, 0};
     struct bag_table_file file;
     struct bag_problem problem;
@@ -102,9 +99,8 @@ static void takes_the_configured_type(void **state)
 }
 
 /* The table is a copy: nothing that happens to the file afterwards reaches it. */
-static void survives_its_file(void **state)
+TEST(survives_its_file)
 {
-    (void)state;
     write_four_rows();
     struct bag_table_file file = open_file();
     struct bag_table_memory memory = load(&file, 1);
@@ -131,9 +127,8 @@ static void see(void *context, size_t bytes)
     seen->calls++;
 }
 
-static void loads_large_tables_and_tells_of_progress(void **state)
+TEST(loads_large_tables_and_tells_of_progress)
 {
-    (void)state;
     write_many();
     struct bag_table_file file = open_file();
     for (unsigned threads = 1; threads <= 4; threads++) {
@@ -167,9 +162,8 @@ static void stop_at_once(void *context, size_t bytes)
 }
 
 /* Progress shows, and cancelling is seen, after what the rate allows in a tenth of a second. */
-static void stops_soon_at_a_low_rate(void **state)
+TEST(stops_soon_at_a_low_rate)
 {
-    (void)state;
     write_many();
     struct bag_table_file file = open_file();
     for (unsigned threads = 1; threads <= 2; threads++) {
@@ -187,9 +181,8 @@ static void stops_soon_at_a_low_rate(void **state)
     }
 }
 
-static void keeps_to_the_rate(void **state)
+TEST(keeps_to_the_rate)
 {
-    (void)state;
     write_many();
     struct bag_table_file file = open_file();
     const struct bag_load_options options = {.threads = 2, .bytes_per_second = 100 << 20};
@@ -203,9 +196,8 @@ static void keeps_to_the_rate(void **state)
     bag_table_unload(&memory);
 }
 
-static void gives_all_memory_back(void **state)
+TEST(gives_all_memory_back)
 {
-    (void)state;
     write_many();
     struct bag_table_file file = open_file();
     struct bag_table_memory memory = load(&file, 2);
@@ -221,9 +213,8 @@ static void gives_all_memory_back(void **state)
 
 /* ---- tables that are made -------------------------------------------------------------------- */
 
-static void makes_zeroed_tables(void **state)
+TEST(makes_zeroed_tables)
 {
-    (void)state;
     struct bag_table_memory memory;
     struct bag_problem problem;
     assert_true(create_table(BAG_F64, 3, (int64_t[]){3, 5, 7}, &memory, &problem));
@@ -235,9 +226,8 @@ static void makes_zeroed_tables(void **state)
     bag_table_unload(&memory);
 }
 
-static void rejects_tables_beyond_all_memory(void **state)
+TEST(rejects_tables_beyond_all_memory)
 {
-    (void)state;
     struct bag_table_memory memory;
     struct bag_problem problem;
     assert_false(create_table(BAG_F32, 2, (int64_t[]){INT64_MAX, 2}, &memory, &problem));
@@ -246,23 +236,4 @@ static void rejects_tables_beyond_all_memory(void **state)
     assert_string_equal(problem.text, "8.00 EiB of memory cannot be had: Cannot allocate memory");
     assert_false(create_table(BAG_I8, 1, (int64_t[]){INT64_C(1) << 60}, &memory, &problem));
     assert_string_equal(problem.text, "1.00 EiB of memory cannot be had: Cannot allocate memory");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loads_rows_as_they_are),
-        cmocka_unit_test(turns_column_major_and_big_endian),
-        cmocka_unit_test(loads_shapes_of_other_ranks),
-        cmocka_unit_test(loads_tables_without_elements),
-        cmocka_unit_test(takes_the_configured_type),
-        cmocka_unit_test(survives_its_file),
-        cmocka_unit_test(loads_large_tables_and_tells_of_progress),
-        cmocka_unit_test(stops_soon_at_a_low_rate),
-        cmocka_unit_test(keeps_to_the_rate),
-        cmocka_unit_test(gives_all_memory_back),
-        cmocka_unit_test(makes_zeroed_tables),
-        cmocka_unit_test(rejects_tables_beyond_all_memory),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
 }

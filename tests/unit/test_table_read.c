@@ -92,11 +92,18 @@ static void check_rejects(int new_mood, unsigned threads, unsigned allowed_threa
     assert_true(mapped_bytes() < before + MANY_BYTES);
 }
 
+static int set_up_with_one_arena(void **state)
+{
+    mallopt(M_ARENA_MAX, 1); /* mapped_bytes would count what a thread's arena reserves */
+    return set_up(state);
+}
+
+AROUND_ALL(set_up_with_one_arena, tear_down)
+
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void goes_on_after_short_and_interrupted_reads(void **state)
+TEST(goes_on_after_short_and_interrupted_reads)
 {
-    (void)state;
     write_many();
     for (unsigned threads = 1; threads <= 3; threads++) {
         check_loads(SHORT, threads, threads);
@@ -104,9 +111,8 @@ static void goes_on_after_short_and_interrupted_reads(void **state)
     }
 }
 
-static void says_where_reading_failed(void **state)
+TEST(says_where_reading_failed)
 {
-    (void)state;
     write_many();
     /* One reader, so that no other one fails further on before it. */
     check_rejects(FAILING, 1, 1, "reading at byte 9000000 failed: Input/output error");
@@ -115,9 +121,8 @@ static void says_where_reading_failed(void **state)
                   "a complete file");
 }
 
-static void stops_all_readers_after_a_failure(void **state)
+TEST(stops_all_readers_after_a_failure)
 {
-    (void)state;
     struct bag_table_memory memory;
     struct bag_problem problem;
     write_many();
@@ -127,33 +132,18 @@ static void stops_all_readers_after_a_failure(void **state)
     }
 }
 
-static void makes_do_with_fewer_threads(void **state)
+TEST(makes_do_with_fewer_threads)
 {
-    (void)state;
     write_many();
     check_loads(HONEST, 3, 2);
     check_loads(HONEST, 3, 1);
     check_rejects(HONEST, 3, 0, "no thread can be started: Resource temporarily unavailable");
 }
 
-static void starts_no_thread_that_has_nothing_to_read(void **state)
+TEST(starts_no_thread_that_has_nothing_to_read)
 {
-    (void)state;
     write_many();
     check_loads(HONEST, 100, 100);
     assert_int_equal(threads_left, 100 - 3);
     check_loads(HONEST, 0, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(goes_on_after_short_and_interrupted_reads),
-        cmocka_unit_test(says_where_reading_failed),
-        cmocka_unit_test(stops_all_readers_after_a_failure),
-        cmocka_unit_test(makes_do_with_fewer_threads),
-        cmocka_unit_test(starts_no_thread_that_has_nothing_to_read),
-    };
-    mallopt(M_ARENA_MAX, 1); /* mapped_bytes would count what a thread's arena reserves */
-    return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -61,12 +61,13 @@ static void touch(void *context, size_t bytes)
     assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){{1, 0}, {1, 0}}, 0), 0);
 }
 
+AROUND_ALL(set_up, tear_down)
+
 /* The file shrinks with the first progress. Readers that were quick enough to have all of it by
  * then are stopped by the file's new state. */
-static void rejects_a_file_that_shrinks_while_it_is_read(void **state)
+TEST(rejects_a_file_that_shrinks_while_it_is_read)
 {
     const struct bag_load_options options = {.threads = 2, .progress = shrink};
-    (void)state;
     size_t header_bytes = write_header("|u1", "False", "(134217728,)");
     assert_int_equal(truncate(path, (off_t)header_bytes + 134217728), 0);
     struct bag_table_file file = open_file();
@@ -80,18 +81,16 @@ static void rejects_a_file_that_shrinks_while_it_is_read(void **state)
     assert_true(mapped_bytes() < before + 134217728);
 }
 
-static void rejects_a_file_that_is_written_while_it_is_read(void **state)
+TEST(rejects_a_file_that_is_written_while_it_is_read)
 {
-    (void)state;
     write_many();
     struct bag_table_file file = open_file();
     reject_load(&file, touch,
                 "the file changed while it was read; publish a table by renaming a complete file");
 }
 
-static void rejects_a_file_that_changed_after_it_was_checked(void **state)
+TEST(rejects_a_file_that_changed_after_it_was_checked)
 {
-    (void)state;
     const char *sentence =
         "the file changed after it was checked; publish a table by renaming a complete file";
     write_four_rows();
@@ -117,9 +116,8 @@ static void rejects_a_file_that_changed_after_it_was_checked(void **state)
 
 /* ---- files that are no tables ---------------------------------------------------------------- */
 
-static void rejects_every_other_size(void **state)
+TEST(rejects_every_other_size)
 {
-    (void)state;
     char sentence[160];
     write_four_rows();
     off_t whole = (off_t)open_file().bytes;
@@ -145,9 +143,8 @@ static void rejects_every_other_size(void **state)
                 "holds one array");
 }
 
-static void rejects_scalars_and_objects(void **state)
+TEST(rejects_scalars_and_objects)
 {
-    (void)state;
     write_table("<f4", "False", "()", "1234", 4);
     reject_open("the table is a scalar; it must have at least one dimension");
     write_table("|O", "False", "(1,)", "12345678", 8);
@@ -155,9 +152,8 @@ static void rejects_scalars_and_objects(void **state)
                 "bits or integers of 8 to 64");
 }
 
-static void rejects_what_is_not_a_regular_file(void **state)
+TEST(rejects_what_is_not_a_regular_file)
 {
-    (void)state;
     unlink(path);
     reject_open("cannot be opened: No such file or directory");
     assert_int_equal(mkdir(path, 0700), 0);
@@ -173,9 +169,8 @@ static void rejects_what_is_not_a_regular_file(void **state)
     reject_open("cannot be opened: Too many levels of symbolic links");
 }
 
-static void rejects_an_unreadable_file(void **state)
+TEST(rejects_an_unreadable_file)
 {
-    (void)state;
     if (geteuid() == 0 && seteuid(65534) != 0)
         skip();
     /* Root reads everything; the directory is made by whoever runs the test. */
@@ -191,18 +186,4 @@ static void rejects_an_unreadable_file(void **state)
     strcpy(path, saved);
     free(saved);
     assert_int_equal(seteuid(getuid()), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rejects_a_file_that_shrinks_while_it_is_read),
-        cmocka_unit_test(rejects_a_file_that_is_written_while_it_is_read),
-        cmocka_unit_test(rejects_a_file_that_changed_after_it_was_checked),
-        cmocka_unit_test(rejects_every_other_size),
-        cmocka_unit_test(rejects_scalars_and_objects),
-        cmocka_unit_test(rejects_what_is_not_a_regular_file),
-        cmocka_unit_test(rejects_an_unreadable_file),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -67,9 +67,8 @@ static char *print_convert(void)
     return bag_convert_report_print(&report);
 }
 
-static void test_convert(void **state)
+TEST(test_convert)
 {
-    (void)state;
     expect_text(print_convert,
                 "{\"rows\":2,\"row_elements\":2,\"mean_squared_error\":0.5,\"max_error\":1,"
                 "\"mean_cosine\":0.5,\"worst_rows\":[{\"row\":1,\"key\":1.8446744073709552e+19,"
@@ -104,9 +103,8 @@ static char *print_inspect(void)
     "{\"models\":[{\"name\":\"table\",\"path\":\"/t.safetensors\",\"tensor\":\"weights\"," \
     "\"row_format\":\"int8\",\"row_elements\":4}]}"
 
-static void test_inspect(void **state)
+TEST(test_inspect)
 {
-    (void)state;
     expect_text(print_inspect,
                 "{\"tensors\":[{\"name\":\"weights\",\"datatype\":\"UINT8\",\"shape\":[3,12],"
                 "\"bytes\":36}],\"keyed\":false,\"rows\":3,\"row_elements\":4,"
@@ -122,9 +120,8 @@ static char *print_configuration(void)
     return bag_inspect_configuration_print(&inspected);
 }
 
-static void test_configuration(void **state)
+TEST(test_configuration)
 {
-    (void)state;
     expect_text(print_configuration, CONFIGURATION);
 }
 
@@ -156,9 +153,8 @@ static char *print_models(void)
     return bag_inspected_models_print(models, 2);
 }
 
-static void test_models(void **state)
+TEST(test_models)
 {
-    (void)state;
     expect_text(print_models,
                 "{\"models\":[{\"name\":\"a\",\"version\":\"1\",\"datatype\":\"FP32\","
                 "\"row_format\":\"int8\",\"shape\":[3,4],\"row_bytes\":12,\"keyed\":true,"
@@ -186,21 +182,10 @@ static char *print_header(void)
     return text;
 }
 
-static void test_header(void **state)
+TEST(test_header)
 {
-    (void)state;
     expect_text(print_header,
                 "{\"__metadata__\":{\"row_format\":\"plain\"},\"values\":{\"dtype\":\"F32\","
                 "\"shape\":[2,3],\"data_offsets\":[0,24]},\"keys\":{\"dtype\":\"I64\","
                 "\"shape\":[2],\"data_offsets\":[24,40]}}");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_convert), cmocka_unit_test(test_inspect),
-        cmocka_unit_test(test_models),  cmocka_unit_test(test_configuration),
-        cmocka_unit_test(test_header),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static unsigned find(const struct bag_tokens *tokens, const char *token)
     return scopes;
 }
 
-static void test_reads_files(void **state)
+TEST(test_reads_files)
 {
     static const struct {
         const char *text;
@@ -41,7 +41,6 @@ static void test_reads_files(void **state)
         {"infer " A16 "\nread " B16 "\nread " A16 "\ninfer " A16 "\n", 4, BIT(INFER) | BIT(READ),
          BIT(READ), 0},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_problem problem;
         struct bag_tokens *tokens = parse(cases[i].text, &problem);
@@ -58,7 +57,7 @@ static void test_reads_files(void **state)
     }
 }
 
-static void test_rejects_files(void **state)
+TEST(test_rejects_files)
 {
     static const char *const scope = "the first word must be the scope infer, read or admin";
     static const char *const follow = "a token must follow the scope";
@@ -86,7 +85,6 @@ static void test_rejects_files(void **state)
         {"infer 0123456789abcde", 1, length},
         {"infer\v" A16, 1, scope},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_problem problem;
         char expected[128];
@@ -99,11 +97,10 @@ static void test_rejects_files(void **state)
 }
 
 /* NULs, which no text of C ends, and the longest token. */
-static void test_edges(void **state)
+TEST(test_edges)
 {
     char text[6 + BAG_TOKEN_MAX_BYTES + 1];
     struct bag_problem problem;
-    (void)state;
     memcpy(text, "admin ", 6);
     memset(text + 6, 'x', sizeof text - 6);
     struct bag_tokens *tokens = bag_tokens_parse(text, sizeof text - 1, &problem);
@@ -119,11 +116,10 @@ static void test_edges(void **state)
 }
 
 /* A token that differs in one bit, at every place of every length. */
-static void test_compares_every_byte(void **state)
+TEST(test_compares_every_byte)
 {
     char text[6 + 40], other[40];
     struct bag_problem problem;
-    (void)state;
     for (size_t bytes = BAG_TOKEN_MIN_BYTES; bytes <= sizeof other; bytes++) {
         memcpy(text, "infer ", 6);
         memset(text + 6, 'p', bytes);
@@ -142,7 +138,7 @@ static void test_compares_every_byte(void **state)
 }
 
 /* What a client sends. */
-static void test_chooses(void **state)
+TEST(test_chooses)
 {
     static const char *const none = "there is no token of scope admin in it";
     static const struct {
@@ -162,7 +158,6 @@ static void test_chooses(void **state)
         {" \n", BAG_SCOPE_COUNT, NULL, "there is no token in it"},
         {"", BAG_SCOPE_COUNT, NULL, "there is no token in it"},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_problem problem = {.text = ""};
         size_t bytes = strlen(cases[i].text);
@@ -178,9 +173,8 @@ static void test_chooses(void **state)
     }
 }
 
-static void test_scopes(void **state)
+TEST(test_scopes)
 {
-    (void)state;
     assert_true(bag_scopes_cover(BIT(INFER), BAG_SCOPE_INFER));
     assert_false(bag_scopes_cover(BIT(INFER), BAG_SCOPE_READ));
     assert_false(bag_scopes_cover(BIT(INFER), BAG_SCOPE_ADMIN));
@@ -193,13 +187,12 @@ static void test_scopes(void **state)
     }
 }
 
-static void test_bearer(void **state)
+TEST(test_bearer)
 {
     static const char *const bad[] = {
         "",           "Bearer",      "Bearer ",   "Bearer  ",    "Basic abc",          "Bearerabc",
         "Bearer a b", "Bearer a \r", "Bearer\ta", "Bearer \xc3", "Bearer a,Bearer b c"};
     struct bag_text token;
-    (void)state;
     assert_true(bag_bearer_read("Bearer abc", &token));
     assert_true(bag_text_is(token, "abc"));
     assert_true(bag_bearer_read("bEARER   a=b", &token));
@@ -211,15 +204,4 @@ static void test_bearer(void **state)
         if (bag_bearer_read(bad[i], &token))
             fail_msg("'%s' was accepted", bad[i]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_files), cmocka_unit_test(test_rejects_files),
-        cmocka_unit_test(test_edges),       cmocka_unit_test(test_chooses),
-        cmocka_unit_test(test_scopes),      cmocka_unit_test(test_compares_every_byte),
-        cmocka_unit_test(test_bearer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,11 +92,19 @@ static void check_after_power_loss(void)
     bag_updates_free(&updates);
 }
 
+static int log_errors_only(void **state)
+{
+    (void)state;
+    bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_ERROR);
+    return 0;
+}
+
+AROUND_ALL(log_errors_only, NULL)
+
 /* Rows of another type cannot follow in the same file those that could not be synced. */
-static void test_other_rows_after_a_failed_sync(void **state)
+TEST_BETWEEN(test_other_rows_after_a_failed_sync, set_up, tear_down)
 {
     struct bag_table_memory f32, f16;
-    (void)state;
     start(BAG_JOURNAL_SYNC_INTERVAL);
     attach(&f32, BAG_F32, 0);
     assert_null(put_row(&f32, 3, ones));
@@ -113,11 +121,10 @@ static void test_other_rows_after_a_failed_sync(void **state)
 }
 
 /* What was acknowledged is safe after the next good sync, though no update follows. */
-static void test_next_sync_writes_again(void **state)
+TEST_BETWEEN(test_next_sync_writes_again, set_up, tear_down)
 {
     struct bag_table_memory f32;
     const float twos[COLUMNS] = {2, 2};
-    (void)state;
     start(BAG_JOURNAL_SYNC_INTERVAL);
     attach(&f32, BAG_F32, 0);
     assert_null(put_row(&f32, 3, ones));
@@ -140,10 +147,9 @@ static uint64_t sequence_of(const struct bag_table_memory *memory)
 
 /* Of two records that were never synced the disk has the second alone. What takes the place of the
  * first is not followed by it. */
-static void test_torn_tail_is_gone(void **state)
+TEST_BETWEEN(test_torn_tail_is_gone, set_up, tear_down)
 {
     struct bag_table_memory memory;
-    (void)state;
     start(BAG_JOURNAL_SYNC_OFF);
     attach(&memory, BAG_F32, 0);
     assert_null(put_row(&memory, 3, ones));
@@ -194,7 +200,7 @@ static void check_first_file(long calls, uint64_t seed)
 }
 
 /* A file whose name was in the folder, and not on the disk yet, takes no record before it is. */
-static void test_names_are_safe_at_opening(void **state)
+TEST_BETWEEN(test_names_are_safe_at_opening, set_up, tear_down)
 {
     for (uint64_t i = 0; i < 20 * 8; i++) {
         check_first_file((long)(i / 8), i);
@@ -234,14 +240,13 @@ static void attach_keyed(struct bag_table_memory *memory)
 }
 
 /* What is checked has the memory that applying it takes, before it is written anywhere. */
-static void test_check_reserves(void **state)
+TEST_BETWEEN(test_check_reserves, set_up, tear_down)
 {
     struct bag_table_memory memory;
     const uint64_t keys[3] = {100, 7, 8};
     struct bag_rows_batch batch = {.count = 3, .ids = keys};
     struct bag_problem problem;
     bool changes_keys;
-    (void)state;
     start(BAG_JOURNAL_SYNC_ALWAYS);
     attach_keyed(&memory);
     assert_true(bag_live_rows_check(memory.live, &batch, &changes_keys, &problem));
@@ -303,23 +308,20 @@ static void check_failed_update(enum bag_journal_sync sync)
     bag_updates_free(&updates);
 }
 
-static void test_failed_update_is_taken_back(void **state)
+TEST_BETWEEN(test_failed_update_is_taken_back, set_up, tear_down)
 {
-    (void)state;
     check_failed_update(BAG_JOURNAL_SYNC_ALWAYS);
 }
 
-static void test_failed_update_is_taken_back_unsynced(void **state)
+TEST_BETWEEN(test_failed_update_is_taken_back_unsynced, set_up, tear_down)
 {
-    (void)state;
     check_failed_update(BAG_JOURNAL_SYNC_INTERVAL);
 }
 
 /* Where the disk does not take that either, no update follows what may be there. */
-static void test_failed_update_that_stays(void **state)
+TEST_BETWEEN(test_failed_update_that_stays, set_up, tear_down)
 {
     struct bag_table_memory memory;
-    (void)state;
     start(BAG_JOURNAL_SYNC_INTERVAL);
     attach_keyed(&memory);
     assert_null(put_row(&memory, 100, ones));
@@ -378,12 +380,11 @@ static void submit(struct bag_update *update, struct bag_table_memory *memory)
 
 /* While one journal is being synced, updates of other models are acknowledged, and tables of theirs
  * come and go. */
-static void test_slow_journals_hold_up_none(void **state)
+TEST_BETWEEN(test_slow_journals_hold_up_none, set_up, tear_down)
 {
     struct bag_table_memory slow, fast, more;
     struct bag_update first, second, others[3];
     struct bag_problem problem;
-    (void)state;
     start(BAG_JOURNAL_SYNC_ALWAYS);
     attach(&slow, BAG_F32, 0);
     assert_null(put_row(&slow, 0, ones));
@@ -441,13 +442,12 @@ static void start_in_memory(size_t bytes)
 }
 
 /* While a table gets the updates that are kept in memory, other models' streams go on. */
-static void test_kept_updates_hold_up_no_stream(void **state)
+TEST(test_kept_updates_hold_up_no_stream)
 {
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO}, before;
     struct bag_table_memory memory, other;
     struct bag_problem problem;
     int64_t shape[2] = {4096 / sizeof(float) / COLUMNS, COLUMNS};
-    (void)state;
     start_in_memory(1 << 20);
     attach(&memory, BAG_F32, 0);
     assert_null(put_row(&memory, 3, ones));
@@ -522,17 +522,15 @@ static void check_room(const char *first, const char *second, bool first_is_larg
     bag_updates_free(&updates);
 }
 
-static void test_largest_stream_makes_room(void **state)
+TEST(test_largest_stream_makes_room)
 {
-    (void)state;
     check_room("a", "b", true);
     check_room("a", "b", false);
 }
 
 /* Each of many streams is found by its name, and no other. */
-static void test_streams_are_found_by_name(void **state)
+TEST(test_streams_are_found_by_name)
 {
-    (void)state;
     start_in_memory(1 << 20);
     for (int i = 0; i < 300; i++) {
         char name[32];
@@ -549,24 +547,4 @@ static void test_streams_are_found_by_name(void **state)
     }
     assert_null(bag_updates_find(&updates, "table-300"));
     bag_updates_free(&updates);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_other_rows_after_a_failed_sync, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_next_sync_writes_again, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_torn_tail_is_gone, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_names_are_safe_at_opening, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_check_reserves, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_failed_update_is_taken_back, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_failed_update_is_taken_back_unsynced, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(test_failed_update_that_stays, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_slow_journals_hold_up_none, set_up, tear_down),
-        cmocka_unit_test(test_kept_updates_hold_up_no_stream),
-        cmocka_unit_test(test_largest_stream_makes_room),
-        cmocka_unit_test(test_streams_are_found_by_name)};
-    bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_ERROR);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -495,9 +495,21 @@ static void run_failed_sync(uint64_t seed, size_t together, unsigned failing, bo
     free(story);
 }
 
-static void test_failed_syncs_are_taken_back(void **state)
+static int read_arguments(void **state)
 {
     (void)state;
+    bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_ERROR);
+    if (testing.arguments[0]) {
+        count = strtoull(testing.arguments[0], NULL, 10);
+        first = testing.arguments[1] ? strtoull(testing.arguments[1], NULL, 10) : first;
+    }
+    return 0;
+}
+
+AROUND_ALL(read_arguments, NULL)
+
+TEST(test_failed_syncs_are_taken_back)
+{
     for (uint64_t seed = 1; seed <= 40; seed++) {
         run_failed_sync(seed, 1, 1, false);
         run_failed_sync(seed, 1, 1, true);
@@ -506,9 +518,8 @@ static void test_failed_syncs_are_taken_back(void **state)
     }
 }
 
-static void test_failed_syncs_of_groups_are_taken_back(void **state)
+TEST(test_failed_syncs_of_groups_are_taken_back)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 40; seed++) {
         run_failed_sync(seed, 3, 1, false);
         run_failed_sync(seed, 3, 1, true);
@@ -532,32 +543,16 @@ static struct story *run_stories(void (*run)(uint64_t seed, struct story *sum))
     return sum;
 }
 
-static void test_memory_stories(void **state)
+TEST(test_memory_stories)
 {
     struct story *sum = run_stories(run_memory_story);
-    (void)state;
     assert_true(sum->reloads > count && sum->rejected);
     free(sum);
 }
 
-static void test_stories(void **state)
+TEST(test_stories)
 {
     struct story *sum = run_stories(run_story);
-    (void)state;
     assert_true(sum->applied > count && sum->ranges && sum->failed && sum->reloads && sum->powers);
     free(sum);
-}
-
-int main(int argc, char *argv[])
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_failed_syncs_are_taken_back),
-                                       cmocka_unit_test(test_failed_syncs_of_groups_are_taken_back),
-                                       cmocka_unit_test(test_stories),
-                                       cmocka_unit_test(test_memory_stories)};
-    if (argc > 1)
-        count = strtoull(argv[1], NULL, 10);
-    if (argc > 2)
-        first = strtoull(argv[2], NULL, 10);
-    bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_ERROR);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

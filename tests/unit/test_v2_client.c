@@ -13,10 +13,9 @@ static bool read_names(const char *text, struct bag_client_names *names)
     return ok;
 }
 
-static void reads_names(void **state)
+TEST(reads_names)
 {
     struct bag_client_names names;
-    (void)state;
     assert_true(read_names("{\"models\": [\"b\", \"a\"]}", &names));
     assert_int_equal(names.count, 2);
     assert_string_equal(names.names[0], "b");
@@ -46,10 +45,9 @@ static bool read_model(const char *text, struct bag_client_model *model)
     return ok;
 }
 
-static void reads_a_table(void **state)
+TEST(reads_a_table)
 {
     struct bag_client_model model;
-    (void)state;
     assert_true(read_model(
         "{\"name\": \"t\", \"versions\": [\"7\"], \"inputs\": [{\"name\": \"indices\", "
         "\"datatype\": "
@@ -75,10 +73,9 @@ static void reads_a_table(void **state)
 }
 
 /* Triton says no rows, and takes what it names. */
-static void reads_a_foreign_model(void **state)
+TEST(reads_a_foreign_model)
 {
     struct bag_client_model model;
-    (void)state;
     assert_true(
         read_model("{\"name\": \"t\", \"inputs\": [{\"name\": \"indices\", \"datatype\": "
                    "\"INT64\", \"shape\": "
@@ -112,7 +109,7 @@ static const char collection[] =
     "\"b\", \"model\": \"y\", "
     "\"rows\": 2, \"row_format\": \"int3\"}]}}";
 
-static void reads_a_collection(void **state)
+TEST(reads_a_collection)
 {
     struct bag_client_model model;
     const char *rules =
@@ -122,7 +119,6 @@ static void reads_a_collection(void **state)
         "{\"string_value\": \"max\"}, \"b.padding_idx\": {\"string_value\": \"-1\"}, "
         "\"a.default_index\": {\"string_value\": \"-1\"}, \"b.default_index\": "
         "{\"string_value\": \"1\"}}}";
-    (void)state;
     assert_true(read_model(collection, &model));
     assert_true(model.is_collection);
     assert_true(model.takes_weights);
@@ -153,10 +149,9 @@ static void reads_a_collection(void **state)
     bag_client_model_free(&model);
 }
 
-static void reads_errors(void **state)
+TEST(reads_errors)
 {
     char sentence[12];
-    (void)state;
     static const char error[] = "{\"error\": \"too\\nmany\"}";
     bag_client_read_error(error, sizeof error - 1, sentence, sizeof sentence);
     assert_string_equal(sentence, "too?many");
@@ -171,10 +166,9 @@ static bool number(const char *text, const char *within, uint64_t *value)
     return bag_client_read_number(text, strlen(text), within, "sequence", value);
 }
 
-static void reads_numbers(void **state)
+TEST(reads_numbers)
 {
     uint64_t value;
-    (void)state;
     assert_true(number("{\"sequence\":17,\"applied\":true}", NULL, &value));
     assert_int_equal(value, 17);
     assert_true(number("{\"parameters\":{\"sequence\":0}}", "parameters", &value));
@@ -183,7 +177,7 @@ static void reads_numbers(void **state)
     assert_int_equal(value, 9007199254740991);
 }
 
-static void reads_no_numbers(void **state)
+TEST(reads_no_numbers)
 {
     static const char *const texts[] = {"",
                                         "{",
@@ -196,7 +190,6 @@ static void reads_no_numbers(void **state)
                                         "{\"sequence\":\"17\"}",
                                         "{\"parameters\":{\"sequence\":1}}"};
     uint64_t value = 99;
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         assert_false(number(texts[i], NULL, &value));
     assert_false(number("{\"sequence\":17}", "parameters", &value));
@@ -211,9 +204,8 @@ static const char *error(const char *text, size_t room)
     return sentence;
 }
 
-static void cuts_errors(void **state)
+TEST(cuts_errors)
 {
-    (void)state;
     assert_string_equal(error("{\"error\":\"no such row\"}", 64), "no such row");
     assert_string_equal(error("{\"error\":\"no such row\"}", 8), "no such");
     assert_string_equal(error("{\"error\":\"a\\nb\\u001bc\\u007f\"}", 64), "a?b?c?");
@@ -224,7 +216,7 @@ static void cuts_errors(void **state)
 }
 
 /* Two tensors behind the JSON. */
-static void reads_outputs(void **state)
+TEST(reads_outputs)
 {
     const char json[] =
         "{\"outputs\":[{\"name\":\"a\",\"datatype\":\"FP16\",\"parameters\":{\"binary_data_size\":"
@@ -237,7 +229,6 @@ static void reads_outputs(void **state)
     char whole[sizeof json + sizeof tensors];
     const void *data;
     enum bag_dtype dtype;
-    (void)state;
     memcpy(whole, json, json_bytes);
     memcpy(whole + json_bytes, tensors, sizeof tensors);
     char *body = exact_copy(whole, bytes);
@@ -254,15 +245,4 @@ static void reads_outputs(void **state)
     assert_string_equal(problem.text, "the answer has no binary output 'd'");
     assert_false(bag_client_find_output(body, bytes, bytes + 1, "a", 2, &dtype, &data, &problem));
     free(body);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_names),           cmocka_unit_test(reads_a_table),
-        cmocka_unit_test(reads_a_foreign_model), cmocka_unit_test(reads_a_collection),
-        cmocka_unit_test(reads_errors),          cmocka_unit_test(reads_numbers),
-        cmocka_unit_test(reads_no_numbers),      cmocka_unit_test(cuts_errors),
-        cmocka_unit_test(reads_outputs)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,14 +16,13 @@ static struct bag_v2_reply_output output_of(bool binary)
                                         .data = rows};
 }
 
-static void test_writes_json(void **state)
+TEST(test_writes_json)
 {
     struct bag_v2_reply_output output = output_of(false);
     struct bag_v2_reply reply = {
         .model_name = "items", .model_version = "1", .outputs = &output, .num_outputs = 1};
     size_t bound = bag_v2_reply_bound(&reply);
     char *text = malloc(bound);
-    (void)state;
     char *end = bag_v2_reply_header(&reply, text);
     assert_in_range(end - text, 1, bound);
     *end = 0;
@@ -34,7 +33,7 @@ static void test_writes_json(void **state)
 }
 
 /* Binary tensors start at a multiple of 64, behind spaces; the id is echoed as it came. */
-static void test_writes_a_binary_header(void **state)
+TEST(test_writes_a_binary_header)
 {
     struct bag_v2_reply_output outputs[2] = {output_of(true), output_of(false)};
     struct bag_v2_reply reply = {.model_name = "m",
@@ -50,7 +49,6 @@ static void test_writes_a_binary_header(void **state)
         "{\"name\":\"embeddings\",\"datatype\":\"FP32\",\"shape\":[2,2],"
         "\"data\":[1.5,-2.0,0.1,1e-7]}]}";
     size_t bytes = strlen(expected);
-    (void)state;
     char *end = bag_v2_reply_header(&reply, text);
     assert_int_equal((end - text) % 64, 0);
     assert_in_range(end - text, bytes, bytes + 63);
@@ -60,37 +58,24 @@ static void test_writes_a_binary_header(void **state)
     free(text);
 }
 
-static void test_bounds_do_not_overflow(void **state)
+TEST(test_bounds_do_not_overflow)
 {
     struct bag_v2_reply_output output = output_of(false);
     struct bag_v2_reply reply = {
         .model_name = "m", .model_version = "1", .outputs = &output, .num_outputs = 1};
-    (void)state;
     output.count = SIZE_MAX / 2;
     assert_true(bag_v2_reply_bound(&reply) == SIZE_MAX);
     output.binary = true;
     assert_in_range(bag_v2_reply_bound(&reply), 1, 1000);
 }
 
-static void test_names_the_two_ways_out(void **state)
+TEST(test_names_the_two_ways_out)
 {
     struct bag_problem problem;
-    (void)state;
     assert_true(bag_v2_reply_check_json("e", BAG_F32, &problem));
     assert_true(bag_v2_reply_check_json("e", BAG_U64, &problem));
     assert_false(bag_v2_reply_check_json("e", BAG_F16, &problem));
     assert_non_null(strstr(problem.text, "binary_data_output"));
     assert_non_null(strstr(problem.text, "output_datatype"));
     assert_false(bag_v2_reply_check_json("e", BAG_BF16, &problem));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_writes_json),
-        cmocka_unit_test(test_writes_a_binary_header),
-        cmocka_unit_test(test_bounds_do_not_overflow),
-        cmocka_unit_test(test_names_the_two_ways_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

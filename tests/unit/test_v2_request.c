@@ -43,7 +43,7 @@ static void rejects(const char *text, const char *words)
     release(&decoded);
 }
 
-static void test_reads_json_tensors(void **state)
+TEST(test_reads_json_tensors)
 {
     const char *text =
         "{\"id\":\"r\\u00e91\",\"model_name\":\"m\",\"parameters\":{\"reduction\":\"mean\","
@@ -55,7 +55,6 @@ static void test_reads_json_tensors(void **state)
     static const int64_t indices[] = {INT64_MAX, INT64_MIN, 1, 2};
     struct decoded decoded;
     struct bag_tensor tensor;
-    (void)state;
     assert_true(decode_json(&decoded, text));
     const struct bag_v2_request *request = &decoded.request;
     assert_true(bag_text_is(request->id, "\"r\\u00e91\""));
@@ -83,7 +82,7 @@ static void test_reads_json_tensors(void **state)
 }
 
 /* One binary, one JSON, one binary: the binary ones are views in order. */
-static void test_reads_mixed_tensors(void **state)
+TEST(test_reads_mixed_tensors)
 {
     const char *header =
         "{\"inputs\":[{\"name\":\"a\",\"shape\":[3],\"datatype\":\"INT16\",\"parameters\":"
@@ -94,7 +93,6 @@ static void test_reads_mixed_tensors(void **state)
     struct bag_tensor tensor;
     char body[512];
     size_t header_bytes = strlen(header);
-    (void)state;
     memcpy(body, header, header_bytes);
     memcpy(body + header_bytes, "\1\0\2\0\3\0\x12\x34", 8);
     assert_true(decode(&decoded, body, header_bytes + 8, header_bytes));
@@ -109,14 +107,13 @@ static void test_reads_mixed_tensors(void **state)
     release(&decoded);
 }
 
-static void test_rejects_bytes_that_do_not_fit(void **state)
+TEST(test_rejects_bytes_that_do_not_fit)
 {
     const char *header = "{\"inputs\":[{\"name\":\"a\",\"shape\":[2],\"datatype\":\"INT32\","
                          "\"parameters\":{\"binary_data_size\":8}}]}";
     struct decoded decoded;
     char body[256] = {0};
     size_t header_bytes = strlen(header);
-    (void)state;
     memcpy(body, header, header_bytes);
     assert_true(decode(&decoded, body, header_bytes + 8, header_bytes));
     release(&decoded);
@@ -132,7 +129,7 @@ static void test_rejects_bytes_that_do_not_fit(void **state)
 #define TENSOR(rest) "{\"inputs\":[{\"name\":\"a\"," rest "}]}"
 #define INT32        "\"datatype\":\"INT32\","
 
-static void test_rejects_malformed_inputs(void **state)
+TEST(test_rejects_malformed_inputs)
 {
     static const char *const cases[][2] = {
         {"[]", "must be a JSON object"},
@@ -174,12 +171,11 @@ static void test_rejects_malformed_inputs(void **state)
         {TENSOR(INT32 "\"shape\":[9007199254740993],\"data\":[1]"),
          "dimension 0 of \"shape\" must be an integer from 0 to 9007199254740991"},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         rejects(cases[i][0], cases[i][1]);
 }
 
-static void test_rejects_malformed_outputs_and_parameters(void **state)
+TEST(test_rejects_malformed_outputs_and_parameters)
 {
     static const char *const cases[][2] = {
         {"{\"inputs\":[],\"outputs\":{}}", "\"outputs\" must be an array of tensors"},
@@ -227,14 +223,12 @@ static void test_rejects_malformed_outputs_and_parameters(void **state)
         {"{\"inputs\":[],\"parameters\":{\"binary_data_output\":\"yes\"}}",
          "binary_data_output must be true or false"},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         rejects(cases[i][0], cases[i][1]);
 }
 
-static void test_reads_which_part_is_asked(void **state)
+TEST(test_reads_which_part_is_asked)
 {
-    (void)state;
     struct bag_v2_request request;
     struct bag_problem problem;
     struct bag_arena arena;
@@ -252,7 +246,7 @@ static void test_reads_which_part_is_asked(void **state)
     bag_arena_free(&arena);
 }
 
-static void test_rejects_data_that_does_not_fit(void **state)
+TEST(test_rejects_data_that_does_not_fit)
 {
     static const char *const cases[][2] = {
         {TENSOR(INT32 "\"shape\":[1],\"data\":[1.0]"),
@@ -262,7 +256,6 @@ static void test_rejects_data_that_does_not_fit(void **state)
         {TENSOR(INT32 "\"shape\":[9007199254740991],\"data\":[1]"),
          "has 1 element, the shape needs 9007199254740991"},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct decoded decoded;
         struct bag_tensor tensor;
@@ -276,7 +269,7 @@ static void test_rejects_data_that_does_not_fit(void **state)
     }
 }
 
-static void test_reads_the_header_length(void **state)
+TEST(test_reads_the_header_length)
 {
     static const char *const wrong[] = {"",
                                         "0",
@@ -292,7 +285,6 @@ static void test_reads_the_header_length(void **state)
                                         "99999999999999999999999999"};
     struct bag_problem problem;
     size_t bytes;
-    (void)state;
     assert_true(bag_v2_header_length("1", 10, &bytes, &problem));
     assert_int_equal(bytes, 1);
     assert_true(bag_v2_header_length("10", 10, &bytes, &problem));
@@ -307,7 +299,7 @@ static void test_reads_the_header_length(void **state)
     }
 }
 
-static void test_chooses_encodings(void **state)
+TEST(test_chooses_encodings)
 {
     static const struct {
         const char *text;
@@ -324,7 +316,6 @@ static void test_chooses_encodings(void **state)
          BAG_V2_JSON},
         {"{\"inputs\":[],\"outputs\":[{\"name\":\"e\",\"parameters\":null}]}", BAG_V2_JSON},
     };
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct decoded decoded;
         assert_true(decode_json(&decoded, cases[i].text));
@@ -337,11 +328,10 @@ static void test_chooses_encodings(void **state)
 }
 
 /* An id that is empty or null is as good as none. */
-static void test_ignores_empty_ids(void **state)
+TEST(test_ignores_empty_ids)
 {
     static const char *const texts[] = {"{\"inputs\":[],\"id\":\"\"}",
                                         "{\"inputs\":[],\"id\":null}", "{\"inputs\":[]}"};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         struct decoded decoded;
         assert_true(decode_json(&decoded, texts[i]));
@@ -351,7 +341,7 @@ static void test_ignores_empty_ids(void **state)
 }
 
 /* Keys of 64 bits, in both forms, at both ends of their range. */
-static void test_reads_uint64(void **state)
+TEST(test_reads_uint64)
 {
     static const uint64_t keys[] = {0, INT64_MAX, UINT64_C(1) << 63, UINT64_MAX};
     const char *json = "{\"inputs\":[{\"name\":\"indices\",\"datatype\":\"UINT64\",\"shape\":[2,2],"
@@ -361,7 +351,6 @@ static void test_reads_uint64(void **state)
         "{\"inputs\":[{\"name\":\"indices\",\"datatype\":\"UINT64\",\"shape\":[2,2],"
         "\"parameters\":{\"binary_data_size\":32}}]}";
     char body[512];
-    (void)state;
     memcpy(stpcpy(body, header), keys, sizeof keys);
     for (int binary = 0; binary < 2; binary++) {
         struct decoded decoded;
@@ -379,13 +368,12 @@ static void test_reads_uint64(void **state)
 }
 
 /* Memory is taken by the text that is there, and not by the shape. */
-static void test_takes_memory_for_the_text_alone(void **state)
+TEST(test_takes_memory_for_the_text_alone)
 {
     char text[4096] = "{\"inputs\":[{\"name\":\"a\",\"datatype\":\"INT64\",\"shape\":[1000000000],"
                       "\"data\":[";
     struct decoded decoded;
     struct bag_tensor tensor;
-    (void)state;
     for (int i = 0; i < 1000; i++)
         strcat(text, "1,");
     strcat(text, "1]}]}");
@@ -402,14 +390,13 @@ static void test_takes_memory_for_the_text_alone(void **state)
 }
 
 /* A tensor never has more dimensions than there is room for, whatever the caller's limits. */
-static void test_never_reads_more_dimensions_than_fit(void **state)
+TEST(test_never_reads_more_dimensions_than_fit)
 {
     struct bag_json_limits limits = bag_json_default_limits;
     struct bag_v2_request request;
     struct bag_problem problem;
     struct bag_arena arena;
     char text[256] = "{\"inputs\":[{\"name\":\"a\",\"datatype\":\"INT64\",\"data\":[1],\"shape\":[";
-    (void)state;
     for (int i = 0; i < BAG_MAX_RANK; i++)
         strcat(text, "1,");
     strcat(text, "1]}]}");
@@ -419,24 +406,4 @@ static void test_never_reads_more_dimensions_than_fit(void **state)
                                        &problem));
     assert_string_equal(problem.text, "input 'a': \"shape\" has more than 32 dimensions");
     bag_arena_free(&arena);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_json_tensors),
-        cmocka_unit_test(test_reads_mixed_tensors),
-        cmocka_unit_test(test_rejects_bytes_that_do_not_fit),
-        cmocka_unit_test(test_rejects_malformed_inputs),
-        cmocka_unit_test(test_rejects_malformed_outputs_and_parameters),
-        cmocka_unit_test(test_reads_which_part_is_asked),
-        cmocka_unit_test(test_rejects_data_that_does_not_fit),
-        cmocka_unit_test(test_reads_the_header_length),
-        cmocka_unit_test(test_chooses_encodings),
-        cmocka_unit_test(test_ignores_empty_ids),
-        cmocka_unit_test(test_never_reads_more_dimensions_than_fit),
-        cmocka_unit_test(test_reads_uint64),
-        cmocka_unit_test(test_takes_memory_for_the_text_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

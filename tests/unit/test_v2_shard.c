@@ -16,11 +16,10 @@ static bool read(const char *more, struct bag_shard_table *table, struct bag_pro
     return bag_shard_read_table(text, strlen(text), table, problem);
 }
 
-static void test_parts(void **state)
+TEST(test_parts)
 {
     struct bag_shard_table table;
     struct bag_problem problem;
-    (void)state;
     assert_true(read("", &table, &problem));
     assert_int_equal(table.part.by, BAG_PART_ROWS);
     assert_int_equal(table.part.index, 0);
@@ -47,7 +46,7 @@ static void test_parts(void **state)
     assert_int_equal(table.digest, 0xfedcba9876543210);
 }
 
-static void test_wrong_parts(void **state)
+TEST(test_wrong_parts)
 {
     static const char *const wrong[] = {
         ", \"part\": {}",
@@ -69,7 +68,6 @@ static void test_wrong_parts(void **state)
     };
     struct bag_shard_table table;
     struct bag_problem problem;
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         if (read(wrong[i], &table, &problem))
             fail_msg("%s was taken", wrong[i]);
@@ -94,7 +92,7 @@ static void test_wrong_parts(void **state)
     assert_int_equal(strncmp(problem.text, "its answer is no JSON", 21), 0);
 }
 
-static void test_versions(void **state)
+TEST(test_versions)
 {
     static const char text[] = "{\"versions\": [\"3\", \"12\", \"1\", \"4\", \"5\", \"6\", \"7\", "
                                "\"8\", \"9\", \"3\"]}";
@@ -103,7 +101,6 @@ static void test_versions(void **state)
                                         "{\"versions\": [\"a\"]}", "[]"};
     struct bag_shard_versions versions;
     struct bag_problem problem;
-    (void)state;
     assert_true(bag_shard_read_versions(text, sizeof text - 1, &versions, &problem));
     assert_int_equal(versions.count, COUNT_OF(highest));
     assert_memory_equal(versions.numbers, highest, sizeof highest);
@@ -113,7 +110,7 @@ static void test_versions(void **state)
         assert_false(bag_shard_read_versions(wrong[i], strlen(wrong[i]), &versions, &problem));
 }
 
-static void test_instances(void **state)
+TEST(test_instances)
 {
     static const struct {
         const char *text;
@@ -132,7 +129,6 @@ static void test_instances(void **state)
     static const char right[] = "{\"name\": \"bagserve\", \"instance\": \"0123456789abcdef\"}";
     struct bag_shard_generation stamp;
     struct bag_problem problem;
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
         assert_false(bag_shard_read_generation(wrong[i], strlen(wrong[i]), &stamp, &problem));
     assert_true(bag_shard_read_generation(right, sizeof right - 1, &stamp, &problem));
@@ -145,15 +141,4 @@ static void test_instances(void **state)
         assert_true(bag_shard_read_generation(text, (size_t)bytes, &stamp, &problem));
         assert_int_equal(stamp.generation, numbers[i].generation);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_wrong_parts),
-        cmocka_unit_test(test_versions),
-        cmocka_unit_test(test_instances),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,13 +12,12 @@ static void expect_end(struct bag_v2_writer *writer, const char *want)
     assert_memory_equal(writer->text, want, bytes);
 }
 
-static void writes_inputs_and_parameters(void **state)
+TEST(writes_inputs_and_parameters)
 {
     char text[BAG_V2_WRITER_HEADER_BYTES + 2 * BAG_V2_WRITER_INPUT_BYTES +
               3 * BAG_V2_WRITER_PARAMETER_BYTES];
     const int64_t count = 3, shape[] = {2, 0, 5};
     struct bag_v2_writer writer;
-    (void)state;
     bag_v2_writer_begin(&writer, text);
     bag_v2_write_id(&writer, UINT64_MAX);
     bag_v2_write_input(&writer, "indices", BAG_I32, 1, &count);
@@ -34,11 +33,10 @@ static void writes_inputs_and_parameters(void **state)
                         "\"parameters\":{\"reduction\":\"sum\",\"sequence\":17,\"partial\":true}}");
 }
 
-static void writes_parts(void **state)
+TEST(writes_parts)
 {
     char text[512];
     struct bag_v2_writer writer;
-    (void)state;
     bag_v2_writer_begin(&writer, text);
     bag_v2_write_part(&writer, &(struct bag_part){BAG_PART_KEYS, 1, 3}, 0);
     expect_end(&writer,
@@ -49,14 +47,13 @@ static void writes_parts(void **state)
                         "\"of\":2,\"digest\":\"0000000000000abc\"}}}");
 }
 
-static void writes_numbers(void **state)
+TEST(writes_numbers)
 {
     char text[512];
     const int64_t signed_ids[] = {INT64_MIN, -1, 0};
     const uint64_t ids[] = {UINT64_MAX};
     const float weights[] = {0.5f, -1e-7f};
     struct bag_v2_writer writer;
-    (void)state;
     bag_v2_writer_begin(&writer, text);
     bag_v2_write_json_input(&writer, "a", BAG_I64, 3, signed_ids);
     bag_v2_write_json_input(&writer, "b", BAG_U64, 1, ids);
@@ -74,13 +71,12 @@ static void writes_numbers(void **state)
 }
 
 /* The longest header of each kind fits into the bytes that the constants promise. */
-static void needs_no_more_than_it_says(void **state)
+TEST(needs_no_more_than_it_says)
 {
     static const char name[] = "abcdefghijklmnopqrstuvwxyzabcdef";
     char text[4096];
     int64_t shape[BAG_MAX_RANK];
     struct bag_v2_writer writer;
-    (void)state;
     assert_int_equal(sizeof name - 1, BAG_V2_WRITER_NAME_BYTES);
     bag_v2_writer_begin(&writer, text);
     bag_v2_write_id(&writer, UINT64_MAX);
@@ -102,12 +98,4 @@ static void needs_no_more_than_it_says(void **state)
     assert_true(bytes - before + strlen("{\"id\":\"18446744073709551615\",\"inputs\":[") +
                     strlen("],\"parameters\":{") <=
                 BAG_V2_WRITER_HEADER_BYTES);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writes_inputs_and_parameters), cmocka_unit_test(writes_parts),
-        cmocka_unit_test(writes_numbers), cmocka_unit_test(needs_no_more_than_it_says)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,9 +53,8 @@ static void push(size_t i, enum bag_work_order order)
 }
 
 /* Whatever was pushed is run before the pool ends. */
-static void test_all_work_is_run_once(void **state)
+TEST(test_all_work_is_run_once)
 {
-    (void)state;
     for (unsigned count = 1; count <= 4; count++) {
         start(count, 0);
         assert_int_equal(bag_workers_idle(&world.workers), count);
@@ -95,10 +94,9 @@ static void expect_order(const size_t *order, size_t count)
 }
 
 /* One worker: what is urgent goes first, all else in its order. */
-static void test_urgent_work_goes_first(void **state)
+TEST(test_urgent_work_goes_first)
 {
     static const size_t order[] = {0, 4, 3, 1, 2};
-    (void)state;
     start_at_gate(1, BAG_WORK_IN_ORDER);
     push(1, BAG_WORK_IN_ORDER);
     push(2, BAG_WORK_IN_ORDER);
@@ -109,10 +107,9 @@ static void test_urgent_work_goes_first(void **state)
 }
 
 /* One worker alternates between metadata and other work, each in its order. */
-static void test_alternates_between_metadata_and_other_work(void **state)
+TEST(test_alternates_between_metadata_and_other_work)
 {
     static const size_t order[] = {0, 1, 4, 2, 5, 3, 6};
-    (void)state;
     start_at_gate(1, BAG_WORK_METADATA);
     for (size_t i = 4; i <= 6; i++)
         push(i, BAG_WORK_METADATA);
@@ -122,11 +119,10 @@ static void test_alternates_between_metadata_and_other_work(void **state)
 }
 
 /* One worker makes one metadata response of each client before the second of any. */
-static void test_clients_take_turns_for_metadata(void **state)
+TEST(test_clients_take_turns_for_metadata)
 {
     static const size_t order[] = {0, 1, 4, 6, 2, 5, 3};
     static const uint64_t clients[] = {9, 1, 1, 1, 2, 2, 3};
-    (void)state;
     start_at_gate(1, BAG_WORK_METADATA);
     for (size_t i = 1; i < COUNT_OF(order); i++) {
         world.work[i].client = clients[i];
@@ -136,10 +132,9 @@ static void test_clients_take_turns_for_metadata(void **state)
 }
 
 /* While one of two workers makes a metadata response, the other makes none. */
-static void test_makes_one_metadata_response_at_a_time(void **state)
+TEST(test_makes_one_metadata_response_at_a_time)
 {
     static const size_t order[] = {2, 3, 0, 1};
-    (void)state;
     start_at_gate(2, BAG_WORK_METADATA);
     push(1, BAG_WORK_METADATA);
     push(2, BAG_WORK_IN_ORDER);
@@ -150,10 +145,9 @@ static void test_makes_one_metadata_response_at_a_time(void **state)
 }
 
 /* The caller keeps its own. */
-static void test_workers_have_their_nice_value(void **state)
+TEST(test_workers_have_their_nice_value)
 {
     int nice = getpriority(PRIO_PROCESS, 0);
-    (void)state;
     start(1, 0);
     push(0, BAG_WORK_IN_ORDER);
     stop();
@@ -164,17 +158,4 @@ static void test_workers_have_their_nice_value(void **state)
     stop();
     assert_int_equal(world.nice[0], nice + 3 < 19 ? nice + 3 : 19);
     assert_int_equal(getpriority(PRIO_PROCESS, 0), nice);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_work_is_run_once),
-        cmocka_unit_test(test_urgent_work_goes_first),
-        cmocka_unit_test(test_alternates_between_metadata_and_other_work),
-        cmocka_unit_test(test_clients_take_turns_for_metadata),
-        cmocka_unit_test(test_makes_one_metadata_response_at_a_time),
-        cmocka_unit_test(test_workers_have_their_nice_value),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
