@@ -275,7 +275,12 @@ class Request:
             counts = rng.integers(0, 6, len(self.rules))
         for rules, count in zip(self.rules.values(), counts):
             own = rng.choice(LENGTHS, count)
-            values.append(random_ids(rng, rules, int(own.sum())).astype(object))
+            ids = random_ids(rng, rules, int(own.sum()))
+            if count and rng.integers(8) == 0:  # long bags of one or two users, once for each candidate
+                users = random_ids(rng, rules, 300).reshape(2, 150)
+                own = np.full(count, 150)
+                ids = users[np.sort(rng.integers(0, rng.integers(1, 3), count))].ravel()
+            values.append(ids.astype(object))
             lengths.append(own)
         flat = [int(v) for part in values for v in part]
         lengths = np.concatenate(lengths).astype(np.int64)

@@ -5,6 +5,7 @@ import json
 import os
 import socket
 
+from crowd import Crowd
 from harness import TIMEOUT_S, Server, run
 from v2 import Client
 
@@ -46,10 +47,10 @@ class Admin(Client):
 
 
 class Serving:
-    """Starts the server, and again after it has ended."""
+    """Starts the server, and again after it has ended; beside it a crowd of so many other clients of these models."""
 
-    def __init__(self, folder, arguments):
-        self.folder = folder
+    def __init__(self, folder, arguments, models=(), crowd=0):
+        self.folder, self.models, self.crowd, self.beside = folder, models, crowd, None
         tokens = folder / "tokens"
         tokens.touch(0o600)
         tokens.write_text(f"admin {TOKEN}\n")
@@ -67,6 +68,7 @@ class Serving:
             os.unlink(path)
         self.server = Server(*self.arguments)
         self.client, self.admin = Client(self.server, headers=BEARER), Admin(path)
+        self.beside = Crowd(self.server, BEARER, self.models, self.crowd) if self.crowd else None
 
     def kill(self):
         self._close()
@@ -77,6 +79,8 @@ class Serving:
         self.server.stop()
 
     def _close(self):
+        if self.beside:
+            self.beside.end()
         for connection in (self.client, self.admin):
             connection.close()
 
@@ -84,6 +88,8 @@ class Serving:
         """After a failure; what the server said last is in `said`."""
         if self.server:
             self.said = self.server.last_lines()
+            if self.beside:
+                self.beside.ended.set()
             self.server.kill()
 
     def send_and_leave(self, request):

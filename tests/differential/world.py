@@ -22,7 +22,7 @@ ASKED_AT_ONCE = 8
 
 
 class World:
-    def __init__(self, seed, folder):
+    def __init__(self, seed, folder, crowd=0):
         self.rng = rng = np.random.default_rng(seed)
         self.folder, self.counts = folder, {}
         self.updates = rng.random() < 0.85
@@ -36,7 +36,7 @@ class World:
         self.collections = [collection for collection, _ in made]
         config = self.maker.write_config(self.models, made)
         self.arguments = [str(word) for word in ("--config", config, *self._arguments())]
-        self.serving = Serving(folder, self.arguments)
+        self.serving = Serving(folder, self.arguments, [m.name for m in self.models + self.collections], crowd)
         self.steps = []
 
     def _arguments(self):

@@ -10,13 +10,6 @@ from v2 import Tensor, bf16_from_f32
 F32, F64, I32 = np.float32, np.float64, np.int32
 
 
-def as_sent(pooled, datatype):
-    """Pooled rows as an output of that type has them."""
-    if datatype == "BF16":
-        return bf16_from_f32(pooled)
-    return pooled.astype({"FP16": np.float16, "FP64": F64, "INT32": I32}.get(datatype, F32))
-
-
 class Feature:
     """One feature: its table as numbers, and its rules."""
 

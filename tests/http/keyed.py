@@ -1,10 +1,9 @@
-"""The oracle of keyed tables: models with a policy for missing keys each, random requests to them, and
-their answers by NumPy and a dictionary of the table's keys."""
+"""The oracle of keyed tables: models with a policy for missing keys each, and their answers by NumPy and a dictionary of
+the table's keys."""
 
 import numpy as np
 
 import oracle
-from v2 import Tensor
 
 HASH_ROWS = 37
 MASK = 2**64 - 1
@@ -37,7 +36,6 @@ class Table:
     def __init__(self, keys, values):
         self.keys, self.values = keys, values
         self.rows = {int(key): row for row, key in enumerate(keys)}
-        self.absent = 77778
 
     def resolve(self, key, model):
         """The row of an entry; None: it leaves its bag."""
@@ -66,42 +64,3 @@ class Table:
                 kept_weights.append(np.array(
                     [w for w, row in zip(weights[i], found) if row is not None], np.float32))
         return oracle.pool(self.values, rows, kept_weights, rules)
-
-    def random_keys(self, rng, count, dtype, model):
-        """Of that type, some missing unless those are errors, some padding."""
-        limits = np.iinfo(dtype)
-        signed = self.keys.view(np.int64) if limits.min else self.keys
-        own = signed[(signed >= limits.min) & (signed <= limits.max)].astype(dtype)
-        keys = rng.choice(own, count)
-        if model.get("missing", "error") != "error":
-            where = rng.integers(0, 4, count) == 0
-            keys[where] = rng.integers(1000, 100000, int(where.sum()))
-        padding = model.get("padding_idx")
-        if padding is not None and limits.min <= padding <= limits.max:
-            keys[rng.integers(0, 5, count) == 0] = padding
-        return keys
-
-
-def random_request(rng, table, model):
-    """Inputs in a random form, with the bags and weights that they stand for."""
-    dtype = [np.int32, np.int64, np.uint64][rng.integers(3)]
-    weighted = model.get("reduction", "sum") != "max" and rng.integers(3) == 0 and (
-        model.get("reduction") != "mean" or model.get("weighted_mean"))
-    form = rng.integers(3)
-    lengths = (np.full(int(rng.integers(1, 5)), int(rng.integers(0, 6))) if form == 0
-               else rng.choice([0, 1, 2, 9, 60], int(rng.integers(0, 6))))
-    keys = table.random_keys(rng, int(lengths.sum()), dtype, model)
-    ends = np.cumsum(lengths)
-    weights = rng.standard_normal(len(keys)).astype(np.float32) if weighted else None
-    shape = (len(lengths), int(lengths[0])) if form == 0 else (len(keys),)
-    inputs = [Tensor("indices", keys.reshape(shape))]
-    if form == 1:
-        inputs.append(Tensor("offsets", ends - lengths))
-    elif form == 2:
-        inputs.append(Tensor("segment_ids", np.repeat(np.arange(len(lengths)), lengths)))
-        inputs.append(Tensor("num_segments", np.array(len(lengths))))
-    if weighted:
-        inputs.append(Tensor("per_sample_weights", weights.reshape(shape)))
-    split = ends[:-1] if len(ends) else []
-    bags = np.split(keys, split) if len(lengths) else []
-    return inputs, bags, None if weights is None else np.split(weights, split)
