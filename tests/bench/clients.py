@@ -25,20 +25,11 @@ class Query:
     ids: int  # per bag
     json: bool = False
     varied: bool = False  # ids is the most; not with wrk
-    features: tuple = ()  # (rows, ids) of each; then `rows` and `ids` are those of all together
-    collection: bool = False
 
     def for_bench(self):
-        """Arguments of `bagserve bench`. The bags of one table that holds the rows of several are asked
-        for in turn."""
-        bags, ids, rows = self.bags, f"1-{self.ids}" if self.varied else f"{self.ids}", []
-        if self.features:
-            ids = ",".join(str(ids) for _, ids in self.features)
-            if not self.collection:
-                bags *= len(self.features)
-                rows = ["--rows", ",".join(str(rows) for rows, _ in self.features)]
-        return ["--bags", bags, "--ids", ids, *rows, "--body", "json" if self.json else "binary",
-                "--bodies", "1000" if self.varied else "64"]
+        """Arguments of `bagserve bench`."""
+        return ["--bags", self.bags, "--ids", f"1-{self.ids}" if self.varied else self.ids,
+                "--body", "json" if self.json else "binary", "--bodies", "1000" if self.varied else "64"]
 
     def for_wrk(self):
         return [f"model={self.model}", f"rows={self.rows}", f"bags={self.bags}",
@@ -201,7 +192,3 @@ class Clients:
     def open(self, server, query, phases, connections, normal_ms):
         """An open loop through phases of (rate, seconds); a dict of figures of each."""
         return self._phases(server, [query.model, *query.for_bench()], phases, connections, normal_ms)
-
-    def get(self, server, path, rate, seconds):
-        """GET at random times, timed from when it was due; the figures."""
-        return self._phases(server, ["", "--get", path], [(rate, seconds)], 64, 10)[0]

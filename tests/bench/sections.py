@@ -1,32 +1,22 @@
 """The sections of tests/bench/serving: what is compared with what."""
 
-import concurrent.futures
 import contextlib
-import json
-import os
-import urllib.request
 
-from queries import (BINARY, COLLECTION, CRITEO, HUGE, JSON, LARGE, LARGE_COPY, MANY, MEDIUM,
-                     MLPERF, ONE_TABLE, PROJECTED, PROJECTION_COLUMNS, PROJECTION_OUT, SMALL,
-                     VARIED, WORK_US, call_in_process, call_tables_in_process, query_of_work)
+from queries import (BINARY, JSON, MEDIUM, MLPERF, SMALL, VARIED, WORK_US, call_in_process,
+                     query_of_work)
 from report import (OPEN_LEGEND, median, paired, print_heading, print_open_heading, print_phase,
                     print_row, quartiles, ratio)
 from servers import Bagserve, Bare, FastApi, Unusable, metadata_of, reply_size, same_answer
-from tables import make_collection, make_projection
 
 # Open loop: the most connections, below bagserve's own limit.
 OPEN_CONNECTIONS = 3000
 NORMAL_MS, OVERLOADED_NORMAL_MS = 10, 50
-HEALTH_PER_S = 200
 
 # With a latency target: p99 of what is accepted, in targets, goodput within it, of the peak, and p99
 # of rejections.
 TARGET_MS = 50
 MOST_P99, LEAST_IN_TIME = 1.2, 0.9
 MOST_REJECTED_MS = 5
-
-# Of the rate with 64 connections, that with 512.
-LEAST_OF_MANY = 0.9
 
 
 # --- servers -------------------------------------------------------------------------------------
@@ -204,121 +194,6 @@ def inprocess(bench):
           "CPU")
 
 
-# --- collection ----------------------------------------------------------------------------------
-
-def print_asked(query, taken, calls):
-    """A query over loopback against the kernels in one process."""
-    rows = query.bags * query.ids
-    share = median(s.per_s * rows / c["rows_per_s"] for (s, _), c in zip(taken, calls))
-    work = median(c["cpu_us_per_query"] / us for (_, us), c in zip(taken, calls))
-    print(f"{query.name}: {rows:,} rows of 512 bytes a query, 4 connections\n"
-          f"    in one process {median(c['rows_per_s'] for c in calls) / 1e6:.1f} million "
-          f"rows/s, {median(c['cpu_us_per_query'] for c in calls):,.0f} us of CPU a query\n"
-          f"    over loopback {median(s.per_s for s, _ in taken) * rows / 1e6:.1f} million "
-          f"rows/s, {median(us for _, us in taken):,.0f} us of the worker's CPU a query; "
-          f"{share:.2f} of in one process by rows/s, {work:.2f} by CPU")
-
-
-def print_sent(taken, rows, sent):
-    """The same against the kernels in one process that sends what it pools."""
-    if not sent:  # it takes two processors
-        return
-    share = median(s.per_s * rows / c["rows_per_s"] for (s, _), c in zip(taken, sent))
-    work = median(c["cpu_us_per_query"] / us for (_, us), c in zip(taken, sent))
-    print(f"    in one process, sent {median(c['rows_per_s'] for c in sent) / 1e6:.1f} million "
-          f"rows/s, {median(c['cpu_us_per_query'] for c in sent):,.0f} us of CPU a query to pool; "
-          f"over loopback {share:.2f} by rows/s, {work:.2f} by CPU")
-
-
-def collection(bench):
-    """26 tables in one request against the kernels in one process, and against one table
-
-    Processors as in `inprocess`. `sent`: the kernels in one process, with a thread beside them that
-    sends each result to a process that reads it, on the processor where otherwise the loop and the
-    client are. That no server can do without, and its results come out of memory that another
-    processor has read.
-    """
-    config, paths = make_collection(bench.directory, CRITEO)
-    called = {COLLECTION: [], LARGE: [], LARGE_COPY: []}
-    sent = {COLLECTION: [], LARGE: [], LARGE_COPY: []}
-    asked = {COLLECTION: [], ONE_TABLE: [], LARGE: [], LARGE_COPY: []}
-    with contextlib.ExitStack() as stack:
-        server = start_with_workers(stack, bench, 1, "--config", config)
-        for turn in range(bench.rounds):
-            for query, calls in called.items():
-                tables = [(path, ids) for path, (_, ids) in zip(paths, query.features, strict=True)]
-                calls.append(call_tables_in_process(bench, query.bags, tables, bench.server_cpus,
-                                                    bench.seconds))
-                if bench.apart:
-                    sent[query].append(call_tables_in_process(
-                        bench, query.bags, tables, bench.server_cpus, bench.seconds,
-                        bench.client_cpus))
-            for query in list(asked)[::-1] if turn % 2 else asked:
-                before = server.workers_cpu_s()
-                sample = measure(bench, "bench", server, query, 4)
-                used = (server.workers_cpu_s() - before) * 1e6 / sample.requests
-                asked[query].append((sample, used))
-    for query, taken in asked.items():
-        print_asked(query, taken, called.get(query, called[COLLECTION]))
-        print_sent(taken, query.bags * query.ids, sent.get(query, sent[COLLECTION]))
-    many, one, *_ = asked.values()
-    print(f"    time of 26 tables / time of one: "
-          f"{median(b.per_s / a.per_s for (a, _), (b, _) in zip(many, one)):.2f}, by the worker's "
-          f"CPU {median(a / b for (_, a), (_, b) in zip(many, one)):.2f}")
-
-
-# --- projection ----------------------------------------------------------------------------------
-
-def projection(bench):
-    """requests projected in batches, of 64 connections, against the same one by one, of one connection
-
-    Processors as in `inprocess`.
-    """
-    config = make_projection(bench.directory, PROJECTION_COLUMNS, PROJECTION_OUT)
-    with contextlib.ExitStack() as stack:
-        server = start_with_workers(stack, bench, 1, "--config", config, "--inline-work-us", 0)
-        ways = {"together": 64, "one by one": 1}
-        used, samples = ({name: [] for name in ways} for _ in range(2))
-        for turn in range(max(6, bench.rounds)):
-            for name in sorted(ways, reverse=turn % 2):
-                before = server.workers_cpu_s()
-                samples[name].append(measure(bench, "bench", server, PROJECTED, ways[name]))
-                used[name].append((server.workers_cpu_s() - before) * 1e6 / samples[name][-1].requests)
-    print_heading(PROJECTED.name, "one by one")
-    for name, taken in samples.items():
-        print_row(name, taken, samples["one by one"])
-    print("the worker's CPU: " + ", ".join(f"{median(us):.1f} us a request {name}"
-                                           for name, us in used.items()))
-    gain = [one / many for one, many in zip(used["one by one"], used["together"])]
-    print(f"together / one by one: requests/s "
-          f"{quartiles(paired(samples['together'], samples['one by one'], 'per_s'))}, "
-          f"work of the worker {median(gain):.2f} times less")
-
-
-# --- workers -------------------------------------------------------------------------------------
-
-def workers(bench):
-    """two workers against one on expensive requests, 64 connections
-
-    One worker has a processor to itself, the loop and the client share another. Two workers share
-    both with them, so that two processors cannot give twice as much: `limit` is what they could at
-    best, by the CPU that server and client take for a request with one worker.
-    """
-    for work_us in WORK_US[:1] if bench.quick else WORK_US:
-        query = query_of_work(bench, work_us)
-        with contextlib.ExitStack() as stack:
-            servers = [start_with_workers(stack, bench, count, name=f"workers={count}")
-                       for count in (1, 2)]
-            samples = take_turns(bench, servers, bench.rounds, "bench", query, 64)
-        one, two = samples["workers=1"], samples["workers=2"]
-        print_heading(query.name, "workers=1")
-        print_row("workers=1", one, one)
-        print_row("workers=2", two, one)
-        limit = median(2e6 / (sample.cpu_us + sample.client_cpu_us) / sample.per_s
-                       for sample in one)
-        print(f"limit on two processors: {limit:.2f}")
-
-
 # --- open ----------------------------------------------------------------------------------------
 
 def peak_of(bench, server, query, connections=8):
@@ -405,23 +280,6 @@ def judge_target(load, figure):
           f"{rejected_ms:.1f} ms (at most {MOST_REJECTED_MS})")
 
 
-# --- many ----------------------------------------------------------------------------------------
-
-def many(bench):
-    """512 connections that send 20,000 ids each, beside 64"""
-    samples = {connections: [] for connections in (64, 512)}
-    with contextlib.ExitStack() as stack:
-        server = start_bagserve(stack, bench, cpus=sorted(os.sched_getaffinity(0)))
-        for turn in range(bench.rounds):
-            for connections in list(samples)[::-1 if turn % 2 else 1]:
-                samples[connections].append(measure(bench, "bench", server, MANY, connections))
-    print_heading(f"{MANY.name}; bagserve bench", "64 connections")
-    for connections, taken in samples.items():
-        print_row(f"{connections}", taken, samples[64])
-    print(f"512 / 64 connections: {quartiles(paired(samples[512], samples[64], 'per_s'))} of 200s a "
-          f"second (at least {LEAST_OF_MANY})")
-
-
 # --- json ----------------------------------------------------------------------------------------
 
 def json_beside_binary(bench):
@@ -437,35 +295,3 @@ def json_beside_binary(bench):
         print_row(query.name.partition(",")[0], taken, samples[BINARY])
     for figure, unit in (("cpu_us", "CPU of a request"), ("per_s", "requests/s")):
         print(f"JSON / binary: {quartiles(paired(samples[JSON], samples[BINARY], figure))} {unit}")
-
-
-# --- health --------------------------------------------------------------------------------------
-
-def stats_of(server, model):
-    """(requests, kernel batches) so far; None where the server does not tell."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v2/models/{model}/stats",
-                                    timeout=20) as reply:
-            stats = json.load(reply)["model_stats"][0]
-    except OSError:
-        return None
-    return stats["inference_stats"]["success"]["count"], stats["execution_count"]
-
-
-def health(bench):
-    """64 clients with 50,000 ids each, and health asked at random times meanwhile"""
-    with contextlib.ExitStack() as stack:
-        server = start_bagserve(stack, bench, cpus=None)
-        executor = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
-        seconds = 3 * bench.seconds
-        busy = executor.submit(bench.clients.closed, "bench", server, HUGE, 64, seconds)
-        before = stats_of(server, HUGE.model)
-        phase = bench.clients.get(server, "/v2/health/ready", HEALTH_PER_S, seconds)
-        after = stats_of(server, HUGE.model)
-        sample = busy.result()
-    print(f"{HUGE.name}: {sample.per_s:.0f} requests/s, p50 {sample.p50_us / 1e3:.0f} ms, "
-          f"{sample.bad} other than 200\nhealth: p50 {phase['p50_us'] / 1e3:.2f} ms, p99 "
-          f"{phase['p99_us'] / 1e3:.2f} ms, at most {phase['max_us'] / 1e3:.2f} ms, "
-          f"{phase['ok']} of {phase['due']} answered 200")
-    if before and after:
-        print(f"{after[0] - before[0]} requests in {after[1] - before[1]} kernel batches")
