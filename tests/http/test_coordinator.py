@@ -1,5 +1,5 @@
-"""A front of three shards answers as one server that has all of the table does: every form, reduction and error; and
-says of shards that do not fit why."""
+"""A front of three shards answers as one server that has all of the table does, and says of shards that do not fit why.
+tests/coordinator_matrix compares random requests of every form."""
 
 import contextlib
 import json
@@ -47,85 +47,6 @@ def same(got, want, what):
         expect_equal((mine.dtype, mine.shape, mine.tobytes()), (other.dtype, other.shape, other.tobytes()), what)
 
 
-def test_reductions(trio, rng, shared_directory):
-    way, asked, compared, _ = trio
-    ids = np.load(shared_directory / "keys.npy") if way == "keys" else np.arange(ROWS)
-    for reduction in ("none", "sum", "mean", "max", "sqrtn"):
-        for bags in (0, 1, 2, 17, 200):
-            for binary in (True, False):
-                values, offsets = random_bags(rng, ids, bags)
-                got, want = (ask(one, values, offsets, binary=binary, reduction=reduction)
-                             for one in (asked, compared))
-                if reduction == "sqrtn" or reduction == "mean":
-                    expect_equal(got.status, 200)
-                    np.testing.assert_allclose(got.embeddings(), want.embeddings(), rtol=1e-6, atol=1e-6)
-                else:
-                    same(got, want, (way, reduction, bags, binary))
-
-
-def test_rows_that_are_not_pooled(trio, rng, shared_directory):
-    """Padding and missing keys keep their places, whatever the shape; what is told of them is one server's."""
-    way, asked, compared, _ = trio
-    ids = np.load(shared_directory / "keys.npy") if way == "keys" else np.arange(ROWS)
-    for shape in ((), (0,), (40,), (4, 5), (2, 1, 9)):
-        for datatype in ("FP32", "FP16"):
-            values = ids[rng.integers(0, ROWS, shape)]
-            if way == "keys" and values.size > 1:
-                values.flat[rng.integers(0, values.size, 3)] = 12345
-            parameters = {"reduction": "none", "explain": True, "binary_data_output": True, "output_datatype": datatype,
-                          "padding_idx": int(values.flat[0]) if values.size else 1}
-            got, want = (one.infer("items", [Tensor("indices", np.asarray(values))], parameters=parameters)
-                         for one in (asked, compared))
-            same(got, want, (way, shape, datatype))
-            if got.status == 200:
-                expect_equal(got.header()[0]["parameters"], want.header()[0]["parameters"], (way, shape))
-
-
-def test_forms_and_weights(trio, rng, shared_directory):
-    way, asked, compared, _ = trio
-    ids = np.load(shared_directory / "keys.npy") if way == "keys" else np.arange(ROWS)
-    values = ids[rng.integers(0, ROWS, 60)]
-    weights = (rng.integers(-8, 8, 60) / 4).astype(np.float32)
-    forms = [[Tensor("indices", values), Tensor("offsets", np.arange(0, 60, 6))],
-             [Tensor("indices", values.astype(np.int32)), Tensor("offsets", np.arange(0, 60, 6, dtype=np.int32))],
-             [Tensor("indices", values.reshape(10, 6))],
-             [Tensor("indices", values), Tensor("segment_ids", np.repeat(np.arange(10), 6))],
-             [Tensor("indices", values), Tensor("offsets", np.arange(0, 60, 6)),
-              Tensor("per_sample_weights", weights)]]
-    for form in forms:
-        for binary in (True, False):
-            got, want = (one.infer("items", form, binary=binary, parameters={"binary_data_output": binary})
-                         for one in (asked, compared))
-            same(got, want, (way, [tensor.name for tensor in form], binary))
-
-
-def test_explain(trio, rng, shared_directory):
-    """What became of every bag is one server's, to the byte, also of keys that only a shard can miss."""
-    way, asked, compared, _ = trio
-    ids = np.load(shared_directory / "keys.npy") if way == "keys" else np.arange(ROWS)
-    for number in range(40):
-        values = ids[rng.integers(0, ROWS, 60)]
-        if way == "keys":
-            values[rng.random(60) < 0.3] = rng.integers(0, 900)
-        inputs = [Tensor("indices", values), Tensor("offsets", np.sort(rng.integers(0, 60, 12)))]
-        if number % 2:
-            inputs.append(Tensor("per_sample_weights", (rng.integers(-8, 8, 60) / 4).astype(np.float32)))
-        parameters = {"explain": True, "binary_data_output": number % 3 > 0, "padding_idx": int(values[7])}
-        got, want = (one.infer("items", inputs, parameters=parameters) for one in (asked, compared))
-        expect_equal((got.status, got.body), (200, want.body), (way, number))
-
-
-def test_errors_have_the_clients_positions(trio):
-    way, asked, compared, _ = trio
-    wrong = [([1, 2, 3], [0, 2, 1]), ([1], [0, 5])]
-    if way != "keys":
-        wrong += [([1, ROWS, 3], [0]), ([1, 2, -7], [0])]
-    for ids, offsets in wrong:
-        got, want = ask(asked, ids, offsets), ask(compared, ids, offsets)
-        expect_equal((got.status, got.json()), (want.status, want.json()))
-        expect_equal(got.status, 400)
-
-
 @pytest.mark.parametrize("way", ["keys", "columns"])
 def test_keys_that_are_told_and_replaced(directory, tables, way):
     """In the client's type; and by columns by any row."""
@@ -154,8 +75,10 @@ def test_keys_that_are_told_and_replaced(directory, tables, way):
             expect_words(got.expect(400).error(), ["default_index", "another key than the model's"])
 
 
-def test_metadata(trio):
+def test_metadata(trio, rng, shared_directory):
     way, asked, compared, _ = trio
+    ids = np.load(shared_directory / "keys.npy") if way == "keys" else np.arange(ROWS)
+    ask(asked, *random_bags(rng, ids, 50)).expect(200)
     mine, other = (one.get("/v2/models/items").expect().json() for one in (asked, compared))
     for facts in (mine["parameters"], other["parameters"]):
         facts.pop("bytes")
@@ -181,25 +104,6 @@ def test_large_request(trio, rng, shared_directory):
     ids = np.load(shared_directory / "keys.npy") if way == "keys" else np.arange(ROWS)
     values, offsets = random_bags(rng, ids, 20000)
     same(ask(asked, values, offsets), ask(compared, values, offsets), way)
-
-
-def test_collection(directory, tables, rng):
-    """Features of a front's model and of a table of its own."""
-    np.save(directory / "own.npy", rng.integers(-99, 99, (50, 4)).astype(np.float32))
-    pair = {"name": "pair", "features": [{"name": "a", "model": "items"}, {"name": "b", "model": "own"},
-                                         {"name": "c", "model": "items", "reduction": "max"}]}
-    own = {"name": "own", "path": str(directory / "own.npy")}
-    config = write_json(directory / "one.json", {"models": [{"name": "items"} | tables["rows"], own, pair]})
-    with parts_of(directory, tables["rows"], "rows") as servers, Server("--config", config) as one, \
-            front_of(directory, [server.url for server in servers], more=[own, pair]) as front, \
-            Client(front) as asked, Client(one) as compared:
-        wait_until(lambda: asked.get("/v2/models/pair/ready").status == 200, "no collection")
-        for _ in range(20):
-            lengths = rng.integers(0, 4, 3 * 5)
-            highest = np.repeat([ROWS, 50, ROWS], 5)
-            values = np.concatenate([rng.integers(0, high, n) for high, n in zip(highest, lengths)])
-            inputs = [Tensor("values", values.astype(np.int64)), Tensor("lengths", lengths)]
-            same(asked.infer("pair", inputs, binary=True), compared.infer("pair", inputs, binary=True), "pair")
 
 
 @pytest.mark.parametrize("way", ["keys", "columns", "rows"])

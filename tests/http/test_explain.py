@@ -1,10 +1,10 @@
-"""`parameters.explain`: what became of every bag, against a few lines of Python."""
+"""`parameters.explain`: what became of every bag, against a few lines of Python. tests/features asks at random."""
 
 
 import numpy as np
 import pytest
 
-from harness import Server, expect, expect_equal, scaled, write_json
+from harness import Server, expect, expect_equal, write_json
 from v2 import Client, Tensor
 
 ROWS = 20
@@ -43,35 +43,6 @@ def expected_bag(model, ids, first, weights=None):
 def explained(reply):
     reply.outputs()
     return reply.header()[0]["parameters"]["explain"]
-
-
-def random_ids(rng, model, count):
-    low = -3 if model.get("prune_invalid") or "out_of_range" in model else 0
-    high = ROWS + 3 if "out_of_range" in model else ROWS
-    ids = rng.integers(low, high, count)
-    return np.where(rng.integers(0, 3, count) == 0, model.get("padding_idx", 1) % ROWS, ids)
-
-
-def test_random(client, rng):
-    for number in range(scaled(300)):
-        model = MODELS[str(rng.choice(["plain", "padded", "pruned", "skipping", "both"]))]
-        lengths = rng.choice([0, 1, 2, 7], int(rng.integers(0, 5)))
-        ids = random_ids(rng, model, int(lengths.sum()))
-        starts = np.cumsum(lengths) - lengths
-        weights = None
-        inputs = [Tensor("indices", ids), Tensor("offsets", starts)]
-        if number % 3 == 0:
-            inputs[1] = Tensor("segment_ids", np.repeat(np.arange(len(lengths)), lengths))
-            inputs.append(Tensor("num_segments", np.array(len(lengths))))
-        if model["name"] == "pruned" and rng.integers(2):
-            weights = rng.integers(-1, 3, len(ids)).astype(np.float32)
-            inputs.append(Tensor("per_sample_weights", weights))
-        want = [expected_bag(model, ids[s:s + n], int(s),
-                             None if weights is None else weights[s:s + n])
-                for s, n in zip(starts, lengths)]
-        got = client.infer(model["name"], inputs, binary=bool(rng.integers(2)), parameters={
-            "explain": True, "binary_data_output": bool(rng.integers(2))})
-        expect_equal(explained(got), [{"name": "embeddings", "bags": want}], model["name"])
 
 
 def test_collection(client):
