@@ -13,9 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#ifndef COUNT_OF
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
-#endif
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 enum {
     MAX_COLUMNS = 1000,
