@@ -60,9 +60,11 @@
     X(verify, HELP, "--help", "", "Prints this.")
 
 #define BAG_BENCH_FLAGS(X)                                                                         \
-    X(bench, PRESET, "--preset", "small|candidates|mlperf-dlrm-v2",                                \
+    X(bench, PRESET, "--preset", "small|candidates|mlperf-dlrm-v2|mlperf-dlrm-v3",                 \
       "What a request asks for: 1 bag of 10 ids; the bag of a user and those of 2,000 "            \
-      "candidates, 10 ids each; or the 26 features of MLPerf's DLRM-v2. small by default.")        \
+      "candidates, 10 ids each; the 26 features of MLPerf's DLRM-v2; or the 5 of DLRM-v3, a row "  \
+      "for each id: a history of 7,000 items at the mean and 2,048 candidates, each with its "     \
+      "category, and a user, by Zipf's law. small by default.")                                    \
     X(bench, BAGS, "--bags", "N", "Bags in a request, for each feature of a collection.")          \
     X(bench, IDS, "--ids", "IDS",                                                                  \
       "Ids in a bag: N, LOW-HIGH, lognormal:MEDIAN,SIGMA, or N,N,... for one feature, or one "     \
@@ -78,6 +80,9 @@
       "Draws ids below ROWS, for a server that does not report its number of rows, or for some "   \
       "of them. N,N,... has a number for each feature; for a single table, one for each bag, "     \
       "whose rows follow those of the bag before.")                                                \
+    X(bench, UNIQUE, "--unique", "",                                                               \
+      "Sends each id of a feature once, as clients do with unique. For features that are not "     \
+      "pooled.")                                                                                   \
     X(bench, WEIGHTS, "--weights", "", "Sends a weight with each id.")                             \
     X(bench, BODY, "--body", "binary|json",                                                        \
       "Form of the tensors in requests and replies. binary by default.")                           \
@@ -195,18 +200,21 @@ struct bag_names {
     size_t num_slots, count;
 };
 
+/* The presets of --synthetic. */
+enum bag_synthetic_preset { BAG_SYNTHETIC_NONE, BAG_SYNTHETIC_DLRM_V2, BAG_SYNTHETIC_DLRM_V3 };
+
 struct bag_config {
     struct bag_option_values options;        /* one member per line of options.h */
     unsigned char origins[BAG_OPTION_COUNT]; /* enum bag_origin of each, as in bag_options */
     struct bag_model_config *models;         /* owned; in the order they were named */
     size_t num_models;
-    struct bag_names names;  /* of models: each name with its version, and alone for its highest */
-    bool demo;               /* --demo */
-    bool synthetic_preset;   /* --synthetic with the name of the preset */
-    int64_t synthetic_bytes; /* --synthetic-bytes; 0: not said */
-    bool check;              /* --check */
-    char *config_path;       /* --config or BAGSERVE_CONFIG; NULL: none */
-    char *models_dir;        /* --models, BAGSERVE_MODELS or "models_dir"; NULL: none */
+    struct bag_names names; /* of models: each name with its version, and alone for its highest */
+    bool demo;              /* --demo */
+    enum bag_synthetic_preset synthetic_preset; /* --synthetic with the name of a preset */
+    int64_t synthetic_bytes;                    /* --synthetic-bytes; 0: not said */
+    bool check;                                 /* --check */
+    char *config_path;                          /* --config or BAGSERVE_CONFIG; NULL: none */
+    char *models_dir; /* --models, BAGSERVE_MODELS or "models_dir"; NULL: none */
 };
 
 /* Everything at its default. False without memory; in any case bag_config_free is due. */

@@ -301,13 +301,14 @@ static bool add_synthetic(struct bag_config *config, char *text, struct bag_prob
 static bool apply_synthetic(struct bag_config *config, const char *value,
                             struct bag_problem *problem)
 {
-    if (strcmp(value, BAG_MLPERF_DLRM_V2_NAME) != 0) {
+    enum bag_synthetic_preset preset = bag_synthetic_find_preset(value);
+    if (preset == BAG_SYNTHETIC_NONE) {
         char *text = strdup(value);
         bool ok = text ? add_synthetic(config, text, problem) : bag_problem_no_memory(problem);
         free(text);
         return ok;
     }
-    config->synthetic_preset = true;
+    config->synthetic_preset = preset;
     return true;
 }
 
@@ -324,12 +325,13 @@ static bool apply_synthetic_bytes(struct bag_config *config, const char *value,
 
 static bool apply_preset(struct bag_config *config, struct bag_problem *problem)
 {
-    if (!config->synthetic_preset)
+    if (config->synthetic_preset == BAG_SYNTHETIC_NONE)
         return !config->synthetic_bytes ||
                bag_problem_set(problem, BAG_ERROR_USAGE,
-                               "--synthetic-bytes is for --synthetic " BAG_MLPERF_DLRM_V2_NAME);
+                               "--synthetic-bytes is for --synthetic " BAG_MLPERF_DLRM_V2_NAME
+                               " and " BAG_MLPERF_DLRM_V3_NAME);
     int64_t bytes = config->synthetic_bytes ? config->synthetic_bytes : BAG_SYNTHETIC_BYTES;
-    return bag_synthetic_add_preset(config, bytes, problem);
+    return bag_synthetic_add_preset(config, config->synthetic_preset, bytes, problem);
 }
 
 static bool apply_flag(struct bag_config *config, const struct flag *flag,

@@ -361,9 +361,9 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
 #define BAG_FLAGS(X)                                                                               \
     X(TABLE, "table", "NAME=PATH", "Serve the table in a file as a model; may be repeated.")       \
     X(DEMO, "demo", "", "Serve the built-in demonstration tables.")                                \
-    X(SYNTHETIC, "synthetic", "NAME=ROWSxELEMENTS|mlperf-dlrm-v2",                                 \
-      "Serve made-up rows, to measure with: a table, or a preset of 26 and the collection dlrm of " \
-      "them; may be repeated.")                                                                    \
+    X(SYNTHETIC, "synthetic", "NAME=ROWSxELEMENTS|mlperf-dlrm-v2|mlperf-dlrm-v3",                  \
+      "Serve made-up rows, to measure with: a table, or a preset: the 26 tables of DLRM-v2 and "   \
+      "their collection dlrm, or the 3 of DLRM-v3 and dlrm_v3. Tables may be repeated.")           \
     X(SYNTHETIC_BYTES, "synthetic-bytes", "BYTES",                                                 \
       "Bytes of a preset's tables: the largest are shortened to fit. 1 GiB by default.")           \
     X(CHECK, "check", "", "Check all that serving does, but for memory; list the models, then exit.") \

@@ -45,7 +45,8 @@ bool bag_synthetic_add(struct bag_config *config, const char *text, struct bag_p
     if (!bag_synthetic_parse(text, &rows, &elements))
         return bag_problem_set(problem, BAG_ERROR_USAGE,
                                "--synthetic %s: write NAME=ROWSxELEMENTS, such as "
-                               "items=1000000x64, or " BAG_MLPERF_DLRM_V2_NAME,
+                               "items=1000000x64, or " BAG_MLPERF_DLRM_V2_NAME
+                               " or " BAG_MLPERF_DLRM_V3_NAME,
                                shown.text);
     if (add(config, text, problem))
         return true;
@@ -53,29 +54,67 @@ bool bag_synthetic_add(struct bag_config *config, const char *text, struct bag_p
     return false;
 }
 
-/* ---- a preset -------------------------------------------------------------------------------- */
+/* ---- presets --------------------------------------------------------------------------------- */
 
-static const int64_t published_rows[BAG_MLPERF_DLRM_V2_TABLES] = {
-#define BAG_X(rows, ids) rows,
-    BAG_MLPERF_DLRM_V2(BAG_X)
-#undef BAG_X
+struct table {
+    const char *name;
+    int64_t rows;
 };
+
+/* Tables as published, and the collection over them. */
+static const struct preset {
+    const char *name, *collection;
+    const char *features; /* of the collection, each after ", "; NULL: one for each table */
+    const char *model;    /* config.json of each table */
+    int64_t elements, row_bytes;
+    struct table tables[BAG_MLPERF_DLRM_V2_TABLES];
+    size_t num_tables;
+} presets[] = {
+    [BAG_SYNTHETIC_DLRM_V2] = {.name = BAG_MLPERF_DLRM_V2_NAME,
+                               .collection = BAG_MLPERF_DLRM_V2_COLLECTION,
+                               .model = "{}",
+                               .elements = BAG_MLPERF_DLRM_V2_ELEMENTS,
+                               .row_bytes = 4 * BAG_MLPERF_DLRM_V2_ELEMENTS,
+#define BAG_X(rows, ids) {NULL, rows},
+                               .tables = {BAG_MLPERF_DLRM_V2(BAG_X)},
+#undef BAG_X
+                               .num_tables = BAG_MLPERF_DLRM_V2_TABLES},
+    [BAG_SYNTHETIC_DLRM_V3] = {.name = BAG_MLPERF_DLRM_V3_NAME,
+                               .collection = BAG_MLPERF_DLRM_V3_COLLECTION,
+#define BAG_X(name, table, ids) ", {\"name\": \"" name "\", \"model\": \"" table "\"}"
+                               .features = BAG_MLPERF_DLRM_V3_FEATURES(BAG_X),
+#undef BAG_X
+                               .model = "{\"datatype\": \"FP16\", \"reduction\": \"none\"}",
+                               .elements = BAG_MLPERF_DLRM_V3_ELEMENTS,
+                               .row_bytes = 2 * BAG_MLPERF_DLRM_V3_ELEMENTS,
+#define BAG_X(name, rows) {name, rows},
+                               .tables = {BAG_MLPERF_DLRM_V3_TABLES(BAG_X)},
+#undef BAG_X
+                               .num_tables = 3}};
+
+enum bag_synthetic_preset bag_synthetic_find_preset(const char *name)
+{
+    if (strcmp(name, BAG_MLPERF_DLRM_V2_NAME) == 0)
+        return BAG_SYNTHETIC_DLRM_V2;
+    return strcmp(name, BAG_MLPERF_DLRM_V3_NAME) == 0 ? BAG_SYNTHETIC_DLRM_V3 : BAG_SYNTHETIC_NONE;
+}
 
 static int64_t shortened(int64_t rows, int64_t most)
 {
     return rows < most ? rows : most;
 }
 
-/* The length that the largest tables are shortened to, so that all have at most `rows` together. */
-static int64_t longest(int64_t rows)
+/* Returns the length that the largest tables are shortened to, so that all have at most `rows`
+ * together. */
+static int64_t longest(const struct preset *preset, int64_t rows)
 {
     int64_t low = 1, high = 0;
-    for (size_t i = 0; i < BAG_MLPERF_DLRM_V2_TABLES; i++)
-        high = published_rows[i] > high ? published_rows[i] : high;
+    for (size_t i = 0; i < preset->num_tables; i++)
+        high = preset->tables[i].rows > high ? preset->tables[i].rows : high;
     while (low < high) {
         int64_t middle = low + (high - low + 1) / 2, sum = 0;
-        for (size_t i = 0; i < BAG_MLPERF_DLRM_V2_TABLES; i++)
-            sum += shortened(published_rows[i], middle);
+        for (size_t i = 0; i < preset->num_tables; i++)
+            sum += shortened(preset->tables[i].rows, middle);
         if (sum <= rows)
             low = middle;
         else
@@ -84,23 +123,38 @@ static int64_t longest(int64_t rows)
     return low;
 }
 
-bool bag_synthetic_add_preset(struct bag_config *config, int64_t bytes, struct bag_problem *problem)
+/* Adds a table of the preset. Tables without a name are called f0, f1, ... */
+static bool add_of_preset(struct bag_config *config, const struct preset *preset, size_t i,
+                          int64_t most, struct bag_problem *problem)
 {
-    const int64_t row_bytes = BAG_MLPERF_DLRM_V2_ELEMENTS * (int64_t)sizeof(float);
-    int64_t most = longest(bytes / row_bytes);
-    char features[1024];
-    size_t used = (size_t)snprintf(features, sizeof features, "{\"features\": [");
-    for (size_t i = 0; i < BAG_MLPERF_DLRM_V2_TABLES; i++) {
-        char table[64];
-        snprintf(table, sizeof table, "f%zu=%lldx%d", i,
-                 (long long)shortened(published_rows[i], most), BAG_MLPERF_DLRM_V2_ELEMENTS);
-        if (!add(config, table, problem))
+    char name[32], table[96];
+    snprintf(name, sizeof name, "f%zu", i);
+    snprintf(table, sizeof table, "%s=%lldx%lld",
+             preset->tables[i].name ? preset->tables[i].name : name,
+             (long long)shortened(preset->tables[i].rows, most), (long long)preset->elements);
+    return add(config, table, problem) &&
+           bag_config_apply_model_file(config, config->num_models - 1, "--synthetic", preset->model,
+                                       strlen(preset->model), false, problem);
+}
+
+bool bag_synthetic_add_preset(struct bag_config *config, enum bag_synthetic_preset id,
+                              int64_t bytes, struct bag_problem *problem)
+{
+    const struct preset *preset = &presets[id];
+    int64_t most = longest(preset, bytes / preset->row_bytes);
+    char features[1024] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < preset->num_tables; i++) {
+        if (!add_of_preset(config, preset, i, most, problem))
             return false;
-        used += (size_t)snprintf(features + used, sizeof features - used,
-                                 "%s{\"name\": \"f%zu\", \"model\": \"f%zu\"}", i ? "," : "", i, i);
+        if (!preset->features)
+            used += (size_t)snprintf(features + used, sizeof features - used,
+                                     ", {\"name\": \"f%zu\", \"model\": \"f%zu\"}", i, i);
     }
-    used += (size_t)snprintf(features + used, sizeof features - used, "]}");
-    return bag_config_add_model(config, BAG_MLPERF_DLRM_V2_COLLECTION, NULL, "1", problem) &&
-           bag_config_apply_model_file(config, config->num_models - 1, "--synthetic", features,
-                                       used, false, problem);
+    char file[1100];
+    used = (size_t)snprintf(file, sizeof file, "{\"features\": [%s]}",
+                            (preset->features ? preset->features : features) + strlen(", "));
+    return bag_config_add_model(config, preset->collection, NULL, "1", problem) &&
+           bag_config_apply_model_file(config, config->num_models - 1, "--synthetic", file, used,
+                                       false, problem);
 }

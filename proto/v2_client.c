@@ -194,6 +194,8 @@ static bool read_inputs(const cJSON *tree, struct bag_client_model *model,
     }
     const char *type = bag_json_text(ids, "datatype");
     model->ids_dtype = type && strcmp(type, "UINT64") == 0 ? BAG_U64 : BAG_I64;
+    model->pools = model->is_collection ? bag_v2_find_tensor(inputs, "weights") != NULL
+                                        : cJSON_GetArraySize(inputs) > 1;
     model->takes_weights =
         takes_forms ||
         bag_v2_find_tensor(inputs, model->is_collection ? "weights" : "per_sample_weights");

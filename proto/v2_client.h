@@ -53,6 +53,7 @@ struct bag_client_model {
     char *name, *version; /* owned */
     bool is_collection;   /* takes values and lengths instead of indices and offsets */
     bool takes_weights;
+    bool pools; /* lists inputs that say which ids are a bag, or weights of them */
     enum bag_dtype ids_dtype;
     struct bag_client_table *tables; /* owned; at least 1 */
     size_t num_tables;

@@ -1,5 +1,6 @@
 /* `bagserve bench`: measures how many requests a server can answer, and how fast; see session.h. */
 #include "check.h"
+#include "config/synthetic.h"
 #include "query.h"
 #include "server/commands.h"
 #include "server/system/files.h"
@@ -38,9 +39,13 @@ static bool read_before(struct bag_bench_session *session, struct bag_problem *p
 static void print_ids(const struct bag_bench_lengths *lengths, char *text, size_t capacity)
 {
     size_t used = 0;
-    for (size_t i = 0; i < lengths->count && used < capacity; i++)
-        used += (size_t)snprintf(text + used, capacity - used, "%s%llu", i ? "," : "",
-                                 (unsigned long long)lengths->list[i]);
+    for (size_t i = 0; i < lengths->count && used < capacity; i++) {
+        const char *comma = i ? "," : "";
+        used += (size_t)(lengths->list[i] == BAG_MLPERF_HISTORY
+                             ? snprintf(text + used, capacity - used, "%shistory", comma)
+                             : snprintf(text + used, capacity - used, "%s%llu", comma,
+                                        (unsigned long long)lengths->list[i]));
+    }
 }
 
 static void describe_workload(const struct bag_bench_options *options,
@@ -62,6 +67,9 @@ static void describe_workload(const struct bag_bench_options *options,
         snprintf(workload->ids, sizeof workload->ids, "%s", options->ids_text);
     else
         print_ids(&options->lengths, workload->ids, sizeof workload->ids);
+    const size_t used = strlen(workload->ids);
+    snprintf(workload->ids + used, sizeof workload->ids - used, "%s",
+             options->unique ? ", each once" : "");
     snprintf(workload->body, sizeof workload->body, options->json ? "json" : "binary");
     if (options->reduction)
         snprintf(workload->reduction, sizeof workload->reduction, "%s", options->reduction);

@@ -1,6 +1,7 @@
 /* Random lengths and ids; see draw.h. */
 #include "draw.h"
 
+#include "config/synthetic.h"
 #include "proto/text.h"
 
 #include <math.h>
@@ -92,13 +93,24 @@ static size_t lognormal_length(const struct bag_bench_lengths *lengths, uint64_t
     return length < 1 ? 1 : length > BAG_BENCH_MAX_IDS ? BAG_BENCH_MAX_IDS : (size_t)length;
 }
 
-size_t bag_bench_length(const struct bag_bench_lengths *lengths, size_t place, uint64_t *state)
+size_t bag_bench_shared_length(const struct bag_bench_lengths *lengths, uint64_t *state)
+{
+    size_t length = lengths->kind == BAG_BENCH_HISTORY ? lognormal_length(lengths, state) : 0;
+    return length < lengths->high ? length : (size_t)lengths->high;
+}
+
+size_t bag_bench_length(const struct bag_bench_lengths *lengths, size_t place, size_t shared,
+                        uint64_t *state)
 {
     switch (lengths->kind) {
     case BAG_BENCH_LOGNORMAL:
         return lognormal_length(lengths, state);
     case BAG_BENCH_EACH:
         return lengths->list[place % lengths->count];
+    case BAG_BENCH_HISTORY:
+        return lengths->list[place % lengths->count] == BAG_MLPERF_HISTORY
+                   ? shared
+                   : lengths->list[place % lengths->count];
     case BAG_BENCH_SAMPLE:
         return lengths->list[below(lengths->count, state)];
     case BAG_BENCH_RANGE:

@@ -19,6 +19,8 @@ enum bag_bench_lengths_kind {
     BAG_BENCH_LOGNORMAL, /* rounded, at least 1 */
     BAG_BENCH_EACH,      /* list[i % count] for feature or bag i */
     BAG_BENCH_SAMPLE,    /* a random element of the list */
+    BAG_BENCH_HISTORY,   /* EACH; BAG_MLPERF_HISTORY in the list is one length for a request,
+                            LOGNORMAL and at most `high` */
 };
 
 struct bag_bench_lengths {
@@ -33,8 +35,13 @@ struct bag_bench_lengths {
  * be the name of a file, and without memory. */
 bool bag_bench_lengths_parse(const char *text, struct bag_bench_lengths *lengths);
 
-/* Returns the length of a bag; `place` is the index of its feature or, for one table, its own. */
-size_t bag_bench_length(const struct bag_bench_lengths *lengths, size_t place, uint64_t *state);
+/* Draws what the bags of a request have in common: the length of its history; otherwise 0. */
+size_t bag_bench_shared_length(const struct bag_bench_lengths *lengths, uint64_t *state);
+
+/* Returns the length of a bag; `place` is the index of its feature or, for one table, its own, and
+ * `shared` is of its request. */
+size_t bag_bench_length(const struct bag_bench_lengths *lengths, size_t place, size_t shared,
+                        uint64_t *state);
 
 /* ---- which ids ------------------------------------------------------------------------------- */
 

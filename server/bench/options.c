@@ -86,11 +86,12 @@ static bool read_count(const char *const *values, int flag, size_t least, size_t
 static bool read_preset(struct bag_bench_options *options, const char *const *values,
                         struct bag_problem *problem)
 {
-    static const uint64_t ids[] = {
-#define BAG_X(rows, ids) ids,
-        BAG_MLPERF_DLRM_V2(BAG_X)
-#undef BAG_X
-    };
+#define BAG_V2(rows, ids)        ids,
+#define BAG_V3(name, table, ids) ids,
+    static const uint64_t v2[] = {BAG_MLPERF_DLRM_V2(BAG_V2)};
+    static const uint64_t v3[] = {BAG_MLPERF_DLRM_V3_FEATURES(BAG_V3)};
+#undef BAG_V2
+#undef BAG_V3
     const char *name = values[FLAG_PRESET];
     if (!name || strcmp(name, "small") == 0)
         return true;
@@ -98,15 +99,24 @@ static bool read_preset(struct bag_bench_options *options, const char *const *va
         options->bags = 2001;
         return true;
     }
-    if (strcmp(name, BAG_MLPERF_DLRM_V2_NAME) != 0)
+    enum bag_synthetic_preset preset = bag_synthetic_find_preset(name);
+    if (preset == BAG_SYNTHETIC_NONE)
         return bag_tool_reject_choice(&flags[FLAG_PRESET], name, problem);
-    options->is_mlperf = true;
-    options->lengths = (struct bag_bench_lengths){
-        .kind = BAG_BENCH_EACH, .list = malloc(sizeof ids), .count = sizeof ids / sizeof *ids};
+    bool is_v3 = preset == BAG_SYNTHETIC_DLRM_V3;
+    options->mlperf = name;
     options->ids_text = NULL;
+    /* Histories have 7,000 items at the mean, as they are cut at 16,384. */
+    options->lengths =
+        (struct bag_bench_lengths){.kind = is_v3 ? BAG_BENCH_HISTORY : BAG_BENCH_EACH,
+                                   .median = 5865.5,
+                                   .sigma = 0.7,
+                                   .high = 16384,
+                                   .list = malloc(is_v3 ? sizeof v3 : sizeof v2),
+                                   .count = (is_v3 ? sizeof v3 : sizeof v2) / sizeof *v2};
+    options->zipf = is_v3 ? 1 : 0;
     if (!options->lengths.list)
         return bag_problem_no_memory(problem);
-    memcpy(options->lengths.list, ids, sizeof ids);
+    memcpy(options->lengths.list, is_v3 ? v3 : v2, options->lengths.count * sizeof *v2);
     return true;
 }
 
@@ -199,6 +209,7 @@ static bool read_query(struct bag_bench_options *options, const char *const *val
               read_files(FLAG_TABLE, true, argc, argv, &options->tables, problem);
     options->seed = seed;
     options->weights = values[FLAG_WEIGHTS];
+    options->unique = values[FLAG_UNIQUE];
     options->get_path = values[FLAG_GET];
     if (ok && options->get_path && options->get_path[0] != '/')
         return reject(values, FLAG_GET, "a path, from its first slash on", problem);

@@ -35,7 +35,8 @@ struct bag_bench_options {
     int64_t *rows;                    /* owned; numbers of --rows */
     size_t num_rows;
     double zipf; /* 0: all ids equally often */
-    bool weights, json, is_mlperf;
+    bool weights, json, unique;
+    const char *mlperf;    /* the preset, for one collection only; NULL: another */
     const char *reduction; /* NULL: the model's */
     struct bag_bench_files keys, tables;
     size_t bodies; /* 0: as many as fit */

@@ -129,13 +129,19 @@ bool bag_bench_query_init(struct bag_bench_query *query, const struct bag_bench_
     *query = (struct bag_bench_query){.options = options, .target = target};
     if (options->get_path)
         return true;
-    if (options->is_mlperf && model->num_tables != options->lengths.count)
+    if (options->mlperf && model->num_tables != options->lengths.count)
         return bag_problem_set(problem, BAG_ERROR_USAGE,
                                "model '%s' has %zu features; the preset's has %zu, as 'bagserve "
-                               "serve --synthetic mlperf-dlrm-v2' serves it",
-                               model->name, model->num_tables, options->lengths.count);
+                               "serve --synthetic %s' serves it",
+                               model->name, model->num_tables, options->lengths.count,
+                               options->mlperf);
     if (options->weights && !model->takes_weights)
         return bag_problem_set(problem, BAG_ERROR_USAGE, "model '%s' takes no weights",
+                               model->name);
+    bool is_pooled = options->reduction ? strcmp(options->reduction, "none") != 0 : model->pools;
+    if (options->unique && is_pooled)
+        return bag_problem_set(problem, BAG_ERROR_USAGE,
+                               "--unique is for rows that are not pooled, and model '%s' pools",
                                model->name);
     if (!(query->sources = calloc(model->num_tables, sizeof *query->sources)))
         return bag_problem_no_memory(problem);
@@ -171,11 +177,13 @@ static uint64_t draw_id(const struct bag_bench_source *source, size_t bag, uint6
 static bool draw_lengths(const struct bag_bench_query *query, uint64_t *state,
                          struct bag_bench_tensors *tensors, struct bag_problem *problem)
 {
+    const struct bag_bench_lengths *lengths = &query->options->lengths;
     size_t bags = query->options->bags, place = 0;
+    size_t shared = bag_bench_shared_length(lengths, state);
     for (size_t table = 0; table < query->num_sources; table++) {
         for (size_t bag = 0; bag < bags; bag++, place++) {
-            size_t length = bag_bench_length(&query->options->lengths,
-                                             query->num_sources > 1 ? table : bag, state);
+            size_t length =
+                bag_bench_length(lengths, query->num_sources > 1 ? table : bag, shared, state);
             tensors->lengths[place] = length;
             tensors->num_ids += length;
             if (tensors->num_ids > MAX_IDS)
@@ -186,16 +194,39 @@ static bool draw_lengths(const struct bag_bench_query *query, uint64_t *state,
     return true;
 }
 
+static int compare_ids(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Sorts ids and keeps each once. Returns how many there are. */
+static size_t keep_unique(uint64_t *ids, size_t count)
+{
+    size_t kept = 0;
+    qsort(ids, count, sizeof *ids, compare_ids);
+    for (size_t i = 0; i < count; i++) {
+        if (kept == 0 || ids[i] != ids[kept - 1])
+            ids[kept++] = ids[i];
+    }
+    return kept;
+}
+
 static void draw_ids(const struct bag_bench_query *query, uint64_t *state,
                      struct bag_bench_tensors *tensors)
 {
     size_t at = 0, place = 0;
     for (size_t table = 0; table < query->num_sources; table++) {
         for (size_t bag = 0; bag < query->options->bags; bag++, place++) {
+            uint64_t *ids = tensors->ids + at;
             for (size_t i = 0; i < tensors->lengths[place]; i++)
-                tensors->ids[at++] = draw_id(&query->sources[table], bag, state);
+                ids[i] = draw_id(&query->sources[table], bag, state);
+            if (query->options->unique)
+                tensors->lengths[place] = keep_unique(ids, tensors->lengths[place]);
+            at += tensors->lengths[place];
         }
     }
+    tensors->num_ids = at;
     for (size_t i = 0; tensors->weights && i < tensors->num_ids; i++)
         tensors->weights[i] = 0.5f + (float)bag_random_unit(state);
 }

@@ -1,6 +1,7 @@
 /* Loading the table of an open source; see load.h. */
 #include "load.h"
 
+#include "kernels/rowformat.h"
 #include "part.h"
 #include "row_formats.h"
 #include "server/memory/memory.h"
@@ -56,21 +57,43 @@ static bool map_rows(const struct bag_source *source, const struct bag_load_opti
     return true;
 }
 
+/* Computes rows of a demo table, FP32 or FP16, whose values both types have. Returns false and sets
+ * *problem without memory. */
+static bool make_range(const struct bag_source *source, const struct bag_table_memory *memory,
+                       void *out, size_t first, size_t count, struct bag_problem *problem)
+{
+    const size_t columns = memory->table.row_elements;
+    if (memory->table.dtype == BAG_F32) {
+        source->make(out, first, count, memory->first_column, columns);
+        return true;
+    }
+    float *row = malloc((columns + 1) * sizeof *row);
+    if (!row)
+        return bag_problem_no_memory(problem);
+    uint16_t *halves = out;
+    for (size_t i = 0; i < count; i++) {
+        source->make(row, first + i, 1, memory->first_column, columns);
+        for (size_t column = 0; column < columns; column++)
+            *halves++ = bag_f16_from_f32(row[column]);
+    }
+    free(row);
+    return true;
+}
+
 /* Computes the rows of a demo table, and the copy of the default row after a part by rows. */
 static bool make_rows(const struct bag_source *source, struct bag_table_memory *memory,
                       struct bag_problem *problem)
 {
-    const size_t rows = (size_t)memory->shape[0], columns = memory->table.row_elements;
+    const size_t rows = (size_t)memory->shape[0];
     if (!bag_table_allocate(memory, problem))
         return false;
-    float *made = memory->mapping;
+    char *made = memory->mapping;
     if (!made)
         return true;
-    source->make(made, (size_t)memory->first_row, rows, memory->first_column, columns);
-    if (memory->table.num_rows > memory->shape[0])
-        source->make(made + rows * columns, (size_t)memory->kept_default, 1, memory->first_column,
-                     columns);
-    return true;
+    return make_range(source, memory, made, (size_t)memory->first_row, rows, problem) &&
+           (memory->table.num_rows == memory->shape[0] ||
+            make_range(source, memory, made + rows * bag_row_bytes(&memory->table),
+                       (size_t)memory->kept_default, 1, problem));
 }
 
 static bool bring_rows(const struct bag_source *source, const struct bag_part_rows *kept,

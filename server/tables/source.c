@@ -173,9 +173,15 @@ static bool describe_file(struct bag_source *source, struct bag_problem *problem
 static bool describe_made(struct bag_source *source, struct bag_problem *problem)
 {
     source->rank = 2;
+    const enum bag_dtype dtype = source->model->datatype;
     source->make = bag_demo_find(source->model->path, source->shape, problem);
-    source->table = (struct bag_table){
-        .dtype = BAG_F32, .num_rows = source->shape[0], .row_elements = (size_t)source->shape[1]};
+    if (dtype != BAG_F32 && dtype != BAG_F16 && dtype != BAG_DTYPE_COUNT)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "datatype %s: rows that are made up are FP32 or FP16",
+                               bag_dtypes[dtype].name);
+    source->table = (struct bag_table){.dtype = dtype == BAG_F16 ? BAG_F16 : BAG_F32,
+                                       .num_rows = source->shape[0],
+                                       .row_elements = (size_t)source->shape[1]};
     return source->make != NULL;
 }
 

@@ -14,6 +14,7 @@ import pytest
 from benching import (  # noqa: F401, fixtures
     SHORT, Foreign, bench, bench_model, foreign, foreign_metadata, make_tables, only, start_server)
 from harness import PROGRAM, Server, environment, expect, expect_equal, run
+from v2 import Client, Tensor
 
 RUN_KEYS = ["rate", "seconds", "sent", "answered", "errors", "requests_per_s", "bags_per_s", "rows_per_s",
             "bytes_gathered_per_s", "latency_ms", "generator_late_ms", "generator_cpu", "percentiles_ms", "over_time"]
@@ -217,6 +218,35 @@ def test_synthetic_preset():
     with Server("--synthetic", "a=10x2") as server:
         said = bench(server.url, "--preset", "mlperf-dlrm-v2", code=2)
         expect("1 features; the preset's has 26" in said, said)
+
+
+def test_synthetic_sequences():
+    """DLRM-v3's request, and the same with each id sent once: at most 0.51 of the rows of the reply."""
+    arguments = ("--preset", "mlperf-dlrm-v3", "--closed", "--requests", 16, "--bodies", 16, "--connections", 1, "--warmup", 0)
+    with Server("--synthetic", "mlperf-dlrm-v3", "--synthetic-bytes", "256MiB") as server, Client(server) as client:
+        rows = []
+        for unique in ((), ("--unique",)):
+            figures = only(bench(server.url, *arguments, *unique))
+            expect_equal((figures["errors"], figures["answered"]), ({}, 16))
+            rows.append(figures["rows_per_s"] / figures["requests_per_s"])
+        expect(4097 < rows[0] <= 2 * (16384 + 2048) + 1 and rows[1] <= 0.51 * rows[0], f"{rows}")
+        metadata = client.get("/v2/models/dlrm_v3").expect().json()
+        expect_equal([(output["name"], output["datatype"], output["shape"]) for output in metadata["outputs"]],
+                     [(name, "FP16", [-1, 512]) for name in ("item_id", "item_candidate_id", "item_category_id",
+                                                             "item_candidate_category_id", "user_id")])
+        ids = np.array([[0], [127]])
+        got = client.infer("item_category_id", [Tensor("indices", ids)]).outputs()["embeddings"].array.reshape(2, 512)
+        hashes = (ids * 2654435769 + np.arange(512) * 2246822507) % 2**32
+        expect_equal(got.tolist(), ((hashes // 2**20 - 2048) / 2048).tolist())
+        said = bench(server.url, "--preset", "mlperf-dlrm-v2", code=2)
+        expect("mlperf-dlrm-v2' serves it" in said, said)
+    with Server("--synthetic", "a=10x2") as server:
+        said = bench(server.url, "--unique", code=2)
+        expect("--unique is for rows that are not pooled, and model 'a' pools" in said, said)
+        said = bench(server.url, "--preset", "mlperf-dlrm-v3", code=2)
+        expect("1 features; the preset's has 5" in said, said)
+    ended = run("serve", "--synthetic", "a=10x2,datatype=BF16")
+    expect("datatype BF16: rows that are made up are FP32 or FP16" in ended.stderr, ended.stderr)
 
 
 # ---- servers that are not as they should be -------------------------------------------------------

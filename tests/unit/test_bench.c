@@ -1,6 +1,7 @@
 /* The parts of `bagserve bench` that need no server: what is drawn, counted and reported. */
 #include "testing.h"
 
+#include "config/synthetic.h"
 #include "server/bench/count.h"
 #include "server/bench/draw.h"
 
@@ -26,8 +27,8 @@ TEST(reads_lengths)
     assert_int_equal(lengths.count, 3);
     assert_int_equal(lengths.list[2], 100);
     uint64_t seed = 1;
-    assert_int_equal(bag_bench_length(&lengths, 0, &seed), 3);
-    assert_int_equal(bag_bench_length(&lengths, 4, &seed), 0);
+    assert_int_equal(bag_bench_length(&lengths, 0, 0, &seed), 3);
+    assert_int_equal(bag_bench_length(&lengths, 4, 0, &seed), 0);
     free(lengths.list);
     static const char *const wrong[] = {"",
                                         "-",
@@ -60,16 +61,40 @@ TEST(draws_lengths)
     assert_true(bag_bench_lengths_parse("2-5", &range));
     assert_true(bag_bench_lengths_parse("lognormal:20,1", &lognormal));
     for (size_t i = 0; i < 40000; i++) {
-        size_t length = bag_bench_length(&range, 0, &seed);
+        size_t length = bag_bench_length(&range, 0, 0, &seed);
         assert_in_range(length, 2, 5);
         seen[length - 2]++;
-        length = bag_bench_length(&lognormal, 0, &seed);
+        length = bag_bench_length(&lognormal, 0, 0, &seed);
         assert_in_range(length, 1, BAG_BENCH_MAX_IDS);
         below += length < 20;
     }
     for (size_t i = 0; i < 4; i++)
         assert_in_range(seen[i], 9700, 10300);
     assert_in_range(below, 19000, 20200); /* the median, but for those that are rounded to it */
+}
+
+/* A request's histories have one length, 7,000 at the mean; the other bags have those of the list.
+ */
+TEST(draws_histories)
+{
+    uint64_t list[] = {BAG_MLPERF_HISTORY, 2048}, seed = 7;
+    const struct bag_bench_lengths lengths = {.kind = BAG_BENCH_HISTORY,
+                                              .median = 5865.5,
+                                              .sigma = 0.7,
+                                              .high = 16384,
+                                              .list = list,
+                                              .count = 2};
+    size_t sum = 0, longest = 0;
+    for (size_t i = 0; i < 20000; i++) {
+        size_t shared = bag_bench_shared_length(&lengths, &seed);
+        assert_int_equal(bag_bench_length(&lengths, 0, shared, &seed), shared);
+        assert_int_equal(bag_bench_length(&lengths, 2, shared, &seed), shared);
+        assert_int_equal(bag_bench_length(&lengths, 1, shared, &seed), 2048);
+        sum += shared;
+        longest = shared > longest ? shared : longest;
+    }
+    assert_in_range(sum / 20000, 6900, 7100);
+    assert_int_equal(longest, 16384);
 }
 
 /* ---- ids ------------------------------------------------------------------------------------- */

@@ -78,15 +78,15 @@ TEST(test_synthetic_tables)
         char expected[256];
         snprintf(expected, sizeof expected,
                  "--synthetic %s: write NAME=ROWSxELEMENTS, such as items=1000000x64, or "
-                 "mlperf-dlrm-v2",
+                 "mlperf-dlrm-v2 or mlperf-dlrm-v3",
                  rejected[i]);
         FLAGS(fixture, expected, "--synthetic", rejected[i]);
     }
     FLAGS(fixture, NULL, "--synthetic", "items=5x2");
     assert_string_equal(fixture->config.models[0].name, "items");
     assert_string_equal(fixture->config.models[0].path, "synthetic:items=5x2");
-    FLAGS(fixture, "--synthetic-bytes is for --synthetic mlperf-dlrm-v2", "--synthetic-bytes",
-          "1GiB");
+    FLAGS(fixture, "--synthetic-bytes is for --synthetic mlperf-dlrm-v2 and mlperf-dlrm-v3",
+          "--synthetic-bytes", "1GiB");
     FLAGS(fixture, "--synthetic-bytes 1k: must be a size such as 8GiB, from 1 MiB to 1 TiB",
           "--synthetic-bytes", "1k");
 }
@@ -101,6 +101,7 @@ TEST(test_synthetic_preset)
     assert_string_equal(models[0].path, "synthetic:f0=8569x128");
     assert_string_equal(models[5].path, "synthetic:f5=3x128");
     assert_string_equal(models[25].path, "synthetic:f25=36x128");
+    assert_int_equal(models[0].datatype, BAG_DTYPE_COUNT);
     assert_string_equal(models[26].name, "dlrm");
     assert_null(models[26].path);
     assert_int_equal(models[26].num_features, 26);
@@ -110,6 +111,26 @@ TEST(test_synthetic_preset)
     for (size_t i = 0; i < 26; i++)
         sum += strtoll(strchr(models[i].path, '=') + 1, NULL, 10) * 512;
     assert_in_range(sum, (64 << 20) - 13 * 512, 64 << 20);
+}
+
+/* Three FP16 tables that are not pooled, and a collection of five features over them. */
+TEST(test_synthetic_sequences)
+{
+    struct fixture *fixture = *state;
+    FLAGS(fixture, NULL, "--synthetic", "mlperf-dlrm-v3", "--synthetic-bytes", "64MiB");
+    const struct bag_model_config *models = fixture->config.models;
+    assert_int_equal(fixture->config.num_models, 4);
+    assert_string_equal(models[0].path, "synthetic:item_id=32704x512");
+    assert_string_equal(models[1].path, "synthetic:item_category_id=128x512");
+    assert_string_equal(models[2].path, "synthetic:user_id=32704x512");
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(models[i].datatype, BAG_F16);
+        assert_int_equal(models[i].rules.reduction, BAG_NONE);
+    }
+    assert_string_equal(models[3].name, "dlrm_v3");
+    assert_int_equal(models[3].num_features, 5);
+    assert_string_equal(models[3].features[3].name, "item_candidate_category_id");
+    assert_string_equal(models[3].features[3].model, "item_category_id");
 }
 
 TEST(test_finds_the_configuration_file)
