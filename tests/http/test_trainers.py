@@ -148,6 +148,8 @@ OUTCOMES = {
     "ranks of two dumps": (lambda f: write_dynamicemb(write_dynamicemb(f, "u", [([1], A[:1])] * 2), "u", [([1], A[:1])]),
                            SUM, ["u_emb_", "one of"]),
     "NV-embedding-cache's own file": (native, (), ["weights.nve is of NV-embedding-cache", "export the checkpoint"]),
+    "a checkpoint of safetensors in parts": (lambda f: f.mkdir() or write_rtp(f, [{"m.cut.weight": A}]) and [p.rename(
+        f / p.name.replace("000000-of-000001", "00001-of-00001")) for p in f.iterdir()], SUM, ["no files of TorchEasyRec"]),
     "no layout that is known": (lambda f: f.mkdir() or f, (), ["no files of TorchEasyRec", "dynamicemb"]),
 }
 

@@ -124,14 +124,15 @@ class Layout(NamedTuple):
     read: Callable
 
 
-_RANK = r"-(?P<rank>\d+)-of-(?P<world>\d+)"
+_RANK = r"-(?P<rank>\d{2,})-of-(?P<world>\d{2,})"
+_RTP_RANK = r"-(?P<rank>\d{6,})-of-(?P<world>\d{6,})"  # other programs count model-00001-of-00002 from 1
 LAYOUTS = (
     Layout("TorchEasyRec", rf"sparse_embeddings{_RANK}\.npz", r"(?P<table>.+)",
            "sparse_embeddings-{rank}-of-{world}.json", _read_npz),
     Layout("TorchEasyRec (dynamic)", rf"sparse_dynamic_embedding{_RANK}\.npz",
            r"(?P<table>.+)\.(?P<role>keys|values|scores|default_value)",
            "sparse_embeddings-{rank}-of-{world}.json", _read_npz),
-    Layout("TorchEasyRec (RTP)", rf"model{_RANK}\.safetensors",
+    Layout("TorchEasyRec (RTP)", rf"model{_RTP_RANK}\.safetensors",
            r"(?P<table>.+)\.(?P<role>weight|keys|values)(?:/part_(?P<part>\d+)_(?P<parts>\d+))?",
            "model-{rank}-of-{world}.json", _read_safetensors),
     Layout("dynamicemb", r"(?P<table>.+)_emb_(?P<role>keys|values)\.rank_(?P<rank>\d+)\.world_size_(?P<world>\d+)",
