@@ -151,6 +151,7 @@ struct bag_feature_config {
     uint32_t set;                           /* bit i: the i-th of BAG_POOLING_KEYS is set here */
     struct bag_rules rules;                 /* what of them is set */
     enum bag_dtype output_datatype;         /* likewise */
+    enum bag_row_format output_row_format;  /* likewise */
     enum bag_missing out_of_range, missing; /* likewise */
     char *projection, *bias;                /* files; NULL: not set */
 };
@@ -183,6 +184,7 @@ struct bag_model_config {
     uint32_t set;                   /* of shards: bit i: the i-th of BAG_POOLING_KEYS is set here;
                                        the others are as the shards say */
     enum bag_dtype output_datatype; /* BAG_DTYPE_COUNT: the table's */
+    enum bag_row_format output_row_format; /* PLAIN: none */
     struct bag_rules rules; /* output_dtype, missing and keyed are not set: the table decides */
     enum bag_missing out_of_range, missing; /* of dense and of keyed tables; BAG_MISSING_COUNT: not
                                                said */

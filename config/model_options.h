@@ -127,6 +127,9 @@
       "Reject index tensors of different types.")                                                  \
     X(output_datatype, "output_datatype", CHOICE_DTYPE, 0, 0,                                      \
       "Type of the result: the table's, or FP16, BF16 and FP32 among each other.")                 \
+    X(output_row_format, "output_row_format", CHOICE_ROW_FORMAT, 0, 0,                             \
+      "Row format of the result, as row_format: rows are encoded once they are pooled; plain, "    \
+      "or if absent, elements of output_datatype.")                                                \
     X(out_of_range, "out_of_range", CHOICE_OUT_OF_RANGE, 0, 0,                                     \
       "What an index outside the table does: error rejects the request, skip leaves the entry "    \
       "out of its bag, default pools the row default_index in its place.")                         \

@@ -62,6 +62,7 @@ struct bag_v2_feature {
     size_t table_bytes;       /* of its rows, and of its index of keys */
     uint64_t updates_through; /* the last update of its rows */
     enum bag_dtype output_dtype;
+    enum bag_row_format output_row_format;
     enum bag_dtype keys_dtype; /* of a keyed table */
     const int64_t *row_shape;  /* the output's dimensions after the first */
     uint32_t row_rank;
@@ -156,6 +157,9 @@ struct bag_v2_reply_output {
     int64_t shape[BAG_MAX_RANK];
     size_t count; /* product of the shape */
     bool binary;
+    enum bag_row_format row_format; /* PLAIN: elements; otherwise the last dimension, of UINT8, is
+                                       the bytes of a row of row_elements FP32 elements */
+    size_t row_elements;
     const void *data; /* read only for JSON outputs; any alignment */
 };
 

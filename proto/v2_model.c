@@ -1,5 +1,6 @@
 /* JSON documents of the V2 protocol about a model, by cJSON: its metadata and configuration; see
  * v2_documents.h. */
+#include "kernels/pool_encode.h"
 #include "v2_documents.h"
 
 #include "text.h"
@@ -133,22 +134,38 @@ static bool model_input(const struct bag_v2_model *model, size_t position, struc
     return true;
 }
 
+/* Makes the last dimension the bytes of a row in a row format. */
+static void encode_rows(enum bag_row_format format, size_t row_elements, struct tensor *tensor)
+{
+    if (format == BAG_ROWS_PLAIN)
+        return;
+    tensor->dtype = BAG_U8;
+    tensor->rest = NULL;
+    tensor->rest_rank = 1;
+    tensor->columns = (int64_t)bag_encoded_row_bytes(format, row_elements);
+}
+
 /* All features side by side, where they are pooled and have one type. */
 static bool concatenation(const struct bag_v2_model *model, struct tensor *tensor)
 {
-    int64_t columns = 0;
+    const struct bag_v2_feature *first = &model->features[0];
+    const enum bag_row_format format = first->output_row_format;
+    size_t columns = 0;
     if (!pools_all(model))
         return false;
     for (size_t i = 0; i < model->num_features; i++) {
-        if (model->features[i].output_dtype != model->features[0].output_dtype)
+        const struct bag_v2_feature *feature = &model->features[i];
+        if (feature->output_row_format != format ||
+            (format == BAG_ROWS_PLAIN && feature->output_dtype != first->output_dtype))
             return false;
-        columns += (int64_t)model->features[i].row_elements;
+        columns += feature->row_elements;
     }
     *tensor = (struct tensor){.name = "embeddings",
-                              .dtype = model->features[0].output_dtype,
+                              .dtype = first->output_dtype,
                               .first = -1,
                               .rest_rank = 1,
-                              .columns = columns};
+                              .columns = (int64_t)columns};
+    encode_rows(format, columns, tensor);
     return true;
 }
 
@@ -165,6 +182,7 @@ static bool model_output(const struct bag_v2_model *model, size_t position, stru
                               .first = -1,
                               .rest = feature->row_shape,
                               .rest_rank = feature->row_rank};
+    encode_rows(feature->output_row_format, feature->row_elements, tensor);
     return true;
 }
 
@@ -371,6 +389,9 @@ static bool add_rules(cJSON *facts, const struct bag_v2_feature *feature)
            cJSON_AddBoolToObject(facts, "include_last_offset", rules->include_last_offset) &&
            cJSON_AddBoolToObject(facts, "weighted_mean", rules->weighted_mean) &&
            (!feature->projected || cJSON_AddTrueToObject(facts, "projected")) &&
+           (feature->output_row_format == BAG_ROWS_PLAIN ||
+            cJSON_AddStringToObject(facts, "output_row_format",
+                                    bag_row_format_names[feature->output_row_format])) &&
            cJSON_AddBoolToObject(facts, "prune_invalid", rules->prune_invalid) &&
            cJSON_AddBoolToObject(facts, "unsorted_segments", rules->unsorted_segments) &&
            cJSON_AddBoolToObject(facts, "require_zero_first_offset",

@@ -1,7 +1,7 @@
 /* The JSON header of a V2 reply, and what became of every bag; see v2_documents.h.
  *
- * The keys and their order are what the strictest clients accept: no "parameters" beside "data",
- * nothing that the protocol does not name. */
+ * The keys and their order are what the strictest clients accept: no "parameters" beside "data"
+ * unless a row format was asked for, nothing that the protocol does not name. */
 #include "v2_documents.h"
 
 #include "kernels/pool_entries.h"
@@ -35,8 +35,18 @@ static char *put_output(char *out, const struct bag_v2_reply_output *output)
     out = bag_text_put(out, bag_dtypes[output->dtype].name);
     out = bag_text_put(out, "\",\"shape\":");
     out = put_shape(out, output);
+    const bool is_encoded = output->row_format != BAG_ROWS_PLAIN;
+    if (is_encoded || output->binary)
+        out = bag_text_put(out, ",\"parameters\":{");
+    if (is_encoded) {
+        out = bag_text_put(out, "\"row_format\":\"");
+        out = bag_text_put(out, bag_row_format_names[output->row_format]);
+        out = bag_text_put(out, "\",\"row_elements\":");
+        out = bag_digits_put(out, output->row_elements);
+        out = bag_text_put(out, output->binary ? "," : "}");
+    }
     if (output->binary) {
-        out = bag_text_put(out, ",\"parameters\":{\"binary_data_size\":");
+        out = bag_text_put(out, "\"binary_data_size\":");
         out = bag_digits_put(out, output->count * bag_dtypes[output->dtype].bytes);
         *out++ = '}';
     } else {
@@ -54,7 +64,7 @@ static bool output_bound(const struct bag_v2_reply_output *output, size_t *bytes
     if (!output->binary &&
         __builtin_mul_overflow(output->count, bag_numbers_max_text(output->dtype), &numbers))
         return false;
-    size_t rest = strlen(output->name) + (output->rank + 1) * DIMENSION_BYTES + 128;
+    size_t rest = strlen(output->name) + (output->rank + 2) * DIMENSION_BYTES + 192;
     return !__builtin_add_overflow(numbers, rest, bytes);
 }
 

@@ -112,6 +112,20 @@ static bool read_output_dtype(const cJSON *item, struct bag_v2_overrides *overri
            reject_word("output_datatype", item, "a datatype such as \"FP32\"", problem);
 }
 
+static bool read_row_format(const cJSON *item, struct bag_v2_overrides *overrides,
+                            struct bag_problem *problem)
+{
+    if (!item)
+        return true;
+    overrides->has_row_format = true;
+    overrides->row_format = BAG_ROW_FORMAT_COUNT;
+    if (cJSON_IsString(item))
+        overrides->row_format = bag_row_format_find(item->valuestring, strlen(item->valuestring));
+    return overrides->row_format != BAG_ROW_FORMAT_COUNT ||
+           reject_word("output_row_format", item, "\"plain\" or a row format such as \"int8\"",
+                       problem);
+}
+
 static bool read_missing(const cJSON *item, const char *key, const char *allowed, bool *has,
                          enum bag_missing *missing, struct bag_problem *problem)
 {
@@ -200,6 +214,8 @@ static bool read_parameters(struct bag_v2_reader *reader)
            read_reduction(bag_v2_member(parameters, "reduction"), overrides, reader->problem) &&
            read_output_dtype(bag_v2_member(parameters, "output_datatype"), overrides,
                              reader->problem) &&
+           read_row_format(bag_v2_member(parameters, "output_row_format"), overrides,
+                           reader->problem) &&
            read_encoding(parameters, "binary_data_output", &reader->request->encoding,
                          reader->problem);
 }
@@ -210,6 +226,7 @@ static const char *const request_parameters[] = {"reduction",
                                                  "padding_idx",
                                                  "include_last_offset",
                                                  "output_datatype",
+                                                 "output_row_format",
                                                  "missing",
                                                  "timeout",
                                                  "explain",

@@ -44,10 +44,12 @@ struct bag_v2_overrides {
     enum bag_missing missing, out_of_range;
     bool include_last_offset;
     enum bag_dtype output_dtype;
-    uint64_t timeout_us; /* how long the request may wait in a queue; 0: not said */
-    bool explain;        /* the reply says what became of every bag */
-    bool partial;        /* sums are asked for, to be added to those of other parts */
-    bool kept_default;   /* the row of the model's default_index counts as every part's own */
+    bool has_row_format;
+    enum bag_row_format row_format; /* that outputs have; PLAIN: none */
+    uint64_t timeout_us;            /* how long the request may wait in a queue; 0: not said */
+    bool explain;                   /* the reply says what became of every bag */
+    bool partial;                   /* sums are asked for, to be added to those of other parts */
+    bool kept_default; /* the row of the model's default_index counts as every part's own */
     bool has_part;
     struct bag_part part; /* that the server must have */
     uint64_t part_digest; /* that it must have been cut from; 0: not said */

@@ -26,6 +26,7 @@ static void add_output(struct bag_fanout_form *form, const char *name, enum bag_
     output->name = name;
     output->dtype = dtype;
     output->binary = true;
+    output->row_format = BAG_ROWS_PLAIN;
     output->count = num_bags * (has_rows ? rows : 1) * words;
     output->rank = 1;
     output->shape[0] = (int64_t)num_bags;

@@ -85,6 +85,11 @@ static unsigned max_column_splits(const struct work *work, unsigned parts)
         if (weight_of(&work->ops[i].args) > weight_of(heaviest))
             heaviest = &work->ops[i].args;
     }
+    /* Rows are encoded whole. */
+    for (size_t i = 0; i < work->count; i++) {
+        if (work->ops[i].row_format != BAG_ROWS_PLAIN)
+            return 1;
+    }
     size_t steps = bag_column_steps(heaviest->table.row_elements);
     return steps < parts ? (unsigned)steps : parts;
 }

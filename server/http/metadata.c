@@ -127,6 +127,7 @@ struct bag_v2_feature bag_http_describe_feature(const struct bag_feature *featur
         .table_bytes = bag_table_memory_bytes(feature->memory),
         .updates_through = updates_through(feature),
         .output_dtype = feature->rules.output_dtype,
+        .output_row_format = feature->output_row_format,
         .keys_dtype = feature->memory->keys_dtype,
         .row_shape = feature->projection ? &feature->projection->matrix.shape[1]
                                          : &feature->memory->shape[1],

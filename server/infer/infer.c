@@ -147,6 +147,7 @@ void bag_infer_reset(struct bag_infer *infer)
     infer->output.reply = infer->scratch.results = NULL;
     infer->plan.id.bytes = 0;
     infer->scratch.pooled = NULL;
+    infer->scratch.staged = NULL;
     infer->scratch.absent = NULL;
     infer->scratch.absent_bytes = 0;
     infer->scratch.explanation = NULL;
@@ -301,7 +302,7 @@ void bag_infer_pool(const struct bag_infer *infer, struct bag_split split)
         struct bag_range range = bag_split_range(&split, &op->args, i);
         switch (op->kind) {
         case BAG_OP_LOCAL:
-            bag_pool_run(&op->args, range, op->result);
+            bag_op_pool(op, range);
             break;
         case BAG_OP_MAPPED:
             bag_mapped_pool(op, range);
@@ -420,6 +421,7 @@ uint64_t bag_infer_cost_ns(const struct bag_infer *infer)
     return bag_infer_pool_cost_ns(infer) + infer->plan.work.unsorted * SORT_NS_PER_INDEX +
            infer->scratch.explanation_bytes / EXPLAIN_BYTES_PER_NS +
            infer->plan.project_products / PRODUCTS_PER_NS +
+           infer->plan.staged_bytes / WRITE_BYTES_PER_NS +
            bag_reply_count_printed(infer) * PRINT_NS_PER_NUMBER +
            bag_reply_count_packed(infer) * (uint64_t)PACK_NS_PER_BYTE;
 }

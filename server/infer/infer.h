@@ -20,6 +20,7 @@
 #ifndef BAG_INFER_H
 #define BAG_INFER_H
 
+#include "kernels/pool_encode.h"
 #include "plan.h"
 #include "proto/coding.h"
 #include "proto/v2_request.h"
@@ -63,6 +64,7 @@ struct bag_infer_scratch {
     char *explanation;
     size_t explanation_bytes; /* an upper bound until the explanation is printed, then its length */
     void *pooled;             /* rows to project, unless a batch owns them */
+    char *staged;             /* FP32 rows of outputs that are encoded last */
     struct bag_map_epoch epoch; /* epoch of the mapped tables before they were pooled */
     char *results; /* results of all outputs; a part of the reply if the reply is binary */
     char *absent;  /* JSON array of unavailable shards, in the arena, if the model answers without
@@ -201,6 +203,15 @@ size_t bag_reply_count_packed(const struct bag_infer *infer);
 /* ---- tables that stay in their files: mapped.c ----------------------------------------------- */
 
 /* Called by infer.c alone. */
+
+/* Pools a range of a local or mapped op, and encodes it if a row format is asked for. */
+static inline void bag_op_pool(const struct bag_op *op, struct bag_range range)
+{
+    if (op->row_format == BAG_ROWS_PLAIN)
+        bag_pool_run(&op->args, range, op->result);
+    else
+        bag_pool_encode(&op->args, op->row_format, &range, op->result);
+}
 
 /* Pools a range of a mapped op in windows. The rows of the next window are prefetched while one is
  * pooled. */

@@ -92,7 +92,7 @@ void bag_mapped_pool(const struct bag_op *op, struct bag_range range)
         range.end_bag = next;
         next = next < end_bag ? window_end(args, next, end_bag) : next;
         prefetch_bags(op, range.end_bag, next);
-        bag_pool_run(args, range, op->result);
+        bag_op_pool(op, range);
     }
 }
 

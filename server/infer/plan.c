@@ -5,6 +5,7 @@
  *   outputs     adds the requested outputs and the ops that make them (plan_outputs.c) */
 #include "plan.h"
 #include "kernels/keys.h"
+#include "kernels/pool_encode.h"
 #include "kernels/pool_entries.h"
 #include "kernels/rowformat.h"
 #include "proto/text.h"
@@ -253,8 +254,11 @@ static bool check_pool(struct bag_planner *planner, size_t i)
     bool ok = plan != NULL;
     if (ok) {
         struct bag_inputs inputs = inputs_of(planner, i, &part);
-        ok = bag_pool_check(plan, &inputs, planner->limits->max_reply_bytes, &planner->args[i],
-                            &fault) == BAG_STATUS_OK;
+        /* Encoded rows are smaller; the plan's outputs are bounded later. */
+        size_t max_bytes = bag_planner_row_format(planner, i) == BAG_ROWS_PLAIN
+                               ? planner->limits->max_reply_bytes
+                               : SIZE_MAX;
+        ok = bag_pool_check(plan, &inputs, max_bytes, &planner->args[i], &fault) == BAG_STATUS_OK;
         if (ok && plan->needs_rows)
             ok = (plan->rules.keyed && kind == BAG_OP_REMOTE ? leave_keys : resolve_keys)(
                 planner, i, &plan->rules, &inputs, &fault);
@@ -348,11 +352,41 @@ static bool check_missing(const struct bag_planner *planner, const char *paramet
                            keyed ? "with" : "without", keyed ? "out_of_range" : "missing");
 }
 
+/* Checks that results can be encoded as the request asks. */
+static bool check_row_format(const struct bag_planner *planner)
+{
+    const struct bag_v2_overrides *overrides = &planner->request->overrides;
+    const char *format = bag_row_format_names[overrides->row_format];
+    if (overrides->partial)
+        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                               "parameter output_row_format cannot be combined with partial: sums "
+                               "are sent in the type that they are added in");
+    if (overrides->has_output_dtype && overrides->output_dtype != BAG_F32)
+        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                               "parameter output_row_format is \"%s\", which encodes FP32; "
+                               "output_datatype %s cannot be combined with it",
+                               format, bag_dtypes[overrides->output_dtype].name);
+    for (size_t i = 0; i < planner->model->num_features; i++) {
+        const struct bag_table *table = &planner->model->features[i].memory->table;
+        if (bag_table_can_be_encoded(table))
+            continue;
+        bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                        "parameter output_row_format is for tables of FP16, BF16, FP32 and "
+                        "quantised rows; this one has %s",
+                        bag_dtypes[table->dtype].name);
+        return name_feature(planner, i);
+    }
+    return true;
+}
+
 /* Checks the request's parameters about keys and parts. */
 static bool check_overrides(const struct bag_planner *planner)
 {
     const struct bag_v2_overrides *overrides = &planner->request->overrides;
     if ((overrides->has_part || overrides->partial) && !check_parts(planner))
+        return false;
+    if (overrides->has_row_format && overrides->row_format != BAG_ROWS_PLAIN &&
+        !check_row_format(planner))
         return false;
     if (overrides->has_missing && !check_missing(planner, "missing", overrides->missing, true))
         return false;

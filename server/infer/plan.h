@@ -71,6 +71,11 @@ struct bag_op {
                       explains */
     uint8_t *replaced; /* mark for each entry that was replaced; set if the reply explains */
 
+    /* Of a local or mapped op: the format that its rows, in FP32, are encoded in as soon as they
+     * are pooled; PLAIN: none. Rows of others are encoded last: `is_staged`. */
+    enum bag_row_format row_format;
+    bool is_staged; /* the op writes FP32 rows of an output that is encoded last */
+
     /* Ops with a projection pool FP32 rows, which are then projected into the output: */
     const struct bag_projection *projection; /* borrowed; NULL: the op writes to the output */
     enum bag_dtype dtype;                    /* type of the output */
@@ -130,6 +135,7 @@ struct bag_plan {
     struct bag_v2_reply_output *outputs; /* their `data` are not set */
     size_t num_outputs;
     size_t result_bytes, binary_bytes; /* bytes of all outputs, and of the binary outputs */
+    size_t staged_bytes;               /* bytes of the FP32 rows of outputs that are encoded last */
     bool binary;                       /* all outputs are binary */
     struct bag_ops_work work;
     bool projects; /* at least one op has a projection */
@@ -186,6 +192,20 @@ static inline bool bag_planner_no_memory(const struct bag_planner *planner)
 {
     return bag_problem_set(planner->problem, BAG_ERROR_NO_MEMORY,
                            "not enough memory to decode the request");
+}
+
+/* Returns the row format of a feature in an output: the request's, or the feature's own. A part's
+ * sums have none, and a request that names a datatype wants its elements. */
+static inline enum bag_row_format bag_planner_row_format(const struct bag_planner *planner,
+                                                         size_t feature)
+{
+    const struct bag_v2_overrides *overrides = &planner->request->overrides;
+    if (overrides->partial)
+        return BAG_ROWS_PLAIN;
+    if (overrides->has_row_format)
+        return overrides->row_format;
+    return overrides->has_output_dtype ? BAG_ROWS_PLAIN
+                                       : planner->model->features[feature].output_row_format;
 }
 
 /* Returns the input with this name, or BAG_INPUT_COUNT if there is none. */

@@ -3,6 +3,7 @@
  * A feature is pooled once for each output that contains it: not at all, once or twice. The end of
  * this file splits a list of ops into ranges. */
 #include "kernels/partial.h"
+#include "kernels/pool_encode.h"
 #include "plan.h"
 #include "proto/text.h"
 
@@ -38,6 +39,8 @@ static struct bag_v2_reply_output *begin_output(struct bag_planner *planner, con
     output->name = name;
     output->dtype = dtype;
     output->binary = binary;
+    output->row_format = BAG_ROWS_PLAIN;
+    output->row_elements = 0;
     output->data = NULL;
     return output;
 }
@@ -75,6 +78,8 @@ static struct bag_op *begin_op(struct bag_planner *planner, size_t i)
     op->memory = planner->model->features[i].memory;
     op->kind = bag_op_kind_of(op->memory);
     op->num_prefetched = 0;
+    op->row_format = BAG_ROWS_PLAIN;
+    op->is_staged = false;
     op->projection = NULL;
     return op;
 }
@@ -141,8 +146,72 @@ static bool set_first_dimensions(const struct bag_planner *planner, size_t i, ui
     return true;
 }
 
+/* Stages FP32 rows of the next output, which is encoded last. */
+static bool stage_rows(struct bag_planner *planner, size_t num_rows, size_t row_elements)
+{
+    struct bag_plan *plan = planner->plan;
+    size_t bytes;
+    if (__builtin_mul_overflow(num_rows, row_elements * sizeof(float), &bytes))
+        bytes = SIZE_MAX;
+    plan->staged_bytes = add(plan->staged_bytes, bytes);
+    return plan->staged_bytes <= planner->limits->max_reply_bytes ||
+           bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                           "the results would take more than %zu bytes before they are encoded, "
+                           "the limit (max_reply_bytes)",
+                           planner->limits->max_reply_bytes);
+}
+
+/* Makes the output, whose first dimensions are set, one of encoded rows. */
+static bool end_encoded(struct bag_planner *planner, struct bag_v2_reply_output *output,
+                        enum bag_row_format format, size_t num_rows, size_t row_elements)
+{
+    const size_t row_bytes = bag_encoded_row_bytes(format, row_elements);
+    output->row_format = format;
+    output->row_elements = row_elements;
+    output->shape[output->rank++] = (int64_t)row_bytes;
+    if (__builtin_mul_overflow(num_rows, row_bytes, &output->count))
+        output->count = SIZE_MAX;
+    return end_output(planner, output, output->count);
+}
+
+/* Adds the op of an encoded output of one feature. Rows that are stored in the format are copied as
+ * they are. Others are encoded as soon as they are pooled, or last if shards pool them, a matrix
+ * follows, or they are long. */
+static bool add_encoded_op(struct bag_planner *planner, size_t i, enum bag_row_format format)
+{
+    const struct bag_feature *feature = &planner->model->features[i];
+    const size_t columns = bag_feature_columns(feature);
+    const bool is_here = bag_op_kind_of(feature->memory) != BAG_OP_REMOTE && !feature->projection;
+    if (!is_here || columns > BAG_ENCODE_ELEMENTS) {
+        add_op(planner, i, BAG_F32, columns * sizeof(float))->is_staged = true;
+        return stage_rows(planner, planner->args[i].num_bags, columns);
+    }
+    struct bag_op *op = begin_op(planner, i);
+    if (op->args.reduction == BAG_NONE && op->args.table.row_format == format) {
+        bag_pool_copy_stored(&op->args);
+        return true;
+    }
+    bag_pool_widen(&op->args);
+    op->row_format = format;
+    return true;
+}
+
+static bool add_encoded(struct bag_planner *planner, size_t i, enum bag_v2_encoding encoding,
+                        enum bag_row_format format)
+{
+    const struct bag_feature *feature = &planner->model->features[i];
+    const size_t num_rows = planner->args[i].num_bags;
+    struct bag_v2_reply_output *output =
+        begin_output(planner, feature->name, BAG_U8, bag_v2_is_binary(planner->request, encoding));
+    return set_first_dimensions(planner, i, 1, output) && add_encoded_op(planner, i, format) &&
+           end_encoded(planner, output, format, num_rows, bag_feature_columns(feature));
+}
+
 static bool add_feature(struct bag_planner *planner, size_t i, enum bag_v2_encoding encoding)
 {
+    const enum bag_row_format format = bag_planner_row_format(planner, i);
+    if (format != BAG_ROWS_PLAIN)
+        return add_encoded(planner, i, encoding, format);
     const struct bag_feature *feature = &planner->model->features[i];
     const struct bag_table_memory *memory = feature->memory;
     const struct bag_pool_args *args = &planner->args[i];
@@ -235,7 +304,14 @@ static bool check_beside(const struct bag_planner *planner, size_t i, bool binar
                                "output '" BAG_EMBEDDINGS "' needs as many bags of every feature; "
                                "'%s' has %zu, '%s' has %zu",
                                first_name, first->num_bags, name, args->num_bags);
-    if (dtype_of(planner, i, binary) != dtype_of(planner, 0, binary))
+    const enum bag_row_format format = bag_planner_row_format(planner, i);
+    if (format != bag_planner_row_format(planner, 0))
+        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                               "output '" BAG_EMBEDDINGS "' needs one row format; '%s' has %s, "
+                               "'%s' has %s: set parameters.output_row_format",
+                               first_name, bag_row_format_names[bag_planner_row_format(planner, 0)],
+                               name, bag_row_format_names[format]);
+    if (format == BAG_ROWS_PLAIN && dtype_of(planner, i, binary) != dtype_of(planner, 0, binary))
         return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                "output '" BAG_EMBEDDINGS "' needs one type; '%s' makes %s, '%s' "
                                "makes %s: set parameters.output_datatype",
@@ -248,7 +324,10 @@ static bool add_all(struct bag_planner *planner, enum bag_v2_encoding encoding)
 {
     const struct bag_model *model = planner->model;
     const bool binary = bag_v2_is_binary(planner->request, encoding);
-    const enum bag_dtype dtype = dtype_of(planner, 0, binary);
+    const enum bag_row_format format = bag_planner_row_format(planner, 0);
+    const bool is_plain = format == BAG_ROWS_PLAIN;
+    const enum bag_dtype dtype = is_plain ? dtype_of(planner, 0, binary) : BAG_F32;
+    const size_t num_bags = planner->args[0].num_bags;
     size_t stride = 0, offset = 0, result_bytes = 0;
     for (size_t i = 0; i < model->num_features; i++) {
         if (!check_beside(planner, i, binary))
@@ -257,15 +336,22 @@ static bool add_all(struct bag_planner *planner, enum bag_v2_encoding encoding)
         result_bytes = add(result_bytes, result_bytes_of(planner, i, dtype));
     }
     for (size_t i = 0; i < model->num_features; i++) {
-        add_op(planner, i, dtype, stride)->offset = offset;
+        struct bag_op *op = add_op(planner, i, dtype, stride);
+        op->offset = offset;
+        op->is_staged = !is_plain;
         offset += bag_bytes(planner, i, dtype);
     }
-    struct bag_v2_reply_output *output = begin_output(planner, BAG_EMBEDDINGS, dtype, binary);
+    struct bag_v2_reply_output *output =
+        begin_output(planner, BAG_EMBEDDINGS, is_plain ? dtype : BAG_U8, binary);
     size_t columns = stride / bag_dtypes[dtype].bytes;
+    output->rank = 1;
+    output->shape[0] = (int64_t)num_bags;
+    if (!is_plain)
+        return stage_rows(planner, num_bags, columns) &&
+               end_encoded(planner, output, format, num_bags, columns);
     output->rank = 2;
-    output->shape[0] = (int64_t)planner->args[0].num_bags;
     output->shape[1] = (int64_t)columns;
-    output->count = planner->args[0].num_bags * columns;
+    output->count = num_bags * columns;
     return end_output(planner, output, result_bytes);
 }
 
@@ -378,6 +464,7 @@ bool bag_planner_make_outputs(struct bag_planner *planner)
     struct bag_plan *plan = planner->plan;
     size_t outputs, ops;
     plan->num_outputs = plan->num_ops = plan->result_bytes = plan->binary_bytes = 0;
+    plan->staged_bytes = 0;
     plan->project_products = 0;
     plan->projects = false;
     plan->binary = true;

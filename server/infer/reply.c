@@ -2,6 +2,7 @@
 #include "infer.h"
 
 #include "kernels/partial.h"
+#include "kernels/pool_encode.h"
 #include "server/tables/remote.h"
 
 #include <string.h>
@@ -214,6 +215,13 @@ static size_t output_bytes(const struct bag_v2_reply_output *output)
     return output->count * bag_dtypes[output->dtype].bytes;
 }
 
+/* Bytes of the FP32 rows that an encoded output is made of. */
+static size_t staged_bytes(const struct bag_v2_reply_output *output)
+{
+    size_t row_bytes = (size_t)output->shape[output->rank - 1];
+    return row_bytes ? output->count / row_bytes * output->row_elements * sizeof(float) : 0;
+}
+
 uint64_t bag_reply_count_printed(const struct bag_infer *infer)
 {
     uint64_t numbers = 0;
@@ -232,8 +240,8 @@ size_t bag_reply_count_packed(const struct bag_infer *infer)
 /* ---- before the numbers ---------------------------------------------------------------------- */
 
 /* Sets the position of each output in the results, one after the other, and of each op in its
- * output. */
-static void place_outputs(struct bag_plan *plan, char *results)
+ * output, or among the rows that are encoded last. */
+static void place_outputs(struct bag_plan *plan, char *results, char *staged)
 {
     char *at = results;
     bool streams = plan->binary && plan->result_bytes >= STREAMED_BYTES;
@@ -243,9 +251,13 @@ static void place_outputs(struct bag_plan *plan, char *results)
     }
     for (size_t i = 0; i < plan->num_ops; i++) {
         struct bag_op *op = &plan->ops[i];
-        const char *output = plan->outputs[op->output].data;
-        op->result = op->target = results + (output - results) + op->offset;
-        op->args.streams = streams && !op->projection;
+        const struct bag_v2_reply_output *output = &plan->outputs[op->output];
+        char *place = op->is_staged ? staged : results + ((const char *)output->data - results);
+        op->result = op->target = place + op->offset;
+        op->args.streams = streams && !op->projection && output->row_format == BAG_ROWS_PLAIN;
+        /* The ops of an output follow each other. */
+        if (op->is_staged && (i + 1 == plan->num_ops || op[1].output != op->output))
+            staged += staged_bytes(output);
     }
 }
 
@@ -261,12 +273,37 @@ static char *begin_binary(struct bag_infer *infer)
     return results;
 }
 
+/* Encodes the rows of the outputs that are encoded last, and gives their memory back. */
+static void encode_staged(struct bag_infer *infer)
+{
+    const struct bag_plan *plan = &infer->plan;
+    const char *staged = infer->scratch.staged;
+    char *results = infer->scratch.results;
+    size_t last = SIZE_MAX;
+    for (size_t i = 0; i < plan->num_ops; i++) {
+        const struct bag_op *op = &plan->ops[i];
+        const struct bag_v2_reply_output *output = &plan->outputs[op->output];
+        if (!op->is_staged || op->output == last)
+            continue;
+        bag_rows_encode((const float *)(const void *)staged, op->args.num_bags,
+                        output->row_elements, output->row_format,
+                        results + ((const char *)output->data - results));
+        staged += staged_bytes(output);
+        last = op->output;
+    }
+    bag_buffers_put(infer->scratch.staged);
+    infer->scratch.staged = NULL;
+}
+
 bool bag_reply_begin(struct bag_infer *infer)
 {
     struct bag_infer_scratch *scratch = &infer->scratch;
     infer->output.coding = BAG_CODING_IDENTITY;
     infer->output.reply = bag_buffers_get(scratch->buffers, infer->output.bytes);
-    if (infer->output.reply && write_explanation(infer))
+    if (infer->plan.staged_bytes)
+        scratch->staged = bag_buffers_get(scratch->buffers, infer->plan.staged_bytes);
+    bool is_staged = scratch->staged || !infer->plan.staged_bytes;
+    if (is_staged && infer->output.reply && write_explanation(infer))
         scratch->results = infer->plan.binary
                                ? begin_binary(infer)
                                : bag_buffers_get(scratch->buffers, infer->plan.result_bytes);
@@ -274,7 +311,7 @@ bool bag_reply_begin(struct bag_infer *infer)
         bag_reply_drop(infer);
         return false;
     }
-    place_outputs(&infer->plan, scratch->results);
+    place_outputs(&infer->plan, scratch->results, scratch->staged);
     return true;
 }
 
@@ -283,7 +320,8 @@ void bag_reply_drop(struct bag_infer *infer)
     if (!infer->plan.binary)
         bag_buffers_put(infer->scratch.results);
     bag_buffers_put(infer->output.reply);
-    infer->output.reply = infer->scratch.results = NULL;
+    bag_buffers_put(infer->scratch.staged);
+    infer->output.reply = infer->scratch.results = infer->scratch.staged = NULL;
     free_explanation(&infer->scratch);
 }
 
@@ -354,6 +392,8 @@ static void explain_now(struct bag_infer *infer)
 bool bag_reply_end(struct bag_infer *infer)
 {
     count_entries(infer);
+    if (infer->plan.staged_bytes)
+        encode_staged(infer);
     if (is_explained_later(infer))
         explain_now(infer);
     bool prints = !infer->plan.binary;

@@ -47,6 +47,7 @@ static struct bag_model *make_model(struct bag_source *source, struct bag_stored
     struct bag_model *model = bag_model_of_table(source->model->name, source->model->version,
                                                  &feature->rules, stored, projection);
     if (model) {
+        model->features[0].output_row_format = feature->output_row_format;
         model->source = source;
         model->shown = source->model->shown;
         return model;
@@ -93,6 +94,7 @@ static struct bag_model *make_collection(struct bag_source *source, struct bag_f
     for (size_t i = 0; ok && i < count; i++) {
         features[i].name = source->model->features[i].name;
         features[i].rules = source->features[i].rules;
+        features[i].output_row_format = source->features[i].output_row_format;
         ok = load_projection(&source->features[i], gemm, &features[i].projection, problem);
     }
     if (ok)

@@ -167,8 +167,10 @@ struct bag_model *bag_model_of_features(const char *name, const char *version,
 {
     struct bag_model *model = make_model(name, version, BAG_MODEL_READY, "", count);
     bool ok = model != NULL;
-    for (size_t i = 0; ok && i < count; i++)
+    for (size_t i = 0; ok && i < count; i++) {
         ok = set_feature(model, i, features[i].name, features[i].model, &features[i].rules);
+        model->features[i].output_row_format = features[i].output_row_format;
+    }
     if (!ok || !bag_model_follow_updates(model)) {
         bag_model_release(model);
         return NULL;

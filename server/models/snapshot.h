@@ -39,6 +39,7 @@ struct bag_feature {
     char *name;                               /* name of its output; owned */
     struct bag_model *model;                  /* owner of the table; in a collection a reference */
     struct bag_rules rules;                   /* complete: output_dtype is set */
+    enum bag_row_format output_row_format;    /* that results are encoded in; PLAIN: none */
     struct bag_live_reader reader;            /* entered while the model lives */
     const struct bag_table_memory *memory;    /* borrowed from `model` */
     struct bag_projection_memory *projection; /* owned; NULL: none */

@@ -1,6 +1,8 @@
 /* The rules by which a feature pools its table; see rules.h. */
 #include "rules.h"
 
+#include "kernels/pool_encode.h"
+
 #include "live_rows.h"
 
 #include <string.h>
@@ -127,6 +129,13 @@ bool bag_source_complete_rules(struct bag_feature_source *feature,
         return false;
     feature->rules.output_dtype =
         output_datatype == BAG_DTYPE_COUNT ? table->dtype : output_datatype;
+    feature->output_row_format = pooling->output_row_format;
+    if (feature->output_row_format != BAG_ROWS_PLAIN && !bag_table_can_be_encoded(table))
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "%s: output_row_format %s is for tables of FP16, BF16, FP32 and "
+                               "quantised rows; this one has %s",
+                               what, bag_row_format_names[feature->output_row_format],
+                               bag_dtypes[table->dtype].name);
     if (bag_rules_check(table, &feature->rules, &fault) == BAG_STATUS_OK)
         return check_shards(feature, what, problem);
     bag_problem_from_fault(problem, &fault);

@@ -66,6 +66,7 @@ struct bag_feature_source {
     const char *name;                         /* of the output */
     const struct bag_source *table;           /* borrowed while it is opened and loaded */
     struct bag_rules rules;                   /* complete: output_dtype is set */
+    enum bag_row_format output_row_format;    /* that results are encoded in; PLAIN: none */
     struct bag_projection_source *projection; /* owned; NULL: none */
 };
 

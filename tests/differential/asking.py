@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 
 from harness import Failure
-from numerics import CONVERTIBLE, F32, F64, HALVES
+from numerics import CONVERTIBLE, F32, F64, HALVES, ROW_FORMATS, Storage
 from pooling import REDUCTIONS, Answer, Inputs, Output, Rejected, check_words, differs, need
 from tables import MASK, ODD_KEYS
 from v2 import NO_JSON, NUMPY, Tensor, bf16_from_f32, infer_body
@@ -185,6 +185,27 @@ def beside(arrays):
     return np.concatenate([a.reshape(len(a), int(np.prod(a.shape[1:]))) for a in arrays], axis=1)
 
 
+def compare_encoded(name, got, want, row_format, told):
+    """Rows of bytes against the FP32 rows that they stand for: what NumPy encodes, or rows that are stored so."""
+    elements = told["row_elements"]
+    values, storage = want.array.reshape(-1, elements).astype(F32), Storage("FP32", row_format)
+    lead = got.array.shape[:-1]
+    if (got.datatype, told["row_format"], got.array.shape[-1]) != ("UINT8", row_format, storage.width(elements)) or (
+            np.prod(lead, dtype=int) != len(values) or lead[0:1] != want.array.shape[0:1]):
+        raise Failure(f"{name}: {got.datatype} {got.array.shape} with {told} as {row_format}")
+    if want.margin is not None or not elements:
+        return
+    decoded = storage.decode(got.array.reshape(len(values), -1), elements)
+    for row, value in zip(decoded, values):
+        encoded = storage.encode(value[None])
+        if encoded is None:  # a row of NaNs, or where each element has a NaN or an infinity of its own those
+            same = np.isnan(row).all() or not ROW_FORMATS[row_format][2]
+        else:
+            same = np.array_equal(row, storage.decode(encoded, elements)[0], equal_nan=True)
+        if not same and not np.array_equal(row, value, equal_nan=True):
+            raise Failure(f"{name} as {row_format}: {row} instead of {value}")
+
+
 def compare(name, got, want, is_binary=True):
     """An output's tensor with what it must be; in JSON the bits of NaNs are lost."""
     if (got.datatype, got.array.shape) != (want.datatype, want.array.shape):
@@ -237,6 +258,8 @@ class Request:
             chosen["padding_idx"] = self._random_padding(rules)
         if rng.integers(8) == 0:
             chosen["output_datatype"] = str(rng.choice(CONVERTIBLE))
+        if rng.integers(8) == 0:
+            chosen["output_row_format"] = str(rng.choice(["plain", *ROW_FORMATS]))
         if rng.random() < 0.05:
             word = "missing" if rules[0].keyed else "out_of_range"
             chosen[word] = str(rng.choice(["error", rules[0].missing]))
@@ -360,6 +383,10 @@ class Request:
         padding = self.parameters.get("padding_idx", 0)
         need(isinstance(padding, str) or abs(padding) < 2**53, "a number that JSON does not hold exactly")
         check_words(list(self.features.values()), self.parameters)
+        encodes = self.row_format != "plain"
+        need(not encodes or self.parameters.get("output_datatype", "FP32") == "FP32", "encoded halves")
+        need(not encodes or all(r.table.storage.datatype in CONVERTIBLE for r in self.features.values()),
+             "encoded integers or FP64")
         need(not self.one_type, "two index types")
         answers = {n: self.answer_of(n, inputs) for n, inputs in self.of.items()}
         names = self.outputs or [n for n in self.features if n in answers]
@@ -377,12 +404,18 @@ class Request:
         whole = not self.outputs or "embeddings" in self.outputs
         return [n for n in sorted(answers) if whole or n in self.outputs]
 
+    @property
+    def row_format(self):
+        return self.parameters.get("output_row_format", "plain")
+
     def _is_binary(self, output):
         return self.own_binary.get(output, self.parameters.get("binary_data_output", False))
 
     def _datatype(self, feature, output):
         """Halves have no JSON form: there they are FP32, unless they are asked for."""
         datatype = self.rules[feature].output
+        if self.row_format != "plain":
+            return "FP32"
         if self._is_binary(output) or datatype not in HALVES:
             return datatype
         need("output_datatype" not in self.parameters, f"{datatype} in JSON")
@@ -431,7 +464,11 @@ class Request:
         got = reply.outputs()
         if list(got) != list(want):
             raise Failure(f"outputs {list(got)} instead of {list(want)}")
+        told = {entry["name"]: entry.get("parameters", {}) for entry in reply.header()[0]["outputs"]}
         for name, answer in want.items():
+            if self.row_format != "plain":
+                compare_encoded(name, got[name], answer, self.row_format, told[name])
+                continue
             compare(name, got[name], answer, self._is_binary(name))
         self._check_header(reply, answers)
         return True

@@ -75,6 +75,19 @@ def test_keys_that_are_told_and_replaced(directory, tables, way):
             expect_words(got.expect(400).error(), ["default_index", "another key than the model's"])
 
 
+def test_encoded_rows(trio, rng, shared_directory):
+    """The coordinator encodes what its shards answer in FP32: the bytes are one server's."""
+    way, asked, compared, _ = trio
+    ids = np.load(shared_directory / "keys.npy") if way == "keys" else np.arange(ROWS)
+    for row_format in ("int8", "int4_f16_front", "int8_symmetric", "int2", "f8_e5m2"):
+        for reduction in ("none", "max"):
+            values, offsets = random_bags(rng, ids, 17)
+            got, want = (ask(one, values, offsets, binary=True, reduction=reduction, output_row_format=row_format)
+                         for one in (asked, compared))
+            expect_equal(got.header()[0]["outputs"], want.header()[0]["outputs"])
+            same(got, want, (way, row_format, reduction))
+
+
 def test_metadata(trio, rng, shared_directory):
     way, asked, compared, _ = trio
     ids = np.load(shared_directory / "keys.npy") if way == "keys" else np.arange(ROWS)

@@ -125,7 +125,7 @@ class Reply:
             shape, datatype = entry["shape"], entry["datatype"]
             count = int(np.prod(shape, dtype=np.int64))
             if "data" in entry:
-                if "parameters" in entry:
+                if "row_format" not in entry.get("parameters", ["row_format"]):
                     raise Failure("an output with both data and parameters")
                 array = np.array(entry["data"], dtype=NUMPY[datatype])
                 if array.shape != (count,):

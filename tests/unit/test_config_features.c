@@ -20,11 +20,12 @@ TEST(test_overrides)
     struct fixture *fixture = *state;
     struct bag_feature_config pooling;
     const struct bag_rules *rules = &pooling.rules;
-    features(fixture,
-             "\"features\": [{\"name\": \"a\", \"model\": \"items\"},"
-             "{\"name\": \"b\", \"model\": \"items\", \"reduction\": \"sum\", \"default_index\": 0,"
-             "\"output_datatype\": \"FP16\", \"padding_idx\": -1}]",
-             NULL);
+    features(
+        fixture,
+        "\"features\": [{\"name\": \"a\", \"model\": \"items\"},"
+        "{\"name\": \"b\", \"model\": \"items\", \"reduction\": \"sum\", \"default_index\": 0,"
+        "\"output_datatype\": \"FP16\", \"output_row_format\": \"int8\", \"padding_idx\": -1}]",
+        NULL);
     expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
     const struct bag_model_config *items = &fixture->config.models[0];
     const struct bag_model_config *collection = &fixture->config.models[1];
@@ -41,6 +42,7 @@ TEST(test_overrides)
     assert_int_equal(rules->default_index, 0);
     assert_int_equal(rules->padding_idx, -1);
     assert_int_equal(pooling.output_datatype, BAG_F16);
+    assert_int_equal(pooling.output_row_format, BAG_ROWS_INT8);
 }
 
 TEST(test_rejections)

@@ -58,6 +58,35 @@ TEST(test_writes_a_binary_header)
     free(text);
 }
 
+/* Encoded rows have their format among the parameters, in binary and in JSON. */
+TEST(test_names_row_formats)
+{
+    static const unsigned char bytes[] = {7, 8};
+    struct bag_v2_reply_output outputs[2] = {output_of(true), output_of(false)};
+    struct bag_v2_reply reply = {
+        .model_name = "m", .model_version = "1", .outputs = outputs, .num_outputs = 2};
+    const char *expected =
+        "{\"model_name\":\"m\",\"model_version\":\"1\",\"outputs\":["
+        "{\"name\":\"embeddings\",\"datatype\":\"UINT8\",\"shape\":[1,2],"
+        "\"parameters\":{\"row_format\":\"f8_e4m3\",\"row_elements\":2,\"binary_data_size\":2}},"
+        "{\"name\":\"embeddings\",\"datatype\":\"UINT8\",\"shape\":[1,2],"
+        "\"parameters\":{\"row_format\":\"f8_e4m3\",\"row_elements\":2},\"data\":[7,8]}]}";
+    for (int i = 0; i < 2; i++) {
+        outputs[i].dtype = BAG_U8;
+        outputs[i].shape[0] = 1;
+        outputs[i].count = 2;
+        outputs[i].row_format = BAG_ROWS_F8_E4M3;
+        outputs[i].row_elements = 2;
+        outputs[i].data = bytes;
+    }
+    size_t bound = bag_v2_reply_bound(&reply);
+    char *text = malloc(bound);
+    char *end = bag_v2_reply_header(&reply, text);
+    assert_in_range(end - text, strlen(expected), bound);
+    assert_memory_equal(text, expected, strlen(expected));
+    free(text);
+}
+
 TEST(test_bounds_do_not_overflow)
 {
     struct bag_v2_reply_output output = output_of(false);

@@ -47,7 +47,8 @@ TEST(test_reads_json_tensors)
 {
     const char *text =
         "{\"id\":\"r\\u00e91\",\"model_name\":\"m\",\"parameters\":{\"reduction\":\"mean\","
-        "\"padding_idx\":-2,\"include_last_offset\":true,\"output_datatype\":\"BF16\",\"x\":[1]},"
+        "\"padding_idx\":-2,\"include_last_offset\":true,\"output_datatype\":\"BF16\","
+        "\"output_row_format\":\"int4\",\"x\":[1]},"
         "\"inputs\":[{\"name\":\"indices\",\"shape\":[2,2],\"datatype\":\"INT64\","
         "\"data\":[[9223372036854775807,-9223372036854775808],[1,2]]},"
         "{\"name\":\"w\",\"shape\":[],\"datatype\":\"FP32\",\"data\":[0.1]}],"
@@ -66,6 +67,8 @@ TEST(test_reads_json_tensors)
     assert_true(request->overrides.include_last_offset);
     assert_true(request->overrides.has_output_dtype);
     assert_int_equal(request->overrides.output_dtype, BAG_BF16);
+    assert_true(request->overrides.has_row_format);
+    assert_int_equal(request->overrides.row_format, BAG_ROWS_INT4);
     assert_int_equal(request->num_inputs, 2);
     assert_true(bag_v2_is_binary(request, request->outputs[0].encoding));
     assert_true(bag_v2_input_read(&request->inputs[0], &decoded.arena, &tensor, &decoded.problem));
@@ -218,6 +221,8 @@ TEST(test_rejects_malformed_outputs_and_parameters)
          "parameter part must be {"},
         {"{\"inputs\":[],\"parameters\":{\"part\":{\"by\":\"rows\",\"index\":0,\"of\":3,\"a\":1}}}",
          "parameter part must be {"},
+        {"{\"inputs\":[],\"parameters\":{\"output_row_format\":\"int9\"}}",
+         "output_row_format is \"int9\"; it must be \"plain\" or a row format"},
         {"{\"inputs\":[],\"parameters\":{\"output_datatype\":\"F32\"}}",
          "output_datatype is \"F32\"; it must be"},
         {"{\"inputs\":[],\"parameters\":{\"binary_data_output\":\"yes\"}}",

@@ -439,11 +439,14 @@ func (client *Client) head(asked *request) []byte {
 
 // ---- tensors -------------------------------------------------------------------------------------------
 
-// Tensor is an input or an output: little-endian bytes, row by row.
+// Tensor is an input or an output: little-endian bytes, row by row. An output in a row format (Query.OutputRowFormat)
+// has UINT8 rows of bytes, which stand for RowElements FP32 numbers each.
 type Tensor struct {
 	Name, Datatype string
 	Shape          []int64
 	Data           []byte
+	RowFormat      string
+	RowElements    int
 }
 
 // Int64s makes a tensor of one dimension, or of the shape.
@@ -452,7 +455,7 @@ func Int64s(name string, values []int64, shape ...int64) Tensor {
 	for i, value := range values {
 		binary.LittleEndian.PutUint64(data[8*i:], uint64(value))
 	}
-	return Tensor{name, "INT64", shapeOr(shape, len(values)), data}
+	return Tensor{Name: name, Datatype: "INT64", Shape: shapeOr(shape, len(values)), Data: data}
 }
 
 // Float32s makes a tensor of one dimension, or of the shape.
@@ -461,7 +464,7 @@ func Float32s(name string, values []float32, shape ...int64) Tensor {
 	for i, value := range values {
 		binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(value))
 	}
-	return Tensor{name, "FP32", shapeOr(shape, len(values)), data}
+	return Tensor{Name: name, Datatype: "FP32", Shape: shapeOr(shape, len(values)), Data: data}
 }
 
 func shapeOr(shape []int64, count int) []int64 {
@@ -471,8 +474,11 @@ func shapeOr(shape []int64, count int) []int64 {
 	return []int64{int64(count)}
 }
 
-// Float32s are the numbers of an FP32 or BF16 tensor.
+// Float32s are the numbers of an FP32 or BF16 tensor, or those that encoded rows stand for.
 func (tensor Tensor) Float32s() ([]float32, error) {
+	if tensor.RowFormat != "" {
+		return tensor.decodeRows()
+	}
 	switch tensor.Datatype {
 	case "FP32":
 		values := make([]float32, len(tensor.Data)/4)
@@ -488,6 +494,86 @@ func (tensor Tensor) Float32s() ([]float32, error) {
 		return values, nil
 	}
 	return nil, fmt.Errorf("'%s' is %s: read its Data, or ask with OutputDatatype FP32", tensor.Name, tensor.Datatype)
+}
+
+func halfToFloat32(bits uint16) float32 {
+	sign, exponent, fraction := float64(1), int(bits>>10&31), float64(bits&1023)/1024
+	if bits>>15 == 1 {
+		sign = -1
+	}
+	switch {
+	case exponent == 0:
+		return float32(sign * math.Ldexp(fraction, -14))
+	case exponent < 31:
+		return float32(sign * math.Ldexp(1+fraction, exponent-15))
+	case fraction == 0:
+		return float32(math.Inf(int(sign)))
+	}
+	return float32(math.NaN())
+}
+
+// codeOf is what the code of column i means without scale and bias.
+func codeOf(format string, codes []byte, i int) float64 {
+	switch {
+	case strings.HasPrefix(format, "f8_e5m2"):
+		return float64(halfToFloat32(uint16(codes[i]) << 8))
+	case strings.HasPrefix(format, "f8_e4m3") && codes[i]&127 == 127:
+		return math.NaN()
+	case strings.HasPrefix(format, "f8_e4m3"):
+		return float64(halfToFloat32(uint16(codes[i]&128)<<8|uint16(codes[i]&127)<<7)) * 256
+	case strings.HasPrefix(format, "int8_symmetric"):
+		return float64(int8(codes[i]))
+	case strings.HasPrefix(format, "int4"):
+		return float64(codes[i/2] >> (4 * (i % 2)) & 15)
+	case strings.HasPrefix(format, "int2"):
+		return float64(codes[i/4] >> (2 * (i % 4)) & 3)
+	}
+	return float64(codes[i])
+}
+
+func (tensor Tensor) decodeRows() ([]float32, error) {
+	format, elements := tensor.RowFormat, tensor.RowElements
+	paramBytes, numParams := 2, 2
+	if format == "int8" || format == "int8_symmetric" || strings.HasPrefix(format, "f8_") {
+		paramBytes = 4
+	}
+	if strings.HasPrefix(format, "int8_symmetric") || strings.HasSuffix(format, "_scaled") {
+		numParams = 1
+	} else if strings.HasPrefix(format, "f8_") {
+		numParams = 0
+	}
+	perByte := 1
+	if strings.HasPrefix(format, "int4") {
+		perByte = 2
+	} else if strings.HasPrefix(format, "int2") {
+		perByte = 4
+	}
+	known := strings.HasPrefix(format, "int8") || strings.HasPrefix(format, "f8_e") || perByte > 1
+	codeBytes := (elements + perByte - 1) / perByte
+	rowBytes := codeBytes + numParams*paramBytes
+	if !known || elements < 0 || len(tensor.Shape) == 0 || tensor.Shape[len(tensor.Shape)-1] != int64(rowBytes) ||
+		(rowBytes > 0 && len(tensor.Data)%rowBytes != 0) {
+		return nil, fmt.Errorf("'%s' has no rows of %d elements in the format '%s'", tensor.Name, elements, format)
+	}
+	values := []float32{}
+	for at := 0; at < len(tensor.Data); at += rowBytes {
+		codes, params := tensor.Data[at:at+codeBytes], tensor.Data[at+codeBytes:at+rowBytes]
+		if strings.HasSuffix(format, "_front") {
+			params, codes = tensor.Data[at:at+rowBytes-codeBytes], tensor.Data[at+rowBytes-codeBytes:at+rowBytes]
+		}
+		numbers := [2]float64{1, 0}
+		for i := 0; i < numParams; i++ {
+			if paramBytes == 4 {
+				numbers[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(params[4*i:])))
+			} else {
+				numbers[i] = float64(halfToFloat32(binary.LittleEndian.Uint16(params[2*i:])))
+			}
+		}
+		for i := 0; i < elements; i++ {
+			values = append(values, float32(codeOf(format, codes, i)*numbers[0]+numbers[1]))
+		}
+	}
+	return values, nil
 }
 
 // Rows are FP32, Count of Width each.
@@ -508,6 +594,9 @@ func rowsOf(tensor Tensor) (Rows, error) {
 	for _, size := range tensor.Shape[1:] {
 		rows.Width *= int(size)
 	}
+	if tensor.RowFormat != "" && tensor.Shape[len(tensor.Shape)-1] > 0 {
+		rows.Width = rows.Width / int(tensor.Shape[len(tensor.Shape)-1]) * tensor.RowElements
+	}
 	return rows, nil
 }
 
@@ -521,6 +610,7 @@ type Query struct {
 	DefaultIndex, PaddingIdx                       *int64
 	IncludeLastOffset                              *bool
 	Reduction, OutputDatatype, Missing, OutOfRange string
+	OutputRowFormat                                string        // int8 and so on; rows are decoded
 	Timeout                                        time.Duration // in the server's queue
 	Explain                                        bool
 	Outputs                                        []string // these alone
@@ -642,7 +732,9 @@ type described struct {
 }
 
 type size struct {
-	Bytes int `json:"binary_data_size"`
+	Bytes       int    `json:"binary_data_size"`
+	RowFormat   string `json:"row_format,omitempty"`
+	RowElements int    `json:"row_elements,omitempty"`
 }
 
 // Infer asks with any tensors.
@@ -673,7 +765,7 @@ func (client *Client) Infer(ctx context.Context, model string, inputs []Tensor, 
 
 func (query *Query) addTo(parameters map[string]any) {
 	for name, text := range map[string]string{"reduction": query.Reduction, "output_datatype": query.OutputDatatype,
-		"missing": query.Missing, "out_of_range": query.OutOfRange} {
+		"output_row_format": query.OutputRowFormat, "missing": query.Missing, "out_of_range": query.OutOfRange} {
 		if text != "" {
 			parameters[name] = text
 		}
@@ -712,7 +804,7 @@ func (client *Client) send(ctx context.Context, path string, inputs []Tensor, ou
 		Parameters map[string]any `json:"parameters"`
 	}{id, make([]described, len(inputs)), outputs, parameters}
 	for i, input := range inputs {
-		head.Inputs[i] = described{input.Name, input.Datatype, input.Shape, &size{len(input.Data)}, nil}
+		head.Inputs[i] = described{input.Name, input.Datatype, input.Shape, &size{Bytes: len(input.Data)}, nil}
 		asked.tensors = append(asked.tensors, input.Data)
 	}
 	var err error
@@ -744,7 +836,8 @@ func decode(got *reply) (*Answer, error) {
 		}
 		data := raw[:output.Parameters.Bytes]
 		raw = raw[len(data):]
-		answer.Outputs = append(answer.Outputs, Tensor{output.Name, output.Datatype, output.Shape, data})
+		answer.Outputs = append(answer.Outputs, Tensor{output.Name, output.Datatype, output.Shape, data,
+			output.Parameters.RowFormat, output.Parameters.RowElements})
 	}
 	return answer, nil
 }

@@ -60,8 +60,8 @@ _NUMPY = {"BOOL": np.bool_, "INT8": np.int8, "INT16": np.int16, "INT32": np.int3
           "INT64": np.int64, "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32,
           "UINT64": np.uint64, "FP16": np.float16, "FP32": np.float32, "FP64": np.float64}
 _V2 = {np.dtype(kind): name for name, kind in _NUMPY.items()}
-_PARAMETERS = ("reduction", "padding_idx", "include_last_offset", "output_datatype", "missing",
-               "out_of_range", "timeout", "explain")
+_PARAMETERS = ("reduction", "padding_idx", "include_last_offset", "output_datatype", "output_row_format",
+               "missing", "out_of_range", "timeout", "explain")
 _OPTIONS = ("version", "request_id", "outputs") + _PARAMETERS
 _ID_INPUTS = ("indices", "offsets", "segment_ids", "num_segments", "default_index", "values",
               "lengths", "stride_per_key")
@@ -137,6 +137,49 @@ class BF16:
 def bf16_to_f32(bits):
     """The float32 values of bfloat16 bits, as outputs of that type come."""
     return (np.asarray(bits, np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def _f8_numbers(exponent_bits, bias):
+    """What each byte means as a number of sign, exponent and fraction."""
+    codes, fraction_bits = np.arange(256), 7 - exponent_bits
+    exponent = codes >> fraction_bits & (1 << exponent_bits) - 1
+    fraction = (codes & (1 << fraction_bits) - 1) / 2**fraction_bits
+    values = np.where(exponent > 0, 1 + fraction, fraction) * 2.0**(np.maximum(exponent, 1) - bias)
+    if exponent_bits == 5:
+        values = np.where(exponent == 31, np.where(fraction > 0, np.nan, np.inf), values)
+    else:
+        values = np.where(codes & 127 == 127, np.nan, values)
+    return np.where(codes & 128, -values, values).astype(np.float32)
+
+
+_F8 = {"f8_e4m3": _f8_numbers(4, 7), "f8_e5m2": _f8_numbers(5, 15)}
+
+
+def decode_rows(rows, row_format, row_elements):
+    """The float32 rows [..., row_elements] that rows of bytes [..., bytes of a row] stand for, as an output
+    that was asked for by `output_row_format` has them."""
+    rows = np.ascontiguousarray(rows, np.uint8)
+    name = row_format.replace("_scaled", "")
+    if row_format in _F8:
+        return _F8[row_format][rows]
+    halves = row_format not in ("int8", "int8_symmetric") and name not in _F8
+    number = np.dtype("<f2" if halves else "<f4")
+    count = 1 if name in _F8 or "symmetric" in row_format else 2
+    size = count * number.itemsize
+    front = row_format.endswith("_front")
+    codes, params = (rows[..., size:], rows[..., :size]) if front else (rows[..., :-size], rows[..., -size:])
+    params = np.ascontiguousarray(params).view(number).astype(np.float64)
+    scale, bias = params[..., :1], params[..., 1:]
+    with np.errstate(all="ignore"):
+        if name in _F8:
+            return (_F8[name][codes] * scale).astype(np.float32)
+        if "symmetric" in row_format:
+            return (codes.view(np.int8) * scale).astype(np.float32)
+        bits = int(row_format[3])
+        if bits < 8:
+            parts = [codes >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
+            codes = np.stack(parts, -1).reshape(*codes.shape[:-1], -1)[..., :row_elements]
+        return (codes * scale + bias).astype(np.float32)
 
 
 def _tensor(array):
@@ -303,7 +346,11 @@ def _decode(headers, body):
         else:
             size = output["parameters"]["binary_data_size"]
             array, raw = np.frombuffer(raw[:size], kind), raw[size:]
-        arrays[output["name"]] = array.reshape(output["shape"])
+        array = array.reshape(output["shape"])
+        parameters = output.get("parameters", {})
+        if "row_format" in parameters:
+            array = decode_rows(array, parameters["row_format"], parameters["row_elements"])
+        arrays[output["name"]] = array
     outputs = Outputs(arrays, header)
     for text in outputs.warnings:
         warnings.warn(f"bagserve: {text}", stacklevel=2)
@@ -353,8 +400,8 @@ class _Calls:
     """What both clients can be asked. `_run` sends a request: at once, or when it is awaited.
 
     Options of all calls that pool: `version`, `request_id`, and the request's parameters `reduction`,
-    `padding_idx`, `include_last_offset`, `output_datatype`, `missing`, `out_of_range`, `timeout` (in
-    microseconds) and `explain`.
+    `padding_idx`, `include_last_offset`, `output_datatype`, `output_row_format`, `missing`, `out_of_range`,
+    `timeout` (in microseconds) and `explain`. Rows that come in a row format are decoded to float32.
     """
 
     def __init__(self, address: str = "127.0.0.1:8000", timeout_s: float = 30.0, retries: int = 2,

@@ -152,6 +152,8 @@ public final class BagserveClient implements AutoCloseable {
         public Boolean includeLastOffset;
         public String reduction;
         public String outputDatatype;
+        /** int8 and so on; rows are decoded. */
+        public String outputRowFormat;
         public String missing;
         public String outOfRange;
         /** In the server's queue. */
@@ -185,8 +187,15 @@ public final class BagserveClient implements AutoCloseable {
         }
     }
 
-    /** A tensor of little-endian bytes, row by row. */
-    public record Tensor(String name, String datatype, long[] shape, byte[] data) {
+    /**
+     * A tensor of little-endian bytes, row by row. An output in a row format (Query.outputRowFormat) has UINT8 rows of
+     * bytes, which stand for rowElements FP32 numbers each; rowFormat is null otherwise.
+     */
+    public record Tensor(String name, String datatype, long[] shape, byte[] data, String rowFormat, int rowElements) {
+        public Tensor(String name, String datatype, long[] shape, byte[] data) {
+            this(name, datatype, shape, data, null, 0);
+        }
+
         public static Tensor of(String name, long[] values, long... shape) {
             ByteBuffer data = ByteBuffer.allocate(8 * values.length).order(ByteOrder.LITTLE_ENDIAN);
             data.asLongBuffer().put(values);
@@ -199,8 +208,11 @@ public final class BagserveClient implements AutoCloseable {
             return new Tensor(name, "FP32", shape.length == 0 ? new long[] {values.length} : shape, data.array());
         }
 
-        /** The rows of an FP32 or BF16 tensor. */
+        /** The rows of an FP32 or BF16 tensor, or those that encoded rows stand for. */
         public Rows rows() {
+            if (rowFormat != null) {
+                return decodeRows();
+            }
             ByteBuffer bytes = ByteBuffer.wrap(data).order(ByteOrder.LITTLE_ENDIAN);
             float[] values = new float[data.length / (datatype.equals("FP32") ? 4 : 2)];
             if (datatype.equals("FP32")) {
@@ -218,6 +230,69 @@ public final class BagserveClient implements AutoCloseable {
                 width *= (int) shape[i];
             }
             return new Rows(values, (int) shape[0], width);
+        }
+
+        private static float halfToFloat(int bits) {
+            int exponent = bits >> 10 & 31;
+            float fraction = (bits & 1023) / 1024f;
+            float value = exponent == 0 ? Math.scalb(fraction, -14)
+                    : exponent < 31 ? Math.scalb(1 + fraction, exponent - 15)
+                    : fraction == 0 ? Float.POSITIVE_INFINITY : Float.NaN;
+            return (bits & 0x8000) == 0 ? value : -value;
+        }
+
+        /** What the code of column i means without scale and bias; the codes begin at `at`. */
+        private double code(int at, int i) {
+            if (rowFormat.startsWith("int4")) {
+                return data[at + i / 2] >> 4 * (i % 2) & 15;
+            }
+            if (rowFormat.startsWith("int2")) {
+                return data[at + i / 4] >> 2 * (i % 4) & 3;
+            }
+            int code = data[at + i];
+            if (rowFormat.startsWith("f8_e5m2")) {
+                return halfToFloat((code & 255) << 8);
+            }
+            if (rowFormat.startsWith("f8_e4m3")) {
+                return (code & 127) == 127 ? Double.NaN
+                        : 256.0 * halfToFloat((code & 128) << 8 | (code & 127) << 7);
+            }
+            return rowFormat.startsWith("int8_symmetric") ? code : code & 255;
+        }
+
+        private Rows decodeRows() {
+            boolean isF8 = rowFormat.startsWith("f8_e");
+            boolean isSymmetric = rowFormat.startsWith("int8_symmetric");
+            int perByte = rowFormat.startsWith("int4") ? 2 : rowFormat.startsWith("int2") ? 4 : 1;
+            int numParams = isSymmetric || rowFormat.endsWith("_scaled") ? 1 : isF8 ? 0 : 2;
+            boolean isWide = isF8 || rowFormat.equals("int8") || rowFormat.equals("int8_symmetric");
+            int codeBytes = (rowElements + perByte - 1) / perByte;
+            int paramBytes = numParams * (isWide ? 4 : 2);
+            int rowBytes = codeBytes + paramBytes;
+            boolean isKnown = isF8 || perByte > 1 || rowFormat.startsWith("int8");
+            if (!isKnown || shape.length == 0 || shape[shape.length - 1] != rowBytes
+                    || (rowBytes > 0 && data.length % rowBytes != 0)) {
+                throw new IllegalArgumentException("'" + name + "' has no rows of " + rowElements
+                        + " elements in the format '" + rowFormat + "'");
+            }
+            ByteBuffer bytes = ByteBuffer.wrap(data).order(ByteOrder.LITTLE_ENDIAN);
+            int count = rowBytes == 0 ? 0 : data.length / rowBytes;
+            boolean inFront = rowFormat.endsWith("_front");
+            float[] values = new float[count * rowElements];
+            for (int row = 0; row < count; row++) {
+                int codes = row * rowBytes + (inFront ? paramBytes : 0);
+                int params = row * rowBytes + (inFront ? 0 : codeBytes);
+                double[] numbers = {1, 0};
+                for (int i = 0; i < numParams; i++) {
+                    numbers[i] = isWide ? bytes.getFloat(params + 4 * i)
+                            : halfToFloat(bytes.getShort(params + 2 * i) & 0xffff);
+                }
+                for (int i = 0; i < rowElements; i++) {
+                    values[row * rowElements + i] = (float) (code(codes, i) * numbers[0] + numbers[1]);
+                }
+            }
+            int first = shape.length > 1 ? (int) shape[0] : 1;
+            return new Rows(values, first, first == 0 ? rowElements : values.length / first);
         }
     }
 
@@ -371,6 +446,7 @@ public final class BagserveClient implements AutoCloseable {
             put(parameters, "padding_idx", query.paddingIdx == null ? null : exact(query.paddingIdx));
             put(parameters, "include_last_offset", query.includeLastOffset);
             put(parameters, "output_datatype", query.outputDatatype);
+            put(parameters, "output_row_format", query.outputRowFormat);
             put(parameters, "missing", query.missing);
             put(parameters, "out_of_range", query.outOfRange);
             put(parameters, "timeout", query.timeout == null ? null : query.timeout.toNanos() / 1000);
@@ -421,13 +497,16 @@ public final class BagserveClient implements AutoCloseable {
         int at = reply.headerBytes;
         for (Object each : (List<?>) head.get("outputs")) {
             Map<?, ?> output = (Map<?, ?>) each;
-            int bytes = ((Long) ((Map<?, ?>) output.get("parameters")).get("binary_data_size")).intValue();
+            Map<?, ?> told = (Map<?, ?>) output.get("parameters");
+            int bytes = ((Long) told.get("binary_data_size")).intValue();
+            Object elements = told.get("row_elements");
             if (bytes < 0 || bytes > reply.body.length - at) {
                 throw new IllegalArgumentException("an output of more bytes than there are");
             }
             long[] shape = ((List<?>) output.get("shape")).stream().mapToLong(size -> (Long) size).toArray();
             outputs.add(new Tensor((String) output.get("name"), (String) output.get("datatype"), shape,
-                    Arrays.copyOfRange(reply.body, at, at + bytes)));
+                    Arrays.copyOfRange(reply.body, at, at + bytes), (String) told.get("row_format"),
+                    elements == null ? 0 : ((Long) elements).intValue()));
             at += bytes;
         }
         Map<?, ?> parameters = head.get("parameters") instanceof Map<?, ?> some ? some : Map.of();
