@@ -544,35 +544,65 @@ static void show_failure(struct bag_change_plan *plan, const struct bag_problem 
         log_failure(&ignored);
 }
 
-/* Returns whether a version that is mapped from its file becomes the default version. */
-static bool is_new_mapped(const struct bag_change_plan *plan, const struct bag_entry *entry)
+/* Returns whether a version of a table becomes the default version. */
+static bool is_new_default(const struct bag_change_plan *plan, const struct bag_entry *entry)
 {
-    bool found =
-        entry->is_default && !bag_model_is_collection(entry->model) && entry->model->mapped;
+    bool found = entry->is_default && entry->model->stored;
     for (size_t i = 0; found && i < plan->facts.num_published; i++)
         found =
             plan->facts.published[i].model != entry->model || !plan->facts.published[i].is_default;
     return found;
 }
 
-/* Closes the streams of versions that a mapped version replaces. A mapped version takes no updates,
- * and may have been checked long ago: no update may be acknowledged that it lacks. */
+/* Returns why updates of a version are none of the version that replaces it; NULL: they are. */
+static const char *find_misfit(const struct bag_model *model, const struct bag_model *old)
+{
+    const struct bag_table_memory *from = old->memory, *to = model->memory;
+    if (model->mapped)
+        return "a version that is mapped from a file";
+    if (to->remote)
+        return NULL;
+    if (bag_table_is_keyed(from) != bag_table_is_keyed(to))
+        return bag_table_is_keyed(to) ? "a version with keys" : "a version without keys";
+    return bag_live_rows_converts(&from->table, &to->table) ? NULL : "a version with other rows";
+}
+
+/* Returns false and sets *problem if the version lacks an update that was acknowledged since it was
+ * loaded. */
+static bool check_updates(struct bag_updates *updates, const struct bag_model *model,
+                          const char *misfit, struct bag_problem *problem)
+{
+    struct bag_updates_table table = bag_updates_table_of(model);
+    if (model->mapped)
+        return bag_updates_attach(updates, &table, problem);
+    return !bag_updates_lacks(updates, &table) ||
+           bag_problem_set(problem, BAG_ERROR_FILE,
+                           "model '%s' version %s: it lacks an update that was made while it was "
+                           "loaded, and cannot take it: it is %s",
+                           model->name, model->version, misfit);
+}
+
+/* Closes the streams of versions that are replaced by one which cannot take their updates. It may
+ * have been checked long ago: no update may be acknowledged that it lacks. */
 static bool close_updates(const struct bag_change_plan *plan, struct bag_problem *problem)
 {
     struct bag_updates *updates = plan->facts.models->updates;
     bool checks = updates && plan->facts.kind != BAG_CHANGE_START, ok = true;
     for (size_t i = 0; checks && ok && i < plan->count; i++) {
         const struct bag_model *model = plan->entries[i].model;
-        if (!is_new_mapped(plan, &plan->entries[i]))
+        const char *misfit = NULL;
+        if (!is_new_default(plan, &plan->entries[i]))
             continue;
         for (size_t j = 0; j < plan->facts.num_published; j++) {
             const struct bag_model *old = plan->facts.published[j].model;
+            const char *closed_by = NULL;
             if (old->stored && strcmp(old->name, model->name) == 0 &&
-                !bag_change_plan_uses(plan, old->stored))
-                bag_updates_close(old->memory->live, true);
+                !bag_change_plan_uses(plan, old->stored) && (closed_by = find_misfit(model, old))) {
+                bag_updates_close(old->memory->live, closed_by);
+                misfit = closed_by;
+            }
         }
-        struct bag_updates_table table = bag_updates_table_of(model);
-        ok = bag_updates_attach(updates, &table, problem);
+        ok = (!misfit && !model->mapped) || check_updates(updates, model, misfit, problem);
     }
     return ok;
 }
@@ -580,7 +610,7 @@ static bool close_updates(const struct bag_change_plan *plan, struct bag_problem
 static void open_updates(const struct bag_model *model)
 {
     if (model->stored)
-        bag_updates_close(model->memory->live, false);
+        bag_updates_close(model->memory->live, NULL);
 }
 
 /* Publishes the next snapshot, and retains or releases the models that only the last one had. */

@@ -46,7 +46,7 @@ struct bag_live_rows {
     struct bag_live_rows *next;
     uint64_t version;          /* of its model */
     bool fell_behind;          /* an update could not be applied: it gets no more */
-    bool is_closed;            /* it accepts no updates */
+    const char *closed_by;     /* what took its place, so that it accepts no updates; NULL: open */
     _Atomic uint64_t through;  /* the last update that it has; may be read at any time */
     uint64_t snapshot_through; /* the last update that it had when it was loaded */
 

@@ -402,12 +402,12 @@ bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_ta
     return ok;
 }
 
-void bag_updates_close(struct bag_live_rows *live, bool is_closed)
+void bag_updates_close(struct bag_live_rows *live, const char *closed_by)
 {
     if (!live)
         return;
     pthread_mutex_lock(&live->stream->lock);
-    live->is_closed = is_closed;
+    live->closed_by = closed_by;
     pthread_mutex_unlock(&live->stream->lock);
 }
 

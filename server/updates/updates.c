@@ -328,10 +328,11 @@ static bool take(struct group *group, struct bag_update *update)
     if (update->live->fell_behind)
         return bag_problem_set(&update->problem, BAG_ERROR_CONFLICT,
                                "this version of model '%s' gets no more updates", stream->name);
-    if (update->live->is_closed)
+    if (update->live->closed_by)
         return bag_problem_set(&update->problem, BAG_ERROR_CONFLICT,
-                               "the rows of this model cannot be changed: a version that is mapped "
-                               "from a file has taken the place of this one");
+                               "the rows of this model cannot be changed: %s has taken the place "
+                               "of this one",
+                               update->live->closed_by);
     uint64_t next = stream->taken + 1;
     if (!check_before(update->live, stream->sequence + 1, &update->problem))
         return false;

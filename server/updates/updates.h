@@ -210,10 +210,11 @@ bool bag_updates_enter(struct bag_live_rows *live, struct bag_live_reader *reade
                        struct bag_problem *problem);
 void bag_updates_leave(struct bag_live_reader *reader);
 
-/* Sets whether an attached table rejects updates that are sent to it. It still gets the updates of
- * other versions. Updates that are being processed finish before. Does nothing if the rows are not
- * live. */
-void bag_updates_close(struct bag_live_rows *live, bool is_closed);
+/* Makes an attached table reject updates that are sent to it; `closed_by` (static) is what has
+ * taken its place, and NULL makes it take updates again. It still gets the updates of other
+ * versions. Updates that are being processed finish before. Does nothing if the rows are not live.
+ */
+void bag_updates_close(struct bag_live_rows *live, const char *closed_by);
 
 /* Returns false if the table's file includes later updates than the stream has applied. Deltas
  * after them must wait until the table is served. Returns true for NULL, a mapped table. */

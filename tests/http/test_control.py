@@ -9,7 +9,7 @@ import pytest
 from control import (BEARER, COLUMNS, KEYS_TWICE, collection, publish, publish_keyed, replace, rows_of, serve, served,
                      served_together)
 from example import i64
-from harness import SANITIZED, expect, expect_equal, wait_until, write_json
+from harness import SANITIZED, expect, expect_equal, expect_words, wait_until, write_json
 from v2 import Client, Tensor
 
 
@@ -369,6 +369,29 @@ def test_updates_of_rows_are_none_of_keys(directory, is_kept):
             update().expect(200)
             reply = client.infer("t", [i64("indices", [[6]])], path="/v2/models/t/versions/2/infer")
             expect(reply.status != 200 or np.unique(reply.embeddings()).tolist() == [2], f"{reply.body}")
+
+
+def test_updates_while_a_keyed_version_is_loaded(directory):
+    """It cannot take what was acknowledged for the version that it would replace, so that one goes on."""
+    root = directory / "models"
+    for name in "tu":
+        publish(root, name, 1)
+    with serve(directory, "--updates", "on", "--load-bytes-per-second", "1MiB", "--log-level", "debug") as server:
+        client, admin = server.client, server.admin
+        ids, rows = Tensor("indices", np.array([6])), Tensor("rows", np.full((1, COLUMNS), 7, np.float32))
+
+        def update():
+            return admin.client.infer("t", [ids, rows], BEARER, path="/v2/models/t/rows", binary=True)
+        publish_keyed(root, "t", 2)
+        publish(root, "u", 2, rows_of(2, rows=1 << 17))
+        admin.group({"name": "t"}, {"name": "u"}, wait=False).expect(202)
+        wait_until(lambda: any((e["event"], e.get("model"), e.get("version")) == ("loading table", "u", "2") for e in server.events()), "u")
+        update().expect(200)
+        failed = server.wait_event("change failed")
+        expect_words(str(failed), ["model 't' version 2", "lacks an update that was made while it was loaded",
+                                   "a version with keys"])
+        update().expect(200)
+        expect_equal(client.infer("t", [i64("indices", [[6]])]).embeddings()[0, 0], 7)
 
 
 def test_keys_that_changed(directory):
