@@ -69,10 +69,12 @@ static void wait_for_server(struct feed *feed, enum bag_feed_outcome outcome,
     poll(NULL, 0, feed->wait_ms); /* a signal ends the wait */
 }
 
-/* Queries the server's last update and continues to read after it. */
+/* Queries the server's last update and continues to read after it. Logs where, unless it is the
+ * place of the batch that the server rejects again and again. */
 static bool find_place(struct feed *feed, struct bag_problem *problem)
 {
     uint64_t sequence = 0;
+    bool is_waiting = feed->wait_ms > 0;
     enum bag_feed_outcome outcome;
     forget(&feed->next);
     while ((outcome = bag_feed_server_ask(&feed->server, &sequence, problem)) == BAG_FEED_AWAY) {
@@ -84,9 +86,10 @@ static bool find_place(struct feed *feed, struct bag_problem *problem)
         return false;
     if (!bag_feed_kafka_seek(&feed->kafka, (int64_t)sequence, problem))
         return bag_feed_stopping;
-    bag_log(BAG_LOG_LEVEL_INFO, "reading", BAG_LOG_TEXT("topic", feed->options->topic),
-            BAG_LOG_NUMBER("partition", feed->kafka.partition), BAG_LOG_NUMBER("offset", sequence),
-            BAG_LOG_NUMBER("end", feed->kafka.end));
+    if (!is_waiting || sequence + 1 != feed->batch.first_sequence)
+        bag_log(BAG_LOG_LEVEL_INFO, "reading", BAG_LOG_TEXT("topic", feed->options->topic),
+                BAG_LOG_NUMBER("partition", feed->kafka.partition),
+                BAG_LOG_NUMBER("offset", sequence), BAG_LOG_NUMBER("end", feed->kafka.end));
     begin_batch(feed, sequence);
     return true;
 }
@@ -126,7 +129,8 @@ static enum bag_feed_outcome send_batch(struct feed *feed, struct bag_problem *p
     if (outcome == BAG_FEED_DONE)
         goes_on = on_done(feed, sequence, problem);
     if (outcome == BAG_FEED_MISFIT) {
-        bag_log(BAG_LOG_LEVEL_WARNING, "out_of_step", BAG_LOG_TEXT("message", problem->text));
+        if (!feed->wait_ms)
+            bag_log(BAG_LOG_LEVEL_WARNING, "out_of_step", BAG_LOG_TEXT("message", problem->text));
         wait_for_server(feed, outcome, problem);
         goes_on = find_place(feed, problem);
     }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import urllib.request
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from feeding import FEED, MOCK_KAFKA, TOPIC, Feed, Kafka, reaches, updates_through
-from harness import Server, expect, expect_equal, expect_words, wait_until
+from harness import Server, expect, expect_equal, expect_words, wait_until, write_json
 from updates import AUTHORIZED, COLUMNS, ROWS, SPARE, TOKEN, World, keys, rows_of, table
 from v2 import Client
 
@@ -343,6 +344,34 @@ def metrics_of(port, model):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
         lines = [line.split(f'{{model="{model}"}} ') for line in reply.read().decode().splitlines() if line[0] != "#"]
     return {name.removeprefix("bagserve_feed_"): int(number) for name, number in lines}
+
+
+def test_a_table_that_takes_no_updates_for_a_while(world, kafka):
+    """One line says so, however often the feed tries, and one that it goes on."""
+    def load(how):
+        models = json.loads(world.config.read_text())["models"]
+        changed = {"load": how, "updates_through": 1}
+        write_json(world.config, {"models": [m | (changed if m["name"] == "dense" else {}) for m in models]})
+        server.send(signal.SIGHUP)
+
+    with world.server("--model-control", "poll") as server, client_of(server) as client:
+        kafka.batch([1], value(1))
+        kafka.flush()
+        with feed_of(world, kafka, server) as feed:
+            reaches(client, 1)
+            load("map")
+            wait_until(lambda: [e for e in server.events() if e["event"] == "change done"], "it is not mapped")
+            kafka.batch([2], value(2))
+            kafka.flush()
+            feed.wait_for("out_of_step")
+            conflicts = 'bagserve_http_responses_total{code="409"}'
+            known = int(client.metrics()[conflicts])
+            wait_until(lambda: int(client.metrics()[conflicts]) >= known + 4, "the feed does not try again")
+            load("copy")
+            feed.wait_for("going_on")
+            reaches(client, 2)
+            expect_equal([feed.log().count(word) for word in ("out_of_step", "reading", "going_on")], [1, 1, 1], feed.log())
+            feed.stop()
 
 
 def test_full_table_is_named(world, kafka):
