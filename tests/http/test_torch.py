@@ -3,9 +3,10 @@
 import threading
 import types
 
+import numpy as np
 import pytest
 
-from harness import TIMEOUT_S, expect, expect_equal
+from harness import TIMEOUT_S, Server, expect, expect_equal
 from torch_modules import ASKED, Bags, Jagged, connect, expect_bits, expect_weighted, make_collection, serve, torch
 
 from bagserve_client import AsyncClient, BadRequest, Client, ConnectionFailed
@@ -96,6 +97,17 @@ def test_embeddings(bags, served):
     one = remote(torch.tensor([1]))
     one += 1
     expect(not torch.equal(remote(torch.tensor([1])), one), "an answer is the caller's own")
+
+
+def test_tables_of_bytes(directory):
+    """Eight bits without a sign stay what they are, and are no halves of a bfloat16."""
+    rows = np.array([[1, 2, 3, 4], [10, 20, 30, 40]], np.uint8)
+    np.save(directory / "b.npy", rows)
+    with Server("--table", f"b={directory / 'b.npy'}") as server, connect(server) as client:
+        got = RemoteEmbedding(client, "b").eval()(torch.tensor([1, 0]))
+        expect_equal((got.dtype, got.tolist()), (torch.uint8, rows[[1, 0]].tolist()))
+        pooled = RemoteEmbeddingBag(client, "b").eval()(torch.tensor([[0, 1]]))
+        expect_equal((pooled.dtype, pooled.tolist()), (torch.uint8, [[11, 22, 33, 44]]))
 
 
 def test_what_is_wrong_with_a_call(served):

@@ -59,8 +59,8 @@ def _to_numpy(tensor, what):
 
 
 def _to_tensor(rows, device, dtype):
-    """A tensor over an answer's array, whose memory is its own; 16 bits that are no float are bfloat16."""
-    tensor = torch.from_numpy(rows) if rows.dtype.kind != "u" else \
+    """A tensor over an answer's array, whose memory is its own; 16 bits without a sign are bfloat16."""
+    tensor = torch.from_numpy(rows) if rows.dtype != np.uint16 else \
         torch.from_numpy(rows.view(np.int16)).view(torch.bfloat16)
     return tensor if device.type == "cpu" and dtype in (None, tensor.dtype) else tensor.to(device, dtype)
 
