@@ -32,8 +32,8 @@ struct session {
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-static size_t resolve(const struct bag_shard_address *address, struct bag_shard_endpoint *endpoints,
-                      struct bag_problem *problem)
+static size_t resolve(const struct bag_shard_address *address, uint64_t deadline_ns,
+                      struct bag_shard_endpoint *endpoints, struct bag_problem *problem)
 {
     struct sockaddr_un *local = (void *)&endpoints[0].address;
     size_t count = 0;
@@ -44,7 +44,8 @@ static size_t resolve(const struct bag_shard_address *address, struct bag_shard_
         endpoints[0].bytes = sizeof *local;
         return 1;
     }
-    struct addrinfo *list = bag_address_find(address->url.host, address->url.port, 0, problem);
+    struct addrinfo *list =
+        bag_deadline_find(address->url.host, address->url.port, deadline_ns, problem);
     for (const struct addrinfo *at = list; at && count < BAG_SHARD_MAX_ENDPOINTS;
          at = at->ai_next) {
         memcpy(&endpoints[count].address, at->ai_addr, at->ai_addrlen);
@@ -69,7 +70,7 @@ static void store_endpoints(struct session *session, const struct bag_shard_endp
 static bool connect_to(struct session *session, struct bag_problem *problem)
 {
     struct bag_shard_endpoint endpoints[BAG_SHARD_MAX_ENDPOINTS];
-    size_t count = resolve(&session->host->address, endpoints, problem);
+    size_t count = resolve(&session->host->address, session->deadline_ns, endpoints, problem);
     int error = 0;
     session->contact = BAG_SHARD_NOBODY;
     if (count == 0)

@@ -1,9 +1,13 @@
 /* Blocking exchanges with one deadline; see deadline.h. */
 #include "deadline.h"
 
+#include "monitor.h"
 #include "sockets.h"
+#include "thread_team.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 uint64_t bag_deadline_in_ms(uint64_t timeout_ms)
@@ -39,10 +43,101 @@ int bag_deadline_connect(const void *address, socklen_t bytes, uint64_t deadline
     return fd;
 }
 
+/* A look-up of a name, of the thread that waits for it and of the one that does it. The last one to
+ * be done with it frees it. */
+struct lookup {
+    struct bag_monitor monitor; /* guards the members below */
+    bool is_done, is_abandoned;
+    struct addrinfo *list; /* owned until the waiting thread takes it */
+    struct bag_problem problem;
+    int64_t port;
+    char host[]; /* constant */
+};
+
+static atomic_int num_lookups;
+
+static void free_lookup(struct lookup *lookup)
+{
+    if (lookup->list)
+        freeaddrinfo(lookup->list);
+    bag_monitor_free(&lookup->monitor);
+    free(lookup);
+}
+
+static void *look_up(void *context)
+{
+    struct lookup *lookup = context;
+    struct bag_problem problem;
+    struct addrinfo *list = bag_address_find(lookup->host, lookup->port, 0, &problem);
+    atomic_fetch_sub(&num_lookups, 1);
+    bag_monitor_lock(&lookup->monitor);
+    lookup->is_done = true;
+    lookup->list = list;
+    lookup->problem = problem;
+    bool is_abandoned = lookup->is_abandoned;
+    bag_monitor_wake(&lookup->monitor);
+    bag_monitor_unlock(&lookup->monitor);
+    if (is_abandoned)
+        free_lookup(lookup);
+    return NULL;
+}
+
+/* Starts a look-up. Returns NULL and sets *problem if that is not possible. */
+static struct lookup *start_lookup(const char *host, int64_t port, struct bag_problem *problem)
+{
+    size_t host_bytes = strlen(host) + 1;
+    struct lookup *lookup = calloc(1, sizeof *lookup + host_bytes);
+    pthread_t thread;
+    if (!lookup || !bag_monitor_init(&lookup->monitor)) {
+        free(lookup);
+        bag_problem_no_memory(problem);
+        return NULL;
+    }
+    memcpy(lookup->host, host, host_bytes);
+    lookup->port = port;
+    int error = atomic_fetch_add(&num_lookups, 1) < BAG_DEADLINE_MAX_LOOKUPS
+                    ? bag_thread_start(&thread, look_up, lookup)
+                    : EAGAIN;
+    if (!error) {
+        pthread_detach(thread);
+        return lookup;
+    }
+    atomic_fetch_sub(&num_lookups, 1);
+    free_lookup(lookup);
+    bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                    "host '%s': too many names are being looked up without an answer", host);
+    return NULL;
+}
+
+struct addrinfo *bag_deadline_find(const char *host, int64_t port, uint64_t deadline_ns,
+                                   struct bag_problem *problem)
+{
+    struct addrinfo *list = bag_address_find(host, port, AI_NUMERICHOST, problem);
+    struct lookup *lookup = list ? NULL : start_lookup(host, port, problem);
+    if (!lookup)
+        return list;
+    bag_monitor_lock(&lookup->monitor);
+    while (!lookup->is_done && bag_monitor_wait(&lookup->monitor, deadline_ns))
+        continue;
+    bool is_done = lookup->is_done;
+    lookup->is_abandoned = !is_done;
+    bag_monitor_unlock(&lookup->monitor);
+    if (!is_done) {
+        bag_problem_set(problem, BAG_ERROR_SYSTEM, "host '%s': looking up the name took too long",
+                        host);
+        return NULL;
+    }
+    list = lookup->list;
+    lookup->list = NULL;
+    *problem = lookup->problem;
+    free_lookup(lookup);
+    return list;
+}
+
 int bag_deadline_connect_host(const char *host, int64_t port, uint64_t deadline_ns,
                               struct bag_problem *problem)
 {
-    struct addrinfo *list = bag_address_find(host, port, 0, problem);
+    struct addrinfo *list = bag_deadline_find(host, port, deadline_ns, problem);
     int fd = -1;
     if (!list)
         return -1;
