@@ -12,6 +12,7 @@ from making import Maker
 from numerics import float_sum, quiet
 from parts import part_of_key, part_of_row
 from pooling import Answer, Entries, Inputs, Rules, need
+from serving import PATIENT
 from state import TableModel
 from tables import MASK, random_snapshot
 from v2 import Client, Tensor
@@ -219,7 +220,7 @@ class Coordinators:
         self.features = {f"f{i}": maker.pick(*self.tables) for i in range(count)}
         self.settings = {name: table.feature_rules(maker) if maker.some(0.5) else {}
                          for name, table in self.features.items()}
-        self.options = ["--max-reply-ratio", 0, "--workers", rng.integers(1, 3), "--loops", rng.integers(1, 3),
+        self.options = [*PATIENT, "--max-reply-ratio", 0, "--workers", rng.integers(1, 3), "--loops", rng.integers(1, 3),
                         "--inline-work-us", rng.choice([0, 50, 1000]),
                         "--reply-compression", maker.pick("on", "off")]
 

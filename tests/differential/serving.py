@@ -11,6 +11,8 @@ from v2 import Client
 
 TOKEN = "admin-0123456789abcdef"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
+# Clients keep their connections, however long a busy machine lets them wait.
+PATIENT = ("--idle-timeout-s", 3600)
 
 
 class UnixConnection(http.client.HTTPConnection):

@@ -15,7 +15,7 @@ import numpy as np
 from control import publish
 from coordinators import LOOKED_UP, Coordinators
 from harness import PROGRAM, Failure, expect, expect_equal
-from serving import Admin
+from serving import PATIENT, Admin
 from updates import COLUMNS, ROWS, SPARE, TOKEN, World, keys
 from v2 import HEADER_LENGTH, Client, Tensor, infer_body
 
@@ -100,7 +100,7 @@ class Trees(Coordinators):
         world = World(folder)
         live = stack.enter_context(world.server(
             "--models", folder / "models", "--model-control", "explicit", "--admin-socket", folder / "admin",
-            "--journal-sync", "off", "--loops", 2))
+            "--journal-sync", "off", "--loops", 2, *PATIENT))
         self.live = Client(live, headers={"Authorization": f"Bearer {TOKEN}"})
         self.admin = Admin(folder / "admin")
 

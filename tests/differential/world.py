@@ -14,7 +14,7 @@ from converting import Conversion
 from harness import Failure, expect, expect_equal
 from making import Maker
 from pooling import Rejected, Rules, rows_alone
-from serving import Serving
+from serving import PATIENT, Serving
 from state import Batch
 from v2 import Tensor, infer_body
 
@@ -44,7 +44,7 @@ class World:
         if self.keeps_journal:
             chosen += ["--journal-dir", self.folder / "journal",
                        "--journal-sync", rng.choice(["always", "interval", "off"])]
-        chosen += ["--workers", rng.integers(1, 3), "--loops", rng.choice([1, 1, 2])]
+        chosen += ["--workers", rng.integers(1, 3), "--loops", rng.choice([1, 1, 2]), *PATIENT]
         chosen += ["--max-reply-ratio", 0, "--inline-work-us", rng.choice([0, 50, 1000])]
         if rng.integers(4) == 0:
             chosen += ["--isa", "generic"]
