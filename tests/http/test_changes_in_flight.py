@@ -328,7 +328,7 @@ class Collection(Configured):
 
 class Keyed(Configured):
     """The form of ids is that of the model that there is."""
-    want = {"head": "2", "half": "2", "half of rows": (400, "send 'keys'")}
+    want = {"rows": (409, "a version with keys"), "head": "2", "half": "2", "half of rows": (400, "send 'keys'")}
 
     def change(self):
         publish_keyed(self.directory / "aside", "k", 2)
