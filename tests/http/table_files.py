@@ -7,8 +7,7 @@ import struct
 import numpy as np
 
 from harness import expect, expect_equal, run
-
-F32, F16, U8 = np.float32, np.float16, np.uint8
+from numerics import Storage, random_stored
 
 
 def file_names(directory):
@@ -60,79 +59,9 @@ def write_safetensors(path, tensors, metadata=None):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-# ---- rows, decoded ----------------------------------------------------------------------------
-def e4m3(codes):
-    """Numbers with 4 bits of exponent, without NaN."""
-    exponent, fraction = codes >> 3 & 15, (codes & 7).astype(float)
-    normal = (8 + fraction) * 2.0 ** (exponent.astype(int) - 10)
-    return np.where(codes & 128, -1, 1) * np.where(exponent == 0, fraction * 2.0 ** -9, normal)
-
-
-def e5m2(codes):
-    """The upper halves of f16 numbers."""
-    return (codes.astype(np.uint16) << 8).view(F16).astype(float)
-
-
-def affine(codes, params):
-    """What codes stand for; `params` has a scale and a bias for each row."""
-    scale, bias = params[:, :1].astype(float), params[:, 1:].astype(float)
-    return codes * scale + bias
-
-
-def nibbles(pairs):
-    """Codes of four bits, two from each byte; the last one may be padding."""
-    return np.stack([pairs & 15, pairs >> 4], 2).reshape(len(pairs), -1)
-
-
-def params_of(rows, number):
-    """The numbers of that type whose bytes the rows are."""
-    return np.ascontiguousarray(rows).view(number).astype(F32)
-
-
-# ---- rows, encoded ----------------------------------------------------------------------------
-def bytes_of(numbers):
-    return np.ascontiguousarray(numbers).view(U8).reshape(len(numbers), -1)
-
-
-def packed(codes):
-    """Two codes of four bits in a byte, the first one in the low bits."""
-    codes = np.pad(codes, ((0, 0), (0, codes.shape[1] % 2)))
-    return (codes[:, ::2] | codes[:, 1::2] << 4).astype(U8)
-
-
-def packed_in_fours(codes):
-    """Four codes of two bits in a byte, the first one in the lowest bits."""
-    codes = np.pad(codes, ((0, 0), (0, -codes.shape[1] % 4)))
-    return (codes[:, ::4] | codes[:, 1::4] << 2 | codes[:, 2::4] << 4 | codes[:, 3::4] << 6).astype(U8)
-
-
-PACK = {"int8": lambda codes: codes, "int4": packed, "int2": packed_in_fours}
-
-
-def random_affine_rows(rng, row_format, count, elements):
-    number = F32 if row_format == "int8" else F16
-    width = row_format[:4]
-    codes = rng.integers(0, 2 ** int(width[3:]), (count, elements)).astype(U8)
-    params = np.stack([rng.random(count) / 8 + 0.01, rng.standard_normal(count)], 1).astype(number)
-    parts = [PACK[width](codes), bytes_of(params)]
-    return np.hstack(parts[::-1] if "front" in row_format else parts), affine(codes, params).astype(F32)
-
-
-def random_symmetric_rows(rng, row_format, count, elements):
-    codes = rng.integers(-128, 128, (count, elements)).astype(np.int8)
-    scales = (rng.random((count, 1)) / 8 + 0.01).astype(F16 if row_format.endswith("f16") else F32)
-    return np.hstack([codes.view(U8), bytes_of(scales)]), codes.astype(F32) * scales.astype(F32)
-
-
+# ---- quantised rows ---------------------------------------------------------------------------
 def random_rows(rng, row_format, elements, count=30):
     """Stored rows, and the f32 rows that they stand for."""
-    if "symmetric" in row_format:
-        return random_symmetric_rows(rng, row_format, count, elements)
-    if row_format.startswith("int"):
-        return random_affine_rows(rng, row_format, count, elements)
-    codes = rng.integers(0, 256, (count, elements)).astype(U8) & 0xBF
-    rows = (e4m3(codes) if "e4m3" in row_format else e5m2(codes)).astype(F32)
-    if not row_format.endswith("scaled"):
-        return codes, rows
-    scales = (rng.random((count, 1)) / 100).astype(F32)
-    return np.hstack([codes, bytes_of(scales)]), rows * scales
+    storage = Storage("FP32", row_format)
+    stored = random_stored(rng, storage, count, elements, is_finite=True)
+    return stored, storage.decode(stored, elements)

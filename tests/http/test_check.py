@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from harness import Server, expect, expect_equal, run, write_json
-from table_files import F32, convert
+from numerics import F32
+from table_files import convert
 
 VALUES = np.arange(48, dtype=F32).reshape(12, 4)
 KEYS = np.arange(12, dtype=np.int64) * 7

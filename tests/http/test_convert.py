@@ -9,36 +9,15 @@ import numpy as np
 import pytest
 
 from harness import PROGRAM, Server, environment, expect, expect_equal, wait_until
-from table_files import (F16, F32, affine, convert, e4m3, e5m2, file_names, nibbles, params_of,
-                         read_safetensors)
+from numerics import F16, F32, ROW_FORMATS, Storage
+from table_files import convert, file_names, read_safetensors
 from v2 import Client, Tensor
 
 ROWS, COLUMNS = 700, 33
 BAGS, LENGTH = 1000, 20
 
-DECODERS = {
-    "FP32": lambda rows: rows,
-    "FP16": lambda rows: rows,
-    "BF16": lambda rows: (rows.astype(np.uint32) << 16).view(F32),
-    "int8": lambda rows: affine(rows[:, :-8], params_of(rows[:, -8:], F32)),
-    "int4": lambda rows: affine(nibbles(rows[:, :-4])[:, :COLUMNS], params_of(rows[:, -4:], F16)),
-    "int8_f16_front": lambda rows: affine(rows[:, 4:], params_of(rows[:, :4], F16)),
-    "int4_f16_front": lambda rows: affine(nibbles(rows[:, 4:])[:, :COLUMNS], params_of(rows[:, :4], F16)),
-    "int8_f16_back": lambda rows: affine(rows[:, :-4], params_of(rows[:, -4:], F16)),
-    "int8_symmetric": lambda rows: rows[:, :-4].view(np.int8) * params_of(rows[:, -4:], F32),
-    "int8_symmetric_f16": lambda rows: rows[:, :-2].view(np.int8) * params_of(rows[:, -2:], F16),
-    "int2": lambda rows: affine(crumbs(rows[:, :-4])[:, :COLUMNS], params_of(rows[:, -4:], F16)),
-    "int2_f16_front": lambda rows: affine(crumbs(rows[:, 4:])[:, :COLUMNS], params_of(rows[:, :4], F16)),
-    "f8_e4m3": e4m3,
-    "f8_e5m2": e5m2,
-    "f8_e4m3_scaled": lambda rows: e4m3(rows[:, :-4]) * params_of(rows[:, -4:], F32),
-    "f8_e5m2_scaled": lambda rows: e5m2(rows[:, :-4]) * params_of(rows[:, -4:], F32),
-}
-
-
-def crumbs(packed):
-    """Codes of two bits, the lowest ones first."""
-    return np.stack([packed >> shift & 3 for shift in (0, 2, 4, 6)], 2).reshape(len(packed), -1)
+STORAGES = {name: Storage(name) for name in ("FP32", "FP16", "BF16")} | {
+    name: Storage("FP32", name) for name in ROW_FORMATS}
 
 
 def flag_of(name):
@@ -121,7 +100,7 @@ def make_keys(rng):
     return keys
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", STORAGES)
 def test_formats(directory, rows, keys, name):
     """The file is what its description says, the report is right, and the server answers its rows."""
     (directory / "in").mkdir()
@@ -131,10 +110,10 @@ def test_formats(directory, rows, keys, name):
     convert(*flag_of(name), "--report", report, directory / "in", out)
     metadata, tensors, begin = read_safetensors(out)
     expect_equal(begin % 4096, 0, "where the values begin")
-    expect_equal(metadata, {"row_format": name if name in DECODERS and name.islower() else "plain",
+    expect_equal(metadata, {"row_format": STORAGES[name].row_format,
                             "row_elements": str(COLUMNS)})
     expect_equal(tensors["keys"].tolist(), keys.tolist())
-    got = DECODERS[name](tensors["values"]).astype(F32)
+    got = STORAGES[name].decode(tensors["values"], COLUMNS)
     report = json.loads(report.read_text())
     if name == "FP32":  # the bytes are copied
         expect(got.tobytes() == rows.tobytes(), "the rows have changed")
@@ -215,7 +194,7 @@ def train(rng, rows, columns):
     return items
 
 
-@pytest.mark.parametrize("name", [name for name in DECODERS if name.islower()])
+@pytest.mark.parametrize("name", ROW_FORMATS)
 def test_the_report_of_a_trained_table(directory, name):
     """Every field of the report is what NumPy makes of the file."""
     items = train(np.random.default_rng(14), 500, COLUMNS)
@@ -225,7 +204,7 @@ def test_the_report_of_a_trained_table(directory, name):
     convert("--row-format", name, "--report", directory / "r.json", directory / "items.npy",
             directory / "out.safetensors")
     _, tensors, _ = read_safetensors(directory / "out.safetensors")
-    got = DECODERS[name](tensors["values"]).astype(F32)
+    got = STORAGES[name].decode(tensors["values"], COLUMNS)
     check_report(json.loads((directory / "r.json").read_text()), items, got)
 
 
@@ -235,7 +214,7 @@ def test_the_report_of_a_mean_table(directory, rows):
     convert("--row-format", "int8", "--report", directory / "r.json", f"{directory / 't.npy'},reduction=mean",
             directory / "out.safetensors")
     _, tensors, _ = read_safetensors(directory / "out.safetensors")
-    got = DECODERS["int8"](tensors["values"]).astype(F32)
+    got = STORAGES["int8"].decode(tensors["values"], COLUMNS)
     check_report(json.loads((directory / "r.json").read_text()), rows, got, reduction="mean")
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from harness import Server, expect, expect_equal, run, write_json
 from keyed import hashed_row
-from table_files import F32, convert, read_safetensors, write_safetensors
+from numerics import F32
+from table_files import convert, read_safetensors, write_safetensors
 from v2 import Client, Tensor
 
 ROWS, COLUMNS = 12, 4

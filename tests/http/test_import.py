@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from harness import Server, expect, expect_equal, run
-from table_files import (F16, F32, U8, affine, convert, nibbles, packed, packed_in_fours, params_of, read_safetensors,
-                         write_safetensors)
+from numerics import F16, F32, U8, Storage, pack
+from table_files import convert, read_safetensors, write_safetensors
 from v2 import Client, Tensor
 
 ROWS, COLUMNS = 300, 21
@@ -50,7 +50,7 @@ def test_torchrec(rng, directory, bits, number, suffix):
     codes, scale, bias, values = split(rng, bits, number)
     source, out = directory / f"ebc.{suffix}", directory / "out.safetensors"
     other = split(rng, 8, F16)
-    write(source, {NAME: codes if bits == 8 else packed(codes), NAME + "_qscale": scale,
+    write(source, {NAME: codes if bits == 8 else pack(codes, 4), NAME + "_qscale": scale,
                    NAME + "_qbias": bias.ravel(), "embedding_bags.t2.weight": other[0],
                    "embedding_bags.t2.weight_qscale": other[1],
                    "embedding_bags.t2.weight_qbias": other[2]})
@@ -64,7 +64,7 @@ def test_torchrec(rng, directory, bits, number, suffix):
     elif (bits, number) == (8, F32):
         expect(np.array_equal(rows, np.hstack([codes, scale.view(U8), bias.view(U8)])), "bytes")
     elif number is F16:
-        expect(np.array_equal(rows, np.hstack([packed(codes), scale.view(U8), bias.view(U8)])),
+        expect(np.array_equal(rows, np.hstack([pack(codes, 4), scale.view(U8), bias.view(U8)])),
                "bytes")
     else:
         expect(np.array_equal(rows, values), "values")
@@ -82,14 +82,13 @@ def test_torchrec_to_other_rows(rng, directory):
     convert(f"{source},row_format=int8", out)
     rows = read_safetensors(out)[1]["values"]
     expect(np.array_equal(rows[:, :-8], codes), "codes")
-    expect(np.array_equal(affine(rows[:, :-8], params_of(rows[:, -8:], F32)).astype(F32), values),
-           "values")
+    expect(np.array_equal(Storage("FP32", "int8").decode(rows, COLUMNS), values), "values")
     convert("--force", "--datatype", "FP32", f"{source},row_elements={COLUMNS}", out)
     expect(np.array_equal(read_safetensors(out)[1]["values"], values), "FP32")
     convert("--force", "--row-format", "int4", "--report", directory / "r.json",
             f"{source},row_elements={COLUMNS}", out)
     rows = read_safetensors(out)[1]["values"]
-    got = affine(nibbles(rows[:, :-4])[:, :COLUMNS], params_of(rows[:, -4:], F16))
+    got = Storage("FP32", "int4").decode(rows, COLUMNS)
     error = ((got - values.astype(float)) ** 2).mean()
     report = json.loads((directory / "r.json").read_text())
     expect(np.isclose(report["mean_squared_error"], error, rtol=1e-6), f"{report} {error}")
@@ -123,7 +122,7 @@ def test_padded_rows(rng, directory, row_format):
     bits, number = (4 if "int4" in row_format else 8), (F32 if row_format == "int8" else F16)
     codes, scale, bias, values = split(rng, bits, number)
     params = [scale.view(U8), bias.view(U8)]
-    data = [codes if bits == 8 else packed(codes)]
+    data = [codes if bits == 8 else pack(codes, 4)]
     rows = np.hstack(params + data if "front" in row_format else data + params)
     padding = -rows.shape[1] % 16
     padded = np.hstack([rows, rng.integers(0, 256, (ROWS, padding)).astype(U8)])
@@ -217,7 +216,7 @@ def test_symmetric_codes_stay(rng, directory, number, row_format):
 @pytest.mark.parametrize("number", [F16, F32])
 def test_codes_of_two_bits(rng, directory, number):
     codes, scale, bias, values = split(rng, 2, number)
-    np.savez(directory / "t.npz", weight=packed_in_fours(codes), weight_qscale=scale, weight_qbias=bias)
+    np.savez(directory / "t.npz", weight=pack(codes, 2), weight_qscale=scale, weight_qbias=bias)
     convert(f"{directory / 't.npz'},row_elements={COLUMNS}", directory / "o.safetensors")
     expect_equal(read_safetensors(directory / "o.safetensors")[0]["row_format"], "int2" if number is F16 else "plain")
     expect(np.array_equal(answers(directory / "o.safetensors"), values), "answers")

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from harness import Server, expect, expect_equal, run, write_json
-from table_files import F32, file_names, write_safetensors
+from numerics import F32
+from table_files import file_names, write_safetensors
 from v2 import Client, Tensor
 
 ROWS, COLUMNS = 300, 7

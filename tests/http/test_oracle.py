@@ -1,10 +1,10 @@
-"""The oracle that all answers are compared with (oracle.py): its fused multiply-add."""
+"""The oracle that all answers are compared with (numerics.py): its fused multiply-add."""
 
 from fractions import Fraction
 
 import numpy as np
 
-import oracle
+import numerics
 from harness import Failure
 
 
@@ -21,7 +21,7 @@ def test_the_oracle(rng):
     s *= np.exp2(rng.integers(-30, 30, 1000)).astype(np.float32)
     # 641 * 6700417 = 2^32 + 1: added to 1, a hair above the middle between two floats.
     w[0], r[0], s[0] = 641 * 2.0**-28, 6700417 * 2.0**-28, 1
-    for i, got in enumerate(oracle.fused_multiply_add(w, r, s)):
+    for i, got in enumerate(numerics.fused_multiply_add(w, r, s)):
         exact = Fraction(float(w[i])) * Fraction(float(r[i])) + Fraction(float(s[i]))
         if got != rounded(exact):
             raise Failure(f"the oracle's fma({w[i]!r}, {r[i]!r}, {s[i]!r}) is {got!r}")

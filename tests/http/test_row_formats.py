@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 
 from harness import Server, expect, expect_equal, run, write_json
-from table_files import F16, F32, U8, random_rows, write_safetensors
+from numerics import F16, F32, ROW_FORMATS, U8
+from table_files import random_rows, write_safetensors
 from v2 import Client, Tensor
 
 ROWS = 30
 
-
-FORMATS = ["int8", "int8_f16_front", "int4", "int4_f16_front", "f8_e4m3", "f8_e5m2",
-           "f8_e4m3_scaled", "f8_e5m2_scaled",
-           "int8_f16_back", "int8_symmetric", "int8_symmetric_f16", "int2", "int2_f16_front"]
 
 
 def check_rows(client, model, rows):
@@ -30,7 +27,7 @@ def check_rows(client, model, rows):
 @pytest.mark.parametrize("elements", [1, 7, 16, 65])
 def test_all_formats(directory, rng, elements):
     models, wanted = [], {}
-    for row_format in FORMATS:
+    for row_format in ROW_FORMATS:
         stored, wanted[row_format] = random_rows(rng, row_format, elements)
         np.save(directory / f"{row_format}.npy", stored)
         models.append({"name": row_format, "path": f"{row_format}.npy", "row_format": row_format,
@@ -46,7 +43,7 @@ def test_all_formats(directory, rng, elements):
 def test_files_that_describe_themselves(directory, rng):
     options = []
     wanted = {}
-    for row_format in FORMATS:
+    for row_format in ROW_FORMATS:
         stored, wanted[row_format] = random_rows(rng, row_format, 9)
         path = directory / f"{row_format}.safetensors"
         write_safetensors(path, {"values": ("U8", stored)},
@@ -232,7 +229,7 @@ def test_every_listed_input_is_taken(directory, rng):
               for name, kind in KINDS.items()}
     tables["fp16"] = rng.standard_normal((100, 5)).astype(F16), {}, "FP32"
     tables["bf16"] = rng.integers(0, 2**14, (100, 5)).astype(np.uint16), {"datatype": "BF16"}, "FP32"
-    for name in FORMATS:
+    for name in ROW_FORMATS:
         tables[name] = random_rows(rng, name, 5)[0], {"row_format": name, "row_elements": 5}, "FP32"
     models = []
     for name, (rows, keys, weights) in tables.items():

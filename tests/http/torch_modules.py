@@ -8,6 +8,7 @@ import types
 import numpy as np
 import pytest
 
+import numerics
 import oracle
 from harness import ROOT, Server, expect, expect_equal
 
@@ -52,7 +53,7 @@ def expect_weighted(got, module, ids, weights, what):
         expect_bits(got, torch.from_numpy(oracle.pool(table, list(bags), list(factors), rules)), what)
     if weights.is_contiguous() and rounds_products(module) == (got.dtype == torch.float64):
         expect_bits(got, want, what)
-    bound = np.array([oracle.rounding_bound(table[bag], of) for bag, of in zip(bags, factors)])
+    bound = np.array([numerics.rounding_bound(table[bag], of) for bag, of in zip(bags, factors)])
     expect(np.all(np.abs(got.double().numpy() - want.detach().double().numpy()) <= bound), f"{what}: {got} for {want}")
 
 

@@ -9,7 +9,6 @@ from fractions import Fraction
 
 import numpy as np
 
-import oracle
 from v2 import NUMPY, bf16_from_f32, f32_from_bf16
 
 F16, F32, F64, U8 = np.float16, np.float32, np.float64, np.uint8
@@ -110,21 +109,28 @@ class Storage:
         codes, parameter, count, _ = ROW_FORMATS[self.row_format]
         return count * np.dtype(parameter).itemsize + -(-elements * BITS.get(codes, 8) // 8)
 
-    @quiet
-    def decode(self, stored, elements):
-        """[rows, width] -> [rows, elements] as they are computed with."""
-        if self.row_format == "plain":
-            return f32_from_bf16(stored) if self.datatype == "BF16" else stored.astype(self.computed)
+    def split(self, stored, elements):
+        """Codes [rows, elements] of quantised rows, and their parameters as f32."""
         codes, parameter, count, in_front = ROW_FORMATS[self.row_format]
         size = count * np.dtype(parameter).itemsize
         front, back = (stored[:, :size], stored[:, size:]) if in_front else (
             stored[:, :stored.shape[1] - size], stored[:, stored.shape[1] - size:])
         packed, raw = (back, front) if in_front else (front, back)
-        parameters = np.ascontiguousarray(raw).view(parameter).astype(F32).reshape(len(stored), count)
         if codes in BITS:
             packed = unpack(packed, BITS[codes], elements)
         if codes == "sint8":
-            return packed.view(np.int8).astype(F32) * parameters
+            packed = packed.view(np.int8)
+        return packed, np.ascontiguousarray(raw).view(parameter).astype(F32).reshape(len(stored), count)
+
+    @quiet
+    def decode(self, stored, elements):
+        """[rows, width] -> [rows, elements] as they are computed with."""
+        if self.row_format == "plain":
+            return f32_from_bf16(stored) if self.datatype == "BF16" else stored.astype(self.computed)
+        packed, parameters = self.split(stored, elements)
+        codes, _, count, _ = ROW_FORMATS[self.row_format]
+        if codes == "sint8":
+            return packed.astype(F32) * parameters
         if codes in F8:
             values = F8[codes][packed]
             return values * parameters if count else values
@@ -209,8 +215,9 @@ class Storage:
 
 
 # ---- random rows -----------------------------------------------------------------------------------
-def random_stored(rng, storage, count, elements):
-    """Rows as they are stored: any bits that such rows may have, but for scales that overflow."""
+def random_stored(rng, storage, count, elements, is_finite=False):
+    """Rows as they are stored: any bits that such rows may have, but for scales that overflow. Codes of eight-bit floats
+    that are no numbers can be left out."""
     shape = (count, elements)
     if not storage.quantised and not storage.is_float:
         limits = np.iinfo(storage.stored)
@@ -227,7 +234,7 @@ def random_stored(rng, storage, count, elements):
         return values.astype(storage.stored)
     codes, _, parameters, _ = ROW_FORMATS[storage.row_format]
     packed = rng.integers(0, 1 << BITS.get(codes, 8), shape).astype(U8)
-    if codes in F8 and rng.random() < 0.8:
+    if codes in F8 and (is_finite or rng.random() < 0.8):
         packed &= 0xBF
     chosen = np.stack([rng.random(count) / 8 + 0.01, rng.standard_normal(count)], 1)[:, :parameters]
     return storage.join(packed, chosen)
@@ -263,12 +270,29 @@ def widened(elements, datatype):
 
 
 # ---- sums ------------------------------------------------------------------------------------------
+def fused_multiply_add(weights, rows, sums):
+    """weights * rows + sums in f32, rounded once.
+
+    A product of two f32 is exact in f64. Its sum with a third is not, but rounded to odd instead
+    of to nearest it still decides correctly when it is then rounded to f32: an inexact sum whose
+    last bit is even is moved one step towards its error, which Knuth's two-sum gives exactly.
+    """
+    product = weights.astype(np.float64) * rows.astype(np.float64)
+    addend = sums.astype(np.float64)
+    total = product + addend
+    virtual = total - product
+    error = (product - (total - virtual)) + (addend - virtual)
+    even = (total.view(np.int64) & 1) == 0
+    odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+    return np.where((error != 0) & even, odd, total).astype(np.float32)
+
+
 @quiet
 def multiply_add(weights, rows, sums):
     """weights * rows + sums, rounded once."""
     if sums.dtype == F32:
         plain = weights.astype(F64) * rows.astype(F64) + sums.astype(F64)
-        exact = oracle.fused_multiply_add(np.asarray(weights), rows, sums)
+        exact = fused_multiply_add(np.asarray(weights), rows, sums)
         return np.where(np.isfinite(plain), exact, plain.astype(F32))
     plain = weights * rows + sums
     each = [float(Fraction(float(w)) * Fraction(float(r)) + Fraction(float(s))) if np.isfinite(p) else p
@@ -283,6 +307,12 @@ def float_sum(rows, weights):
     for weight, row in zip(weights, rows):
         total = multiply_add(weight, row, total)
     return total
+
+
+def rounding_bound(rows, weights):
+    """How far the sum of rows with weights may be from one that rounds each product before it is added: half
+    a unit in the last place for each product and each addition of both, of the sum of all magnitudes."""
+    return 2 * (len(rows) + 1) * 2.0**-24 * np.abs(rows.astype(np.float64) * weights[:, None]).sum(axis=0)
 
 
 def float_divisor(reduction, rows, weights):
