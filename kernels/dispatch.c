@@ -10,10 +10,20 @@
 #include <cpuid.h>
 #endif
 
-const struct bag_kernels bag_generic_kernels = {.ids_in_range = bag_ref_ids_in_range,
-                                                .ids_ascend = bag_ref_ids_ascend,
-                                                .find_keys = bag_ref_keys_find,
-                                                .far = 1};
+#define PLAIN_KERNELS                                                           \
+    {                                                                           \
+        .ids_in_range = bag_ref_ids_in_range, .ids_ascend = bag_ref_ids_ascend, \
+        .find_keys = bag_ref_keys_find, .far = 1                                \
+    }
+
+const struct bag_kernels bag_generic_kernels = PLAIN_KERNELS;
+
+#ifdef BAG_PLAIN_KERNELS
+/* Builds with a sanitizer have the plain C kernels in the place of these, so that it sees every
+ * access. */
+const struct bag_kernels bag_avx2_kernels = PLAIN_KERNELS;
+const struct bag_kernels bag_avx512_kernels = PLAIN_KERNELS;
+#endif
 
 /* NULL where this build has none. */
 static const struct bag_kernels *const kernels_of[BAG_ISA_COUNT] = {
