@@ -80,17 +80,25 @@ static bool parse_length(struct bag_text text, uint64_t *number)
     return text.bytes > 0;
 }
 
-/* The value of a line that is the header `name`; data NULL where it is another. */
-static struct bag_text value_of(const char *line, const char *end, const char *name)
+/* Returns a header's value, which begins behind the colon, without blanks around it. */
+static struct bag_text value_behind(const char *at, const char *end)
 {
-    size_t bytes = strlen(name);
+    while (at < end && (*at == ' ' || *at == '\t'))
+        at++;
+    while (end > at && (end[-1] == ' ' || end[-1] == '\t' || end[-1] == '\r'))
+        end--;
+    return (struct bag_text){at, (size_t)(end - at)};
+}
+
+/* Returns the value of a line that is the header `name`, or data NULL if it is another header. It
+ * is always inline: with a constant length of the name, most lines take one comparison. */
+static inline __attribute__((always_inline)) struct bag_text
+value_of(const char *line, const char *end, const char *name)
+{
+    const size_t bytes = strlen(name);
     if ((size_t)(end - line) <= bytes || line[bytes] != ':' || strncasecmp(line, name, bytes) != 0)
         return (struct bag_text){NULL, 0};
-    for (line += bytes + 1; line < end && (*line == ' ' || *line == '\t');)
-        line++;
-    while (end > line && (end[-1] == ' ' || end[-1] == '\t' || end[-1] == '\r'))
-        end--;
-    return (struct bag_text){line, (size_t)(end - line)};
+    return value_behind(line + bytes + 1, end);
 }
 
 static bool has_word(struct bag_text text, const char *word)
@@ -112,6 +120,16 @@ static bool parse_status(const char *head, size_t bytes, struct bag_reply_head *
         reply->status = reply->status * 10 + (head[i] - '0');
     }
     return reply->status >= 100;
+}
+
+size_t bag_reply_head_end(const char *text, size_t bytes, size_t searched)
+{
+    const char *at = text + searched, *end = text + bytes;
+    for (; (at = memchr(at, '\n', (size_t)(end - at))); at++) {
+        if (at - text >= 3 && memcmp(at - 3, "\r\n\r", 3) == 0)
+            return (size_t)(at + 1 - text);
+    }
+    return 0;
 }
 
 bool bag_reply_head_parse(const char *head, size_t bytes, struct bag_reply_head *reply,

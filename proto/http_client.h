@@ -21,6 +21,10 @@ struct bag_url {
  * URL, or has https, a user or a query. */
 bool bag_url_parse(const char *text, struct bag_url *url, struct bag_problem *problem);
 
+/* Returns how many bytes of a text are the head at its beginning, with the blank line that ends it,
+ * or 0 if that has not arrived. The first `searched` bytes were searched before. */
+size_t bag_reply_head_end(const char *text, size_t bytes, size_t searched);
+
 struct bag_reply_head {
     int status;
     uint64_t body_bytes; /* Content-Length */

@@ -39,6 +39,15 @@ static inline uint64_t bag_hash_word(uint64_t hash, uint64_t word)
 #define BAG_DIGEST_PRINT "%016" PRIx64
 #define BAG_DIGEST_BYTES 17
 
+/* Writes a digest as BAG_DIGEST_PRINT does, with a NUL. Requests to shards have one, and printf
+ * would take as long as the rest of their headers. */
+static inline void bag_digest_put(char text[BAG_DIGEST_BYTES], uint64_t digest)
+{
+    for (size_t i = BAG_DIGEST_BYTES - 1; i-- > 0; digest >>= 4)
+        text[i] = "0123456789abcdef"[digest & 15];
+    text[BAG_DIGEST_BYTES - 1] = 0;
+}
+
 /* Returns whether the text ends with `end` and is longer than it. */
 bool bag_text_ends_with(struct bag_text text, const char *end);
 static inline bool bag_has_suffix(const char *name, const char *suffix)

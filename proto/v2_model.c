@@ -227,7 +227,7 @@ static bool add_part(cJSON *object, const struct bag_v2_feature *feature)
     char digest[BAG_DIGEST_BYTES];
     if (!feature->part.of)
         return true;
-    snprintf(digest, sizeof digest, BAG_DIGEST_PRINT, feature->digest);
+    bag_digest_put(digest, feature->digest);
     cJSON *part = cJSON_AddObjectToObject(object, "part");
     return part && cJSON_AddStringToObject(part, "by", bag_part_way_names[feature->part.by]) &&
            bag_v2_add_integer(part, "index", feature->part.index) &&

@@ -128,7 +128,7 @@ void bag_v2_write_part(struct bag_v2_writer *writer, const struct bag_part *part
     put(writer, ",\"of\":");
     put_number(writer, part->of);
     if (digest) {
-        snprintf(text, sizeof text, BAG_DIGEST_PRINT, digest);
+        bag_digest_put(text, digest);
         put(writer, ",\"digest\":\"");
         put(writer, text);
         put(writer, "\"");

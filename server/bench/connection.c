@@ -105,12 +105,11 @@ static bool take_head(struct bag_bench_connection *connection, const char *bytes
     *taken = count < room ? count : room;
     memcpy(connection->head + before, bytes, *taken);
     connection->head_bytes += *taken;
-    char *end = memmem(connection->head, connection->head_bytes, "\r\n\r\n", 4);
-    if (!end)
+    size_t head_bytes = bag_reply_head_end(connection->head, connection->head_bytes, before);
+    if (head_bytes == 0)
         return room > count || bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                                "the reply's head is longer than %zu bytes",
                                                sizeof connection->head);
-    size_t head_bytes = (size_t)(end + 4 - connection->head);
     *taken = head_bytes - before;
     connection->in_body = true;
     if (!bag_reply_head_parse(connection->head, head_bytes, &connection->reply, problem))

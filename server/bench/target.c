@@ -63,8 +63,8 @@ static bool reject_silence(ssize_t got, struct bag_problem *problem)
 static size_t receive_head(int fd, char *text, size_t room, size_t *used,
                            struct bag_problem *problem)
 {
-    const char *end = NULL;
-    for (*used = 0; !end; end = memmem(text, *used, "\r\n\r\n", 4)) {
+    size_t head_bytes = 0;
+    for (*used = 0; head_bytes == 0; head_bytes = bag_reply_head_end(text, *used, 0)) {
         if (*used == room) {
             bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                             "the reply's head is longer than %zu bytes", room);
@@ -79,7 +79,7 @@ static size_t receive_head(int fd, char *text, size_t room, size_t *used,
         }
         *used += (size_t)got;
     }
-    return (size_t)(end + 4 - text);
+    return head_bytes;
 }
 
 static bool receive_body(int fd, struct bag_bench_answer *answer, size_t have,

@@ -222,7 +222,8 @@ static void put_bytes(struct text *text, const char *from, size_t bytes)
     text->bytes += taken;
 }
 
-static void put(struct text *text, const char *from)
+/* Always inline, as most texts are constants: their lengths are, too. */
+static inline __attribute__((always_inline)) void put(struct text *text, const char *from)
 {
     put_bytes(text, from, strlen(from));
 }

@@ -319,15 +319,15 @@ static bool read_head(struct bag_upstream_connection *connection)
         fail_closed(connection);
         return false;
     }
-    size_t from = connection->head_bytes < 3 ? 0 : connection->head_bytes - 3;
+    const size_t searched = connection->head_bytes;
     connection->head_bytes += (size_t)count;
-    const char *end = memmem(connection->head + from, connection->head_bytes - from, "\r\n\r\n", 4);
-    if (!end && connection->head_bytes == sizeof connection->head) {
+    size_t head_bytes = bag_reply_head_end(connection->head, connection->head_bytes, searched);
+    if (head_bytes == 0 && connection->head_bytes == sizeof connection->head) {
         snprintf(connection->exchange->why, sizeof connection->exchange->why,
                  "answered a head of more than 8 KiB");
         fail(connection, BAG_EXCHANGE_INVALID);
     }
-    return end && begin_body(connection, (size_t)(end - connection->head) + 4);
+    return head_bytes > 0 && begin_body(connection, head_bytes);
 }
 
 static void read_body(struct bag_upstream_connection *connection)

@@ -13,11 +13,17 @@ static uint64_t time_ns(size_t i)
     return (4 + (i & 3)) << (i / 4) << 8; /* 1024 ns at first */
 }
 
+/* Returns the last counter whose lower bound is not above the time; 0 if none is. */
+static size_t counter_of(uint64_t ns)
+{
+    unsigned exponent = 63 - (unsigned)__builtin_clzll(ns | 1);
+    size_t i = exponent < 10 ? 0 : (exponent - 10) * 4 + (ns >> (exponent - 2) & 3);
+    return i < BAG_SHARD_TIMES ? i : BAG_SHARD_TIMES - 1;
+}
+
 void bag_shard_latency_add(struct bag_shard_latency *latency, uint64_t ns)
 {
-    size_t i = 0;
-    while (i + 1 < BAG_SHARD_TIMES && time_ns(i + 1) <= ns)
-        i++;
+    size_t i = counter_of(ns);
     atomic_fetch_add_explicit(&latency->counts[i], 1, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&latency->total, 1, memory_order_relaxed) + 1 < MANY_TIMES)
         return;

@@ -184,10 +184,12 @@ ssize_t bag_deadline_receive(int fd, void *buffer, size_t room, uint64_t deadlin
 size_t bag_deadline_receive_head(int fd, char text[BAG_REPLY_HEAD_BYTES], size_t *used,
                                  uint64_t deadline_ns)
 {
-    for (*used = 0;;) {
-        const char *end = memmem(text, *used, "\r\n\r\n", 4);
-        if (end)
-            return (size_t)(end - text) + 4;
+    size_t searched = *used = 0;
+    for (;;) {
+        size_t head_bytes = bag_reply_head_end(text, *used, searched);
+        if (head_bytes > 0)
+            return head_bytes;
+        searched = *used;
         if (*used == BAG_REPLY_HEAD_BYTES) {
             errno = EMSGSIZE;
             return 0;

@@ -376,6 +376,27 @@ TEST(hedges_no_sooner_than_most_replies_take)
     drop_request(&request);
 }
 
+/* The percentile is the upper bound of the counter that a time is in, a quarter above its lower one
+ * at most. */
+TEST(counts_times_of_any_length)
+{
+    for (int exponent = 0; exponent < 33; exponent++) {
+        for (uint64_t eighth = 0; eighth < 8; eighth++) {
+            uint64_t ns = (UINT64_C(8) + eighth) << exponent >> 3;
+            struct bag_shard_latency latency = {.total = 0};
+            for (int i = 0; i < 40; i++)
+                bag_shard_latency_add(&latency, ns);
+            uint64_t p95_ns = bag_shard_latency_p95_ns(&latency);
+            uint64_t least_ns = ns < 1024 ? 1024 : ns;
+            assert_true(p95_ns > ns && p95_ns <= least_ns + least_ns / 4);
+        }
+    }
+    struct bag_shard_latency longest = {.total = 0};
+    for (int i = 0; i < 40; i++)
+        bag_shard_latency_add(&longest, UINT64_MAX);
+    assert_true(bag_shard_latency_p95_ns(&longest) == UINT64_MAX);
+}
+
 /* ---- other versions ---------------------------------------------------------------------------
  */
 

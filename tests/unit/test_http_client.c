@@ -3,6 +3,8 @@
 
 #include "proto/http_client.h"
 
+#include <inttypes.h>
+
 TEST(reads_urls)
 {
     static const struct {
@@ -97,6 +99,41 @@ TEST(reads_heads)
         assert_int_equal(head.body_bytes, cases[i].body_bytes);
         assert_int_equal(head.json_bytes, cases[i].json_bytes);
         assert_int_equal(head.closes, cases[i].closes);
+    }
+}
+
+/* However many bytes arrive at a time, a head ends with its first blank line. */
+TEST(finds_the_end_of_heads)
+{
+    static const char *const cases[] = {"HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "\r\n\r\n",
+                                        "A: b\n\n\r\n\r\r\n\r\n"};
+    static const char rest[] = "\r\n\r\n";
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        size_t head_bytes = strlen(cases[i]), bytes = head_bytes + sizeof rest;
+        char *text = malloc(bytes);
+        assert_non_null(text);
+        memcpy(text, cases[i], head_bytes);
+        memcpy(text + head_bytes, rest, sizeof rest);
+        for (size_t piece = 1; piece <= bytes; piece++) {
+            size_t found = 0;
+            for (size_t before = 0; found == 0 && before < bytes; before += piece) {
+                size_t have = before + piece < bytes ? before + piece : bytes;
+                found = bag_reply_head_end(text, have, before);
+                assert_true(found == (have < head_bytes ? 0 : head_bytes));
+            }
+        }
+        free(text);
+    }
+}
+
+TEST(prints_digests_as_printf_does)
+{
+    static const uint64_t digests[] = {0, 1, 0x0123456789abcdef, 0xfedcba9876543210, UINT64_MAX};
+    for (size_t i = 0; i < COUNT_OF(digests); i++) {
+        char expected[BAG_DIGEST_BYTES], got[BAG_DIGEST_BYTES];
+        snprintf(expected, sizeof expected, BAG_DIGEST_PRINT, digests[i]);
+        bag_digest_put(got, digests[i]);
+        assert_string_equal(got, expected);
     }
 }
 
