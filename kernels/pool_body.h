@@ -162,9 +162,43 @@ BAG_LANE void K(pool_tiles)(const struct bag_rows *rows, bool half, enum bag_mod
         bag_ref_empty(rows->block, bag++);
 }
 
+/* Pools bags of several tiles whose entries all stay and of which no row is to be prefetched.
+ * Little is set for each tile: in short bags that takes as long as the columns. */
+BAG_LANE void K(pool_split_near)(const struct bag_rows *rows, bool half, enum bag_mode mode,
+                                 int vectors)
+{
+    const size_t *bounds = rows->block->bounds, out_bytes = rows->args->bag_stride;
+    const size_t columns = rows->block->end_column - rows->block->first_column;
+    const size_t width = (size_t)vectors * V(lanes);
+    for (size_t bag = 0; bag < rows->block->num_bags; bag++, bounds++) {
+        const char *first = rows->ids + bounds[0] * rows->id_bytes;
+        const char *end = rows->ids + bounds[1] * rows->id_bytes;
+        if (first == end) {
+            bag_ref_empty(rows->block, bag);
+            continue;
+        }
+        for (size_t number = 0; number * width < columns; number++) {
+            const struct K(tile) tile = K(tile_at)(rows, vectors, number);
+            BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
+            struct K(place) place = {bounds[0], first};
+            char *out = tile.out + bag * out_bytes;
+            K(clear)(sums, vectors);
+            K(take_rows)(rows, half, mode, vectors, &tile, false, &place, end, sums);
+            if (rows->args->divides)
+                K(divide_sums)(rows, mode, vectors, bounds, bounds[1] - bounds[0], sums);
+            K(store_result)(mode, vectors, &tile, rows->args->output_dtype, false, out, sums);
+        }
+    }
+}
+
 BAG_LANE void K(pool_all)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
                           const struct K(tile) * only)
 {
+    if (!bag_kind_quantised(KIND) && mode != BAG_MODE_GENERAL && !only &&
+        rows->block->fetch_end == 0) {
+        K(pool_split_near)(rows, half, mode, vectors);
+        return;
+    }
     if (mode == BAG_MODE_GENERAL || !only) {
         for (size_t bag = 0; bag < rows->block->num_bags; bag++)
             K(pool_bag)(rows, half, mode, vectors, only, bag);
