@@ -195,7 +195,7 @@ def compare_encoded(name, got, want, row_format, told):
         raise Failure(f"{name}: {got.datatype} {got.array.shape} with {told} as {row_format}")
     if want.margin is not None or not elements:
         return
-    decoded = storage.decode(got.array.reshape(len(values), -1), elements)
+    decoded = storage.decode(got.array.reshape(len(values), storage.width(elements)), elements)
     for row, value in zip(decoded, values):
         encoded = storage.encode(value[None])
         if encoded is None:  # a row of NaNs, or where each element has a NaN or an infinity of its own those

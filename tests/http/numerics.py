@@ -36,7 +36,7 @@ def pack(codes, bits):
 
 def unpack(packed, bits, elements):
     parts = [packed >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)]
-    return np.stack(parts, 2).reshape(len(packed), -1)[:, :elements]
+    return np.stack(parts, 2).reshape(len(packed), packed.shape[1] * len(parts))[:, :elements]
 
 
 def quiet(function):
