@@ -143,9 +143,8 @@ class World:
         facts = document["parameters"]
         expect_equal((facts["row_elements"], facts["row_format"], facts["keyed"], facts["updates_through"]),
                      (live.elements, live.storage.row_format, live.where is not None, live.through), model.name)
-        if live.where is None:
-            expect_equal(facts["rows"], len(live), f"{model.name}: rows")
-        else:
+        expect_equal(facts["rows"], len(live if live.where is None else live.where), f"{model.name}: rows")
+        if live.where is not None:
             expect_equal(document["inputs"][0]["datatype"], live.keys_datatype, f"{model.name}: type of keys")
         output = document["outputs"][0]
         expect_equal((output["datatype"], output["shape"]), (rules.output, [-1, *rules.shape]), model.name)
