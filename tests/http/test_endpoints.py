@@ -239,7 +239,7 @@ def test_cors_of_all():
 def test_bad_origins():
     done = run("serve", "--demo", "--check", "--cors-origins", "https://a.example/")
     expect_equal(done.returncode, 2)
-    expect("https://a.example/" in done.stderr and "--cors-origins" in done.stderr, done.stderr)
+    expect("https://a.example/" in done.stderr and "cors_origins" in done.stderr, done.stderr)
 
 
 @pytest.fixture(scope="module", name="server")
