@@ -1,10 +1,13 @@
 /* Results as rows of a row format; see pool_encode.h. */
 #include "pool_encode.h"
 
-#include "rowformat.h"
+#include "pool_block.h"
 
-/* Rows are pooled here before they are encoded, in the near caches. */
-#define STAGE_ELEMENTS BAG_ENCODE_ELEMENTS
+/* So many elements are pooled before they are encoded, in the nearest cache, or one longer row. */
+#define STAGE_ELEMENTS 4096
+
+/* The most rows that are prefetched meanwhile. */
+#define FETCHED_ROWS 64
 
 void bag_rows_encode(const float *values, size_t count, size_t row_elements,
                      enum bag_row_format format, void *out)
@@ -17,20 +20,50 @@ void bag_rows_encode(const float *values, size_t count, size_t row_elements,
                             (unsigned char *)out + i * row_bytes);
 }
 
+/* Prefetches the first rows of some bags, while those before them are encoded. */
+static void fetch_bags(const struct bag_pool_args *args, size_t first_bag, size_t end_bag)
+{
+    const struct bag_row_walk *walk = args->walk;
+    if (!walk->is_far || first_bag >= end_bag)
+        return;
+    size_t first = bag_pool_first_entry(args, first_bag);
+    size_t end = bag_pool_first_entry(args, end_bag);
+    end = end - first < FETCHED_ROWS ? end : first + FETCHED_ROWS;
+    for (size_t entry = first; entry < end; entry++) {
+        uintptr_t id = (uintptr_t)bag_id_at(&args->indices, entry);
+        bag_fetch_lines(2, (const char *)((uintptr_t)args->table.rows + id * walk->row_bytes),
+                        walk->row_bytes);
+    }
+}
+
+/* Returns the call that pools the rows to encode. A row alone is the sum of that row, which takes
+ * less than copying it, but for the sign of a zero: integers' codes have none. */
+static struct bag_pool_args pooled_as(const struct bag_pool_args *args, enum bag_row_format format)
+{
+    struct bag_pool_args own = *args;
+    const enum bag_row_kind kind = bag_row_layouts[format].kind;
+    if (args->reduction == BAG_NONE && bag_keeps_all(args) && kind != BAG_KIND_OF_E4M3 &&
+        kind != BAG_KIND_OF_E5M2)
+        own.reduction = BAG_SUM;
+    return own;
+}
+
 void bag_pool_encode(const struct bag_pool_args *args, enum bag_row_format format,
                      const struct bag_range *range, void *out)
 {
-    float stage[STAGE_ELEMENTS] BAG_UNSET;
+    float stage[BAG_ENCODE_ELEMENTS] BAG_UNSET;
+    const struct bag_pool_args own = pooled_as(args, format);
     const size_t columns = args->table.row_elements;
     const size_t row_bytes = bag_encoded_row_bytes(format, columns);
-    const size_t most = columns ? STAGE_ELEMENTS / columns : STAGE_ELEMENTS;
+    const size_t most = columns < STAGE_ELEMENTS ? STAGE_ELEMENTS / (columns ? columns : 1) : 1;
     struct bag_range part = {.end_column = columns};
     for (size_t bag = range->first_bag; bag < range->end_bag; bag = part.end_bag) {
         const size_t left = range->end_bag - bag, count = left < most ? left : most;
         part.first_bag = bag;
         part.end_bag = bag + count;
         /* The kernels count from the first bag of the whole result. */
-        bag_pool_range(args, &part, (void *)((uintptr_t)stage - bag * args->bag_stride));
+        bag_pool_range(&own, &part, (void *)((uintptr_t)stage - bag * args->bag_stride));
+        fetch_bags(&own, part.end_bag, part.end_bag + (left - count < most ? left - count : most));
         bag_rows_encode(stage, count, columns, format, (char *)out + bag * row_bytes);
     }
 }
