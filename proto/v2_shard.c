@@ -164,6 +164,10 @@ static bool read_table(const cJSON *tree, struct bag_shard_table *table, const c
     table->dtype = dtype_of(facts);
     table->output_dtype = dtype_of(output);
     table->keys_dtype = dtype_of(ids);
+    if (table->output_dtype == BAG_U8 && table->dtype != BAG_U8) {
+        *why = "its replies are encoded there; the coordinator has 'output_row_format'";
+        return false;
+    }
     return table->row_format != BAG_ROW_FORMAT_COUNT && table->dtype != BAG_DTYPE_COUNT &&
            table->output_dtype != BAG_DTYPE_COUNT &&
            (table->keys_dtype == BAG_I64 || table->keys_dtype == BAG_U64) &&

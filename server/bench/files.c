@@ -99,6 +99,10 @@ static bool check_facts(const struct bag_client_table *facts, const struct bag_t
         return bag_problem_set(problem, BAG_ERROR_CONFLICT,
                                "the server multiplies pooled rows with a matrix: what that makes "
                                "of them is not compared");
+    if (facts->output_dtype == BAG_U8 && is_float(table->dtype))
+        return bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                               "the server encodes the rows of its replies (output_row_format): "
+                               "what that makes of them is not compared");
     if (table->row_format != facts->row_format)
         return bag_problem_set(
             problem, BAG_ERROR_CONFLICT, "its rows are %s, those of the server %s",

@@ -163,6 +163,16 @@ def refused(directory, urls, words, **keys):
         expect_equal(ask(client, [1], [0]).status, 503)
 
 
+def test_row_formats_of_replies(directory, tables):
+    """The coordinator may have one of its own; with one of the shards, whose replies it cannot read, it says so."""
+    with parts_of(directory, tables["rows"], "rows") as servers:
+        with front_of(directory, [server.url for server in servers], output_row_format="int8") as front, \
+                Client(front) as client:
+            expect_equal(ask(client, [1, 5], [0], binary=True).embeddings().shape, (1, COLUMNS + 8))
+    with parts_of(directory, tables["rows"] | {"output_row_format": "int8"}, "rows") as servers:
+        refused(directory, [server.url for server in servers], ["encoded there", "'output_row_format'"])
+
+
 def test_what_is_no_table(directory, tables, rng):
     np.save(directory / "wide.npy", rng.standard_normal((ROWS, COLUMNS + 1)).astype(np.float32))
     np.save(directory / "half.npy", rng.standard_normal((ROWS, COLUMNS)).astype(np.float16))
