@@ -59,6 +59,43 @@ int main(int argc, char *argv[])
 '''
 
 
+C_ROW_FORMATS = r'''
+int main(int argc, char *argv[])
+{
+    const int64_t indices[] = {0, 2, 3, 4};
+    struct bagserve_client *client = bagserve_open(argv[1], 20000);
+    struct bagserve_rows rows;
+    for (int i = 2; i < argc; i++) {
+        enum bagserve_result result = bagserve_set_row_format(client, argv[i]);
+        if (result == BAGSERVE_OK)
+            result = bagserve_packed(client, "items", indices, 4, 1, NULL, &rows);
+        printf("%d", (int)result);
+        for (size_t j = 0; result == BAGSERVE_OK && j < rows.count * rows.width; j++)
+            printf(" %.9g", (double)rows.values[j]);
+        printf(" %s\n", result == BAGSERVE_OK ? "" : bagserve_error(client));
+    }
+    bagserve_close(client);
+    return 0;
+}
+'''
+
+
+def test_c_row_formats(client):
+    """Encoded rows are what the Python client decodes; a format that this client does not know is rejected here."""
+    formats = ["int8", "int8_f16_front", "int8_f16_back", "int8_symmetric", "int8_symmetric_f16", "int4",
+               "int4_f16_front", "int2", "int2_f16_front"]
+    with scratch() as directory:
+        done = subprocess.run([compile_c(directory, C_ROW_FORMATS), f"http://{client._host}:{client._port}",
+                               *formats, "int9"], capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    expect_equal((done.returncode, done.stderr), (0, ""), "the C program")
+    *lines, last = done.stdout.splitlines()
+    for row_format, line in zip(formats, lines, strict=True):
+        want = client.packed("items", [[0], [2], [3], [4]], output_row_format=row_format)
+        code, *numbers = line.split()
+        expect_equal((code, np.array(numbers, np.float32).tolist()), ("0", want.ravel().tolist()), row_format)
+    expect_equal(last.split(" ", 1), ["3", "no row format that this client decodes"])
+
+
 def test_c_calls(client):
     with scratch() as directory:
         program = compile_c(directory, C_CALLS)

@@ -56,6 +56,13 @@ struct bagserve_rows {
 struct bagserve_output {
     char name[132];
     struct bagserve_rows rows;
+    size_t row_elements; /* of an encoded row; not for callers */
+};
+
+/* A row format: bits of a code, bytes of scale and bias, how many there are, their place. */
+struct bagserve_row_format_ {
+    const char *name;
+    int bits, param_bytes, num_params, in_front;
 };
 
 struct bagserve_client {
@@ -66,6 +73,7 @@ struct bagserve_client {
     size_t answer_bytes, answer_room, body_room;
     size_t header_bytes; /* of the answer's JSON; 0: all is JSON */
     float *values;
+    const struct bagserve_row_format_ *row_format; /* of replies; NULL: FP32 */
     char error[CURL_ERROR_SIZE + 512];
 };
 
@@ -122,6 +130,27 @@ static inline enum bagserve_result bagserve_fail_(struct bagserve_client *client
 {
     snprintf(client->error, sizeof client->error, "%s", text);
     return result;
+}
+
+/* Has the server encode the rows of its replies from now on: "int8", "int4" and so on; NULL: not.
+ * The client decodes them. */
+static inline enum bagserve_result bagserve_set_row_format(struct bagserve_client *client,
+                                                           const char *name)
+{
+    static const struct bagserve_row_format_ formats[] = {
+        {"int8", 8, 4, 2, 0},          {"int8_f16_front", 8, 2, 2, 1},
+        {"int8_f16_back", 8, 2, 2, 0}, {"int8_symmetric", -8, 4, 1, 0},
+        {"int4", 4, 2, 2, 0},          {"int8_symmetric_f16", -8, 2, 1, 0},
+        {"int2", 2, 2, 2, 0},          {"int4_f16_front", 4, 2, 2, 1},
+        {"int2_f16_front", 2, 2, 2, 1}};
+    size_t i;
+    client->row_format = NULL;
+    for (i = 0; name && i < sizeof formats / sizeof *formats; i++)
+        if (strcmp(formats[i].name, name) == 0)
+            client->row_format = &formats[i];
+    return !name || client->row_format
+               ? BAGSERVE_OK
+               : bagserve_fail_(client, BAGSERVE_REFUSED, "no row format that this client decodes");
 }
 
 /* Sends this token with every call from now on; NULL: none. The client keeps a copy. */
@@ -274,36 +303,99 @@ static inline enum bagserve_result bagserve_post_(struct bagserve_client *client
     return bagserve_result_of_(status);
 }
 
-/* Reads the name and the shape of the output that begins at *at, and moves *at behind them. */
-static inline int bagserve_read_output_(char **at, struct bagserve_output *output)
+/* The bytes of a row of so many elements. */
+static inline size_t bagserve_row_bytes_(const struct bagserve_row_format_ *format, size_t elements)
 {
+    size_t per_byte = 8 / (size_t)abs(format->bits);
+    return (elements + per_byte - 1) / per_byte +
+           (size_t)format->param_bytes * (size_t)format->num_params;
+}
+
+static inline float bagserve_param_(const unsigned char *at, int bytes)
+{
+    uint16_t half;
+    uint32_t bits;
+    float value;
+    if (bytes == 4) {
+        memcpy(&value, at, sizeof value);
+        return value;
+    }
+    memcpy(&half, at, sizeof half);
+    /* Exponents of f16 and f32 differ by 112; subnormal numbers have none. */
+    bits = (uint32_t)(half & 0x7fff) << 13;
+    if ((half & 0x7c00) == 0x7c00)
+        bits |= 0x7f800000;
+    else if (half & 0x7c00)
+        bits += (uint32_t)112 << 23;
+    memcpy(&value, &bits, sizeof value);
+    if (!(half & 0x7c00))
+        value = (float)(half & 0x3ff) / 16777216.0f;
+    return half & 0x8000 ? -value : value;
+}
+
+/* Decodes a row. */
+static inline void bagserve_decode_(const struct bagserve_row_format_ *format,
+                                    const unsigned char *row, size_t elements, float *values)
+{
+    size_t row_bytes = bagserve_row_bytes_(format, elements), bits = (size_t)abs(format->bits), i;
+    size_t params_bytes = (size_t)format->param_bytes * (size_t)format->num_params;
+    const unsigned char *params = format->in_front ? row : row + row_bytes - params_bytes;
+    const unsigned char *codes = format->in_front ? row + params_bytes : row;
+    double scale = bagserve_param_(params, format->param_bytes);
+    double bias = format->num_params > 1
+                      ? bagserve_param_(params + format->param_bytes, format->param_bytes)
+                      : 0;
+    for (i = 0; i < elements; i++) {
+        unsigned code = codes[i * bits / 8] >> i * bits % 8 & ((1u << bits) - 1);
+        int own = format->bits < 0 && code > 127 ? (int)code - 256 : (int)code;
+        values[i] = (float)(own * scale + bias);
+    }
+}
+
+/* Reads the name and the shape of the output that begins at *at, and moves *at behind them. */
+static inline int bagserve_read_output_(const struct bagserve_client *client, char **at,
+                                        struct bagserve_output *output)
+{
+    const struct bagserve_row_format_ *format = client->row_format;
+    size_t last = 1;
     size_t name_bytes = strcspn(*at, "\"");
     if (name_bytes >= sizeof output->name)
         return 0;
     memcpy(output->name, *at, name_bytes);
     output->name[name_bytes] = 0;
-    char *shape = strstr(*at, "\"shape\":["), *type = strstr(*at, "\"datatype\":\"FP32\"");
+    char *shape = strstr(*at, "\"shape\":["),
+         *type = strstr(*at, format ? "\"datatype\":\"UINT8\"" : "\"datatype\":\"FP32\"");
+    char *elements = strstr(*at, "\"row_elements\":");
     char *next = strstr(*at, "{\"name\":\"");
     if (!shape || !type || (next && (shape > next || type > next)))
         return 0;
     shape += 9;
     output->rows.count = strtoull(shape, &shape, 10);
     output->rows.width = 1;
-    while (*shape == ',')
-        output->rows.width *= strtoull(shape + 1, &shape, 10);
+    while (*shape == ',') {
+        last = strtoull(shape + 1, &shape, 10);
+        output->rows.width *= last;
+    }
     *at = shape;
-    return *shape == ']';
+    if (!format)
+        return *shape == ']';
+    output->row_elements =
+        elements && (!next || elements < next) ? strtoull(elements + 15, NULL, 10) : 0;
+    if (*shape != ']' || last == 0 || last != bagserve_row_bytes_(format, output->row_elements))
+        return 0;
+    output->rows.width = output->rows.width / last * output->row_elements;
+    return 1;
 }
 
 /* The outputs that the JSON describes, up to `room`; SIZE_MAX where one cannot be read. */
-static inline size_t bagserve_read_outputs_(char *json, struct bagserve_output *outputs,
-                                            size_t room)
+static inline size_t bagserve_read_outputs_(const struct bagserve_client *client, char *json,
+                                            struct bagserve_output *outputs, size_t room)
 {
     size_t count = 0;
     char *at = strstr(json, "\"outputs\":[");
     while (at && (at = strstr(at, "{\"name\":\"")) != NULL) {
         at += 9;
-        if (count == room || !bagserve_read_output_(&at, &outputs[count]))
+        if (count == room || !bagserve_read_output_(client, &at, &outputs[count]))
             return SIZE_MAX;
         count++;
     }
@@ -315,30 +407,45 @@ static inline enum bagserve_result bagserve_take_outputs_(struct bagserve_client
                                                           struct bagserve_output *outputs,
                                                           size_t room, size_t *count)
 {
-    size_t i, needed = 0;
+    const struct bagserve_row_format_ *format = client->row_format;
+    size_t i, j, needed = 0, encoded = 0;
     if (!client->answer || client->header_bytes == 0 || client->header_bytes > client->answer_bytes)
         return bagserve_fail_(client, BAGSERVE_BAD_ANSWER, "the answer has no binary tensor");
     char *raw = client->answer + client->header_bytes, kept = *raw;
     *raw = 0; /* the JSON ends here, for the searches */
-    *count = bagserve_read_outputs_(client->answer, outputs, room);
+    *count = bagserve_read_outputs_(client, client->answer, outputs, room);
     *raw = kept;
     if (*count == SIZE_MAX)
-        return bagserve_fail_(client, BAGSERVE_BAD_ANSWER,
-                              "the answer's outputs are not of FP32, or more than there is room");
+        return bagserve_fail_(
+            client, BAGSERVE_BAD_ANSWER,
+            "the answer's outputs are of another type, or more than there is room");
     size_t raw_bytes = client->answer_bytes - client->header_bytes;
-    for (i = 0; i < *count; i++)
-        needed += outputs[i].rows.count * outputs[i].rows.width;
-    if (*count == 0 || raw_bytes / sizeof(float) != needed || raw_bytes % sizeof(float) != 0)
+    for (i = 0; i < *count; i++) {
+        size_t numbers = outputs[i].rows.count * outputs[i].rows.width;
+        size_t elements = format ? outputs[i].row_elements : 1;
+        needed += numbers;
+        encoded += !format    ? numbers * sizeof(float)
+                   : elements ? numbers / elements * bagserve_row_bytes_(format, elements)
+                              : 0;
+    }
+    if (*count == 0 || raw_bytes != encoded)
         return bagserve_fail_(client, BAGSERVE_BAD_ANSWER, "the answer's size is not its shape's");
     /* Copied, because the JSON's end need not be aligned. */
-    float *values = realloc(client->values, raw_bytes ? raw_bytes : 1);
+    float *values = realloc(client->values, needed ? needed * sizeof *values : 1);
     if (!values)
         return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
     client->values = values;
-    memcpy(values, raw, raw_bytes);
+    if (!format)
+        memcpy(values, raw, raw_bytes);
     for (i = 0; i < *count; i++) {
+        size_t numbers = outputs[i].rows.count * outputs[i].rows.width;
+        size_t elements = outputs[i].row_elements;
         outputs[i].rows.values = values;
-        values += outputs[i].rows.count * outputs[i].rows.width;
+        for (j = 0; format && elements && j < numbers; j += elements) {
+            bagserve_decode_(format, (const unsigned char *)raw, elements, values + j);
+            raw += bagserve_row_bytes_(format, elements);
+        }
+        values += numbers;
     }
     return BAGSERVE_OK;
 }
@@ -412,9 +519,12 @@ static inline enum bagserve_result bagserve_infer_(struct bagserve_client *clien
                                                    size_t num_inputs)
 {
     size_t header_bytes, body_bytes;
-    enum bagserve_result result = bagserve_compose_(
-        client, "\"parameters\":{\"binary_data_output\":true,\"output_datatype\":\"FP32\"},",
-        inputs, num_inputs, &header_bytes, &body_bytes);
+    char start[128];
+    snprintf(start, sizeof start, "\"parameters\":{\"binary_data_output\":true,\"%s\":\"%s\"},",
+             client->row_format ? "output_row_format" : "output_datatype",
+             client->row_format ? client->row_format->name : "FP32");
+    enum bagserve_result result =
+        bagserve_compose_(client, start, inputs, num_inputs, &header_bytes, &body_bytes);
     return result == BAGSERVE_OK
                ? bagserve_post_(client, "/v2/models/", model, "/infer", header_bytes, body_bytes)
                : result;
