@@ -183,7 +183,7 @@ class World:
         if model is None or not model.in_folder or model.sequence + 1 in model.served.deltas:
             return
         number = model.sequence + 1
-        batch = Batch(number, number, [], model.live.storage, None)
+        batch = Batch(number, number, [], model.live.storage, None, may_be_gone=True)
         deletes = model.live.where is not None and self.rng.random() < 0.3
         tensors = fill_batch(self.rng, model, batch, 3, deletes)
         if self.may_be_protected(model, batch) or set(batch.ids) & model.protected_keys():
