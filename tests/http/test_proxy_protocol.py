@@ -173,5 +173,5 @@ def test_the_second_listener_speaks_http_alone(directory):
 
 def test_it_needs_trusted_proxies(directory):
     ended = run("serve", "--table", f"items={save(directory / 'items.npy')}", "--proxy-protocol", "v2")
-    expect_equal(ended.returncode, 1)
+    expect_equal(ended.returncode, 2)
     expect("proxy_protocol v2 needs trusted_proxies" in ended.stderr, ended.stderr)

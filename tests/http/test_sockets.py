@@ -47,7 +47,7 @@ def test_unix_permissions(directory):
         expect_equal(path.stat().st_mode & 0o777, 0o600, "permissions")
     for text in ("8", "0x1", "1777", "rw"):
         result = run("serve", "--table", f"items={table}", "--unix", path, "--unix-permissions", text)
-        expect_equal(result.returncode, 1, text)
+        expect_equal(result.returncode, 2, text)
         expect("unix_permissions" in result.stderr, result.stderr)
 
 

@@ -157,4 +157,4 @@ def test_more_than_are_taken():
     (["--trace-sample", "x"], "a fraction from 0 to 1")])
 def test_wrong_options(arguments, words):
     ended = run("serve", "--demo", "--port", "0", *arguments)
-    expect(ended.returncode == 1 and words in ended.stderr, f"{ended}")
+    expect(ended.returncode == 2 and words in ended.stderr, f"{ended}")

@@ -57,18 +57,16 @@ static void expect_problem(const char *host, uint64_t timeout_ms, const char *wo
         fail_msg("'%s' does not say '%s'", problem.text, words);
 }
 
-static void test_finds_names_in_time(void **state)
+TEST(test_finds_names_in_time)
 {
-    (void)state;
     expect_found("127.0.0.1");
     expect_found("known");
     expect_problem("no.such.name.invalid", 60000, "host 'no.such.name.invalid': ");
 }
 
 /* Nobody waits for a name longer than the deadline, nor do threads without an answer add up. */
-static void test_gives_up_at_the_deadline(void **state)
+TEST(test_gives_up_at_the_deadline)
 {
-    (void)state;
     expect_problem("slow", 20, "host 'slow': looking up the name took too long");
     for (int i = 1; i < BAG_DEADLINE_MAX_LOOKUPS; i++)
         expect_problem("slow", 1, "took too long");
@@ -85,13 +83,4 @@ static void test_gives_up_at_the_deadline(void **state)
     while (!list) /* until the threads have counted themselves out */
         list = bag_deadline_find("slow", 80, bag_deadline_in_ms(60000), &problem);
     freeaddrinfo(list);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finds_names_in_time),
-        cmocka_unit_test(test_gives_up_at_the_deadline),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
