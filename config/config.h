@@ -12,6 +12,7 @@
 #include "kernels/table.h"
 #include "model_options.h"
 #include "options.h"
+#include "proto/json_writer.h"
 #include "proto/problem.h"
 #include "proto/v2_documents.h"
 
@@ -254,7 +255,8 @@ bool bag_config_reject_value(const struct bag_config *config, const char *key,
 
 /* All options as a JSON array of {"key", "section", "value", "default", "source", "unit", "about"},
  * on the heap; NULL without memory. Paths are without their folders unless `shows_folders`. */
-char *bag_config_describe_options(const struct bag_config *config, bool shows_folders);
+void bag_config_write_options(const struct bag_config *config, bool shows_folders,
+                              struct bag_json_writer *json);
 
 /* Adds a model with the defaults of model_options.h. `name`, `path` and `version` are copied; a
  * collection has no path, and gets its features later. Rejects an invalid name or version, and a

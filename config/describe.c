@@ -1,8 +1,7 @@
 /* The options as a document: their values, and where each comes from. */
 #include "config.h"
-#include "proto/json.h"
+#include "proto/json_writer.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const origins[] = {
@@ -17,68 +16,54 @@ static bool is_path(const struct bag_setting *setting)
     return setting->is_path || strcmp(setting->unit, "path") == 0;
 }
 
-/* Keeps the last part of a path, with the slashes at its end. */
-static void keep_name(char *path)
+/* Returns the last part of a path, with the slashes at its end. */
+static const char *name_of(const char *path)
 {
-    size_t from = strlen(path);
-    while (from && path[from - 1] == '/')
-        from--;
-    while (from && path[from - 1] != '/')
-        from--;
-    memmove(path, path + from, strlen(path + from) + 1);
+    const char *at = path + strlen(path);
+    while (at > path && at[-1] == '/')
+        at--;
+    while (at > path && at[-1] != '/')
+        at--;
+    return at;
 }
 
-static cJSON *describe_text(const struct bag_setting *setting, const char *text, bool shows_folders)
+/* Writes the value that an option has in a configuration. */
+static void write_value(struct bag_json_writer *json, const char *key,
+                        const struct bag_setting *setting, const struct bag_config *config,
+                        bool shows_folders)
 {
-    cJSON *node = text ? cJSON_CreateString(text) : cJSON_CreateNull();
-    if (node && text && !shows_folders && is_path(setting))
-        keep_name(node->valuestring);
-    return node;
-}
-
-static cJSON *describe_value(const struct bag_option *option, const struct bag_config *config,
-                             bool shows_folders)
-{
-    const struct bag_setting *setting = &option->setting;
     const char *member = (const char *)config + setting->offset;
-    if (setting->type == BAG_SETTING_TEXT)
-        return describe_text(setting, *(char *const *)member, shows_folders);
-    if (setting->type == BAG_SETTING_CHOICE)
-        return cJSON_CreateString(setting->words.names[*(const unsigned *)member]);
-    const double value = (double)*(const int64_t *)member;
-    return cJSON_CreateNumber(setting->type == BAG_SETTING_SECONDS ? value / 1000 : value);
+    if (setting->type == BAG_SETTING_TEXT) {
+        const char *text = *(char *const *)member;
+        bool cuts = text && !shows_folders && is_path(setting);
+        BAG_JSON_WRITE(json, BAG_KEY(key, cuts ? name_of(text) : text));
+    } else if (setting->type == BAG_SETTING_CHOICE) {
+        BAG_JSON_WRITE(json, BAG_KEY(key, setting->words.names[*(const unsigned *)member]));
+    } else if (setting->type == BAG_SETTING_SECONDS) {
+        BAG_JSON_WRITE(json, BAG_KEY(key, (double)*(const int64_t *)member / 1000));
+    } else {
+        BAG_JSON_WRITE(json, BAG_KEY(key, *(const int64_t *)member));
+    }
 }
 
-/* Adds a node that may be NULL; false without memory. */
-static bool add(cJSON *object, const char *key, cJSON *node)
-{
-    if (node && cJSON_AddItemToObject(object, key, node))
-        return true;
-    cJSON_Delete(node);
-    return false;
-}
-
-static bool add_option(cJSON *list, const struct bag_config *config,
-                       const struct bag_config *defaults, size_t i, bool shows_folders)
-{
-    const struct bag_option *option = &bag_options[i];
-    cJSON *object = bag_v2_add_item(list);
-    return object && add(object, "key", cJSON_CreateString(option->setting.key)) &&
-           add(object, "section", cJSON_CreateString(option->section)) &&
-           add(object, "value", describe_value(option, config, shows_folders)) &&
-           add(object, "default", describe_value(option, defaults, true)) &&
-           add(object, "source", cJSON_CreateString(origins[config->origins[i]])) &&
-           add(object, "unit", cJSON_CreateString(option->setting.unit)) &&
-           add(object, "about", cJSON_CreateString(option->sentence));
-}
-
-char *bag_config_describe_options(const struct bag_config *config, bool shows_folders)
+void bag_config_write_options(const struct bag_config *config, bool shows_folders,
+                              struct bag_json_writer *json)
 {
     struct bag_config defaults;
-    cJSON *list = cJSON_CreateArray();
-    bool ok = bag_config_init(&defaults) && list;
-    for (size_t i = 0; ok && i < bag_num_options; i++)
-        ok = add_option(list, config, &defaults, i, shows_folders);
+    if (!bag_config_init(&defaults))
+        json->text.failed = true;
+    bag_json_open(json, "options", '[');
+    for (size_t i = 0; !json->text.failed && i < bag_num_options; i++) {
+        const struct bag_option *option = &bag_options[i];
+        const struct bag_setting *setting = &option->setting;
+        bag_json_open(json, NULL, '{');
+        BAG_JSON_WRITE(json, BAG_KEY("key", setting->key), BAG_KEY("section", option->section));
+        write_value(json, "value", setting, config, shows_folders);
+        write_value(json, "default", setting, &defaults, true);
+        BAG_JSON_WRITE(json, BAG_KEY("source", origins[config->origins[i]]),
+                       BAG_KEY("unit", setting->unit), BAG_KEY("about", option->sentence));
+        bag_json_close(json);
+    }
+    bag_json_close(json);
     bag_config_free(&defaults);
-    return bag_v2_print_tree(list, ok);
 }

@@ -2,9 +2,8 @@
 #include "bench_report.h"
 
 #include "json.h"
-#include "v2_documents.h"
+#include "json_writer.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -42,154 +41,128 @@ void bag_bench_report_note(struct bag_bench_report *report, const char *format, 
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* Prints a number in at most 6 digits, or as a whole number from a million on. */
-static int print_number(char *text, size_t capacity, double value)
-{
-    if (fabs(value) >= 1e6 && fabs(value) < 1e18)
-        return snprintf(text, capacity, "%.0f", value);
-    return snprintf(text, capacity, "%.6g", isfinite(value) ? value : 0);
-}
-
-static bool add_number(cJSON *object, const char *key, double value)
+static void write_number(struct bag_json_writer *json, const char *key, double value)
 {
     char text[32];
-    print_number(text, sizeof text, value);
-    return cJSON_AddRawToObject(object, key, text) != NULL;
+    bool is_large = fabs(value) >= 1e6 && fabs(value) < 1e18;
+    snprintf(text, sizeof text, is_large ? "%.0f" : "%.6g", isfinite(value) ? value : 0);
+    bag_json_raw(json, key, text);
 }
 
-/* Adds an array of `count` numbers, one every `stride` bytes: doubles, or uint64_t if `whole`. */
-static bool add_numbers(cJSON *object, const char *key, const void *first, size_t stride,
-                        size_t count, bool whole)
+static void write_number_or_null(struct bag_json_writer *json, const char *key, double value,
+                                 bool is_null)
 {
-    char text[BAG_BENCH_WINDOWS * 24 + 3] = "[";
-    size_t used = 1;
-    _Static_assert(BAG_BENCH_CURVE <= BAG_BENCH_WINDOWS, "the text has room for windows");
-    for (size_t i = 0; i < count; i++) {
-        const char *at = (const char *)first + i * stride;
-        double value = whole ? (double)*(const uint64_t *)at : *(const double *)at;
-        used += (size_t)print_number(text + used, sizeof text - used, value);
-        text[used++] = i + 1 < count ? ',' : ']';
+    if (is_null)
+        bag_json_raw(json, key, "null");
+    else
+        write_number(json, key, value);
+}
+
+static void write_errors(struct bag_json_writer *json, const struct bag_bench_run *run)
+{
+    bag_json_open(json, "errors", '{');
+    for (size_t i = 0; i < run->num_errors; i++) {
+        const struct bag_bench_error *error = &run->errors[i];
+        bag_json_open(json, error->kind, '{');
+        BAG_JSON_WRITE(json, BAG_KEY("count", error->count),
+                       BAG_KEY("first", (const char *)error->first));
+        bag_json_close(json);
     }
-    text[used] = 0;
-    return cJSON_AddRawToObject(object, key, text) != NULL;
+    bag_json_close(json);
 }
 
-static bool add_text_or_null(cJSON *object, const char *key, const char *text)
+static void write_over_time(struct bag_json_writer *json, const struct bag_bench_run *run)
 {
-    return *text ? cJSON_AddStringToObject(object, key, text) != NULL
-                 : cJSON_AddNullToObject(object, key) != NULL;
-}
-
-static bool add_number_or_null(cJSON *object, const char *key, double value, bool is_null)
-{
-    return is_null ? cJSON_AddNullToObject(object, key) != NULL : add_number(object, key, value);
-}
-
-static bool add_times(cJSON *run, const struct bag_bench_times *times)
-{
-    cJSON *object = cJSON_AddObjectToObject(run, "latency_ms");
-#define BAG_X(member, key, share) &&add_number(object, key, times->member)
-    return object BAG_BENCH_PERCENTILES(BAG_X);
+    bag_json_open(json, "percentiles_ms", '[');
+    for (size_t i = 0; i < BAG_BENCH_CURVE; i++)
+        write_number(json, NULL, run->curve_ms[i]);
+    bag_json_close(json);
+    bag_json_open(json, "over_time", '{');
+    write_number(json, "window_s", run->window_s);
+#define BAG_X(member)                                             \
+    bag_json_open(json, #member, '[');                            \
+    for (size_t i = 0; i < BAG_BENCH_WINDOWS; i++)                \
+        write_number(json, NULL, (double)run->windows[i].member); \
+    bag_json_close(json);
+    BAG_X(answered)
+    BAG_X(errors)
+    BAG_X(p50_ms)
+    BAG_X(p99_ms)
 #undef BAG_X
+    bag_json_close(json);
 }
 
-static bool add_errors(cJSON *run, const struct bag_bench_run *measured)
+static void write_run(struct bag_json_writer *json, const struct bag_bench_run *run)
 {
-    cJSON *object = cJSON_AddObjectToObject(run, "errors");
-    bool ok = object != NULL;
-    for (size_t i = 0; ok && i < measured->num_errors; i++) {
-        const struct bag_bench_error *error = &measured->errors[i];
-        cJSON *entry = cJSON_AddObjectToObject(object, error->kind);
-        ok = entry && bag_v2_add_integer(entry, "count", error->count) &&
-             cJSON_AddStringToObject(entry, "first", error->first);
-    }
-    return ok;
-}
-
-static bool add_over_time(cJSON *run, const struct bag_bench_run *measured)
-{
-    const struct bag_bench_window *first = measured->windows;
-    const size_t stride = sizeof *first, count = BAG_BENCH_WINDOWS;
-    cJSON *object = cJSON_AddObjectToObject(run, "over_time");
-    return object && add_number(object, "window_s", measured->window_s) &&
-           add_numbers(object, "answered", &first->answered, stride, count, true) &&
-           add_numbers(object, "errors", &first->errors, stride, count, true) &&
-           add_numbers(object, "p50_ms", &first->p50_ms, stride, count, false) &&
-           add_numbers(object, "p99_ms", &first->p99_ms, stride, count, false);
-}
-
-static bool add_run(cJSON *runs, const struct bag_bench_run *measured)
-{
-    cJSON *run = bag_v2_add_item(runs);
-    bool ok = run && add_number_or_null(run, "rate", measured->rate, measured->rate <= 0) &&
-              add_number(run, "seconds", measured->seconds) &&
-              bag_v2_add_integer(run, "sent", measured->sent) &&
-              bag_v2_add_integer(run, "answered", measured->answered) && add_errors(run, measured);
-#define BAG_X(member, key) ok = ok && add_number(run, key, measured->member);
+    bag_json_open(json, NULL, '{');
+    write_number_or_null(json, "rate", run->rate, run->rate <= 0);
+    write_number(json, "seconds", run->seconds);
+    BAG_JSON_WRITE(json, BAG_KEY("sent", run->sent), BAG_KEY("answered", run->answered));
+    write_errors(json, run);
+#define BAG_X(member, key) write_number(json, key, run->member);
     RATES(BAG_X)
 #undef BAG_X
-    ok = ok && add_times(run, &measured->latency_ms);
-    cJSON *late = ok ? cJSON_AddObjectToObject(run, "generator_late_ms") : NULL;
-    ok = late && add_number(late, "p50", measured->late_p50_ms) &&
-         add_number(late, "p99", measured->late_p99_ms) &&
-         add_number(run, "generator_cpu", measured->generator_cpu);
-    if (!ok || measured->window_s <= 0)
-        return ok;
-    return add_numbers(run, "percentiles_ms", measured->curve_ms, sizeof *measured->curve_ms,
-                       BAG_BENCH_CURVE, false) &&
-           add_over_time(run, measured);
-}
-
-static bool add_workload(cJSON *tree, const struct bag_bench_workload *workload)
-{
-    return bag_v2_add_integer(tree, "bags", workload->bags) &&
-           add_text_or_null(tree, "ids", workload->ids) &&
-           add_number(tree, "zipf", workload->zipf) &&
-           cJSON_AddBoolToObject(tree, "weights", workload->weights) &&
-           add_text_or_null(tree, "reduction", workload->reduction) &&
-           add_text_or_null(tree, "body", workload->body) &&
-           bag_v2_add_integer(tree, "connections", workload->connections) &&
-           bag_v2_add_integer(tree, "tables", workload->tables) &&
-           bag_v2_add_integer(tree, "table_bytes", workload->table_bytes) &&
-           add_text_or_null(tree, "get", workload->get);
-}
-
-static bool add_notes(cJSON *tree, const struct bag_bench_report *report)
-{
-    const char *notes[BAG_BENCH_MAX_NOTES];
-    for (size_t i = 0; i < report->num_notes; i++)
-        notes[i] = report->notes[i];
-    return bag_v2_add_strings(tree, "notes", notes, report->num_notes);
-}
-
-static bool add_head(cJSON *tree, const struct bag_bench_report *report)
-{
-    cJSON *workload = NULL;
-    bool ok = cJSON_AddStringToObject(tree, "url", report->url) &&
-              cJSON_AddStringToObject(tree, "model", report->model) &&
-              (workload = cJSON_AddObjectToObject(tree, "workload")) &&
-              add_workload(workload, &report->workload);
-#define BAG_X(member) ok = ok && cJSON_AddStringToObject(tree, #member, report->member);
-    MACHINE_TEXTS(BAG_X)
+    bag_json_open(json, "latency_ms", '{');
+#define BAG_X(member, key, share) write_number(json, key, run->latency_ms.member);
+    BAG_BENCH_PERCENTILES(BAG_X)
 #undef BAG_X
-    return ok;
+    bag_json_close(json);
+    bag_json_open(json, "generator_late_ms", '{');
+    write_number(json, "p50", run->late_p50_ms);
+    write_number(json, "p99", run->late_p99_ms);
+    bag_json_close(json);
+    write_number(json, "generator_cpu", run->generator_cpu);
+    if (run->window_s > 0)
+        write_over_time(json, run);
+    bag_json_close(json);
+}
+
+/* Returns the text, or NULL in place of an empty one. */
+static const char *text_or_null(const char *text)
+{
+    return *text ? text : NULL;
+}
+
+static void write_workload(struct bag_json_writer *json, const char *key,
+                           const struct bag_bench_workload *workload)
+{
+    bag_json_open(json, key, '{');
+    BAG_JSON_WRITE(json, BAG_KEY("bags", workload->bags),
+                   BAG_KEY("ids", text_or_null(workload->ids)));
+    write_number(json, "zipf", workload->zipf);
+    BAG_JSON_WRITE(
+        json, BAG_KEY("weights", workload->weights),
+        BAG_KEY("reduction", text_or_null(workload->reduction)),
+        BAG_KEY("body", text_or_null(workload->body)),
+        BAG_KEY("connections", workload->connections), BAG_KEY("tables", workload->tables),
+        BAG_KEY("table_bytes", workload->table_bytes), BAG_KEY("get", text_or_null(workload->get)));
+    bag_json_close(json);
 }
 
 char *bag_bench_report_print(const struct bag_bench_report *report)
 {
-    cJSON *tree = cJSON_CreateObject(), *runs = NULL;
-    bool decided = report->deciding_run < report->num_runs;
-    bool ok =
-        tree && add_head(tree, report) && bag_v2_add_integer(tree, "seed", report->seed) &&
-        cJSON_AddStringToObject(tree, "mode", bag_bench_modes[report->mode]) &&
-        add_number_or_null(tree, "highest_rate", report->highest_rate, report->highest_rate < 0) &&
-        add_number(tree, "slo_ms", report->slo_ms) &&
-        cJSON_AddStringToObject(tree, "limited_by",
-                                report->generator_limited ? "generator" : "server") &&
-        add_number_or_null(tree, "deciding_run", (double)report->deciding_run, !decided) &&
-        add_notes(tree, report) && (runs = cJSON_AddArrayToObject(tree, "runs"));
-    for (size_t i = 0; ok && i < report->num_runs; i++)
-        ok = add_run(runs, &report->runs[i]);
-    return bag_v2_print_tree(tree, ok);
+    struct bag_json_writer json = {.is_pretty = false};
+    const char *notes[BAG_BENCH_MAX_NOTES];
+    const bool decided = report->deciding_run < report->num_runs;
+    for (size_t i = 0; i < report->num_notes; i++)
+        notes[i] = report->notes[i];
+    bag_json_open(&json, NULL, '{');
+    BAG_JSON_WRITE(&json, BAG_KEY("url", report->url), BAG_KEY("model", report->model));
+    write_workload(&json, "workload", &report->workload);
+#define BAG_X(member) BAG_KEY(#member, (const char *)report->member),
+    BAG_JSON_WRITE(&json, MACHINE_TEXTS(BAG_X) BAG_KEY("seed", report->seed),
+                   BAG_KEY("mode", bag_bench_modes[report->mode]));
+#undef BAG_X
+    write_number_or_null(&json, "highest_rate", report->highest_rate, report->highest_rate < 0);
+    write_number(&json, "slo_ms", report->slo_ms);
+    BAG_JSON_WRITE(&json,
+                   BAG_KEY("limited_by", report->generator_limited ? "generator" : "server"));
+    write_number_or_null(&json, "deciding_run", (double)report->deciding_run, !decided);
+    bag_json_texts(&json, "notes", notes, report->num_notes);
+    bag_json_open(&json, "runs", '[');
+    for (size_t i = 0; i < report->num_runs; i++)
+        write_run(&json, &report->runs[i]);
+    return bag_json_end(&json);
 }
 
 /* ---- comparing ------------------------------------------------------------------------------- */
@@ -208,19 +181,31 @@ static bool append_difference(const cJSON *before, const cJSON *now, char *text,
     return ok;
 }
 
+/* Returns the workload as a tree; NULL without memory. */
+static cJSON *make_tree(const struct bag_bench_workload *workload)
+{
+    struct bag_json_writer json = {.is_pretty = false};
+    struct bag_problem ignored;
+    write_workload(&json, NULL, workload);
+    char *text = bag_json_end(&json);
+    cJSON *tree = text ? bag_json_parse(text, strlen(text), &ignored) : NULL;
+    free(text);
+    return tree;
+}
+
 bool bag_bench_workload_compare(const struct bag_bench_workload *before,
                                 const struct bag_bench_workload *now, char *text, size_t capacity)
 {
-    cJSON *old = cJSON_CreateObject(), *new = cJSON_CreateObject();
-    bool ok = old && new &&add_workload(old, before) && add_workload(new, now);
+    cJSON *old = make_tree(before), *new = make_tree(now);
+    bool ok = old && new;
     size_t used = 0;
     const cJSON *one = ok ? old->child : NULL, *other = ok ? new->child : NULL;
     *text = 0;
     for (; ok && one && other; one = one->next, other = other->next)
         ok =
             cJSON_Compare(one, other, true) || append_difference(one, other, text, capacity, &used);
-    cJSON_Delete(old);
-    cJSON_Delete(new);
+    bag_json_free(old);
+    bag_json_free(new);
     return ok;
 }
 

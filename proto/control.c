@@ -2,8 +2,7 @@
 #include "v2_request.h"
 
 #include "json.h"
-#include "text.h"
-#include "v2_documents.h"
+#include "json_writer.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -205,32 +204,28 @@ void bag_control_free(struct bag_control *control)
     *control = (struct bag_control){0};
 }
 
-static bool add_served(cJSON *item, const struct bag_control_item *asked)
-{
-    cJSON *list = cJSON_AddArrayToObject(item, "versions");
-    bool ok = list != NULL;
-    for (size_t i = 0; ok && i < asked->num_served; i++) {
-        char version[24];
-        snprintf(version, sizeof version, "%" PRIu64, asked->served[i]);
-        cJSON *text = cJSON_CreateString(version);
-        ok = text && cJSON_AddItemToArray(list, text);
-        if (!ok)
-            cJSON_Delete(text);
-    }
-    return ok;
-}
-
 char *bag_control_describe(const struct bag_control *control, bool done)
 {
-    cJSON *tree = cJSON_CreateObject();
-    cJSON *list = cJSON_AddArrayToObject(tree, "models");
-    bool ok = list && cJSON_AddBoolToObject(tree, "done", done);
-    for (size_t i = 0; ok && i < control->count; i++) {
-        const struct bag_control_item *asked = &control->items[i];
-        cJSON *item = bag_v2_add_item(list);
-        ok = item && cJSON_AddStringToObject(item, "name", asked->name) &&
-             (!*asked->version || cJSON_AddStringToObject(item, "version", asked->version)) &&
-             (!asked->served || add_served(item, asked));
+    struct bag_json_writer json = {.is_pretty = false};
+    bag_json_open(&json, NULL, '{');
+    bag_json_open(&json, "models", '[');
+    for (size_t i = 0; i < control->count; i++) {
+        const struct bag_control_item *item = &control->items[i];
+        bag_json_open(&json, NULL, '{');
+        BAG_JSON_WRITE(&json, BAG_KEY("name", (const char *)item->name),
+                       BAG_KEY_IF(*item->version, "version", (const char *)item->version));
+        if (item->served) {
+            bag_json_open(&json, "versions", '[');
+            for (size_t k = 0; k < item->num_served; k++) {
+                char version[24];
+                snprintf(version, sizeof version, "\"%" PRIu64 "\"", item->served[k]);
+                bag_json_raw(&json, NULL, version);
+            }
+            bag_json_close(&json);
+        }
+        bag_json_close(&json);
     }
-    return bag_v2_print_tree(tree, ok);
+    bag_json_close(&json);
+    BAG_JSON_WRITE(&json, BAG_KEY("done", done));
+    return bag_json_end(&json);
 }

@@ -1,11 +1,8 @@
 /* Traces; see otlp.h. Numbers of 64 bits are strings in the JSON of protobuf. */
 #include "otlp.h"
 
-#include "text.h"
-#include "v2_documents.h"
+#include "json_writer.h"
 
-#include <cjson/cJSON.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,133 +64,144 @@ bool bag_fraction_parse(const char *text, double *fraction)
 
 /* ---- spans ----------------------------------------------------------------------------------- */
 
-static bool add_digits(cJSON *object, const char *key, uint64_t value)
+/* Writes a number of 64 bits, which is a string. */
+static void write_digits(struct bag_json_writer *json, const char *key, uint64_t value)
 {
-    char text[24];
-    snprintf(text, sizeof text, "%" PRIu64, value);
-    return cJSON_AddStringToObject(object, key, text) != NULL;
+    char text[BAG_DIGITS_BYTES + 1];
+    *bag_digits_put(text, value) = 0;
+    BAG_JSON_WRITE(json, BAG_KEY(key, text));
 }
 
-static cJSON *add_value(cJSON *attributes, const char *key)
+/* Writes an attribute: a text that is not empty, or a number without one. */
+static void write_attribute(struct bag_json_writer *json, const char *key, const char *text,
+                            uint64_t count)
 {
-    cJSON *attribute = bag_v2_add_item(attributes);
-    return attribute && cJSON_AddStringToObject(attribute, "key", key)
-               ? cJSON_AddObjectToObject(attribute, "value")
-               : NULL;
+    if (text && !*text)
+        return;
+    bag_json_open(json, NULL, '{');
+    BAG_JSON_WRITE(json, BAG_KEY("key", key));
+    bag_json_open(json, "value", '{');
+    if (text)
+        BAG_JSON_WRITE(json, BAG_KEY("stringValue", text));
+    else
+        write_digits(json, "intValue", count);
+    bag_json_close(json);
+    bag_json_close(json);
 }
 
-/* An empty text is left out. */
-static bool add_text(cJSON *attributes, const char *key, const char *text)
+static void write_text(struct bag_json_writer *json, const char *key, const char *text)
 {
-    cJSON *value = *text ? add_value(attributes, key) : NULL;
-    return !*text || (value && cJSON_AddStringToObject(value, "stringValue", text));
+    write_attribute(json, key, text, 0);
 }
 
-static bool add_count(cJSON *attributes, const char *key, uint64_t count)
+static void write_count(struct bag_json_writer *json, const char *key, uint64_t count)
 {
-    cJSON *value = add_value(attributes, key);
-    return value && add_digits(value, "intValue", count);
+    write_attribute(json, key, NULL, count);
 }
 
-/* 0 is left out. */
-static bool add_positive(cJSON *attributes, const char *key, uint64_t count)
+/* Writes a number, unless it is 0. */
+static void write_positive(struct bag_json_writer *json, const char *key, uint64_t count)
 {
-    return !count || add_count(attributes, key, count);
+    if (count)
+        write_count(json, key, count);
 }
 
-static bool add_id(cJSON *span, const char *key, uint64_t id)
+/* Writes the ids of a span. */
+static void write_place(struct bag_json_writer *json, const struct bag_span_place *place)
 {
-    char text[17] = "";
-    put_hex(text, id);
-    return cJSON_AddStringToObject(span, key, text) != NULL;
+    char trace[33] = "", id[17] = "", parent[17] = "";
+    put_hex(trace, place->trace.high);
+    put_hex(trace + 16, place->trace.low);
+    put_hex(id, place->id);
+    put_hex(parent, place->parent);
+    BAG_JSON_WRITE(json, BAG_KEY("traceId", trace), BAG_KEY("spanId", id),
+                   BAG_KEY_IF(place->parent, "parentSpanId", parent));
 }
 
-static bool add_place(cJSON *object, const struct bag_span_place *place)
+/* Writes attributes by the semantic conventions of HTTP servers. */
+static void write_server(struct bag_json_writer *json, const struct bag_span *span)
 {
-    char text[33] = "";
-    put_hex(text, place->trace.high);
-    put_hex(text + 16, place->trace.low);
-    return cJSON_AddStringToObject(object, "traceId", text) &&
-           add_id(object, "spanId", place->id) &&
-           (!place->parent || add_id(object, "parentSpanId", place->parent));
+    write_text(json, "url.path", span->path);
+    write_text(json, "url.scheme", "http");
+    write_text(json, "http.route", span->route);
+    write_text(json, "client.address", span->peer);
+    write_count(json, "http.response.status_code", (uint64_t)span->status);
+    write_count(json, "http.request.body.size", span->bytes_in);
+    write_count(json, "http.response.body.size", span->bytes_out);
 }
 
-/* By the semantic conventions of HTTP servers. */
-static bool add_server(cJSON *list, const struct bag_span *span)
+/* Writes attributes by those of HTTP clients, and what a coordinator knows of its subrequest. */
+static void write_client(struct bag_json_writer *json, const struct bag_span *span)
 {
-    return add_text(list, "url.path", span->path) && add_text(list, "url.scheme", "http") &&
-           add_text(list, "http.route", span->route) &&
-           add_text(list, "client.address", span->peer) &&
-           add_count(list, "http.response.status_code", (uint64_t)span->status) &&
-           add_count(list, "http.request.body.size", span->bytes_in) &&
-           add_count(list, "http.response.body.size", span->bytes_out);
+    write_text(json, "url.full", span->path);
+    write_text(json, "url.template", span->route);
+    write_text(json, "server.address", span->peer);
+    write_positive(json, "server.port", (uint64_t)span->port);
+    write_text(json, "network.protocol.version", "1.1");
+    write_positive(json, "http.request.resend_count", span->resends);
+    write_positive(json, "http.response.status_code", (uint64_t)span->status);
+    write_count(json, "bagserve.shard", span->shard);
+    if (span->is_hedge)
+        bag_json_raw(json, NULL, "{\"key\":\"bagserve.hedge\",\"value\":{\"boolValue\":true}}");
+    write_text(json, "bagserve.outcome", span->became);
 }
 
-/* By those of HTTP clients, and what a coordinator knows of its call. */
-static bool add_client(cJSON *list, const struct bag_span *span)
+static void write_attributes(struct bag_json_writer *json, const struct bag_span *span)
 {
-    cJSON *value = NULL;
-    return add_text(list, "url.full", span->path) && add_text(list, "url.template", span->route) &&
-           add_text(list, "server.address", span->peer) &&
-           add_positive(list, "server.port", (uint64_t)span->port) &&
-           add_text(list, "network.protocol.version", "1.1") &&
-           add_positive(list, "http.request.resend_count", span->resends) &&
-           add_positive(list, "http.response.status_code", (uint64_t)span->status) &&
-           add_count(list, "bagserve.shard", span->shard) &&
-           (!span->is_hedge || ((value = add_value(list, "bagserve.hedge")) &&
-                                cJSON_AddTrueToObject(value, "boolValue"))) &&
-           add_text(list, "bagserve.outcome", span->became);
+    bag_json_open(json, "attributes", '[');
+    write_text(json, "http.request.method", span->method);
+    if (span->is_client)
+        write_client(json, span);
+    else
+        write_server(json, span);
+    write_text(json, "error.type", span->error);
+    write_text(json, "bagserve.model", span->model);
+    if (span->pooled || span->is_client) {
+        write_count(json, "bagserve.bags", span->bags);
+        write_count(json, "bagserve.ids", span->ids);
+    }
+    bag_json_close(json);
 }
 
-static bool add_attributes(cJSON *object, const struct bag_span *span)
+/* Writes a stage as an event at its beginning. */
+static void write_stage(struct bag_json_writer *json, const char *name, uint64_t begin_ns,
+                        uint64_t took_ns)
 {
-    cJSON *list = cJSON_AddArrayToObject(object, "attributes");
-    bool ok = list && add_text(list, "http.request.method", span->method) &&
-              (span->is_client ? add_client(list, span) : add_server(list, span)) &&
-              add_text(list, "error.type", span->error) &&
-              add_text(list, "bagserve.model", span->model);
-    return ok &&
-           (!(span->pooled || span->is_client) || (add_count(list, "bagserve.bags", span->bags) &&
-                                                   add_count(list, "bagserve.ids", span->ids)));
+    bag_json_open(json, NULL, '{');
+    write_digits(json, "timeUnixNano", begin_ns);
+    BAG_JSON_WRITE(json, BAG_KEY("name", name));
+    bag_json_open(json, "attributes", '[');
+    write_count(json, "bagserve.duration_us", took_ns / 1000);
+    bag_json_close(json);
+    bag_json_close(json);
 }
 
-/* Each stage is an event where it begins. */
-static bool add_stage(cJSON *events, const char *name, uint64_t begin_ns, uint64_t took_ns)
-{
-    cJSON *event = bag_v2_add_item(events), *list = NULL;
-    return event && add_digits(event, "timeUnixNano", begin_ns) &&
-           cJSON_AddStringToObject(event, "name", name) &&
-           (list = cJSON_AddArrayToObject(event, "attributes")) &&
-           add_count(list, "bagserve.duration_us", took_ns / 1000);
-}
-
-static bool add_stages(cJSON *object, const struct bag_span *span)
-{
-    cJSON *events = cJSON_AddArrayToObject(object, "events");
-    uint64_t at_ns = span->begin_ns;
-    bool ok = events != NULL;
-#define BAG_X(member, name)                                       \
-    ok = ok && add_stage(events, name, at_ns, span->member##_ns); \
-    at_ns += span->member##_ns;
-    BAG_SPAN_STAGES(BAG_X)
-#undef BAG_X
-    return ok;
-}
-
-static bool add_span(cJSON *spans, const struct bag_span *span)
+static void write_span(struct bag_json_writer *json, const struct bag_span *span)
 {
     enum { SERVER = 2, CLIENT = 3, FAILED = 2 };
     char name[sizeof span->method + sizeof span->route];
-    cJSON *object = bag_v2_add_item(spans), *status = NULL;
     snprintf(name, sizeof name, "%s%s%s", span->method, *span->route ? " " : "", span->route);
-    return object && add_place(object, &span->place) &&
-           cJSON_AddStringToObject(object, "name", name) &&
-           cJSON_AddNumberToObject(object, "kind", span->is_client ? CLIENT : SERVER) &&
-           add_digits(object, "startTimeUnixNano", span->begin_ns) &&
-           add_digits(object, "endTimeUnixNano", span->end_ns) && add_attributes(object, span) &&
-           (!span->pooled || add_stages(object, span)) &&
-           (status = cJSON_AddObjectToObject(object, "status")) &&
-           (!*span->error || cJSON_AddNumberToObject(status, "code", FAILED));
+    bag_json_open(json, NULL, '{');
+    write_place(json, &span->place);
+    BAG_JSON_WRITE(json, BAG_KEY("name", name),
+                   BAG_KEY("kind", (uint64_t)(span->is_client ? CLIENT : SERVER)));
+    write_digits(json, "startTimeUnixNano", span->begin_ns);
+    write_digits(json, "endTimeUnixNano", span->end_ns);
+    write_attributes(json, span);
+    if (span->pooled) {
+        uint64_t at_ns = span->begin_ns;
+        bag_json_open(json, "events", '[');
+#define BAG_X(member, stage)                            \
+    write_stage(json, stage, at_ns, span->member##_ns); \
+    at_ns += span->member##_ns;
+        BAG_SPAN_STAGES(BAG_X)
+#undef BAG_X
+        bag_json_close(json);
+    }
+    bag_json_open(json, "status", '{');
+    BAG_JSON_WRITE(json, BAG_KEY_IF(*span->error, "code", (uint64_t)FAILED));
+    bag_json_close(json);
+    bag_json_close(json);
 }
 
 /* Puts '?' for bytes that are no UTF-8, which strangers send and truncating leaves: a collector
@@ -211,23 +219,27 @@ static void make_utf8(char *text)
 
 char *bag_otlp_print(const struct bag_span *spans, size_t count, const char *version)
 {
-    cJSON *tree = cJSON_CreateObject(), *of = NULL, *resource = NULL, *list = NULL, *scope = NULL;
-    bool ok = tree && (of = bag_v2_add_item(cJSON_AddArrayToObject(tree, "resourceSpans"))) &&
-              (resource = cJSON_AddObjectToObject(of, "resource")) &&
-              (list = cJSON_AddArrayToObject(resource, "attributes")) &&
-              add_text(list, "service.name", "bagserve") &&
-              add_text(list, "service.version", version) &&
-              (of = bag_v2_add_item(cJSON_AddArrayToObject(of, "scopeSpans"))) &&
-              (scope = cJSON_AddObjectToObject(of, "scope")) &&
-              cJSON_AddStringToObject(scope, "name", "bagserve") &&
-              (list = cJSON_AddArrayToObject(of, "spans"));
-    for (size_t i = 0; ok && i < count; i++) {
+    struct bag_json_writer json = {.is_pretty = false};
+    bag_json_open(&json, NULL, '{');
+    bag_json_open(&json, "resourceSpans", '[');
+    bag_json_open(&json, NULL, '{');
+    bag_json_open(&json, "resource", '{');
+    bag_json_open(&json, "attributes", '[');
+    write_text(&json, "service.name", "bagserve");
+    write_text(&json, "service.version", version);
+    bag_json_close(&json);
+    bag_json_close(&json);
+    bag_json_open(&json, "scopeSpans", '[');
+    bag_json_open(&json, NULL, '{');
+    bag_json_raw(&json, "scope", "{\"name\":\"bagserve\"}");
+    bag_json_open(&json, "spans", '[');
+    for (size_t i = 0; i < count; i++) {
         struct bag_span span = spans[i];
         make_utf8(span.method);
         make_utf8(span.path);
         make_utf8(span.peer);
         make_utf8(span.model);
-        ok = add_span(list, &span);
+        write_span(&json, &span);
     }
-    return bag_v2_print_tree(tree, ok);
+    return bag_json_end(&json);
 }

@@ -1,12 +1,9 @@
 /* What tools write: the header of a converted table, and reports on errors; see formats.h. */
 #include "formats.h"
 
-#include "v2_documents.h"
+#include "json_writer.h"
 
-#include <cjson/cJSON.h>
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,204 +81,163 @@ static double mean_of(double sum, size_t count)
     return count ? sum / (double)count : 0;
 }
 
-/* cJSON says null for what is not a finite number. */
-static bool add_errors(cJSON *object, const struct bag_error_sum *sum)
+static void write_errors(struct bag_json_writer *json, const struct bag_error_sum *sum)
 {
-    double cosine = sum->rows ? mean_of(sum->cosines, sum->rows) : 1;
-    return cJSON_AddNumberToObject(object, "mean_squared_error",
-                                   mean_of(sum->squared, sum->elements)) &&
-           cJSON_AddNumberToObject(object, "max_error", sum->max) &&
-           cJSON_AddNumberToObject(object, "mean_cosine", cosine);
+    BAG_JSON_WRITE(json, BAG_KEY("mean_squared_error", mean_of(sum->squared, sum->elements)),
+                   BAG_KEY("max_error", sum->max),
+                   BAG_KEY("mean_cosine", sum->rows ? mean_of(sum->cosines, sum->rows) : 1.0));
 }
 
-static bool add_key(cJSON *object, uint64_t key, enum bag_dtype dtype)
+static void write_worst_rows(struct bag_json_writer *json, const struct bag_convert_report *report)
 {
-    if (dtype == BAG_DTYPE_COUNT)
-        return cJSON_AddNullToObject(object, "key");
-    return dtype == BAG_U64 ? bag_v2_add_integer(object, "key", key)
-                            : bag_v2_add_signed(object, "key", (int64_t)key);
-}
-
-/* Prints for people, and frees the tree; NULL where `ok` is false, or without memory. */
-static char *print_tree(cJSON *tree, bool ok)
-{
-    char *text = ok ? cJSON_Print(tree) : NULL;
-    cJSON_Delete(tree);
-    return text;
-}
-
-static bool add_worst_row(cJSON *list, const struct bag_worst_row *row, enum bag_dtype keys_dtype)
-{
-    cJSON *item = bag_v2_add_item(list);
-    return item && bag_v2_add_integer(item, "row", row->row) &&
-           add_key(item, row->key, keys_dtype) &&
-           cJSON_AddNumberToObject(item, "mean_squared_error", row->mean_squared_error) &&
-           cJSON_AddNumberToObject(item, "max_error", row->max_error);
-}
-
-static bool add_bags(cJSON *tree, const struct bag_convert_report *report)
-{
-    cJSON *bags = cJSON_AddObjectToObject(tree, "bags");
-    return bags && bag_v2_add_integer(bags, "bags", report->bags.rows) &&
-           bag_v2_add_integer(bags, "ids_per_bag", report->ids_per_bag) &&
-           cJSON_AddStringToObject(bags, "reduction", report->reduction) &&
-           add_errors(bags, &report->bags);
+    const enum bag_dtype dtype = report->keys_dtype;
+    bag_json_open(json, "worst_rows", '[');
+    for (size_t i = 0; i < report->worst.count; i++) {
+        const struct bag_worst_row *row = &report->worst.rows[i];
+        bag_json_open(json, NULL, '{');
+        BAG_JSON_WRITE(json, BAG_KEY("row", row->row),
+                       BAG_KEY_IF(dtype == BAG_U64, "key", row->key),
+                       BAG_KEY_IF(dtype == BAG_I64, "key", (int64_t)row->key));
+        if (dtype == BAG_DTYPE_COUNT)
+            bag_json_raw(json, "key", "null");
+        BAG_JSON_WRITE(json, BAG_KEY("mean_squared_error", row->mean_squared_error),
+                       BAG_KEY("max_error", row->max_error));
+        bag_json_close(json);
+    }
+    bag_json_close(json);
 }
 
 char *bag_convert_report_print(const struct bag_convert_report *report)
 {
-    cJSON *tree = cJSON_CreateObject();
-    bool ok = bag_v2_add_integer(tree, "rows", report->rows.rows) &&
-              bag_v2_add_integer(tree, "row_elements", report->row_elements) &&
-              add_errors(tree, &report->rows);
-    cJSON *worst = ok ? cJSON_AddArrayToObject(tree, "worst_rows") : NULL;
-    ok = worst != NULL;
-    for (size_t i = 0; ok && i < report->worst.count; i++)
-        ok = add_worst_row(worst, &report->worst.rows[i], report->keys_dtype);
-    return print_tree(tree, ok && add_bags(tree, report));
+    struct bag_json_writer json = {.is_pretty = true};
+    bag_json_open(&json, NULL, '{');
+    BAG_JSON_WRITE(&json, BAG_KEY("rows", report->rows.rows),
+                   BAG_KEY("row_elements", report->row_elements));
+    write_errors(&json, &report->rows);
+    write_worst_rows(&json, report);
+    bag_json_open(&json, "bags", '{');
+    BAG_JSON_WRITE(&json, BAG_KEY("bags", report->bags.rows),
+                   BAG_KEY("ids_per_bag", report->ids_per_bag),
+                   BAG_KEY("reduction", report->reduction));
+    write_errors(&json, &report->bags);
+    return bag_json_end(&json);
 }
 
-static bool add_tensors(cJSON *tree, const struct bag_inspect_report *report)
+/* Writes the model of the configuration that serves the table. */
+static void write_models(struct bag_json_writer *json, const struct bag_inspect_report *report)
 {
-    cJSON *list = cJSON_AddArrayToObject(tree, "tensors");
-    bool ok = list != NULL;
-    for (size_t i = 0; ok && i < report->num_tensors; i++) {
-        const struct bag_inspected_tensor *tensor = &report->tensors[i];
-        cJSON *item = bag_v2_add_item(list);
-        ok = item && cJSON_AddStringToObject(item, "name", tensor->name) &&
-             cJSON_AddStringToObject(item, "datatype", tensor->datatype) &&
-             bag_v2_add_numbers(item, "shape", tensor->shape, tensor->rank) &&
-             bag_v2_add_integer(item, "bytes", tensor->bytes);
-    }
-    return ok;
-}
-
-/* The model of the configuration that serves the table. */
-static bool add_models(cJSON *configuration, const struct bag_inspect_report *report)
-{
-    cJSON *model = bag_v2_add_item(cJSON_AddArrayToObject(configuration, "models"));
-    bool is_plain = strcmp(report->row_format, "plain") == 0;
-    return model && cJSON_AddStringToObject(model, "name", "table") &&
-           cJSON_AddStringToObject(model, "path", report->path) &&
-           (!report->tensor || cJSON_AddStringToObject(model, "tensor", report->tensor)) &&
-           (!report->keys_tensor ||
-            cJSON_AddStringToObject(model, "keys_tensor", report->keys_tensor)) &&
-           (is_plain || (cJSON_AddStringToObject(model, "row_format", report->row_format) &&
-                         bag_v2_add_integer(model, "row_elements", report->row_elements)));
+    const bool is_plain = strcmp(report->row_format, "plain") == 0;
+    bag_json_open(json, "models", '[');
+    bag_json_open(json, NULL, '{');
+    BAG_JSON_WRITE(json, BAG_KEY("name", "table"), BAG_KEY("path", report->path),
+                   BAG_KEY_IF(report->tensor, "tensor", report->tensor),
+                   BAG_KEY_IF(report->keys_tensor, "keys_tensor", report->keys_tensor),
+                   BAG_KEY_IF(!is_plain, "row_format", report->row_format),
+                   BAG_KEY_IF(!is_plain, "row_elements", report->row_elements));
+    bag_json_close(json);
+    bag_json_close(json);
 }
 
 char *bag_inspect_configuration_print(const struct bag_inspect_report *report)
 {
-    cJSON *tree = cJSON_CreateObject();
-    return print_tree(tree, add_models(tree, report));
+    struct bag_json_writer json = {.is_pretty = true};
+    bag_json_open(&json, NULL, '{');
+    write_models(&json, report);
+    return bag_json_end(&json);
 }
 
-/* Adds the formats that rows of this width may have, with the elements of such a row. */
-static bool add_possible_formats(cJSON *tree, size_t row_bytes)
+/* Writes the formats that rows of this width may have, with the elements of such a row. */
+static void write_possible_formats(struct bag_json_writer *json, size_t row_bytes)
 {
-    cJSON *list = cJSON_AddArrayToObject(tree, "possible_row_formats");
-    bool ok = list != NULL;
-    for (int i = BAG_ROWS_PLAIN + 1; ok && i < BAG_ROW_FORMAT_COUNT; i++) {
-        size_t elements = bag_row_elements((enum bag_row_format)i, row_bytes);
-        cJSON *item = elements ? bag_v2_add_item(list) : NULL;
-        ok = !elements ||
-             (item && cJSON_AddStringToObject(item, "row_format", bag_row_format_names[i]) &&
-              bag_v2_add_integer(item, "row_elements", elements));
+    bag_json_open(json, "possible_row_formats", '[');
+    for (int i = BAG_ROWS_PLAIN + 1; i < BAG_ROW_FORMAT_COUNT; i++) {
+        const size_t elements = bag_row_elements((enum bag_row_format)i, row_bytes);
+        if (!elements)
+            continue;
+        bag_json_open(json, NULL, '{');
+        BAG_JSON_WRITE(json, BAG_KEY("row_format", bag_row_format_names[i]),
+                       BAG_KEY("row_elements", elements));
+        bag_json_close(json);
     }
-    return ok;
-}
-
-static bool add_table(cJSON *tree, const struct bag_inspect_report *report)
-{
-    bool ok = cJSON_AddBoolToObject(tree, "keyed", report->keyed) &&
-              bag_v2_add_integer(tree, "rows", report->rows) &&
-              bag_v2_add_integer(tree, "row_elements", report->row_elements) &&
-              cJSON_AddStringToObject(tree, "datatype", report->datatype) &&
-              cJSON_AddStringToObject(tree, "row_format", report->row_format) &&
-              bag_v2_add_integer(tree, "sampled_rows", report->sampled_rows) &&
-              bag_v2_add_integer(tree, "nan", report->nan) &&
-              bag_v2_add_integer(tree, "inf", report->inf) &&
-              bag_v2_add_integer(tree, "zero_rows", report->zero_rows) &&
-              bag_v2_add_integer(tree, "duplicate_rows", report->duplicate_rows) &&
-              bag_v2_add_integer(tree, "implausible_rows", report->implausible_rows) &&
-              (!report->untold_row_bytes || add_possible_formats(tree, report->untold_row_bytes)) &&
-              bag_v2_add_integer(tree, "serving_bytes", report->serving_bytes);
-    cJSON *configuration = ok ? cJSON_AddObjectToObject(tree, "configuration") : NULL;
-    return configuration && add_models(configuration, report);
+    bag_json_close(json);
 }
 
 char *bag_inspect_report_print(const struct bag_inspect_report *report)
 {
-    cJSON *tree = cJSON_CreateObject();
-    bool ok = add_tensors(tree, report) && (!report->has_table || add_table(tree, report));
-    return print_tree(tree, ok);
-}
-
-static bool add_model(cJSON *list, const struct bag_inspected_model *model)
-{
-    cJSON *item = bag_v2_add_item(list);
-    return item && cJSON_AddStringToObject(item, "name", model->name) &&
-           cJSON_AddStringToObject(item, "version", model->version) &&
-           cJSON_AddStringToObject(item, "datatype", model->datatype) &&
-           cJSON_AddStringToObject(item, "row_format", model->row_format) &&
-           bag_v2_add_numbers(item, "shape", model->shape, model->rank) &&
-           bag_v2_add_integer(item, "row_bytes", model->row_bytes) &&
-           cJSON_AddBoolToObject(item, "keyed", model->keyed) &&
-           cJSON_AddStringToObject(item, "load", model->is_mapped ? "map" : "copy") &&
-           cJSON_AddBoolToObject(item, "mlock", model->is_locked) &&
-           bag_v2_add_integer(item, "serving_bytes", model->serving_bytes) &&
-           bag_v2_add_integer(item, "mapped_bytes", model->mapped_bytes) &&
-           bag_v2_add_signed(item, "hash_rows", model->hash_rows) &&
-           bag_v2_add_signed(item, "default_index", model->default_index);
+    struct bag_json_writer json = {.is_pretty = true};
+    bag_json_open(&json, NULL, '{');
+    bag_json_open(&json, "tensors", '[');
+    for (size_t i = 0; i < report->num_tensors; i++) {
+        const struct bag_inspected_tensor *tensor = &report->tensors[i];
+        bag_json_open(&json, NULL, '{');
+        BAG_JSON_WRITE(&json, BAG_KEY("name", tensor->name), BAG_KEY("datatype", tensor->datatype));
+        bag_json_integers(&json, "shape", tensor->shape, tensor->rank);
+        BAG_JSON_WRITE(&json, BAG_KEY("bytes", tensor->bytes));
+        bag_json_close(&json);
+    }
+    bag_json_close(&json);
+    if (!report->has_table)
+        return bag_json_end(&json);
+    BAG_JSON_WRITE(&json, BAG_KEY("keyed", report->keyed), BAG_KEY("rows", report->rows),
+                   BAG_KEY("row_elements", report->row_elements),
+                   BAG_KEY("datatype", report->datatype), BAG_KEY("row_format", report->row_format),
+                   BAG_KEY("sampled_rows", report->sampled_rows), BAG_KEY("nan", report->nan),
+                   BAG_KEY("inf", report->inf), BAG_KEY("zero_rows", report->zero_rows),
+                   BAG_KEY("duplicate_rows", report->duplicate_rows),
+                   BAG_KEY("implausible_rows", report->implausible_rows));
+    if (report->untold_row_bytes)
+        write_possible_formats(&json, report->untold_row_bytes);
+    BAG_JSON_WRITE(&json, BAG_KEY("serving_bytes", report->serving_bytes));
+    bag_json_open(&json, "configuration", '{');
+    write_models(&json, report);
+    return bag_json_end(&json);
 }
 
 char *bag_inspected_models_print(const struct bag_inspected_model *models, size_t count)
 {
-    cJSON *tree = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(tree, "models");
-    bool ok = list != NULL;
-    for (size_t i = 0; ok && i < count; i++)
-        ok = add_model(list, &models[i]);
-    return print_tree(tree, ok);
-}
-
-/* ---- writing --------------------------------------------------------------------------------- */
-
-static bool describe_entry(cJSON *tree, const struct bag_safetensors_entry *entry, uint64_t at)
-{
-    const int64_t offsets[] = {(int64_t)at, (int64_t)(at + entry->bytes)};
-    cJSON *object = cJSON_AddObjectToObject(tree, entry->name);
-    return object && cJSON_AddStringToObject(object, "dtype", entry->type) &&
-           bag_v2_add_numbers(object, "shape", entry->shape, entry->rank) &&
-           bag_v2_add_numbers(object, "data_offsets", offsets, 2);
-}
-
-/* NULL without memory. */
-static cJSON *describe_entries(const struct bag_safetensors_entry *entries, size_t count,
-                               const struct bag_safetensors_note *notes, size_t num_notes)
-{
-    cJSON *tree = cJSON_CreateObject(),
-          *metadata = cJSON_AddObjectToObject(tree, BAG_SAFETENSORS_METADATA);
-    bool ok = metadata != NULL;
-    uint64_t at = 0;
-    for (size_t i = 0; ok && i < num_notes; i++)
-        ok = cJSON_AddStringToObject(metadata, notes[i].key, notes[i].value) != NULL;
-    for (size_t i = 0; ok && i < count; i++) {
-        ok = describe_entry(tree, &entries[i], at);
-        at += entries[i].bytes;
+    struct bag_json_writer json = {.is_pretty = true};
+    bag_json_open(&json, NULL, '{');
+    bag_json_open(&json, "models", '[');
+    for (const struct bag_inspected_model *model = models; model < models + count; model++) {
+        bag_json_open(&json, NULL, '{');
+        BAG_JSON_WRITE(&json, BAG_KEY("name", model->name), BAG_KEY("version", model->version),
+                       BAG_KEY("datatype", model->datatype),
+                       BAG_KEY("row_format", model->row_format));
+        bag_json_integers(&json, "shape", model->shape, model->rank);
+        BAG_JSON_WRITE(
+            &json, BAG_KEY("row_bytes", model->row_bytes), BAG_KEY("keyed", model->keyed),
+            BAG_KEY("load", model->is_mapped ? "map" : "copy"), BAG_KEY("mlock", model->is_locked),
+            BAG_KEY("serving_bytes", model->serving_bytes),
+            BAG_KEY("mapped_bytes", model->mapped_bytes), BAG_KEY("hash_rows", model->hash_rows),
+            BAG_KEY("default_index", model->default_index));
+        bag_json_close(&json);
     }
-    if (ok)
-        return tree;
-    cJSON_Delete(tree);
-    return NULL;
+    return bag_json_end(&json);
 }
+
+/* ---- the header of a safetensors file -------------------------------------------------------- */
 
 char *bag_safetensors_print(const struct bag_safetensors_entry *entries, size_t count,
                             const struct bag_safetensors_note *notes, size_t num_notes,
                             size_t *header_bytes)
 {
-    cJSON *tree = describe_entries(entries, count, notes, num_notes);
-    char *text = tree ? cJSON_PrintUnformatted(tree) : NULL, *made = NULL;
-    cJSON_Delete(tree);
+    struct bag_json_writer json = {.is_pretty = false};
+    uint64_t at = 0;
+    bag_json_open(&json, NULL, '{');
+    bag_json_open(&json, BAG_SAFETENSORS_METADATA, '{');
+    for (size_t i = 0; i < num_notes; i++)
+        BAG_JSON_WRITE(&json, BAG_KEY(notes[i].key, notes[i].value));
+    bag_json_close(&json);
+    for (const struct bag_safetensors_entry *entry = entries; entry < entries + count; entry++) {
+        const int64_t offsets[] = {(int64_t)at, (int64_t)(at + entry->bytes)};
+        bag_json_open(&json, entry->name, '{');
+        BAG_JSON_WRITE(&json, BAG_KEY("dtype", entry->type));
+        bag_json_integers(&json, "shape", entry->shape, entry->rank);
+        bag_json_integers(&json, "data_offsets", offsets, 2);
+        bag_json_close(&json);
+        at += entry->bytes;
+    }
+    char *text = bag_json_end(&json), *made = NULL;
     if (text) {
         size_t used = BAG_SAFETENSORS_PREAMBLE_BYTES + strlen(text);
         *header_bytes = (used + BAG_SAFETENSORS_ALIGNMENT - 1) / BAG_SAFETENSORS_ALIGNMENT *
@@ -295,6 +251,6 @@ char *bag_safetensors_print(const struct bag_safetensors_entry *entries, size_t 
         memset(made + BAG_SAFETENSORS_PREAMBLE_BYTES, ' ', bytes);
         memcpy(made + BAG_SAFETENSORS_PREAMBLE_BYTES, text, strlen(text));
     }
-    cJSON_free(text);
+    free(text);
     return made;
 }

@@ -224,3 +224,34 @@ void bag_suggest_offer(struct bag_suggestion *suggestion, const char *candidate)
     snprintf(suggestion->nearest, sizeof suggestion->nearest, "%s", candidate);
     suggestion->distance = distance;
 }
+
+/* ---- texts that grow ------------------------------------------------------------------------- */
+
+void bag_growing_put(struct bag_growing_text *out, const char *bytes, size_t count)
+{
+    enum { FIRST_BYTES = 1024 };
+    if (!out->failed && count > out->room - out->bytes) {
+        size_t room = out->room ? 2 * out->room : FIRST_BYTES;
+        while (room - out->bytes < count)
+            room *= 2;
+        char *text = realloc(out->text, room);
+        out->failed = !text;
+        if (text) {
+            out->text = text;
+            out->room = room;
+        }
+    }
+    if (out->failed)
+        return;
+    memcpy(out->text + out->bytes, bytes, count);
+    out->bytes += count;
+}
+
+char *bag_growing_end(struct bag_growing_text *out)
+{
+    bag_growing_put(out, "", 1);
+    if (!out->failed)
+        return out->text;
+    free(out->text);
+    return NULL;
+}

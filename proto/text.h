@@ -108,6 +108,20 @@ static inline char *bag_text_put(char *out, const char *text)
     return out + bytes;
 }
 
+/* A text that grows. It remembers that memory was exhausted: only bag_growing_end says so. An empty
+ * one is all zeros. */
+struct bag_growing_text {
+    char *text; /* owned */
+    size_t bytes, room;
+    bool failed;
+};
+
+/* Appends bytes. */
+void bag_growing_put(struct bag_growing_text *out, const char *bytes, size_t count);
+
+/* Returns the whole text with a NUL, which the caller frees; NULL if memory was exhausted. */
+char *bag_growing_end(struct bag_growing_text *out);
+
 #define BAG_KIB INT64_C(1024)
 #define BAG_MIB (1024 * BAG_KIB)
 #define BAG_GIB (1024 * BAG_MIB)

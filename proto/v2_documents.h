@@ -12,28 +12,6 @@
 
 struct bag_pool_args; /* kernels/pool.h */
 
-/* {"error": text}; `text` is UTF-8. */
-char *bag_v2_describe_error(const char *text);
-
-/* GET /: name, version, the instruction set that pools, and the paths of the other documents; of
- * those with statistics only if `statistics`, and of the console only if `console`. */
-char *bag_v2_describe_root(const char *version, const char *isa, bool statistics, bool console);
-
-/* GET /v2: name, version, extensions; `statistics` is one of them where it is so, and
- * `control` makes those for loading and unloading two. `instance` is of this process alone, and
- * each change of its models has another `generation`. */
-char *bag_v2_describe_server(const char *version, const char *instance, uint64_t generation,
-                             bool statistics, bool control);
-
-/* {"live": yes} or {"ready": yes}, with "error" beside it where `error` is not NULL. */
-char *bag_v2_describe_health(const char *key, bool yes, const char *error);
-
-/* {"name", "ready"}, with "error" likewise. */
-char *bag_v2_describe_readiness(const char *model, bool ready, const char *error);
-
-/* {"models": [names]} */
-char *bag_v2_describe_models(const char *const *names, size_t count);
-
 /* Which optional inputs metadata shows: a client that fills all that it is shown may need fewer.
  * X(ID, name in a configuration) */
 #define BAG_V2_OPTIONAL_INPUTS(X) \
@@ -100,47 +78,6 @@ char *bag_v2_describe_model(const struct bag_v2_model *model);
  * which the model pools as its parameters. */
 char *bag_v2_describe_config(const struct bag_v2_model *model);
 
-/* A version of a model in the repository's index. */
-struct bag_v2_index_entry {
-    const char *name, *version;
-    const char *state;  /* READY, LOADING, UNAVAILABLE or UNLOADING */
-    const char *reason; /* why it is not READY; otherwise "" */
-};
-
-/* POST /v2/repository/index: an array of them. */
-char *bag_v2_describe_index(const struct bag_v2_index_entry *entries, size_t count);
-
-/* How often, and how long in all. */
-struct bag_v2_duration {
-    uint64_t count, ns;
-};
-
-/* A model's statistics; the durations under the names that the protocol has for them. */
-#define BAG_V2_DURATIONS(X) \
-    X(success)              \
-    X(fail)                 \
-    X(queue)                \
-    X(compute_input)        \
-    X(compute_infer)        \
-    X(compute_output)       \
-    X(cache_hit)            \
-    X(cache_miss)
-
-struct bag_v2_statistics {
-    const char *name, *version;
-    uint64_t last_inference_ms; /* since 1970 */
-    uint64_t inference_count;   /* bags */
-    uint64_t execution_count;   /* batches */
-    bool keyed;                 /* some table has keys: only then missing ones are shown */
-    uint64_t missing_key_count;
-#define BAG_X(member) struct bag_v2_duration member;
-    BAG_V2_DURATIONS(BAG_X)
-#undef BAG_X
-};
-
-/* GET /v2/models/stats: {"model_stats": [...]} with every key, and all numbers as integers. */
-char *bag_v2_describe_statistics(const struct bag_v2_statistics *models, size_t count);
-
 /* GET /openapi.json: proto/openapi.json, which the build puts into the program. */
 extern const struct bag_embedded bag_openapi[];
 
@@ -192,26 +129,5 @@ size_t bag_v2_explain_bound(const struct bag_pool_args *args, const char *name);
  * `indices` of entries by their status (pool_entries.h) where there are some; returns the end.
  * `name` needs no escaping. The call is not one of unsorted segments. */
 char *bag_v2_explain(const struct bag_pool_args *args, const char *name, char *out);
-
-/* ---- parts of trees: for the files of proto/ that write documents -----------------------------
- */
-
-struct cJSON;
-
-/* Prints and frees the tree; NULL where `ok` is false, or without memory. cJSON would print a tree
- * without the part that it had no memory for: the caller, who got NULL for that part, says so. */
-char *bag_v2_print_tree(struct cJSON *tree, bool ok);
-
-/* Add an array of strings, or of numbers that a double holds; false without memory. */
-bool bag_v2_add_strings(struct cJSON *tree, const char *key, const char *const *strings,
-                        size_t count);
-bool bag_v2_add_numbers(struct cJSON *tree, const char *key, const int64_t *numbers, size_t count);
-
-/* The same of a whole number: cJSON's are doubles, and large ones print with an exponent. */
-bool bag_v2_add_integer(struct cJSON *tree, const char *key, uint64_t value);
-bool bag_v2_add_signed(struct cJSON *tree, const char *key, int64_t value);
-
-/* Adds an empty object to an array; NULL without memory, or where `list` is NULL. */
-struct cJSON *bag_v2_add_item(struct cJSON *list);
 
 #endif

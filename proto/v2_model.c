@@ -1,12 +1,11 @@
-/* JSON documents of the V2 protocol about a model, by cJSON: its metadata and configuration; see
+/* JSON documents of the V2 protocol about a model: its metadata and configuration; see
  * v2_documents.h. */
 #include "kernels/pool_encode.h"
 #include "v2_documents.h"
 
-#include "text.h"
+#include "json_writer.h"
 #include "v2_request.h"
 
-#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -186,125 +185,122 @@ static bool model_output(const struct bag_v2_model *model, size_t position, stru
     return true;
 }
 
-/* Adds the dimensions as an array; false without memory. */
-static bool add_dimensions(cJSON *item, const char *key, const struct tensor *tensor)
-{
-    const int64_t *rest = tensor->rest ? tensor->rest : &tensor->columns;
-    cJSON *list = cJSON_AddArrayToObject(item, key);
-    bool ok = list && cJSON_AddItemToArray(list, cJSON_CreateNumber((double)tensor->first));
-    for (uint32_t i = 0; ok && i < tensor->rest_rank; i++)
-        ok = cJSON_AddItemToArray(list, cJSON_CreateNumber((double)rest[i]));
-    return ok;
-}
-
 /* ---- metadata -------------------------------------------------------------------------------- */
 
-/* Adds {"name", "datatype", "shape": [dimensions...]}. */
-static bool add_tensor(cJSON *list, const struct tensor *tensor)
+/* Writes a tensor: of metadata {"name", "datatype", "shape"}, of a configuration {"name",
+ * "data_type", "dims"}, with "optional" if it is an input. */
+static void write_tensor(struct bag_json_writer *json, const struct tensor *tensor, bool is_config,
+                         bool is_input)
 {
-    cJSON *item = bag_v2_add_item(list);
-    return item && cJSON_AddStringToObject(item, "name", tensor->name) &&
-           cJSON_AddStringToObject(item, "datatype", bag_dtypes[tensor->dtype].name) &&
-           add_dimensions(item, "shape", tensor);
+    char type[16];
+    int64_t dimensions[BAG_MAX_RANK] = {tensor->first};
+    snprintf(type, sizeof type, "%s%s", is_config ? "TYPE_" : "", bag_dtypes[tensor->dtype].name);
+    memcpy(&dimensions[1], tensor->rest ? tensor->rest : &tensor->columns,
+           tensor->rest_rank * sizeof *dimensions);
+    bag_json_open(json, NULL, '{');
+    BAG_JSON_WRITE(json, BAG_KEY("name", tensor->name),
+                   BAG_KEY(is_config ? "data_type" : "datatype", (const char *)type));
+    bag_json_integers(json, is_config ? "dims" : "shape", dimensions, 1 + tensor->rest_rank);
+    BAG_JSON_WRITE(json, BAG_KEY_IF(is_config && is_input, "optional", tensor->optional));
+    bag_json_close(json);
 }
 
-/* What the table of a feature is. */
-static bool add_table(cJSON *object, const struct bag_v2_feature *feature)
+/* Writes the inputs and outputs that metadata or a configuration shows. */
+static void write_tensors(struct bag_json_writer *json, const struct bag_v2_model *model,
+                          bool is_config)
 {
-    return bag_v2_add_integer(object, "rows", (uint64_t)feature->num_rows) &&
-           bag_v2_add_integer(object, "row_elements", feature->rows->row_elements) &&
-           cJSON_AddStringToObject(object, "datatype", bag_dtypes[feature->rows->dtype].name) &&
-           cJSON_AddStringToObject(object, "row_format",
-                                   bag_row_format_names[feature->rows->row_format]) &&
-           bag_v2_add_integer(object, "bytes", feature->table_bytes) &&
-           cJSON_AddBoolToObject(object, "keyed", feature->rules->keyed) &&
-           (feature->num_shards == 0 || bag_v2_add_integer(object, "shards", feature->num_shards));
+    struct tensor tensor;
+    bag_json_open(json, is_config ? "input" : "inputs", '[');
+    for (size_t i = 0; model_input(model, i, &tensor); i++)
+        write_tensor(json, &tensor, is_config, true);
+    bag_json_close(json);
+    bag_json_open(json, is_config ? "output" : "outputs", '[');
+    for (size_t i = 0; model_output(model, i, &tensor); i++)
+        write_tensor(json, &tensor, is_config, false);
+    bag_json_close(json);
 }
 
-/* Which part of which table it is. */
-static bool add_part(cJSON *object, const struct bag_v2_feature *feature)
+/* Sets what the table of a feature is. */
+enum { TABLE_FACTS = 7 };
+static void find_facts(const struct bag_v2_feature *feature,
+                       struct bag_json_member facts[TABLE_FACTS])
 {
+    const struct bag_json_member found[TABLE_FACTS] = {
+        BAG_KEY("rows", feature->num_rows),
+        BAG_KEY("row_elements", feature->rows->row_elements),
+        BAG_KEY("datatype", bag_dtypes[feature->rows->dtype].name),
+        BAG_KEY("row_format", bag_row_format_names[feature->rows->row_format]),
+        BAG_KEY("bytes", feature->table_bytes),
+        BAG_KEY("keyed", feature->rules->keyed),
+        BAG_KEY_IF(feature->num_shards > 0, "shards", feature->num_shards)};
+    memcpy(facts, found, sizeof found);
+}
+
+/* Writes what a feature's table is, and which part of which table. */
+static void write_table(struct bag_json_writer *json, const struct bag_v2_feature *feature)
+{
+    struct bag_json_member facts[TABLE_FACTS];
     char digest[BAG_DIGEST_BYTES];
-    if (!feature->part.of)
-        return true;
-    bag_digest_put(digest, feature->digest);
-    cJSON *part = cJSON_AddObjectToObject(object, "part");
-    return part && cJSON_AddStringToObject(part, "by", bag_part_way_names[feature->part.by]) &&
-           bag_v2_add_integer(part, "index", feature->part.index) &&
-           bag_v2_add_integer(part, "of", feature->part.of) &&
-           bag_v2_add_integer(part, "rows", feature->whole_rows) &&
-           bag_v2_add_integer(part, "row_elements", feature->whole_elements) &&
-           cJSON_AddStringToObject(part, "digest", digest);
-}
-
-/* The features in their order, which is that of KeyedJaggedTensor's bags. */
-static bool add_features(cJSON *parameters, const struct bag_v2_model *model)
-{
-    cJSON *list = cJSON_AddArrayToObject(parameters, "features");
-    bool ok = list != NULL;
-    for (size_t i = 0; ok && i < model->num_features; i++) {
-        const struct bag_v2_feature *feature = &model->features[i];
-        cJSON *item = bag_v2_add_item(list);
-        ok = item && cJSON_AddStringToObject(item, "name", feature->name) &&
-             cJSON_AddStringToObject(item, "model", feature->table) && add_table(item, feature) &&
-             add_part(item, feature) &&
-             bag_v2_add_integer(item, "updates_through", feature->updates_through);
+    find_facts(feature, facts);
+    bag_json_write(json, facts, TABLE_FACTS);
+    if (feature->part.of) {
+        bag_digest_put(digest, feature->digest);
+        bag_json_open(json, "part", '{');
+        BAG_JSON_WRITE(json, BAG_KEY("by", bag_part_way_names[feature->part.by]),
+                       BAG_KEY("index", feature->part.index), BAG_KEY("of", feature->part.of),
+                       BAG_KEY("rows", feature->whole_rows),
+                       BAG_KEY("row_elements", feature->whole_elements),
+                       BAG_KEY("digest", (const char *)digest));
+        bag_json_close(json);
     }
-    return ok;
-}
-
-/* "<feature>.keyed" where a table of a collection has keys, and their type, which `values` does not
- * say. */
-static bool add_keyed(cJSON *parameters, const struct bag_v2_model *model)
-{
-    for (size_t i = 0; i < model->num_features; i++) {
-        const struct bag_v2_feature *feature = &model->features[i];
-        const char *dtype = bag_dtypes[feature->keys_dtype].name;
-        char keyed[192], keys_datatype[192];
-        if (!feature->rules->keyed)
-            continue;
-        snprintf(keyed, sizeof keyed, "%s.keyed", feature->name);
-        snprintf(keys_datatype, sizeof keys_datatype, "%s.keys_datatype", feature->name);
-        if (!cJSON_AddTrueToObject(parameters, keyed) ||
-            !cJSON_AddStringToObject(parameters, keys_datatype, dtype))
-            return false;
-    }
-    return true;
+    BAG_JSON_WRITE(json, BAG_KEY("updates_through", feature->updates_through));
 }
 
 /* The layouts of a collection: those of KeyedJaggedTensor, and inputs by feature. */
 static const char *const collection_forms[] = {"lengths", "offsets", "features"};
 
-static bool add_facts(cJSON *tree, const struct bag_v2_model *model)
+/* Writes the features of a collection in their order, which is that of KeyedJaggedTensor's bags.
+ * "<feature>.keyed" says that a table has keys, and "<feature>.keys_datatype" their type, which
+ * `values` does not say. */
+static void write_features(struct bag_json_writer *json, const struct bag_v2_model *model)
 {
-    cJSON *parameters = cJSON_AddObjectToObject(tree, "parameters");
-    if (!parameters)
-        return false;
-    if (!model->is_collection)
-        return add_table(parameters, model->features) && add_part(parameters, model->features) &&
-               bag_v2_add_integer(parameters, "updates_through",
-                                  model->features->updates_through) &&
-               bag_v2_add_strings(parameters, "forms", bag_form_names, BAG_FORM_COUNT);
-    return add_features(parameters, model) && add_keyed(parameters, model) &&
-           bag_v2_add_strings(parameters, "forms", collection_forms, COUNT_OF(collection_forms));
+    bag_json_open(json, "features", '[');
+    for (size_t i = 0; i < model->num_features; i++) {
+        const struct bag_v2_feature *feature = &model->features[i];
+        bag_json_open(json, NULL, '{');
+        BAG_JSON_WRITE(json, BAG_KEY("name", feature->name), BAG_KEY("model", feature->table));
+        write_table(json, feature);
+        bag_json_close(json);
+    }
+    bag_json_close(json);
+    for (size_t i = 0; i < model->num_features; i++) {
+        const struct bag_v2_feature *feature = &model->features[i];
+        char keyed[192], datatype[192];
+        snprintf(keyed, sizeof keyed, "%s.keyed", feature->name);
+        snprintf(datatype, sizeof datatype, "%s.keys_datatype", feature->name);
+        BAG_JSON_WRITE(
+            json, BAG_KEY_IF(feature->rules->keyed, keyed, feature->rules->keyed),
+            BAG_KEY_IF(feature->rules->keyed, datatype, bag_dtypes[feature->keys_dtype].name));
+    }
 }
 
 char *bag_v2_describe_model(const struct bag_v2_model *model)
 {
-    struct tensor tensor;
-    cJSON *tree = cJSON_CreateObject();
-    bool ok = cJSON_AddStringToObject(tree, "name", model->name) &&
-              bag_v2_add_strings(tree, "versions", model->versions, model->num_versions) &&
-              cJSON_AddStringToObject(tree, "platform", "bagserve");
-    cJSON *inputs = cJSON_AddArrayToObject(tree, "inputs");
-    cJSON *outputs = cJSON_AddArrayToObject(tree, "outputs");
-    ok = ok && inputs && outputs;
-    for (size_t i = 0; ok && model_input(model, i, &tensor); i++)
-        ok = add_tensor(inputs, &tensor);
-    for (size_t i = 0; ok && model_output(model, i, &tensor); i++)
-        ok = add_tensor(outputs, &tensor);
-    ok = ok && add_facts(tree, model);
-    return bag_v2_print_tree(tree, ok);
+    struct bag_json_writer json = {.is_pretty = false};
+    bag_json_open(&json, NULL, '{');
+    BAG_JSON_WRITE(&json, BAG_KEY("name", model->name));
+    bag_json_texts(&json, "versions", model->versions, model->num_versions);
+    BAG_JSON_WRITE(&json, BAG_KEY("platform", "bagserve"));
+    write_tensors(&json, model, false);
+    bag_json_open(&json, "parameters", '{');
+    if (model->is_collection) {
+        write_features(&json, model);
+        bag_json_texts(&json, "forms", collection_forms, COUNT_OF(collection_forms));
+    } else {
+        write_table(&json, model->features);
+        bag_json_texts(&json, "forms", bag_form_names, BAG_FORM_COUNT);
+    }
+    return bag_json_end(&json);
 }
 
 /* ---- configuration ---------------------------------------------------------------------------
@@ -313,181 +309,134 @@ char *bag_v2_describe_model(const struct bag_v2_model *model)
  * those that hold for a model of ours. `max_batch_size` is 0: the first dimensions of indices and
  * offsets differ, so that no common one can be left out of the shapes. */
 
-/* Adds {"name", "data_type", "dims": [dimensions...]}; NULL without memory. */
-static cJSON *add_config_tensor(cJSON *list, const struct tensor *tensor)
-{
-    char type[16];
-    snprintf(type, sizeof type, "TYPE_%s", bag_dtypes[tensor->dtype].name);
-    cJSON *item = bag_v2_add_item(list);
-    bool ok = item && cJSON_AddStringToObject(item, "name", tensor->name) &&
-              cJSON_AddStringToObject(item, "data_type", type) &&
-              add_dimensions(item, "dims", tensor);
-    return ok ? item : NULL;
-}
-
-static bool add_inputs_and_outputs(cJSON *tree, const struct bag_v2_model *model)
-{
-    struct tensor tensor;
-    cJSON *inputs = cJSON_AddArrayToObject(tree, "input");
-    cJSON *outputs = cJSON_AddArrayToObject(tree, "output");
-    bool ok = inputs && outputs;
-    for (size_t i = 0; ok && model_input(model, i, &tensor); i++) {
-        cJSON *item = add_config_tensor(inputs, &tensor);
-        ok = item && cJSON_AddBoolToObject(item, "optional", tensor.optional);
-    }
-    for (size_t i = 0; ok && model_output(model, i, &tensor); i++)
-        ok = add_config_tensor(outputs, &tensor) != NULL;
-    return ok;
-}
-
 /* {"latest": {"num_versions": 1}}, {"specific": {"versions": [1, 3]}} or {"all": {}} */
-static bool add_versions(cJSON *policy, const struct bag_v2_model *model)
+static void write_policy(struct bag_json_writer *json, const struct bag_v2_model *model)
 {
-    const char *kind = model->latest ? "latest" : model->num_specific ? "specific" : "all";
-    cJSON *object = cJSON_AddObjectToObject(policy, kind);
+    bag_json_open(json, "version_policy", '{');
+    bag_json_open(json, model->latest ? "latest" : model->num_specific ? "specific" : "all", '{');
+    BAG_JSON_WRITE(json, BAG_KEY_IF(model->latest != 0, "num_versions", model->latest));
     if (model->num_specific)
-        return bag_v2_add_numbers(object, "versions", model->specific, model->num_specific);
-    return object && (!model->latest ||
-                      cJSON_AddNumberToObject(object, "num_versions", (double)model->latest));
+        bag_json_integers(json, "versions", model->specific, model->num_specific);
+    bag_json_close(json);
+    bag_json_close(json);
+    bag_json_open(json, "model_transaction_policy", '{');
+    BAG_JSON_WRITE(json, BAG_KEY("decoupled", (bool)false));
+    bag_json_close(json);
 }
 
-static bool add_policy(cJSON *tree, const struct bag_v2_model *model)
+/* Writes a fact as ModelConfig has parameters: an object with a string. That of a collection's
+ * feature has its name before it; NULL: it is the model's own. */
+static void write_parameter(struct bag_json_writer *json, const char *feature,
+                            const struct bag_json_member *fact)
 {
-    cJSON *policy = cJSON_AddObjectToObject(tree, "version_policy");
-    cJSON *transaction = cJSON_AddObjectToObject(tree, "model_transaction_policy");
-    return policy && add_versions(policy, model) && transaction &&
-           cJSON_AddBoolToObject(transaction, "decoupled", false);
+    char key[192], number[24];
+    const char *text = fact->value.text;
+    if (fact->kind == BAG_JSON_FLAG)
+        text = fact->value.flag ? "true" : "false";
+    else if (fact->kind != BAG_JSON_TEXT) {
+        snprintf(number, sizeof number, fact->kind == BAG_JSON_COUNT ? "%" PRIu64 : "%" PRId64,
+                 fact->value.count);
+        text = number;
+    }
+    snprintf(key, sizeof key, "%s%s%s", feature ? feature : "", feature ? "." : "", fact->key);
+    bag_json_open(json, key, '{');
+    BAG_JSON_WRITE(json, BAG_KEY("string_value", text));
+    bag_json_close(json);
 }
 
-/* A row, or a key: of UINT64 ones the upper half has no sign. */
-static bool add_index(cJSON *facts, const char *key, const struct bag_v2_feature *feature,
-                      int64_t index)
+static void write_parameters(struct bag_json_writer *json, const char *feature,
+                             const struct bag_json_member *facts, size_t count)
 {
-    return feature->rules->keyed && feature->keys_dtype == BAG_U64
-               ? bag_v2_add_integer(facts, key, (uint64_t)index)
-               : bag_v2_add_signed(facts, key, index);
+    for (size_t i = 0; i < count; i++) {
+        if (facts[i].key)
+            write_parameter(json, feature, &facts[i]);
+    }
 }
 
-static bool add_missing(cJSON *facts, const struct bag_rules *rules)
+/* Returns a row or a key, if the feature has it. The upper half of UINT64 keys has no sign. */
+static struct bag_json_member index_of(bool has, const char *key,
+                                       const struct bag_v2_feature *feature, int64_t index)
 {
-    const char *policy = bag_missing_names[rules->missing];
-    return cJSON_AddStringToObject(facts, rules->keyed ? "missing" : "out_of_range", policy) &&
-           (!rules->keyed || rules->missing != BAG_MISSING_HASH ||
-            bag_v2_add_signed(facts, "hash_rows", rules->hash_rows));
+    const bool is_signed = !feature->rules->keyed || feature->keys_dtype != BAG_U64;
+    return is_signed ? BAG_KEY_IF(has, key, index) : BAG_KEY_IF(has, key, (uint64_t)index);
 }
 
-/* How bags are pooled, under the keys of the configuration. A keyed table has a default key, or
- * none; a dense one a row, or -1. */
-static bool add_rules(cJSON *facts, const struct bag_v2_feature *feature)
+/* Writes what a feature's table is, and how its bags are pooled, under the keys of the
+ * configuration. A keyed table has a default key, or none; a dense one a row, or -1. */
+static void write_feature(struct bag_json_writer *json, const struct bag_v2_model *model,
+                          const struct bag_v2_feature *feature)
 {
     const struct bag_rules *rules = feature->rules;
-    return cJSON_AddStringToObject(facts, "reduction", bag_reduction_names[rules->reduction]) &&
-           ((rules->keyed && !rules->has_default_index) ||
-            add_index(facts, "default_index", feature, rules->default_index)) &&
-           (!rules->has_padding_idx ||
-            add_index(facts, "padding_idx", feature, rules->padding_idx)) &&
-           cJSON_AddBoolToObject(facts, "include_last_offset", rules->include_last_offset) &&
-           cJSON_AddBoolToObject(facts, "weighted_mean", rules->weighted_mean) &&
-           (!feature->projected || cJSON_AddTrueToObject(facts, "projected")) &&
-           (feature->output_row_format == BAG_ROWS_PLAIN ||
-            cJSON_AddStringToObject(facts, "output_row_format",
-                                    bag_row_format_names[feature->output_row_format])) &&
-           cJSON_AddBoolToObject(facts, "prune_invalid", rules->prune_invalid) &&
-           cJSON_AddBoolToObject(facts, "unsorted_segments", rules->unsorted_segments) &&
-           cJSON_AddBoolToObject(facts, "require_zero_first_offset",
-                                 rules->require_zero_first_offset) &&
-           cJSON_AddBoolToObject(facts, "require_matching_index_types",
-                                 rules->require_matching_index_types) &&
-           add_missing(facts, rules);
+    const struct bag_part *part = &feature->part;
+    const bool is_collection = model->is_collection, is_part = part->of > 0;
+    const bool hashes = rules->keyed && rules->missing == BAG_MISSING_HASH;
+    const char *prefix = is_collection ? feature->name : NULL;
+    struct bag_json_member table[TABLE_FACTS];
+    char part_text[64];
+    snprintf(part_text, sizeof part_text, "%s %" PRIu32 " of %" PRIu32,
+             bag_part_way_names[part->by], part->index, part->of);
+    const struct bag_json_member owner = BAG_KEY_IF(is_collection, "model", feature->table);
+    const struct bag_json_member facts[] = {
+        BAG_KEY_IF(is_part, "part", part_text),
+        BAG_KEY_IF(is_part, "part.rows", feature->whole_rows),
+        BAG_KEY_IF(is_part, "part.row_elements", feature->whole_elements),
+        BAG_KEY_IF(is_collection && rules->keyed, "keys_datatype",
+                   bag_dtypes[feature->keys_dtype].name),
+        BAG_KEY("reduction", bag_reduction_names[rules->reduction]),
+        index_of(!rules->keyed || rules->has_default_index, "default_index", feature,
+                 rules->default_index),
+        index_of(rules->has_padding_idx, "padding_idx", feature, rules->padding_idx),
+        BAG_KEY("include_last_offset", rules->include_last_offset),
+        BAG_KEY("weighted_mean", rules->weighted_mean),
+        BAG_KEY_IF(feature->projected, "projected", feature->projected),
+        BAG_KEY_IF(feature->output_row_format != BAG_ROWS_PLAIN, "output_row_format",
+                   bag_row_format_names[feature->output_row_format]),
+        BAG_KEY("prune_invalid", rules->prune_invalid),
+        BAG_KEY("unsorted_segments", rules->unsorted_segments),
+        BAG_KEY("require_zero_first_offset", rules->require_zero_first_offset),
+        BAG_KEY("require_matching_index_types", rules->require_matching_index_types),
+        BAG_KEY(rules->keyed ? "missing" : "out_of_range", bag_missing_names[rules->missing]),
+        BAG_KEY_IF(hashes, "hash_rows", rules->hash_rows)};
+    find_facts(feature, table);
+    write_parameters(json, prefix, &owner, 1);
+    write_parameters(json, prefix, table, TABLE_FACTS);
+    write_parameters(json, prefix, facts, COUNT_OF(facts));
 }
 
-/* Words as one string with spaces between them. */
-static bool add_words(cJSON *facts, const char *key, const char *const *words, size_t count)
+/* Writes the forms as one text with spaces between them, and the order of the features. */
+static void write_forms(struct bag_json_writer *json, const struct bag_v2_model *model)
 {
+    const bool is_collection = model->is_collection;
+    const char *const *names = is_collection ? collection_forms : bag_form_names;
+    const size_t count = is_collection ? COUNT_OF(collection_forms) : BAG_FORM_COUNT;
     char text[64];
     size_t used = 0;
     for (size_t i = 0; i < count && used < sizeof text; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? " " : "", words[i]);
-    return cJSON_AddStringToObject(facts, key, text);
-}
-
-static bool add_forms(cJSON *facts, const struct bag_v2_model *model)
-{
-    if (!model->is_collection)
-        return add_words(facts, "forms", bag_form_names, BAG_FORM_COUNT) &&
-               cJSON_AddStringToObject(facts, "form", bag_form_names[model->shown.form]);
-    bool ok = add_words(facts, "forms", collection_forms, COUNT_OF(collection_forms));
-    for (size_t i = 0; ok && i < model->num_features; i++) { /* their order */
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? " " : "", names[i]);
+    const struct bag_json_member forms[] = {
+        BAG_KEY("forms", text),
+        BAG_KEY_IF(!is_collection, "form", bag_form_names[model->shown.form])};
+    write_parameters(json, NULL, forms, COUNT_OF(forms));
+    for (size_t i = 0; is_collection && i < model->num_features; i++) {
         char key[32];
         snprintf(key, sizeof key, "features[%zu]", i);
-        ok = cJSON_AddStringToObject(facts, key, model->features[i].name);
+        const struct bag_json_member name = BAG_KEY(key, model->features[i].name);
+        write_parameters(json, NULL, &name, 1);
     }
-    return ok;
-}
-
-/* As a configuration says it in a text, "rows 0 of 3", and the sizes of the whole table. */
-static bool add_part_as_text(cJSON *facts, const struct bag_v2_feature *feature)
-{
-    const struct bag_part *part = &feature->part;
-    char text[64];
-    snprintf(text, sizeof text, "%s %" PRIu32 " of %" PRIu32, bag_part_way_names[part->by],
-             part->index, part->of);
-    return !part->of || (cJSON_AddStringToObject(facts, "part", text) &&
-                         bag_v2_add_integer(facts, "part.rows", feature->whole_rows) &&
-                         bag_v2_add_integer(facts, "part.row_elements", feature->whole_elements));
-}
-
-/* Of a table's own model the inputs have the type of its keys. */
-static bool add_feature(cJSON *facts, const struct bag_v2_model *model,
-                        const struct bag_v2_feature *feature)
-{
-    const char *keys = bag_dtypes[feature->keys_dtype].name;
-    return (!model->is_collection || cJSON_AddStringToObject(facts, "model", feature->table)) &&
-           add_table(facts, feature) && add_part_as_text(facts, feature) &&
-           (!model->is_collection || !feature->rules->keyed ||
-            cJSON_AddStringToObject(facts, "keys_datatype", keys)) &&
-           add_rules(facts, feature);
-}
-
-/* Adds the facts as ModelConfig has parameters: objects with a string each. Those of a collection's
- * feature have its name in front; NULL: the model's own. */
-static bool add_as_strings(cJSON *parameters, const char *feature, const cJSON *facts)
-{
-    bool ok = true;
-    for (const cJSON *fact = facts->child; ok && fact; fact = fact->next) {
-        char key[192];
-        const char *flag = cJSON_IsTrue(fact) ? "true" : "false";
-        snprintf(key, sizeof key, "%s%s%s", feature ? feature : "", feature ? "." : "",
-                 fact->string);
-        cJSON *parameter = cJSON_AddObjectToObject(parameters, key);
-        ok = parameter && cJSON_AddStringToObject(parameter, "string_value",
-                                                  cJSON_IsBool(fact) ? flag : fact->valuestring);
-    }
-    return ok;
-}
-
-static bool add_parameters(cJSON *tree, const struct bag_v2_model *model)
-{
-    cJSON *parameters = cJSON_AddObjectToObject(tree, "parameters"), *facts = cJSON_CreateObject();
-    bool ok = parameters && add_forms(facts, model) && add_as_strings(parameters, NULL, facts);
-    cJSON_Delete(facts);
-    for (size_t i = 0; ok && i < model->num_features; i++) {
-        const struct bag_v2_feature *feature = &model->features[i];
-        facts = cJSON_CreateObject();
-        ok = add_feature(facts, model, feature) &&
-             add_as_strings(parameters, model->is_collection ? feature->name : NULL, facts);
-        cJSON_Delete(facts);
-    }
-    return ok;
 }
 
 char *bag_v2_describe_config(const struct bag_v2_model *model)
 {
-    cJSON *tree = cJSON_CreateObject();
-    bool ok = cJSON_AddStringToObject(tree, "name", model->name) &&
-              cJSON_AddStringToObject(tree, "platform", "bagserve") &&
-              cJSON_AddStringToObject(tree, "backend", "bagserve") && add_policy(tree, model) &&
-              cJSON_AddNumberToObject(tree, "max_batch_size", 0) &&
-              add_inputs_and_outputs(tree, model) && add_parameters(tree, model);
-    return bag_v2_print_tree(tree, ok);
+    struct bag_json_writer json = {.is_pretty = false};
+    bag_json_open(&json, NULL, '{');
+    BAG_JSON_WRITE(&json, BAG_KEY("name", model->name), BAG_KEY("platform", "bagserve"),
+                   BAG_KEY("backend", "bagserve"));
+    write_policy(&json, model);
+    BAG_JSON_WRITE(&json, BAG_KEY("max_batch_size", INT64_C(0)));
+    write_tensors(&json, model, true);
+    bag_json_open(&json, "parameters", '{');
+    write_forms(&json, model);
+    for (size_t i = 0; i < model->num_features; i++)
+        write_feature(&json, model, &model->features[i]);
+    return bag_json_end(&json);
 }

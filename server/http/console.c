@@ -3,7 +3,6 @@
 #include "server/console/console.h"
 #include "metadata.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -111,19 +110,22 @@ static size_t count_ready(const struct bag_snapshot *snapshot)
 static void make_history(struct bag_http_request *request)
 {
     struct bag_service *service = request->context->service;
-    const struct bag_v2_server server = {
-        .version = BAG_VERSION,
-        .state = state_of(request),
-        .started_ms = bag_metrics_epoch_ms(&service->metrics, service->history.begun_ns / 1000000),
-        .workers = service->workers->count,
-        .processors = uv_available_parallelism(),
-        .max_connections = service->max_connections,
-        .max_request_bytes = service->budget.max_bytes,
-        .max_table_bytes = bag_pages_limit(),
-        .latency_target_ms = service->metrics.latency_target_ms,
-        .models = request->snapshot->count,
-        .models_ready = count_ready(request->snapshot)};
-    answer(request, bag_history_describe(&service->history, &server));
+    struct bag_json_writer json = {.is_pretty = false};
+    uint64_t started_ms =
+        bag_metrics_epoch_ms(&service->metrics, service->history.begun_ns / 1000000);
+    bag_json_open(&json, NULL, '{');
+    BAG_JSON_WRITE(&json, BAG_KEY("version", BAG_VERSION), BAG_KEY("state", state_of(request)),
+                   BAG_KEY("started_ms", started_ms),
+                   BAG_KEY("workers", (uint64_t)service->workers->count),
+                   BAG_KEY("processors", (uint64_t)uv_available_parallelism()),
+                   BAG_KEY("max_connections", (uint64_t)service->max_connections),
+                   BAG_KEY("max_request_bytes", (uint64_t)service->budget.max_bytes),
+                   BAG_KEY("max_table_bytes", (uint64_t)bag_pages_limit()),
+                   BAG_KEY("latency_target_ms", (uint64_t)service->metrics.latency_target_ms),
+                   BAG_KEY("models", request->snapshot->count),
+                   BAG_KEY("models_ready", count_ready(request->snapshot)));
+    bag_history_write(&service->history, &json);
+    answer(request, bag_json_end(&json));
 }
 
 enum bag_http_outcome bag_http_get_history(struct bag_http_request *request)
@@ -139,13 +141,6 @@ enum bag_http_outcome bag_http_get_history(struct bag_http_request *request)
 
 /* ---- the list of models ---------------------------------------------------------------------- */
 
-/* What a model is listed with. */
-struct listing {
-    struct bag_v2_feature table;
-    uint64_t durations[BAG_SECONDS_BOUND_COUNT + 1];
-    char text[BAG_HTTP_REASON_BYTES];
-};
-
 /* Each table once, though features share it. */
 static uint64_t bytes_of(const struct bag_model *model)
 {
@@ -160,65 +155,88 @@ static uint64_t bytes_of(const struct bag_model *model)
     return bytes;
 }
 
-static void add_counts(const struct bag_metrics *metrics, const struct bag_model *model,
-                       struct listing *listing, struct bag_v2_listed_model *listed)
+/* Writes how many requests took how long, without the zeros after the last duration, or the bounds
+ * of durations. */
+static void write_numbers(struct bag_json_writer *json, const char *key, const uint64_t *numbers,
+                          size_t count)
 {
-    struct bag_model_counters sum;
-    bag_metrics_sum_model(metrics, model, &sum);
-    for (size_t i = 0; i <= BAG_SECONDS_BOUND_COUNT; i++)
-        listing->durations[i] = bag_counter_get(&sum.duration[0][i]);
-    for (size_t i = 0; i < BAG_FAILURE_COUNT; i++)
-        listed->failures += bag_counter_get(sum.failure[i]);
-    listed->durations = listing->durations;
-    listed->requests = bag_histogram_count(sum.duration[0]);
-    listed->bags = bag_counter_get(sum.bags[0]);
-    listed->rows = bag_counter_get(sum.rows[0]);
+    bag_json_open(json, key, '[');
+    for (size_t i = 0; i < count; i++) {
+        char digits[BAG_DIGITS_BYTES + 1];
+        *bag_digits_put(digits, numbers[i]) = 0;
+        bag_json_raw(json, NULL, digits);
+    }
+    bag_json_close(json);
 }
 
-static void list_model(const struct bag_http_request *request, const struct bag_model *model,
-                       const struct bag_load_view *view, struct listing *listing,
-                       struct bag_v2_listed_model *listed)
+static void write_counts(struct bag_json_writer *json, const struct bag_metrics *metrics,
+                         const struct bag_model *model)
+{
+    struct bag_model_counters sum;
+    uint64_t failures = 0, durations[BAG_SECONDS_BOUND_COUNT + 1];
+    size_t used = 0;
+    bag_metrics_sum_model(metrics, model, &sum);
+    for (size_t i = 0; i <= BAG_SECONDS_BOUND_COUNT; i++) {
+        durations[i] = bag_counter_get(&sum.duration[0][i]);
+        used = durations[i] ? i + 1 : used;
+    }
+    for (size_t i = 0; i < BAG_FAILURE_COUNT; i++)
+        failures += bag_counter_get(sum.failure[i]);
+    BAG_JSON_WRITE(json, BAG_KEY("requests", bag_histogram_count(sum.duration[0])),
+                   BAG_KEY("failures", failures), BAG_KEY("bags", bag_counter_get(sum.bags[0])),
+                   BAG_KEY("rows", bag_counter_get(sum.rows[0])));
+    write_numbers(json, "durations", durations, used);
+}
+
+static void write_model(struct bag_json_writer *json, const struct bag_http_request *request,
+                        const struct bag_model *model, const struct bag_load_view *view)
 {
     const struct bag_metrics *metrics = &request->context->service->metrics;
-    *listed = (struct bag_v2_listed_model){
-        .entry = bag_http_describe_state(request->snapshot, model, bag_http_is_stopping(request),
-                                         view, listing->text, sizeof listing->text),
-        .is_default = bag_snapshot_find(request->snapshot, model->name, "") == model,
-        .is_collection = model->num_features > 0 && bag_model_is_collection(model),
-        .num_features = model->num_features,
-        .mapped = model->mapped,
-        .bytes = bytes_of(model)};
+    const bool is_default = bag_snapshot_find(request->snapshot, model->name, "") == model;
+    const bool is_collection = model->num_features > 0 && bag_model_is_collection(model);
+    struct bag_http_model_state found;
+    bag_http_find_state(request->snapshot, model, bag_http_is_stopping(request), view, &found);
+    bag_json_open(json, NULL, '{');
+    bag_http_write_state(json, model, &found);
+    BAG_JSON_WRITE(json, BAG_KEY("default", is_default), BAG_KEY("collection", is_collection),
+                   BAG_KEY("features", model->num_features), BAG_KEY("mapped", model->mapped),
+                   BAG_KEY("bytes", bytes_of(model)));
     if (model->memory) {
-        listing->table = bag_http_describe_feature(&model->features[0]);
-        listed->table = &listing->table;
+        const struct bag_v2_feature table = bag_http_describe_feature(&model->features[0]);
+        BAG_JSON_WRITE(json, BAG_KEY("num_rows", table.num_rows));
+        bag_json_integers(json, "row_shape", table.row_shape, table.row_rank);
+        BAG_JSON_WRITE(json, BAG_KEY("datatype", bag_dtypes[table.output_dtype].name),
+                       BAG_KEY("row_format", bag_row_format_names[table.rows->row_format]),
+                       BAG_KEY("keyed", table.rules->keyed));
     }
     if (metrics->on)
-        add_counts(metrics, model, listing, listed);
+        write_counts(json, metrics, model);
+    bag_json_close(json);
 }
 
 static void make_model_list(struct bag_http_request *request)
 {
     const struct bag_snapshot *snapshot = request->snapshot;
+    struct bag_json_writer json = {.is_pretty = false};
     struct bag_load_view view;
-    struct bag_v2_listed_model *models = malloc((snapshot->count + 1) * sizeof *models);
-    struct listing *listings = malloc((snapshot->count + 1) * sizeof *listings);
     bag_load_status_read(request->context->service->metrics.loading, &view);
-    for (size_t i = 0; models && listings && i < snapshot->count; i++)
-        list_model(request, snapshot->listed[i], &view, &listings[i], &models[i]);
-    const struct bag_v2_model_list list = {.models = models,
-                                           .count = snapshot->count,
-                                           .bounds_ns = bag_seconds_bounds,
-                                           .num_bounds = BAG_SECONDS_BOUND_COUNT,
-                                           .loading = {.name = view.name,
-                                                       .version = view.version,
-                                                       .done_bytes = view.done_bytes,
-                                                       .total_bytes = view.total_bytes,
-                                                       .left_s = (uint64_t)(view.left_s + 0.5)},
-                                           .metrics = request->context->service->metrics.on,
-                                           .at_ns = uv_hrtime()};
-    answer(request, models && listings ? bag_v2_describe_model_list(&list) : NULL);
-    free(models);
-    free(listings);
+    bag_json_open(&json, NULL, '{');
+    BAG_JSON_WRITE(&json, BAG_KEY("at_ns", uv_hrtime()));
+    write_numbers(&json, "bounds_ns", bag_seconds_bounds, BAG_SECONDS_BOUND_COUNT);
+    if (view.total_bytes) {
+        bag_json_open(&json, "loading", '{');
+        BAG_JSON_WRITE(&json, BAG_KEY("name", view.name), BAG_KEY("version", view.version),
+                       BAG_KEY("done_bytes", view.done_bytes),
+                       BAG_KEY("total_bytes", view.total_bytes),
+                       BAG_KEY("left_s", (uint64_t)(view.left_s + 0.5)));
+        bag_json_close(&json);
+    } else {
+        bag_json_raw(&json, "loading", "null");
+    }
+    bag_json_open(&json, "models", '[');
+    for (size_t i = 0; i < snapshot->count; i++)
+        write_model(&json, request, snapshot->listed[i], &view);
+    answer(request, bag_json_end(&json));
 }
 
 enum bag_http_outcome bag_http_get_model_list(struct bag_http_request *request)
@@ -237,17 +255,18 @@ static bool covers(const struct bag_http_request *request, enum bag_scope scope)
 enum bag_http_outcome bag_http_get_options(struct bag_http_request *request)
 {
     const struct bag_service *service = request->context->service;
-    bool is_admin = !request->context->infers;
-    bool controls = service->config->options.model_control != BAG_MODEL_CONTROL_NONE;
-    const struct bag_v2_access access = {
-        .listener = is_admin ? "admin" : "main",
-        .needs_token = service->tokens != NULL,
-        .infers = bag_http_may_infer(request) && covers(request, BAG_SCOPE_INFER),
-        .controls = controls,
-        .changes_models = controls && is_admin && covers(request, BAG_SCOPE_ADMIN)};
+    const bool is_admin = !request->context->infers, needs_token = service->tokens != NULL;
+    const bool controls = service->config->options.model_control != BAG_MODEL_CONTROL_NONE;
+    const bool infers = bag_http_may_infer(request) && covers(request, BAG_SCOPE_INFER);
+    const bool changes_models = controls && is_admin && covers(request, BAG_SCOPE_ADMIN);
+    struct bag_json_writer json = {.is_pretty = false};
     if (!bag_http_are_metrics_here(request))
         return BAG_HTTP_DONE;
-    answer(request, bag_v2_describe_options(
-                        &access, bag_config_describe_options(service->config, is_admin)));
+    bag_json_open(&json, NULL, '{');
+    BAG_JSON_WRITE(&json, BAG_KEY("listener", is_admin ? "admin" : "main"),
+                   BAG_KEY("needs_token", needs_token), BAG_KEY("infers", infers),
+                   BAG_KEY("controls", controls), BAG_KEY("changes_models", changes_models));
+    bag_config_write_options(service->config, is_admin, &json);
+    answer(request, bag_json_end(&json));
     return BAG_HTTP_DONE;
 }

@@ -1,6 +1,5 @@
 /* Handlers of health: whether the server lives, whether it and its models are ready. */
 #include "metadata.h"
-#include "proto/v2_documents.h"
 #include "server/tables/map.h"
 
 #include <stdio.h>
@@ -36,7 +35,7 @@ bool bag_http_find_fault(const struct bag_model *model, char *text, size_t room)
 
 enum bag_http_outcome bag_http_get_live(struct bag_http_request *request)
 {
-    return bag_http_answer_now(request, 200, bag_v2_describe_health("live", true, NULL));
+    return bag_http_answer_now(request, 200, BAG_JSON_DOCUMENT(BAG_KEY("live", (bool)true)));
 }
 
 /* Answers with what was described: 503 where it is not ready, or the server drains. */
@@ -88,7 +87,9 @@ enum bag_http_outcome bag_http_get_ready(struct bag_http_request *request)
     if (!why && bag_shards_find_unavailable(service->shards, needs_shards, request->snapshot, text,
                                             sizeof text))
         why = text;
-    return answer_readiness(request, !why, stops, bag_v2_describe_health("ready", !why, why));
+    return answer_readiness(
+        request, !why, stops,
+        BAG_JSON_DOCUMENT(BAG_KEY("ready", (bool)!why), BAG_KEY_IF(why, "error", why)));
 }
 
 enum bag_http_outcome bag_http_get_model_ready(struct bag_http_request *request)
@@ -106,5 +107,7 @@ enum bag_http_outcome bag_http_get_model_ready(struct bag_http_request *request)
     bool ready = !stops && model->state == BAG_MODEL_READY && !is_faulty;
     const char *why = ready ? NULL : stops ? bag_http_stopping : is_faulty ? fault : model->reason;
     return answer_readiness(request, ready, stops,
-                            bag_v2_describe_readiness(target->model, ready, why));
+                            BAG_JSON_DOCUMENT(BAG_KEY("name", (const char *)target->model),
+                                              BAG_KEY("ready", ready),
+                                              BAG_KEY_IF(why, "error", why)));
 }

@@ -2,9 +2,9 @@
 #include "message.h"
 
 #include "proto/cors.h"
+#include "proto/json_writer.h"
 #include "proto/network.h"
 #include "proto/text.h"
-#include "proto/v2_documents.h"
 #include "server/metrics/metrics.h"
 
 #include <arpa/inet.h>
@@ -101,7 +101,8 @@ void bag_http_reply_empty(struct bag_http_reply *reply, int status)
 
 void bag_http_reply_problem(struct bag_http_reply *reply, const struct bag_problem *problem)
 {
-    bag_http_reply_failure(reply, problem->kind, bag_v2_describe_error(problem->text));
+    bag_http_reply_failure(reply, problem->kind,
+                           BAG_JSON_DOCUMENT(BAG_KEY("error", (const char *)problem->text)));
 }
 
 void bag_http_reply_error(struct bag_http_reply *reply, enum bag_error error, const char *format,
@@ -112,7 +113,7 @@ void bag_http_reply_error(struct bag_http_reply *reply, enum bag_error error, co
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    bag_http_reply_failure(reply, error, bag_v2_describe_error(text));
+    bag_http_reply_failure(reply, error, BAG_JSON_DOCUMENT(BAG_KEY("error", (const char *)text)));
 }
 
 void bag_http_reply_drop(struct bag_http_reply *reply)

@@ -2,7 +2,6 @@
  * counted. What grows with the number of models is made by a worker. */
 #include "metadata.h"
 #include "kernels/isa.h"
-#include "proto/v2_documents.h"
 #include "proto/v2_request.h"
 #include "server/memory/memory.h"
 #include "server/metrics/metrics.h"
@@ -23,10 +22,20 @@ static enum bag_http_outcome answer(struct bag_http_request *request, int status
 
 enum bag_http_outcome bag_http_get_root(struct bag_http_request *request)
 {
-    const char *isa = bag_isa_names[bag_isa_used()];
-    bool metrics = request->context->service->metrics.on;
-    bool console = request->context->service->config->options.console == BAG_SWITCH_ON;
-    answer(request, 200, bag_v2_describe_root(BAG_VERSION, isa, metrics, console));
+    const struct bag_service *service = request->context->service;
+    const bool metrics = service->metrics.on;
+    const bool console = service->config->options.console == BAG_SWITCH_ON;
+    struct bag_json_writer json = {.is_pretty = false};
+    bag_json_open(&json, NULL, '{');
+    BAG_JSON_WRITE(&json, BAG_KEY("name", "bagserve"), BAG_KEY("version", BAG_VERSION),
+                   BAG_KEY("isa", bag_isa_names[bag_isa_used()]));
+    bag_json_open(&json, "links", '{');
+    BAG_JSON_WRITE(
+        &json, BAG_KEY("server", "/v2"), BAG_KEY("live", "/v2/health/live"),
+        BAG_KEY("ready", "/v2/health/ready"), BAG_KEY("models", "/v2/models"),
+        BAG_KEY("openapi", "/openapi.json"), BAG_KEY_IF(metrics, "stats", "/v2/models/stats"),
+        BAG_KEY_IF(metrics, "metrics", "/metrics"), BAG_KEY_IF(console, "console", "/console"));
+    answer(request, 200, bag_json_end(&json));
     request->reply.varies_by_accept = console;
     return BAG_HTTP_DONE;
 }
@@ -38,12 +47,22 @@ enum bag_http_outcome bag_http_get_openapi(struct bag_http_request *request)
 
 enum bag_http_outcome bag_http_get_server(struct bag_http_request *request)
 {
-    bool metrics = request->context->service->metrics.on;
-    bool control =
-        request->context->service->config->options.model_control != BAG_MODEL_CONTROL_NONE;
-    return answer(request, 200,
-                  bag_v2_describe_server(BAG_VERSION, request->context->service->shards->instance,
-                                         request->snapshot->generation, metrics, control));
+    const struct bag_service *service = request->context->service;
+    const char *extensions[5] = {"binary_tensor_data", "model_configuration"};
+    struct bag_json_writer json = {.is_pretty = false};
+    size_t count = 2;
+    if (service->metrics.on)
+        extensions[count++] = "statistics";
+    if (service->config->options.model_control != BAG_MODEL_CONTROL_NONE) {
+        extensions[count++] = "model_repository";
+        extensions[count++] = "model_repository(unload_dependents)";
+    }
+    bag_json_open(&json, NULL, '{');
+    BAG_JSON_WRITE(&json, BAG_KEY("name", "bagserve"), BAG_KEY("version", BAG_VERSION));
+    bag_json_texts(&json, "extensions", extensions, count);
+    BAG_JSON_WRITE(&json, BAG_KEY("instance", (const char *)service->shards->instance),
+                   BAG_KEY("generation", request->snapshot->generation));
+    return answer(request, 200, bag_json_end(&json));
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */
@@ -73,35 +92,29 @@ static enum bag_http_outcome describe_all(struct bag_http_request *request,
     return make(request, is_short, make_reply);
 }
 
-/* The names in the configured order, each once; on the heap, NULL without memory. */
-static const char **list_names(const struct bag_snapshot *snapshot, size_t *count)
+/* Lists the names in the configured order, each once. */
+static void make_models(struct bag_http_request *request)
 {
-    const char **names = malloc((snapshot->count + 1) * sizeof *names);
+    const struct bag_snapshot *snapshot = request->snapshot;
+    struct bag_json_writer json = {.is_pretty = false};
     bool *listed = calloc(snapshot->count + 1, sizeof *listed); /* by a name's first version */
-    *count = 0;
+    const char **names = malloc((snapshot->count + 1) * sizeof *names);
+    size_t count = 0;
     for (size_t i = 0; names && listed && i < snapshot->count; i++) {
         size_t versions;
         const char *name = snapshot->listed[i]->name;
         size_t first =
             (size_t)(bag_snapshot_versions(snapshot, name, &versions) - snapshot->models);
         if (!listed[first])
-            names[(*count)++] = name;
+            names[count++] = name;
         listed[first] = true;
     }
-    bool ok = listed != NULL;
+    json.text.failed = !names || !listed;
+    bag_json_open(&json, NULL, '{');
+    bag_json_texts(&json, "models", names, count);
+    answer(request, 200, bag_json_end(&json));
+    free(names);
     free(listed);
-    if (ok)
-        return names;
-    free(names);
-    return NULL;
-}
-
-static void make_models(struct bag_http_request *request)
-{
-    size_t count;
-    const char **names = list_names(request->snapshot, &count);
-    answer(request, 200, names ? bag_v2_describe_models(names, count) : NULL);
-    free(names);
 }
 
 enum bag_http_outcome bag_http_get_models(struct bag_http_request *request)
@@ -243,52 +256,53 @@ static bool describe_loading(const struct bag_model *model, const struct bag_loa
 }
 
 /* A server that stops unloads all that it had. */
-struct bag_v2_index_entry bag_http_describe_state(const struct bag_snapshot *snapshot,
-                                                  const struct bag_model *model, bool stops,
-                                                  const struct bag_load_view *view, char *text,
-                                                  size_t room)
+void bag_http_find_state(const struct bag_snapshot *snapshot, const struct bag_model *model,
+                         bool stops, const struct bag_load_view *view,
+                         struct bag_http_model_state *found)
 {
     const char *remark = bag_snapshot_find_remark(snapshot, model);
-    bool loads = !stops && describe_loading(model, view, text, room);
-    bool is_faulty = !stops && !loads && bag_http_find_fault(model, text, room);
-    enum bag_model_state state = stops       ? BAG_MODEL_UNLOADING
-                                 : is_faulty ? BAG_MODEL_UNAVAILABLE
-                                             : model->state;
-    return (struct bag_v2_index_entry){.name = model->name,
-                                       .version = model->version,
-                                       .state = bag_model_state_names[state],
-                                       .reason = stops                ? bag_http_stopping
-                                                 : loads || is_faulty ? text
-                                                 : remark             ? remark
-                                                                      : model->reason};
+    bool loads = !stops && describe_loading(model, view, found->text, sizeof found->text);
+    bool is_faulty =
+        !stops && !loads && bag_http_find_fault(model, found->text, sizeof found->text);
+    found->state = stops ? BAG_MODEL_UNLOADING : is_faulty ? BAG_MODEL_UNAVAILABLE : model->state;
+    found->reason = stops                ? bag_http_stopping
+                    : loads || is_faulty ? found->text
+                    : remark             ? remark
+                                         : model->reason;
+}
+
+void bag_http_write_state(struct bag_json_writer *json, const struct bag_model *model,
+                          const struct bag_http_model_state *found)
+{
+    BAG_JSON_WRITE(json, BAG_KEY("name", model->name), BAG_KEY("version", model->version),
+                   BAG_KEY("state", bag_model_state_names[found->state]),
+                   BAG_KEY("reason", found->reason));
 }
 
 static void make_index(struct bag_http_request *request)
 {
     const struct bag_snapshot *snapshot = request->snapshot;
+    struct bag_json_writer json = {.is_pretty = false};
     bool stops = bag_http_is_stopping(request), ready_only;
     struct bag_problem problem;
-    size_t count = 0;
+    struct bag_load_view view;
     if (!bag_v2_index_read(request->body ? request->body : "", request->body_bytes, &ready_only,
                            &problem)) {
         bag_http_reply_problem(&request->reply, &problem);
         return;
     }
-    struct bag_load_view view;
     bag_load_status_read(request->context->service->metrics.loading, &view);
-    struct bag_v2_index_entry *entries = malloc((snapshot->count + 1) * sizeof *entries);
-    char(*texts)[BAG_HTTP_REASON_BYTES] = malloc((snapshot->count + 1) * sizeof *texts);
-    for (size_t i = 0; entries && texts && i < snapshot->count; i++) {
-        const struct bag_model *model = snapshot->listed[i];
-        entries[count] = bag_http_describe_state(snapshot, model, stops, &view, texts[count],
-                                                 BAG_HTTP_REASON_BYTES);
-        const char *ready = bag_model_state_names[BAG_MODEL_READY];
-        count += !ready_only || strcmp(entries[count].state, ready) == 0;
+    bag_json_open(&json, NULL, '[');
+    for (size_t i = 0; i < snapshot->count; i++) {
+        struct bag_http_model_state found;
+        bag_http_find_state(snapshot, snapshot->listed[i], stops, &view, &found);
+        if (ready_only && found.state != BAG_MODEL_READY)
+            continue;
+        bag_json_open(&json, NULL, '{');
+        bag_http_write_state(&json, snapshot->listed[i], &found);
+        bag_json_close(&json);
     }
-    bag_http_answer_now(request, 200,
-                        entries && texts ? bag_v2_describe_index(entries, count) : NULL);
-    free(entries);
-    free(texts);
+    bag_http_answer_now(request, 200, bag_json_end(&json));
 }
 
 enum bag_http_outcome bag_http_post_index(struct bag_http_request *request)
@@ -340,20 +354,18 @@ enum bag_http_outcome bag_http_get_metrics(struct bag_http_request *request)
     return bag_http_request_on_worker(request, make_metrics);
 }
 
-/* The statistics of those of the models that answer. */
+/* Answers with the statistics of those of the models that answer. */
 static void answer_statistics(struct bag_http_request *request, struct bag_model *const *models,
                               size_t count)
 {
-    struct bag_v2_statistics *statistics = malloc((count + 1) * sizeof *statistics);
-    size_t ready = 0;
-    for (size_t i = 0; statistics && i < count; i++) {
+    struct bag_json_writer json = {.is_pretty = false};
+    bag_json_open(&json, NULL, '{');
+    bag_json_open(&json, "model_stats", '[');
+    for (size_t i = 0; i < count; i++) {
         if (models[i]->state == BAG_MODEL_READY)
-            bag_expose_statistics(&request->context->service->metrics, models[i],
-                                  &statistics[ready++]);
+            bag_expose_statistics(&request->context->service->metrics, models[i], &json);
     }
-    bag_http_answer_now(request, 200,
-                        statistics ? bag_v2_describe_statistics(statistics, ready) : NULL);
-    free(statistics);
+    bag_http_answer_now(request, 200, bag_json_end(&json));
 }
 
 static void make_all_statistics(struct bag_http_request *request)

@@ -4,11 +4,9 @@
 #ifndef BAG_HTTP_METADATA_H
 #define BAG_HTTP_METADATA_H
 
+#include "proto/json_writer.h"
 #include "request.h"
 #include "server/models/load_status.h"
-
-/* Of the progress of a version that is being loaded, or what is wrong with one that is. */
-#define BAG_HTTP_REASON_BYTES BAG_PROBLEM_TEXT_BYTES
 
 /* Of a document that says so. */
 extern const char bag_http_stopping[];
@@ -24,12 +22,20 @@ bool bag_http_find_fault(const struct bag_model *model, char *text, size_t room)
 /* From the signal on, also while everything is still served. */
 bool bag_http_is_stopping(const struct bag_http_request *request);
 
-/* A model's state, and why it is not READY; `text` has room for a reason that is made here, which
- * the answer borrows with all else. */
-struct bag_v2_index_entry bag_http_describe_state(const struct bag_snapshot *snapshot,
-                                                  const struct bag_model *model, bool stops,
-                                                  const struct bag_load_view *view, char *text,
-                                                  size_t room);
+/* The state of a model, and why it is not READY. The reason may be in `text`, or the snapshot's. */
+struct bag_http_model_state {
+    enum bag_model_state state;
+    const char *reason;
+    char text[BAG_PROBLEM_TEXT_BYTES];
+};
+
+void bag_http_find_state(const struct bag_snapshot *snapshot, const struct bag_model *model,
+                         bool stops, const struct bag_load_view *view,
+                         struct bag_http_model_state *found);
+
+/* Writes a model's name, version, state and reason. */
+void bag_http_write_state(struct bag_json_writer *json, const struct bag_model *model,
+                          const struct bag_http_model_state *found);
 
 /* A feature of a model that is READY; borrows from it. */
 struct bag_v2_feature bag_http_describe_feature(const struct bag_feature *feature);

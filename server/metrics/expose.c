@@ -425,10 +425,20 @@ char *bag_expose_models(const struct bag_metrics *metrics, struct bag_model *con
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
-static struct bag_v2_duration duration_of(const bag_counter *histogram)
+static void write_duration(struct bag_json_writer *json, const char *key, uint64_t count,
+                           uint64_t ns)
 {
-    return (struct bag_v2_duration){bag_histogram_count(histogram),
-                                    bag_counter_get(&histogram[BAG_SLOTS_SECONDS - 1])};
+    bag_json_open(json, key, '{');
+    BAG_JSON_WRITE(json, BAG_KEY("count", count), BAG_KEY("ns", ns));
+    bag_json_close(json);
+}
+
+/* Writes the durations of a histogram; of batches their number is `executions`. */
+static void write_durations(struct bag_json_writer *json, const char *key,
+                            const bag_counter *histogram, uint64_t executions)
+{
+    write_duration(json, key, executions ? executions : bag_histogram_count(histogram),
+                   bag_counter_get(&histogram[BAG_SLOTS_SECONDS - 1]));
 }
 
 static bool is_keyed(const struct bag_model *model)
@@ -439,27 +449,50 @@ static bool is_keyed(const struct bag_model *model)
     return keyed;
 }
 
+/* Writes batches. The model's max_batch_size is 0: it has one size of batches, 1, and all its
+ * executions are of it. */
+static void write_batches(struct bag_json_writer *json, const struct bag_model_counters *counters,
+                          uint64_t executions)
+{
+    bag_json_open(json, "batch_stats", '[');
+    if (executions) {
+        bag_json_open(json, NULL, '{');
+        BAG_JSON_WRITE(json, BAG_KEY("batch_size", UINT64_C(1)));
+        write_durations(json, "compute_input", counters->stage[BAG_STAGE_INPUT], executions);
+        write_durations(json, "compute_infer", counters->stage[BAG_STAGE_INFER], executions);
+        write_durations(json, "compute_output", counters->stage[BAG_STAGE_OUTPUT], executions);
+        bag_json_close(json);
+    }
+    bag_json_close(json);
+}
+
 void bag_expose_statistics(const struct bag_metrics *metrics, const struct bag_model *model,
-                           struct bag_v2_statistics *statistics)
+                           struct bag_json_writer *json)
 {
     struct bag_model_counters counters;
     uint64_t failures_count = 0;
     bag_metrics_sum_model(metrics, model, &counters);
     for (int i = 0; i < BAG_FAILURE_COUNT; i++)
         failures_count += bag_counter_get(counters.failure[i]);
-    *statistics = (struct bag_v2_statistics){
-        .name = model->name,
-        .version = model->version,
-        .last_inference_ms = bag_metrics_epoch_ms(metrics, bag_counter_get(counters.last[0])),
-        .inference_count = bag_counter_get(counters.bags[0]),
-        .execution_count = bag_counter_get(counters.executions[0]),
-        .keyed = is_keyed(model),
-        .missing_key_count = bag_counter_get(counters.missing[0]),
-        .success = duration_of(counters.duration[0]),
-        .fail = {failures_count, bag_counter_get(counters.failure_ns[0])},
-        .queue = duration_of(counters.stage[BAG_STAGE_QUEUE]),
-        .compute_input = duration_of(counters.stage[BAG_STAGE_INPUT]),
-        .compute_infer = duration_of(counters.stage[BAG_STAGE_INFER]),
-        .compute_output = duration_of(counters.stage[BAG_STAGE_OUTPUT]),
-    };
+    const uint64_t executions = bag_counter_get(counters.executions[0]),
+                   last_ms = bag_metrics_epoch_ms(metrics, bag_counter_get(counters.last[0]));
+    bag_json_open(json, NULL, '{');
+    BAG_JSON_WRITE(
+        json, BAG_KEY("name", (const char *)model->name),
+        BAG_KEY("version", (const char *)model->version), BAG_KEY("last_inference", last_ms),
+        BAG_KEY("inference_count", bag_counter_get(counters.bags[0])),
+        BAG_KEY("execution_count", executions),
+        BAG_KEY_IF(is_keyed(model), "missing_key_count", bag_counter_get(counters.missing[0])));
+    bag_json_open(json, "inference_stats", '{');
+    write_durations(json, "success", counters.duration[0], 0);
+    write_duration(json, "fail", failures_count, bag_counter_get(counters.failure_ns[0]));
+    write_durations(json, "queue", counters.stage[BAG_STAGE_QUEUE], 0);
+    write_durations(json, "compute_input", counters.stage[BAG_STAGE_INPUT], 0);
+    write_durations(json, "compute_infer", counters.stage[BAG_STAGE_INFER], 0);
+    write_durations(json, "compute_output", counters.stage[BAG_STAGE_OUTPUT], 0);
+    write_duration(json, "cache_hit", 0, 0);
+    write_duration(json, "cache_miss", 0, 0);
+    bag_json_close(json);
+    write_batches(json, &counters, executions);
+    bag_json_close(json);
 }

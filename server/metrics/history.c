@@ -101,15 +101,8 @@ void bag_history_sample(struct bag_history *history, uint64_t now_ns,
     X(table_bytes, sample->levels.table_bytes)              \
     X(resident_bytes, sample->levels.resident_bytes)
 
-#define BAG_X(name, ...) COLUMN_##name,
-enum { COLUMNS(BAG_X) NUM_COLUMNS };
-#undef BAG_X
-
-static const char *const column_names[] = {
-#define BAG_X(name, ...) #name,
-    COLUMNS(BAG_X)
-#undef BAG_X
-};
+/* The value of a second without a sample, or of a percentile without requests. */
+#define UNKNOWN UINT64_MAX
 
 static const char *const rejection_names[] = {
 #define BAG_X(id, value, ...) value,
@@ -140,7 +133,7 @@ static uint64_t quantile(const uint32_t *durations, uint64_t percent)
     for (size_t j = 0; j <= BAG_SECONDS_BOUND_COUNT; j++)
         sum += durations[j];
     if (sum == 0)
-        return BAG_V2_NO_VALUE;
+        return UNKNOWN;
     uint64_t wanted = (sum * percent + 99) / 100;
     while (below + durations[i] < wanted)
         below += durations[i++];
@@ -150,11 +143,16 @@ static uint64_t quantile(const uint32_t *durations, uint64_t percent)
     return low + (bag_seconds_bounds[i] - low) * (wanted - below) / durations[i];
 }
 
-/* The arrays of one document. */
+static void write_value(struct bag_json_writer *json, const char *key, uint64_t value)
+{
+    char digits[BAG_DIGITS_BYTES + 1];
+    *bag_digits_put(digits, value) = 0;
+    bag_json_raw(json, key, value == UNKNOWN ? "null" : digits);
+}
+
+/* A copy of the samples in their order. */
 struct view {
-    struct bag_history_sample samples[BAG_HISTORY_SECONDS]; /* in chronological order */
-    uint64_t columns[NUM_COLUMNS][BAG_HISTORY_SECONDS];
-    uint64_t rejected[BAG_REJECTION_COUNT][BAG_HISTORY_SECONDS];
+    struct bag_history_sample samples[BAG_HISTORY_SECONDS];
     size_t seconds;
     uint64_t until_ms;
 };
@@ -171,81 +169,81 @@ static void copy(struct bag_history *history, struct view *view)
     pthread_mutex_unlock(&history->lock);
 }
 
-static void fill_columns(struct view *view)
+static void write_columns(struct bag_json_writer *json, const struct view *view)
 {
-    for (size_t i = 0; i < view->seconds; i++) {
-        const struct bag_history_sample *sample = &view->samples[i];
-        bool known = sample->span_ms > 0;
-#define BAG_X(name, value) view->columns[COLUMN_##name][i] = known ? (value) : BAG_V2_NO_VALUE;
-        COLUMNS(BAG_X)
+    bag_json_open(json, "columns", '{');
+#define BAG_X(name, value)                                                \
+    bag_json_open(json, #name, '[');                                      \
+    for (size_t i = 0; i < view->seconds; i++) {                          \
+        const struct bag_history_sample *sample = &view->samples[i];      \
+        write_value(json, NULL, sample->span_ms > 0 ? (value) : UNKNOWN); \
+    }                                                                     \
+    bag_json_close(json);
+    COLUMNS(BAG_X)
 #undef BAG_X
-        for (size_t j = 0; j < BAG_REJECTION_COUNT; j++)
-            view->rejected[j][i] =
-                known ? per_second(sample, sample->rejected[j]) : BAG_V2_NO_VALUE;
-    }
+    bag_json_close(json);
 }
 
-/* Returns whether requests were rejected for this reason in the view's time. */
-static bool happened(const struct view *view, size_t reason)
+/* Writes how many requests were rejected, for each reason for which any were. */
+static void write_rejected(struct bag_json_writer *json, const struct view *view)
 {
-    for (size_t i = 0; i < view->seconds; i++) {
-        if (view->samples[i].rejected[reason])
-            return true;
+    bag_json_open(json, "rejected", '{');
+    for (size_t reason = 0; reason < BAG_REJECTION_COUNT; reason++) {
+        size_t first = 0;
+        while (first < view->seconds && !view->samples[first].rejected[reason])
+            first++;
+        if (first == view->seconds)
+            continue;
+        bag_json_open(json, rejection_names[reason], '[');
+        for (size_t i = 0; i < view->seconds; i++) {
+            const struct bag_history_sample *sample = &view->samples[i];
+            write_value(json, NULL,
+                        sample->span_ms > 0 ? per_second(sample, sample->rejected[reason])
+                                            : UNKNOWN);
+        }
+        bag_json_close(json);
     }
-    return false;
+    bag_json_close(json);
 }
 
-/* Returns the sum of the last seconds as one sample. */
-static struct bag_history_sample add_up(const struct view *view)
+/* Writes the last seconds as one sample. */
+static void write_recent(struct bag_json_writer *json, const struct view *view)
 {
     struct bag_history_sample sum = {.span_ms = 0};
+    uint64_t rejected = 0;
     size_t first = view->seconds > RECENT_SECONDS ? view->seconds - RECENT_SECONDS : 0;
     for (size_t i = first; i < view->seconds; i++) {
         const struct bag_history_sample *sample = &view->samples[i];
         for (size_t j = 0; j <= BAG_SECONDS_BOUND_COUNT; j++)
             sum.durations[j] += sample->durations[j];
         for (size_t j = 0; j < BAG_REJECTION_COUNT; j++)
-            sum.rejected[0] += sample->rejected[j];
+            rejected += sample->rejected[j];
         sum.rows += sample->rows;
         sum.cpu_ns += sample->cpu_ns;
         sum.span_ms += sample->span_ms;
     }
-    return sum;
+    bag_json_open(json, "recent", '{');
+    write_value(json, "span_ms", sum.span_ms);
+    write_value(json, "requests", count(&sum));
+    write_value(json, "rows", sum.rows);
+    write_value(json, "p50_ns", quantile(sum.durations, 50));
+    write_value(json, "p99_ns", quantile(sum.durations, 99));
+    write_value(json, "rejected", rejected);
+    write_value(json, "cpu_ms", sum.cpu_ns / 1000000);
+    bag_json_close(json);
 }
 
-char *bag_history_describe(struct bag_history *history, const struct bag_v2_server *now)
+void bag_history_write(struct bag_history *history, struct bag_json_writer *json)
 {
     struct view *view = malloc(sizeof *view);
-    struct bag_v2_column columns[NUM_COLUMNS], rejected[BAG_REJECTION_COUNT];
-    size_t num_rejected = 0;
-    if (!view)
-        return NULL;
-    copy(history, view);
-    fill_columns(view);
-    for (size_t i = 0; i < NUM_COLUMNS; i++)
-        columns[i] = (struct bag_v2_column){column_names[i], view->columns[i]};
-    for (size_t i = 0; i < BAG_REJECTION_COUNT; i++) {
-        if (happened(view, i))
-            rejected[num_rejected++] =
-                (struct bag_v2_column){rejection_names[i], view->rejected[i]};
+    if (!view) {
+        json->text.failed = true;
+        return;
     }
-    struct bag_history_sample sum = add_up(view);
-    const uint64_t span_ms = sum.span_ms, requests = count(&sum),
-                   p50_ns = quantile(sum.durations, 50), p99_ns = quantile(sum.durations, 99),
-                   num_refused = sum.rejected[0], cpu_ms = sum.cpu_ns / 1000000;
-    const struct bag_v2_column recent[] = {
-        {"span_ms", &span_ms}, {"requests", &requests},    {"rows", &sum.rows}, {"p50_ns", &p50_ns},
-        {"p99_ns", &p99_ns},   {"rejected", &num_refused}, {"cpu_ms", &cpu_ms},
-    };
-    const struct bag_v2_history described = {.until_ms = view->until_ms,
-                                             .seconds = view->seconds,
-                                             .columns = columns,
-                                             .num_columns = NUM_COLUMNS,
-                                             .rejected = rejected,
-                                             .num_rejected = num_rejected,
-                                             .recent = recent,
-                                             .num_recent = sizeof recent / sizeof *recent};
-    char *text = bag_v2_describe_history(now, &described);
+    copy(history, view);
+    BAG_JSON_WRITE(json, BAG_KEY("until_ms", view->until_ms), BAG_KEY("seconds", view->seconds));
+    write_recent(json, view);
+    write_columns(json, view);
+    write_rejected(json, view);
     free(view);
-    return text;
 }

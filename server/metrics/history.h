@@ -6,7 +6,7 @@
 #define BAG_METRICS_HISTORY_H
 
 #include "metrics.h"
-#include "proto/v2_server.h"
+#include "proto/json_writer.h"
 
 #include <pthread.h>
 
@@ -57,8 +57,7 @@ void bag_history_free(struct bag_history *history);
 void bag_history_sample(struct bag_history *history, uint64_t now_ns,
                         const struct bag_history_levels *levels, uint64_t cpu_ns);
 
-/* Returns the document of GET /v2/server/history, with `now` beside the columns, or NULL if there
- * is not enough memory. The caller frees it. */
-char *bag_history_describe(struct bag_history *history, const struct bag_v2_server *now);
+/* Writes the members of GET /v2/server/history that are about the past. */
+void bag_history_write(struct bag_history *history, struct bag_json_writer *json);
 
 #endif

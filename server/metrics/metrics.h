@@ -9,7 +9,7 @@
 #ifndef BAG_METRICS_H
 #define BAG_METRICS_H
 
-#include "proto/v2_documents.h"
+#include "proto/json_writer.h"
 #include "server/memory/memory.h"
 #include "server/models/snapshot.h"
 #include "stopwatch.h"
@@ -250,8 +250,8 @@ char *bag_expose_prometheus(const struct bag_metrics *metrics, const struct bag_
 char *bag_expose_models(const struct bag_metrics *metrics, struct bag_model *const *models,
                         size_t count);
 
-/* Fills in one model's statistics for the protocol's statistics endpoint. */
+/* Writes one model's statistics for the protocol's statistics endpoint. */
 void bag_expose_statistics(const struct bag_metrics *metrics, const struct bag_model *model,
-                           struct bag_v2_statistics *statistics);
+                           struct bag_json_writer *json);
 
 #endif

@@ -1,43 +1,11 @@
 /* Writes Prometheus' text format; see prometheus.h. */
 #include "prometheus.h"
 
-#include "proto/text.h"
-
-#include <stdlib.h>
 #include <string.h>
-
-/* The initial size of a text's buffer, which doubles when it is full. */
-#define FIRST_BYTES 16384
-
-/* Reserves `bytes` more bytes. Returns false if there is not enough memory, now or in an earlier
- * call. */
-static bool reserve(struct bag_prometheus *out, size_t bytes)
-{
-    if (out->failed || bytes <= out->room - out->bytes)
-        return !out->failed;
-    size_t room = out->room ? 2 * out->room : FIRST_BYTES;
-    while (room - out->bytes < bytes)
-        room *= 2;
-    char *text = realloc(out->text, room);
-    out->failed = !text;
-    if (text) {
-        out->text = text;
-        out->room = room;
-    }
-    return !out->failed;
-}
-
-static void add_bytes(struct bag_prometheus *out, const char *bytes, size_t count)
-{
-    if (!reserve(out, count))
-        return;
-    memcpy(out->text + out->bytes, bytes, count);
-    out->bytes += count;
-}
 
 static void add(struct bag_prometheus *out, const char *text)
 {
-    add_bytes(out, text, strlen(text));
+    bag_growing_put(&out->text, text, strlen(text));
 }
 
 /* Adds a text with a backslash before each of the `special` characters. */
@@ -45,11 +13,11 @@ static void add_escaped(struct bag_prometheus *out, const char *text, const char
 {
     for (size_t plain; *text; text += plain + (text[plain] != 0)) {
         plain = strcspn(text, special);
-        add_bytes(out, text, plain);
+        bag_growing_put(&out->text, text, plain);
         if (text[plain] == '\n')
             add(out, "\\n");
         else if (text[plain])
-            add_bytes(out, (char[]){'\\', text[plain]}, 2);
+            bag_growing_put(&out->text, (char[]){'\\', text[plain]}, 2);
     }
 }
 
@@ -65,7 +33,7 @@ static void add_value(struct bag_prometheus *out, uint64_t value, bool ns)
         *end++ = (char)('0' + rest / unit);
         rest %= unit;
     }
-    add_bytes(out, digits, (size_t)(end - digits));
+    bag_growing_put(&out->text, digits, (size_t)(end - digits));
 }
 
 void bag_prometheus_family(struct bag_prometheus *out, const char *name, const char *type,
@@ -122,9 +90,5 @@ void bag_prometheus_value(struct bag_prometheus *out, uint64_t value, bool ns)
 
 char *bag_prometheus_end(struct bag_prometheus *out)
 {
-    add_bytes(out, "", 1);
-    if (!out->failed)
-        return out->text;
-    free(out->text);
-    return NULL;
+    return bag_growing_end(&out->text);
 }

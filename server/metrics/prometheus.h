@@ -2,16 +2,12 @@
 #ifndef BAG_PROMETHEUS_H
 #define BAG_PROMETHEUS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "proto/text.h"
 
-/* A text that is being written. It has its own buffer, because stdio takes three times as long for
- * a line. */
+/* A text that is being written. It is no stream of stdio, which takes three times as long for a
+ * line. */
 struct bag_prometheus {
-    char *text; /* owned */
-    size_t bytes, room;
-    bool failed;
+    struct bag_growing_text text;
     bool labelled; /* the current sample has a label already */
 };
 

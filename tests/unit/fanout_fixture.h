@@ -66,7 +66,7 @@ static bool ask_shards(struct bag_infer *infer, struct bag_fanout *fanout,
         call->reply = answer(&world.parts[call->shard].model, call->body, call->body_bytes,
                              call->header_bytes, &call->reply_bytes, &call->reply_header_bytes);
         if (call->reply_header_bytes == SIZE_MAX) {
-            char *error = bag_v2_describe_error(call->reply);
+            char *error = BAG_JSON_DOCUMENT(BAG_KEY("error", (const char *)call->reply));
             bag_buffers_put(call->reply);
             call->reply_bytes = strlen(error);
             call->reply = bag_buffers_get(&world.buffers, call->reply_bytes);

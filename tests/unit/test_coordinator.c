@@ -930,7 +930,7 @@ TEST(blames_the_client_for_a_missing_key)
     char *error = answer(&world.parts[0].model, request.body, request.body_bytes,
                          request.json_bytes, &bytes, &json_bytes);
     assert_int_equal(json_bytes, SIZE_MAX);
-    char *document = bag_v2_describe_error(error);
+    char *document = BAG_JSON_DOCUMENT(BAG_KEY("error", (const char *)error));
     char head[64];
     snprintf(head, sizeof head, "HTTP/1.1 400 No\r\nContent-Length: %zu\r\n\r\n", strlen(document));
     write_all_of(request.fd, head, strlen(head));

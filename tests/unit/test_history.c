@@ -53,8 +53,10 @@ static void pass(struct world *world, double seconds, uint32_t waiting)
 
 static char *describe(struct world *world)
 {
-    const struct bag_v2_server server = {.version = "1", .state = "ready"};
-    char *text = bag_history_describe(&world->history, &server);
+    struct bag_json_writer json = {.is_pretty = false};
+    bag_json_open(&json, NULL, '{');
+    bag_history_write(&world->history, &json);
+    char *text = bag_json_end(&json);
     assert_non_null(text);
     return text;
 }
