@@ -7,9 +7,9 @@
 // Tensors travel as raw bytes both ways. A client keeps up to Options.Connections connections, and any number
 // of goroutines may use it at once; calls beyond that wait for each other.
 //
-// What went wrong is an *Error with the server's own words: errors.Is(err, bagserve.NotFound) asks for its kind. A call
-// is sent again, up to Options.Retries times, where no connection could be made, and where the server says 503 with
-// Retry-After; never once something of it was sent, since the server may be at work on it.
+// Errors are *Error and have the text of the server. errors.Is(err, bagserve.NotFound) tests for a kind of error. The
+// client sends a call again, up to Options.Retries times, if it could not connect or if the server answers 503 with
+// Retry-After. It never repeats a call of which something was sent, since the server may be at work on it.
 package bagserve
 
 import (
@@ -65,10 +65,10 @@ func (kind Kind) Error() string { return string(kind) }
 var kinds = map[int]Kind{400: BadRequest, 415: BadRequest, 401: Unauthorized, 403: Unauthorized, 404: NotFound,
 	409: Conflict, 413: TooLarge, 503: Unavailable, 507: StorageFull}
 
-// Error is what a call came to that has no answer.
+// Error is the error of a call that failed.
 type Error struct {
 	Kind   Kind
-	Status int    // HTTP's; 0 where there is none
+	Status int    // status of HTTP; 0: no answer
 	Text   string // the server's words
 	cause  error
 }
@@ -105,7 +105,7 @@ func connectionError(what string, cause error) *Error {
 // Options of a client; each may be left out.
 type Options struct {
 	Token       string        // sent with every call
-	Timeout     time.Duration // of a call with its retries left out, beside its context's deadline; 0: 30 s
+	Timeout     time.Duration // maximum duration of one attempt, beside its context's deadline; 0: 30 s
 	Retries     int           // 0: two; below: none
 	Connections int           // kept at most; 0: eight
 	TLS         *tls.Config   // how https:// is verified; nil: by the system's certificates
@@ -207,7 +207,7 @@ type request struct {
 
 type reply struct {
 	status     int
-	headerSize int // of the JSON in the body; all of it where there are no tensors
+	headerSize int // length of the JSON in the body; that of the whole body if there are no tensors
 	body       []byte
 	retryAfter string
 }
@@ -681,8 +681,8 @@ func (client *Client) pool(ctx context.Context, model string, query *Query, inpu
 	return rowsOf(answer.Outputs[0])
 }
 
-// KJT gives the rows of all features of a collection, by their names, in KeyedJaggedTensor's layout: values feature
-// by feature in the configured order, and how many each bag has.
+// KJT returns the rows of all features of a collection by their names. The arguments have KeyedJaggedTensor's layout:
+// values feature by feature in the configured order, and the number of values of each bag.
 func (client *Client) KJT(ctx context.Context, model string, values, lengths []int64, query *Query) (map[string]Rows, error) {
 	inputs := []Tensor{Int64s("values", values), Int64s("lengths", lengths)}
 	if query != nil && query.Weights != nil {
@@ -854,10 +854,10 @@ type Batch struct {
 	FirstSequence, Sequence uint64
 }
 
-// Applied is what became of a change.
+// Applied is the result of a change.
 type Applied struct {
-	Sequence uint64 // of the last batch that the model has
-	Applied  bool   // false: it had it already
+	Sequence uint64 // number of the last batch that the model has applied
+	Applied  bool   // false: the model had it already
 	Rows     int
 }
 
@@ -951,7 +951,7 @@ func (client *Client) control(ctx context.Context, path string, body, result any
 
 // ---- asking around -------------------------------------------------------------------------------------
 
-// IsReady is whether the server, or a model of it where one is named, can be asked now.
+// IsReady returns whether the server accepts requests now, or the model if `model` is not "".
 func (client *Client) IsReady(ctx context.Context, model string) (bool, error) {
 	path := "/v2/health/ready"
 	if model != "" {
@@ -968,7 +968,7 @@ func (client *Client) Models(ctx context.Context) ([]string, error) {
 	return said.Models, err
 }
 
-// Metadata of a model: its versions, inputs and outputs, and what its table is.
+// Metadata of a model: its versions, inputs and outputs, and the properties of its table.
 type Metadata struct {
 	Name            string
 	Versions        []string

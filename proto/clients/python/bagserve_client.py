@@ -49,7 +49,7 @@ from typing import Any, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
-# Of the arguments; results of AsyncClient's calls are awaited, so that theirs are not told.
+# Types of arguments. Results have no types here, because those of AsyncClient's calls are awaited.
 Ids = Union[Sequence, np.ndarray]  # whole numbers
 Bags = Union[Sequence[Ids], np.ndarray]
 Weights = Union[Sequence, np.ndarray, "BF16"]

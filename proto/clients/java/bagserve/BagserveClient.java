@@ -49,9 +49,9 @@ import javax.net.ssl.SSLSocket;
  * Tensors travel as raw bytes both ways. A client keeps up to {@code connections} connections, and any number of threads
  * may use it at once; calls beyond that wait for each other.
  *
- * Calls throw a Failure with the server's own words. A call is sent again, up to {@code retries} times, where no
- * connection could be made, and where the server says 503 with Retry-After; never once something of it was
- * sent, since the server may be at work on it. The address is HOST:PORT, http://HOST:PORT, https://HOST:PORT or
+ * Calls throw a Failure, which has the text of the server. The client sends a call again, up to {@code retries} times,
+ * if it could not connect or if the server answers 503 with Retry-After. It never repeats a call of which something
+ * was sent, since the server may be at work on it. The address is HOST:PORT, http://HOST:PORT, https://HOST:PORT or
  * unix:///PATH.
  */
 public final class BagserveClient implements AutoCloseable {
@@ -63,7 +63,7 @@ public final class BagserveClient implements AutoCloseable {
 
     // ---- errors ------------------------------------------------------------------------------------------
 
-    /** What is wrong. */
+    /** The kind of an error. */
     public enum Kind {
         /** 400, 415: the request itself, which will be wrong again. */
         BAD_REQUEST,
@@ -98,7 +98,7 @@ public final class BagserveClient implements AutoCloseable {
         }
     }
 
-    /** What a call came to that has no answer; the message is the server's where it spoke. */
+    /** The error of a call that failed. If the server answered, the message is the server's. */
     public static final class Failure extends IOException {
         private static final long serialVersionUID = 1;
         private final Kind kind;
@@ -110,12 +110,12 @@ public final class BagserveClient implements AutoCloseable {
             this.status = status;
         }
 
-        /** What is wrong. */
+        /** Returns the kind of the error. */
         public Kind kind() {
             return kind;
         }
 
-        /** HTTP's status; 0 where there is none. */
+        /** Returns the status of HTTP, or 0 if there was no answer. */
         public int status() {
             return status;
         }
@@ -128,20 +128,20 @@ public final class BagserveClient implements AutoCloseable {
 
     // ---- what is asked and answered ----------------------------------------------------------------------
 
-    /** How a client asks; each may be left as it is. */
+    /** Options of a client, which all have defaults. */
     public static final class Options {
         /** Sent with every call; null: none. */
         public String token;
-        /** Of one attempt. */
+        /** Maximum duration of one attempt. */
         public Duration timeout = Duration.ofSeconds(30);
         public int retries = 2;
-        /** Kept at most. */
+        /** Maximum number of connections that are kept. */
         public int connections = 8;
         /** How https:// is verified; null: by the system's certificates. */
         public SSLContext ssl;
     }
 
-    /** What may be said of a call that pools, beside its ids; null says nothing. */
+    /** Optional parameters of a call that pools; null: not sent. */
     public static final class Query {
         public Long version;
         public String requestId;
@@ -296,11 +296,11 @@ public final class BagserveClient implements AutoCloseable {
         }
     }
 
-    /** All that a reply says; explain is JSON as Map, List and so on, or null. */
+    /** The contents of a reply. `explain` is JSON as Map, List and so on, or null. */
     public record Answer(List<Tensor> outputs, String modelVersion, String requestId, List<Object> warnings,
             Object explain) {}
 
-    /** What became of a change; `applied` is false where the model had it already. */
+    /** The result of a change. `applied` is false if the model had it already. */
     public record Applied(long sequence, boolean applied, long rows) {}
 
     // ---- beginning and end -------------------------------------------------------------------------------
@@ -403,8 +403,8 @@ public final class BagserveClient implements AutoCloseable {
         return infer(model, all, query).outputs.get(0).rows();
     }
 
-    /** The rows of all features of a collection, in KeyedJaggedTensor's layout: values feature by feature in the
-     * configured order, and how many each bag has. */
+    /** Returns the rows of all features of a collection. The arguments have KeyedJaggedTensor's layout: values feature
+     * by feature in the configured order, and the number of values of each bag. */
     public Map<String, Rows> kjt(String model, long[] values, long[] lengths, Query query) throws IOException {
         List<Tensor> inputs = new ArrayList<>(List.of(Tensor.of("values", values), Tensor.of("lengths", lengths)));
         if (query != null && query.weights != null) {
@@ -455,7 +455,7 @@ public final class BagserveClient implements AutoCloseable {
         Reply reply = send(path + "/infer", inputs, head, parameters);
         try {
             return answerOf(reply);
-        } catch (RuntimeException problem) { // of another shape than an answer has
+        } catch (RuntimeException problem) { // JSON of another form than an answer
             throw broken("the answer is not understood", problem);
         }
     }
@@ -528,7 +528,7 @@ public final class BagserveClient implements AutoCloseable {
         return change(model, "indices", indices, rows, firstSequence, sequence);
     }
 
-    /** The same under the keys of a table with keys: patterns of 64 bits. */
+    /** Updates rows of a table with keys, which are patterns of 64 bits. */
     public Applied updateKeys(String model, long[] keys, float[] rows, long firstSequence, long sequence)
             throws IOException {
         return change(model, "keys", keys, rows, firstSequence, sequence);
@@ -585,7 +585,7 @@ public final class BagserveClient implements AutoCloseable {
 
     // ---- asking around -----------------------------------------------------------------------------------
 
-    /** Whether the server, or a model of it where one is named, can be asked now. */
+    /** Returns whether the server accepts requests now, or the model if `model` is not null. */
     public boolean isReady(String model) throws IOException {
         String path = model == null ? "/v2/health/ready" : modelPath(model) + "/ready";
         return call(new Request("GET", path, new byte[0], List.of(), false, true)).status == 200;
@@ -596,7 +596,7 @@ public final class BagserveClient implements AutoCloseable {
         return (List<?>) ((Map<?, ?>) get("/v2/models")).get("models");
     }
 
-    /** The model's versions, inputs and outputs; its `parameters` say what the table is. */
+    /** Returns the model's versions, inputs and outputs. `parameters` has the properties of its table. */
     public Map<?, ?> metadata(String model) throws IOException {
         return (Map<?, ?>) get(modelPath(model));
     }
@@ -641,7 +641,7 @@ public final class BagserveClient implements AutoCloseable {
         String text = "status " + reply.status;
         try {
             text = (String) ((Map<?, ?>) Json.read(reply.json())).get("error");
-        } catch (RuntimeException problem) { // of a proxy, which speaks otherwise
+        } catch (RuntimeException problem) { // not JSON, such as the error page of a proxy
             text += ": " + reply.json();
         }
         return new Failure(Kind.of(reply.status), reply.status, text, null);
@@ -703,7 +703,7 @@ public final class BagserveClient implements AutoCloseable {
         }
     }
 
-    /** Null where the connection is kept. */
+    /** Keeps an open connection and returns null, or returns a connection that the caller must close. */
     private Wire keep(Wire wire) {
         synchronized (idle) {
             if (isClosed || !wire.stays) {
@@ -812,7 +812,7 @@ public final class BagserveClient implements AutoCloseable {
 
         abstract void write(byte[] head, List<Tensor> tensors) throws IOException;
 
-        /** Whether the server has not closed it meanwhile. */
+        /** Returns whether the connection is still open. */
         abstract boolean isOpen();
 
         abstract void close();
