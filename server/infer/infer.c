@@ -23,6 +23,7 @@
 #define PRODUCTS_PER_NS           16
 #define BAG_NS                    10
 #define WRITE_BYTES_PER_NS        4
+#define ENCODED_ELEMENTS_PER_NS   2
 #define SORT_NS_PER_INDEX         30
 #define EXPLAIN_BYTES_PER_NS      1
 
@@ -413,7 +414,8 @@ uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer)
 {
     const struct bag_ops_work *work = &infer->plan.work;
     return work->bytes / GATHER_BYTES_PER_NS + work->bags * BAG_NS +
-           infer->plan.result_bytes / WRITE_BYTES_PER_NS;
+           infer->plan.result_bytes / WRITE_BYTES_PER_NS +
+           infer->plan.encoded_elements / ENCODED_ELEMENTS_PER_NS;
 }
 
 uint64_t bag_infer_cost_ns(const struct bag_infer *infer)

@@ -136,6 +136,7 @@ struct bag_plan {
     size_t num_outputs;
     size_t result_bytes, binary_bytes; /* bytes of all outputs, and of the binary outputs */
     size_t staged_bytes;               /* bytes of the FP32 rows of outputs that are encoded last */
+    uint64_t encoded_elements;         /* elements of all rows that are encoded */
     bool binary;                       /* all outputs are binary */
     struct bag_ops_work work;
     bool projects; /* at least one op has a projection */

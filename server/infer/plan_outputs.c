@@ -171,6 +171,7 @@ static bool end_encoded(struct bag_planner *planner, struct bag_v2_reply_output 
     output->shape[output->rank++] = (int64_t)row_bytes;
     if (__builtin_mul_overflow(num_rows, row_bytes, &output->count))
         output->count = SIZE_MAX;
+    planner->plan->encoded_elements += num_rows * row_elements;
     return end_output(planner, output, output->count);
 }
 
@@ -465,6 +466,7 @@ bool bag_planner_make_outputs(struct bag_planner *planner)
     size_t outputs, ops;
     plan->num_outputs = plan->num_ops = plan->result_bytes = plan->binary_bytes = 0;
     plan->staged_bytes = 0;
+    plan->encoded_elements = 0;
     plan->project_products = 0;
     plan->projects = false;
     plan->binary = true;
