@@ -1,11 +1,11 @@
-/* What completes commands, flags and their values in bash, zsh and fish, made from the tables of
- * options.h and config.h. */
+/* Prints the completion scripts of bash, zsh and fish for commands, flags and their values, made
+ * from the tables of options.h and config.h. */
 #include "config.h"
 
 #include <string.h>
 
 #define SHELLS "bash zsh fish"
-/* Where fish offers options. */
+/* The condition for offering options in fish. */
 #define FISH_SERVES "complete -c bagserve -n '__fish_seen_subcommand_from serve health' "
 
 static void put_flags(FILE *stream)
@@ -17,7 +17,7 @@ static void put_flags(FILE *stream)
 #undef BAG_X
 }
 
-/* A shell's pattern for a word behind which no value of a flag stands. */
+/* Prints a shell pattern for words that no value follows. */
 static void put_no_value(FILE *stream)
 {
     fputs("    [!-]*", stream);
@@ -36,14 +36,15 @@ static void put_command_names(FILE *stream)
 #undef BAG_X
 }
 
-/* The words that a setting takes, or nothing. */
+/* Prints the words that a setting takes, if it is a choice. */
 static void put_words(FILE *stream, const struct bag_setting *setting)
 {
     for (size_t k = 0; setting->type == BAG_SETTING_CHOICE && k < setting->words.count; k++)
         fprintf(stream, "%s%s", k ? " " : "", setting->words.names[k]);
 }
 
-/* A case for each flag that takes one of a few words: `before` them, and `behind`. */
+/* Prints a case for each flag that takes one of a few words, with the text `before` and `behind`
+ * them. */
 static void put_word_cases(FILE *stream, const char *before, const char *behind)
 {
     for (size_t i = 0; i < bag_num_options; i++) {
@@ -56,7 +57,7 @@ static void put_word_cases(FILE *stream, const char *before, const char *behind)
     }
 }
 
-/* The flags of the commands that work on files, command by command. */
+/* The flags of the commands that work on files, grouped by command. */
 static const struct tool_flag {
     const char *command, *name, *follows, *sentence;
 } tool_flags[] = {
@@ -66,7 +67,7 @@ static const struct tool_flag {
 };
 #define NUM_TOOL_FLAGS (sizeof tool_flags / sizeof *tool_flags)
 
-/* Whether the flag is the first, or the last one, of its command. */
+/* Return whether the flag is the first, or the last, of its command. */
 static bool is_first(size_t i)
 {
     return i == 0 || strcmp(tool_flags[i].command, tool_flags[i - 1].command) != 0;
@@ -76,8 +77,8 @@ static bool is_last(size_t i)
     return i + 1 == NUM_TOOL_FLAGS || is_first(i + 1);
 }
 
-/* ---- the commands that work on files: values behind a flag that has them, files behind any
- * other that takes one, flags for a word that begins with -, and files. */
+/* The commands that work on files complete values after a flag that has choices, files after any
+ * other flag that takes a value, flags for a word that begins with -, and files otherwise. */
 
 static void put_tool_flags(FILE *stream, const char *command)
 {
@@ -141,7 +142,8 @@ static void put_zsh_tools(FILE *stream)
     }
 }
 
-/* Commands; the flags of those that take options, and their words; files for all else. */
+/* Prints the script for bash: commands, the flags of commands that take options, their words, and
+ * files otherwise. */
 static void put_bash(FILE *stream)
 {
     fputs("_bagserve() {\n    local word=${COMP_WORDS[COMP_CWORD]} words=''\n"
@@ -179,7 +181,7 @@ static void put_zsh(FILE *stream)
     fputs("*) _files ;;\nesac\n", stream);
 }
 
-/* A sentence in single quotes, as fish reads it. */
+/* Prints a sentence in single quotes, as fish reads it. */
 static void put_fish_text(FILE *stream, const char *text)
 {
     fputs(" -d '", stream);
@@ -214,7 +216,7 @@ static void put_fish(FILE *stream)
     BAG_COMMANDS(BAG_X)
 #undef BAG_X
     fputs("complete -c bagserve -f -n '__fish_seen_subcommand_from completion' -a '" SHELLS "'\n"
-          /* Files stand behind those flags alone that take a value (-F). */
+          /* Offers files (-F) only after flags that take a value. */
           FISH_SERVES "-f\n",
           stream);
 #define BAG_X(id, key, follows, sentence)                                 \

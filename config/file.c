@@ -1,5 +1,5 @@
-/* Configuration files (JSON) -> configuration: sections of options, models with their features, and
- * the config.json of a model's own folder. */
+/* Applies configuration files (JSON): sections of options, models with their features, and the
+ * config.json of a model's own folder. */
 #include "config.h"
 #include "json.h"
 #include "names.h"
@@ -33,7 +33,7 @@ static bool check_feature_name(const struct bag_entry *entry, const char *name,
                                   entry->where);
 }
 
-/* Bit i: the object has the i-th of the settings. */
+/* Returns a set of bits: bit i is set if the object has setting i. */
 static uint32_t find_set(const struct bag_entry *entry)
 {
     uint32_t set = 0;
@@ -44,7 +44,7 @@ static uint32_t find_set(const struct bag_entry *entry)
     return set;
 }
 
-/* Names as copies; the model owns them from here on. */
+/* Adds a feature with copies of its names, which the model owns. */
 static bool add_feature(const struct bag_entry *entry, const char *name, const char *table,
                         struct bag_model_config *model, struct bag_names *names)
 {
@@ -109,8 +109,8 @@ static bool apply_feature_list(const struct bag_config_json *json, const cJSON *
 
 /* ---- entries of "models" --------------------------------------------------------------------- */
 
-/* A collection says nothing but its features, which say the rest each for itself, and how it is
- * served. */
+/* Applies the features of a collection and how it is served. A collection may have no other keys,
+ * because each feature has its own. */
 static bool apply_features(const struct bag_entry *entry, const cJSON *features,
                            struct bag_model_config *model)
 {
@@ -143,7 +143,8 @@ static bool apply_model(const struct bag_entry *entry, struct bag_model_config *
                     : bag_entry_apply(entry, model, &model->rules);
 }
 
-/* "version" may be a number or a string of digits; absent it is 1. NULL where it is neither. */
+/* Reads "version", which may be a number or a string of digits. It is 1 if absent. Returns NULL and
+ * sets the problem if it is neither. */
 static const char *read_version(const struct bag_entry *entry, char *buffer, size_t buffer_bytes)
 {
     const cJSON *item = bag_entry_member(entry, "version");
@@ -160,7 +161,8 @@ static const char *read_version(const struct bag_entry *entry, char *buffer, siz
     return NULL;
 }
 
-/* Of those that say what the model is made of, the first that is there beside `key`; NULL: none. */
+/* Returns the first of the keys "path", "features" and "shards" other than `key` that the entry
+ * has, or NULL. */
 static const cJSON *find_other(const struct bag_entry *entry, const char *key)
 {
     static const char *const keys[] = {"path", "features", "shards"};
@@ -170,7 +172,7 @@ static const cJSON *find_other(const struct bag_entry *entry, const char *key)
     return found;
 }
 
-/* The addresses of shards, as a model's path. */
+/* Reads the addresses of shards as a model's path. */
 static bool read_shards(const struct bag_entry *entry, const cJSON *shards, char **path)
 {
     const cJSON *item = NULL;
@@ -192,8 +194,8 @@ static bool read_shards(const struct bag_entry *entry, const cJSON *shards, char
     return *path || bag_problem_no_memory(entry->json->problem);
 }
 
-/* The table's path from the configuration file's folder; NULL for a collection. False where it is
- * rejected. */
+/* Sets *path to the table's path relative to the configuration file's folder, or to NULL for a
+ * collection. Returns false and sets the problem if it is wrong. */
 static bool read_path(const struct bag_entry *entry, const char *name, char **path)
 {
     const cJSON *features = bag_entry_member(entry, "features");
@@ -294,7 +296,8 @@ bool bag_config_set_model_key(struct bag_config *config, size_t index, const cha
 
 /* ---- the config.json of a model's folder ----------------------------------------------------- */
 
-/* All but features, which only a folder without a table has. */
+/* Rejects keys that the folder determines. Only "features" is allowed, for a folder without a
+ * table. */
 static bool reject_identity(const struct bag_entry *entry)
 {
     const cJSON *item;
@@ -318,7 +321,8 @@ static bool reject_identity(const struct bag_entry *entry)
     return true;
 }
 
-/* A folder holds a table or says features; the one around it, neither. */
+/* Checks that the folder of a version has either a table or features, and that the folder around
+ * the versions has no features. */
 static bool check_parts(const struct bag_entry *entry, const struct bag_model_config *model,
                         bool is_shared)
 {

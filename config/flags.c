@@ -1,4 +1,4 @@
-/* Variables of the environment and flags -> configuration. */
+/* Applies environment variables and flags to the configuration. */
 #include "synthetic.h"
 
 #include <stdlib.h>
@@ -13,8 +13,8 @@ static bool starts_with(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-/* Whether "..._PORT_8000_TCP" or "..._PORT_8000_TCP_ADDR" is how the name goes on after `text`,
- * which follows a "PORT_". */
+/* Returns whether a name continues like "8000_TCP" or "8000_TCP_ADDR" at `text`, which follows
+ * "PORT_". */
 static bool is_numbered_port(const char *text, const char *end)
 {
     static const char *const protocols[] = {"_TCP", "_UDP", "_SCTP"};
@@ -35,11 +35,13 @@ static bool is_link(const char *value)
            starts_with(value, "sctp://");
 }
 
-/* Kubernetes gives every container variables for each Service of its namespace, named after the
- * Service. One called "bagserve" (or "bagserve-blue") brings BAGSERVE_SERVICE_HOST,
- * BAGSERVE_SERVICE_PORT, BAGSERVE_SERVICE_PORT_HTTP, BAGSERVE_PORT_8000_TCP_ADDR and so on, and
- * BAGSERVE_PORT=tcp://10.0.0.1:8000, which is not a port. Nobody wrote them as configuration, and a
- * server that rejected them would not start beside its own Service. */
+/* Returns whether Kubernetes injected the variable.
+ *
+ * Kubernetes sets variables in every container for each Service of its namespace, named after the
+ * Service. A Service called "bagserve" (or "bagserve-blue") causes BAGSERVE_SERVICE_HOST,
+ * BAGSERVE_SERVICE_PORT, BAGSERVE_SERVICE_PORT_HTTP, BAGSERVE_PORT_8000_TCP_ADDR and so on. It also
+ * causes BAGSERVE_PORT=tcp://10.0.0.1:8000, which is not a port. A server that rejected them could
+ * not start beside its own Service. */
 static bool is_service_variable(const char *name, size_t name_bytes, const char *value)
 {
     const char *end = name + name_bytes;
@@ -68,7 +70,7 @@ static bool reject_unknown_variable(const char *name, size_t name_bytes,
                            suggestion.nearest);
 }
 
-/* One "NAME=VALUE" whose name starts with the prefix. */
+/* Applies one "NAME=VALUE" whose name begins with the prefix. */
 static bool apply_variable(struct bag_config *config, const char *entry,
                            struct bag_problem *problem)
 {
@@ -101,7 +103,7 @@ bool bag_config_apply_environment(struct bag_config *config, char *const environ
 
 /* ---- flags: "--flag VALUE" or "--flag=VALUE", the last one counts ---------------------------- */
 
-/* Flags that are not options. */
+/* The flags that are not options. */
 enum flag_id {
 #define BAG_X(id, key, follows, sentence) FLAG_##id,
     BAG_FLAGS(BAG_X)
@@ -125,10 +127,10 @@ struct arguments {
 
 struct flag {
     const char *written; /* "--port" or "--port=80" */
-    size_t name_bytes;   /* of "--port" */
+    size_t name_bytes;   /* length of "--port" */
     enum flag_id id;
-    const struct bag_option *option; /* of FLAG_OPTION */
-    const char *value;               /* NULL: none was given */
+    const struct bag_option *option; /* option of a FLAG_OPTION */
+    const char *value;               /* NULL: no value was given */
     bool takes_value;
 };
 
@@ -152,8 +154,8 @@ static bool looks_like_flag(const char *argument)
     return argument[0] == '-' && argument[1] == '-';
 }
 
-/* Takes the next flag with its value; false where none is left. What begins with -- is not a value
- * unless a = binds it: "--host --port 80" is a forgotten address. */
+/* Reads the next flag with its value. Returns false if there is none. A word that begins with -- is
+ * a value only after '=', so in "--host --port 80" the address is missing. */
 static bool next_flag(struct arguments *left, struct flag *flag)
 {
     if (left->count <= 0)
@@ -188,7 +190,7 @@ static bool reject_unknown_flag(const struct flag *flag, struct bag_problem *pro
                            written.text, suggestion.nearest);
 }
 
-/* A flag of ours, but with a value where none belongs, or without the one it needs. */
+/* Rejects a known flag that has a value but takes none, or lacks its value. Returns false. */
 static bool reject_form(const struct flag *flag, struct bag_problem *problem)
 {
     struct bag_quoted name = bag_quote(flag->written, flag->name_bytes);
@@ -219,7 +221,7 @@ char *bag_path_find_tensor(char *path)
     return NULL;
 }
 
-/* The last comma that ",word=" begins with; NULL: there is none. */
+/* Returns the last comma that begins ",word=", or NULL if there is none. */
 static char *find_key(char *text)
 {
     for (size_t at = strlen(text); at-- > 0;) {
@@ -231,7 +233,8 @@ static char *find_key(char *text)
     return NULL;
 }
 
-/* Splits "PATH#TENSOR,key=value,..." from its end and applies the keys; *path is left. */
+/* Splits "PATH#TENSOR,key=value,..." from its end and applies the keys. `path` is left with the
+ * path only. */
 static bool apply_table_keys(struct bag_config *config, char *path, size_t index,
                              struct bag_problem *problem)
 {
@@ -279,7 +282,7 @@ static bool apply_option(struct bag_config *config, const struct flag *flag,
                            bag_quote(flag->value, strlen(flag->value)).text, reason.text);
 }
 
-/* "NAME=ROWSxELEMENTS,key=value,..." */
+/* Adds the table of "NAME=ROWSxELEMENTS,key=value,...". */
 static bool add_synthetic(struct bag_config *config, char *text, struct bag_problem *problem)
 {
     size_t bytes = strcspn(text, ",");
@@ -297,7 +300,8 @@ static bool add_synthetic(struct bag_config *config, char *text, struct bag_prob
     return ok;
 }
 
-/* The preset's tables are added after all flags, which may say their bytes. */
+/* Adds a table, or selects the preset, whose tables are added after all flags, because a later flag
+ * may set their size. */
 static bool apply_synthetic(struct bag_config *config, const char *value,
                             struct bag_problem *problem)
 {
@@ -356,7 +360,7 @@ static bool apply_flag(struct bag_config *config, const struct flag *flag,
         return true;
     case FLAG_OPTION:
         return apply_option(config, flag, problem);
-    case FLAG_VERSION: /* the caller's, who has printed it before it came here */
+    case FLAG_VERSION: /* the caller has printed it already */
     case FLAG_HELP:
     case FLAG_HELP_ALL:
     case FLAG_UNKNOWN:

@@ -1,4 +1,4 @@
-/* Documents, places, values and objects of configuration files; see json.h. */
+/* Documents, positions, values and objects of configuration files; see json.h. */
 #include "json.h"
 
 #include <inttypes.h>
@@ -63,7 +63,7 @@ char *bag_config_json_path(const struct bag_config_json *json, const char *path)
     return joined;
 }
 
-/* Puts the document's folder in front of a path that was just set; an empty one stays empty. */
+/* Prepends the document's folder to a path. An empty path stays empty. */
 static bool join(const struct bag_config_json *json, char **path)
 {
     if (!**path)
@@ -79,7 +79,7 @@ static bool join(const struct bag_config_json *json, char **path)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* A scalar, an array of numbers, a version policy or a part, as a text that settings read and
+/* A scalar, an array of numbers, a version policy or a part as a text, which settings parse and
  * messages show. */
 struct scalar {
     const char *text; /* NULL: not a scalar */
@@ -87,8 +87,8 @@ struct scalar {
     char shape[800];
 };
 
-/* Integers in full, so that they are read as such; all others by their shortest digits, so that
- * none is rounded to an integer. From 2^53 on they pass every maximum of ours. */
+/* Prints a number. Integers are printed in full. Other numbers have their shortest digits, so that
+ * none becomes an integer by rounding. Numbers from 2^53 on exceed every maximum. */
 static void write_number(double value, struct scalar *scalar)
 {
     char *text = scalar->number;
@@ -102,7 +102,8 @@ static void write_number(double value, struct scalar *scalar)
         snprintf(text, sizeof scalar->number, "%.17g", value);
 }
 
-/* Dimensions of an array, as "[100,64]"; no text where something else is in it, or too much. */
+/* Prints the dimensions of an array as "[100,64]". Leaves no text if it contains anything else or
+ * too much. */
 static void write_shape(const cJSON *array, struct scalar *scalar)
 {
     size_t used = 0;
@@ -123,7 +124,7 @@ static void write_shape(const cJSON *array, struct scalar *scalar)
     scalar->text = scalar->shape;
 }
 
-/* {"latest": 2} as "latest 2", {"specific": [1, 3]} as "specific 1 3". */
+/* Prints {"latest": 2} as "latest 2", and {"specific": [1, 3]} as "specific 1 3". */
 static void write_policy(const cJSON *object, struct scalar *scalar)
 {
     const cJSON *member = object->child;
@@ -145,8 +146,8 @@ static void write_policy(const cJSON *object, struct scalar *scalar)
     }
 }
 
-/* {"by": "rows", "index": 0, "of": 3} as "rows 0 of 3"; no text where a member is missing, or there
- * is another. */
+/* Prints {"by": "rows", "index": 0, "of": 3} as "rows 0 of 3". Leaves no text if a member is
+ * missing or unknown. */
 static void write_part(const cJSON *object, struct scalar *scalar)
 {
     static const char *const keys[] = {"index", "of"};
@@ -182,7 +183,7 @@ static void read_scalar(const cJSON *item, enum bag_setting_type type, struct sc
         write_number(item->valuedouble, scalar);
 }
 
-/* Whether JSON's type is one that the setting is written in. */
+/* Returns whether the setting accepts JSON's type. */
 static bool type_fits(const cJSON *item, enum bag_setting_type type)
 {
     switch (type) {
@@ -191,7 +192,7 @@ static bool type_fits(const cJSON *item, enum bag_setting_type type)
         return cJSON_IsNumber(item);
     case BAG_SETTING_BYTES:
         return cJSON_IsNumber(item) || cJSON_IsString(item);
-    case BAG_SETTING_KEY: /* beyond 2^53 a number would be another one */
+    case BAG_SETTING_KEY: /* beyond 2^53 a number would be inexact */
         return cJSON_IsString(item) || (cJSON_IsNumber(item) && fabs(item->valuedouble) < 0x1p53);
     case BAG_SETTING_BOOL:
         return cJSON_IsBool(item);
@@ -275,7 +276,7 @@ bool bag_entry_check_keys(const struct bag_entry *entry)
     return true;
 }
 
-/* One value, and what comes with it. */
+/* Applies one value, and sets has_padding_idx and has_default_index if it is one of these. */
 static bool apply_value(const struct bag_entry *entry, const cJSON *item,
                         const struct bag_setting *setting, void *base, struct bag_rules *rules)
 {
@@ -283,8 +284,8 @@ static bool apply_value(const struct bag_entry *entry, const cJSON *item,
     bool absent = setting->type == BAG_SETTING_KEY && cJSON_IsNull(item);
     if (!absent && !bag_config_json_apply(entry->json, item, entry->where, setting, base))
         return false;
-    /* Every index can be the padding one, and every key the default: no value of the member means
-     * "none". */
+    /* Any index can be the padding index, and any key the default, so no value of the member can
+     * mean "none". */
     if (member == &rules->padding_idx)
         rules->has_padding_idx = !absent;
     if (member == &rules->default_index)

@@ -1,5 +1,5 @@
-/* Models as configured: their keys, names and versions, which table each feature is of, and what it
- * takes over from that table's model. */
+/* Configured models: their keys, names and versions, the table of each feature, and the settings
+ * that a feature takes from its table's model. */
 #include "config.h"
 
 #include "json.h"
@@ -16,7 +16,7 @@
 
 /* ---- the keys of models and features --------------------------------------------------------- */
 
-/* Words of choices. Tables hold numbers, so that the other types have none. */
+/* The words of datatypes. Tables contain numbers, so other types have no word. */
 #define BAG_TABLE_SIGNED(name)                 name,
 #define BAG_TABLE_UNSIGNED(name)               name,
 #define BAG_TABLE_FLOAT(name)                  name,
@@ -38,7 +38,7 @@
 
 static const char *const dtypes[] = {BAG_DTYPES(BAG_TABLE_DTYPE)};
 
-/* The initialiser of one key's setting, for a member of `type`. */
+/* Initialises the setting of one key for a member of struct `type`. */
 #define BAG_MODEL_SETTING(type, member, key_, TYPE, minimum_, maximum_)                \
     {                                                                                  \
         .key = (key_), .offset = offsetof(struct type, member), .minimum = (minimum_), \
@@ -71,8 +71,7 @@ static const struct bag_setting model_settings[] = {
 const struct bag_entry_keys bag_model_keys = {model_identity, COUNT_OF(model_identity),
                                               model_settings, COUNT_OF(model_settings)};
 
-/* The settings of its files come first, then those of one version; those after them are of a model.
- */
+/* The order of the settings: those of files, those of one version, and those of the whole model. */
 enum {
     NUM_FILE_SETTINGS = BAG_FILE_KEYS(BAG_ONE),
     NUM_STORED_SETTINGS = BAG_FILE_KEYS(BAG_ONE) BAG_SHARD_KEYS(BAG_ONE),
@@ -124,7 +123,7 @@ static bool version_valid(const char *version)
     return bag_integer_parse(version, &number) && number >= 1 && number <= BAG_LARGEST_EXACT;
 }
 
-/* Where a model comes from, in messages. */
+/* Returns the source of a model for messages. */
 static const char *source_of(const char *path)
 {
     return path ? path : "features";
@@ -184,7 +183,7 @@ void bag_model_config_free(struct bag_model_config *model)
     free(model->reason);
 }
 
-/* Room for one more model, and for its names. */
+/* Reserves memory for one more model and its names. */
 static bool reserve(struct bag_config *config)
 {
     struct bag_model_config *models = bag_grow(config->models, config->num_models, sizeof *models);
@@ -199,7 +198,8 @@ static int64_t number_of(const struct bag_model_config *model)
     return bag_integer_parse(model->version, &version) ? version : 0;
 }
 
-/* Takes over what the model owns, in room that was reserved. */
+/* Adds a model, whose members the configuration then owns. Memory for it must have been
+ * reserved. */
 static void put_model(struct bag_config *config, const struct bag_model_config *model)
 {
     size_t *highest = bag_names_find(&config->names, model->name, NULL);
@@ -298,7 +298,7 @@ static bool check_feature(const struct bag_config *config, const char *collectio
                                           collection, feature->name, feature->model);
 }
 
-/* A bias is added to what was projected. */
+/* Checks that a bias has a projection, to whose result it is added. */
 static bool check_bias(const char *model, const char *projection, const char *bias,
                        struct bag_problem *problem)
 {
@@ -372,7 +372,7 @@ const char *bag_config_projection(const struct bag_model_config *table,
 
 /* ---- copies and hashes of models ------------------------------------------------------------- */
 
-/* Gives `copy`, whose members are those of another, texts of its own. */
+/* Replaces the texts of `copy`, which are those of the original, by copies. */
 static bool copy_texts(const struct bag_setting *settings, size_t count, void *copy)
 {
     bool ok = true;
@@ -449,7 +449,7 @@ static uint64_t hash_setting(uint64_t hash, const struct bag_setting *setting, c
     return hash;
 }
 
-/* What says whether an index is set. */
+/* Hashes which indices are set. */
 static uint64_t hash_rules(uint64_t hash, const struct bag_rules *rules)
 {
     unsigned char set[] = {rules->has_padding_idx, rules->has_default_index};

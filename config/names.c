@@ -1,10 +1,10 @@
-/* Names -> places, by hash with open addressing; see names.h. */
+/* An index of names: a hash table with open addressing; see names.h. */
 #include "names.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Of at least this many slots; the number of them is a power of two. */
+/* The minimum number of slots, which is always a power of two. */
 #define FEWEST_SLOTS 16
 
 struct bag_name {
@@ -18,7 +18,7 @@ static bool is_same(const struct bag_name *slot, const char *name, const char *v
            (!version || strcmp(slot->version, version) == 0);
 }
 
-/* The slot that has it, or the free one where it would be. Some slot is always free. */
+/* Returns the slot of a name, or the free slot for it. At least one slot is always free. */
 static struct bag_name *slot_of(const struct bag_names *names, const char *name,
                                 const char *version)
 {

@@ -1,5 +1,5 @@
-/* Values from texts, the list of options made from options.h, and a configuration's beginning and
- * end. */
+/* Parses values, makes the list of options from options.h, and initialises and frees a
+ * configuration. */
 #include "options.h"
 
 #include "config.h"
@@ -29,7 +29,7 @@ static void describe_words(const struct bag_words *words, struct bag_reason *rea
     }
 }
 
-/* "must be AN INTEGER from 0 to 65535 seconds". `what` is "" for a value that was one. */
+/* Writes "must be AN INTEGER from 0 to 65535 seconds". `what` is "" if the value was an integer. */
 static void describe_range(const struct bag_setting *setting, const char *what,
                            struct bag_reason *reason)
 {
@@ -37,7 +37,7 @@ static void describe_range(const struct bag_setting *setting, const char *what,
              what, setting->minimum, setting->maximum, setting->unit[0] ? " " : "", setting->unit);
 }
 
-/* Milliseconds as the seconds that they are written as. */
+/* Writes bounds, which are in milliseconds, in seconds. */
 static void describe_seconds(const struct bag_setting *setting, struct bag_reason *reason)
 {
     snprintf(reason->text, sizeof reason->text,
@@ -54,7 +54,7 @@ static void describe_size(const struct bag_setting *setting, bool malformed,
              malformed ? ", such as 1048576, 64MiB or 500KB" : "");
 }
 
-/* Values that are written in a form of their own. */
+/* Describes values that have a form of their own. */
 static void describe_form(enum bag_setting_type type, struct bag_reason *reason)
 {
     if (type == BAG_SETTING_KEY)
@@ -138,7 +138,7 @@ static bool apply_number(const struct bag_setting *setting, int64_t *member, con
     return true;
 }
 
-/* "15" or "0.25": digits, and after a point up to three of them. */
+/* Parses "15" or "0.25": digits, and up to three more after a point. */
 static bool apply_seconds(const struct bag_setting *setting, int64_t *member, const char *text,
                           struct bag_reason *reason)
 {
@@ -160,7 +160,7 @@ static bool apply_seconds(const struct bag_setting *setting, int64_t *member, co
     return true;
 }
 
-/* One dimension and what ends it, ',' or ']'; NULL where there is none. */
+/* Reads one dimension. Returns the ',' or ']' after it, or NULL if there is none. */
 static const char *read_dimension(const char *at, int64_t least, int64_t *size)
 {
     char number[24];
@@ -172,7 +172,7 @@ static const char *read_dimension(const char *at, int64_t least, int64_t *size)
     return ok ? at : NULL;
 }
 
-/* "[100, 64]" */
+/* Parses "[100, 64]". */
 static bool apply_shape(const struct bag_setting *setting, struct bag_shape *member,
                         const char *text, struct bag_reason *reason)
 {
@@ -191,7 +191,7 @@ static bool apply_shape(const struct bag_setting *setting, struct bag_shape *mem
     return true;
 }
 
-/* Numbers from 1, with a space in front of each. */
+/* Reads numbers from 1, each after a space. */
 static bool read_versions(const char *at, struct bag_version_policy *policy)
 {
     char number[24];
@@ -227,7 +227,7 @@ static bool apply_policy(const struct bag_setting *setting, struct bag_version_p
     return true;
 }
 
-/* "rows 0 of 3" */
+/* Parses "rows 0 of 3". */
 static bool apply_part(const struct bag_setting *setting, struct bag_part *member, const char *text,
                        struct bag_reason *reason)
 {
@@ -267,7 +267,8 @@ static bool apply_word(const struct bag_setting *setting, void *member, const ch
         if (!setting->words.names[i] || strcmp(text, setting->words.names[i]) != 0)
             continue;
         if (setting->type == BAG_SETTING_CHOICE)
-            *(unsigned *)member = i; /* what both compilers keep an enum without negatives in */
+            *(unsigned *)member =
+                i; /* both compilers store an enum without negative members as unsigned */
         else
             *(bool *)member = i == 1;
         return true;
@@ -334,7 +335,7 @@ const size_t bag_num_options = sizeof bag_options / sizeof *bag_options;
 
 /* ---- spellings ------------------------------------------------------------------------------- */
 
-/* Not toupper: a key is ASCII whatever the locale. */
+/* Unlike toupper, ignores the locale, because keys are ASCII. */
 static char upper(char c)
 {
     return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;

@@ -10,7 +10,7 @@
 
 #define SOCKET_PREFIX "unix:"
 
-/* What struct sockaddr_un has room for. */
+/* The maximum length of a path in struct sockaddr_un. */
 #define SOCKET_PATH_BYTES 107
 
 bool bag_model_is_front(const struct bag_model_config *model)
@@ -67,7 +67,7 @@ static bool parse(struct bag_shard_address *address, struct bag_problem *problem
     }
     if (strncmp(address->text, "http://", 7) != 0 && strncmp(address->text, "https://", 8) != 0)
         return reject(address, "write http://HOST:PORT or unix:PATH", problem);
-    if (strchr(address->text, '@')) /* what may be a password is told to no log */
+    if (strchr(address->text, '@')) /* never log what may be a password */
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "shards: an address must not have a user");
     return bag_url_parse(address->text, &address->url, &why) || reject(address, why.text, problem);
@@ -99,7 +99,7 @@ bool bag_shards_check(const struct bag_model_config *model, struct bag_problem *
     size_t count = 0;
     bool ok = copy || bag_problem_no_memory(problem);
     while (ok && bag_shards_next(&at, &address, problem)) {
-        /* A copy of the path, for the table of names to point into. */
+        /* The index of names refers to this copy. */
         char *text = copy + (at - model->path) - strlen(address.text);
         copy[at - model->path] = 0;
         if (bag_names_find(&names, text, NULL))
@@ -130,7 +130,7 @@ static const char *rule_of(const cJSON *parameters, const char *key)
     return bag_json_text(rule, "string_value");
 }
 
-/* The setting of the i-th pooling key, of a model. */
+/* Sets the pooling key at index i of a model. */
 static bool take_rule(struct bag_model_config *model, size_t i, const char *value,
                       struct bag_problem *problem)
 {
@@ -164,7 +164,8 @@ bool bag_shards_take_rules(struct bag_model_config *model, const char *text, siz
             value = bag_dtypes[table->output_dtype].name;
         if (!value || bag_feature_keys.settings[i].is_path)
             continue;
-        /* Behind "missing": one that is set may leave no use for it. */
+        /* "missing" was read before. If the model sets another value, it has no use for
+         * hash_rows. */
         bool is_useless = strcmp(key, "hash_rows") == 0 && model->missing != BAG_MISSING_HASH;
         ok = take_rule(&own, i, value, problem) &&
              (model->set >> i & 1 || is_useless || take_rule(model, i, value, problem));

@@ -1,4 +1,4 @@
-/* Names of content codings, and gzip and deflate by zlib; see coding.h. */
+/* Reads and chooses content codings, and compresses and decompresses with zlib; see coding.h. */
 #include "coding.h"
 
 #include "text.h"
@@ -19,12 +19,12 @@ const char *const bag_coding_names[BAG_CODING_COUNT] = {
 
 #define BLANKS " \t"
 
-/* What a token names; BAG_CODING_COUNT: something else. */
+/* Returns the coding that a token names, or BAG_CODING_COUNT if it is unknown. */
 static enum bag_coding find(const char *token, size_t bytes)
 {
     enum bag_coding coding = 0;
     if (bytes == 6 && strncasecmp(token, "x-gzip", 6) == 0)
-        return BAG_CODING_GZIP; /* its name before it was registered */
+        return BAG_CODING_GZIP; /* the old name of gzip */
     while (coding < BAG_CODING_COUNT && (strlen(bag_coding_names[coding]) != bytes ||
                                          strncasecmp(token, bag_coding_names[coding], bytes) != 0))
         coding++;
@@ -64,7 +64,7 @@ int bag_coding_weight(const char *at, const char *end)
 
 enum bag_coding bag_coding_choose(const char *accept)
 {
-    int weights[BAG_CODING_COUNT + 1]; /* the last one is of "*" */
+    int weights[BAG_CODING_COUNT + 1]; /* the last one is the weight of "*" */
     for (size_t i = 0; i <= BAG_CODING_COUNT; i++)
         weights[i] = -1;
     while (*accept) {
@@ -77,7 +77,8 @@ enum bag_coding bag_coding_choose(const char *accept)
         accept = end;
     }
     enum bag_coding best = BAG_CODING_IDENTITY;
-    int most = weights[best] > 0 ? weights[best] - 1 : 0; /* as good as identity is good enough */
+    int most =
+        weights[best] > 0 ? weights[best] - 1 : 0; /* identity is preferred at equal weights */
     for (enum bag_coding i = BAG_CODING_GZIP; i < BAG_CODING_COUNT; i++) {
         int weight = weights[i] >= 0 ? weights[i] : weights[BAG_CODING_COUNT];
         if (weight > most) {
@@ -90,13 +91,13 @@ enum bag_coding bag_coding_choose(const char *accept)
 
 /* ---- decompressing --------------------------------------------------------------------------- */
 
-/* The window's 2^15 bytes; 16 more means gzip's header instead of zlib's. */
+/* zlib's window has 2^15 bytes; adding 16 selects gzip's header. */
 #define WINDOW_BITS(coding) ((coding) == BAG_CODING_GZIP ? 15 + 16 : 15)
 
-/* zlib counts in unsigned int: longer parts are given to it in pieces. */
+/* zlib counts in unsigned int, so longer parts are passed to it in pieces. */
 #define PIECE_BYTES ((size_t)1 << 30)
 
-/* Text of numbers shrinks to about a third. */
+/* The usual ratio of decompression. Numbers as text shrink to about a third. */
 #define USUAL_RATIO 4
 
 #define MIN_ROOM 1024
@@ -112,7 +113,7 @@ struct inflation {
     const char *in, *end;
     char *out;
     size_t used, room;
-    size_t max_bytes; /* the smaller of both limits */
+    size_t max_bytes; /* minimum of both limits */
     size_t packed_bytes;
     const struct bag_inflate_limits *limits;
     const struct bag_memory_source *memory;
@@ -148,7 +149,8 @@ static bool reject_size(struct inflation *inflation)
         BAG_INFLATE_ANY_RATIO);
 }
 
-/* Twice the room, up to one byte more than is allowed: that byte tells of too many. */
+/* Doubles the buffer, up to one byte more than the limit. That byte shows that the result is too
+ * large. */
 static bool grow(struct inflation *inflation)
 {
     size_t most = inflation->max_bytes + 1, room = inflation->room;
@@ -170,7 +172,7 @@ static bool grow(struct inflation *inflation)
     return true;
 }
 
-/* Lets zlib go on with what is left on both sides; its code. */
+/* Lets zlib continue with the remaining input and output. Returns its code. */
 static int step(struct inflation *inflation)
 {
     z_stream *stream = &inflation->stream;
@@ -186,7 +188,7 @@ static int step(struct inflation *inflation)
     return code;
 }
 
-/* One stream has ended. Another one may follow in gzip, and nothing else in either. */
+/* Handles the end of a stream. In gzip another stream may follow; nothing else may. */
 static bool start_next(struct inflation *inflation)
 {
     if (inflation->coding != BAG_CODING_GZIP || *inflation->in != '\x1f')
@@ -204,13 +206,13 @@ static bool inflate_all(struct inflation *inflation)
             break;
         case Z_STREAM_END:
             if (inflation->used > inflation->max_bytes)
-                return grow(inflation); /* which rejects it */
+                return grow(inflation); /* grow() rejects the body */
             if (inflation->in == inflation->end)
                 return true;
             if (!start_next(inflation))
                 return false;
             break;
-        case Z_BUF_ERROR: /* there is room, so that it is the input that ends */
+        case Z_BUF_ERROR: /* there is output space, so the input has ended early */
             return reject(inflation, "it ends too early");
         case Z_NEED_DICT:
             return reject(inflation, "it needs a preset dictionary");
@@ -222,7 +224,7 @@ static bool inflate_all(struct inflation *inflation)
     }
 }
 
-/* What both limits allow for a body of `packed_bytes`. */
+/* Returns the maximum decompressed size of a body of `packed_bytes` by both limits. */
 static size_t max_bytes(const struct bag_inflate_limits *limits, size_t packed_bytes)
 {
     size_t most;

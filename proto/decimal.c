@@ -1,4 +1,4 @@
-/* Decimal numbers and floats, by exact integer arithmetic; see numbers.h. */
+/* Converts decimal numbers to floats and back with exact integer arithmetic; see numbers.h. */
 #include "numbers.h"
 
 #include <stdio.h>
@@ -10,7 +10,8 @@ struct bag_power bag_powers[BAG_POWER_MOST - BAG_POWER_LEAST + 1];
 
 uint64_t bag_tens[20] = {1};
 
-/* 1,024 bits, the lowest first: 5^324 takes 753 of them, and 2^1023 / 5^342 leaves 229. */
+/* A number has 1,024 bits, the lowest word first: 5^324 takes 753 bits, and 2^1023 / 5^342 leaves
+ * 229. */
 #define WORDS 32
 
 static uint64_t pair(const uint32_t *words, int index)
@@ -19,8 +20,8 @@ static uint64_t pair(const uint32_t *words, int index)
     return high << 32 | low;
 }
 
-/* The 128 bits from the first that is set. Powers of two that a number is multiplied with do not
- * change them, so that 10^q and 5^q have the same. */
+/* Returns the 128 bits from the first one that is set. A power of two as a factor does not change
+ * them, so 10^q and 5^q have the same ones. */
 static struct bag_power first_bits(const uint32_t *words)
 {
     int top = WORDS - 1;
@@ -44,7 +45,8 @@ static void multiply_by_5(uint32_t *words)
     }
 }
 
-/* Rounds down, and so does a chain of these: the whole part of x / 5 / 5 is that of x / 25. */
+/* Divides by 5, rounding down. A chain of these divisions is exact, because the whole part of x / 5
+ * / 5 is that of x / 25. */
 static void divide_by_5(uint32_t *words)
 {
     uint64_t rest = 0;
@@ -55,7 +57,8 @@ static void divide_by_5(uint32_t *words)
     }
 }
 
-/* Before main, so that no reader needs a lock or a check; it takes some 50 us. */
+/* Fills the tables before main begins, so that readers need no lock and no check. It takes about 50
+ * us. */
 __attribute__((constructor)) static void fill_powers(void)
 {
     uint32_t up[WORDS] = {1}, down[WORDS] = {[WORDS - 1] = UINT32_C(1) << 31};
@@ -71,28 +74,28 @@ __attribute__((constructor)) static void fill_powers(void)
 
 /* ---- from text to floats --------------------------------------------------------------------- */
 
-/* Digits that a struct decimal keeps: as many as surely fit 64 bits. */
+/* The number of digits that a struct decimal keeps: the most that always fit into 64 bits. */
 #define KEPT_DIGITS 19
 
-/* A number as text spells it: digits * 10^exponent. Where it has more than KEPT_DIGITS digits,
- * those are the first, and `more` says whether any of the rest is not 0. */
+/* A number as its text spells it: digits * 10^exponent. If it has more than KEPT_DIGITS digits,
+ * `digits` has the first of them, and `more` says if any of the others is not 0. */
 struct decimal {
     uint64_t digits;
     int64_t exponent;
     bool more;
-    const char *text; /* the digits with a '.' among them, borrowed; read only where `more` */
+    const char *text; /* digits, which may contain a '.'; borrowed; read only if `more` */
     size_t text_bytes;
 };
 
-/* Where a product of 128 bits does not decide, the C library's exact arithmetic does. Its text must
- * have an end and no locale's point, so the decimal is spelled anew, with as many digits as can
- * matter. */
+/* If the 128-bit product does not decide, the C library's exact conversion does. Its input must end
+ * with a NUL and depends on the locale's point, so the decimal is written again, with as many
+ * digits as can matter. */
 
-/* No halfway point between doubles has more digits than 767. */
+/* No halfway point between doubles has more than 767 digits. */
 #define SETTLING_DIGITS 800
 
-/* Copies the digits after leading zeros, at most SETTLING_DIGITS; one more, a 1, replaces all
- * that follow if any of these is not 0. Returns how many were written. */
+/* Copies at most SETTLING_DIGITS digits after leading zeros. If any further digit is not 0, appends
+ * a 1 in their place. Returns the number of digits written. */
 static int copy_digits(const struct decimal *decimal, char *out)
 {
     int count = 0;
@@ -111,7 +114,7 @@ static int copy_digits(const struct decimal *decimal, char *out)
     return count;
 }
 
-/* Writes the decimal as text that the C library reads without a locale's point. */
+/* Writes the decimal as text without a point, which the C library reads in any locale. */
 static void spell(const struct decimal *decimal, char *out, size_t room)
 {
     if (decimal->more) {
@@ -123,8 +126,8 @@ static void spell(const struct decimal *decimal, char *out, size_t room)
     }
 }
 
-/* The bits of the float nearest to a decimal, ties to even. The exponent must be in the table of
- * powers. Takes some hundred nanoseconds. */
+/* Returns the bits of the float nearest to a decimal, ties to even. The exponent must be in the
+ * table of powers. Takes some hundred nanoseconds. */
 static uint64_t settle(const struct decimal *decimal, struct bag_float_format format)
 {
     char text[SETTLING_DIGITS + 32];
@@ -141,12 +144,12 @@ static uint64_t settle(const struct decimal *decimal, struct bag_float_format fo
     return bits;
 }
 
-/* An exponent beyond this is out of range, however many digits are before it: no text has that
- * many bytes. */
+/* A number with a larger exponent is out of range, however many digits precede it, because no text
+ * has that many bytes. */
 #define EXPONENT_LIMIT INT64_C(100000000000000000)
 
-/* Appends all digits at `at` to *digits, which wraps around where they are many; returns their end.
- */
+/* Appends the digits at `at` to *digits, which wraps around if there are many. Returns their
+ * end. */
 static const char *take_digits(const char *at, const char *end, uint64_t *digits)
 {
     unsigned count;
@@ -159,7 +162,7 @@ static const char *take_digits(const char *at, const char *end, uint64_t *digits
     return at;
 }
 
-/* Reads "e-12" at `at`; returns its end, or NULL where it is malformed. */
+/* Reads "e-12" at `at`. Returns its end, or NULL if it is malformed. */
 static const char *read_exponent(const char *at, const char *end, int64_t *exponent)
 {
     int64_t value = 0;
@@ -195,7 +198,7 @@ static struct decimal cut_digits(struct decimal decimal)
     return decimal;
 }
 
-/* Reads a JSON number that has no sign; returns its end, or NULL where there is none. */
+/* Reads a JSON number without a sign. Returns its end, or NULL if there is none. */
 static const char *read_decimal(const char *at, const char *end, struct decimal *decimal)
 {
     struct decimal read = {.text = at};
@@ -225,7 +228,7 @@ static uint64_t round_decimal(const struct decimal *decimal, struct bag_float_fo
 {
     uint64_t bits;
     if (decimal->digits == 0 || decimal->exponent < BAG_POWER_LEAST)
-        return 0; /* less than half of the least subnormal */
+        return 0; /* less than half of the smallest subnormal */
     if (decimal->exponent > 308)
         return format.infinity;
     if (bag_decimal_round(decimal->digits, (int)decimal->exponent, decimal->more, format, &bits))
@@ -245,10 +248,10 @@ const char *bag_decimal_read(const char *at, const char *end, struct bag_float_f
 
 /* ---- from floats to the shortest decimals ----------------------------------------------------
  *
- * All decimals between the halfway points to the neighbouring floats read back to the float. That
- * interval is at least one and less than ten units of some power of ten wide: at most one multiple
- * of ten units lies in it, which is then the shortest, and otherwise one of the two whole numbers
- * of units around the float is, or both are. */
+ * All decimals between the halfway points to the neighbouring floats read back to the float. This
+ * interval is at least one and less than ten units of some power of ten wide. At most one multiple
+ * of ten units lies in it. If there is one, it is the shortest decimal. Otherwise one or both of
+ * the whole numbers of units around the float are in the interval. */
 
 typedef unsigned __int128 wide;
 
@@ -258,8 +261,8 @@ struct scale {
     int shift;
 };
 
-/* For x * 2^exponent / 10^unit. A truncated power is taken one too large, so that a quotient that
- * is whole never comes out below itself. */
+/* Returns the scale for x * 2^exponent / 10^unit. A truncated power is incremented, so that a whole
+ * quotient is never computed too small. */
 static inline struct scale make_scale(int exponent, int unit)
 {
     const struct bag_power *power = &bag_powers[-unit - BAG_POWER_LEAST];
@@ -268,11 +271,12 @@ static inline struct scale make_scale(int exponent, int unit)
     return (struct scale){power->high + carry, low, exponent + bag_power_log2(-unit) + 5};
 }
 
-/* The whole part of x * 2^exponent / 10^unit, with the lowest bit set where a fraction was cut off,
- * which leaves comparisons with even numbers right. Here x < 2^55, the shift is from 5 to 8, and 68
- * bits of fraction are seen. The scale's error is less than the last of them, and no quotient of a
- * float is nearer to a whole number than 2^-65.5 above or 2^-63.5 below without being one
- * (tests/numbers/nearest_whole computes these). */
+/* Returns the whole part of x * 2^exponent / 10^unit. Sets its lowest bit if a fraction was cut
+ * off, which keeps comparisons with even numbers right.
+ *
+ * Here x < 2^55, the shift is from 5 to 8, and 68 bits of fraction are computed. The scale's error
+ * is less than the last of them. No quotient of a float that is not whole is nearer to a whole
+ * number than 2^-65.5 above or 2^-63.5 below it (tests/numbers/nearest_whole computes these). */
 static inline uint64_t divide(uint64_t x, const struct scale *scale)
 {
     x <<= scale->shift;
@@ -285,7 +289,7 @@ struct bag_shortest bag_shortest_decimal(uint64_t significand, int exponent, boo
 {
     int unit = bag_decimal_unit(exponent, half_below);
     struct scale scale = make_scale(exponent, unit);
-    /* All in quarters of a unit. Halfway points belong to the even significand. */
+    /* All values are in quarters of a unit. Halfway points belong to the even significand. */
     uint64_t odd = significand & 1;
     uint64_t value = divide(4 * significand, &scale);
     uint64_t low = divide(4 * significand - (half_below ? 1 : 2), &scale) + odd;
@@ -294,7 +298,7 @@ struct bag_shortest bag_shortest_decimal(uint64_t significand, int exponent, boo
     uint64_t below = value / 4, tens = below / 10 * 10;
     bool below_fits = 4 * below >= low, above_fits = 4 * below + 4 <= high;
     bool above_nearer = value > 4 * below + 2 - (below & 1);
-    /* Added up without branches: which it will be cannot be foretold. */
+    /* Computed without branches, which could not be predicted. */
     bool up_fits = 4 * tens + 40 <= high, down_fits = 4 * tens >= low;
     uint64_t nearest = below + (above_fits & (!below_fits | above_nearer));
     uint64_t keep_nearest = (uint64_t)(up_fits | down_fits) - 1; /* all ones or none */

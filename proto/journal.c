@@ -1,4 +1,4 @@
-/* Headers and records of journals; see formats.h. */
+/* Writes and reads the headers and records of journals; see formats.h. */
 #include "formats.h"
 
 #include <inttypes.h>
@@ -14,11 +14,11 @@ static const char file_magic[8] = {'B', 'A', 'G', 'R', 'O', 'W', 'S', '\n'};
 #define HEADER_CRC_AT      44
 #define RECORD_CRC_FROM    8
 
-/* More would not be counted in bytes. */
+/* The size of a row with more elements would overflow. */
 #define MAX_ROW_ELEMENTS (UINT64_MAX / 16)
 
-/* How often the bytes of a tail are summed at most, while records are looked for in it: those of
- * one that was lost are in one record each. */
+/* How often the bytes of a tail are summed at most while it is searched for records. In a lost tail
+ * each byte belongs to one record. */
 #define TAIL_PASSES 4
 
 _Static_assert(HEADER_FIXED_BYTES + BAG_JOURNAL_NAME_BYTES + BAG_JOURNAL_PART_BYTES - 2 + 2 * 32 <=
@@ -62,7 +62,7 @@ static size_t round_up(size_t bytes)
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* The CRC of a header, with zeros in its own place. */
+/* Returns the CRC of a header, with zeros in its own place. */
 static uint32_t header_crc(const unsigned char *bytes, size_t count)
 {
     static const unsigned char zeros[4];
@@ -100,7 +100,7 @@ static bool reject(struct bag_problem *problem, const char *why)
     return bag_problem_set(problem, BAG_ERROR_FILE, "%s", why);
 }
 
-/* The names of a header whose checksum is right. */
+/* Reads the names of a header whose checksum is right. */
 static bool read_names(const unsigned char *bytes, size_t count, struct bag_journal_header *header,
                        struct bag_problem *problem)
 {
@@ -120,7 +120,7 @@ static bool read_names(const unsigned char *bytes, size_t count, struct bag_jour
            reject(problem, "the journal's rows are of a type or format that is not known here");
 }
 
-/* What the first bytes say of the header as a whole. */
+/* Checks the magic, the version, the length and the checksum of the header. */
 static bool check_frame(const unsigned char *bytes, size_t count, size_t *header_bytes,
                         struct bag_problem *problem)
 {
@@ -137,7 +137,7 @@ static bool check_frame(const unsigned char *bytes, size_t count, size_t *header
            reject(problem, "the journal's header is damaged: its checksum is wrong");
 }
 
-/* Whether the table can be, and its rows take as many bytes as the header says. */
+/* Checks that a table can have such rows, and that the header has the right size of a row. */
 static bool check_rows(const struct bag_journal_header *header, struct bag_problem *problem)
 {
     struct bag_table table = {.dtype = header->dtype,
@@ -210,8 +210,8 @@ void bag_journal_write_record(const struct bag_journal_record *record, uint64_t 
     put_u32(bytes + 4, crc_of(0, bytes + RECORD_CRC_FROM, total - RECORD_CRC_FROM));
 }
 
-/* A record's head at `at`, by which the bytes behind it are whole and are what the file can hold;
- * how many those are, 0: there is none. */
+/* Reads the head of a record at `at`. Returns the size of the record, or 0 if there is no valid
+ * head or the file does not contain the whole record. */
 static size_t read_head(const unsigned char *data, size_t count, size_t at,
                         const struct bag_journal_header *header, struct bag_journal_record *record)
 {
@@ -237,7 +237,7 @@ static size_t read_head(const unsigned char *data, size_t count, size_t at,
     return (size_t)total;
 }
 
-/* Whether the checksum of a record of so many bytes is right. */
+/* Returns whether the checksum of a record of `total` bytes is right. */
 static bool is_whole(const unsigned char *bytes, size_t total)
 {
     return get_u32(bytes + 4) == crc_of(0, bytes + RECORD_CRC_FROM, total - RECORD_CRC_FROM);

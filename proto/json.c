@@ -1,4 +1,4 @@
-/* Strict documents: the scanner's grammar, cJSON's tree, and a last check of the tree. */
+/* Parses strict JSON: scans the grammar, builds cJSON's tree and checks the tree; see json.h. */
 #include "json.h"
 
 #include <stdlib.h>
@@ -6,10 +6,10 @@
 
 /* ---- positions -------------------------------------------------------------------------------
  *
- * cJSON keeps none, but the nodes have the same order in the tree and in its text, so that
- * counting them is enough. The scanner has passed the text: nothing is checked here. */
+ * cJSON stores no positions. The nodes have the same order in the tree and in its text, so counting
+ * them is enough. The scanner has already checked the text, so nothing is checked here. */
 
-/* The line and column of a byte of the text. */
+/* Returns the line and column of a byte of the text. */
 static struct bag_json_position position_of(const char *text, const char *at)
 {
     struct bag_json_position position = {1, 1};
@@ -20,8 +20,8 @@ static struct bag_json_position position_of(const char *text, const char *at)
     return position;
 }
 
-/* Adds to *count the nodes before `target`, parents before children; false where it is not among
- * them. Recursion is bounded by BAG_JSON_MAX_DEPTH. */
+/* Adds to *count the number of nodes before `target`, parents before children. Returns false if
+ * `target` is not among them. BAG_JSON_MAX_DEPTH limits the recursion. */
 static bool count_before(const cJSON *item, const cJSON *target, size_t *count)
 {
     for (; item; item = item->next) {
@@ -46,7 +46,7 @@ static const char *skip_space(const char *at, const char *end)
     return at;
 }
 
-/* The end of the string, number, word or opening bracket that starts at `at`. */
+/* Returns the end of the string, number, word or opening bracket at `at`. */
 static const char *skip_token(const char *at, const char *end)
 {
     if (*at == '{' || *at == '[')
@@ -61,7 +61,7 @@ static const char *skip_token(const char *at, const char *end)
     return at;
 }
 
-/* Where node number `index` starts, or the key in front of it. */
+/* Returns the start of node number `index`, or of the key before it. */
 static const char *find_node(const char *at, const char *end, size_t index)
 {
     const char *key = NULL;
@@ -98,7 +98,7 @@ static int compare_keys(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A key that is duplicated among few members, which are compared pairwise. */
+/* Returns a duplicate key among few members, which are compared pairwise, or NULL. */
 static const char *find_among_few(const cJSON *object)
 {
     for (const cJSON *a = object->child; a; a = a->next) {
@@ -110,8 +110,8 @@ static const char *find_among_few(const cJSON *object)
     return NULL;
 }
 
-/* The same among many, which are sorted, so that a hostile object costs no more than its size.
- * False without memory. */
+/* Finds a duplicate key among many members. They are sorted, so that a hostile object costs no more
+ * than its size. Returns false if there is not enough memory. */
 static bool find_among_many(const cJSON *object, size_t count, const char **duplicate)
 {
     size_t i = 0;
@@ -134,7 +134,7 @@ static bool reject_memory(struct bag_problem *problem)
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory to read the JSON text");
 }
 
-/* Checks one object; on failure *fault is the member with the duplicated key. */
+/* Checks one object. On failure sets *fault to the member with the duplicate key. */
 static bool check_keys(const cJSON *object, size_t count, const cJSON **fault,
                        struct bag_problem *problem)
 {
@@ -152,7 +152,7 @@ static bool check_keys(const cJSON *object, size_t count, const cJSON **fault,
                            bag_quote(duplicate, strlen(duplicate)).text);
 }
 
-/* Checks all objects of a tree. Recursion is bounded by the scanner's limit of depth. */
+/* Checks all objects of a tree. The scanner's limit of depth limits the recursion. */
 static bool check_tree(const cJSON *item, const cJSON **fault, struct bag_problem *problem)
 {
     size_t children = 0;
@@ -163,8 +163,8 @@ static bool check_tree(const cJSON *item, const cJSON **fault, struct bag_proble
     return !cJSON_IsObject(item) || check_keys(item, children, fault, problem);
 }
 
-/* The tree of a text that the scanner has passed. `original` is the document that `text` is a
- * faithful copy of, for the position of a fault; NULL where parts were cut out. */
+/* Builds the tree of a text that the scanner has accepted. `original` is the document that `text`
+ * is an exact copy of, for the position of a fault, or NULL if parts were cut out. */
 static cJSON *build_tree(const char *text, size_t bytes, const struct bag_text *original,
                          struct bag_problem *problem)
 {
@@ -195,7 +195,8 @@ static void describe_fault(const struct bag_json_fault *fault, struct bag_proble
         bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s", fault->wrong);
 }
 
-/* Limits are passed by JSON that is not malformed: the tensor is named instead. */
+/* Describes a fault. If a limit was exceeded, the JSON is not malformed, so the message names the
+ * tensor. */
 static void describe_header(const struct bag_json_scan *scan, struct bag_problem *problem)
 {
     size_t at = (size_t)(scan->at - scan->text);
@@ -222,7 +223,7 @@ const struct bag_json_limits bag_json_default_limits = {
     .max_depth = BAG_JSON_MAX_DEPTH,
 };
 
-/* A document that is ours or the operator's: only recursion must be bounded. */
+/* The limits of a configuration or a reply. Only the depth is limited, to bound the recursion. */
 static const struct bag_json_limits document_limits = {
     SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, BAG_JSON_MAX_DEPTH,
 };

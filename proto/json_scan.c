@@ -1,4 +1,4 @@
-/* The grammar of JSON (RFC 8259) as a recursive scanner; see json.h. */
+/* Scans the grammar of JSON (RFC 8259) recursively; see json.h. */
 #include "json.h"
 #include "numbers.h"
 
@@ -19,8 +19,8 @@ void bag_json_scan_init(struct bag_json_scan *scan, const char *text, size_t tex
 
 size_t bag_json_copy_bytes(const struct bag_json_scan *scan)
 {
-    /* Data is cut out. Two things grow: a dropped "":0 becomes "":null, and "data":[] gets a number
-     * of an input for its brackets. Neither doubles. */
+    /* Data arrays are cut out. Two things grow: a dropped "":0 becomes "":null, and the brackets of
+     * "data":[] are replaced by an input's number. Neither doubles. */
     return 2 * (size_t)(scan->end - scan->text) + 32;
 }
 
@@ -28,7 +28,8 @@ size_t bag_json_copy_bytes(const struct bag_json_scan *scan)
 
 static bool scan_value(struct bag_json_scan *scan, enum bag_json_place place);
 
-/* The members that matter. Others are plain, but for the header's own, which are dropped. */
+/* The members that are treated specially. Other members of the header are dropped; all others are
+ * plain. */
 static const struct {
     enum bag_json_place object;
     const char *key;
@@ -73,7 +74,7 @@ static bool close_container(struct bag_json_scan *scan)
     return true;
 }
 
-/* Checks how many members an object has so far; only parameters have a limit of their own. */
+/* Checks the number of members of an object. Only parameters have a limit of their own. */
 static bool check_members(struct bag_json_scan *scan, enum bag_json_place place, size_t count)
 {
     return place != BAG_JSON_PARAMETERS || count <= scan->limits->max_parameters ||
@@ -81,7 +82,8 @@ static bool check_members(struct bag_json_scan *scan, enum bag_json_place place,
                                "members");
 }
 
-/* Checks how many elements an array has with the one that begins, and notes which tensor it is. */
+/* Checks the number of elements of an array, including the one that begins, and stores the index of
+ * the current tensor. */
 static bool check_elements(struct bag_json_scan *scan, enum bag_json_place place, size_t count)
 {
     const struct bag_json_limits *limits = scan->limits;
@@ -157,8 +159,8 @@ static bool scan_array(struct bag_json_scan *scan, enum bag_json_place place)
     return close_container(scan);
 }
 
-/* Skips what can be neither a bracket nor a quote, eight bytes at a time: of all bytes only those
- * from '@' on have bit 6, and so do all brackets. A letter is stopped at, too. */
+/* Skips bytes that are neither brackets nor quotes, eight at a time. Only bytes from '@' on have
+ * bit 6, and all brackets do. It also stops at letters. */
 static const char *skip_numbers(const char *at, const char *end)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -171,7 +173,7 @@ static const char *skip_numbers(const char *at, const char *end)
     return at;
 }
 
-/* Finds the end of a data array without reading what is in it: only strings can hide a bracket. */
+/* Finds the end of a data array without reading its elements. Only strings can hide a bracket. */
 static bool skip_balanced(struct bag_json_scan *scan)
 {
     size_t depth = 0;
@@ -215,7 +217,7 @@ static bool remember_data(struct bag_json_scan *scan, const char *start)
     return true;
 }
 
-/* Data may be of any length: only the bytes around it are limited. */
+/* Cuts out a data array. It may have any length, because only the bytes around it are limited. */
 static bool cut_data(struct bag_json_scan *scan)
 {
     const char *start = scan->at, *end = scan->end;
@@ -233,7 +235,7 @@ static bool cut_data(struct bag_json_scan *scan)
     return true;
 }
 
-/* Checks a value and copies `instead`. */
+/* Checks a value and copies `instead` in its place. */
 static bool drop_value(struct bag_json_scan *scan, const char *instead)
 {
     bool copying = scan->copying;
@@ -292,8 +294,8 @@ static bool scan_name(struct bag_json_scan *scan)
     return true;
 }
 
-/* An array is cut out. Anything else but null is wrong, which the copy's false tells the reader of
- * inputs, who knows the tensor's name. */
+/* Cuts out an array. Copies null unchanged. Copies any other value as false, which makes the reader
+ * of inputs reject it with the tensor's name. */
 static bool scan_data(struct bag_json_scan *scan)
 {
     if (bag_json_next_is(scan, '['))
@@ -317,7 +319,7 @@ static bool scan_in_place(struct bag_json_scan *scan, enum bag_json_place place)
     }
 }
 
-/* Any value with the white space around it. */
+/* Scans any value with the white space around it. */
 static bool scan_value(struct bag_json_scan *scan, enum bag_json_place place)
 {
     bag_json_skip_space(scan);

@@ -1,4 +1,4 @@
-/* The tokens of JSON: strings, numbers, words and keys; see json.h. */
+/* Scans the tokens of JSON: strings, numbers, words and keys; see json.h. */
 #include "json.h"
 
 #include "numbers.h"
@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* cJSON reads numbers through a buffer of 63 characters; longer ones are written anew. */
+/* cJSON copies numbers into a buffer of 63 characters; longer ones are written again. */
 #define LONGEST_NUMBER 60
 
-/* No token but strings and numbers is longer. */
+/* The maximum length of a token that is neither a string nor a number. */
 #define LONGEST_TOKEN 12
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
@@ -22,7 +22,8 @@ bool bag_json_fail_limit(struct bag_json_scan *scan, const char *wrong, size_t l
     return false;
 }
 
-/* Where the text goes on behind what may be read, it is the limit that truncated the token. */
+/* Records a fault. If the text continues after the readable bytes, the limit of bytes truncated the
+ * token and is reported instead. */
 bool bag_json_fail(struct bag_json_scan *scan, const char *wrong)
 {
     if (scan->end < scan->text_end && scan->end - scan->at < LONGEST_TOKEN)
@@ -41,7 +42,8 @@ bool bag_json_expect(struct bag_json_scan *scan, char byte, const char *wrong)
 
 /* ---- strings --------------------------------------------------------------------------------- */
 
-/* The four digits of \uXXXX that start `at`; -1 where they are not that. */
+/* Returns the value of the four digits of \uXXXX at `at`, or -1 if they are not hexadecimal
+ * digits. */
 static int hex4(const char *at, const char *end)
 {
     int value = 0;
@@ -56,7 +58,7 @@ static int hex4(const char *at, const char *end)
     return value;
 }
 
-/* \uXXXX, or two of them for a character beyond the first plane. */
+/* Scans \uXXXX, or two of them for a character beyond the first plane. */
 static bool scan_unicode_escape(struct bag_json_scan *scan)
 {
     const char *start = scan->at;
@@ -74,7 +76,7 @@ static bool scan_unicode_escape(struct bag_json_scan *scan)
             return bag_json_fail(scan, "a high surrogate must be followed by a low one");
         scan->at += 6;
     }
-    /* cJSON ends strings at a NUL: let it see a character that no name of ours has. */
+    /* cJSON ends strings at a NUL, so it gets a character that no known name contains. */
     bag_json_put(scan, unit == 0 ? "\\ufffd" : start, (size_t)(scan->at - start));
     return true;
 }
@@ -92,7 +94,7 @@ static bool scan_escape(struct bag_json_scan *scan)
     return true;
 }
 
-/* Takes the ASCII bytes of a string up to its end, an escape or a control character. */
+/* Scans the ASCII bytes of a string up to its end, an escape or a control character. */
 static void scan_plain_run(struct bag_json_scan *scan)
 {
     const char *start = scan->at, *at = start;
@@ -104,6 +106,8 @@ static void scan_plain_run(struct bag_json_scan *scan)
 
 bool bag_json_scan_string(struct bag_json_scan *scan)
 {
+    if (bag_json_next_is(scan, '}')) /* keys are read after '{' only if the object is not empty */
+        return bag_json_fail(scan, "no comma may precede '}'");
     if (!bag_json_expect(scan, '"', "expected a string in double quotes"))
         return false;
     for (scan_plain_run(scan); scan->at < scan->end && *scan->at != '"'; scan_plain_run(scan)) {
@@ -134,7 +138,8 @@ static size_t scan_digits(struct bag_json_scan *scan)
     return (size_t)(scan->at - start);
 }
 
-/* Copies the number from `start` on. One that cJSON's buffer or a double could not hold is read. */
+/* Copies the number from `start` on. Converts it if cJSON's buffer or a double might not hold
+ * it. */
 static bool put_number(struct bag_json_scan *scan, const char *start, bool has_exponent)
 {
     size_t bytes = (size_t)(scan->at - start);
@@ -205,7 +210,7 @@ bool bag_json_key_is(const char *key, const char *end, const char *name)
             c = hex4(key + 2, end);
             key += 5;
         } else if (c == '\\') {
-            return false; /* no name here holds a character with a short escape */
+            return false; /* no known name contains a character with a short escape */
         }
         if (c != (unsigned char)*name)
             return false;

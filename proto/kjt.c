@@ -1,4 +1,4 @@
-/* KeyedJaggedTensor's layout; see v2_request.h. */
+/* Reads KeyedJaggedTensor's layout; see v2_request.h. */
 #include "v2_request.h"
 
 #include "kernels/pool_entries.h"
@@ -19,7 +19,7 @@ static bool check_tensor(const struct bag_kjt *kjt, enum bag_kjt_input which,
     if (!tensor)
         return true;
     bool is_weights = which == BAG_KJT_WEIGHTS;
-    /* Which features take UINT64, as keys, each of them says itself. */
+    /* Each feature checks whether it accepts UINT64, which only keys may have. */
     bool fits = is_weights ? tensor->dtype == BAG_F32
                            : tensor->dtype == BAG_I32 || tensor->dtype == BAG_I64 ||
                                  (tensor->dtype == BAG_U64 && which == BAG_KJT_VALUES);
@@ -41,7 +41,7 @@ static const struct bag_tensor *bounds_of(const struct bag_kjt *kjt)
     return lengths ? lengths : kjt->tensors[BAG_KJT_OFFSETS];
 }
 
-/* Values, and either lengths or offsets. */
+/* Checks that there are values, and either lengths or offsets. */
 static bool check_presence(const struct bag_kjt *kjt, struct bag_problem *problem)
 {
     bool lengths = kjt->tensors[BAG_KJT_LENGTHS], offsets = kjt->tensors[BAG_KJT_OFFSETS];
@@ -72,7 +72,7 @@ static bool check_weights(const struct bag_kjt *kjt, struct bag_problem *problem
                            weights->count, count);
 }
 
-/* Divides the bags among the features as `stride_per_key` says. */
+/* Divides the bags among the features by `stride_per_key`. */
 static bool read_strides(struct bag_kjt *kjt, const struct bag_kjt_features *features,
                          struct bag_problem *problem)
 {
@@ -107,7 +107,7 @@ static bool read_strides(struct bag_kjt *kjt, const struct bag_kjt_features *fea
                            count, sum + extra);
 }
 
-/* Divides the bags evenly. */
+/* Divides the bags evenly among the features. */
 static bool divide_bags(struct bag_kjt *kjt, size_t num_features, struct bag_problem *problem)
 {
     const struct bag_tensor *lengths = kjt->tensors[BAG_KJT_LENGTHS];
@@ -126,7 +126,7 @@ static bool divide_bags(struct bag_kjt *kjt, size_t num_features, struct bag_pro
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-/* Where the layout is being read. */
+/* The state of reading the layout. */
 struct walk {
     struct bag_kjt *kjt;
     const struct bag_kjt_features *features;
@@ -155,7 +155,7 @@ static bool reject_element(const struct walk *walk, size_t position, int64_t val
                            position, feature, bag, (long long)value, low, walk->num_values);
 }
 
-/* Where bag number `bag` of all ends, having begun at `begin`. */
+/* Finds the end of bag number `bag` of all, which begins at `begin`. */
 static bool find_end(const struct walk *walk, size_t bag, size_t begin, size_t *end)
 {
     size_t position = bag + (walk->by_length ? 0 : 1);
@@ -206,7 +206,7 @@ static bool take_memory(struct bag_kjt *kjt, size_t num_features, struct bag_are
 {
     size_t count;
     if (__builtin_add_overflow(bounds_of(kjt)->count, num_features, &count))
-        count = SIZE_MAX; /* which no arena has */
+        count = SIZE_MAX; /* no arena has this much */
     kjt->offsets = bag_arena_array(arena, count, sizeof *kjt->offsets);
     kjt->firsts = bag_arena_array(arena, 2 * (num_features + 1), sizeof *kjt->firsts);
     kjt->first_bags = kjt->firsts + num_features + 1;
@@ -239,7 +239,7 @@ bool bag_kjt_read(struct bag_kjt *kjt, const struct bag_kjt_features *features,
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* `count` elements of a tensor, from `first` on. */
+/* Sets *part to `count` elements of a tensor, from `first` on. */
 static void split(const struct bag_tensor *whole, size_t first, size_t count,
                   struct bag_tensor *part)
 {

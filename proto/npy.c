@@ -1,5 +1,5 @@
-/* The header of an .npy file: magic, version and length, its text, the element type; see
- * formats.h. */
+/* Parses the header of an .npy file: magic, version, length, the Python dictionary and the element
+ * type; see formats.h. */
 #include "formats.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ struct frame {
     size_t text_bytes;
 };
 
-/* What other files begin with, and what to do with them. */
+/* The first bytes of other kinds of files, and what to do with them. */
 static const struct {
     const char *magic, *what;
 } others[] = {
@@ -54,7 +54,7 @@ const char *bag_file_kind(const void *bytes, size_t count)
     return text ? "text: read its numbers (numpy.loadtxt) and save them with numpy.save" : NULL;
 }
 
-/* A file that is not .npy at all: names what it seems to be. */
+/* Rejects a file that is not .npy and names its likely kind. Returns false. */
 static bool reject_magic(const unsigned char *bytes, size_t count, struct bag_problem *problem)
 {
     if (count == 0)
@@ -68,7 +68,8 @@ static bool reject_magic(const unsigned char *bytes, size_t count, struct bag_pr
                            "the file is not an .npy file: it does not begin with \\x93NUMPY");
 }
 
-/* Version 1 counts the header's bytes in two bytes, versions 2 and 3 in four. */
+/* Reads the header's length, which has two bytes in version 1 and four bytes in versions 2 and
+ * 3. */
 static bool read_length(const unsigned char *bytes, struct frame *frame,
                         struct bag_problem *problem)
 {
@@ -114,7 +115,7 @@ size_t bag_npy_header_bytes(const void *bytes, size_t count)
 /* ---- the header: a Python dictionary of three keys ------------------------------------------- */
 
 struct header {
-    const char *descr; /* between its quotes, in the text that was read; not NUL-terminated */
+    const char *descr; /* without its quotes, in the parsed text; not NUL-terminated */
     size_t descr_bytes;
     bool fortran_order;
     uint32_t rank;
@@ -126,7 +127,7 @@ struct cursor {
     struct bag_problem *problem;
 };
 
-/* `wrong` is a finding at the cursor. */
+/* Reports a fault at the cursor. Returns false. */
 static bool fail(const struct cursor *cursor, const char *wrong)
 {
     return bag_problem_set(cursor->problem, BAG_ERROR_FILE,
@@ -146,7 +147,8 @@ static bool next_is(const struct cursor *cursor, char byte)
     return cursor->at < cursor->end && *cursor->at == byte;
 }
 
-/* Takes `byte` and the white space on both sides of it; false where there is something else. */
+/* Consumes `byte` and the white space on both sides of it. Returns false if there is another
+ * byte. */
 static bool take(struct cursor *cursor, char byte)
 {
     skip_space(cursor);
@@ -168,7 +170,7 @@ static bool take_word(struct cursor *cursor, const char *word)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* A string in either kind of quotes. Escapes never occur in the headers of plain arrays. */
+/* Reads a string in either kind of quotes. The headers of plain arrays never contain escapes. */
 static bool read_string(struct cursor *cursor, const char **string, size_t *bytes)
 {
     if (!next_is(cursor, '\'') && !next_is(cursor, '"'))
@@ -222,13 +224,13 @@ static bool read_dimension(struct cursor *cursor, int64_t *dimension)
         if (leading_zero && is_digit(cursor))
             return fail(cursor, "a number must not begin with 0");
     } while (is_digit(cursor));
-    if (next_is(cursor, 'L')) /* as Python 2 wrote long integers */
+    if (next_is(cursor, 'L')) /* Python 2 marks long integers with L */
         cursor->at++;
     *dimension = value;
     return true;
 }
 
-/* A tuple: (), (3,), (3, 4) or (3, 4,). Without its comma, (3) is a number to Python. */
+/* Reads a tuple: (), (3,), (3, 4) or (3, 4,). Without its comma, (3) is a number in Python. */
 static bool read_shape(struct cursor *cursor, struct header *header)
 {
     bool comma = true;
@@ -314,8 +316,8 @@ static bool read_dictionary(struct cursor *cursor, struct header *header, bool s
     return cursor->at == cursor->end || fail(cursor, "nothing may follow the dictionary");
 }
 
-/* Reads the whole text: each key exactly once, no other key, nothing after the dictionary but white
- * space. */
+/* Reads the whole text: each key exactly once, no other key, and nothing but white space after the
+ * dictionary. */
 static bool read_header(const char *text, size_t text_bytes, struct header *header,
                         struct bag_problem *problem)
 {
@@ -347,7 +349,7 @@ static bool read_header(const char *text, size_t text_bytes, struct header *head
     X("u4", U32)     \
     X("u8", U64)
 
-/* X(kind, what NumPy calls such elements): known, but nothing that can be pooled. */
+/* X(kind, NumPy's name for such elements). These kinds are known, but cannot be pooled. */
 #define NPY_REJECTED_KINDS(X) \
     X('O', "Python objects")  \
     X('b', "booleans")        \
@@ -368,8 +370,8 @@ static enum bag_dtype find_type(const char *type, size_t bytes)
     return BAG_DTYPE_COUNT;
 }
 
-/* Bytes of one element of raw data, as in "V2"; 0 where it is not raw or of a size that no dtype
- * has. */
+/* Returns the bytes of one element of raw data, such as "V2". Returns 0 if the type is not raw or
+ * no dtype has its size. */
 static size_t raw_bytes(const char *type, size_t bytes)
 {
     return bytes == 2 && type[0] == 'V' && memchr("1248", type[1], 4) ? (size_t)(type[1] - '0') : 0;
@@ -398,7 +400,7 @@ static bool reject_type(const struct header *header, struct bag_problem *problem
                            descr.text);
 }
 
-/* What the configuration says about the elements must at least have their size. */
+/* Checks that the configured datatype has the size of the file's elements. */
 static bool check_override(const struct header *header, size_t file_bytes,
                            enum bag_dtype override_dtype, struct bag_problem *problem)
 {
@@ -415,7 +417,7 @@ static bool check_override(const struct header *header, size_t file_bytes,
                            info->name, info->bytes);
 }
 
-/* `descr` is a byte order, a kind and a size: "<f4". */
+/* Resolves `descr`, which is a byte order, a kind and a size: "<f4". */
 static bool resolve_type(const struct header *header, enum bag_dtype override_dtype,
                          enum bag_dtype *dtype, struct bag_problem *problem)
 {

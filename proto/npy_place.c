@@ -1,18 +1,17 @@
-/* Where the elements of a file are, and how they come into the row-major table, byte order and axes
- * turned; see formats.h. Every access to elements goes through memcpy: neither side need be
- * aligned. */
+/* Places the elements of a file into a row-major table, with conversion of byte order and order of
+ * axes; see formats.h. Elements are accessed by memcpy, because neither side need be aligned. */
 #include "formats.h"
 
 #include <string.h>
 
-/* Of a column as much is moved at a time as a cache line holds: then the lines that the pieces of
- * neighbouring columns go to are still in the cache, too. */
+/* The number of bytes of a column that are moved at a time: a cache line. The cache lines to which
+ * the pieces of neighbouring columns go are then still in the cache. */
 #define PIECE_BYTES 64
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* The products cannot overflow, whichever dimension is zero: nothing that a reader multiplies later
- * can overflow either. */
+/* The products cannot overflow, even if a dimension is zero. Products that a reader computes later
+ * cannot overflow either. */
 bool bag_npy_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shape, size_t data_offset,
                       struct bag_npy *npy, struct bag_problem *problem)
 {
@@ -58,14 +57,14 @@ bool bag_npy_is_plain(const struct bag_npy *npy)
 typedef void place_run(const unsigned char *from, size_t count, unsigned char *to,
                        size_t stride_bytes);
 
-/* X(bits of an element, how its bytes are turned around) */
+/* X(bits of an element, function that swaps its bytes) */
 #define NPY_SIZES(X)         \
     X(8, )                   \
     X(16, __builtin_bswap16) \
     X(32, __builtin_bswap32) \
     X(64, __builtin_bswap64)
 
-/* Moves `count` adjacent elements to places `stride_bytes` apart. */
+/* Moves `count` adjacent elements to positions that are `stride_bytes` apart. */
 #define BAG_X(bits, turn)                                                               \
     static void copy_##bits(const unsigned char *from, size_t count, unsigned char *to, \
                             size_t stride_bytes)                                        \
@@ -100,12 +99,12 @@ static place_run *choose_run(const struct bag_npy *npy)
 
 /* ---- columns of a column-major file ---------------------------------------------------------- */
 
-/* Which element of a row a column holds: the second axis runs fastest in the file, the last one in
- * the row. */
+/* The element of a row that a column holds. The second axis runs fastest in the file, the last one
+ * in the row. */
 struct column {
-    size_t index[BAG_MAX_RANK];  /* the first is not used */
-    size_t stride[BAG_MAX_RANK]; /* of each axis within a row, in elements */
-    size_t element;              /* index . stride */
+    size_t index[BAG_MAX_RANK];  /* index[0] is unused */
+    size_t stride[BAG_MAX_RANK]; /* distance of each axis within a row, in elements */
+    size_t element;              /* sum of index * stride */
 };
 
 static void column_find(const struct bag_npy *npy, size_t column, struct column *found)

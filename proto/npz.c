@@ -1,9 +1,9 @@
-/* The structures of a zip archive; see formats.h.
+/* Parses the structures of a zip archive; see formats.h.
  *
  *   numbers     little-endian, at any alignment
- *   end         the last record, and the two of zip64 before it
+ *   end         the last record, and the two records of zip64 before it
  *   directory   a record for each member
- *   members     one of them by name, and its own header */
+ *   members     looks up a member by name and reads its own header */
 #include "formats.h"
 
 #include <inttypes.h>
@@ -31,7 +31,8 @@ static bool is_record(const unsigned char *at, const char *signature)
 #define LOCATOR_BYTES 20
 #define END64_BYTES   56
 
-/* The last record, which a comment of up to 65,535 bytes may follow; NULL: there is none. */
+/* Returns the last record, which may be followed by a comment of up to 65,535 bytes, or NULL if
+ * there is none. */
 static const unsigned char *find_end(const unsigned char *tail, size_t count)
 {
     for (size_t at = count; at >= END_BYTES; at--) {
@@ -42,8 +43,8 @@ static const unsigned char *find_end(const unsigned char *tail, size_t count)
     return NULL;
 }
 
-/* The record of zip64, which numpy.savez writes right before the last one: the tail holds it. NULL:
- * the archive has none. */
+/* Returns the record of zip64, which numpy.savez writes directly before the last one, so that the
+ * tail contains it. Returns NULL if the archive has none. */
 static const unsigned char *find_end64(const unsigned char *tail, const unsigned char *end)
 {
     if (end - tail < LOCATOR_BYTES + END64_BYTES || !is_record(end - LOCATOR_BYTES, "PK\6\7"))
@@ -85,7 +86,7 @@ bool bag_npz_find_directory(const void *bytes, size_t count, uint64_t file_bytes
 #define ENTRY_BYTES 46
 #define ALL_ONES    UINT32_MAX
 
-/* The numbers of zip64 that an entry's extra fields hold, in their order. */
+/* The 64-bit numbers of zip64 in an entry's extra fields, in their order. */
 struct wide_numbers {
     const unsigned char *at;
     size_t left;
@@ -105,7 +106,7 @@ static struct wide_numbers find_wide_numbers(const unsigned char *extra, size_t 
     return (struct wide_numbers){NULL, 0};
 }
 
-/* Replaces a number of 32 ones by the next wide one; false where there is none. */
+/* Replaces a number of 32 ones by the next 64-bit number. Returns false if there is none. */
 static bool widen(uint64_t *value, struct wide_numbers *wide)
 {
     if (*value != ALL_ONES)
@@ -118,7 +119,7 @@ static bool widen(uint64_t *value, struct wide_numbers *wide)
     return true;
 }
 
-/* Reads the entry at *cursor and moves it behind; false where it is damaged. */
+/* Reads the entry at *cursor and moves the cursor to its end. Returns false if it is damaged. */
 static bool read_entry(const struct bag_npz *npz, size_t *cursor, struct bag_npz_member *member)
 {
     const unsigned char *entry = npz->directory + *cursor;

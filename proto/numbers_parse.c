@@ -1,28 +1,29 @@
-/* JSON arrays of numbers -> elements; see numbers.h.
+/* Parses JSON arrays of numbers; see numbers.h.
  *
- * One loop walks brackets and commas. Wherever an element is expected it hands over to a run, which
- * reads elements for as long as they follow each other closely, in a loop of its dtype's own. */
+ * One loop walks over brackets and commas. At each element it calls a run, which is a loop for the
+ * array's dtype. The run reads elements as long as only commas and single spaces separate them. */
 #include "numbers.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* In a run's loop everything stays in registers. */
+/* Keeps everything in registers in the loop of a run. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-/* An array while it is read. */
+/* An array that is being parsed. */
 struct reader {
     const char *at, *end; /* the text not yet read */
     enum bag_dtype dtype;
-    char *first, *out, *limit; /* the elements' room: all, what is free, its end */
-    size_t count;              /* of elements that there should be */
-    size_t surplus;            /* elements found beyond that: read, checked and dropped */
-    const char *surplus_at;    /* the first of them */
+    char *first, *out,
+        *limit;     /* memory of the elements: its start, the next free element, its end */
+    size_t count;   /* number of elements that the shape requires */
+    size_t surplus; /* number of elements beyond `count`, which are read, checked and dropped */
+    const char *surplus_at; /* first of the surplus elements */
     char dropped[8];
     struct bag_problem *problem;
 };
 
-/* Where the next element goes. `at` is its place in the text. */
+/* Returns the memory for the next element, which is at `at` in the text. */
 static inline char *take_room(struct reader *reader, const char *at, size_t bytes)
 {
     if (__builtin_expect(reader->out == reader->limit, 0)) {
@@ -36,25 +37,26 @@ static inline char *take_room(struct reader *reader, const char *at, size_t byte
     return room;
 }
 
-/* After an element: the next one where only a comma, or one and a space, is between; NULL where
- * the loop over brackets and commas goes on. */
+/* Returns the next element if only a comma, or a comma and a space, separate it from the last one.
+ * Otherwise returns NULL, and the loop over brackets and commas continues. */
 static inline const char *next_element(const char *at, const char *end)
 {
     if (end - at < 3 || *at != ',')
         return NULL;
-    /* Branches, because arrays keep to one style and the next load need not wait for them. */
+    /* Branches are faster here: an array keeps to one style, so they are predicted, and the next
+     * load need not wait for them. */
     if (at[1] > ' ' && at[1] != '[')
         return at + 1;
     return at[1] == ' ' && at[2] > ' ' && at[2] != '[' ? at + 2 : NULL;
 }
 
-/* What may follow an element. */
+/* Returns whether the character may follow an element. */
 static inline bool is_separator(char c)
 {
     return c == ',' || c == ']' || c == '[' || c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-/* Whether the text goes on with `word`. */
+/* Returns whether the text continues with `word`. */
 static inline bool word_is(const char *at, const char *end, const char *word)
 {
     size_t bytes = strlen(word);
@@ -63,7 +65,7 @@ static inline bool word_is(const char *at, const char *end, const char *word)
 
 /* ---- rejections ------------------------------------------------------------------------------ */
 
-/* Bytes of the token at `at`, up to what may follow an element. */
+/* Returns the length of the token at `at`, up to a separator. */
 static size_t token_bytes(const struct reader *reader, const char *at)
 {
     const char *stop = at;
@@ -72,7 +74,8 @@ static size_t token_bytes(const struct reader *reader, const char *at)
     return (size_t)(stop - at);
 }
 
-/* Of the string that begins here, with its quotes; it may hold separators. 0 where none does. */
+/* Returns the length of the string at `at` with its quotes. The string may contain separators.
+ * Returns 0 if there is no string. */
 static size_t string_bytes(const struct reader *reader, const char *at)
 {
     size_t left = (size_t)(reader->end - at), stop = 1;
@@ -83,7 +86,7 @@ static size_t string_bytes(const struct reader *reader, const char *at)
     return stop < left ? stop + 1 : 0;
 }
 
-/* What there is where a number was expected. */
+/* Describes what the text has in place of a number. */
 static void put_element(const struct reader *reader, const char *element, char *out, size_t room)
 {
     size_t string = string_bytes(reader, element), bytes = token_bytes(reader, element);
@@ -102,7 +105,7 @@ static size_t elements_found(const struct reader *reader)
     return (size_t)(reader->out - reader->first) / bag_dtypes[reader->dtype].bytes;
 }
 
-/* Says what the dtype takes. */
+/* Prints which values the dtype accepts. */
 static void put_allowed(enum bag_dtype dtype, char *out, size_t room)
 {
     uint64_t most = UINT64_MAX >> (64 - 8 * bag_dtypes[dtype].bytes);
@@ -117,7 +120,7 @@ static void put_allowed(enum bag_dtype dtype, char *out, size_t room)
                  (long long)(most / 2));
 }
 
-/* Whether the element is an INT64's that UINT64 would hold: a key, perhaps. */
+/* Returns whether an element that does not fit INT64 would fit UINT64. It may be a key. */
 static bool fits_u64(const struct reader *reader, const char *element)
 {
     const size_t bytes = token_bytes(reader, element), most_bytes = 20;
@@ -129,7 +132,7 @@ static bool fits_u64(const struct reader *reader, const char *element)
             (bytes == most_bytes && memcmp(element, "18446744073709551615", most_bytes) <= 0));
 }
 
-/* Rejects the element at `element`, for which room was taken; returns false. */
+/* Rejects the element at `element`, for which take_room() was called. Returns false. */
 static bool reject_element(struct reader *reader, const char *element)
 {
     char found[sizeof(struct bag_quoted) + 16], allowed[80];
@@ -147,7 +150,7 @@ static bool reject_end(struct reader *reader)
     return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "the array is not closed");
 }
 
-/* Something else than ',' or ']'. */
+/* Rejects a character that is neither ',' nor ']'. Returns false. */
 static bool reject_separator(struct reader *reader)
 {
     if (reader->at == reader->end)
@@ -158,7 +161,7 @@ static bool reject_separator(struct reader *reader)
                            bag_quote(reader->at, bytes ? bytes : 1).text);
 }
 
-/* The whole array was read: were there as many elements as there should be? */
+/* Checks the number of elements after the whole array was read. */
 static bool check_count(struct reader *reader)
 {
     size_t found = elements_found(reader);
@@ -170,7 +173,7 @@ static bool check_count(struct reader *reader)
                            found == 1 ? "" : "s", reader->count);
 }
 
-/* Ends a run after the element that goes from `element` to `after`. */
+/* Ends a run after the element between `element` and `after`. */
 static inline bool end_run(struct reader *reader, const char *element, const char *after)
 {
     if (after < reader->end && !is_separator(*after))
@@ -181,7 +184,8 @@ static inline bool end_run(struct reader *reader, const char *element, const cha
 
 /* ---- integers, exact over 64 bits ------------------------------------------------------------ */
 
-/* Reads the digits of a number of 8 digits or more; NULL where it does not fit 64 bits. */
+/* Reads the remaining digits of a number with 8 or more. Returns NULL if the number does not fit
+ * into 64 bits. */
 static const char *read_long(const char *at, const char *end, uint64_t *magnitude)
 {
     unsigned count;
@@ -196,7 +200,7 @@ static const char *read_long(const char *at, const char *end, uint64_t *magnitud
     return at;
 }
 
-/* Reads a JSON integer without its sign; returns its end, or NULL where there is none. */
+/* Reads a JSON integer without its sign. Returns its end, or NULL if there is none. */
 static inline const char *read_magnitude(const char *at, const char *end, uint64_t *magnitude)
 {
     uint64_t bytes = bag_digits_load(at, end);
@@ -207,7 +211,7 @@ static inline const char *read_magnitude(const char *at, const char *end, uint64
     return count < 8 ? at + count : read_long(at + count, end, magnitude);
 }
 
-/* The largest magnitudes of elements of `bytes` bytes. */
+/* The largest magnitudes of an element's type. */
 struct range {
     uint64_t positive, negative;
 };
@@ -218,8 +222,9 @@ static inline struct range range_of(size_t bytes, bool is_signed)
     return is_signed ? (struct range){most / 2, most / 2 + 1} : (struct range){most, 0};
 }
 
-/* Reads an element of one to seven digits behind which another digit follows closely, as nearly all
- * ids are, by one load; returns where that digit is. NULL for everything else. */
+/* Reads an element of one to seven digits that is followed directly by another number, as nearly
+ * all ids are, with one load. Returns the start of the next number. Returns NULL for all other
+ * elements. */
 static ALWAYS_INLINE const char *read_short(const char *at, const char *end, uint64_t *value)
 {
     if (end - at < 10)
@@ -277,7 +282,7 @@ static bool read_integers(struct reader *reader)
 
 /* ---- floats ---------------------------------------------------------------------------------- */
 
-/* Reads any element but for its sign; returns its end, or NULL where there is none. */
+/* Reads any element without its sign. Returns its end, or NULL if there is none. */
 static __attribute__((noinline)) const char *
 read_any(const char *at, const char *end, struct bag_float_format format, uint64_t *bits)
 {
@@ -291,9 +296,9 @@ read_any(const char *at, const char *end, struct bag_float_format format, uint64
     return word_is(at, end, "NaN") && at[-1] != '-' ? at + 3 : NULL;
 }
 
-/* Reads d.ddd whose digits fit 64 bits, and with up to 15 after the point has no branch that
- * depends on how many: among 6 to 9 it would often be foretold wrongly. NULL for everything else,
- * which read_any reads. */
+/* Reads a number d.ddd whose digits fit into 64 bits. Up to 15 digits after the point, no branch
+ * depends on their number, because among 6 to 9 digits the branch would often be mispredicted.
+ * Returns NULL for all other elements, which read_any() reads. */
 static ALWAYS_INLINE const char *read_common(const char *at, const char *end,
                                              struct bag_float_format format, uint64_t *bits)
 {
@@ -305,7 +310,7 @@ static ALWAYS_INLINE const char *read_common(const char *at, const char *end,
     unsigned count = fronts + backs, lasts = 0;
     digits = digits * bag_tens[fronts] + bag_digits_value(front, fronts);
     digits = digits * bag_tens[backs] + bag_digits_value(back, backs);
-    if (count == 16) { /* as doubles have it */
+    if (count == 16) { /* as doubles are often printed */
         uint64_t last = bag_digits_load(at + 18, end);
         lasts = bag_digits_run(last);
         if (__builtin_mul_overflow(digits, bag_tens[lasts], &digits) ||

@@ -1,7 +1,7 @@
-/* Arrays of numbers -> JSON text; see numbers.h.
+/* Prints arrays of numbers as JSON text; see numbers.h.
  *
- * Numbers are written in blocks that reach past their end, into the room of the elements that
- * follow. The last elements of an array are written beside it for that reason. */
+ * Numbers are written in blocks that extend past their end, into the memory of the elements that
+ * follow. The last elements of an array are therefore written into a separate buffer. */
 #include "kernels/isa.h"
 #include "numbers.h"
 
@@ -66,7 +66,7 @@ static inline char *put_bool(char *out, uint8_t yes)
 /* ---- floats: the place of the point, and when there is an exponent ----------------------------
  */
 
-/* The most that a shortest decimal has. */
+/* The maximum number of digits of a shortest decimal. */
 #define F32_DIGITS 9
 #define F64_DIGITS 17
 
@@ -77,24 +77,26 @@ static inline char *put_bool(char *out, uint8_t yes)
 /* The digits of d.ddd * 10^exponent as text. */
 struct spelling {
     char first;
-    uint64_t middle, last; /* eight each, the first in the lowest byte; zeros at the end */
+    uint64_t middle, last; /* eight digits each, the first in the lowest byte, padded with zeros */
     int exponent;
-    int count; /* of digits up to the last that is not 0 */
+    int count; /* number of digits up to the last that is not 0 */
 };
 
-/* How many of eight spread digits there are up to the last that is not 0; not all are. */
+/* Returns the number of the eight spread digits up to the last that is not 0. At least one must not
+ * be 0. */
 static inline int used_digits(uint64_t digits)
 {
     return 8 - __builtin_clzll(digits) / 8;
 }
 
-/* `most` is F32_DIGITS, where `last` is empty, or F64_DIGITS. */
+/* Splits a decimal into its digits. `most` is F32_DIGITS, for which `last` is empty, or
+ * F64_DIGITS. */
 static inline __attribute__((always_inline)) struct spelling spell(struct bag_shortest shortest,
                                                                    int most)
 {
     const uint64_t block = 100000000;
     int bits = 64 - __builtin_clzll(shortest.digits);
-    int digits = bits * 1233 >> 12; /* 1233 / 4096 is log10(2): right, or one too few */
+    int digits = bits * 1233 >> 12; /* 1233 / 4096 approximates log10(2): exact, or one too few */
     digits += shortest.digits >= bag_tens[digits];
     uint64_t aligned = shortest.digits * bag_tens[most - digits];
     uint32_t front = (uint32_t)(most == F64_DIGITS ? aligned / block : aligned);
@@ -115,7 +117,7 @@ static inline void put_rest(char *out, const struct spelling *s)
     memcpy(out + 8, &s->last, 8);
 }
 
-/* 0.000ddd */
+/* Writes 0.000ddd. */
 static inline char *put_below_one(char *out, const struct spelling *s)
 {
     memcpy(out, "0.000000", 8);
@@ -125,7 +127,7 @@ static inline char *put_below_one(char *out, const struct spelling *s)
     return out + s->count;
 }
 
-/* ddd.ddd, with a zero where nothing follows the point */
+/* Writes ddd.ddd, with a zero if no digit follows the point. */
 static inline char *put_above_one(char *out, const struct spelling *s)
 {
     char digits[2 * F64_DIGITS] = {s->first};
@@ -137,7 +139,7 @@ static inline char *put_above_one(char *out, const struct spelling *s)
     return out + (s->count > whole ? s->count : whole + 1) + 1;
 }
 
-/* d, d.ddd and, after either, e-12 */
+/* Writes d or d.ddd, followed by an exponent such as e-12. */
 static char *put_scientific(char *out, const struct spelling *s)
 {
     int exponent = s->exponent;
@@ -169,7 +171,7 @@ put_finite(char *out, uint64_t magnitude, int fraction_bits, int min_exponent, i
     return s.exponent < 0 ? put_below_one(out, &s) : put_above_one(out, &s);
 }
 
-/* Zero, the infinities and NaN. */
+/* Writes zero, infinity or NaN. */
 static char *put_special(char *out, bool zero, bool nan)
 {
     const char *text = zero ? "0.0" : nan ? "NaN" : "Infinity";
@@ -253,7 +255,7 @@ static char *put_many_f32(const char *data, size_t count, char *out)
 
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
-/* X(dtype, type to load an element as, what writes it, the most bytes of its text with a comma) */
+/* X(dtype, type to load an element as, function that writes it, maximum length with a comma) */
 #define TEXTS(X)                           \
     X(BAG_BOOL, uint8_t, put_bool, 6)      \
     X(BAG_U8, uint8_t, put_unsigned, 4)    \
@@ -269,10 +271,11 @@ static char *put_many_f32(const char *data, size_t count, char *out)
 
 #define LONGEST_TEXT 25
 
-/* This many elements, of two bytes or more, leave room for what is written past a number's end. */
+/* This number of elements, of two bytes or more, provides the space that is written past a number's
+ * end. */
 #define LAST_ELEMENTS 16
 
-/* The others of an array of FP32 are whole batches. */
+/* The other elements of an FP32 array are whole batches. */
 #define MOST_LAST_ELEMENTS (LAST_ELEMENTS + BAG_F32_BATCH - 1)
 
 size_t bag_numbers_max_text(enum bag_dtype dtype)
@@ -285,7 +288,7 @@ size_t bag_numbers_max_text(enum bag_dtype dtype)
     return bytes[dtype];
 }
 
-/* Writes elements with a comma after each, and scribbles on what follows. */
+/* Writes elements with a comma after each. Overwrites bytes after the end. */
 static char *put_elements(const char *data, size_t count, enum bag_dtype dtype, char *out)
 {
     if (dtype == BAG_F32)

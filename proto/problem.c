@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of a client's text that a message shows. */
+/* The number of bytes of a client's text that a message shows. */
 #define QUOTED_BYTES 64
 
-/* Drops a character that the end of the buffer has split. */
+/* Removes a character that was cut off by the end of the buffer. */
 static void trim_broken_end(char *text)
 {
     size_t bytes = strlen(text), start = bytes;
@@ -54,10 +54,10 @@ void bag_problem_prefix(struct bag_problem *problem, const char *format, ...)
 
 /* ---- sentences of the kernels' findings ------------------------------------------------------ */
 
-/* In a sentence {input} is the tensor, {position} a flat position in it, {value} the value there,
- * {reduction} the one in force, {low} and {high} the inclusive range that is allowed, {got} and
- * {want} the dtypes. {value thing} is that many things, in the plural unless it is 1; likewise with
- * the other numbers. */
+/* The sentences of faults. {input} stands for the tensor, {position} for a flat position in it,
+ * {value} for the value there, {reduction} for the reduction in force, {low} and {high} for the
+ * allowed inclusive range, and {got} and {want} for the dtypes. {value thing} prints the number and
+ * the noun, in the plural unless the number is 1; the other numbers work likewise. */
 static const char *const fault_texts[BAG_STATUS_COUNT] = {
     [BAG_STATUS_OK] = "ok",
     [BAG_STATUS_TABLE_RANK] = "the table is a scalar; it must have at least one dimension",
@@ -139,7 +139,7 @@ static const char *const fault_texts[BAG_STATUS_COUNT] = {
         "(max_reply_bytes) is {high byte}",
 };
 
-/* Where the allowed range is empty: a table without rows, and no segments. */
+/* The sentences for an empty range: a table without rows, or no segments. */
 static const char *const empty_texts[BAG_STATUS_COUNT] = {
     [BAG_STATUS_DEFAULT_INDEX_OUT_OF_RANGE] =
         "'default_index' is {value}; it must be -1 (zeros), as the table has no rows",
@@ -163,7 +163,7 @@ static const char *text_of(const struct bag_fault *fault)
     return fault_texts[fault->status];
 }
 
-/* Writes a number, and what it counts where `thing` says that behind a blank. */
+/* Writes a number, and its noun if `thing` has one after a blank. */
 static int put_number(char *out, size_t room, int64_t number, const char *thing)
 {
     int bytes = (int)strcspn(thing, "}");
@@ -171,7 +171,7 @@ static int put_number(char *out, size_t room, int64_t number, const char *thing)
                     bytes && number != 1 ? "s" : "");
 }
 
-/* Writes what the {field} stands for; `field` is its name without the braces. */
+/* Writes the value of a {field}. `field` is its name without the opening brace. */
 static int put_field(char *out, size_t room, const char *field, const struct bag_fault *fault)
 {
     if (strncmp(field, "input}", 6) == 0)
@@ -217,7 +217,7 @@ struct bag_quoted bag_quote(const char *bytes, size_t count)
     struct bag_quoted quoted;
     const char *end = bytes + (count < QUOTED_BYTES ? count : QUOTED_BYTES);
     char *out = quoted.text;
-    if (count > QUOTED_BYTES) { /* not in the middle of a character */
+    if (count > QUOTED_BYTES) { /* do not cut a character */
         for (int i = 0; i < 3 && ((unsigned char)*end & 0xC0) == 0x80; i++)
             end--;
     }

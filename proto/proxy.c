@@ -1,4 +1,4 @@
-/* Reading a PROXY header piece by piece; see proxy.h. */
+/* Reads a PROXY header piece by piece; see proxy.h. */
 #include "proxy.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@ static const uint8_t signature[12] = BAG_PROXY_SIGNATURE;
 
 enum { LOCAL, PROXY };
 
-/* Address family and transport, in one byte. */
+/* The byte of address family and transport. */
 enum { UNSPECIFIED = 0x00, TCP_4 = 0x11, TCP_6 = 0x21, UNIX_STREAM = 0x31 };
 
 static bool check_signature(const struct bag_proxy_header *header, struct bag_problem *problem)
@@ -23,7 +23,7 @@ static bool check_signature(const struct bag_proxy_header *header, struct bag_pr
                                : "");
 }
 
-/* How many bytes the addresses of a family take; SIZE_MAX where it is none that is known here. */
+/* Returns the length of a family's addresses, or SIZE_MAX if the family is unknown. */
 static size_t address_bytes(unsigned family)
 {
     switch (family) {
@@ -45,7 +45,7 @@ static unsigned number_at(const uint8_t *at)
     return (unsigned)at[0] << 8 | at[1];
 }
 
-/* The fixed part is here. What the family of a LOCAL header is does not matter. */
+/* Checks the fixed part, which is complete. The family of a LOCAL header does not matter. */
 static bool check_fixed_part(struct bag_proxy_header *header, struct bag_problem *problem)
 {
     unsigned version = header->kept[12] >> 4, command = header->kept[12] & 15;
@@ -72,7 +72,7 @@ static bool check_fixed_part(struct bag_proxy_header *header, struct bag_problem
                            length, family, address_bytes(family));
 }
 
-/* All of the header is here; what follows the addresses means nothing to us. */
+/* Reads the addresses of a complete header. Anything after them is ignored. */
 static void complete(struct bag_proxy_header *header)
 {
     const uint8_t *addresses = header->kept + BAG_PROXY_FIXED_BYTES;
@@ -92,7 +92,7 @@ static void complete(struct bag_proxy_header *header)
     }
 }
 
-/* Takes bytes until so many have come; how many it took. */
+/* Takes bytes until the header has `until` bytes. Returns the number of bytes taken. */
 static size_t take(struct bag_proxy_header *header, const char *data, size_t bytes, size_t until)
 {
     size_t taken = until - header->bytes < bytes ? until - header->bytes : bytes;

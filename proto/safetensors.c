@@ -1,4 +1,4 @@
-/* The header of a safetensors file, and the index of a file in parts; see formats.h. */
+/* Parses the header of a safetensors file, and the index of a file in parts; see formats.h. */
 #include "formats.h"
 
 #include "json.h"
@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tensor whose rows BAG_SAFETENSORS_METADATA tells of. */
+/* The tensor whose rows BAG_SAFETENSORS_METADATA describes. */
 #define DESCRIBED "values"
 
-/* Beyond 2^53 a JSON number is not exact. */
+/* JSON numbers are not exact beyond 2^53. */
 #define LARGEST_EXACT 9007199254740992.0
 
 /* ---- the frame ------------------------------------------------------------------------------- */
@@ -82,7 +82,7 @@ static cJSON *parse_header(const void *bytes, size_t count, size_t header_bytes,
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* X(name, bits of an element, dtype of a table, row format): those without a dtype are known, but
+/* X(name, bits of an element, dtype of a table, row format). Types without a dtype are known, but
  * cannot be pooled. */
 #define SAFETENSORS_TYPES(X)            \
     X("F64", 64, F64, PLAIN)            \
@@ -138,7 +138,7 @@ const char *bag_safetensors_type(const struct bag_table *table)
     return "U8";
 }
 
-/* "tensor 'a': ..."; returns false. */
+/* Prefixes the problem with "tensor 'NAME'". Returns false. */
 static bool reject(const cJSON *item, struct bag_problem *problem)
 {
     bag_problem_prefix(problem, "tensor '%s'", bag_quote(item->string, strlen(item->string)).text);
@@ -151,7 +151,7 @@ static bool is_count(const cJSON *item)
            item->valuedouble == (double)(uint64_t)item->valuedouble;
 }
 
-/* Where a tensor is, counted from the end of the header. */
+/* The position of a tensor, relative to the end of the header. */
 struct place {
     uint64_t begin, end;
     const cJSON *item;
@@ -171,7 +171,7 @@ static bool read_place(const cJSON *item, struct place *place, struct bag_proble
     return true;
 }
 
-/* The product of the shape; false where it does not fit. */
+/* Sets *count to the product of the shape. Returns false if it overflows. */
 static bool count_elements(const cJSON *shape, uint64_t *count)
 {
     bool overflow = false, empty = false;
@@ -197,8 +197,8 @@ static bool check_shape(const cJSON *item, struct bag_problem *problem)
     return true;
 }
 
-/* Whether the tensor's place has as many bytes as its elements take. Types that are not known may
- * have any. */
+/* Checks that the tensor's data has as many bytes as its elements take. An unknown type may have
+ * any number. */
 static bool check_bytes(const cJSON *item, const struct place *place, struct bag_problem *problem)
 {
     const cJSON *name = bag_json_member(item, "dtype");
@@ -258,7 +258,7 @@ static int compare_places(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* What ends before this tensor begins, or goes on behind it. */
+/* Reports an overlap with the tensor before, or a hole after it. Returns false. */
 static bool reject_place(const struct place *place, const struct place *before, uint64_t end,
                          struct bag_problem *problem)
 {
@@ -276,7 +276,7 @@ static bool reject_place(const struct place *place, const struct place *before, 
     return reject(place->item, problem);
 }
 
-/* Sorts the places, and follows them to the file's end. */
+/* Sorts the tensors by position and checks that they fill the file. */
 static bool check_places(struct place *places, size_t count, uint64_t data_bytes,
                          struct bag_problem *problem)
 {
@@ -373,7 +373,7 @@ bool bag_safetensors_has(const struct bag_safetensors *file, const char *name)
     return strcmp(name, BAG_SAFETENSORS_METADATA) != 0 && bag_json_member(file->tree, name);
 }
 
-/* What BAG_SAFETENSORS_METADATA says of the rows of the tensor, whose type is U8. */
+/* Reads from BAG_SAFETENSORS_METADATA how the rows of the tensor, whose type is U8, are encoded. */
 static bool describe_rows(const struct bag_safetensors *file, struct bag_safetensors_tensor *tensor,
                           struct bag_problem *problem)
 {

@@ -1,4 +1,4 @@
-/* Requests to shards and their replies; see shard.h. */
+/* Writes requests to shards and parses their replies; see shard.h. */
 #include "shard.h"
 
 #include "json.h"
@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A number of 64 bits with its quotes. */
+/* The maximum length of a 64-bit number with its quotes. */
 #define NUMBER_BYTES 22
 
-/* Digits of a position, which do not overflow. */
+/* The maximum number of digits of a position, which cannot overflow. */
 #define MAX_DIGITS 15
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -54,7 +54,8 @@ size_t bag_shard_request_header(const struct bag_shard_request *request,
     return bag_v2_writer_end(&writer);
 }
 
-/* The parameters are the last member, and the time is their last one. */
+/* The parameters are the last member of the header, so the timeout is inserted before the two
+ * closing braces. */
 size_t bag_shard_request_timed(const char *header, size_t bytes, uint64_t timeout_us,
                                char timed[BAG_SHARD_TIMED_BYTES])
 {
@@ -80,7 +81,7 @@ size_t bag_shard_request_tensor_bytes(const struct bag_shard_request *request)
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
-/* Of a usual reply's header; a longer one is parsed. */
+/* The maximum length of a usual header. Longer ones are parsed. */
 #define USUAL_BYTES 2048
 
 /* Writes an id as a JSON string. Returns its end. */
@@ -94,7 +95,8 @@ static bool reject(struct bag_problem *problem, const char *what)
     return bag_problem_set(problem, BAG_ERROR_BAD_GATEWAY, "answered %s", what);
 }
 
-/* The product of the dimensions after the first; false where it cannot be counted. */
+/* Sets *elements to the product of the dimensions after the first. Returns false if it
+ * overflows. */
 static bool count_elements(const struct bag_v2_reply_output *output, size_t *elements)
 {
     bool fits = true;
@@ -104,7 +106,8 @@ static bool count_elements(const struct bag_v2_reply_output *output, size_t *ele
     return fits;
 }
 
-/* That product is compared: rows may have any rank. */
+/* Returns whether the shape has the wanted first dimension and product of the other ones. Rows may
+ * have any rank. */
 static bool has_shape(const cJSON *shape, const struct bag_v2_reply_output *want)
 {
     const cJSON *item;
@@ -165,7 +168,7 @@ static bool check_outputs(const cJSON *list, const struct bag_v2_reply_output *o
     return !item || reject(problem, "more than was asked for");
 }
 
-/* What is behind the first place of a word; NULL: it has none. */
+/* Returns the end of the first occurrence of a word, or NULL if there is none. */
 static const char *find_behind(const char *text, const char *end, const char *word)
 {
     const size_t bytes = strlen(word);
@@ -179,8 +182,8 @@ static const char *find_behind(const char *text, const char *end, const char *wo
     return NULL;
 }
 
-/* Where the parameters with the explanation begin, behind all else that is read; NULL: there is
- * none. */
+/* Returns the start of the parameters with the explanation, which follow everything else that is
+ * read, or NULL if there is none. */
 static const char *find_explanation(const char *reply, size_t header_bytes)
 {
     static const char begin[] = ",\"parameters\":{\"explain\":[";
@@ -188,7 +191,7 @@ static const char *find_explanation(const char *reply, size_t header_bytes)
     return behind ? behind - (sizeof begin - 1) : NULL;
 }
 
-/* The part of a header in front of an explanation, which may be long. */
+/* Parses the part of a header before an explanation, which may be long. */
 static cJSON *parse_front(const char *header, size_t bytes, struct bag_problem *problem)
 {
     char *copy = malloc(bytes + 1);
@@ -203,7 +206,7 @@ static cJSON *parse_front(const char *header, size_t bytes, struct bag_problem *
     return tree;
 }
 
-/* Whether the reply's id is one that is given with its quotes. */
+/* Returns whether the reply's id is this one, which is given with its quotes. */
 static bool is_id(const cJSON *item, const struct bag_text *id)
 {
     return cJSON_IsString(item) && strlen(item->valuestring) + 2 == id->bytes &&
@@ -234,8 +237,8 @@ static bool check_header(const char *header, size_t bytes, const struct bag_v2_r
     return ok;
 }
 
-/* Whether the header is, byte for byte, the one that this program writes: nearly all are, and to
- * parse one takes ten times as long. */
+/* Returns whether the header is, byte for byte, the one that this program writes. Nearly all
+ * headers are, and parsing takes ten times as long. */
 static bool is_usual(const char *header, size_t bytes, const struct bag_v2_reply *usual)
 {
     char text[USUAL_BYTES] BAG_UNSET;
@@ -244,7 +247,7 @@ static bool is_usual(const char *header, size_t bytes, const struct bag_v2_reply
            memcmp(text, header, bytes) == 0;
 }
 
-/* Finds every output behind the JSON. */
+/* Sets the position of every output after the JSON. */
 static bool place_outputs(const char *data, size_t bytes, struct bag_v2_reply_output *outputs,
                           size_t num_outputs, struct bag_problem *problem)
 {

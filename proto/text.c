@@ -56,7 +56,7 @@ void bag_text_hide_folders(char *text)
 {
     static const char around[] = " \t\n'\"()";
     char *out = text;
-    bool begins = true; /* a path could */
+    bool begins = true; /* a path may begin here */
     for (const char *at = text; *at;) {
         if (begins && *at == '/') {
             for (const char *next = at; *next && !strchr(around, *next); next++)
@@ -90,7 +90,7 @@ bool bag_url_decode(const char *segment, size_t count, char *out, size_t out_byt
 
 /* ---- numbers as people write them ------------------------------------------------------------ */
 
-/* Those of 1024 first: only they are printed. */
+/* The units of 1024 come first, because only they are printed. */
 static const struct {
     const char *name;
     int64_t bytes;
@@ -104,7 +104,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* What follows the integer, or NULL where the text does not begin with one. */
+/* Reads an integer and returns its end, or NULL if the text does not begin with one. Saturates on
+ * overflow. */
 static const char *take_integer(const char *text, int64_t *value)
 {
     bool negative = *text == '-';
@@ -173,30 +174,31 @@ struct bag_size_text bag_size_text(int64_t bytes)
 
 /* ---- suggestions ----------------------------------------------------------------------------- */
 
-/* Characters of a name that are compared. */
+/* The number of characters of a name that are compared. */
 #define COMPARED_BYTES 48
 
-/* Whatever the case: PORT is nearest to port. */
+/* Ignores case, so that PORT is nearest to port. */
 static unsigned char letter_of(char byte)
 {
     return (unsigned char)tolower((unsigned char)byte);
 }
 
-/* Edit distance by Damerau and Levenshtein, swapping neighbours only. A column of the table of
- * distances at a time, each cell as two bits: whether it is one more than the cell above it, or one
- * less (Hyyro's way). A client's unknown name is compared with those of a thousand features, and a
- * cell at a time would take 15 us for each. */
+/* Returns the edit distance of Damerau and Levenshtein with swaps of neighbours only. It computes
+ * one column of the table of distances at a time. Each cell is two bits: whether it is one more, or
+ * one less, than the cell above it (Hyyro's algorithm). A client's unknown name is compared with
+ * the names of up to a thousand features, and computing cell by cell would take 15 us for each. */
 static size_t distance_of(const char *a, const char *b)
 {
-    uint64_t places[256] = {0}; /* of each letter in `a`, a bit for each position */
+    uint64_t places[256] = {0}; /* for each letter, a bit for each position in `a` */
     size_t a_bytes = strnlen(a, COMPARED_BYTES), b_bytes = strnlen(b, COMPARED_BYTES);
     if (a_bytes == 0)
         return b_bytes;
     for (size_t i = 0; i < a_bytes; i++)
         places[letter_of(a[i])] |= UINT64_C(1) << i;
-    uint64_t more = UINT64_MAX, less = 0; /* than the cell above */
-    uint64_t diagonal = 0, before = 0;    /* no more than the cell up and left; the last letter's */
-    size_t distance = a_bytes;            /* the lowest cell */
+    uint64_t more = UINT64_MAX, less = 0; /* one more than the cell above; one less */
+    uint64_t diagonal = 0,
+             before = 0;       /* equal to the cell up and left; matches of the previous letter */
+    size_t distance = a_bytes; /* value of the lowest cell */
     for (size_t j = 0; j < b_bytes; j++) {
         uint64_t same = places[letter_of(b[j])];
         uint64_t swapped = ((~diagonal & same) << 1) & before;

@@ -6,7 +6,7 @@
 
 struct token {
     unsigned scopes;
-    struct bag_text text; /* in the list's own copy */
+    struct bag_text text; /* part of the list's own copy */
 };
 
 struct bag_tokens {
@@ -28,7 +28,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* The next word of a line, which may be empty; *line goes on behind it. */
+/* Returns the next word of a line, which may be empty, and moves *line to its end. */
 static struct bag_text take_word(struct bag_text *line)
 {
     const char *at = line->data, *end = line->data + line->bytes;
@@ -59,8 +59,8 @@ static enum bag_scope find_scope(struct bag_text word)
     return scope;
 }
 
-/* Reads "SCOPE TOKEN". What is wrong with it, or NULL. Nothing of the line is quoted: where the two
- * are exchanged, the first one is the token. */
+/* Reads "SCOPE TOKEN". Returns NULL, or what is wrong with it. The message quotes nothing, because
+ * the first word is the token if the two are exchanged. */
 static const char *read_token(struct bag_text line, struct token *token)
 {
     enum bag_scope scope = find_scope(take_word(&line));
@@ -139,7 +139,7 @@ static bool is_around(char c)
     return is_blank(c) || c == '\n';
 }
 
-/* The only word of a text, or an empty one. */
+/* Returns the only word of a text, or an empty text if there is another number of words. */
 static struct bag_text only_word(struct bag_text text)
 {
     for (; text.bytes > 0 && is_around(text.data[0]); text.bytes--)
@@ -173,7 +173,7 @@ char *bag_token_choose(const char *text, size_t bytes, enum bag_scope scope,
 
 /* ---- a request ------------------------------------------------------------------------------- */
 
-/* 1 where the texts are equal, otherwise 0; takes as long for every pair of these lengths. */
+/* Returns 1 if the texts are equal, otherwise 0. The time depends only on their lengths. */
 static unsigned is_equal(struct bag_text a, struct bag_text b)
 {
     uint64_t difference = 0, left, right;

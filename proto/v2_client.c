@@ -1,4 +1,4 @@
-/* What a client reads of the V2 protocol; see v2_client.h. */
+/* Parses replies for a client of the V2 protocol; see v2_client.h. */
 #include "v2_client.h"
 
 #include "json.h"
@@ -10,7 +10,7 @@
 
 /* ---- members --------------------------------------------------------------------------------- */
 
-/* A whole number from 0 to 2^53 - 1; -1 for anything else. */
+/* Returns an integer from 0 to 2^53 - 1, or -1 for anything else. */
 static int64_t number_of(const cJSON *item)
 {
     int64_t value;
@@ -82,7 +82,8 @@ void bag_client_names_free(struct bag_client_names *names)
 
 /* ---- one model ------------------------------------------------------------------------------- */
 
-/* The elements of a bag's row, of the shape [-1, a, b]: a * b; 0 where that is not said. */
+/* Returns the elements of a bag's row: a * b for the shape [-1, a, b]. Returns 0 if they are
+ * unknown. */
 static size_t output_elements(const cJSON *output)
 {
     const cJSON *shape = bag_json_member(output, "shape"), *size;
@@ -97,7 +98,7 @@ static size_t output_elements(const cJSON *output)
     return axis > 0 ? elements : 0;
 }
 
-/* What is no part that can be is none. */
+/* Reads the part. An invalid part counts as none. */
 static void read_part(const cJSON *facts, struct bag_client_table *table)
 {
     const cJSON *object = bag_json_member(facts, "part");
@@ -153,7 +154,7 @@ static bool read_features(const cJSON *list, const cJSON *outputs, struct bag_cl
     return true;
 }
 
-/* The names of the inputs that a model takes, for a message. */
+/* Lists the names of a model's inputs for a message. */
 static void list_inputs(const cJSON *inputs, char *text, size_t room)
 {
     const cJSON *item;
@@ -178,7 +179,8 @@ static bool reject_inputs(const cJSON *inputs, struct bag_problem *problem)
                            *names ? names : "no inputs");
 }
 
-/* A model of bagserve takes every form, whichever its metadata shows. */
+/* Reads the inputs. A model of bagserve accepts every form, regardless of the form that its
+ * metadata lists. */
 static bool read_inputs(const cJSON *tree, struct bag_client_model *model,
                         struct bag_problem *problem)
 {
@@ -252,8 +254,8 @@ void bag_client_model_free(struct bag_client_model *model)
 
 /* ---- how it pools ---------------------------------------------------------------------------- */
 
-/* A key; or a row, which counts from the end where it is negative and `from_end`, and else is none.
- */
+/* Reads a key or a row number. A negative row number counts from the end with `from_end`; otherwise
+ * it means none. Returns false if there is none. */
 static bool read_id(const char *text, const struct bag_client_table *table, bool from_end,
                     int64_t *id)
 {
@@ -264,7 +266,8 @@ static bool read_id(const char *text, const struct bag_client_table *table, bool
     return table->keyed || *id >= 0;
 }
 
-/* {"string_value": text} under "KEY", or in a collection "FEATURE.KEY". */
+/* Returns the text of {"string_value": text} under "KEY", or in a collection under
+ * "FEATURE.KEY". */
 static const char *rule_of(const cJSON *parameters, const struct bag_client_model *model,
                            const struct bag_client_table *table, const char *key)
 {
@@ -333,7 +336,7 @@ void bag_client_read_error(const char *text, size_t bytes, char *sentence, size_
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Finds the tensor's bytes behind the JSON: those of all binary tensors before it come first. */
+/* Finds the tensor's bytes after the JSON. All binary tensors before it come first. */
 static bool place_output(const cJSON *outputs, const char *name, enum bag_dtype *dtype, size_t *at,
                          size_t *bytes)
 {

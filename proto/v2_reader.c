@@ -1,4 +1,4 @@
-/* What inputs and outputs share; see v2_reader.h. */
+/* Functions that inputs and outputs share; see v2_reader.h. */
 #include "v2_reader.h"
 
 #include <math.h>
@@ -71,7 +71,7 @@ void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON
 {
     if (!cJSON_IsArray(list)) {
         bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
-                        "\"%s\" must be an array of tensors", key);
+                        "\"%s\" %smust be an array of tensors", key, list ? "" : "is missing; it ");
         return NULL;
     }
     *count = (size_t)cJSON_GetArraySize(list);
@@ -119,7 +119,7 @@ static int compare_texts(const void *a, const void *b)
     return order ? order : (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Many names are sorted, so that a hostile list stays cheap. */
+/* Sorts the names, so that a hostile list stays cheap. */
 bool bag_v2_check_unique(struct bag_v2_reader *reader, const struct bag_text *first, size_t stride,
                          size_t count, const char *what)
 {

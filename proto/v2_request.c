@@ -1,4 +1,4 @@
-/* V2 requests: the JSON header as a whole, its outputs and parameters; see v2_request.h. */
+/* Decodes V2 requests: the JSON header with its outputs and parameters; see v2_request.h. */
 #include "v2_reader.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 /* ---- small values of the tree ---------------------------------------------------------------- */
 
-/* true or false; absent is false. */
+/* Reads true or false. An absent flag is false. */
 static bool read_flag(const cJSON *parameters, const char *key, bool *has, bool *value,
                       struct bag_problem *problem)
 {
@@ -19,7 +19,7 @@ static bool read_flag(const cJSON *parameters, const char *key, bool *has, bool 
                            key);
 }
 
-/* A flag that asks for binary or JSON data; absent leaves *encoding as it is. */
+/* Reads a flag that selects binary or JSON data. An absent flag leaves *encoding unchanged. */
 static bool read_encoding(const cJSON *parameters, const char *key, enum bag_v2_encoding *encoding,
                           struct bag_problem *problem)
 {
@@ -73,7 +73,7 @@ static bool read_outputs(struct bag_v2_reader *reader)
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-/* Says what a parameter is that should be one of the words in `allowed`. */
+/* Rejects a parameter that is none of the words in `allowed`. Returns false. */
 static bool reject_word(const char *key, const cJSON *item, const char *allowed,
                         struct bag_problem *problem)
 {
@@ -137,7 +137,7 @@ static bool read_missing(const cJSON *item, const char *key, const char *allowed
     return *missing != BAG_MISSING_COUNT || reject_word(key, item, allowed, problem);
 }
 
-/* A number, a text of digits for what a double does not hold exactly, or "none". */
+/* Reads a number, a text of digits for integers that a double cannot represent, or "none". */
 static bool read_padding(const cJSON *item, struct bag_v2_overrides *overrides,
                          struct bag_problem *problem)
 {
@@ -237,11 +237,11 @@ static const char *const request_parameters[] = {"reduction",
                                                  "kept_default",
                                                  NULL};
 
-/* What Triton's clients set beside these: it changes no number. */
+/* Parameters of Triton's clients that do not affect the result. */
 static const char *const harmless_parameters[] = {"priority", "sequence_id", "sequence_start",
                                                   "sequence_end", NULL};
 
-/* KServe's clients name the model once more. */
+/* KServe's clients repeat the name of the model. */
 static const char *const request_keys[] = {"inputs",     "outputs",       "parameters", "id",
                                            "model_name", "model_version", NULL};
 static const char *const input_keys[] = {"name", "shape", "datatype", "data", "parameters", NULL};
@@ -256,7 +256,8 @@ static bool is_one_of(const char *name, const char *const *list)
     return *list;
 }
 
-/* Adds a text; false without memory. The list is made with its first. */
+/* Adds a text to the list, which is created with the first one. Returns false if there is not
+ * enough memory. */
 static bool add_warning(cJSON **list, const char *text)
 {
     if (!*list)
@@ -268,12 +269,12 @@ static bool add_warning(cJSON **list, const char *text)
     return false;
 }
 
-/* Where an unknown member is. */
+/* The place of an unknown member in the request. */
 struct place {
     const char *const *known;
-    const char *what;     /* it is: "parameter" or "key" */
-    const char *kind;     /* of the tensor it belongs to; NULL: the request itself */
-    struct bag_text name; /* of that tensor */
+    const char *what;     /* kind of the member: "parameter" or "key" */
+    const char *kind;     /* kind of the tensor that has it; NULL: the request has it */
+    struct bag_text name; /* name of that tensor */
 };
 
 static void describe_unknown(const struct place *place, const char *name, struct bag_problem *text)
@@ -342,7 +343,8 @@ static bool warn_of_tensors(const struct bag_v2_reader *reader, cJSON **list)
     return true;
 }
 
-/* Tells of keys and parameters that change nothing: the protocol wants them ignored. */
+/* Makes warnings about keys and parameters without effect. The protocol requires that they are
+ * ignored. */
 static bool make_warnings(struct bag_v2_reader *reader)
 {
     const cJSON *tree = reader->header.tree;
@@ -370,7 +372,8 @@ bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_b
     for (; *at >= '0' && *at <= '9'; at++) {
         if (__builtin_mul_overflow(bytes, 10, &bytes) ||
             __builtin_add_overflow(bytes, (size_t)(*at - '0'), &bytes))
-            bytes = SIZE_MAX / 16; /* saturated: more than any body, and safe to go on with */
+            bytes = SIZE_MAX /
+                    16; /* saturated: larger than any body, but further additions cannot overflow */
     }
     if (at == value || at != text.data + text.bytes || bytes == 0 || bytes > body_bytes)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,

@@ -1,4 +1,4 @@
-/* What servers of parts say of themselves; see v2_shard.h. */
+/* Parses what shards report about themselves; see v2_shard.h. */
 #include "v2_shard.h"
 
 #include "json.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text of a member; "" where it is none. */
+/* Returns the text of a member, or "" if it has none. */
 static const char *text_of(const cJSON *object, const char *key)
 {
     const char *text = bag_json_text(object, key);
@@ -20,7 +20,7 @@ static bool reject(struct bag_problem *problem, const char *why)
     return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s", why);
 }
 
-/* A tree of an answer; NULL with *problem. */
+/* Parses a reply. Returns NULL and sets *problem if it is not JSON. */
 static cJSON *parse(const char *text, size_t bytes, struct bag_problem *problem)
 {
     cJSON *tree = bag_json_parse(text, bytes, problem);
@@ -53,7 +53,7 @@ bool bag_shard_read_generation(const char *text, size_t bytes, struct bag_shard_
 
 /* ---- versions -------------------------------------------------------------------------------- */
 
-/* Takes a number into the ascending list, without the lowest where that is full. */
+/* Adds a number to the ascending list. If the list is full, drops the lowest one. */
 static void add_version(struct bag_shard_versions *versions, uint64_t number)
 {
     size_t i = versions->count;
@@ -95,7 +95,7 @@ bool bag_shard_read_versions(const char *text, size_t bytes, struct bag_shard_ve
 
 /* ---- one version ----------------------------------------------------------------------------- */
 
-/* The part, and the rows and elements of the whole table. */
+/* Reads the part, and the rows and elements of the whole table. */
 static bool read_part(const cJSON *facts, struct bag_shard_table *table)
 {
     const cJSON *part = bag_json_member(facts, "part"), *whole = part ? part : facts;
@@ -118,8 +118,8 @@ static enum bag_dtype dtype_of(const cJSON *object)
     return dtype == BAG_BOOL || dtype == BAG_BYTES ? BAG_DTYPE_COUNT : dtype;
 }
 
-/* The dimensions of a row: those of the output, or where that has a part of the columns, how many
- * elements there are. */
+/* Reads the dimensions of a row. They are those of the output, unless the part has only some of the
+ * columns; then a row has one dimension, the number of elements. */
 static bool read_shape(const cJSON *output, struct bag_shard_table *table, const char **why)
 {
     static const char projected[] =
@@ -152,7 +152,8 @@ static bool read_shape(const cJSON *output, struct bag_shard_table *table, const
     return elements == columns;
 }
 
-/* False with *why where that is more than that it is no table. */
+/* Reads the table. Returns false if the model is not one. Sets *why if there is a more specific
+ * reason. */
 static bool read_table(const cJSON *tree, struct bag_shard_table *table, const char **why)
 {
     const cJSON *facts = bag_json_member(tree, "parameters");

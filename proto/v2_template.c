@@ -1,34 +1,36 @@
-/* Decoded JSON headers with open places; see v2_request.h. */
+/* Decoded JSON headers with open fields; see v2_request.h. */
 #include "v2_request.h"
 
 #include <stdlib.h>
 
-/* What decoding one header may take. */
+/* The maximum memory for decoding one header. */
 #define ARENA_BYTES (1 << 20)
 
-/* Digits of a number that is taken without checking for overflow, and is exact everywhere. */
+/* The maximum number of digits of an open number. Such a number cannot overflow and is exact in
+ * every type. */
 #define MAX_DIGITS 15
 
-/* Text that must be the same, and the open place behind it: a dimension, a size, the timeout, or
+/* A text that must be the same, and the open field after it: a dimension, a size, the timeout, or
  * the id. */
 struct piece {
     const char *text;
     size_t bytes;
     int64_t *dimension; /* NULL: none */
     size_t *size;       /* NULL: none */
-    uint64_t *timeout;  /* NULL: none; where all are: the id */
+    uint64_t *timeout;  /* NULL: none; if all three are NULL, the field is the id */
 };
 
 struct bag_v2_template {
-    struct bag_arena arena; /* of all below */
+    struct bag_arena arena; /* memory of the members below */
     struct bag_v2_request request;
     struct piece *pieces;
-    size_t num_pieces; /* that have an open place behind them; then comes the last text */
+    size_t num_pieces; /* pieces with an open field after them; the last text follows */
 };
 
 /* ---- open places ----------------------------------------------------------------------------- */
 
-/* Takes an integer as JSON writes it; NULL where there is none, or a longer one. */
+/* Reads an integer in JSON's form and returns its end. Returns NULL if there is none or it has too
+ * many digits. */
 static const char *read_number(const char *at, const char *end, uint64_t *value)
 {
     const char *first = at;
@@ -38,8 +40,8 @@ static const char *read_number(const char *at, const char *end, uint64_t *value)
     return ok ? at : NULL;
 }
 
-/* Takes a string of printable ASCII without escapes, quotes included; NULL where there is none, or
- * it is empty. */
+/* Reads a string of printable ASCII without escapes, with its quotes, and returns its end. Returns
+ * NULL if there is none or it is empty. */
 static const char *read_string(const char *at, const char *end, struct bag_text *text)
 {
     const char *first = at;
@@ -55,12 +57,12 @@ static const char *read_string(const char *at, const char *end, struct bag_text 
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* A header in which places are being found. */
+/* A header whose open fields are being found. */
 struct finder {
     struct bag_v2_template *template;
-    const char *from; /* the end of the last place */
+    const char *from; /* end of the last field */
     const char *end;
-    size_t shapes, sizes, timeouts; /* that were found so far */
+    size_t shapes, sizes, timeouts; /* number of each kind found so far */
 };
 
 static const char *skip_space(const char *at, const char *end)
@@ -70,7 +72,7 @@ static const char *skip_space(const char *at, const char *end)
     return at;
 }
 
-/* What is from the last place to `at`, where the next one is. */
+/* Adds the text from the last field up to `at`, where the next field begins. */
 static void add_piece(struct finder *finder, const char *at, struct piece place)
 {
     struct bag_v2_template *template = finder->template;
@@ -79,7 +81,8 @@ static void add_piece(struct finder *finder, const char *at, struct piece place)
     template->pieces[template->num_pieces++] = place;
 }
 
-/* Opens the number at `at`, which must have that value; returns what is behind it. */
+/* Opens the number at `at`, which must have the expected value. Returns its end, or NULL if it has
+ * not. */
 static const char *open_number(struct finder *finder, const char *at, uint64_t expected,
                                struct piece place)
 {
@@ -100,7 +103,7 @@ static const char *open_shape(struct finder *finder, const char *at)
         return NULL;
     struct bag_v2_input *input = &request->inputs[finder->shapes++];
     for (uint32_t i = 0; at && i < input->rank; i++) {
-        at = skip_space(at + 1, finder->end); /* behind the bracket or the comma */
+        at = skip_space(at + 1, finder->end); /* after the bracket or the comma */
         at = open_number(finder, at, (uint64_t)input->shape[i],
                          (struct piece){.dimension = &input->shape[i]});
         at = at ? skip_space(at, finder->end) : NULL;
@@ -117,8 +120,9 @@ static const char *open_size(struct finder *finder, const char *at)
     return open_number(finder, at, *size, (struct piece){.size = size});
 }
 
-/* Those who say how much time is left say another each time. The one key of that name is theirs
- * where they say some: of 0 it may be a member of what is ignored. */
+/* Opens the value of "timeout". Coordinators send the remaining time, which differs in each
+ * request. If the request has a timeout, its key must occur once. If it has none, the key may be a
+ * member of an ignored object, so the header cannot be a template. */
 static const char *open_timeout(struct finder *finder, const char *at)
 {
     uint64_t *timeout = &finder->template->request.overrides.timeout_us;
@@ -133,7 +137,8 @@ static bool is_key(const char *string, const char *behind, const char *key)
     return (size_t)(behind - string) == bytes + 2 && memcmp(string + 1, key, bytes) == 0;
 }
 
-/* Opens what a string says: the id, which it is, or the value of the key that it is. */
+/* Opens a string if it is the id, or the value after it if the string is a key with an open value.
+ * Returns the end of what was read. */
 static const char *open_string(struct finder *finder, const char *string, const char *id)
 {
     const char *quote = memchr(string + 1, '"', (size_t)(finder->end - string - 1));
@@ -155,8 +160,8 @@ static const char *open_string(struct finder *finder, const char *string, const 
     return is_key(string, quote + 1, "binary_data_size") ? open_size(finder, at) : at;
 }
 
-/* Every input has each of the two keys once. So where there are as many of them in all as there are
- * inputs, and nothing has a backslash, they are those of the inputs, in their order. */
+/* Finds the open fields. Every input has each of the two keys once. So if the header has as many of
+ * each key as it has inputs, and no backslash, the keys are those of the inputs, in their order. */
 static bool find_places(struct bag_v2_template *template, const char *header, size_t bytes,
                         const char *id)
 {
@@ -179,11 +184,12 @@ static bool decode(struct bag_v2_template *template, const char *body, size_t bo
 {
     struct bag_v2_request *request = &template->request;
     struct bag_problem ignored;
-    size_t places = 2; /* id and timeout */
+    size_t places = 2; /* the id and the timeout */
     if (!bag_v2_request_decode(body, body_bytes, header_bytes, &bag_json_default_limits,
                                &template->arena, request, &ignored))
         return false;
-    /* A reply may be made after the template is gone. */
+    /* A reply may be written after the template was freed, so it must not use the template's
+     * warnings. */
     if (request->warnings.bytes)
         return false;
     for (size_t i = 0; i < request->num_inputs; i++) {
@@ -215,7 +221,7 @@ struct bag_v2_template *bag_v2_template_make(const char *body, size_t body_bytes
 
 /* ---- matching -------------------------------------------------------------------------------- */
 
-/* Reads what is open; NULL where it is not of its form. */
+/* Reads an open field and returns its end, or NULL if the text has another form. */
 static const char *read_place(const struct piece *piece, const char *at, const char *end,
                               struct bag_v2_request *request)
 {
@@ -247,7 +253,7 @@ static bool read_places(struct bag_v2_template *template, const char *at, const 
     }
 }
 
-/* Checks the input's numbers, as decoding does, and takes its bytes from *position on. */
+/* Checks the input's size as decoding does, and sets its data to the bytes from *position on. */
 static bool take_bytes(struct bag_v2_input *input, const char *body, size_t body_bytes,
                        size_t *position)
 {
@@ -293,10 +299,11 @@ void bag_v2_template_free(struct bag_v2_template *template)
 /* Longer JSON headers are decoded every time. */
 #define MAX_HEADER_BYTES 65536
 
-/* A prime: of clients that take turns each is learned. */
+/* Every 17th miss is learned. The number is a prime, so that each of several clients that take
+ * turns is learned. */
 #define LEARNED_MISSES 17
 
-/* Puts a template in front; those up to position `end` move back. */
+/* Puts a template first. The templates before position `end` move back by one. */
 static void put_first(struct bag_header_cache *cache, struct bag_v2_template *first, size_t end)
 {
     memmove(cache->slots + 1, cache->slots, end * sizeof *cache->slots);

@@ -1,4 +1,5 @@
-/* OpenBLAS, which multiplies for projections and is loaded where there are some; see commands.h. */
+/* OpenBLAS, which multiplies matrices for projections. It is loaded when a model has a projection;
+ * see commands.h. */
 #include "commands.h"
 #include "kernels/project.h"
 
@@ -7,16 +8,16 @@
 
 #define LIBRARY "libopenblas.so.0"
 
-/* The constants of its interface. */
+/* Constants of the CBLAS interface. */
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111 };
 
-/* Rows that are multiplied at once; it counts in int. */
+/* The maximum number of rows in one call, because CBLAS counts in int. */
 #define MAX_ROWS ((size_t)1 << 20)
 
 typedef void sgemm(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha,
                    const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc);
 
-/* Written before the first model that projects is published. */
+/* Set before the first model with a projection is published. */
 static sgemm *found;
 
 _Static_assert(sizeof found == sizeof(void *), "a symbol's address is a function's");
@@ -30,8 +31,8 @@ static void multiply(size_t m, size_t n, size_t k, const float *a, const float *
     }
 }
 
-/* What it calls the best of the instruction sets that its version here may not know how to find;
- * NULL: it may choose. */
+/* Returns OpenBLAS's name for the best instruction set, which this version may not detect itself,
+ * or NULL to let it choose. */
 static const char *core_type(void)
 {
     if (bag_isa_usable(BAG_ISA_AVX512))
@@ -58,7 +59,7 @@ bag_gemm_fn *bag_blas_load(struct bag_problem *problem)
                         "a projection needs OpenBLAS (libopenblas0-pthread): %s", dlerror());
         return NULL;
     }
-    /* ISO C has no conversion from one to the other; POSIX says that they are alike. */
+    /* ISO C cannot convert a data pointer to a function pointer; POSIX guarantees that it works. */
     *(void **)(void *)&found = symbol;
     return multiply;
 }

@@ -1,7 +1,7 @@
-/* `bagserve serve`: loads tables, answers requests, stops cleanly.
+/* `bagserve serve`: loads tables, answers requests and stops cleanly.
  *
- * All of this file runs on the first loop's thread but for tell_loaded, which the reconciler runs.
- */
+ * Everything in this file runs on the first loop's thread, except for tell_loaded, which the
+ * reconciler calls. */
 #include "commands.h"
 #include "loops.h"
 #include "recording.h"
@@ -18,31 +18,31 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Blocks from this size on go back to the system when they are freed. Left to itself glibc learns
- * from the first one to keep what is as large, for each thread: after a burst the server would stay
- * that big. Smaller ones are too many for a mapping each. */
+/* Blocks of at least this size are returned to the system when they are freed. By default glibc
+ * raises this threshold to the size of the first such block, for each thread, so the server would
+ * stay large after a burst. Smaller blocks are too many for a mapping each. */
 #define LARGE_BLOCK_BYTES        (1 << 20)
 #define JOURNAL_SYNC_INTERVAL_MS 100
-/* Threads that read and write go before the workers where processors are scarce. */
+/* The workers' nice value. Threads that read and write are preferred if processors are scarce. */
 #define WORKER_NICE 5
 
-/* Caught: SIGTERM and SIGINT stop the server, SIGHUP has tokens and models read again. */
+/* Signals that are caught: SIGTERM and SIGINT stop the server, SIGHUP reloads tokens and models. */
 static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
 #define NUM_SIGNALS (sizeof signal_numbers / sizeof signal_numbers[0])
 
 struct serve {
-    int argc; /* the arguments, for the configuration */
+    int argc; /* arguments, to configure again */
     char **argv;
     struct bag_config config;
     struct bag_reconciler reconciler;
     struct bag_service service;
-    struct bag_http_tokens tokens; /* where there is a file of them */
+    struct bag_http_tokens tokens; /* used if there is a token file */
     struct bag_workers workers;
-    struct bag_updates updates; /* where rows may change */
+    struct bag_updates updates; /* used if rows may change */
     struct bag_listeners listeners;
     struct bag_loops loops;
-    struct bag_recording recording; /* of the last minutes, for the console */
-    bool first_done;                /* the first tables are published, or cannot be loaded */
+    struct bag_recording recording; /* history of the last minutes, for the console */
+    bool first_done;                /* the first tables were published or cannot be loaded */
     int exit_code;
     uv_loop_t loop;
     uv_signal_t signals[NUM_SIGNALS];
@@ -52,7 +52,7 @@ struct serve {
 
 /* ---- stopping -------------------------------------------------------------------------------- */
 
-/* Ends the process without waiting for anything. */
+/* Ends the process immediately. */
 static void stop_hard(const struct serve *serve, const char *why, size_t in_flight, int exit_code)
 {
     bag_log(BAG_LOG_LEVEL_WARNING, "stopped", BAG_LOG_TEXT("reason", why),
@@ -62,8 +62,9 @@ static void stop_hard(const struct serve *serve, const char *why, size_t in_flig
     _exit(exit_code);
 }
 
-/* All loops have drained; this one ends when its handles have closed. Reading the first tables may
- * take longer to give up than anybody wants to wait. */
+/* Called when all loops have drained. The first loop ends when its handles have closed. If the
+ * first tables are still being loaded, which may take long to cancel, the process ends
+ * immediately. */
 static void on_ended(void *context)
 {
     struct serve *serve = context;
@@ -101,7 +102,8 @@ static void on_delay_passed(uv_timer_t *timer)
     drain(timer->data);
 }
 
-/* A load balancer needs the time between two of its health checks to turn away. */
+/* Keeps serving for a while, because a load balancer notices only at its next health check that it
+ * must send requests elsewhere. */
 static void leave(struct serve *serve)
 {
     uint64_t delay_s = (uint64_t)serve->config.options.drain_delay_s;
@@ -116,7 +118,8 @@ static void on_configuration(struct bag_change *change)
     free(change);
 }
 
-/* The reconciler reads the configuration again, and serves what it says; on its thread. */
+/* Configures the server again. Called on the reconciler's thread, which then serves the new
+ * models. */
 static bool read_again(void *context, struct bag_config *config, struct bag_problem *problem)
 {
     struct serve *serve = context;
@@ -157,7 +160,7 @@ static void reload_tokens(struct serve *serve)
                 BAG_LOG_NUMBER("tokens", bag_http_tokens_count(&serve->tokens)));
 }
 
-/* Tokens, and where models may change all of them. */
+/* Reloads tokens, and all models if they may change. */
 static void reload(struct serve *serve)
 {
     bool controls = serve->config.options.model_control != BAG_MODEL_CONTROL_NONE;
@@ -258,7 +261,7 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
                                problem);
 }
 
-/* Streams of updates, for the reconciler to attach tables to. */
+/* Initialises the streams of updates, to which the reconciler attaches tables. */
 static bool init_updates(struct serve *serve, struct bag_problem *problem)
 {
     const struct bag_option_values *options = &serve->config.options;
@@ -279,8 +282,8 @@ static bool init_updates(struct serve *serve, struct bag_problem *problem)
     return bag_updates_start(&serve->updates, problem);
 }
 
-/* Signals that would end the process with all requests in flight; SIGHUP until it is caught. A
- * write beyond the limit of a file's size (SIGXFSZ) fails as on a full disk. */
+/* Ignores signals that would end the process with all its requests, and SIGHUP until it is caught.
+ * With SIGXFSZ ignored, a write beyond the limit of file sizes fails as on a full disk. */
 static void ignore_signals(void)
 {
     static const int numbers[] = {SIGPIPE, SIGHUP, SIGUSR1, SIGUSR2, SIGXFSZ};
@@ -315,7 +318,7 @@ static bool init_loop(struct serve *serve, struct bag_problem *problem)
                                      uv_strerror(error));
 }
 
-/* What the first loop watches besides its server. */
+/* Initialises the handles of the first loop besides its server. */
 static bool init_handles(struct serve *serve, struct bag_problem *problem)
 {
     uint64_t watchdog_ms = bag_systemd_watchdog_ms();
@@ -326,7 +329,7 @@ static bool init_handles(struct serve *serve, struct bag_problem *problem)
     if (error)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started: %s",
                                uv_strerror(error));
-    /* What it watches is the first loop: it answers, and so does the process. */
+    /* The watchdog watches the first loop: while that runs, the process answers. */
     if (watchdog_ms)
         uv_timer_start(&serve->watchdog, on_watchdog, 0, watchdog_ms);
     return catch_signals(serve, problem);
@@ -355,7 +358,7 @@ static bool start_reconciler(struct serve *serve, struct bag_problem *problem)
     return bag_reconciler_start(&serve->reconciler, problem);
 }
 
-/* Each loop reads the registry, and the listener for admin, where there is one. */
+/* Initialises the metrics and the registry, which each loop and the admin listener read. */
 static bool start_registry(struct serve *serve, struct bag_problem *problem)
 {
     struct bag_service *service = &serve->service;
@@ -375,7 +378,7 @@ static bool start_trace(struct serve *serve, struct bag_problem *problem)
     double sample;
     if (!options->otlp_endpoint)
         return true;
-    bag_fraction_parse(options->trace_sample, &sample); /* which was validated */
+    bag_fraction_parse(options->trace_sample, &sample); /* the value was validated before */
     serve->service.trace = bag_trace_start(options->otlp_endpoint, sample, BAG_VERSION, problem);
     if (serve->service.trace)
         serve->service.metrics.spans_dropped = bag_trace_dropped(serve->service.trace);
@@ -402,7 +405,7 @@ static bool start(struct serve *serve, struct bag_problem *problem)
            start_reconciler(serve, problem);
 }
 
-/* libuv aborts without a message where a system call that it relies on fails. */
+/* Explains an abort during the start. libuv aborts without a message if a system call fails. */
 static void on_abort(int signal_number)
 {
     static const char text[] =
@@ -413,7 +416,7 @@ static void on_abort(int signal_number)
     _exit(BAG_EXIT_FAILED);
 }
 
-/* A start that fails does not undo what it began: threads may run already. */
+/* Runs the server. A failed start is not undone, because threads may run already. */
 static void run(struct serve *serve)
 {
     struct bag_problem problem;
@@ -430,7 +433,7 @@ static void run(struct serve *serve)
     }
     uv_run(&serve->loop, UV_RUN_DEFAULT);
     bag_workers_stop(&serve->workers);
-    if (serve->service.updates) /* after the last request, before the tables go */
+    if (serve->service.updates) /* after the last request and before the tables are freed */
         bag_updates_stop(&serve->updates);
     bag_reconciler_stop(&serve->reconciler);
     bag_loops_free(&serve->loops);
@@ -446,8 +449,8 @@ static void run(struct serve *serve)
         bag_updates_free(&serve->updates);
 }
 
-/* Lists all models for --check, also those that cannot be served. Returns false and sets *problem
- * if there are any of those. */
+/* Lists all models for --check, including those that cannot be served. Returns false and sets
+ * *problem if there are any of the latter. */
 static bool check_models(const struct bag_reconciler *reconciler, struct bag_problem *problem)
 {
     struct bag_check check;
@@ -464,7 +467,7 @@ static bool check_models(const struct bag_reconciler *reconciler, struct bag_pro
     return ok;
 }
 
-/* Does what --check does in place of serving. */
+/* Does the work of --check. */
 static bool check(struct serve *serve, struct bag_problem *problem)
 {
     const struct bag_option_values *options = &serve->config.options;

@@ -1,4 +1,4 @@
-/* bagserve version: what a report of a problem has to say about the program. */
+/* `bagserve version` prints the facts about the program that a bug report needs. */
 #include <microhttpd.h>
 #include <nettle/version.h>
 #include <stdio.h>
@@ -13,8 +13,8 @@
 #define COMPILER "gcc " __VERSION__
 #endif
 
-/* Prints the version alone on the first line, which scripts read, then what the program was built
- * from, and the libraries that it runs with. */
+/* Prints the version on the first line, which scripts read. Then prints the commit, the compiler
+ * and the libraries. */
 int bag_cmd_version(int argc, char *argv[])
 {
     (void)argc, (void)argv;

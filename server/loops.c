@@ -69,7 +69,7 @@ bool bag_listeners_open(struct bag_listeners *listeners, const struct bag_option
     return false;
 }
 
-/* Where a listener is found, if it is TCP's at that host. */
+/* Returns the place of a listener for the log; `host` is that of TCP. */
 static const char *place_of(const struct bag_listener *listener, const char *host)
 {
     return listener->kind == BAG_LISTENER_TCP    ? host
@@ -77,7 +77,7 @@ static const char *place_of(const struct bag_listener *listener, const char *hos
                                                  : "passed by systemd";
 }
 
-/* The last field of a line: none where there is no port. */
+/* Returns the port as the last field of a log line, or no field if there is no port. */
 static struct bag_log_field port_of(const struct bag_listener *listener)
 {
     return listener->kind == BAG_LISTENER_TCP
@@ -130,8 +130,8 @@ const char *bag_listeners_url(const struct bag_listeners *listeners,
     return url;
 }
 
-/* Returns true if everybody may connect to the socket on which tables are changed without a token.
- */
+/* Returns true if everybody may connect to the socket on which tables are changed without a
+ * token. */
 static bool is_open_to_all(const struct bag_option_values *options)
 {
     mode_t mode;
@@ -169,7 +169,7 @@ void bag_listeners_abandon(const struct bag_listeners *listeners)
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
 
-/* Of libuv, libmicrohttpd and the engine, and for a first connection. */
+/* The descriptors of libuv, libmicrohttpd and the engine, and one for a first connection. */
 #define DESCRIPTORS_PER_LOOP 12
 
 void bag_loops_raise_descriptors(void)
@@ -234,15 +234,15 @@ static void on_order(uv_async_t *order)
         bag_http_connections_drain(connections, on_drained, loop);
 }
 
-/* A client that never ends its request keeps the listening socket open for half of the time: the
- * other half is for those that came meanwhile. */
+/* Drains an acceptor. A client that does not finish its request keeps the listening socket open for
+ * half of the timeout. The other half is for connections that arrived meanwhile. */
 static void drain_acceptor(const struct bag_loops *loops, struct bag_http_acceptor *acceptor)
 {
     uint64_t timeout_s = (uint64_t)loops->service->config->options.drain_timeout_s;
     bag_http_acceptor_drain(acceptor, timeout_s * 1000 / 2);
 }
 
-/* The one for admin answers until all others have drained. */
+/* Called when a loop has ended. The admin server answers until all others have drained. */
 static void on_ended(uv_async_t *ended)
 {
     struct bag_loops *loops = ended->data;
@@ -264,7 +264,7 @@ static void *run_thread(void *argument)
     return NULL;
 }
 
-/* Processors that one loop reads for; the option's maximum. */
+/* The number of processors for each loop, and the option's maximum. */
 #define LOOP_PROCESSORS 8
 #define MAX_LOOPS       256
 
@@ -274,7 +274,8 @@ unsigned bag_loops_default(unsigned processors)
     return loops < 1 ? 1 : loops < MAX_LOOPS ? loops : MAX_LOOPS;
 }
 
-/* Room for connections beyond max_connections, which are answered 503. */
+/* Returns the number of connections beyond max_connections that are accepted and answered with
+ * 503. */
 static size_t surplus_of(size_t connections)
 {
     return connections / 8 + 16;
@@ -291,14 +292,14 @@ struct bag_http_acceptor_limits bag_loops_limit_connections(size_t wanted, size_
                                              .accepted = connections + surplus_of(connections)};
 }
 
-/* One address gets as many connections at least, unless the option says otherwise. */
+/* The minimum limit of connections from one address, unless the option sets it. */
 #define MIN_SHARE 64
 
-/* Connections of the admin listener beyond its limit, which are told so. */
+/* The number of connections beyond the admin listener's limit that are answered with 503. */
 #define ADMIN_SURPLUS 4
 
-/* Of one address: half, so that no client keeps all others out. Where there are few connections,
- * one that is idle makes room soon enough. */
+/* Returns the default limit of connections from one address: half of all, so that one client cannot
+ * lock out the others. If there are only few connections, evicting idle ones is enough. */
 static size_t default_share(size_t connections)
 {
     return connections > 2 * MIN_SHARE ? connections / 2 : MIN_SHARE;
@@ -321,7 +322,8 @@ static struct bag_http_acceptor_limits limit_connections(const struct bag_option
     return limits;
 }
 
-/* The admin listener has its own limit: clients who take all others keep no probe out. */
+/* Initialises the acceptors. The admin listener has its own limit, so that clients which use up all
+ * connections cannot lock out a probe. */
 static bool init_acceptors(struct bag_loops *loops, uv_loop_t *first,
                            struct bag_listeners *listeners, struct bag_problem *problem)
 {
@@ -382,7 +384,7 @@ bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_servi
     loops->ended.data = loops;
     if (uv_async_init(first, &loops->ended, on_ended) != 0)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started");
-    /* All recorders of the metrics are there before the first request is. */
+    /* All recorders of metrics must exist before the first request. */
     if (!init_acceptors(loops, first, listeners, problem) ||
         !start_servers(loops, first, problem) ||
         !bag_http_acceptor_start(&loops->acceptor, problem) ||

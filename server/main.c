@@ -1,4 +1,5 @@
-/* The program's entry: finds the command. `serve` is in cmd_serve.c, the others are here. */
+/* The program's entry, which finds the command. `serve` is in cmd_serve.c; small commands are
+ * here. */
 #include "commands.h"
 #include "config/config.h"
 #include "proto/network.h"
@@ -21,10 +22,10 @@
 
 /* ---- bagserve health ------------------------------------------------------------------------- */
 
-/* Asks a running server whether it is ready, for probes in images without a shell or curl. Exit
- * code 0: ready. */
+/* Checks whether a running server is ready, for probes in images without a shell or curl. The exit
+ * code is 0 if it is. */
 
-/* Less than the time-out of the usual probes, so that the reason can still be printed. */
+/* Less than the usual timeout of probes, so that the reason can still be printed. */
 #define TIMEOUT_S 2
 
 #define TEXT_OF(number)       #number
@@ -38,7 +39,7 @@ static const char health_help[] =
     "from flags, the environment or a file, as by 'bagserve serve'. Exit code 0: ready; 1: not\n"
     "ready or not reachable. An answer that takes longer than " TIMEOUT_TEXT " counts as none.\n";
 
-/* A server on all addresses is asked on the loopback one. */
+/* Returns the address to connect to. For a server on all addresses this is the loopback address. */
 static const char *address_to_ask(const char *host)
 {
     if (strcmp(host, "0.0.0.0") == 0)
@@ -54,8 +55,8 @@ static void on_alarm(int number)
     _exit(BAG_EXIT_FAILED);
 }
 
-/* Whatever the time goes to: a name that is looked up, a full queue of a socket, an answer that
- * comes byte by byte. */
+/* Limits the time of the whole command, including the look-up of a name, a full backlog of a
+ * socket, and a reply that arrives byte by byte. */
 static void limit_time(void)
 {
     struct sigaction action = {.sa_handler = on_alarm};
@@ -70,7 +71,8 @@ static int connect_to(const struct bag_option_values *options, struct bag_proble
                : bag_tcp_connect(address_to_ask(options->host), options->port, 0, problem);
 }
 
-/* Reads until the server closes or `room` is full; what came is in `text`. */
+/* Receives until the server closes the connection or `room` is full. Returns false if nothing was
+ * received. */
 static bool receive(int fd, char *text, size_t room)
 {
     size_t used = 0;
@@ -81,7 +83,7 @@ static bool receive(int fd, char *text, size_t room)
     return used > 0;
 }
 
-/* A server that expects a PROXY header of this address gets one that names no client. */
+/* Sends a PROXY header without a client if the server expects one from this address. */
 static bool introduce(int fd, const struct bag_option_values *options, struct bag_problem *problem)
 {
     static const char local[] = BAG_PROXY_SIGNATURE "\x20\0\0";
@@ -99,8 +101,9 @@ static bool introduce(int fd, const struct bag_option_values *options, struct ba
            bag_problem_set(problem, BAG_ERROR_SYSTEM, "the server has closed the connection");
 }
 
-/* What says why, of an answer: its body, or its first line where there is none. Blanks at its end
- * are cut, and what is not printable ASCII becomes '?', since anybody may have answered. */
+/* Returns the explanation in a reply: its body, or its first line if it has no body. Removes blanks
+ * at its end and replaces characters that are not printable ASCII by '?', because any process may
+ * have answered. */
 static const char *explain(char *answer)
 {
     char *body = strstr(answer, "\r\n\r\n");
@@ -187,7 +190,7 @@ static int bag_cmd_manual(int argc, char *argv[])
 
 static int bag_cmd_help(int argc, char *argv[]);
 
-/* Each gets the arguments after its name. */
+/* The commands. Each gets the arguments after its name. */
 static const struct command {
     const char *name;
     int (*run)(int argc, char *argv[]);
@@ -232,8 +235,8 @@ static int bag_cmd_help(int argc, char *argv[])
     return BAG_EXIT_OK;
 }
 
-/* A descriptor below 3 that is closed would be given to something else, which then gets what is
- * printed and logged. */
+/* Opens the standard streams that are closed. Otherwise another file would get their descriptor,
+ * and then what is printed and logged. */
 static bool open_standard_streams(void)
 {
     for (int fd = 0; fd <= STDERR_FILENO; fd++) {
@@ -251,7 +254,7 @@ static int run_command(int argc, char *argv[])
     return command ? command->run(argc - 2, argv + 2) : BAG_EXIT_USAGE;
 }
 
-/* What main was given, and what it will return. */
+/* The arguments of main and its result. */
 struct invocation {
     int argc;
     char **argv;
@@ -265,7 +268,8 @@ static void *run_invocation(void *context)
     return NULL;
 }
 
-/* Where main's own stack is too small (ulimit -s), a thread has one of its size. */
+/* If main's stack is too small (ulimit -s), the command runs on a thread with a stack of sufficient
+ * size. */
 int main(int argc, char *argv[])
 {
     struct invocation invocation = {argc, argv, BAG_EXIT_FAILED};

@@ -1,4 +1,4 @@
-/* What is kept once a second; see recording.h. */
+/* Samples the server once a second; see recording.h. */
 #include "recording.h"
 
 #include "server/memory/memory.h"

@@ -1,4 +1,4 @@
-/* What is told of the models; see report.h. */
+/* Reports about the models; see report.h. */
 #include "report.h"
 
 #include "config/shards.h"
@@ -34,7 +34,8 @@ static void print_model(const struct bag_source *source)
     putchar('\n');
 }
 
-/* Whether a model, or a table of a collection, is on shards, which are not asked. */
+/* Returns whether a model, or a table of a collection, is on shards, which --check does not
+ * query. */
 static bool is_of_shards(const struct bag_config *config, const struct bag_model_config *model)
 {
     bool found = bag_model_is_front(model);
@@ -46,7 +47,7 @@ static bool is_of_shards(const struct bag_config *config, const struct bag_model
     return found;
 }
 
-/* What is served as soon as shards have answered; returns how many models that are. */
+/* Prints the models that will be served when their shards have answered. Returns their number. */
 static size_t print_models_of_shards(const struct bag_config *config, const struct bag_check *check)
 {
     size_t count = 0;

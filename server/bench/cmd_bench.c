@@ -230,7 +230,7 @@ int bag_cmd_bench(int argc, char *argv[])
         bag_bench_print_help();
         return BAG_EXIT_OK;
     }
-    bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_ERROR); /* of files that are loaded */
+    bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_ERROR); /* for the files that are loaded */
     bool ok = bag_bench_options_read(&options, argc, argv, &problem);
     if (ok) {
         session.report = (struct bag_bench_report){.seed = options.seed,

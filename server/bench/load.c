@@ -31,7 +31,7 @@ struct bag_bench_load {
     uint64_t random;
     int epoll_fd;
     struct bag_bench_connection *connections;
-    size_t opened; /* of the connections, ever */
+    size_t opened; /* connections opened so far, including closed ones */
     struct bag_bench_connection *idle;
     uint64_t freed_ns; /* time at which one became idle after all were busy */
     uint64_t pending;  /* requests without a reply yet */
@@ -159,7 +159,7 @@ static void finish(struct bag_bench_load *load, struct bag_bench_connection *con
 {
     uint64_t now = now_ns();
     if (outcome == BAG_BENCH_ENDED)
-        return; /* it is idle already, and the next request opens it again */
+        return; /* the connection is idle already, and the next request opens it again */
     load->pending--;
     if (outcome == BAG_BENCH_REPLIED)
         count_reply(load, connection, now);

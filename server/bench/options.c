@@ -58,7 +58,7 @@ static bool reject(const char *const *values, int flag, const char *right,
                            bag_quote(values[flag], strlen(values[flag])).text, right);
 }
 
-/* A number of that flag, where it is given, from `least` to `most`. */
+/* Reads the number of a flag from `least` to `most` if the flag is given. */
 static bool read_real(const char *const *values, int flag, double least, double most,
                       double *number, struct bag_problem *problem)
 {

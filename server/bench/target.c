@@ -26,7 +26,7 @@ static bool find_unix(struct bag_bench_target *target, const char *path,
         return false;
     close(fd);
     address->sun_family = AF_UNIX;
-    strcpy(address->sun_path, path); /* which fits: it could be connected to */
+    strcpy(address->sun_path, path); /* the path fits, because connect() has accepted it */
     target->address.bytes = sizeof *address;
     return true;
 }
@@ -278,8 +278,8 @@ static bool choose_model(struct bag_bench_target *target, const struct bag_clien
         char *metadata = NULL;
         if (!read_model(target, names->names[i], &model, &metadata, problem)) {
             if (names->count == 1 || problem->kind != BAG_ERROR_BAD_REQUEST)
-                return false; /* it is being loaded, for example */
-            continue;         /* its inputs are not bags */
+                return false; /* the model is being loaded, for example */
+            continue;         /* the model's inputs are not bags */
         }
         collections += model.is_collection;
         if (names->count == 1 || (model.is_collection && collections == 1)) {

@@ -8,7 +8,7 @@
 
 /* Estimated CPU time of a remote inference. */
 #define ID_NS            4 /* for an id that is sent to a shard */
-#define SUM_BYTES_PER_NS 4 /* of replies that are merged */
+#define SUM_BYTES_PER_NS 4 /* bytes of replies that are merged */
 
 /* Time after which a client may have left, and the interval at which that is checked. */
 #define PATIENCE_NS     (UINT64_C(1000000000))

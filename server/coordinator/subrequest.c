@@ -399,7 +399,7 @@ static bool on_refused(struct bag_subrequest *subrequest, struct bag_attempt *at
     const int error = attempt->exchange.error;
     if (subrequest->refusals++ == 0)
         return repeat(subrequest, attempt, BAG_SHARD_REFUSED);
-    if (error != EAGAIN) { /* which is an overloaded shard */
+    if (error != EAGAIN) { /* the shard is overloaded */
         bag_shard_host_set_unavailable(subrequest->member->host, true);
         bag_shard_group_poll(subrequest->group);
     }

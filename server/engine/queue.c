@@ -120,7 +120,7 @@ void bag_queue_add(struct bag_queue *queue, struct bag_job *job)
     }
 }
 
-/* A candidate for the next job, and where it waits. */
+/* A candidate for the next job, and its place in the queue. */
 struct candidate {
     struct bag_flow *flow;
     struct bag_model_queue *model_queue;

@@ -130,8 +130,7 @@ static void on_header(uv_poll_t *poll, int status, int events)
         connection->taken_bytes += bytes > 0 ? (uint64_t)bytes : 0;
     } while (is_valid && !header->is_complete);
     uv_close((uv_handle_t *)poll, on_proxied_close);
-    if (is_valid &&
-        connection->stage == BAG_HTTP_CONNECTION_PROXIED) { /* its deadline has not passed */
+    if (is_valid && connection->stage == BAG_HTTP_CONNECTION_PROXIED) { /* before its deadline */
         if (header->has_source) { /* without one the proxy itself is the client */
             connection->peer = (struct bag_http_peer){.known = true, .port = header->source_port};
             memcpy(connection->peer.address, header->source, sizeof header->source);

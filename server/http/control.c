@@ -1,5 +1,6 @@
-/* Handlers that change what is served: models, which are handed to the reconciler as a change, and
- * rows. They answer when it is made, or at once where the client does not wait for a model. */
+/* Handlers that change models and rows. Changes of models are submitted to the reconciler. The
+ * reply is sent when a change is complete, or immediately if the client does not wait for a change
+ * of models. */
 #include "proto/v2_request.h"
 #include "request.h"
 #include "server/models/reconciler.h"
@@ -11,11 +12,11 @@
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-/* One request's change. Freed by whoever is done with it last: the reconciler, where nobody waits.
- */
+/* One request's change. Its last user frees it: the reconciler, if no request waits for the
+ * change. */
 struct control_change {
     struct bag_change change;
-    struct bag_http_request *request; /* that waits; NULL: none does */
+    struct bag_http_request *request; /* waiting request; NULL: none */
 };
 
 static bool reject(struct bag_http_request *request, enum bag_error error, const char *why)
@@ -60,7 +61,7 @@ static void free_change(struct control_change *asked)
     free(asked);
 }
 
-/* On the reconciler's thread. */
+/* Called on the reconciler's thread. */
 static void on_done(struct bag_change *change)
 {
     struct control_change *asked = change->context;
@@ -93,7 +94,8 @@ static enum bag_http_outcome submit(struct bag_http_request *request,
     snprintf(asked->change.who, sizeof asked->change.who, "%s",
              bag_http_peer_text(request->line.peer));
     char *accepted = waits ? NULL : bag_control_describe(control, false);
-    /* What is unloaded could not leave while a request waits for it that reads the models. */
+    /* A waiting request must not retain the models, because the unloaded ones could not be
+     * freed. */
     if (waits)
         bag_http_request_leave_models(request);
     if (!bag_reconciler_submit(reconciler, &asked->change, &problem)) {
@@ -137,12 +139,12 @@ enum bag_http_outcome bag_http_post_load_group(struct bag_http_request *request)
 
 /* ---- updates of rows ------------------------------------------------------------------------- */
 
-/* A worker decodes a batch, the updates' thread applies it. Accepting runs on the loop's thread.
- * From the handler on until the loop is told, the request belongs to a worker, then to the updates'
- * thread. */
+/* A worker decodes a batch, and an update thread applies it. Accepting runs on the loop's thread.
+ * Between the handler and its completion on the loop, the request belongs to the worker and then to
+ * the update thread. */
 
-/* Decoding takes at most this many times the body: for an id its copy and two for sorting, or for
- * rows what they are converted to. */
+/* Decoding allocates at most this multiple of the body: for an id its copy and two more for
+ * sorting, or for rows their conversion. */
 #define ARENA_FACTOR     12
 #define ARENA_BASE_BYTES (4 << 20)
 

@@ -12,7 +12,8 @@ enum bag_http_outcome bag_http_answer_now(struct bag_http_request *request, int 
     return BAG_HTTP_DONE;
 }
 
-/* Whether a map's file was truncated, or shards are unavailable, of a feature. */
+/* Returns whether the file of a mapped table was truncated, or shards of a feature are
+ * unavailable. */
 static bool has_fault(const struct bag_table_memory *memory, char *text, size_t room)
 {
     if (memory->remote)
@@ -38,7 +39,7 @@ enum bag_http_outcome bag_http_get_live(struct bag_http_request *request)
     return bag_http_answer_now(request, 200, BAG_JSON_DOCUMENT(BAG_KEY("live", (bool)true)));
 }
 
-/* Answers with what was described: 503 where it is not ready, or the server drains. */
+/* Answers with the document: 503 if the server or model is not ready, or the server drains. */
 static enum bag_http_outcome answer_readiness(struct bag_http_request *request, bool is_ready,
                                               bool stops, char *document)
 {
@@ -50,7 +51,7 @@ static enum bag_http_outcome answer_readiness(struct bag_http_request *request, 
     return BAG_HTTP_DONE;
 }
 
-/* From the signal on, also while everything is still served. */
+/* True from the signal on, even while everything is still served. */
 bool bag_http_is_stopping(const struct bag_http_request *request)
 {
     return request->context->service->state >= BAG_SERVICE_LEAVING;
@@ -58,7 +59,7 @@ bool bag_http_is_stopping(const struct bag_http_request *request)
 
 const char bag_http_stopping[] = "the server is stopping";
 
-/* Whether the server is to have a model's shards: one that was unloaded needs none. */
+/* Returns whether the server needs a model's shards. An unloaded model needs none. */
 static bool needs_shards(const void *snapshot, const char *name)
 {
     const struct bag_model *model = bag_snapshot_find(snapshot, name, "");
@@ -70,12 +71,13 @@ enum bag_http_outcome bag_http_get_ready(struct bag_http_request *request)
     const struct bag_service *service = request->context->service;
     const struct bag_model *not_ready = request->snapshot->not_ready;
     bool stops = bag_http_is_stopping(request);
-    /* Where models come and go, one that does not answer is no fault of the server. */
+    /* If models may be loaded and unloaded, a model that does not answer does not make the server
+     * unready. */
     if (service->config->options.model_control != BAG_MODEL_CONTROL_NONE &&
         service->state != BAG_SERVICE_LOADING)
         not_ready = NULL;
     char text[BAG_PROBLEM_TEXT_BYTES];
-    /* The tables are published a moment before changes and signals are taken. */
+    /* The tables are published slightly before the server accepts changes and signals. */
     const char *loading =
         service->state == BAG_SERVICE_LOADING ? "the first tables are still being loaded" : NULL;
     const char *why = stops ? bag_http_stopping : not_ready ? not_ready->reason : loading;

@@ -119,9 +119,10 @@ const struct bag_http_route *bag_http_find_route(const struct bag_http_route *am
         methods |= route->method;
     }
     if (!pattern)
-        bag_http_reply_error(reply, BAG_ERROR_NOT_FOUND,
-                             "unknown path '%s'; GET / lists what there is",
-                             bag_quote(path, strlen(path)).text);
+        bag_http_reply_error(
+            reply, BAG_ERROR_NOT_FOUND, "unknown path '%s'; %s", bag_quote(path, strlen(path)).text,
+            strncmp(path, "/v1/", 4) == 0 ? "use the V2 protocol: POST /v2/models/NAME/infer"
+                                          : "GET / lists what there is");
     else if (strcmp(method, "OPTIONS") == 0)
         answer_options(allow_of[methods], reply);
     else {

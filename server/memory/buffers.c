@@ -108,7 +108,7 @@ static bool keep(struct bag_buffers *buffers, struct bag_buffer *buffer)
 }
 
 /* Moves a buffer to the list of buffers to free. The caller holds the pool's lock. */
-static void let_go(struct bag_buffer *buffer)
+static void release(struct bag_buffer *buffer)
 {
     struct bag_buffers *home = buffer->home;
     if (buffer->attachment.object)
@@ -140,7 +140,7 @@ static size_t free_step(struct bag_buffers *buffers)
 static void drop_kept(struct bag_buffers *buffers, unsigned size_class, unsigned left)
 {
     while (buffers->num_free[size_class] > left)
-        let_go(remove_kept(buffers, size_class));
+        release(remove_kept(buffers, size_class));
 }
 
 /* Frees all buffers that are not in use. */
@@ -251,6 +251,6 @@ void bag_buffers_put(void *memory)
     struct bag_buffers *home = buffer->home;
     lock(home);
     if (!keep(home, buffer))
-        let_go(buffer);
+        release(buffer);
     unlock(home);
 }

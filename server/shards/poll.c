@@ -25,7 +25,7 @@ struct session {
     struct bag_shard_host *host;
     int fd; /* -1: not connected */
     enum bag_shard_contact contact;
-    uint64_t deadline_ns; /* of the whole poll */
+    uint64_t deadline_ns; /* timeout of the whole poll */
     char *body;           /* owned; of the last answer */
     size_t body_bytes;
 };

@@ -299,8 +299,8 @@ void bag_shards_free(struct bag_shards *shards)
     pthread_mutex_unlock(&shards->lock);
     if (!has_ended)
         return;
-    bag_shards_forget(shards); /* which are still wanted, */
-    bag_shards_forget(shards); /* and no longer */
+    bag_shards_forget(shards); /* marks the remaining groups as unwanted, */
+    bag_shards_forget(shards); /* and releases them */
     for (struct bag_shard_host *host = shards->hosts, *next; host; host = next) {
         next = host->next;
         free(host);

@@ -13,7 +13,7 @@ struct candidate {
     const struct bag_shard_group *group;
     uint64_t number;
     size_t *members; /* index of the member that has part i; SIZE_MAX: not found yet */
-    const struct bag_shard_member *first; /* that all others must agree with */
+    const struct bag_shard_member *first; /* member that all others must agree with */
     size_t first_version;                 /* index of the version in its report */
     char why[512];
 };

@@ -259,7 +259,7 @@ static void write_all(const char *text, size_t bytes)
     }
 }
 
-/* Whether the last text that was drawn still has no end of line. */
+/* Set while the last drawn text has no end of line. */
 static struct {
     pthread_mutex_t lock;
     bool is_open;

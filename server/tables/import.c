@@ -217,7 +217,7 @@ static bool choose_format(const struct bag_source *source, size_t per_byte,
                                per_byte > 1                       ? ""
                                : layout->kind == BAG_KIND_OF_INT8 ? ", or say int8"
                                                                   : ", or say int8_symmetric");
-    *format = BAG_ROWS_PLAIN; /* their values as FP32 */
+    *format = BAG_ROWS_PLAIN; /* values of the rows as FP32 */
     return true;
 }
 

@@ -156,9 +156,8 @@ bool bag_source_load_keys(const struct bag_source *source, unsigned threads,
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Loads rows and keys into a table that is described. A part by keys is first told which rows it
- * has.
- */
+/* Loads rows and keys into a table that is described. A part by keys first learns which rows it
+ * has. */
 static bool load_both(const struct bag_source *source, const struct bag_load_options *options,
                       struct bag_table_memory *memory, struct bag_problem *problem)
 {

@@ -48,8 +48,8 @@ struct bag_map {
     char *start; /* first page of the mapping */
     size_t bytes;
     size_t page_bytes;
-    uint64_t file_offset; /* of `start`, in the file */
-    size_t data_offset;   /* of the first row, after `start` */
+    uint64_t file_offset; /* position of `start` in the file */
+    size_t data_offset;   /* distance of the first row from `start` */
     size_t data_bytes;
     size_t row_bytes;
     size_t locked_bytes; /* counted as memory of tables */

@@ -26,11 +26,11 @@
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
 struct tiling {
-    size_t elements; /* of each column in a tile */
+    size_t elements; /* number in each column of a tile */
     size_t columns;  /* in a tile */
     size_t down;     /* tiles along a column */
-    size_t count;    /* of all tiles */
-    size_t bytes;    /* of the largest tile */
+    size_t count;    /* number of tiles */
+    size_t bytes;    /* size of the largest tile */
 };
 
 static size_t within(size_t value, size_t low, size_t high)
@@ -90,12 +90,12 @@ struct reading {
     int fd;
     const struct bag_npy *npy;
     struct tiling tiling;
-    size_t piece_bytes;  /* of one call */
+    size_t piece_bytes;  /* maximum of one call */
     unsigned char *rows; /* the destination; NULL: the sink */
     const struct bag_rows_sink *sink;
     const struct bag_load_options *options;
-    uint32_t crc32; /* of the elements: the XOR of their parts; atomic */
-    bool has_crc32; /* it is computed */
+    uint32_t crc32; /* CRC-32 of the elements: the XOR of its parts; atomic */
+    bool has_crc32; /* crc32 is computed */
 
     struct bag_thread_team team; /* counts bytes; its lock guards the members below */
     size_t next_tile;

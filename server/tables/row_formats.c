@@ -1,4 +1,4 @@
-/* What a file does not tell of quantised rows; see row_formats.h. */
+/* The formats of quantised rows, which files do not name; see row_formats.h. */
 #include "row_formats.h"
 
 #include "kernels/rowformat.h"

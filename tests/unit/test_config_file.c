@@ -33,7 +33,7 @@ TEST(test_what_is_no_configuration)
         {"\n 1", AT(2, 2) "the configuration must be an object: {...}"},
         {"{} x", AT(1, 4) "nothing may follow the document"},
         {"{\"http\":\n {\"port\": 08}}", AT(2, 12) "a number must not start with a superfluous 0"},
-        {"{\"http\":\n {\"port\": 1,}}", AT(2, 13) "expected a string in double quotes"},
+        {"{\"http\":\n {\"port\": 1,}}", AT(2, 13) "no comma may precede '}'"},
         {"{\"http\": {\"host\": \"\xff\"}}", AT(1, 20) "invalid UTF-8"},
         {"{\"http\": {\"port\": 1,\n\"p\\u006frt\": 2}}",
          AT(2, 1) "key \"port\" is duplicated in one object"},

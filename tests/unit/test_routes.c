@@ -72,6 +72,7 @@ TEST(test_rejects_unknown_paths)
         "/v2/models/a%2",
         "/v2/models/a%zz",
         "/V2",
+        "/v1/models/items:predict",
     };
     char longest[256] = "/v2/models/";
     for (size_t i = 0; i < COUNT_OF(paths); i++) {
@@ -81,6 +82,8 @@ TEST(test_rejects_unknown_paths)
             fail_msg("found: %s", paths[i]);
         assert_int_equal(reply.status, 404);
         assert_non_null(strstr(reply.body, "unknown path"));
+        assert_true((strstr(reply.body, "POST /v2/models/NAME/infer") != NULL) ==
+                    (strncmp(paths[i], "/v1/", 4) == 0));
         free(reply.body);
     }
     for (int length = 128; length <= 129; length++) {

@@ -136,7 +136,7 @@ TEST(test_rejects_malformed_inputs)
 {
     static const char *const cases[][2] = {
         {"[]", "must be a JSON object"},
-        {"{}", "\"inputs\" must be an array"},
+        {"{}", "\"inputs\" is missing; it must be an array"},
         {"{\"inputs\":{}}", "\"inputs\" must be an array"},
         {"{\"inputs\":[7]}", "inputs[0]: must be an object with a \"name\""},
         {"{\"inputs\":[{\"name\":7}]}", "inputs[0]: must be an object with a \"name\""},
