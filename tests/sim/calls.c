@@ -1,4 +1,4 @@
-/* What threads call: locks, conditions, other threads, clocks; see sim.h.
+/* The functions that threads call for locks, conditions, other threads and clocks; see sim.h.
  *
  * Every call lets other threads go on, if the seed says so, and so do the functions at the end. */
 #include "sim.h"
@@ -186,7 +186,7 @@ int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
     return 0;
 }
 
-/* All of the server's count on the monotonic clock. */
+/* All conditions of the server use the monotonic clock. */
 int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
                                   const struct timespec *until)
 {

@@ -1,9 +1,9 @@
-/* Those who ask: readers, who compare every element of every reply; one who loads and unloads
- * models; one who changes rows; see sim.h.
+/* The clients; see sim.h. Readers compare every element of every reply, one client loads and
+ * unloads models, and one changes rows.
  *
- * Every row says which table, version and update it is of. A reply must be what the tables were at
- * one moment between its request and itself: of each model one version, of live rows all updates up
- * to one of them. */
+ * Every row says which table, version and update it is of. A reply must have the state of the
+ * tables at one moment between its request and its arrival: one version of each model, and all
+ * updates of its rows up to one update. */
 #include "clients.h"
 
 #include <string.h>
@@ -43,7 +43,7 @@ static uint64_t think_ns(void)
     return sim_one_in(12) ? sim_below(400 * MS) : sim_below(sim_one_in(3) ? 10 * MS : MS);
 }
 
-/* The request is over: the next one follows, on this connection where it is still there. */
+/* Ends a request. The next request follows, on the same connection if it is still open. */
 static void go_on(struct client *client)
 {
     client->busy = false;
@@ -64,7 +64,7 @@ static void go_on(struct client *client)
     }
 }
 
-/* It was not answered, and may be asked again. */
+/* Prepares to send a request again that got no reply. */
 static void try_again(struct client *client)
 {
     client->busy = false;
@@ -118,7 +118,8 @@ static void on_end(struct client *client, bool reset)
     }
     sim_require(client->reply.count == 0, "a reply ends after %zu bytes: %.200s",
                 client->reply.count, client->reply.at);
-    /* What comes when an idle connection's time is over may meet its close. */
+    /* A request that is sent when the connection's idle timeout ends may be lost, as the server
+     * closes the connection. */
     sim_require(sim_closed_before(socket, client->sent_before) || client->outlasts_idle,
                 "a request is lost: its connection is %s", reset ? "reset" : "closed");
     sim_require(is_signalled() || client->on_connection > 1,
@@ -165,7 +166,7 @@ static void on_readable(void *context)
             if (!client->socket || !client->busy)
                 return;
         }
-        if (client->reads < sizeof bytes) { /* it reads slowly */
+        if (client->reads < sizeof bytes) { /* the client reads slowly */
             sim_at(sim.now_ns + sim_below(MS / 2), on_readable, client);
             return;
         }
@@ -213,7 +214,7 @@ static void vanish(void *context)
         end_changes(client, UNKNOWN);
     if (client->role == UPDATER) {
         history.streams[client->model].in_doubt = true;
-        try_again(client); /* the same update */
+        try_again(client); /* sends the same update again */
     } else {
         go_on(client);
     }

@@ -1,5 +1,5 @@
-/* What the files of the clients share: requests.c makes requests, replies.c checks what comes,
- * clients.c is the conversation between. */
+/* Declarations for the files of the clients: requests.c makes requests, replies.c checks replies,
+ * and clients.c sends the former and receives the latter. */
 #ifndef SIM_CLIENTS_H
 #define SIM_CLIENTS_H
 
@@ -25,7 +25,8 @@ struct change {
     enum outcome outcome;
 };
 
-/* What the last of some updates did to a row: its number, or one of these. */
+/* State of a row after some updates: the number of the last one that changed it, or one of these
+ * values. */
 enum { AS_LOADED = 0, ABSENT = -1 };
 
 /* The updates of a table. */
@@ -35,7 +36,7 @@ struct stream {
     int last[MAX_UPDATES + 1][KEYS]; /* by how many were applied */
 };
 
-/* What was asked of the tables so far. */
+/* The changes and updates that were requested so far. */
 struct history {
     struct change changes[TABLES][MAX_CHANGES];
     size_t num_changes[TABLES];
@@ -67,31 +68,32 @@ struct client {
     uint32_t address;
     int port;
     unsigned left;   /* requests */
-    unsigned number; /* of the request, for its deadline */
+    unsigned number; /* number of the request, which decides its deadline */
     unsigned tries;
     struct sim_socket *socket;
     size_t sent_before;   /* on this connection, with earlier requests */
-    bool outlasts_idle;   /* it rested about idle_timeout_s before the request, or longer */
+    bool outlasts_idle;   /* the connection was idle for about idle_timeout_s or longer before the
+                             request */
     size_t on_connection; /* requests so far */
-    bool busy;            /* it waits for a reply */
+    bool busy;            /* the client waits for a reply */
     enum manner manner;
     struct text request, reply;
     size_t sent;
     size_t reads;                  /* bytes at a time */
     uint64_t asked_ns, first_done; /* the updates that were done when it asked */
     bool breaks_http;              /* is answered where the socket takes all of it at once */
-    const char *coding;            /* of the request's body; NULL: none */
-    int status; /* that must be answered; 0: rows, or what a change or an update is answered */
+    const char *coding;            /* coding of the request's body; NULL: none */
+    int status;                 /* expected status; 0: that of rows, or of a change or an update */
     size_t model, num_features; /* an updater's model is always the same */
     struct feature features[2];
     struct change *changes[3];
     size_t num_changes;
 };
 
-/* Appends; what is there stays where it is until the text grows. */
+/* Appends bytes. Pointers into the text stay valid until it grows. */
 void add_text(struct text *text, const void *bytes, size_t count);
 
-/* An element of a table with all updates up to one of them; 0 of a row that is not there. */
+/* Returns an element of a table after `updates` updates, or 0 if the row is absent. */
 float element(size_t table, unsigned version, uint64_t updates, size_t row, size_t column);
 
 /* How the keyed table calls a row. */
@@ -123,7 +125,7 @@ bool parse_reply(const struct text *text, struct reply *reply);
 /* Ends the process where the reply is not what it must be. */
 void check_reply(struct client *client, const struct reply *reply);
 
-/* What has become of the changes that the client asked for. */
+/* Stores the outcome of the changes that the client requested. */
 void end_changes(struct client *client, enum outcome outcome);
 
 bool is_signalled(void);

@@ -1,7 +1,7 @@
 /* libuv's loops, as far as the server uses them; see sim.h.
  *
- * What becomes ready at the same time is called in the order that the seed says. Timers run before
- * or after the loop has waited, as in older or newer versions of libuv. */
+ * The seed decides the order in which events that are ready at the same time are handled. Timers
+ * run before or after the loop has waited, as in older or newer versions of libuv. */
 #include "sim.h"
 
 #include <signal.h>
@@ -16,9 +16,9 @@ struct handle {
     uv_handle_type type;
     bool active, closing, pending;
     uv_close_cb on_close;
-    uint64_t due_ms, repeat_ms, order; /* of a timer */
+    uint64_t due_ms, repeat_ms, order; /* times and order of a timer */
     uv_timer_cb on_timer;
-    int fd; /* of a poll; of a signal its number */
+    int fd; /* descriptor of a poll handle, or number of a signal */
     uv_poll_cb on_poll;
     uv_async_cb on_async;
     uv_idle_cb on_idle;
@@ -37,7 +37,7 @@ struct loop {
 static struct {
     struct loop *loops[MAX_LOOPS];
     size_t count;
-    bool signals[64]; /* that came while nobody caught them */
+    bool signals[64]; /* signals that arrived while no handle caught them */
 } world;
 
 static struct loop *loop_of(const uv_loop_t *loop)
@@ -45,7 +45,7 @@ static struct loop *loop_of(const uv_loop_t *loop)
     return loop->internal_fields;
 }
 
-/* Of one that was closed: it may be asked for its state, and that is all. */
+/* Stands for handles that were closed: callers may ask for its state only. */
 static struct handle closed = {.closing = true};
 
 static struct handle *state_of(const void *uv_handle)
@@ -388,7 +388,8 @@ static void call(struct handle *handle)
         handle->on_signal((uv_signal_t *)handle->handle, handle->fd);
 }
 
-/* What is ready at the beginning, unless it was stopped meanwhile. */
+/* Calls the handles that were ready at the beginning, unless a callback has stopped them
+ * meanwhile. */
 static void call_ready(struct loop *loop)
 {
     size_t ready[MAX_HANDLES], count = 0;

@@ -242,7 +242,7 @@ SIM_PUBLIC ssize_t write(int fd, const void *bytes, size_t count)
     return (ssize_t)count;
 }
 
-/* Who reads files slowly, so as to leave the disk to others. */
+/* Called by code that reads files slowly to leave the disk to others. */
 SIM_PUBLIC int nanosleep(const struct timespec *time, struct timespec *left)
 {
     sim_wait(time, sim.now_ns + (uint64_t)time->tv_sec * S + (uint64_t)time->tv_nsec);

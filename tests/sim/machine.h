@@ -1,4 +1,5 @@
-/* What the files of the simulated machine share: machine.c has descriptors, sockets.c sockets. */
+/* Declarations for the files of the simulated machine: machine.c has descriptors, and sockets.c has
+ * sockets. */
 #ifndef SIM_MACHINE_H
 #define SIM_MACHINE_H
 
@@ -52,7 +53,7 @@ struct sim_socket {
     uint32_t address;
     uint16_t port;
     struct bytes in, out;  /* to the server; to the client */
-    size_t window;         /* of `out` */
+    size_t window;         /* maximum bytes in `out` */
     uint64_t arrives_ns;   /* when what the client sent last comes */
     uint64_t shows_ns;     /* when what the server sent last comes */
     uint64_t last_data_ns; /* when the last bytes came */
@@ -88,7 +89,7 @@ int give_fd(struct file *file);
 /* Sets errno; -1. */
 int fail(int error);
 
-/* What a socket takes at once. */
+/* Returns how many bytes a socket accepts at once. */
 size_t room_of(const struct sim_socket *socket);
 
 /* Something about the file has changed: who waits for it looks again. */

@@ -1,4 +1,4 @@
-/* What the clients must be answered; see clients.h. */
+/* Checks the replies that clients get; see clients.h. */
 #include "clients.h"
 
 #include <stdio.h>
@@ -74,7 +74,7 @@ bool is_signalled(void)
     return story.signal_ns <= sim.now_ns;
 }
 
-/* Whether an output is the sums of the rows of that version after so many updates. */
+/* Returns whether an output has the sums of the rows of that version after `updates` updates. */
 static bool is_sum(const struct feature *feature, unsigned version, uint64_t updates,
                    const float *values, size_t stride)
 {
@@ -153,7 +153,7 @@ static void check_rows(const struct client *client, const struct reply *reply)
                 model_names[client->model], version, found);
 }
 
-/* Whether the model may have been unloaded at some time since the client asked. */
+/* Returns whether the model may have been unloaded at some time since the client's request. */
 static bool may_be_unloaded(const struct client *client)
 {
     return client->model < TABLES &&

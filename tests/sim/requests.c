@@ -1,4 +1,4 @@
-/* What the clients ask, and the tables that they ask of; see clients.h. */
+/* Makes the requests of the clients; see clients.h. */
 #include "clients.h"
 
 #include "proto/coding.h"
@@ -195,7 +195,7 @@ static void make_infer(struct client *client)
     add_message(client, "POST", path, &json, is_binary ? json_bytes : 0);
 }
 
-/* What does not read rows, or is wrong. */
+/* Makes a request that does not read rows, or that is wrong. */
 static void make_other(struct client *client)
 {
     static const struct {
@@ -260,7 +260,7 @@ static void make_control(struct client *client)
     add_message(client, "POST", path, &json, 0);
 }
 
-/* What the next update does: it puts some rows, or takes away some keys that are there. */
+/* Chooses the next update, which writes some rows or deletes some keys of the table. */
 static void choose_update(struct stream *stream, size_t table)
 {
     const int *before = stream->last[stream->done];
@@ -315,7 +315,7 @@ static void make_update(struct client *client)
     add_message(client, "POST", path, &json, json_bytes);
 }
 
-/* Whose connection it is, where a proxy says so. */
+/* Adds a PROXY header with the address of the client. */
 static void add_proxy_header(struct client *client)
 {
     static const unsigned char signature[16] = {0x0D, 0x0A, 0x0D, 0x0A, 0x00, 0x0D, 0x0A, 0x51,

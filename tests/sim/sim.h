@@ -1,15 +1,15 @@
 /* A whole server under a seeded simulation: its threads, time, sockets and signals.
  *
- * The server's own code and libmicrohttpd run as they are. What they call to start threads, wait,
- * tell the time and use sockets is defined here, in the test program: the linker and the dynamic
- * linker prefer its symbols to those of libuv and libc. Everything runs on one thread of the
- * system, so that a seed decides all that happens, and repeats it.
+ * The server's own code and libmicrohttpd run unchanged. The test program defines the functions
+ * that they call for threads, waiting, time and sockets, because the linker and the dynamic linker
+ * prefer its symbols to those of libuv and libc. Everything runs on one thread of the system, so
+ * that a seed decides all that happens, and repeats it.
  *
  *   threads.c   threads as fibers, virtual time, events
  *   calls.c     locks, conditions, clocks
  *   loop.c      libuv's loops
  *   machine.c   descriptors, epoll, eventfd; sockets.c   sockets
- *   clients.c   those who ask; requests.c   what; replies.c   what they must be answered
+ *   clients.c   clients; requests.c   their requests; replies.c   the expected replies
  *   tables.c    the tables on the disk
  *   simulate.c  the server, its options, schedules */
 #ifndef SIM_H
@@ -33,8 +33,8 @@ struct sim {
     uint64_t now_ns;      /* since the machine started */
     uint64_t trace;       /* a hash of all that happened */
     uint64_t steps;       /* turns of the scheduler */
-    uint64_t switches_in; /* of how many calls one lets other threads go on */
-    uint64_t slow_in;     /* of how many of those one takes long */
+    uint64_t switches_in; /* one in so many calls lets other threads run */
+    uint64_t slow_in;     /* one in so many of those takes long */
     bool shows;           /* prints what happens */
 };
 extern struct sim sim;
@@ -98,8 +98,9 @@ void sim_loops_wake(void);
 /* The client's side of a connection. */
 struct sim_socket;
 
-/* Begins a connection from that address to a port; NULL where nobody listens. *dropped: nobody
- * answers. `on_event` is called, as an event, when there may be something to read. */
+/* Starts a connection from that address to a port. Returns NULL if no socket listens there. Sets
+ * *dropped if the connection attempt gets no answer. `on_event` is called, as an event, when there
+ * may be something to read. */
 struct sim_socket *sim_connect(int port, uint32_t address, void (*on_event)(void *context),
                                void *context, bool *dropped);
 
@@ -113,14 +114,14 @@ void sim_client_reset(struct sim_socket *socket);
 /* Reads what has come: -1 nothing yet, 0 the end, -2 the server has reset the connection. */
 ssize_t sim_client_read(struct sim_socket *socket, void *bytes, size_t count);
 
-/* Whether the server has closed its side. */
+/* Returns whether the server has closed its side. */
 bool sim_has_ended(const struct sim_socket *socket);
 
-/* Whether the server had closed its side when the first byte after the first `before` bytes came,
- * or none has come. */
+/* Returns whether the server had closed its side when the byte after the first `before` bytes
+ * arrived, or whether no such byte has arrived. */
 bool sim_closed_before(const struct sim_socket *socket, size_t before);
 
-/* Whether a descriptor can be read; false: it is the real machine's, or nobody's. */
+/* Returns whether a descriptor can be read, or false if it is the real machine's or not open. */
 bool sim_is_readable(int fd);
 
 /* Closes all descriptors, as a kernel does when the process has ended itself. */
@@ -144,9 +145,9 @@ void sim_empty_folder(const char *path);
 
 /* ---- clients.c ------------------------------------------------------------------------------- */
 
-/* What the clients may have to expect of the server, set by the schedule. */
+/* Behaviour of the server that clients may meet, set by the schedule. */
 struct sim_story {
-    bool limits;        /* it has limits that reject requests */
+    bool limits;        /* the server has limits that reject requests */
     bool controls;      /* models are loaded and unloaded */
     bool polls;         /* versions are published */
     bool hurries;       /* the signal may come while the first tables are loaded */
@@ -170,17 +171,17 @@ extern struct sim_counters counters;
 
 /* The tables: see tables.c. */
 #define ROWS     16
-#define KEYS     24 /* that the keyed one may have: as many as rows at first */
+#define KEYS     24 /* keys that the keyed table may have: as many as it has rows at first */
 #define COLUMNS  4
 #define VERSIONS 4
 
-/* The last that is published, for a server that looks that often. */
+/* The last published version, for a server that polls every POLL_S seconds. */
 #define MAX_VERSION 8
 #define POLL_S      1
 
 void sim_clients_begin(void);
 
-/* Whether the server has ended; it ends itself (simulate.c). */
+/* Returns whether the server has ended itself (simulate.c). */
 bool sim_has_stopped(void);
 __attribute__((noreturn)) void sim_on_exit(int code);
 

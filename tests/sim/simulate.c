@@ -28,7 +28,7 @@ void __sanitizer_set_death_callback(void (*callback)(void));
 #define on_death(callback) ((void)(callback))
 #endif
 
-/* What a schedule freed is watched until the next ones are over. */
+/* Memory that a schedule frees stays in AddressSanitizer's quarantine for the next schedules. */
 const char *__asan_default_options(void);
 SIM_PUBLIC const char *__asan_default_options(void)
 {
@@ -50,7 +50,7 @@ static struct {
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* Whether the schedule has a process of its own, which the server may end. */
+/* Returns whether the schedule has a process of its own, which the server may end. */
 static bool is_apart(uint64_t seed)
 {
     return seed % 32 == 5;
@@ -194,7 +194,7 @@ void sim_on_clients_done(void)
     sim_at(sim.now_ns + sim_below(20 * MS), end_server, NULL);
 }
 
-/* The configuration and the tokens are read again, and are what they were. */
+/* Makes the server read the configuration and the tokens again, which are unchanged. */
 static void reload_server(void *context)
 {
     (void)context;
@@ -362,7 +362,7 @@ static void tell_seed(void)
     fflush(stdout);
 }
 
-/* False where they are wrong. */
+/* Returns false if the arguments are wrong. */
 static bool read_arguments(int argc, char *argv[], uint64_t *schedules, uint64_t *first)
 {
     for (int i = 1; i < argc; i++) {

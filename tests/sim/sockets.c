@@ -47,7 +47,8 @@ static void dispatch(struct sim_socket *socket, enum packet_kind what, const voi
 
 /* ---- sockets: the server's side -------------------------------------------------------------- */
 
-/* What has come and was not read makes a close a reset, which may destroy what was sent. */
+/* If a socket is closed with unread bytes, its peer gets a reset, which may destroy bytes on their
+ * way to the peer. */
 void close_socket(struct sim_socket *socket)
 {
     bool unread = socket->in.count > 0;
@@ -174,7 +175,7 @@ SIM_PUBLIC ssize_t recv(int fd, void *bytes, size_t count, int flags)
     if (socket->reset)
         return fail(ECONNRESET);
     char dropped[65536];
-    bool drops = flags & MSG_TRUNC; /* what comes is not wanted */
+    bool drops = flags & MSG_TRUNC; /* received bytes are discarded */
     size_t got = drops ? get(&socket->in, dropped, sizeof dropped, peeks)
                        : get(&socket->in, bytes, count, peeks);
     if (!peeks)
@@ -206,7 +207,7 @@ static void empty_again(void *context)
     changed(socket->file);
 }
 
-/* Takes less than was given only where no more fits, as a kernel does. */
+/* Accepts less than was given only if no more fits, as a kernel does. */
 static size_t take_some(struct sim_socket *socket, size_t count)
 {
     size_t room = room_of(socket);
@@ -365,7 +366,7 @@ void sim_client_send(struct sim_socket *socket, const void *bytes, size_t count)
     dispatch(socket, DATA, bytes, count);
 }
 
-/* What it has not read, and what comes from now on, is answered by a reset. */
+/* Bytes that the client has not read, and bytes that arrive later, are answered by a reset. */
 void sim_client_finish(struct sim_socket *socket)
 {
     socket->client_gone = true;

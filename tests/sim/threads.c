@@ -34,13 +34,13 @@
 #define MAX_EVENTS  4096
 #define STACK_BYTES (512 << 10)
 
-/* What a schedule may take of sim_alloc. */
+/* Maximum memory of a schedule from sim_alloc. */
 #define MEMORY_BYTES ((size_t)256 << 20)
 
 /* A schedule takes a few thousand turns. */
 #define MAX_STEPS 2000000
 
-/* What calls take. */
+/* Duration of a call in virtual time. */
 #define CALL_NS 50
 
 struct sim sim;
@@ -50,14 +50,14 @@ enum state { FREE, READY, WAITING, ENDED };
 struct thread {
     enum state state;
     bool woken, joined;
-    const void *on;    /* what it waits on */
+    const void *on;    /* the object that the thread waits on */
     uint64_t ready_ns; /* READY: not before; WAITING: no longer than */
     void *(*run)(void *context);
     void *context;
     ucontext_t place;
     void *stack; /* kept for the next schedule */
     void *fake_stack;
-    int error; /* its errno */
+    int error; /* errno of the thread */
 };
 
 struct event {
@@ -76,8 +76,8 @@ static struct {
     struct event events[MAX_EVENTS]; /* a heap */
     size_t num_events;
     uint64_t order;
-    uint64_t state; /* of the random numbers */
-    char *memory;   /* of sim_alloc */
+    uint64_t state; /* state of the random numbers */
+    char *memory;   /* memory of sim_alloc */
     size_t memory_used;
 } world;
 
@@ -334,7 +334,7 @@ static void step(void)
     }
 }
 
-/* Those that are left when there are no threads any more. */
+/* Fires the events that are left after the last thread has ended. */
 static void end_events(void)
 {
     while (world.num_events) {

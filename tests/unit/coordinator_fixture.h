@@ -1,6 +1,6 @@
 /* A coordinator whose shards are this test: it accepts the connections, reads the requests and
- * writes the replies, in the order that a case wants. The clock is the test's own, too, and the
- * loop runs only when it is told to. The table has 40 rows of FP32 in two parts by rows. */
+ * writes the replies, in the order that a case wants. The test also has its own clock, and runs the
+ * loop when a case asks for it. The table has 40 rows of FP32 in two parts by rows. */
 #ifndef TESTS_COORDINATOR_FIXTURE_H
 #define TESTS_COORDINATOR_FIXTURE_H
 
@@ -275,7 +275,7 @@ static void write_all_of(int fd, const char *bytes, size_t count)
     }
 }
 
-/* Makes the reply of the part that the shard has. The caller frees it. */
+/* Makes the reply of the shard's part of the table. The caller frees it. */
 static char *make_reply(const struct request *request, const char *header, size_t *bytes)
 {
     size_t body_bytes, json_bytes;

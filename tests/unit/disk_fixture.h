@@ -1,4 +1,4 @@
-/* A disk in memory that keeps what was synced, and of the rest what chance leaves.
+/* A disk in memory. It keeps all synced writes, and a random part of the others.
  *
  * Contents of files count as written in sectors: after a crash each sector of a write that was not
  * synced is there or not, whatever the order. Names, made, renamed and removed, are there when
@@ -71,9 +71,9 @@ struct fake_disk {
     long calls_left; /* until the machine stops; negative: it does not */
     bool full;       /* every write fails for want of space */
     bool truncates_fail;
-    unsigned failing_syncs; /* so many syncs of files fail from now on; UINT_MAX: all */
+    unsigned failing_syncs; /* number of syncs of files that fail from now on; UINT_MAX: all */
     size_t open_files;
-    size_t lost_syncs; /* that failed */
+    size_t lost_syncs; /* number of syncs that failed */
 };
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -118,7 +118,7 @@ static inline bool is_in(const char *path, const char *folder)
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* Whether the machine has stopped, or the call fails. */
+/* Returns an errno if the machine has stopped or the call fails. */
 static inline int fails(struct fake_disk *disk, bool may_fail)
 {
     if (disk->calls_left == 0)
@@ -270,7 +270,7 @@ static inline int disk_write(void *context, int file, const void *data, size_t b
     const unsigned char *from = data;
     bool stopped = disk->calls_left == 0;
     int error = disk->full ? ENOSPC : fails(disk, true);
-    /* One that fails may have written a part. */
+    /* A write that fails may have written a part. */
     size_t end = error ? rng_below(&disk->rng, (unsigned)bytes + 1) : bytes;
     for (size_t done = 0; done < end && !stopped;) {
         size_t part = SECTOR - (at + done) % SECTOR;
@@ -325,7 +325,7 @@ static inline int disk_sync(void *context, int file)
     return error;
 }
 
-/* Nobody else is there. */
+/* Always succeeds, as no other process uses the folder. */
 static inline int disk_lock(void *context, const char *folder, int *file)
 {
     struct fake_disk *disk = context;
@@ -367,7 +367,7 @@ static inline struct fake_disk *make_disk(uint64_t seed)
     return disk;
 }
 
-/* Whether the folders around a name are there. */
+/* Returns whether the folders around a name exist. */
 static inline bool has_folders(struct fake_disk *disk, const char *path)
 {
     char folder[PATH_BYTES];

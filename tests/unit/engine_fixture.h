@@ -23,7 +23,8 @@ static struct {
     float *rows;
     struct bag_job jobs[MAX_JOBS];
     char *bodies[MAX_JOBS];
-    size_t batch_requests[MAX_JOBS]; /* of the batch that ended with the job; 0: none did */
+    size_t batch_requests[MAX_JOBS]; /* requests in the batch that ended with the job; 0: no batch
+                                        did */
     size_t done, expected;
     bool connected;
 } world;
@@ -93,7 +94,7 @@ static inline struct bag_job *make_job(size_t i, size_t count)
     return job;
 }
 
-/* What the job's reply must hold: the rows added in order. */
+/* Checks that the job's reply has the sum of the rows, added in order. */
 static inline void check_reply(size_t i, size_t count)
 {
     struct bag_job *job = &world.jobs[i];

@@ -57,7 +57,7 @@ static char *answer(const struct bag_model *model, const char *body, size_t byte
     return reply;
 }
 
-/* Has every call answered; false with the problem where one shows a fault of the client. */
+/* Answers every call. Returns false and sets *problem if an answer shows a fault of the client. */
 static bool ask_shards(struct bag_infer *infer, struct bag_fanout *fanout,
                        struct bag_problem *problem)
 {
@@ -153,7 +153,7 @@ static inline bool compare_both(uint64_t seed, const struct bag_model *one,
     drop_signs_of_zeros(whole);
     drop_signs_of_zeros(front);
     bool takes_default_elsewhere = strstr(front, "'default_index' cannot be another key") != NULL;
-    /* Of several missing keys any may be named, and all else that is wrong before them. */
+    /* The problem may name any of several missing keys, and any other fault before them. */
     bool miss_keys =
         strstr(whole, "a key that the table does not have") &&
         (strstr(front, "a key that the table does not have") ||

@@ -1,6 +1,7 @@
-/* For tests of what a request costs on the loop's thread: a whole server runs in this process, on a
- * thread of its own, and its loop is watched from inside. libuv polls once in a turn, and a turn's
- * CPU time is that of all its callbacks: so no callback takes longer than the longest turn.
+/* Measures the CPU time of requests on the loop's thread. A whole server runs in this process on a
+ * thread of its own, and the test watches its loop from inside. libuv polls once in a turn, and the
+ * CPU time of a turn is that of all its callbacks. So no callback takes longer than the longest
+ * turn.
  *
  * The linker puts __wrap_uv_run and __wrap_bag_infer_plan in the place of the functions of these
  * names. */
@@ -39,7 +40,7 @@ static struct {
     atomic_uint plans;
     char *reply;
     size_t reply_room;
-    char excerpt[700]; /* of the first bytes of the last reply that was an error */
+    char excerpt[700]; /* first bytes of the last reply that was an error */
 } world;
 
 /* ---- what the server's calls go through ------------------------------------------------------ */
@@ -114,7 +115,7 @@ static void write_table(int rows, int columns)
     free(file);
 }
 
-/* One that no outgoing connection is given. */
+/* Returns a free port outside the range of outgoing connections. */
 static int find_free_port(void)
 {
     for (unsigned tried = (unsigned)getpid();; tried++) {

@@ -1,4 +1,4 @@
-/* What the tests of numbers share: reading from memory of the exact size, random bits, floats. */
+/* Shared by the tests of numbers: reading from memory of the exact size, random bits, floats. */
 #ifndef BAG_NUMBERS_FIXTURE_H
 #define BAG_NUMBERS_FIXTURE_H
 

@@ -193,7 +193,8 @@ static void make_parts(void)
     bag_feature_prepare(&world.front.feature, world.rules, &world.front.feature.plan);
 }
 
-/* A feature's own rules: what shards are not told, they do by the model's. */
+/* The rules of a feature. Shards use the rules of the model for parameters that are absent from a
+ * subrequest. */
 static struct bag_rules feature_rules(void)
 {
     struct bag_rules rules = world.rules;
@@ -394,7 +395,8 @@ static int64_t put_inputs(struct text *text, const char *feature, enum bag_reduc
     return count > 0 ? ids[0] : -1;
 }
 
-/* What is said beside the inputs; with `reduction` NULL the features' own. */
+/* Appends the parameters of a request. If `reduction` is NULL, the features use their own
+ * reductions. */
 static void put_parameters(struct text *text, const char *reduction, int64_t padding)
 {
     const char *quote = world.rules.keyed ? "\"" : "";
@@ -439,7 +441,7 @@ static void put_kjt(struct text *text, size_t bags, bool is_weighted)
         put_numbers(text, "", "weights", weights_type(), shape, weights, count);
 }
 
-/* Of a collection, in both layouts, with some features left out. */
+/* Makes a request for a collection, in both layouts, without some of its features. */
 static inline void make_features_request(struct text *text)
 {
     enum bag_reduction reduction = random_reduction();

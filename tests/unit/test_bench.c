@@ -136,7 +136,7 @@ TEST(scatters_hot_ids)
     assert_in_range(seen[first] * 100 / seen[second], 170, 230);
 }
 
-/* Whatever the number of rows, an id is one of them. */
+/* An id is always less than the number of rows. */
 TEST(keeps_ids_in_range)
 {
     static const uint64_t rows[] = {1, 2, 3, 26, 65536, UINT64_C(1) << 40};

@@ -56,7 +56,7 @@ TEST(test_a_pool_is_bounded)
     bag_buffers_free(&buffers);
 }
 
-/* What is taken from the budget for a size. */
+/* Tests how much a buffer of a size takes from the budget. */
 TEST(test_sizes_are_rounded_up)
 {
     static const size_t mib = (size_t)1 << 20;
@@ -95,7 +95,7 @@ TEST(test_sizes_do_not_overflow)
     bag_buffers_free(&buffers);
 }
 
-/* All that a pool has counts, kept or in use; what is kept goes before anything is rejected. */
+/* Kept buffers and buffers in use count. Pools free kept buffers before they reject a request. */
 TEST(test_a_budget_bounds_all_pools)
 {
     struct bag_budget budget;
@@ -108,7 +108,7 @@ TEST(test_a_budget_bounds_all_pools)
     assert_int_equal(budget.used_bytes, (40 << 20) + 64);
     assert_null(bag_buffers_get(&two, 16 << 20)); /* 56 MiB are for large ones */
     void *medium = bag_buffers_get(&two, (16 << 20) - 128 + 1 - (1 << 20));
-    assert_null(medium); /* its class is as large */
+    assert_null(medium); /* the size class is 16 MiB too */
     medium = bag_buffers_get(&two, 8 << 20);
     assert_non_null(medium);
     void *small[8];
@@ -131,7 +131,7 @@ TEST(test_a_budget_bounds_all_pools)
     assert_int_equal(budget.used_bytes, 0);
 }
 
-/* What was needed since the last time stays. */
+/* Memory that was used since the last call stays. */
 TEST(test_unused_memory_goes_back)
 {
     struct bag_budget budget;
@@ -157,7 +157,7 @@ TEST(test_unused_memory_goes_back)
     bag_buffers_free(&buffers);
 }
 
-/* What a turn of the loop gives back: no buffer of any size holds it. */
+/* A turn of the loop frees only a part of a large buffer, so that no size blocks the loop. */
 TEST(test_memory_goes_back_by_steps)
 {
     static const size_t mib = (size_t)1 << 20;
@@ -226,7 +226,8 @@ static void drop(void *object)
     dropped++;
 }
 
-/* It is found again with the memory, and goes with it: kept memory is freed last, other at once. */
+/* An attachment is found again with its memory and is dropped when the memory is freed. Kept memory
+ * is freed at the end, other memory at once. */
 TEST(test_an_attachment_stays_with_its_memory)
 {
     struct bag_buffers buffers;

@@ -165,11 +165,11 @@ TEST(test_bad_bytes)
     /* The bare stream, without zlib's two bytes in front. */
     expect_rejected(BAG_CODING_DEFLATE, zlib_bytes + 2, sizeof zlib_bytes - 3, 1000,
                     BAG_ERROR_BAD_REQUEST, "deflate");
-    /* A dictionary that nobody has. */
+    /* The data needs a preset dictionary, which the server does not have. */
     expect_rejected(BAG_CODING_DEFLATE, "\x78\xbb\x01\x02\x03\x04zzzz", 10, 1000,
                     BAG_ERROR_BAD_REQUEST, "dictionary");
     memcpy(bytes, gzip_bytes, sizeof bytes);
-    bytes[sizeof gzip_bytes - 9] ^= 1; /* its checksum */
+    bytes[sizeof gzip_bytes - 9] ^= 1; /* the checksum of the gzip data */
     expect_rejected(BAG_CODING_GZIP, bytes, sizeof bytes - 1, 1000, BAG_ERROR_BAD_REQUEST, "gzip");
 }
 

@@ -38,7 +38,8 @@ TEST(test_overrides)
     assert_int_equal(rules->padding_idx, 4);
     assert_int_equal(pooling.output_datatype, BAG_DTYPE_COUNT);
     bag_config_pooling(items, &collection->features[1], &pooling);
-    assert_int_equal(rules->reduction, BAG_SUM); /* which is the default, and set all the same */
+    assert_int_equal(rules->reduction,
+                     BAG_SUM); /* the default, which the configuration also sets explicitly */
     assert_int_equal(rules->default_index, 0);
     assert_int_equal(rules->padding_idx, -1);
     assert_int_equal(pooling.output_datatype, BAG_F16);
@@ -130,7 +131,7 @@ TEST(test_projections)
     assert_string_equal(bias, "b");
     assert_null(bag_config_projection(items, &features[1], &bias));
     assert_string_equal(bag_config_projection(items, &features[2], &bias), "/n");
-    assert_null(bias); /* that of another matrix is not taken over */
+    assert_null(bias); /* the bias of another matrix is not used */
     expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
     bag_config_free(&fixture->config);
     bag_config_init(&fixture->config);

@@ -178,7 +178,7 @@ TEST(test_variables)
              "unknown variable BAGSERVE_port; did you mean BAGSERVE_PORT?");
 }
 
-/* What Kubernetes injects for Services named bagserve and bagserve-blue. */
+/* Kubernetes injects these variables for Services named bagserve and bagserve-blue. */
 TEST(test_variables_of_kubernetes)
 {
     static const char *const injected[] = {

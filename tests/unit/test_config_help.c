@@ -1,4 +1,5 @@
-/* What is made from the tables for people: --help, suggestions, and the examples' README. */
+/* Tests the texts that are made from the tables of options: --help, suggestions, and the examples'
+ * README. */
 #include "config_fixture.h"
 
 #include "config/config.h"
@@ -55,13 +56,14 @@ static void expect_entry(const char *help, const char *name, const char *sentenc
     snprintf(alone, sizeof alone, "\n  %s\n", name);
     if (times(help, with_value) + times(help, alone) != 1)
         fail_msg("%s must be listed once", name);
-    /* As many as surely fit in one line. */
+    /* The first 12 characters always fit in one line. */
     snprintf(first_words, sizeof first_words, "      %.12s", sentence);
     if (!strstr(help, first_words))
         fail_msg("%s: '%s' is not there", name, first_words);
 }
 
-/* What most people type, models, ten options, and how to see the others. */
+/* The help begins with typical commands, models and ten options, and says how to see the other
+ * options. */
 TEST(test_help_begins_with_what_people_set)
 {
     char *help = help_text(false);

@@ -275,7 +275,7 @@ TEST(test_words)
     "must be an integer of 64 bits: a number from -2^53 + 1 to 2^53 - 1, or a text, such as " \
     "\"18446744073709551615\""
 
-/* Shapes of files without a header, and where their keys are. */
+/* Tests the shapes of files without a header and the files of their keys. */
 TEST(test_sources)
 {
     struct fixture *fixture = *state;
@@ -304,7 +304,7 @@ TEST(test_sources)
 TEST(test_parts)
 {
     struct fixture *fixture = *state;
-    /* What is said, and how it is shown. */
+    /* The part, and how the message shows it. */
     static const char *const bad[][2] = {
         {"{\"by\": \"rows\", \"index\": 3, \"of\": 3}", "rows 3 of 3"},
         {"{\"by\": \"rows\", \"index\": 0, \"of\": 0}", "rows 0 of 0"},

@@ -33,7 +33,7 @@ static bool is_number(const struct bag_option *option)
     return option->setting.type == BAG_SETTING_COUNT || option->setting.type == BAG_SETTING_BYTES;
 }
 
-/* What is said of a number beyond its bounds. */
+/* Writes the message for a number beyond its bounds. */
 static void range_text(const struct bag_option *option, char *text, size_t bytes)
 {
     const struct bag_setting *setting = &option->setting;
@@ -90,7 +90,7 @@ TEST(test_numbers_at_and_beyond_their_bounds)
         through_all(fixture, option, option->setting.maximum, NULL);
         through_all(fixture, option, option->setting.minimum - 1, range);
         through_all(fixture, option, option->setting.maximum + 1, range);
-        /* What was rejected left the member alone. */
+        /* The rejected value did not change the member. */
         assert_int_equal(number_of(fixture, option), option->setting.maximum);
     }
 }

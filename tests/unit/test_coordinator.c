@@ -624,7 +624,8 @@ TEST(forgets_a_cancelled_one_that_waits)
     upstream()->count = 0;
 }
 
-/* What waits has not been sent: it is not late in answering, and is not sent twice. */
+/* A waiting subrequest has not been sent, so that its answer is not late, and it is not sent
+ * twice. */
 TEST(hedges_nothing_that_waits)
 {
     struct asked first, second;
@@ -633,7 +634,8 @@ TEST(hedges_nothing_that_waits)
     struct request request = accept_request(0);
     learn_latency(0);
     ask_for(&second, IN_FIRST);
-    advance_ms(3); /* the first one's hedge waits, as the second does */
+    advance_ms(
+        3); /* the hedge of the first subrequest waits, and the second subrequest waits too */
     assert_int_equal(outcomes(0, BAG_SHARD_HEDGED), 1);
     expect_no_connection(0);
     int fd = reply_well(&request);
@@ -752,7 +754,7 @@ TEST(tries_a_refused_connection_once_more)
     assert_int_equal(outcomes(0, BAG_SHARD_REFUSED), 0);
 }
 
-/* Nobody listens, at a Unix-domain socket, and at a port. */
+/* No server listens, either at a Unix-domain socket or at a port. */
 TEST(is_refused_twice_at_most)
 {
     for (int is_port = 0; is_port < 2; is_port++) {

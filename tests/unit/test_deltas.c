@@ -1,4 +1,4 @@
-/* Folders of updates that are polled: one is taken where it looks as it did at the poll before. */
+/* Polled delta folders: a folder is applied if it has not changed since the previous poll. */
 #include "memory_fixture.h"
 #include "table_fixture.h"
 

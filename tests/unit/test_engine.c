@@ -43,8 +43,8 @@ TEST(test_the_queue_is_bounded)
     tear_down(2);
 }
 
-/* Who fills the queue locks out nobody else, up to twice the limits; what he says of it is exact.
- */
+/* A client that fills the queue does not lock out other clients, up to twice the limits. The
+ * message to that client has the exact numbers. */
 TEST(test_a_full_queue_has_room_for_others)
 {
     struct bag_job job = {.client = 1};
@@ -166,15 +166,15 @@ TEST(test_a_full_queue_has_room_for_other_models)
         bag_engine_submit(&world.engine, job);
     }
     struct bag_job job = {.client = 1, .model_slot = 1};
-    assert_true(bag_engine_has_room(&world.engine, &job));  /* it has 1 of 8 / 2 / 2 */
+    assert_true(bag_engine_has_room(&world.engine, &job));  /* the client has 1 of 8 / 2 / 2 */
     bag_engine_submit(&world.engine, make_job(10, 5));      /* clients 0, 1 and 2 wait */
     assert_false(bag_engine_has_room(&world.engine, &job)); /* 1 of 8 / 3 / 2 */
     run(11);
     tear_down(11);
 }
 
-/* Of 64 clients that differ in one byte alone, whichever it is, few share a place: IPv4 clients of
- * one network differ in the highest. Likewise of 8 models. */
+/* If 64 clients differ in one byte only, few of them share a place, whichever byte it is; IPv4
+ * clients of one network differ in the highest byte. The same holds for 8 models. */
 TEST(test_flows_spread)
 {
     struct bag_queue queue;
@@ -200,7 +200,7 @@ TEST(test_flows_spread)
     assert_in_range(__builtin_popcount(queues), BAG_FLOW_QUEUES / 2, BAG_FLOW_QUEUES);
 }
 
-/* Work that takes three times what was estimated counts as that in the queue. */
+/* If work takes three times its estimate, queued work counts three times as well. */
 TEST(test_the_cost_scale_counts)
 {
     set_up(1, MAX_JOBS);

@@ -1,7 +1,7 @@
-/* A front's requests, answered by parts of a table in the same process: random requests of every
- * form and rule have one server's reply, and a reply that is not what was asked for is refused.
- * The numbers are small integers, so that sums are exact in any order. BAG_SEED=N begins with
- * another one. */
+/* Subrequests of a coordinator, answered by parts of a table in the same process. Random requests
+ * of every form and rule must get the reply that one server gives, and the coordinator must reject
+ * replies that do not fit the subrequest. The numbers are small integers, so that sums are exact in
+ * any order. BAG_SEED=N begins with another one. */
 #include "fanout_fixture.h"
 
 AROUND_ALL(set_up, tear_down)
@@ -51,7 +51,7 @@ static void end_call(struct bag_infer *infer, struct bag_fanout *fanout)
     bag_infer_free(infer);
 }
 
-/* What a shard must not answer, and the words by which that is refused. */
+/* Wrong replies of a shard, and words of the messages that reject them. */
 TEST(refuses_other_replies)
 {
     static const struct {

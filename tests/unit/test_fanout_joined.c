@@ -1,10 +1,10 @@
-/* Several features of one table: a front asks for them in one request to each shard where that is
- * told the same of them, and nobody can tell. BAG_SEED=N begins with another seed. */
+/* Several features of one table: a coordinator sends them in one subrequest to each shard if their
+ * parameters are the same. The reply must not differ. BAG_SEED=N begins with another seed. */
 #include "fanout_fixture.h"
 
 AROUND_ALL(set_up, tear_down)
 
-/* Of several features of one table some are joined and some stay apart, and nobody can tell. */
+/* Some features of one table are joined and others stay apart. The reply must not differ. */
 TEST(features_are_answered_as_by_one_server)
 {
     static struct text body;
@@ -84,8 +84,8 @@ TEST(missing_keys_have_the_places_of_their_features)
     }
 }
 
-/* Whether two features of one bag each are joined, and so how many calls there are. Each may have
- * weights of a type; NULL: none. The second may bring its default row. */
+/* Returns whether two features of one bag each are joined, which the number of calls shows. Each
+ * may have weights of a type; NULL: none. The second may bring its default row. */
 static bool are_joined(const char *weights, const char *other_weights, bool asks_default)
 {
     static struct text body;
@@ -142,8 +142,8 @@ static void make_world_of(size_t i, enum bag_dtype dtype)
     make_plain_world(ways[i].keyed, ways[i].by, dtype);
 }
 
-/* What shards are told keeps ops apart, and nothing else does: neither what the front does about
- * ids, nor, of sums, the type that they end in. */
+/* Features stay apart only if their subrequests have different parameters. How the coordinator
+ * handles their ids does not matter, nor does the result type of sums. */
 TEST(joins_what_shards_are_told_alike)
 {
     random_state = 3;
@@ -205,9 +205,9 @@ TEST(stays_apart_at_limits)
     make_plain_world(false, BAG_PART_ROWS, BAG_F16);
     make_feature(&world.front_features, 0, &world.rules, &world.front.memory);
     make_feature(&world.front_features, 1, &world.rules, &world.front.memory);
-    /* A header of 1024 bytes, 8 ids of 24, 2 offsets of 8; one of 65536, 8 ids, 2 bags of 7 FP32
-     * and a count, which are 36 bytes to the 8 of an offset and an id, and with a row of 7 FP16 50.
-     */
+    /* Estimates for a body: a header of 1024 bytes, 8 ids of 24 bytes, 2 offsets of 8 bytes. For a
+     * reply: a header of 65536 bytes, 8 ids, and 2 bags of 7 FP32 and a count, which are 36 bytes
+     * each. With a row of 7 FP16, a bag has 50 bytes. */
     const struct {
         size_t *limit, most;
     } cases[] = {{&world.limits.max_body_bytes, 1024 + 8 * 24 + 2 * 8},

@@ -37,7 +37,7 @@ static const char *read_secret(void)
     return text ? NULL : problem.text;
 }
 
-/* The same as USER in GROUP. */
+/* Reads the secret as USER in GROUP. */
 static const char *read_secret_as_user(void)
 {
     gid_t extra = GROUP;
@@ -89,7 +89,7 @@ TEST(test_private_files)
     expect_rejected(read_as_user(0, GROUP, 0400), "cannot be opened");
 }
 
-/* One that would block, or never ends. */
+/* Tests a file that would block and one that never ends. */
 TEST(test_other_files)
 {
     struct bag_problem problem;

@@ -1,4 +1,5 @@
-/* Items that are handed from any thread to one: their order, and who must wake that thread. */
+/* Items that any thread passes to one thread: their order, and which caller must wake that
+ * thread. */
 #include "testing.h"
 
 #include "server/system/handoff.h"

@@ -1,4 +1,4 @@
-/* What the head of a request may say, as the library hands it out line by line. */
+/* Tests request heads, which the library passes on line by line. */
 #include "testing.h"
 
 #include "server/http/message.h"

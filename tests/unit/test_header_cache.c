@@ -60,7 +60,8 @@ static void assert_same(const struct bag_v2_request *a, const struct bag_v2_requ
     }
 }
 
-/* Whether the header fits; if it does, it is what decoding makes of it. */
+/* Returns whether the header fits the template. If it does, the request must be the same as after
+ * decoding. */
 static bool fits(struct bag_v2_template *template, const char *header, size_t header_bytes)
 {
     struct body body = body_of(header, header_bytes);
@@ -145,7 +146,7 @@ TEST(test_numbers_and_ids)
     bag_v2_template_free(template);
 }
 
-/* Who says how much time is left says another each time. */
+/* Clients that send their remaining time send a different value each time. */
 TEST(test_timeouts)
 {
 #define TIMED(timeout)                                                                        \
@@ -173,7 +174,8 @@ TEST(test_timeouts)
     bag_v2_template_free(template);
 }
 
-/* JSON data, what does not decode, and where it is not sure whose a number is. */
+/* Tests headers that get no template: those with JSON data, those that cannot be decoded, and those
+ * with numbers of unclear meaning. */
 TEST(test_no_templates)
 {
 #define INPUT "{\"inputs\":[{\"name\":\"a\",\"shape\":[2],\"datatype\":"
@@ -228,7 +230,7 @@ TEST(test_learns_what_comes_often)
     bag_header_cache_free(&cache);
 }
 
-/* Those of many features are learned as well, up to 64 KiB. */
+/* Headers of many features get templates too, up to 64 KiB. */
 TEST(test_wide_headers)
 {
     static const struct {

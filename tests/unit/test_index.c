@@ -3,8 +3,8 @@
 
 #include "server/http/request.h"
 
-/* What the index says to a body where both versions are in that state and the server is in its own;
- * the caller frees it. */
+/* Returns the reply of the index to a body, for two versions and a server in the given states. The
+ * caller frees it. */
 static char *ask(enum bag_service_state state, enum bag_model_state model_state, const char *body)
 {
     char *reason = (char *)(uintptr_t)(model_state == BAG_MODEL_READY ? "" : "because");

@@ -39,7 +39,7 @@ static int tear_down(void **state)
 
 AROUND_EACH(set_up, tear_down)
 
-/* So many bags without an index. */
+/* Writes a body of `bags` bags without an index. */
 static void write_body(char *body, size_t room, size_t bags, const char *parameters)
 {
     int bytes = snprintf(
@@ -179,7 +179,7 @@ static bool run(const char *body, bool is_binary)
     return world.infer.plan.ops[0].args.streams;
 }
 
-/* Those of JSON are read again at once, as they are printed. */
+/* Results for JSON are not streamed, because printing reads them again at once. */
 TEST(test_long_binary_results_are_streamed)
 {
     enum { STREAMED_BAGS = (12 << 20) / (COLUMNS * sizeof(float)) };

@@ -1,4 +1,5 @@
-/* The bytes of journals: what is written is read, and what is damaged is told from what is torn. */
+/* The bytes of journals: written records can be read, and damaged records differ from a torn
+ * tail. */
 #include "testing.h"
 
 #include "proto/formats.h"
@@ -20,7 +21,7 @@ static const char rows[] = "abcdefghijklmnopqr";
  * synced. */
 struct journal {
     unsigned char bytes[1024];
-    size_t at[4]; /* of the records, and of the end */
+    size_t at[4]; /* positions of the records and of the end */
 };
 
 static void make(struct journal *journal, bool synced)
@@ -133,7 +134,7 @@ TEST(test_rejects_records)
                      0);
 }
 
-/* Whose checksums are right, and which no server wrote. */
+/* Records with right checksums that no server can have written. */
 TEST(test_rejects_rows_that_cannot_be)
 {
     const struct bag_journal_header wrong[] = {
@@ -254,13 +255,13 @@ TEST(test_tells_tails_from_damage)
     /* The second: the third was written when it was safe. */
     journal.bytes[journal.at[1] + 50] ^= 1;
     assert_false(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[1], &items));
-    journal.bytes[journal.at[1] + 8] ^= 0xff; /* nor where its length is lost */
+    journal.bytes[journal.at[1] + 8] ^= 0xff; /* nor if its length is lost */
     assert_false(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[1], &items));
     /* Written together, before anything was synced: the disk had the third one first. */
     make(&journal, false);
     journal.bytes[journal.at[1] + 50] ^= 1;
     assert_true(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[1], &items));
-    /* Zeros that a file system leaves where it had no data yet. */
+    /* Zeros, which a file system leaves if the data was not written yet. */
     memset(journal.bytes + journal.at[1], 0, sizeof journal.bytes - journal.at[1]);
     assert_true(
         bag_journal_tail_is_torn(journal.bytes, sizeof journal.bytes, journal.at[1], &items));

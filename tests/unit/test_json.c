@@ -1,4 +1,5 @@
-/* Strict JSON: what is taken, what is rejected and where, and what the copy leaves out. */
+/* Strict JSON: accepted texts, rejected texts with the position of the fault, and the members that
+ * the copy leaves out. */
 #include "testing.h"
 
 #include "proto/json.h"
@@ -299,7 +300,7 @@ static const struct bag_json_limits small = {
     .max_depth = 6,
 };
 
-/* Parses a header under limits; "" where it is accepted, otherwise what is wrong. */
+/* Parses a header under limits. Returns the problem, whose text is "" if the header is accepted. */
 static struct bag_problem parse_limited(const char *text, size_t bytes,
                                         const struct bag_json_limits *limits)
 {
@@ -335,7 +336,8 @@ TEST(test_limits_tensors_and_their_parts)
             "inputs[1], at byte 32: \"shape\" has more than 4 dimensions");
     limited("{\"inputs\":[{\"n\\u0061me\":\"a\\\"b\",\"sh\\u0061pe\":[1,2,3,4,5]}]}",
             "input 'a\\x5c\\x22b', at byte 53: \"shape\" has more than 4 dimensions");
-    limited("{\"outputs\":[{\"shape\":[1,2,3,4,5]}]}", ""); /* which outputs do not have */
+    limited("{\"outputs\":[{\"shape\":[1,2,3,4,5]}]}",
+            ""); /* outputs have no shape, so that its limit does not apply */
     limited("{\"parameters\":{\"a\":1,\"b\":2}}", "");
     limited("{\"parameters\":{\"a\":1,\"b\":2,\"c\":3}}",
             "JSON header, at byte 27: \"parameters\" has more than 2 members");
@@ -353,7 +355,8 @@ TEST(test_limits_values_and_depth)
     limited("{\"inputs\":[{\"x\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6],\"data\":[1,2,3]}]}",
             "inputs[0], at byte 57: more than 20 values outside of \"data\"");
     limited("{\"inputs\":[{\"x\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5],\"data\":[1,2,3]}]}", "");
-    limited("{\"x\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0]}", ""); /* which are dropped */
+    limited("{\"x\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0]}",
+            ""); /* unknown members are dropped */
     limited("{\"x\":[[[[[]]]]]}", "");
     limited("{\"x\":[[[[[[]]]]]]}",
             "JSON header, at byte 10: arrays and objects are nested more than 6 deep");
@@ -372,7 +375,7 @@ TEST(test_limits_bytes)
                              "outside of \"data\""
                            : "");
     }
-    /* Wherever the limit cuts a token, the limit is what is told. */
+    /* Wherever the limit cuts a token, the message names the limit. */
     for (int before = 150; before < 200; before++) {
         sprintf(text, "{\"x\":\"%0*d\",\"parameters\":{\"\\ud834\\udd1e\":false,\"a\":-1.5e+300}}",
                 before, 1);
@@ -435,7 +438,7 @@ TEST(test_lack_of_memory_is_told_as_such)
     struct bag_problem problem;
     struct bag_json_header header;
     struct bag_arena arena;
-    /* Of two allocations first the one for the copy fails, then the one for the data. */
+    /* With less memory the allocation of the copy fails, with more the allocation of the data. */
     for (size_t bytes = 16; bytes < 96 + 128; bytes += 16) {
         bag_arena_init(&arena, bytes);
         assert_false(bag_json_parse_header(text, strlen(text), &bag_json_default_limits, &arena,

@@ -28,7 +28,7 @@ static void start_small(struct small_index *small)
     small->keys.seed = some_seed;
 }
 
-/* Of the lines' memory only what the keys need is there. */
+/* Maps the lines without reserving memory, so that only the lines of the added keys take memory. */
 static void check_last_rows(size_t num_rows)
 {
     struct bag_keys keys = bag_keys_for(num_rows);
@@ -100,7 +100,7 @@ TEST(removes_keys_and_reuses_their_slots)
 #define STAYING 20
 #define GOING   80
 
-#define ROUNDS 2000 /* of looking up all of them */
+#define ROUNDS 2000 /* rounds of lookups of all keys */
 
 struct changing {
     struct small_index small;

@@ -1,5 +1,5 @@
-/* The latency target: jobs that would wait too long are rejected, those that have are dropped, and
- * the scale of what a wait takes follows what is measured; by a clock that the tests set. */
+/* The latency target, with a clock that the tests set. Jobs that would wait too long are rejected,
+ * and jobs that have waited too long are dropped. The cost scale follows the measured times. */
 #include "engine_fixture.h"
 
 static uint64_t fake_ns;
@@ -20,7 +20,7 @@ static void set_up_target(void)
     world.engine.limits.latency_target_ns = 100000000;
 }
 
-/* What waits and what runs count, by how long such work took: 65 of 100 ms are allowed. */
+/* Waiting and running work counts by its measured duration; 65 of 100 ms are allowed. */
 TEST(test_a_job_that_would_wait_too_long_is_rejected)
 {
     struct bag_job job = {.client = 0};
@@ -57,8 +57,8 @@ TEST(test_a_job_that_would_wait_too_long_is_rejected)
     tear_down(1);
 }
 
-/* What a job has waited for the loop counts: against what it may still wait, as waiting, and in
- * what the scale follows. */
+/* The time for which a job has waited for the loop counts: it reduces the time that the job may
+ * still wait, is part of its waiting time, and is part of the time that the scale follows. */
 TEST(test_waiting_for_the_loop_counts)
 {
     struct bag_job job = {.client = 0};
@@ -73,7 +73,7 @@ TEST(test_waiting_for_the_loop_counts)
     assert_false(bag_engine_has_room(&world.engine, &job));
     assert_non_null(strstr(job.problem.text, "a request would wait 65 ms; 65 % of the target"));
     fake_ns += 60000000;
-    assert_false(has_room(0)); /* it has waited for longer than it may at all */
+    assert_false(has_room(0)); /* the job has waited for longer than is allowed */
     assert_true(has_room(1));  /* another client's does not wait for its own */
     bag_engine_submit(&world.engine, make_job(1, 5));
     fake_ns += 4900000;
@@ -85,8 +85,8 @@ TEST(test_waiting_for_the_loop_counts)
     tear_down(2);
 }
 
-/* Of a job that has waited for 90 % of the target nothing is computed, also where no worker is
- * free. */
+/* A job that has waited for 90 % of the target is dropped without being computed, even if no worker
+ * is free. */
 TEST(test_a_job_that_has_waited_too_long_is_dropped)
 {
     for (int workers_are_busy = 0; workers_are_busy <= 1; workers_are_busy++) {
@@ -151,7 +151,7 @@ TEST(test_reserved_work_counts)
     fake_ns += 110000000;
     assert_true(reserve(5, 0, 1));
     bag_engine_cancel(&world.engine, &world.jobs[5]);
-    assert_true(world.jobs[0].is_reserved); /* it may take four times its 40 ms */
+    assert_true(world.jobs[0].is_reserved); /* the job may take four times its 40 ms */
     fake_ns++;
     assert_true(reserve(5, 0, 1));
     assert_false(world.jobs[0].is_reserved || world.jobs[2].is_reserved);
@@ -237,8 +237,8 @@ TEST(test_dropped_jobs_raise_the_wait_scale)
     tear_down(1);
 }
 
-/* What another client has running keeps nobody out, and a job that waits for it is done late rather
- * than dropped. */
+/* The running work of a client does not keep other clients out, and a job that waits for it is done
+ * late rather than dropped. */
 TEST(test_others_work_that_runs_keeps_nobody_out)
 {
     struct bag_job large = {.client = 1, .cost_ns = 500000000};

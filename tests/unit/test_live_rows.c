@@ -1,4 +1,5 @@
-/* Tables whose rows change: who waits for whom, and what a batch does to rows and keys. */
+/* Tables whose rows change: which threads wait for each other, and how a batch changes rows and
+ * keys. */
 #include "memory_fixture.h"
 #include "testing.h"
 
@@ -48,7 +49,7 @@ struct race {
     atomic_size_t mixed, tried, waited;
 };
 
-/* Whether all rows of a table are alike, and not older than before. */
+/* Returns whether all rows of a table have the same value and are not older than before. */
 static bool is_whole(const struct bag_table_memory *memory, float *last)
 {
     const float *rows = memory->table.rows;
@@ -249,7 +250,7 @@ TEST(new_keys_take_spare_rows)
     put(&memory, 7, 1);
     put(&memory, UINT64_MAX, 2);
     assert_int_equal(bag_table_spare_rows_now(&memory), 0);
-    put(&memory, 7, 5); /* which it has */
+    put(&memory, 7, 5); /* the table has this key */
     assert_true(((const float *)memory.table.rows)[row_of(&memory, 7)] == 5);
     assert_true(((const float *)memory.table.rows)[row_of(&memory, UINT64_MAX)] == 2);
     take_out(&memory, 1001);
@@ -286,7 +287,7 @@ TEST(rows_that_others_need_stay)
     free_table(&memory);
 }
 
-/* More of them are kept while they are free, and none that another key has. */
+/* More rows are kept while they are free, but no row of another key. */
 TEST(more_rows_are_kept)
 {
     struct bag_table_memory memory;

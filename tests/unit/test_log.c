@@ -7,7 +7,7 @@
 
 static char line[16384];
 
-/* What one event becomes, without its time and its end of line. */
+/* Returns the text of one event, without its time and its end of line. */
 static const char *logged(enum bag_log_format format, const char *value)
 {
     int ends[2], before = dup(STDERR_FILENO);
@@ -71,7 +71,7 @@ TEST(test_long_values)
     free(value);
 }
 
-/* What is read from the pipe up to the end of that many lines. */
+/* Reads `count` lines from the pipe. */
 static size_t read_lines(int fd, size_t count, char *text, size_t room)
 {
     size_t bytes = 0;
@@ -107,8 +107,8 @@ TEST(test_numbers)
     close(ends[1]);
 }
 
-/* Lines that may wait come without anything that follows them, all and in order, beyond the end of
- * the buffer, too; an urgent one brings them at once, and the end of the log what is left. */
+/* Lines that may wait are written in order even if no line follows them, and even if they exceed
+ * the buffer. An urgent line writes them at once, and the end of the log writes the rest. */
 TEST(test_waiting_lines)
 {
     enum { LINES = 3000, AT_ONCE = 100 };

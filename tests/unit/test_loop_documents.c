@@ -1,5 +1,4 @@
-/* What documents cost on the loop's thread, where there are many models and a collection of many
- * features. */
+/* Measures documents on the loop's thread, with many models and a collection of many features. */
 #include "loop_fixture.h"
 
 #define MODELS   2000

@@ -1,4 +1,4 @@
-/* What inference costs on the loop's thread, and that a body is planned once. */
+/* Measures inference on the loop's thread, and checks that a body is planned once. */
 #include "loop_fixture.h"
 
 #include <zlib.h>
@@ -72,7 +72,7 @@ static struct text make_json(size_t bags, size_t ids, const char *parameters)
     return text;
 }
 
-/* The same in binary. With `segments` the bags are given by segment_ids, in falling order. */
+/* Makes a binary request. With `segments` the bags are given by segment_ids, in falling order. */
 static struct text make_binary(size_t bags, size_t ids, bool segments, const char *parameters)
 {
     struct text text = {0};
@@ -130,7 +130,7 @@ static void ask_binary(const char *what, const char *model, struct text text)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* Whatever is computed at once and whatever goes to a worker: a body is planned once. */
+/* A body is planned once, whether the loop or a worker computes it. */
 TEST(test_a_body_is_planned_once)
 {
     for (size_t bags = 1; bags <= 200; bags++) {

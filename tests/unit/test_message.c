@@ -1,5 +1,5 @@
-/* What is sent: the headers of a reply, and for each kind of error the status and the reason over
- * HTTP and the exit code of a command. */
+/* The headers of a reply, and for each kind of error the status and the reason over HTTP and the
+ * exit code of a command. */
 #include "testing.h"
 
 #include "server/commands.h"

@@ -7,7 +7,7 @@
 static struct bag_model models[2], *both[2] = {&models[0], &models[1]};
 static struct bag_metrics metrics;
 static struct bag_recorder *first, *second;
-static const struct bag_stopwatch unused; /* of a request whose body was not looked at */
+static const struct bag_stopwatch unused; /* stopwatch of a request whose body was not read */
 
 static int set_up(void **state)
 {
@@ -346,7 +346,8 @@ TEST(test_statistics)
     succeed(second, &models[1], 20, 6);
     bag_metrics_on_batch(first, &models[1], 2);
     bag_metrics_on_rejection(first, &models[1], BAG_REJECTION_BAD_REQUEST, &unused);
-    /* One that waited for 700 ns in its first stages, and since then for as long as this takes. */
+    /* A request that waited for 700 ns in its first stages, and since then for the duration of this
+     * test. */
     struct bag_stopwatch watch;
     bag_stopwatch_start(&watch, true);
     watch.stage_ns[BAG_STAGE_QUEUE] = 600;

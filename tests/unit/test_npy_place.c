@@ -1,4 +1,4 @@
-/* Tiles of every layout, size and rank, placed where they belong and nowhere else. */
+/* Places tiles of every layout, size and rank, and checks that nothing else is written. */
 #include "proto/formats.h"
 #include "testing.h"
 

@@ -322,7 +322,7 @@ TEST(rejects_damaged_entries)
         end(&archive, false, 0);
         reject(&archive, first);
     }
-    /* Wide numbers that are not there. */
+    /* The archive lacks the 64-bit numbers that its directory refers to. */
     for (size_t at = 20; at < 46; at += at == 24 ? 18 : 4) {
         memset(&archive, 0, sizeof archive);
         add(&archive, "a.npy", "A", stored);

@@ -1,4 +1,4 @@
-/* Reading arrays: brackets, counts, integers and words, and what is said of wrong ones. */
+/* Reading arrays: brackets, counts, integers and words, and the messages for wrong ones. */
 #include "numbers_fixture.h"
 
 #define I64_RANGE "integers from -9223372036854775808 to 9223372036854775807"

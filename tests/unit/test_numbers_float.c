@@ -31,8 +31,8 @@ static void check_text(const char *number)
     }
 }
 
-/* What people write, the bounds of both types, and those of each way of reading a number; with a
- * space behind each. */
+/* Numbers as people write them, the bounds of both types, and the bounds of each method of reading,
+ * each followed by a space. */
 static const char numbers[] =
     "0 -0 0.0 -0.0 0e5 0.000e-400 -0E+99999999999999999999 1 -1 1.5 0.1 0.2 0.3 "
     "123456.789 3.141592653589793238462643383279502884 1e0 1E+0 1e-0 100000000 16777217 "

@@ -93,7 +93,7 @@ static const struct bag_span spans[] = {
      .error = "503",
      .status = 503}};
 
-/* What they are, a member or an attribute in a line. */
+/* The expected spans, with one member or attribute in each line. */
 static const char *const printed[] = {
     "{\"resourceSpans\":[{\"resource\":{\"attributes\":[",
     TEXT("service.name", "bagserve") ",",

@@ -102,8 +102,8 @@ TEST(lists_of_nodes)
     assert_true(bag_pages_nodes() >= 1);
 }
 
-/* A node that no machine has, and a pool of huge pages, where it is too small: the memory is there,
- * and it is counted that it is not as configured. */
+/* Asks for a node that no machine has, and for huge pages if their pool is too small. The memory is
+ * allocated all the same, and the refusals are counted. */
 TEST(refusals_are_counted)
 {
     uint64_t nodes = bag_pages_node_refusals(), huge = bag_pages_huge_refusals();

@@ -7,7 +7,7 @@
 /* ---- sources ----------------------------------------------------------------------------------
  */
 
-/* What is asked of a part, beside what is asked of the whole. */
+/* Adds the settings of a part to those of the whole table. */
 static void with_part(const char *const *settings, const char *by, uint32_t index, uint32_t of,
                       const char **out, char part[64])
 {
@@ -79,7 +79,8 @@ static void check_columns(const struct bag_table_memory *part, const struct bag_
     free(want);
 }
 
-/* Those of the part are in its index, with their rows in the file, and others take no memory. */
+/* Checks that the index has the keys of the part with their rows in the file, and no memory for
+ * other keys. */
 static void check_mapped_keys(const struct bag_table_memory *part,
                               const struct bag_table_memory *whole, const int64_t *keys,
                               int64_t hash_rows, int64_t kept_default)
@@ -117,7 +118,7 @@ static void check_keys(const struct bag_table_memory *part, const struct bag_tab
             assert_int_equal(local, row);
         if (local < 0)
             continue;
-        assert_int_equal(local, found++); /* they stay in their order */
+        assert_int_equal(local, found++); /* the rows keep their order */
         check_row(part, local, whole, row);
     }
     assert_int_equal(part->shape[0], found);
@@ -135,7 +136,7 @@ struct table {
     int64_t hash_rows, kept_default;
 };
 
-static uint64_t digest; /* of the table's parts so far; 0: there was none */
+static uint64_t digest; /* digest of the table's parts so far; 0: no part was loaded yet */
 
 static void check_part(const struct table *table, const struct bag_table_memory *whole,
                        uint32_t index, uint32_t of, uint64_t *rows, size_t *columns)
@@ -403,7 +404,7 @@ TEST_BETWEEN(keyed_tables, set_up_both, tear_down_both)
                                .hash_rows = 30,
                                .kept_default = keys[counts[i] - 1]};
         check_table(&table);
-        table.maps = i % 2 == 0; /* that is not column-major */
+        table.maps = i % 2 == 0; /* files that are not column-major can be mapped */
         check_table(&table);
         free(keys);
     }
@@ -465,7 +466,7 @@ TEST_BETWEEN(parts_are_tables_of_their_own, set_up_both, tear_down_both)
     for (size_t i = 0; i <= COUNT_OF(parts); i++) {
         const char *settings[] = {"part", parts[i % COUNT_OF(parts)], NULL, NULL, NULL};
         if (i == COUNT_OF(parts)) {
-            settings[2] = "default_index"; /* it keeps another row */
+            settings[2] = "default_index"; /* the part keeps one more row */
             settings[3] = "3";
         }
         struct bag_source *source = make_source(settings);

@@ -160,7 +160,7 @@ TEST(parts_by_rows_know_the_whole_table)
     close_live(&part);
 }
 
-/* Of plain rows and of quantised ones, whose scale is that of the whole row. */
+/* Tests plain rows and quantised rows, whose scale is that of the whole row. */
 TEST(parts_by_columns_cut_rows)
 {
     static const char *const none[] = {NULL};
@@ -213,7 +213,7 @@ TEST(rows_have_the_whole_width)
 /* ---- keys -------------------------------------------------------------------------------------
  */
 
-/* Of 2 parts keys 1, 42, 2^31 and 2^63 are of part 1, the others of part 0. */
+/* With 2 parts, keys 1, 42, 2^31 and 2^63 belong to part 1, and the others to part 0. */
 static const int64_t table_keys[ROWS] = {1,
                                          0,
                                          2,

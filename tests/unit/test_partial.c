@@ -1,6 +1,6 @@
-/* What parts of a table answer, and that together they make the whole's answer: random calls, of
- * every type and row format, whose entries are dealt to parts. BAG_SEED=N begins with another one.
- */
+/* Random calls of every type and row format, whose entries are partitioned. The merged results of
+ * the parts of a table must be the result of the whole table. BAG_SEED=N begins with another
+ * one. */
 #include "../kernels/random_call.h"
 #include "kernels/exact.h"
 #include "kernels/partial.h"
@@ -15,7 +15,7 @@ static const size_t part_counts[] = {1, 2, 3, 7, MAX_SHARES};
 
 /* ---- dealing --------------------------------------------------------------------------------- */
 
-/* What a part is asked, and answers. */
+/* The call to a part, and its result. */
 struct part {
     int64_t *ids, *offsets;
     unsigned char *weights;
@@ -125,7 +125,7 @@ static double element_of(const void *data, enum bag_dtype dtype, size_t position
 
 /* ---- the bound ------------------------------------------------------------------------------- */
 
-/* Of a bag and a column: what the entries that stay add up to without signs, and the weights. */
+/* Sums for a bag and a column: the absolute values of the pooled entries, and their weights. */
 struct magnitudes {
     size_t count;
     double rows, weights, squares;
@@ -370,7 +370,7 @@ TEST(integer_means_are_exact)
     assert_true(mean == INT64_MIN / 5 - 1); /* (-2^63 - 1 - 7 + 5) / 5, toward zero */
 }
 
-/* Of a mean of half precision: rounded once, after the division. */
+/* A mean of half precision is rounded once, after the division. */
 TEST(rounds_once_at_the_end)
 {
     const float sums[] = {2049, 1}; /* 2049 is no FP16 number; a third of 2050 is none either */
@@ -402,7 +402,7 @@ TEST(leaves_out_parts_without_entries)
     assert_true(result == 0 && !signbit(result));
 }
 
-/* What nobody sends is no number, and does no harm. */
+/* Words that no shard sends are not numbers, and do no harm. */
 TEST(takes_any_words)
 {
     const uint64_t words[] = {0, 0, UINT64_C(1) << 63, UINT64_MAX, UINT64_MAX, UINT64_MAX};

@@ -1,4 +1,4 @@
-/* What is rejected, for which reason, and at which position. */
+/* Tests which calls are rejected, for which reason, and at which position. */
 #include "pool_fixture.h"
 
 /* A request that is right in every form, to be spoiled by each test: a table of 5 rows of 2. */
@@ -62,7 +62,7 @@ static enum bag_status check(struct request *r)
     struct bag_inputs inputs = {{NULL}};
     for (int i = 0; i < BAG_INPUT_COUNT; i++)
         inputs.tensor[i] = r->sends[i] ? &r->tensors[i] : NULL;
-    static struct bag_pool_plan plan; /* which the call goes on pointing to */
+    static struct bag_pool_plan plan; /* static, because the call keeps a pointer to it */
     bag_pool_prepare(&r->table, &r->rules, &plan);
     return bag_pool_check(&plan, &inputs, r->max_bytes, &r->args, &r->fault);
 }

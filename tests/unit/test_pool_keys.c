@@ -50,7 +50,7 @@ static enum bag_status resolve(struct call *call, enum bag_dtype dtype, const vo
     call->indices = (struct bag_tensor){
         .dtype = dtype, .rank = 2, .shape = {1, (int64_t)count}, .count = count, .data = ids};
     call->inputs.tensor[BAG_INDICES] = &call->indices;
-    static struct bag_pool_plan plan; /* which the call goes on pointing to */
+    static struct bag_pool_plan plan; /* static, because the call keeps a pointer to it */
     bag_pool_prepare(&table, &call->rules, &plan);
     enum bag_status status = bag_pool_check(&plan, &call->inputs, 1000, &call->args, &call->fault);
     call->resolving = (struct bag_resolving){.keys = call->keys,
@@ -135,7 +135,7 @@ TEST(gives_missing_keys_a_row)
     assert_int_equal(call.resolving.num_missing, 1);
 }
 
-/* Whether the table has the padding key or not: its entries are not missing. */
+/* Entries with the padding key are not missing, even if the table does not have this key. */
 TEST(padding_leaves_first)
 {
     static const int64_t ids[] = {70, 99, 0};
@@ -213,7 +213,7 @@ TEST(pools_the_default_row_though_it_is_padding)
     assert_true(pool(&call) == 3);
     assert_int_equal(bag_pool_entry_status(&call.args, 3), BAG_ENTRY_PRUNED);
     assert_int_equal(bag_pool_entry_status(&call.args, 4), BAG_ENTRY_PRUNED);
-    /* One that was outside and weighs nothing has one name. */
+    /* An entry that was outside and has weight 0 is reported as outside. */
     call.rules.reduction = BAG_MEAN;
     call.rules.weighted_mean = true;
     call.weights = (struct bag_tensor){

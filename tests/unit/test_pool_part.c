@@ -1,5 +1,5 @@
-/* Ids of a whole table on a part of it: which rows they become, what is left to other parts, and
- * the sentences of what is rejected. */
+/* Resolves ids of a whole table on a part of it: the rows that they become, the ids that are left
+ * to other parts, and the messages for rejected ids. */
 #include "kernels/keys.h"
 #include "kernels/pool_entries.h"
 #include "proto/problem.h"
@@ -40,7 +40,7 @@ static enum bag_status resolve(struct call *call, const int64_t *ids, size_t cou
     call->indices = (struct bag_tensor){
         .dtype = BAG_I64, .rank = 2, .shape = {1, (int64_t)count}, .count = count, .data = ids};
     call->inputs.tensor[BAG_INDICES] = &call->indices;
-    static struct bag_pool_plan plan; /* which the call goes on pointing to */
+    static struct bag_pool_plan plan; /* static, because the call keeps a pointer to it */
     bag_pool_prepare(&table, &call->rules, &plan);
     assert_int_equal(plan.needs_rows,
                      call->rules.keyed || call->rules.missing == BAG_MISSING_DEFAULT);

@@ -24,7 +24,7 @@ static void fill_pool(struct bag_pool_args *args, enum bag_form form)
     else
         inputs.tensor[form == BAG_FORM_OFFSETS ? BAG_OFFSETS : BAG_SEGMENT_IDS] = &given;
     struct bag_fault fault;
-    static struct bag_pool_plan plan; /* which the call goes on pointing to */
+    static struct bag_pool_plan plan; /* static, because the call keeps a pointer to it */
     bag_pool_prepare(&table, &rules, &plan);
     assert_int_equal(bag_pool_check(&plan, &inputs, SIZE_MAX, args, &fault), BAG_STATUS_OK);
 }
@@ -102,7 +102,7 @@ TEST(streamed_results_have_the_same_bits)
     }
 }
 
-/* Of bags and columns; results with gaps are written as any others. */
+/* Tests ranges of bags and columns; results with gaps are written like others. */
 TEST(streamed_parts_have_the_same_bits)
 {
     enum { STRIDE = COLUMNS + 1 };
@@ -126,7 +126,7 @@ TEST(streamed_parts_have_the_same_bits)
     }
 }
 
-/* A bag that is longer than what is streamed at once, and one that is as long. */
+/* Tests a bag that is longer than a streamed piece, and one of the same length. */
 TEST(long_bags_are_not_streamed_in_parts)
 {
     enum { MOST = 4096 };

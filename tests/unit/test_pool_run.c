@@ -1,4 +1,4 @@
-/* What pooling answers: exact values for every form, reduction and option. */
+/* Tests the exact results of pooling for every form, reduction and option. */
 #include "kernels/rowformat.h"
 #include "pool_fixture.h"
 

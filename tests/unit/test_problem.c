@@ -1,5 +1,5 @@
-/* What clients are told: sentences of findings, quoted bytes, prefixes, truncated texts, paths
- * without folders. */
+/* Messages for clients: sentences of faults, quoted bytes, prefixes, truncated texts, paths without
+ * folders. */
 #include "testing.h"
 
 #include "proto/problem.h"

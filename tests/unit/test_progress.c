@@ -1,4 +1,4 @@
-/* What a loading table shows, at times that the test chooses. */
+/* Tests the progress that a loading table shows, at times that the test chooses. */
 #include "server/memory/memory.h"
 #include "server/tables/progress.h"
 #include "testing.h"

@@ -58,7 +58,7 @@ TEST(test_a_unix_client_has_no_address)
     assert_false(read_whole(text, sizeof text, 50).has_source);
 }
 
-/* The longest header that there is. */
+/* Tests the longest possible header. */
 TEST(test_what_follows_the_addresses_is_skipped)
 {
     struct bag_proxy_header header = {.bytes = 0};

@@ -88,7 +88,8 @@ TEST(test_an_empty_snapshot_finds_nothing)
     bag_snapshot_free(snapshot);
 }
 
-/* Without a version the highest that answers, or else the highest that there is. */
+/* A request without a version gets the highest version that answers requests, or else the highest
+ * version. */
 TEST(test_the_default_version_is_ready)
 {
     struct bag_model *models[] = {
@@ -242,7 +243,7 @@ TEST(test_all_readers_must_leave)
     assert_int_equal(bag_registry_collect(&world.registry), 1);
     bag_reader_close(&second);
     publish_one(&world, "3");
-    assert_int_equal(world.woken, 4); /* of the one that is left */
+    assert_int_equal(world.woken, 4); /* once more, by the one reader that is left */
     tear_down(&world);
 }
 
@@ -282,8 +283,8 @@ static size_t slot_of(struct world *world, const char *name, const char *version
     return bag_snapshot_find(atomic_load(&world->registry.current), name, version)->slot;
 }
 
-/* A name and version keeps its slot as others come and go, also when it is loaded anew; another
- * one gets a slot only when no snapshot has it any more. */
+/* A name and version keeps its slot while others come and go, even if it is loaded again. Another
+ * version gets a slot only when no snapshot uses the slot any more. */
 TEST(test_slots_are_stable)
 {
     struct world world;

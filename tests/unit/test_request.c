@@ -1,5 +1,5 @@
-/* The life of a request, driven by a connection that is not one: what is decided at the head, at
- * each piece of the body and at its end, and what becomes of the reply. */
+/* Drives a request without a real connection. Tests the decisions at the head, at each piece of the
+ * body and at its end, and the reply. */
 #include "model_fixture.h"
 #include "testing.h"
 
@@ -28,7 +28,7 @@ static struct {
     bool connected;
     unsigned resumed;                 /* calls of the connection's resume */
     unsigned expected;                /* when the engine is stopped */
-    struct bag_reconciler reconciler; /* its status alone */
+    struct bag_reconciler reconciler; /* used for its status only */
     struct bag_http_request *request;
 } world;
 
@@ -256,7 +256,7 @@ TEST(test_infers_at_once)
         assert_int_equal(send_body(BODY, step), BAG_HTTP_READ);
         assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
         check_reply(200, "\"data\":[6.0]", false);
-        assert_null(world.request->job.infer.output.reply); /* it has one owner */
+        assert_null(world.request->job.infer.output.reply); /* the reply has one owner */
         end();
     }
     assert_int_equal(world.resumed, 0);
@@ -284,7 +284,7 @@ TEST(test_infers_in_the_engine)
     end();
 }
 
-/* What is long with many models is made by a worker. */
+/* A worker makes the metrics, which are long if there are many models. */
 TEST(test_metrics_are_made_by_a_worker)
 {
     world.service.metrics.on = true;
@@ -300,7 +300,8 @@ TEST(test_metrics_are_made_by_a_worker)
     end();
 }
 
-/* One that has ended its side may wait for its answer; among many that wait it counts as gone. */
+/* A client that has ended its side may wait for its answer; if many requests wait, it counts as
+ * gone. */
 TEST(test_client_that_leaves)
 {
     struct bag_http_request *waiting[10];
@@ -335,7 +336,7 @@ TEST(test_client_that_leaves)
 }
 
 /* The tables change between a request's head and its end: whoever has not sent all of it holds
- * nothing, and gets the new ones. Nor does one whose reply is made. */
+ * nothing, and gets the new ones. A request whose reply is complete holds no tables either. */
 TEST(test_tables_that_change)
 {
     struct bag_registry *registry = &world.service.registry;
@@ -355,7 +356,7 @@ TEST(test_tables_that_change)
     end();
 }
 
-/* A chunked body that passes the limit is rejected where it does. */
+/* A chunked body is rejected at the piece that exceeds the limit. */
 TEST(test_limit_of_a_body)
 {
     char piece[100];

@@ -119,7 +119,8 @@ TEST(test_names_the_methods_that_there_are)
     }
 }
 
-/* Also where a pattern of another path, which fits too, stands between. */
+/* Tests a path with two methods, also if a pattern of another path that fits too is between
+ * them. */
 TEST(test_a_path_of_two_methods)
 {
     static const struct bag_http_route two[] = {

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* What a pattern means, by the definition of the format. */
+/* Returns the value of a pattern by the definition of the format. */
 static double meaning(uint16_t half, int fraction_bits, int bias)
 {
     int exponent_bits = 15 - fraction_bits;
@@ -264,7 +264,7 @@ TEST(decodes_bytes_with_a_scale)
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-/* The bytes of a row of three values, and where they end. */
+/* Checks the bytes of a row of three values and their number. */
 static void assert_encoded(enum bag_row_format format, const float *values, const char *bytes)
 {
     struct bag_table table = quantised(format, 3, NULL);
@@ -364,7 +364,7 @@ TEST(encodes_for_replies)
     assert_memory_equal(out, "\xd4\0\x3d\0\xbc", 5); /* codes 0, 1, 1, 3 of 1.25 */
 }
 
-/* What a format cannot hold is not written as something else. */
+/* Values that a format cannot represent are rejected instead of written as other values. */
 TEST(rejects_what_a_format_cannot_hold)
 {
     unsigned char out[32];

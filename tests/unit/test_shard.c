@@ -1,4 +1,4 @@
-/* What a front asks of a shard, to the byte, and which answers it takes. */
+/* Tests the exact bytes of a coordinator's subrequest to a shard, and which replies it accepts. */
 #include "testing.h"
 
 #include "proto/shard.h"

@@ -30,7 +30,7 @@ static const char *const outcome_names[] = {
 static struct bag_source *some_source;
 static struct bag_model *const some_model = (struct bag_model *)(void *)&some_source;
 
-/* What check_files() finds, and how often it was called for each version. */
+/* The results of check_files(), and the number of its calls for each version. */
 struct world {
     struct bag_version_plan versions[MAX_VERSIONS];
     enum bag_files files[MAX_VERSIONS];
@@ -193,7 +193,7 @@ static const struct plan_case cases[] = {
     {AGAIN, "latest 2", "1h~ 2s+", "", NULL, "1R 2K*"},
     {AGAIN, "latest 1", "1s+ 2h~", "1 of 2", NULL, "1K* 2."},
 
-    /* What was asked for is bad: the change is refused, and what serves goes on. */
+    /* The requested version is bad: the change is rejected, and the served versions stay. */
     {MODELS, "latest 1", "1b+", "", "load", "BAD 1"},
     {MODELS, "latest 1", "1b+", "", "load 1", "BAD 1"},
     {MODELS, "latest 1", "1s+ 2b", "", "load 2", "BAD 2"},
@@ -213,7 +213,8 @@ static const struct plan_case cases[] = {
     {MODELS, "all", "1n 2n", "-", "load", "1L 2L*"},
     {MODELS, "all", "1s+ 2n 3n", "-2", "load 3", "1K 2. 3L*"},
 
-    /* One that lacks updates goes on beside others, and is read again to become the default. */
+    /* A version that lacks updates stays loaded beside others, and is read again to become the
+     * default. */
     {MODELS, "latest 2", "1s! 2s+", "", "load", "1K 2K*"},
     {MODELS, "latest 1", "1s!", "", "load 1", "1L*"},
     {MODELS, "all", "1s! 2s+", "", "load 1", "1L* 2K"},
@@ -222,7 +223,7 @@ static const struct plan_case cases[] = {
     {MODELS, "all", "1s! 2s! 3s+", "", "unload 3", "1K 2L* 3."},
     {AGAIN, "all", "1s+ 2s! 3s+", "2 of 3", NULL, "1K 2L* 3K"},
 
-    /* What was asked for before is remembered. */
+    /* Earlier requests of clients still hold. */
     {AGAIN, "latest 1", "1s+ 2n", "1 of 2", NULL, "1K* 2."},
     {AGAIN, "latest 1", "1n 2n", "-", NULL, "1. 2."},
     {AGAIN, "all", "1s+ 2n", "-2", NULL, "1K* 2."},
@@ -421,7 +422,7 @@ TEST(test_plans_collections)
         {START, "named", "load"},
         {POLL, "published same", "keep"},
         {POLL, "published", "load"},
-        {AGAIN, "ready same", "load"}, /* its own rules may be others */
+        {AGAIN, "ready same", "load"}, /* the rules of the table may be different */
         {MODELS, "published same", "keep"},
         {MODELS, "published", "load"},
         {MODELS, "requested", "load"},
@@ -433,7 +434,7 @@ TEST(test_plans_collections)
         {AGAIN, "published lacks", "refuse"},
         {AGAIN, "published lacks dependents", "refuse"},
 
-        /* A table is not there. What was only found does not fail a change. */
+        /* A table is not there. A version that was only found does not fail a change. */
         {START, "lacks", "unavailable"},
         {START, "named lacks", "fail"},
         {START, "named lacks folder", "unavailable"},

@@ -1,5 +1,5 @@
-/* Reading under a kernel that does what kernels seldom do: short and interrupted reads, errors,
- * files that end, threads that cannot be had. The two calls below stand in front of libc's. */
+/* Reads tables under rare behaviour of the kernel: short and interrupted reads, errors, files that
+ * end early, and threads that cannot be started. The two functions below replace those of libc. */
 #include "table_fixture.h"
 
 #include <dlfcn.h>
@@ -7,7 +7,7 @@
 #include <malloc.h>
 #include <pthread.h>
 
-/* What pread does with reads beyond the header. Set while no reader runs. */
+/* The behaviour of pread for reads beyond the header. Set while no reader runs. */
 static enum { HONEST, SHORT, INTERRUPTED, FAILING, ENDING } mood;
 static _Atomic unsigned reads;
 

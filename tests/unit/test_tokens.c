@@ -1,4 +1,4 @@
-/* Files of access tokens, the Authorization header, and what a token may do. */
+/* Files of access tokens, the Authorization header, and the scopes of tokens. */
 #include "testing.h"
 
 #include "proto/tokens.h"
@@ -137,7 +137,7 @@ TEST(test_compares_every_byte)
     }
 }
 
-/* What a client sends. */
+/* Tests which token a client sends. */
 TEST(test_chooses)
 {
     static const char *const none = "there is no token of scope admin in it";
@@ -197,8 +197,8 @@ TEST(test_bearer)
     assert_true(bag_text_is(token, "abc"));
     assert_true(bag_bearer_read("bEARER   a=b", &token));
     assert_true(bag_text_is(token, "a=b"));
-    assert_true(
-        bag_bearer_read("Bearer abc \t ", &token)); /* which are no part of a header's value */
+    assert_true(bag_bearer_read("Bearer abc \t ",
+                                &token)); /* blanks at the end are no part of a header's value */
     assert_true(bag_text_is(token, "abc"));
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         if (bag_bearer_read(bad[i], &token))

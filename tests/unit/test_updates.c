@@ -1,5 +1,5 @@
-/* Updates that the disk, or a table's index, does not take: what is told, and what a later start
- * finds. */
+/* Updates that fail because of the disk or a table's index: the answers to the client, and the
+ * state after a restart. */
 #include "disk_fixture.h"
 #include "memory_fixture.h"
 
@@ -120,7 +120,7 @@ TEST_BETWEEN(test_other_rows_after_a_failed_sync, set_up, tear_down)
     check_after_power_loss();
 }
 
-/* What was acknowledged is safe after the next good sync, though no update follows. */
+/* Acknowledged updates are safe after the next successful sync, even if no update follows. */
 TEST_BETWEEN(test_next_sync_writes_again, set_up, tear_down)
 {
     struct bag_table_memory f32;
@@ -145,7 +145,7 @@ static uint64_t sequence_of(const struct bag_table_memory *memory)
     return memory->live->stream->sequence;
 }
 
-/* Of two records that were never synced the disk has the second alone. What takes the place of the
+/* Two records were never synced, and the disk has only the second. A new record in the place of the
  * first is not followed by it. */
 TEST_BETWEEN(test_torn_tail_is_gone, set_up, tear_down)
 {
@@ -239,7 +239,8 @@ static void attach_keyed(struct bag_table_memory *memory)
         fail_msg("%s", problem.text);
 }
 
-/* What is checked has the memory that applying it takes, before it is written anywhere. */
+/* Checking an update reserves the memory that applying it takes, before the update is written
+ * anywhere. */
 TEST_BETWEEN(test_check_reserves, set_up, tear_down)
 {
     struct bag_table_memory memory;
@@ -279,7 +280,7 @@ static void check_keys(struct bag_table_memory *memory)
     assert_int_equal(memory->live->stream->sequence, 2);
 }
 
-/* What was told to have failed is not there after a restart either, and its number is free. */
+/* An update that was reported as failed is absent after a restart too, and its number is free. */
 static void check_failed_update(enum bag_journal_sync sync)
 {
     struct bag_table_memory memory;
@@ -318,7 +319,7 @@ TEST_BETWEEN(test_failed_update_is_taken_back_unsynced, set_up, tear_down)
     check_failed_update(BAG_JOURNAL_SYNC_INTERVAL);
 }
 
-/* Where the disk does not take that either, no update follows what may be there. */
+/* If the disk does not accept the removal either, no update follows a record that may exist. */
 TEST_BETWEEN(test_failed_update_that_stays, set_up, tear_down)
 {
     struct bag_table_memory memory;
@@ -334,7 +335,7 @@ TEST_BETWEEN(test_failed_update_that_stays, set_up, tear_down)
 
 /* ---- several models -------------------------------------------------------------------------- */
 
-/* A disk on which the first model's files take until they are let go. */
+/* A disk on which syncs of the first model's files wait until the test releases them. */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gate_changed = PTHREAD_COND_INITIALIZER;
 static int slow_file = -1;

@@ -1,10 +1,11 @@
 /* Updates, snapshots and restarts on a disk that tears, reorders and loses what was not synced.
  *
- * Every seed is one story: tables are loaded from snapshots, batches come alone and together,
- * numbered rightly, again, with gaps, and merged into ranges, which may begin with what was
- * applied; calls of the disk fail; versions are reloaded; the process or the machine stops in the
- * middle. A model of a few lines knows what every number left behind. What was acknowledged must be
- * there after every restart, in its order, and what failed only if its answer said that it may be.
+ * Every seed is one story. Tables are loaded from snapshots. Batches arrive alone and together,
+ * with right numbers, repeated numbers and gaps, or merged into ranges, which may begin with
+ * applied updates. Calls of the disk fail, versions are reloaded, and the process or the machine
+ * stops in the middle. A model of a few lines knows what every number left behind. Acknowledged
+ * updates must exist in their order after every restart. A failed update may exist only if its
+ * answer said so.
  *
  *   test_updates_disk [COUNT [FIRST]]    so many stories, from a seed on; 300 without arguments */
 #include "disk_fixture.h"
@@ -17,7 +18,7 @@
 #define MAX_TRIES 32
 #define TOGETHER  5
 
-/* Of memory for updates. */
+/* Limit of the memory for updates. */
 #define UNBOUNDED ((size_t)1 << 40)
 
 struct story {
@@ -30,9 +31,10 @@ struct story {
     size_t kept_bytes; /* and so much memory for what it would hold */
 
     struct state states[MAX_SEQ];  /* after each number */
-    struct batch batches[MAX_SEQ]; /* of each number, */
-    uint64_t acknowledged;         /* and the last one that was */
-    /* What may have taken the numbers after it: those that failed with the disk. */
+    struct batch batches[MAX_SEQ]; /* batch of each number */
+    uint64_t acknowledged;         /* last number that was acknowledged */
+    /* Batches that may have the numbers after it, because the disk failed while they were
+     * written. */
     struct batch tries[MAX_SEQ][MAX_TRIES];
     size_t num_tries[MAX_SEQ];
 
@@ -42,7 +44,7 @@ struct story {
         uint64_t through;
     } versions[2]; /* the served one, and one that may be held beside it */
     size_t num_versions;
-    uint64_t oldest_snapshot; /* that must still be able to start */
+    uint64_t oldest_snapshot; /* oldest snapshot from which a server must be able to start */
     size_t lost_syncs;        /* before the last restart */
     size_t restarts, applied, ranges, failed, reloads, rejected, powers;
 };
@@ -88,8 +90,8 @@ static bool explain(struct story *story, uint64_t from, uint64_t to, const struc
     return false;
 }
 
-/* The last number that the journal must have: all that were acknowledged, unless the machine or a
- * failed sync lost what nobody had promised to sync. */
+/* Returns the last number that the journal must have. That is the last acknowledged one, unless the
+ * machine or a failed sync lost updates that were acknowledged without a sync. */
 static uint64_t least_sequence(const struct story *story, bool lost_power)
 {
     bool kept = story->sync == BAG_JOURNAL_SYNC_ALWAYS || (!lost_power && !story->lost_syncs);
@@ -232,7 +234,7 @@ static void take_outcome(struct story *story, const struct asked *asked, bool *o
         return;
     }
     require(story, update->failed && (is_storage(update) || *one_failed));
-    /* Its number may have been any from here to how many were asked together. */
+    /* The failed batch may have any of the next TOGETHER numbers. */
     for (uint64_t i = 0; may_be_applied(update) && i < TOGETHER; i++)
         remember_try(story, story->acknowledged + 1 + i, &asked->batch);
     *one_failed = true;
@@ -259,7 +261,7 @@ static void send(struct story *story)
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
-/* Batches of one kind that follow what was acknowledged; returns how many there are. */
+/* Makes batches of one kind that follow the acknowledged updates. Returns their number. */
 static size_t make_parts(struct story *story, struct batch *parts)
 {
     struct state state = story->states[story->acknowledged];
@@ -344,7 +346,7 @@ static void reload(struct story *story)
     if (!attach(story, from + rng_next(&story->rng) % (span + 1), &problem)) {
         require(story, !story->in_memory || story->kept_bytes < UNBOUNDED);
         story->rejected++;
-        return; /* what is served stays */
+        return; /* the served version stays */
     }
     if (rng_below(&story->rng, 2))
         send(story);
@@ -528,7 +530,7 @@ TEST(test_failed_syncs_of_groups_are_taken_back)
     }
 }
 
-/* What all stories did; to be freed. */
+/* Returns the totals of all stories, which the caller frees. */
 static struct story *run_stories(void (*run)(uint64_t seed, struct story *sum))
 {
     struct story *sum = calloc(1, sizeof *sum);

@@ -1,4 +1,5 @@
-/* What a client reads of servers of the V2 protocol: ours, Triton's, and what neither says. */
+/* Tests how a client reads the replies of servers of the V2 protocol: ours, Triton's, and invalid
+ * ones. */
 #include "testing.h"
 
 #include "proto/v2_client.h"

@@ -1,4 +1,4 @@
-/* What servers of parts say of themselves, well and badly. */
+/* Valid and invalid metadata of servers of parts. */
 #include "testing.h"
 
 #include "proto/v2_shard.h"

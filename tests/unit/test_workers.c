@@ -8,7 +8,7 @@
 
 #define WORK_COUNT 100
 
-/* What each piece of work saw, in the order in which it was run. */
+/* Observations of each piece of work, in the order of execution. */
 static struct {
     struct bag_workers workers;
     struct bag_work work[WORK_COUNT];
@@ -52,7 +52,7 @@ static void push(size_t i, enum bag_work_order order)
     bag_workers_push(&world.workers, &world.work[i], order);
 }
 
-/* Whatever was pushed is run before the pool ends. */
+/* All pushed work is run before the pool ends. */
 TEST(test_all_work_is_run_once)
 {
     for (unsigned count = 1; count <= 4; count++) {

@@ -1,11 +1,12 @@
-/* What every unit test includes: cmocka, the headers it wants first, and `main`. A file of tests is
+/* Every unit test includes this file, which has `main` and includes cmocka with the headers that
+ * cmocka needs. A file of tests is
  *
  *   TEST(reads_a_table)
  *   {
  *       assert_true(...);
  *   }
  *
- * Its tests run in the order in which they stand. */
+ * The tests run in the order of the file. */
 #ifndef BAG_TESTING_H
 #define BAG_TESTING_H
 
@@ -25,7 +26,7 @@ static struct {
     struct CMUnitTest tests[100];
     size_t count;
     CMFixtureFunction before_all, after_all, before_each, after_each;
-    char **arguments; /* of the program, without its name */
+    char **arguments; /* arguments of the program, without its name */
 } testing;
 
 /* Runs before main, in the order of lines. */

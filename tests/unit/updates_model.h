@@ -1,5 +1,5 @@
-/* What a table should hold after updates, in a few lines; and tables that are loaded from that and
- * read back. */
+/* A simple model of the rows of a table after updates, and functions that load such a table and
+ * read it back. */
 #ifndef BAG_UPDATES_MODEL_H
 #define BAG_UPDATES_MODEL_H
 
@@ -9,7 +9,7 @@
 #define IDS     24
 #define COLUMNS 3
 
-/* What a table holds. */
+/* The rows of a table. */
 struct state {
     bool there[IDS];
     float rows[IDS][COLUMNS];
