@@ -64,7 +64,9 @@ static bool output_bound(const struct bag_v2_reply_output *output, size_t *bytes
     if (!output->binary &&
         __builtin_mul_overflow(output->count, bag_numbers_max_text(output->dtype), &numbers))
         return false;
-    size_t rest = strlen(output->name) + (output->rank + 2) * DIMENSION_BYTES + 192;
+    size_t rest = strlen(output->name) + (output->rank + 1) * DIMENSION_BYTES + 128;
+    if (output->row_format != BAG_ROWS_PLAIN)
+        rest += DIMENSION_BYTES + 64; /* row_format and row_elements */
     return !__builtin_add_overflow(numbers, rest, bytes);
 }
 

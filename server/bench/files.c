@@ -99,14 +99,14 @@ static bool check_facts(const struct bag_client_table *facts, const struct bag_t
         return bag_problem_set(problem, BAG_ERROR_CONFLICT,
                                "the server multiplies pooled rows with a matrix: what that makes "
                                "of them is not compared");
-    if (facts->output_dtype == BAG_U8 && is_float(table->dtype))
-        return bag_problem_set(problem, BAG_ERROR_CONFLICT,
-                               "the server encodes the rows of its replies (output_row_format): "
-                               "what that makes of them is not compared");
     if (table->row_format != facts->row_format)
         return bag_problem_set(
             problem, BAG_ERROR_CONFLICT, "its rows are %s, those of the server %s",
             bag_row_format_names[table->row_format], bag_row_format_names[facts->row_format]);
+    if (facts->output_dtype == BAG_U8 && is_float(table->dtype))
+        return bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                               "the server encodes the rows of its replies (output_row_format): "
+                               "what that makes of them is not compared");
     return facts->output_elements == table->row_elements ||
            bag_problem_set(problem, BAG_ERROR_CONFLICT,
                            "its rows have %zu elements, those of the answer %zu",

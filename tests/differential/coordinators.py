@@ -199,9 +199,9 @@ class Table:
         return self.away is not None and self.way != "columns" and is_id and self.part_of(entry, row) == self.away
 
     def keeps(self, entry):
-        """Whether every part has a copy of the id's row: the default row of the table's own model."""
+        """Whether a part that is there has a copy of the id's row: the default row of the table's own model."""
         default = self.model.served.settings.get("default_index")
-        return default is not None and int(default) & MASK == entry & MASK
+        return self.of > 1 and default is not None and int(default) & MASK == entry & MASK
 
     def part_of(self, entry, row):
         """Which part an id is of that stands for a row."""
