@@ -1,4 +1,4 @@
-/* What every layer shares: dtypes, reductions, tensor views, and what can be wrong. Nothing here
+/* Definitions that all layers share: dtypes, reductions, tensor views, and faults. Nothing here
  * owns memory. */
 #ifndef BAG_BAG_H
 #define BAG_BAG_H
@@ -7,16 +7,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* For what is written before it is read, where clearing it first, as the hardened build does, costs
- * measurable time. */
+/* Marks a variable that is written before it is read. The hardened build clears variables first,
+ * which would take measurable time. */
 #define BAG_UNSET __attribute__((uninitialized))
 
-/* Rows may have any rank; 32 is what NumPy allows. */
+/* The maximum rank of a tensor, which is NumPy's. */
 #define BAG_MAX_RANK 32
 
 /* ---- element types ---------------------------------------------------------------------------
- * X(ID, name in the V2 protocol, bytes of one element or 0 where they vary, kind).
- * A dtype of kind OTHER can be in a request but not in a table. */
+ * X(ID, name in the V2 protocol, bytes of one element or 0 if they vary, kind). A dtype of kind
+ * OTHER may occur in a request, but not in a table. */
 #define BAG_DTYPES(X)             \
     X(BOOL, "BOOL", 1, OTHER)     \
     X(U8, "UINT8", 1, UNSIGNED)   \
@@ -43,15 +43,16 @@ enum bag_dtype {
 enum bag_kind { BAG_KIND_SIGNED, BAG_KIND_UNSIGNED, BAG_KIND_FLOAT, BAG_KIND_OTHER };
 
 struct bag_dtype_info {
-    const char *name; /* in the V2 protocol: "FP32" */
-    size_t bytes;     /* of one element; 0 for BYTES */
+    const char *name; /* name in the V2 protocol, such as "FP32" */
+    size_t bytes;     /* size of one element; 0 for BYTES */
     enum bag_kind kind;
 };
 
 /* Indexed by enum bag_dtype. */
 extern const struct bag_dtype_info bag_dtypes[BAG_DTYPE_COUNT];
 
-/* The dtype of that V2 name, or BAG_DTYPE_COUNT. `name` need not end with a NUL. */
+/* Returns the dtype with this V2 name, or BAG_DTYPE_COUNT if there is none. `name` need not end
+ * with a NUL. */
 enum bag_dtype bag_dtype_find(const char *name, size_t name_bytes);
 
 /* ---- reductions ------------------------------------------------------------------------------ */
@@ -60,7 +61,7 @@ enum bag_dtype bag_dtype_find(const char *name, size_t name_bytes);
     X(MEAN, "mean")       \
     X(MAX, "max")         \
     X(SQRTN, "sqrtn")     \
-    X(NONE, "none") /* every index is a bag of its own, and gets its row as it is */
+    X(NONE, "none") /* every index is a bag of its own, whose result is its row */
 
 enum bag_reduction {
 #define BAG_X(id, name) BAG_##id,
@@ -71,7 +72,7 @@ enum bag_reduction {
 
 extern const char *const bag_reduction_names[BAG_REDUCTION_COUNT];
 
-/* The reduction of that name, or BAG_REDUCTION_COUNT. */
+/* Returns the reduction with this name, or BAG_REDUCTION_COUNT if there is none. */
 enum bag_reduction bag_reduction_find(const char *name, size_t name_bytes);
 
 /* ---- the tensors of a request ---------------------------------------------------------------- */
@@ -96,12 +97,12 @@ extern const char *const bag_input_names[BAG_INPUT_COUNT];
 struct bag_tensor {
     enum bag_dtype dtype;
     uint32_t rank;
-    int64_t shape[BAG_MAX_RANK]; /* the first `rank` are set, none negative */
+    int64_t shape[BAG_MAX_RANK]; /* the first `rank` are set; none is negative */
     size_t count;                /* product of the shape; 1 for rank 0 */
     const void *data;
 };
 
-/* ---- what can be wrong -----------------------------------------------------------------------
+/* ---- faults ----------------------------------------------------------------------------------
  * X(ID, keyword of the conformance cases). The sentences are in proto/problem.c. */
 #define BAG_STATUSES(X)                                             \
     X(OK, "ok")                                                     \
@@ -155,8 +156,8 @@ enum bag_status {
 /* Keywords, indexed by enum bag_status. */
 extern const char *const bag_status_keywords[BAG_STATUS_COUNT];
 
-/* What is wrong and where, as numbers. Fields that the status's sentence does not name are not set.
- */
+/* A fault and its position, as numbers. Members that the sentence of the status does not name are
+ * not set. */
 struct bag_fault {
     enum bag_status status;
     enum bag_input input;

@@ -1,4 +1,4 @@
-/* The kernels of every instruction set, the choice among them, and the names behind the lists of
+/* The kernels of every instruction set, the choice between them, and the names for the lists of
  * bag.h, table.h and isa.h. */
 #include "part.h"
 #include "pool.h"
@@ -25,7 +25,7 @@ const struct bag_kernels bag_avx2_kernels = PLAIN_KERNELS;
 const struct bag_kernels bag_avx512_kernels = PLAIN_KERNELS;
 #endif
 
-/* NULL where this build has none. */
+/* The kernels of each instruction set; NULL: this build has none. */
 static const struct bag_kernels *const kernels_of[BAG_ISA_COUNT] = {
     [BAG_ISA_GENERIC] = &bag_generic_kernels,
 #if defined(__x86_64__)
@@ -41,21 +41,22 @@ const struct bag_kernels *bag_kernels_used = &bag_generic_kernels;
 /* ---- the processor --------------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
-/* clang 14 does not know this feature's name. */
+/* Returns whether the processor has F16C, which clang 14 does not know by name. */
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-/* Nor this one's. */
+/* Returns whether the processor has LZCNT, which clang 14 does not know by name. */
 static bool has_lzcnt(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & bit_LZCNT);
 }
 
-/* The builtin reports AVX and AVX-512 only where the operating system saves their registers. */
+/* Returns whether AVX2 is usable. The builtin reports AVX and AVX-512 only if the operating system
+ * saves their registers. */
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
@@ -69,8 +70,8 @@ static bool has_avx512(void)
 }
 #endif
 
-/* What the processor says of its caches, each of which leaf 4 describes by a number of its own;
- * AMD's leave it empty and have the same in another leaf. */
+/* Returns the sizes of the processor's caches. Leaf 4 describes each cache under a number of its
+ * own. AMD's processors leave it empty and have the same description in another leaf. */
 struct bag_caches bag_caches_of_processor(void)
 {
     struct bag_caches caches = BAG_CACHES_USUAL;
@@ -199,7 +200,7 @@ static bool is_word(const char *word, const char *name, size_t name_bytes)
     return strlen(word) == name_bytes && memcmp(word, name, name_bytes) == 0;
 }
 
-/* The place of a name among `count`, or `count`. */
+/* Returns the index of a name among `count`, or `count` if it is not there. */
 static unsigned find(const char *const *words, unsigned count, const char *name, size_t name_bytes)
 {
     unsigned i = 0;

@@ -1,4 +1,4 @@
-/* Sums of integers that lose nothing: means are exact sums, divided once. */
+/* Exact sums of integers. A mean of integers is an exact sum that is divided once. */
 #ifndef BAG_EXACT_H
 #define BAG_EXACT_H
 
@@ -8,26 +8,27 @@
 
 typedef unsigned __int128 bag_u128;
 
-/* A sum in two's complement over 192 bits: 2^63 products of 64-bit factors fit. */
+/* A sum in two's complement with 192 bits. It cannot overflow in 2^63 products of 64-bit
+ * factors. */
 struct bag_wide {
     bag_u128 low;
     int64_t high;
 };
 
-/* A 65-bit integer: what both signed and unsigned elements fit. */
+/* A 65-bit integer, which represents both signed and unsigned elements. */
 struct bag_number {
     uint64_t magnitude;
     bool negative;
 };
 
-/* An element, sign-extended to 64 bits where it has signs. */
+/* Returns an element, which is sign-extended to 64 bits if it is signed. */
 static inline struct bag_number bag_number_of(uint64_t value, bool is_signed)
 {
     bool negative = is_signed && value >> 63;
     return (struct bag_number){negative ? -value : value, negative};
 }
 
-/* The weight of an entry of a table of integers. */
+/* Returns the weight of an entry of a table of integers. */
 static inline struct bag_number bag_weight_number(const struct bag_pool_args *args, size_t entry)
 {
     size_t bytes = bag_dtypes[args->weights_dtype].bytes;
@@ -59,8 +60,8 @@ static inline struct bag_wide bag_wide_magnitude(struct bag_wide sum)
     return sum;
 }
 
-/* The low 64 bits of sum / divisor, rounded toward zero; 0 for a divisor of 0. By hand, bit by
- * bit: a divisor is below 2^127, so the remainder never loses a bit. */
+/* Returns the low 64 bits of sum / divisor, rounded toward zero, or 0 if the divisor is 0. It
+ * divides bit by bit. A divisor is below 2^127, so the remainder never loses a bit. */
 static inline uint64_t bag_wide_quotient(struct bag_wide sum, struct bag_wide divisor)
 {
     bool negative = (sum.high < 0) != (divisor.high < 0);

@@ -1,5 +1,5 @@
-/* Instruction sets: which there are, which this machine can run, and which one pools. The results
- * have the same bits on all of them. */
+/* Instruction sets: those that exist, those that this machine supports, and the one that the
+ * kernels use. The results have the same bits with all of them. */
 #ifndef BAG_ISA_H
 #define BAG_ISA_H
 
@@ -22,21 +22,21 @@ enum bag_isa {
 
 extern const char *const bag_isa_names[BAG_ISA_COUNT];
 
-/* The instruction set of that name, or BAG_ISA_COUNT. */
+/* Returns the instruction set with this name, or BAG_ISA_COUNT if there is none. */
 enum bag_isa bag_isa_find(const char *name, size_t name_bytes);
 
-/* Whether this build has kernels for it, the processor can run them, and the operating system saves
- * the registers they use. GENERIC always is. */
+/* Returns whether this build has kernels for the instruction set, the processor supports it, and
+ * the operating system saves its registers. Always true for GENERIC. */
 bool bag_isa_usable(enum bag_isa isa);
 
-/* The fastest usable one. */
+/* Returns the fastest usable instruction set. */
 enum bag_isa bag_isa_best(void);
 
-/* Makes `isa`, which must be usable, the one that pools from now on. Must not run while any thread
- * pools; until the first call it is GENERIC. */
+/* Selects the instruction set of the kernels, which must be usable. No thread may be pooling
+ * meanwhile. It is GENERIC until the first call. */
 void bag_isa_use(enum bag_isa isa);
 
-/* The one that pools. */
+/* Returns the instruction set in use. */
 enum bag_isa bag_isa_used(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Building and changing the index of keys.h, and looking keys up in plain C. */
+/* Builds and changes the index of keys.h, and finds keys in plain C. */
 #include "keys_line.h"
 #include "pool_block.h"
 #include "random.h"
@@ -9,7 +9,7 @@ _Static_assert(sizeof(struct bag_keys_line) == 64, "a line of the cache");
 
 /* ---- hashes ---------------------------------------------------------------------------------- */
 
-/* The home line of the key that is at a place. */
+/* Returns the home line of the key at a place. */
 static size_t home_line(const struct bag_keys *keys, struct bag_keys_place place)
 {
     size_t line = place.line;
@@ -39,7 +39,7 @@ int64_t bag_keys_hashed_row(uint64_t key, int64_t num_rows)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Writes an empty slot. */
+/* Writes a key and its row to an empty slot. */
 static void put(const struct bag_keys *keys, struct bag_keys_place place, unsigned slot,
                 int64_t row)
 {
@@ -53,8 +53,8 @@ static void put(const struct bag_keys *keys, struct bag_keys_place place, unsign
 
 enum filled { FILLED, FULL, TWICE };
 
-/* Takes the first empty slot. Nobody removes keys meanwhile, so two threads with the same key meet
- * in the same slot, or both find the line full. */
+/* Takes the first empty slot of the home line. No thread removes keys meanwhile, so two threads
+ * with the same key meet in the same slot, or both find the line full. */
 static inline enum filled fill_line(const struct bag_keys *keys, struct bag_keys_place home,
                                     int64_t row)
 {
@@ -73,7 +73,7 @@ static inline enum filled fill_line(const struct bag_keys *keys, struct bag_keys
     return FULL;
 }
 
-/* How many keys ahead their lines are fetched; a power of two. */
+/* How many keys ahead their lines are prefetched; a power of two. */
 #define AHEAD 64
 
 bool bag_keys_fill(const struct bag_keys *keys, const void *added, size_t count, int64_t first_row,
@@ -103,7 +103,7 @@ bool bag_keys_fill(const struct bag_keys *keys, const void *added, size_t count,
 
 /* ---- inserting and removing ------------------------------------------------------------------ */
 
-/* The first empty slot of a line; -1: none. */
+/* Returns the first empty slot of a line, or -1 if there is none. */
 static int empty_slot(const struct bag_keys_line *line)
 {
     for (int slot = 0; slot < BAG_KEYS_PER_LINE; slot++) {
@@ -113,7 +113,7 @@ static int empty_slot(const struct bag_keys_line *line)
     return -1;
 }
 
-/* Puts a key into the place's line if that has room. */
+/* Puts a key into the place's line. Returns false if the line is full. */
 static bool settle(const struct bag_keys *keys, struct bag_keys_place place, size_t home,
                    int64_t row)
 {
@@ -126,7 +126,7 @@ static bool settle(const struct bag_keys *keys, struct bag_keys_place place, siz
     return true;
 }
 
-/* The place of the key in a slot, and its row. */
+/* Returns the place of the key in a slot, and sets *row to its row. */
 static struct bag_keys_place place_of(const struct bag_keys *keys, size_t line, unsigned slot,
                                       int64_t *row)
 {
@@ -135,9 +135,9 @@ static struct bag_keys_place place_of(const struct bag_keys *keys, size_t line, 
     return (struct bag_keys_place){line, word & ~low_mask};
 }
 
-/* Moves one key of the line to its own next probe, the last of which is given; returns its slot,
- * -1 where none has room there. Keys move to later probes alone, so that those who look for them at
- * the same time find them. */
+/* Moves one key of the line to its own next probe, at most `last_probe`. Returns its slot, or -1 if
+ * no key can move. Keys only move to later probes, so that threads that look for them at the same
+ * time find them. */
 static int make_room(const struct bag_keys *keys, size_t line, unsigned last_probe)
 {
     int64_t row;
@@ -153,7 +153,7 @@ static int make_room(const struct bag_keys *keys, size_t line, unsigned last_pro
     return -1;
 }
 
-/* Finds the place of a key, or that of its last probe; its row or -1. */
+/* Finds the place of a key, or that of its last probe. Returns its row, or -1 if it is missing. */
 static int64_t search(const struct bag_keys *keys, struct bag_keys_place *place)
 {
     const struct bag_keys_line *home = &keys->lines[place->line];
@@ -163,8 +163,8 @@ static int64_t search(const struct bag_keys *keys, struct bag_keys_place *place)
     return row;
 }
 
-/* Empties a slot in one of the key's first lines; *place moves from the home line to that one. The
- * key that was there moves to a probe up to the last one. */
+/* Empties a slot in one of the key's first lines, and moves *place from the home line to that line.
+ * The key that was there moves to a probe up to `last_probe`. Returns false if none can move. */
 static bool find_room(const struct bag_keys *keys, struct bag_keys_place *place, unsigned lines,
                       unsigned last_probe)
 {
@@ -179,8 +179,8 @@ static bool find_room(const struct bag_keys *keys, struct bag_keys_place *place,
     return false;
 }
 
-/* Nearly all keys come to be at their first two probes: rather than take a later one a key makes
- * room at home. */
+/* The number of probes at which nearly all keys are found. Rather than use a later one, a key makes
+ * space at home. */
 #define NEAR_PROBES 2
 
 enum bag_keys_outcome bag_keys_insert(const struct bag_keys *keys, uint64_t key, int64_t row,
@@ -210,11 +210,12 @@ enum bag_keys_outcome bag_keys_insert(const struct bag_keys *keys, uint64_t key,
     return BAG_KEYS_ADDED;
 }
 
-/* How many keys ahead the lines of so many probes are fetched. */
+/* How many keys ahead lines are prefetched, and for how many probes. */
 #define INSERT_AHEAD      4
 #define PREFETCHED_PROBES 3
 
-/* Always inline: compilers leave out calls of functions that do nothing but fetch. */
+/* Prefetches the lines of a key. Always inlined, because compilers drop calls of functions that
+ * only prefetch. */
 static inline __attribute__((always_inline)) void prefetch_probes(const struct bag_keys *keys,
                                                                   uint64_t key)
 {

@@ -1,4 +1,4 @@
-/* What keys_find.h does with eight keys at a time, by AVX-512: included there. */
+/* Finds eight keys at a time with AVX-512. Included by keys_find.h. */
 
 #define FIND_LANES 8
 
@@ -17,7 +17,7 @@ BAG_LANE __m512i find_load(const struct bag_ids *ids, size_t first, __mmask8 lan
                            _mm256_maskz_loadu_epi32(lanes, data + first * sizeof(int32_t)));
 }
 
-/* As bag_keys_hash. */
+/* Computes bag_keys_hash of eight keys. */
 BAG_LANE __m512i find_hash(const struct bag_keys *keys, __m512i key)
 {
     const uint64_t *seed = keys->seed.words;
@@ -27,7 +27,7 @@ BAG_LANE __m512i find_hash(const struct bag_keys *keys, __m512i key)
     return _mm512_xor_si512(key, _mm512_srli_epi64(key, 32));
 }
 
-/* The high halves of the products with the number of lines, which is less than 2^37. */
+/* Returns the high halves of the products with the number of lines, which is below 2^37. */
 BAG_LANE __m512i find_line(const struct bag_keys *keys, __m512i hash)
 {
     const __m512i lower = find_set(keys->num_lines), upper = find_set(keys->num_lines >> 32);
@@ -61,15 +61,15 @@ BAG_LANE void find_homes(const struct bag_keys *keys, const struct bag_ids *ids,
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* What the lines of a block say. */
+/* The contents of the lines of a block. */
 struct find_found {
-    _Alignas(64) uint64_t words[FIND_BLOCK]; /* of the slots that matched */
-    uint8_t high[FIND_BLOCK];                /* likewise; where none did, what passed the line */
-    uint8_t matches[FIND_BLOCK];             /* bit 7 is always set */
+    _Alignas(64) uint64_t words[FIND_BLOCK]; /* words of the matching slots */
+    uint8_t high[FIND_BLOCK]; /* high bits of their rows; if no slot matches, the line's `passed` */
+    uint8_t matches[FIND_BLOCK]; /* bit 7 is always set */
 };
 
-/* Reads the lines; whether a slot changed meanwhile. The byte behind the rows' high bits stands in
- * for an eighth slot, which matches always. */
+/* Reads the lines. Returns whether a slot changed meanwhile. The byte after the rows' high bits
+ * acts as an eighth slot, which always matches. */
 BAG_LANE bool find_read(const struct bag_keys *keys, const struct find_homes *homes, size_t count,
                         struct find_found *found)
 {
@@ -94,8 +94,8 @@ BAG_LANE bool find_read(const struct bag_keys *keys, const struct find_homes *ho
     return changed != 0;
 }
 
-/* Those of eight keys that are not at home, where they may be elsewhere: `passed` is in the place
- * of the rows' high bits. */
+/* Returns which of eight keys are not at home but may be elsewhere. `passed` is in the position of
+ * the rows' high bits. */
 BAG_LANE __mmask8 find_passed(const struct bag_keys *keys, __mmask8 absent, __m512i passed,
                               __m512i words)
 {
@@ -127,7 +127,8 @@ static __attribute__((noinline)) size_t find_changed(const struct bag_keys *keys
     return find_each(keys, homes, first, count, rows, later);
 }
 
-/* As find_each, by which a block is looked through again where a slot has changed meanwhile. */
+/* Finds the keys of a block like find_each, which is called for the block again if a slot changed
+ * meanwhile. */
 BAG_LANE size_t find_block(const struct bag_keys *keys, const struct find_homes *homes,
                            size_t first, size_t count, int64_t *rows, struct find_later *later)
 {

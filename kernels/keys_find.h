@@ -1,32 +1,32 @@
-/* Looking many keys up at once. Included once for plain C, and for each instruction set that
+/* Finds many keys at once. Included once for plain C, and once for each instruction set that
  * compares the words of a line at once, after
  *
- *   #define MATCH_SLOTS   as bag_keys_match
+ *   #define MATCH_SLOTS   a function like bag_keys_match
  *
- * and defines find_keys. Keys are taken in blocks: the home lines of the next one are fetched while
- * those of this one are looked through, without a branch that depends on the keys. The few that may
- * be elsewhere are noted down, and looked for many at a time. */
+ * It defines find_keys, which works on blocks of keys. The home lines of the next block are
+ * prefetched while those of the current one are searched, without a branch that depends on the
+ * keys. The few keys that may be elsewhere are collected and found later, many at a time. */
 #include "keys_line.h"
 
 #define FIND_BLOCK 16
 
-/* Calls of up to so many keys fetch the lines of the second probes, too. */
+/* Calls with at most this number of keys also prefetch the lines of the second probes. */
 #define FIND_SHORT 12
 
-/* From how many on those that were noted down are looked for. */
+/* The number of collected keys from which they are found. */
 #define FIND_LATER 32
 
-/* The home lines of a block's keys, and their words there. */
+/* The home lines of a block's keys, and the keys' words there. */
 struct find_homes {
     _Alignas(64) const struct bag_keys_line *lines[FIND_BLOCK];
     uint64_t words[FIND_BLOCK];
 };
 
-/* Keys that are not at home, where they may be elsewhere. */
+/* Keys that are not at home but may be elsewhere. */
 struct find_later {
     size_t count;
     const struct bag_keys_line *homes[FIND_LATER + FIND_BLOCK];
-    uint64_t words[FIND_LATER + FIND_BLOCK]; /* at home */
+    uint64_t words[FIND_LATER + FIND_BLOCK]; /* first words of their home lines */
     uint64_t positions[FIND_LATER + FIND_BLOCK];
 };
 
@@ -38,7 +38,7 @@ static __attribute__((noinline)) int64_t find_again(const struct bag_keys *keys,
     return bag_keys_row_at(keys, place);
 }
 
-/* The row of a key that is in the line, else -1. */
+/* Returns the row of a key in the line, or -1 if it is not there. */
 static inline __attribute__((always_inline)) int64_t
 find_at(const struct bag_keys *keys, const struct bag_keys_line *line, uint64_t word)
 {
@@ -49,7 +49,7 @@ find_at(const struct bag_keys *keys, const struct bag_keys_line *line, uint64_t 
     uint64_t found = bag_keys_word(line, slot);
     uint64_t high = __atomic_load_n(&line->high[slot], __ATOMIC_ACQUIRE);
     uint64_t low = found ^ word;
-    /* Sums of bits, as a branch on whether the key is here would often be guessed wrong. */
+    /* Computed without a branch, because whether the key is here could not be predicted. */
     uint64_t changed = low >> keys->low_bits | (bag_keys_word(line, slot) ^ found);
     uint64_t absent = 0 - (uint64_t)none;
     if (__builtin_expect((changed & ~absent) != 0, 0))
@@ -57,7 +57,7 @@ find_at(const struct bag_keys *keys, const struct bag_keys_line *line, uint64_t 
     return (int64_t)(high << keys->low_bits | low | absent);
 }
 
-/* Looks through the home lines of a block; returns how many keys are not there. `first` is the
+/* Searches the home lines of a block. Returns the number of keys that are not there. `first` is the
  * position of the block's first key. */
 static inline __attribute__((always_inline)) size_t
 find_each(const struct bag_keys *keys, const struct find_homes *homes, size_t first, size_t count,
@@ -66,7 +66,7 @@ find_each(const struct bag_keys *keys, const struct find_homes *homes, size_t fi
     size_t absent = 0;
     for (size_t i = 0; i < count; i++) {
         int64_t row = find_at(keys, homes->lines[i], homes->words[i]);
-        size_t is_absent = (uint64_t)row >> 63; /* a sum, again */
+        size_t is_absent = (uint64_t)row >> 63; /* without a branch, again */
         rows[first + i] = row;
         absent += is_absent;
         later->homes[later->count] = homes->lines[i];
@@ -81,7 +81,7 @@ find_each(const struct bag_keys *keys, const struct find_homes *homes, size_t fi
 #include "keys_avx512.h"
 #else
 
-/* Sets home lines and words of a block's keys. */
+/* Sets the home lines and words of a block's keys. */
 static inline __attribute__((always_inline)) void find_homes(const struct bag_keys *keys,
                                                              const struct bag_ids *ids,
                                                              size_t first, size_t count,
@@ -100,7 +100,7 @@ static inline __attribute__((always_inline)) void find_homes(const struct bag_ke
 
 /* ---- keys that are not at home --------------------------------------------------------------- */
 
-/* The row of a key that is at none of the probes up to this one. */
+/* Returns the row of a key that is not at any probe up to this one, or -1 if it is missing. */
 static __attribute__((noinline)) int64_t
 find_on(const struct bag_keys *keys, struct bag_keys_place place, const struct bag_keys_line *home)
 {
@@ -112,8 +112,8 @@ find_on(const struct bag_keys *keys, struct bag_keys_place place, const struct b
     return row;
 }
 
-/* Looks for those that were noted down, nearly all of which are at their second probe; returns how
- * many are found. */
+/* Finds the collected keys, nearly all of which are at their second probe. Returns the number of
+ * keys that were found. */
 static inline __attribute__((always_inline)) size_t
 find_others(const struct bag_keys *keys, struct find_later *later, int64_t *rows)
 {
@@ -147,8 +147,9 @@ static inline __attribute__((always_inline)) void find_begin(const struct bag_ke
         __builtin_prefetch(homes->lines[i], 0, 3);
 }
 
-/* Fetches the lines of the second probes: keys of a short call would wait for them once more. Not
- * where the near caches hold all lines. Always inline, as prefetch_probes of keys.c is. */
+/* Prefetches the lines of the second probes, because the keys of a short call would have to wait
+ * for them. Does nothing if the near caches hold all lines. Always inlined, like prefetch_probes in
+ * keys.c. */
 static inline __attribute__((always_inline)) void
 find_fetch_next(const struct bag_keys *keys, const struct find_homes *homes, size_t count)
 {
@@ -164,7 +165,7 @@ find_fetch_next(const struct bag_keys *keys, const struct find_homes *homes, siz
 static inline __attribute__((always_inline)) size_t
 find_all(const struct bag_keys *index, struct bag_ids ids, bool wide, int64_t *rows)
 {
-    const struct bag_keys copy = *index, *keys = &copy; /* so that it stays in registers */
+    const struct bag_keys copy = *index, *keys = &copy; /* a copy, which stays in registers */
     struct find_homes homes[2] BAG_UNSET;
     struct find_later later BAG_UNSET;
     size_t missing = 0;

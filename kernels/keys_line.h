@@ -1,25 +1,30 @@
-/* Where a key may be in the index of keys.h, and what is there. A hash times the number of lines is
- * 128 bits long: the high half is the home line, the low half says where in that line's range the
- * hash is. Neighbours differ there by the number of lines, so its lowest `s` bits can be left out,
- * where 2^s is at most that number. A word holds, from the highest bit: the probe (1 to 15, at
- * least 4 bits), the 64 - s others, and the low bits of the row. Line, probe and rest tell the home
- * line and the hash: an equal word is the same key. */
+/* The positions of a key in the index of keys.h, and the contents of a line.
+ *
+ * A hash times the number of lines has 128 bits. The high half is the home line. The low half is
+ * the position of the hash in that line's range. Neighbouring hashes differ there by the number of
+ * lines, so the lowest `s` bits can be left out, where 2^s is at most that number.
+ *
+ * A word contains, from the highest bit, the probe (1 to 15, at least 4 bits), the other 64 - s
+ * bits, and the low bits of the row. Line, probe and these bits determine the home line and the
+ * hash, so an equal word means an equal key. */
 #ifndef BAG_KEYS_LINE_H
 #define BAG_KEYS_LINE_H
 
 #include "keys.h"
 #include "pool_entries.h"
 
-/* About as many lines from one probe to the next at most: mostly within the same large page. */
+/* The approximate maximum distance in lines from one probe to the next, mostly within the same huge
+ * page. */
 #define BAG_KEYS_MAX_DISTANCE 4096
 
-/* With so many lines a probe has 4 bits in tables of any size; see bag_keys_for. */
+/* With at least this number of lines, a probe has 4 bits in tables of any size; see
+ * bag_keys_for. */
 #define BAG_KEYS_MIN_LINES 16
 
-/* Where a key may be. */
+/* A position at which a key may be. */
 struct bag_keys_place {
     size_t line;
-    uint64_t word; /* of its slot there, with zeros in place of the row */
+    uint64_t word; /* word of its slot, with zeros in place of the row */
 };
 
 static inline uint64_t bag_keys_hash(const struct bag_keys *keys, uint64_t key)
@@ -54,8 +59,9 @@ static inline unsigned bag_keys_probe(const struct bag_keys *keys, uint64_t word
     return (unsigned)(word >> bag_keys_probe_shift(keys));
 }
 
-/* How far the line after this probe is; the distances grow by one from probe to probe, so that few
- * lines are tried twice, however many there are. `word` may have any row and probe. */
+/* Returns the distance to the line of the next probe. The distances grow by one from probe to
+ * probe, so that few lines are tried twice, however many there are. `word` may have any row and
+ * probe. */
 static inline size_t bag_keys_distance_after(const struct bag_keys *keys, uint64_t word,
                                              unsigned probe)
 {
@@ -80,7 +86,8 @@ static inline uint64_t bag_keys_word(const struct bag_keys_line *line, unsigned 
     return __atomic_load_n(&line->words[slot], __ATOMIC_ACQUIRE);
 }
 
-/* A bit for each slot of the line whose word is this one, but for the row. One at most is. */
+/* Returns a bit for each slot of the line whose word equals this one except for the row. At most
+ * one slot matches. */
 static inline unsigned bag_keys_match(const struct bag_keys *keys, const struct bag_keys_line *line,
                                       uint64_t word)
 {
@@ -90,8 +97,8 @@ static inline unsigned bag_keys_match(const struct bag_keys *keys, const struct 
     return matches;
 }
 
-/* The row of the key in the place's line, -1 where it is not there. The slot may change meanwhile:
- * its word is read again. */
+/* Returns the row of the key at this place, or -1 if it is not there. Reads the word again, because
+ * the slot may change meanwhile. */
 static inline int64_t bag_keys_row_at(const struct bag_keys *keys, struct bag_keys_place place)
 {
     const struct bag_keys_line *line = &keys->lines[place.line];
@@ -107,11 +114,11 @@ static inline int64_t bag_keys_row_at(const struct bag_keys *keys, struct bag_ke
     return -1;
 }
 
-/* ---- what a home line knows of its keys that are elsewhere ------------------------------------
+/* ---- the summary of a home line ---------------------------------------------------------------
  *
- * A byte: in the upper three bits the last probe of such keys, where 7 stands for any from there
- * on; in the others whether there are any of each class, which is a fifth of all keys. It only
- * grows. */
+ * A byte summarises the keys of a home line that are elsewhere. Its upper three bits have their
+ * last probe, where 7 means any probe from 7 on. The others have a bit for each class, a fifth of
+ * all keys, which is set if there is a key of this class. The summary only grows. */
 
 #define BAG_KEYS_CLASSES 5
 
@@ -126,7 +133,8 @@ static inline unsigned bag_keys_last_probe(unsigned passed)
     return last < 7 ? last : BAG_KEYS_MAX_PROBE;
 }
 
-/* Notes down that a key of the home line has a place elsewhere. Before it is written there. */
+/* Adds a key that is placed elsewhere to the summary of its home line. Called before the key is
+ * written there. */
 static inline void bag_keys_pass(const struct bag_keys *keys, struct bag_keys_line *home,
                                  uint64_t word)
 {
@@ -137,8 +145,8 @@ static inline void bag_keys_pass(const struct bag_keys *keys, struct bag_keys_li
                      __ATOMIC_RELEASE);
 }
 
-/* Whether a key that is not at this place may be at a later one. Asked after the place was read: a
- * key that was moved on meanwhile has told the home line before. */
+/* Returns whether a key that is not at this place may be at a later one. Called after the place was
+ * read: a key that was moved meanwhile was added to the summary before. */
 static inline bool bag_keys_has_next(const struct bag_keys *keys, const struct bag_keys_line *home,
                                      uint64_t word)
 {

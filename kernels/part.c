@@ -1,4 +1,4 @@
-/* Which part of a table a row, a column or a key is of, and rows that are cut; see part.h. */
+/* Determines the part of a row, a column or a key, and cuts rows; see part.h. */
 #include "part.h"
 
 #include "rowformat.h"
@@ -10,10 +10,11 @@ uint64_t bag_part_begin(uint64_t size, uint32_t index, uint32_t of)
     return size / of * index + size % of * index / of;
 }
 
-/* The last part that begins at the row or before it: size * part < (row + 1) * of. */
+/* Returns the last part that begins at the row or before it: size * part < (row + 1) * of. */
 uint32_t bag_part_of_row(uint64_t row, uint64_t num_rows, uint32_t of)
 {
-    uint64_t scaled; /* in 64 bits, where it fits: a division of 128 takes several times as long */
+    uint64_t scaled; /* used if it fits into 64 bits, because a 128-bit division takes several times
+                        as long */
     if (!__builtin_mul_overflow(row + 1, (uint64_t)of, &scaled))
         return (uint32_t)((scaled - 1) / num_rows);
     return (uint32_t)(((unsigned __int128)(row + 1) * of - 1) / num_rows);
@@ -30,8 +31,8 @@ uint32_t bag_part_of_key(uint64_t key, uint32_t of)
 
 /* ---- cutting rows ---------------------------------------------------------------------------- */
 
-/* Copies codes of which a byte holds several, the first in its lowest bits, from any of them on.
- * What fills the last byte is zero. */
+/* Copies codes from code number `first` on, which may be any. A byte has `per_byte` codes, the
+ * first in its lowest bits. The unused bits of the last byte are zero. */
 static void copy_packed(size_t per_byte, const unsigned char *codes, size_t first, size_t count,
                         unsigned char *out)
 {

@@ -1,5 +1,5 @@
-/* Parts of a table: which rows, columns or keys each server of several has. The numbers are the
- * same in every process: they are a part of the protocol (proto/PROTOCOL.md). */
+/* Parts of a table: the rows, columns or keys that each of several servers has. The numbers are the
+ * same in every process, because they are part of the protocol (proto/PROTOCOL.md). */
 #ifndef BAG_PART_H
 #define BAG_PART_H
 
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How a table is divided. X(ID, name) */
+/* The divisions of a table. X(ID, name) */
 #define BAG_PART_WAYS(X)  \
     X(COLUMNS, "columns") \
     X(ROWS, "rows")       \
@@ -23,39 +23,40 @@ enum bag_part_by {
 
 extern const char *const bag_part_way_names[BAG_PART_WAY_COUNT];
 
-/* The way of that name, or BAG_PART_WAY_COUNT. */
+/* Returns the division with this name, or BAG_PART_WAY_COUNT if there is none. */
 enum bag_part_by bag_part_way_find(const char *name, size_t name_bytes);
 
-/* Of how many parts a table may be at most. */
+/* The maximum number of parts of a table. */
 #define BAG_MAX_PARTS 4096
 
-/* Which part of a table it is: number `index` of `of`, from 0. of 0: the whole table. */
+/* Part number `index` of `of` parts, from 0. `of` is 0 for the whole table. */
 struct bag_part {
     enum bag_part_by by;
     uint32_t index, of;
 };
 
-/* Where part `index` of `of` begins in `size` rows or columns, and part `index` - 1 ends: at
- * size * index / of, rounded down. index <= of, 1 <= of <= BAG_MAX_PARTS. */
+/* Returns the start of part `index` of `of` in `size` rows or columns, which is the end of the part
+ * before it: size * index / of, rounded down. index <= of, 1 <= of <= BAG_MAX_PARTS. */
 uint64_t bag_part_begin(uint64_t size, uint32_t index, uint32_t of);
 
-/* Of which of `of` parts a row is; row < num_rows. */
+/* Returns the part that a row belongs to, of `of` parts; row < num_rows. */
 uint32_t bag_part_of_row(uint64_t row, uint64_t num_rows, uint32_t of);
 
-/* Of which of `of` parts a key is: with all numbers modulo 2^64
+/* Returns the part that a key belongs to, of `of` parts. With all numbers modulo 2^64,
  *
  *   h = key
  *   h = (h ^ h >> 33) * 0xff51afd7ed558ccd
  *   h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53
  *   h = h ^ h >> 33
  *
- * it is of part floor(h * of / 2^64), exactly. It has nothing to do with the row that
- * bag_keys_hashed_row gives the key, so that what one scatters the other does not gather. */
+ * the part is exactly floor(h * of / 2^64). It is independent of the row that bag_keys_hashed_row
+ * gives the key, so that the keys of a part are spread over all rows. */
 uint32_t bag_part_of_key(uint64_t key, uint32_t of);
 
-/* Cuts rows as the table `whole` stores them, whose own rows are not looked at, to `num_columns`
- * columns from `first_column` on, with scale and bias where there are some: to rows as a table of
- * so many columns stores them. `rows` and `out` have any alignment and do not overlap. */
+/* Copies `num_columns` columns from `first_column` on out of rows in the format of table `whole`,
+ * with scale and bias if the format has them. The result has the format of a table with that number
+ * of columns. Does not read the rows of `whole` itself. `rows` and `out` have any alignment and do
+ * not overlap. */
 void bag_part_cut_rows(const struct bag_table *whole, const void *rows, size_t num_rows,
                        size_t first_column, size_t num_columns, void *out);
 

@@ -1,10 +1,10 @@
-/* A part's answer, and the whole that several make; see partial.h. */
+/* Computes partial results and merges them; see partial.h. */
 #include "partial.h"
 
 #include "exact.h"
 #include "pool_block.h"
 
-/* Columns that are added at a time. */
+/* The number of columns that are added at a time. */
 #define TILE_COLUMNS 64
 
 static bool is_integer(enum bag_dtype dtype)
@@ -43,7 +43,7 @@ void bag_pool_make_partial(struct bag_pool_args *args)
         args->bag_stride = args->result_bytes = SIZE_MAX;
 }
 
-/* Calls a function of each bag's entries [first, end), in order. */
+/* Called for each bag with its entries [first, end), in order. */
 typedef void bag_fn(const struct bag_pool_args *args, size_t first, size_t end, char *out);
 
 static void each_bag(const struct bag_pool_args *args, bag_fn *of_bag, size_t bytes, char *out)
@@ -109,7 +109,7 @@ void bag_pool_weight_sums(const struct bag_pool_args *args, void *weight_sums)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Some columns of a bag. */
+/* Some columns of a bag that is being merged. */
 struct merging {
     const struct bag_merge *merge;
     const struct bag_share *shares;
@@ -117,7 +117,7 @@ struct merging {
     size_t column, num_columns;
 };
 
-/* The columns of a share. */
+/* Loads the columns of a share. Returns the number of its entries. */
 static size_t load(const struct merging *merging, size_t share, size_t bytes, void *values)
 {
     const char *sums = merging->shares[share].sums;
@@ -133,7 +133,7 @@ static uint64_t count_entries(const struct merging *merging)
     return count;
 }
 
-/* As a part's steps are, in pool_ref.c. */
+/* Defines the steps for one type of floats, like those of a part in pool_ref.c. */
 #define DEFINE_FLOATS(type, real, root)                                               \
     static real divisor_##type(const struct merging *merging)                         \
     {                                                                                 \
@@ -220,7 +220,7 @@ DEFINE_FLOATS(f64, double, __builtin_sqrt)
     }
 INTEGERS(DEFINE_INTEGERS)
 
-/* The exact mean: sums of three words, divided once. */
+/* Writes the exact mean: sums of three words that are divided once. */
 static void merge_exactly(const struct merging *merging, char *out)
 {
     const struct bag_merge *merge = merging->merge;

@@ -1,4 +1,4 @@
-/* The kernels for AVX2, FMA and F16C. Compiled for these alone: nothing here runs unless the
+/* The kernels for AVX2, FMA and F16C. Only this file is compiled for them, and it runs only if the
  * processor has them. */
 #if defined(__x86_64__)
 #include "keys_line.h"
@@ -8,10 +8,10 @@
 
 /* ---- vectors --------------------------------------------------------------------------------- */
 
-/* What vectors of f32 and f64 have alike. Loads and stores take any alignment and touch exactly the
- * bytes of their lanes. `fused` is a * b + c, rounded once. `larger` is `so_far` where the two are
- * equal and a NaN where there is one: the instruction gives its second operand where they are equal
- * or either is a NaN. */
+/* Defines the operations that vectors of f32 and f64 share. Loads and stores take any alignment and
+ * access exactly the bytes of their lanes. `fused` is a * b + c, rounded once. `larger` is `so_far`
+ * if both are equal, and a NaN if one of them is. The instruction returns its second operand if
+ * both are equal or either is a NaN. */
 #define DEFINE_VECTOR(vector, type, count, real, own, s)                     \
     enum { vector##_lanes = count };                                         \
     typedef type vector;                                                     \
@@ -97,7 +97,7 @@ BAG_LANE f32v f32v_load_s8(const char *from)
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(from)));
 }
 
-/* The codes of two bytes, four to a byte, the lowest ones first. */
+/* Loads the codes of two bytes, four in a byte, the lowest ones first. */
 BAG_LANE f32v f32v_load_u2(const char *from)
 {
     const __m256i places = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
@@ -107,7 +107,7 @@ BAG_LANE f32v f32v_load_u2(const char *from)
     return _mm256_cvtepi32_ps(_mm256_and_si256(all, _mm256_set1_epi32(3)));
 }
 
-/* A row of four-bit codes, two to a byte, the low ones first. */
+/* A row of 4-bit codes, two in a byte, the low ones first. */
 struct f32v_u4 {
     f32v scale, bias;
 };
@@ -117,7 +117,7 @@ BAG_LANE struct f32v_u4 f32v_u4_open(f32v scale, f32v bias)
     return (struct f32v_u4){scale, bias};
 }
 
-/* The codes of 8 bytes: all low ones, or all high ones. */
+/* Returns the codes of 8 bytes: all low ones, or all high ones. */
 BAG_LANE __m256i load_u4_part(bool high, const char *from)
 {
     __m256i bytes = _mm256_cvtepu8_epi32(load_8_bytes(from));
@@ -138,13 +138,13 @@ BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, enum bag_parity part, c
     return f32v_fused(values, row->scale, row->bias);
 }
 
-/* What f32v_u4_columns returns is in order already. */
+/* The columns of f32v_u4_columns are in order already. */
 BAG_LANE f32v f32v_u4_in_order(f32v values)
 {
     return values;
 }
 
-/* One f16 number in every lane. */
+/* Returns an f16 number in every lane. */
 BAG_LANE f32v f32v_all_f16(const char *from)
 {
     short half;
@@ -157,8 +157,8 @@ BAG_LANE f32v f32v_load_e5m2(const char *from)
     return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), load_8_bytes(from)));
 }
 
-/* Sign and magnitude move to where f16 has them, 2^8 too small, which `scale` makes good; the NaN
- * gets a full exponent. */
+/* Moves sign and magnitude to their positions in f16. The result is 2^8 too small, which `scale`
+ * corrects. The NaN gets a full exponent. */
 BAG_LANE f32v f32v_load_e4m3(const char *from, f32v scale)
 {
     __m128i bytes = _mm_cvtepi8_epi16(load_8_bytes(from));
@@ -178,7 +178,7 @@ BAG_LANE void f32v_store_f16(char *to, f32v values)
     _mm_storeu_si128((__m128i *)(void *)to, f16_of(values));
 }
 
-/* Rounded to bf16, in the upper halves. */
+/* Rounds to bf16, in the upper halves. */
 BAG_LANE __m256i round_bf16(enum bag_bf16_of of, f32v values)
 {
     __m256i bits = _mm256_castps_si256(values);
@@ -193,7 +193,7 @@ BAG_LANE __m256i round_bf16(enum bag_bf16_of of, f32v values)
     return _mm256_blendv_epi8(rounded, nan, _mm256_castps_si256(is_nan));
 }
 
-/* The results of a pair of vectors with sums of bf16 numbers. */
+/* Stores the results of a pair of vectors with sums of bf16 numbers. */
 BAG_LANE void f32v_store_bf16_pair(enum bag_bf16_of of, char *to, f32v even, f32v odd)
 {
     __m256i low = _mm256_srli_epi32(round_bf16(of, even), 16), high = round_bf16(of, odd);
@@ -211,7 +211,7 @@ BAG_LANE void f32v_store_bf16(enum bag_bf16_of of, char *to, f32v values)
     _mm_storeu_si128((__m128i *)(void *)to, bf16_of(of, values));
 }
 
-/* Puts the columns of a pair of vectors in order. */
+/* Orders the columns of a pair of vectors. */
 BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
 {
     f32v low = _mm256_unpacklo_ps(*even, *odd), high = _mm256_unpackhi_ps(*even, *odd);
@@ -221,11 +221,12 @@ BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
 
 /* ---- rows narrower than a vector ------------------------------------------------------------- */
 
-/* Their columns are in the lanes of two parts, of a power of two columns each: the first ones, and
- * the last ones, which overlap them. So exactly the row is read, and exactly the result written. */
+/* Rows narrower than a vector. Their columns are in the lanes of two parts, which have the same
+ * power of two of columns: the first ones, and the last ones, which may overlap them. So exactly
+ * the row is read, and exactly the result is written. */
 struct f32v_some {
-    size_t count, part, last; /* columns; of a part; and where the last part begins */
-    __m256i places;           /* the columns of the lanes */
+    size_t count, part, last; /* columns of the row and of a part; first column of the last part */
+    __m256i places;           /* column of each lane */
 };
 
 struct f64v_some {
@@ -275,7 +276,7 @@ BAG_LANE f64v f64v_load_some_f64(const char *from, const struct f64v_some *some)
         _mm_loadu_pd((const double *)(const void *)last), 1);
 }
 
-/* The parts of a row of elements of two bytes or one. */
+/* Loads the parts of a row whose elements have two bytes or one. */
 BAG_LANE __m128i load_parts(const char *from, const struct f32v_some *some, size_t element_bytes)
 {
     const char *last = from + some->last * element_bytes;
@@ -286,8 +287,8 @@ BAG_LANE __m128i load_parts(const char *from, const struct f32v_some *some, size
     return _mm_cvtsi64_si128((long long)(low | high << 8 * bytes));
 }
 
-/* The codes or elements of a row whose elements have less than 32 bits; those of INT8, INT4 and
- * INT2 rows in order. */
+/* Loads the codes or elements of a row whose elements have less than 32 bits. Those of INT8, INT4
+ * and INT2 rows are in order. */
 BAG_LANE __m128i f32v_load_some(enum bag_row_kind kind, const char *from,
                                 const struct f32v_some *some)
 {
@@ -297,13 +298,13 @@ BAG_LANE __m128i f32v_load_some(enum bag_row_kind kind, const char *from,
     return load_parts(from, some, bits / 8);
 }
 
-/* Puts columns that are in order into the two parts. */
+/* Arranges ordered columns into the two parts. */
 BAG_LANE f32v f32v_part(f32v values, const struct f32v_some *some)
 {
     return _mm256_permutevar8x32_ps(values, some->places);
 }
 
-/* Writes the parts, in elements of so many bytes, each part from an address of its own. */
+/* Writes two parts of `part_bytes` each, to `to` and `last` bytes after it. */
 BAG_LANE void store_parts(char *to, size_t last, size_t part_bytes, __m256i parts)
 {
     __m128i low = _mm256_castsi256_si128(parts);
@@ -344,7 +345,7 @@ BAG_LANE void f64v_store_some(enum bag_dtype dtype, enum bag_bf16_of of, char *t
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* Which of four words are this one, but for the low bits. */
+/* Returns which of four words equal `word` except for the low bits. */
 static inline unsigned match_four(__m256i words, uint64_t word, __m256i rests)
 {
     __m256i others = _mm256_xor_si256(words, _mm256_set1_epi64x((long long)word));
@@ -352,7 +353,7 @@ static inline unsigned match_four(__m256i words, uint64_t word, __m256i rests)
     return (unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(equal));
 }
 
-/* As bag_keys_match. What is read afterwards is not read before. */
+/* Returns the slots that match, like bag_keys_match. Later reads are not moved before it. */
 static inline unsigned match_slots(const struct bag_keys *keys, const struct bag_keys_line *line,
                                    uint64_t word)
 {

@@ -1,5 +1,5 @@
-/* The kernels for AVX-512. Compiled for it alone: nothing here runs unless the processor has it.
- * Rows narrower than a vector are left to AVX2, which every such processor has. */
+/* The kernels for AVX-512. Only this file is compiled for it, and it runs only if the processor has
+ * it. AVX2, which every such processor has, pools rows that are narrower than a vector. */
 #if defined(__x86_64__)
 #include "keys_line.h"
 #include "pool_block.h"
@@ -13,10 +13,10 @@
 
 /* ---- vectors --------------------------------------------------------------------------------- */
 
-/* What vectors of f32 and f64 have alike. Loads and stores take any alignment and touch exactly the
- * bytes of their lanes. `fused` is a * b + c, rounded once. `larger` is `so_far` where the two are
- * equal and a NaN where there is one: the instruction gives its second operand where they are equal
- * or either is a NaN. */
+/* Defines the operations that vectors of f32 and f64 share. Loads and stores take any alignment and
+ * access exactly the bytes of their lanes. `fused` is a * b + c, rounded once. `larger` is `so_far`
+ * if both are equal, and a NaN if one of them is. The instruction returns its second operand if
+ * both are equal or either is a NaN. */
 #define DEFINE_VECTOR(vector, type, count, real, own, s)                       \
     enum { vector##_lanes = count };                                           \
     typedef type vector;                                                       \
@@ -105,7 +105,7 @@ BAG_LANE f32v f32v_load_s8(const char *from)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(from)));
 }
 
-/* The codes of four bytes, four to a byte, the lowest ones first. */
+/* Loads the codes of four bytes, four in a byte, the lowest ones first. */
 BAG_LANE f32v f32v_load_u2(const char *from)
 {
     const __m512i places =
@@ -116,7 +116,7 @@ BAG_LANE f32v f32v_load_u2(const char *from)
     return _mm512_cvtepi32_ps(_mm512_and_si512(all, _mm512_set1_epi32(3)));
 }
 
-/* One f16 number in every lane. */
+/* Returns an f16 number in every lane. */
 BAG_LANE f32v f32v_all_f16(const char *from)
 {
     short half;
@@ -124,7 +124,7 @@ BAG_LANE f32v f32v_all_f16(const char *from)
     return _mm512_cvtph_ps(_mm256_set1_epi16(half));
 }
 
-/* A row of four-bit codes, two to a byte, the low ones first: its 16 possible values, which the
+/* A row of 4-bit codes, two in a byte, the low ones first: the 16 possible values, from which the
  * codes select. */
 struct f32v_u4 {
     f32v values;
@@ -136,8 +136,8 @@ BAG_LANE struct f32v_u4 f32v_u4_open(f32v scale, f32v bias)
     return (struct f32v_u4){_mm512_fmadd_ps(codes, scale, bias)};
 }
 
-/* The values of 8 bytes, those of the first four bytes in the even lanes: f32v_u4_in_order puts
- * what becomes of them in order. The selection takes no notice of bits above a code's. */
+/* Returns the values of 8 bytes, with those of the first four bytes in the even lanes.
+ * f32v_u4_in_order orders the results. The selection ignores the bits above a code. */
 BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, enum bag_parity part, const char *from)
 {
     (void)part;
@@ -160,8 +160,8 @@ BAG_LANE f32v f32v_load_e5m2(const char *from)
     return _mm512_cvtph_ps(_mm256_slli_epi16(bytes, 8));
 }
 
-/* Sign and magnitude move to where f16 has them, 2^8 too small, which `scale` makes good; the NaN
- * gets a full exponent. */
+/* Moves sign and magnitude to their positions in f16. The result is 2^8 too small, which `scale`
+ * corrects. The NaN gets a full exponent. */
 BAG_LANE f32v f32v_load_e4m3(const char *from, f32v scale)
 {
     __m256i bytes = _mm256_cvtepi8_epi16(load_16_bytes(from));
@@ -178,7 +178,7 @@ BAG_LANE void f32v_store_f16(char *to, f32v values)
                         _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Rounded to bf16, in the upper halves. */
+/* Rounds to bf16, in the upper halves. */
 BAG_LANE __m512i round_bf16(enum bag_bf16_of of, f32v values)
 {
     __m512i bits = _mm512_castps_si512(values);
@@ -193,7 +193,7 @@ BAG_LANE __m512i round_bf16(enum bag_bf16_of of, f32v values)
     return _mm512_mask_mov_epi32(rounded, is_nan, nan);
 }
 
-/* The results of a pair of vectors with sums of bf16 numbers. */
+/* Stores the results of a pair of vectors with sums of bf16 numbers. */
 BAG_LANE void f32v_store_bf16_pair(enum bag_bf16_of of, char *to, f32v even, f32v odd)
 {
     __m512i low = _mm512_srli_epi32(round_bf16(of, even), 16), high = round_bf16(of, odd);
@@ -207,7 +207,7 @@ BAG_LANE void f32v_store_bf16(enum bag_bf16_of of, char *to, f32v values)
     _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(upper));
 }
 
-/* Puts the columns of a pair of vectors in order. */
+/* Orders the columns of a pair of vectors. */
 BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
 {
     const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -220,7 +220,7 @@ BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* As bag_keys_match. What is read afterwards is not read before. */
+/* Returns the slots that match, like bag_keys_match. Later reads are not moved before it. */
 static inline unsigned match_slots(const struct bag_keys *keys, const struct bag_keys_line *line,
                                    uint64_t word)
 {
@@ -236,9 +236,9 @@ static inline unsigned match_slots(const struct bag_keys *keys, const struct bag
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* Up to 448 bytes of sums are one tile; longer rows are split into tiles of at most 256. Of some
- * kinds 512 and 1024 bytes are one tile, too, and longer rows are split into such of 1024 where
- * these are full, where it pays: there are 32 registers. */
+/* Up to 448 bytes of sums are one tile; longer rows are split into tiles of at most 256 bytes. For
+ * some kinds, 512 and 1024 bytes are also one tile, and longer rows are split into full tiles of
+ * 1024 bytes if that is faster. There are 32 registers. */
 #define BAG_KERNELS      bag_avx512_kernels
 #define BAG_BELOW        &bag_avx2_kernels
 #define BAG_NARROW_ROWS  0

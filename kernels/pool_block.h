@@ -1,17 +1,18 @@
-/* What a kernel is handed, and the tables of kernels.
+/* The arguments of a kernel, and the tables of kernels.
  *
- * A block is a run of bags whose bounds are written out, so that a kernel needs to know neither
- * offsets nor segment ids. */
+ * A block is a run of bags with explicit bounds, so that a kernel needs to know neither offsets nor
+ * segment ids. */
 #ifndef BAG_POOL_BLOCK_H
 #define BAG_POOL_BLOCK_H
 
 #include "keys.h"
 #include "pool_entries.h"
 
-/* What becomes a part of each instance of the loop, or of none: not every type needs it all. */
+/* Marks functions that are inlined into each instance of the loop. Not every type needs all of
+ * them. */
 #define BAG_LANE static inline __attribute__((always_inline, unused))
 
-/* The most bags of one block: bounds fit a small array on the stack. */
+/* The maximum number of bags in a block, whose bounds fit into a small array on the stack. */
 #define BAG_BLOCK_BAGS 256
 
 struct bag_block {
@@ -19,41 +20,43 @@ struct bag_block {
     size_t num_bags;
     const size_t *bounds; /* num_bags + 1; bag i has entries [bounds[i], bounds[i + 1]) */
     size_t first_column, end_column;
-    char *out; /* row of the block's first bag in the result, from column 0 */
+    char *out; /* row of the block's first bag in the result, at column 0 */
 
-    /* While an entry before this one is summed, the row of the one walk.ahead behind it is
-     * prefetched; 0: none. Out-of-order execution hides the latency of the
-     * nearest caches by itself, and prefetching only costs there. */
+    /* While an entry before this one is summed, the kernel prefetches the row of the entry that is
+     * walk.ahead later. 0: no prefetching. Out-of-order execution hides the latency of the nearest
+     * caches, where prefetching only costs time. */
     size_t fetch_end;
 };
 
 /* A bag_block_fn pools a block: it writes the columns [first_column, end_column) of every bag. A
- * bag_singles_fn does so only where all bags have one entry, and returns false where they do not. A
- * bag_near_fn prefetches nothing, and pools up to the first bag without an entry, whose number it
- * returns. */
+ * bag_singles_fn does that only if all bags have one entry, and returns false otherwise. A
+ * bag_near_fn does not prefetch. It pools up to the first bag without an entry and returns the
+ * index of that bag. */
 
-/* The kernels for these columns, of the instruction set in use; of `args` it asks what a plan has.
- */
+/* Returns the kernels of the selected instruction set for these columns. Reads only the members of
+ * `args` that a plan sets. */
 struct bag_kernel_choice bag_choose_kernels(const struct bag_pool_args *args, size_t first_column,
                                             size_t end_column);
 
-/* The plain C kernel, for any table: it defines every result. */
+/* Pools a block in plain C. It supports any table and defines every result. */
 void bag_ref_block(const struct bag_block *block);
 
-/* Writes bag number `bag` of the block, in which no entry is left: the default row, or zeros. */
+/* Writes the result of a bag of the block in which no entry is left: the default row, or zeros. */
 void bag_ref_empty(const struct bag_block *block, size_t bag);
 
-/* Whether no id is above `high`, which is at least -1, and none negative unless that is allowed. */
+/* Returns whether no id is above `high`, which is at least -1, and none is negative unless that is
+ * allowed. */
 typedef bool bag_in_range_fn(const void *ids, size_t count, bool wide, int64_t high,
                              bool any_negative);
 
-/* Whether no id is negative, and none less than the one before it; there are some. */
+/* Returns whether no id is negative or less than the one before it. There must be at least one
+ * id. */
 typedef bool bag_ascend_fn(const void *ids, size_t count, bool wide);
 
 bag_in_range_fn bag_ref_ids_in_range;
 bag_ascend_fn bag_ref_ids_ascend;
 
-/* As bag_keys_find. */
+/* Finds keys as bag_keys_find does. */
 typedef size_t bag_keys_fn(const struct bag_keys *keys, const struct bag_ids *ids, int64_t *rows);
 
 bag_keys_fn bag_ref_keys_find;
@@ -63,41 +66,41 @@ bag_keys_fn bag_ref_keys_find;
 struct bag_tile_set;
 
 struct bag_kernels {
-    const struct bag_tile_set *sets[BAG_ROW_KIND_COUNT]; /* NULL: the plain C kernel */
+    const struct bag_tile_set *sets[BAG_ROW_KIND_COUNT]; /* NULL: use the plain C kernel */
     bag_in_range_fn *ids_in_range;
     bag_ascend_fn *ids_ascend;
     bag_keys_fn *find_keys;
-    const struct bag_kernels *below; /* for rows narrower than a vector; NULL: plain C */
-    size_t far; /* how far ahead the rows of large tables are prefetched: as many times as those of
-                   near ones */
+    const struct bag_kernels *below; /* kernels for rows narrower than a vector; NULL: plain C */
+    size_t far; /* factor by which the rows of large tables are prefetched further ahead than those
+                   of near ones */
 };
 
-/* Those of other processor families are not linked in. */
+/* The tables of all instruction sets. Those of other processor families are not linked. */
 extern const struct bag_kernels bag_generic_kernels, bag_neon_kernels, bag_avx2_kernels,
     bag_avx512_kernels;
 
-/* Those in use. Written before there are threads. */
+/* The table in use. Written before threads start. */
 extern const struct bag_kernels *bag_kernels_used;
 
-/* Bytes of the first cache for data, the second and the third, the same where there is no third; by
- * these it is decided which tables' rows are prefetched, and how. */
+/* The sizes of the L1 data cache, L2 and L3. If there is no L3, `third` equals `second`. They
+ * determine which tables' rows are prefetched, and how. */
 struct bag_caches {
     size_t first, second, third;
 };
 
-/* Where the processor does not say. */
+/* The sizes if the processor does not report them. */
 #define BAG_CACHES_USUAL                                    \
     {                                                       \
         (size_t)32 << 10, (size_t)1 << 20, (size_t)32 << 20 \
     }
 
-/* As the processor says. */
+/* Returns the sizes that the processor reports. */
 struct bag_caches bag_caches_of_processor(void);
 
-/* Those of this machine, from when an instruction set was chosen on. */
+/* The sizes of this machine; set when an instruction set is selected. */
 extern struct bag_caches bag_caches;
 
-/* Whether all ids are within the bounds. */
+/* Returns whether all ids are within the bounds. */
 static inline bool bag_ids_valid(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
 {
     if (!bounds->ascending)
@@ -113,35 +116,36 @@ static inline bool bag_ids_valid(const struct bag_ids *ids, const struct bag_id_
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* Splitting a block's columns into tiles and choosing the instance of the loop that pools them is
- * what every instruction set does alike. A tile is a run of columns whose sums stay in registers
- * over a whole bag. */
+/* Tiles. All instruction sets split the columns of a block into tiles and choose the instance of
+ * the loop in the same way. A tile is a run of columns whose sums stay in registers over a whole
+ * bag. */
 
-/* The most vectors of a tile. */
+/* The maximum number of vectors in a tile. */
 #define BAG_TILE_VECTORS 16
 
-/* What each row needs, of a block and its args, as a kernel's own copy: its address does not
- * escape, so that writing results cannot change it and it stays in registers. What each bag needs
- * is read where it is. */
+/* The data that a kernel needs for each row, as the kernel's own copy. Its address does not escape,
+ * so that the compiler knows that writing results cannot change it, and keeps it in registers. The
+ * data for each bag is read from the block. */
 struct bag_rows {
     const struct bag_block *block;
     const struct bag_pool_args *args;
-    const char *ids;       /* of entry 0 */
+    const char *ids;       /* ids from entry 0 on */
     size_t id_bytes;       /* from one id to the next */
-    size_t ahead_bytes;    /* to that of the entry that is prefetched meanwhile */
-    const char *fetch_end; /* ids before this one have another one so far behind them */
-    const char *rows;      /* the codes of the first row: after what precedes them */
+    size_t ahead_bytes;    /* distance to the id of the entry that is prefetched */
+    const char *fetch_end; /* ids before this one have an id to prefetch */
+    const char *rows;      /* codes of the first row */
     size_t row_bytes;      /* from one row to the next */
-    size_t bytes_before;   /* of what precedes the codes */
-    size_t last_byte;      /* of a row that is read: of the last column, or of what follows it */
-    ptrdiff_t params_at;   /* scale and bias, counted from the row's codes */
-    bool has_params;       /* there are any */
-    bool half_params;      /* they are f16 */
-    bool straddles;        /* a row may lie in one more line than its bytes fill */
-    bool to_first;         /* rows are prefetched into the first cache, not the second */
+    size_t bytes_before;   /* size of the parameters before the codes */
+    size_t last_byte; /* last byte of a row that is read: of its last column, or of the parameters
+                         after it */
+    ptrdiff_t params_at; /* position of scale and bias, relative to the row's codes */
+    bool has_params;     /* rows have a scale, or scale and bias */
+    bool half_params;    /* scale and bias are f16 */
+    bool straddles;      /* a row may touch one more cache line than its size needs */
+    bool to_first;       /* prefetch into L1 instead of L2 */
 };
 
-/* The last byte of a row that is read, counted from its codes. */
+/* Returns the position of the last byte of a row that is read, relative to its codes. */
 BAG_LANE size_t bag_last_byte(const struct bag_block *block, size_t bits)
 {
     const struct bag_row_walk *walk = block->args->walk;
@@ -183,8 +187,8 @@ BAG_LANE const char *bag_in_register(const char *at)
     return at;
 }
 
-/* Prefetches the line of a byte into the first cache or the second. An address outside the table
- * does no harm: these are hints. */
+/* Prefetches the cache line of a byte into L1 or L2. An address outside the table does no harm,
+ * because this is only a hint. */
 BAG_LANE void bag_fetch_line(int cache, const char *at)
 {
     if (cache == 1)
@@ -193,7 +197,7 @@ BAG_LANE void bag_fetch_line(int cache, const char *at)
         __builtin_prefetch(at, 0, 2);
 }
 
-/* Prefetches `bytes` from `from` on; `cache` is a constant. */
+/* Prefetches `bytes` from `from` on. `cache` must be a constant. */
 BAG_LANE void bag_fetch_lines(int cache, const char *from, size_t bytes)
 {
 #pragma GCC unroll 16
@@ -201,7 +205,7 @@ BAG_LANE void bag_fetch_lines(int cache, const char *from, size_t bytes)
         bag_fetch_line(cache, from + i);
 }
 
-/* From 1 to 8 bytes; what is above them is zero. */
+/* Loads 1 to 8 bytes into the low bytes of the result; the others are zero. */
 BAG_LANE uint64_t bag_load_some(const char *from, size_t bytes)
 {
     uint64_t all;
@@ -220,29 +224,31 @@ BAG_LANE uint64_t bag_load_some(const char *from, size_t bytes)
            (uint64_t)(uint8_t)from[bytes - 1] << 8 * (bytes - 1);
 }
 
-/* What is rounded to bf16: anything; sums of bf16 numbers, whose NaNs stay ones as their lower
- * halves are zero; or such a number itself. */
+/* The numbers that are rounded to bf16: any numbers; sums of bf16 numbers, whose NaNs stay NaNs
+ * because their lower halves are zero; or single bf16 numbers. */
 enum bag_bf16_of { BAG_BF16_OF_ANY, BAG_BF16_OF_SUMS, BAG_BF16_OF_ONE };
 
-/* The instances for one kind of rows. */
+/* The instances of the loop for one kind of rows. */
 struct bag_tile_set {
-    /* Rows of one tile, by its vectors, 0 where they are narrower than one; NULL: see below. */
+    /* Rows of one tile, indexed by its vectors; 0 for rows narrower than a vector. NULL: see the
+     * members below. */
     bag_block_fn *whole[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
-    /* Likewise, but only where wide tiles pay; NULL: such rows are split. */
+    /* Rows of one tile, used only if wide tiles are faster. NULL: such rows are split. */
     bag_block_fn *wide[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
-    /* Rows of several tiles of so many vectors each; NULL: those of the next larger are taken. */
+    /* Rows of several tiles, indexed by the vectors of each. NULL: use the next larger one. */
     bag_block_fn *split[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
-    /* Rows of one tile in bags of one entry that nothing divides; NULL: there is none. */
+    /* Rows of one tile in bags of one entry without division. NULL: none. */
     bag_singles_fn *singles[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
-    /* Rows of one tile of which none is prefetched; NULL: there is none. */
+    /* Rows of one tile, without prefetching. NULL: none. */
     bag_near_fn *near[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
-    size_t largest_tile; /* vectors of the largest of them */
-    size_t bits;         /* of an element */
-    size_t lanes;        /* of a vector */
+    size_t largest_tile; /* vectors of the largest tile */
+    size_t bits;         /* size of an element, in bits */
+    size_t lanes;        /* number of lanes of a vector */
 };
 
-/* Which columns a vector has: those from one on, or every other one of twice as many: some kinds
- * are widened with fewer instructions by these. Columns are put in order once per bag. */
+/* The columns of a vector: consecutive ones, or every other one of twice as many. Some kinds are
+ * widened with fewer instructions in the latter way. The columns are reordered once for each
+ * bag. */
 enum bag_parity { BAG_PARITY_BOTH, BAG_PARITY_EVEN, BAG_PARITY_ODD };
 
 BAG_LANE unsigned bag_kind_bits(enum bag_row_kind kind)
@@ -262,33 +268,33 @@ BAG_LANE bool bag_kind_has_params(enum bag_row_kind kind)
            kind == BAG_KIND_OF_INT2;
 }
 
-/* Whether rows of that kind may have scale and bias. */
+/* Returns whether rows of this kind may have scale and bias. */
 static inline __attribute__((always_inline)) bool bag_kind_quantised(enum bag_row_kind kind)
 {
     return kind == BAG_KIND_OF_E4M3 || kind == BAG_KIND_OF_E5M2 || bag_kind_has_params(kind);
 }
 
-/* Whether elements are f16 or bf16, which are summed wider than they are stored. */
+/* Returns whether elements are f16 or bf16, which are summed in a wider type. */
 BAG_LANE bool bag_kind_halves(enum bag_row_kind kind)
 {
     return kind == BAG_KIND_OF_F16 || kind == BAG_KIND_OF_BF16;
 }
 
-/* The type beside FP32 that results of a bag_near_fn may have. */
+/* Returns the type of results, besides FP32, that a bag_near_fn may write. */
 BAG_LANE enum bag_dtype bag_near_result(enum bag_row_kind kind)
 {
     return kind == BAG_KIND_OF_F32 ? BAG_F32 : kind == BAG_KIND_OF_BF16 ? BAG_BF16 : BAG_F16;
 }
 
-/* Whether elements are not summed as they are. */
+/* Returns whether elements are converted before they are summed. */
 BAG_LANE bool bag_kind_converts(enum bag_row_kind kind)
 {
     return kind != BAG_KIND_OF_F32 && kind != BAG_KIND_OF_F64;
 }
 
-/* A checked id: it is not negative, and tables of more than 2^32 rows are pooled in
- * the general mode. So the lower half of an int64 id is enough, and its width is not tested per
- * row. */
+/* Loads a checked id. It is not negative, and tables of more than 2^32 rows are pooled in the
+ * general mode. The lower half of an int64 id is therefore enough, and its width is not tested for
+ * each row. */
 BAG_LANE int64_t bag_checked_id(const char *at)
 {
     uint32_t id;

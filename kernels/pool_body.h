@@ -1,12 +1,13 @@
-/* The loop of all SIMD kernels. Included once per kind of rows, after
+/* The loop of all SIMD kernels. Included once for each kind of rows, after
  *
  *   #define BODY_KIND  the kind: F32 of BAG_KIND_OF_F32
  *   #define BODY       f32v or f64v, the prefix of the operations on its vectors
  *
- * and what pool_instances.h defines about prefetching. Defines KIND_pool_bags, KIND_pool_singles
- * and KIND_pool_near. The number of vectors of a tile is a constant of each instance. The kind is
- * one of each inclusion and no parameter: a compiler inlines a function whole before it drops what
- * a constant argument rules out, and the other kinds would take it twice the time. */
+ * and the definitions of pool_instances.h about prefetching. It defines KIND_pool_bags,
+ * KIND_pool_singles and KIND_pool_near. The number of vectors of a tile is a constant in each
+ * instance. The kind is a constant of each inclusion instead of a parameter. A compiler inlines a
+ * whole function before it drops the code that a constant argument excludes, so the other kinds
+ * would double its time. */
 #define BODY_JOIN_(a, b) a##_##b
 #define BODY_JOIN(a, b)  BODY_JOIN_(a, b)
 #define V(name)          BODY_JOIN(BODY, name)
@@ -15,13 +16,13 @@
 
 #include "pool_tile.h"
 
-/* Where a loop over entries has come to: an entry, which only weights need, and its id. */
+/* The position of a loop over entries: an entry, which only weights need, and its id. */
 struct K(place) {
     size_t entry;
     const char *id;
 };
 
-/* Adds `count` rows and goes on to the one behind them. */
+/* Adds `count` rows and moves to the entry after them. */
 BAG_LANE void K(take_some)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
                            const struct K(tile) * tile, struct K(place) * place, size_t count,
                            BODY *sums)
@@ -35,9 +36,9 @@ BAG_LANE void K(take_some)(const struct bag_rows *rows, bool half, enum bag_mode
     place->id += count * rows->id_bytes;
 }
 
-/* Adds the rows of `place` and those after it, up to the one whose id is at `end`, to the sums:
- * those that have a row to prefetch, then the rest, of one line each several in a turn, which takes
- * fewer instructions. Elements that take long to widen, or are rare, have one loop for all. */
+/* Adds the rows from `place` up to the id at `end` to the sums. First the rows that have a row to
+ * prefetch, then the rest. Rows of one cache line are added several at a time, which takes fewer
+ * instructions. Elements that take long to widen, or are rare, have one loop for all rows. */
 BAG_LANE void K(take_rows)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
                            const struct K(tile) * tile, bool fetches, struct K(place) * place,
                            const char *end, BODY *sums)
@@ -58,7 +59,8 @@ BAG_LANE void K(take_rows)(const struct bag_rows *rows, bool half, enum bag_mode
         K(take_some)(rows, half, mode, vectors, tile, place, 1, sums);
 }
 
-/* Likewise in the general mode, which tests which entries stay; ids may be those of no row. */
+/* Adds the rows of the general mode, which tests which entries stay. Ids may be outside the
+ * table. */
 BAG_LANE void K(take_kept)(const struct bag_rows *rows, int vectors, const struct K(tile) * tile,
                            size_t entry, size_t end, BODY *sums)
 {
@@ -77,15 +79,15 @@ BAG_LANE void K(take_kept)(const struct bag_rows *rows, int vectors, const struc
     }
 }
 
-/* Prefetches the result of a later bag: a store that waits for its line holds up those behind it.
- */
+/* Prefetches the result of a later bag. A store that waits for its cache line would delay those
+ * after it. */
 BAG_LANE void K(fetch_result)(int vectors, const char *out)
 {
     if (!bag_kind_converts(KIND))
         bag_fetch_lines(1, out, (size_t)K(sums_of)(vectors) * V(lanes) * sizeof(V(real)));
 }
 
-/* A tile of a bag, which has the entries [bounds[0], bounds[1]). */
+/* Pools a tile of a bag with the entries [bounds[0], bounds[1]). */
 BAG_LANE void K(pool_tile)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
                            const struct K(tile) * tile, const size_t *bounds, size_t kept,
                            char *out)
@@ -105,7 +107,7 @@ BAG_LANE void K(pool_tile)(const struct bag_rows *rows, bool half, enum bag_mode
     K(store_result)(mode, vectors, tile, rows->args->output_dtype, false, out, sums);
 }
 
-/* Every tile of a bag before the next bag, while its pages are in the TLB. */
+/* Pools all tiles of a bag before the next bag, while its pages are in the TLB. */
 BAG_LANE void K(pool_bag)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
                           const struct K(tile) * only, size_t bag)
 {
@@ -127,8 +129,8 @@ BAG_LANE void K(pool_bag)(const struct bag_rows *rows, bool half, enum bag_mode 
     }
 }
 
-/* Pools bags of one tile whose entries all stay, from `bag` on, until one is empty; returns that
- * bag. As nothing is called, what each bag needs stays in registers. */
+/* Pools bags of one tile whose entries all stay, from `bag` on, until one is empty. Returns the
+ * index of that bag. It calls no functions, so that the data for each bag stays in registers. */
 BAG_LANE size_t K(pool_full)(const struct bag_rows *rows, bool half, enum bag_mode mode,
                              int vectors, const struct K(tile) * tile, size_t bag)
 {
@@ -153,7 +155,7 @@ BAG_LANE size_t K(pool_full)(const struct bag_rows *rows, bool half, enum bag_mo
     return (size_t)(bounds - rows->block->bounds);
 }
 
-/* Every bag of one tile. */
+/* Pools all bags of one tile. */
 BAG_LANE void K(pool_tiles)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
                             const struct K(tile) * tile)
 {
@@ -205,7 +207,8 @@ BAG_LANE void K(pool_all)(const struct bag_rows *rows, bool half, enum bag_mode 
         return;
     }
 #if BAG_NARROW_ROWS
-    /* What is done for a row of a few columns is so little that a loop for each width pays. */
+    /* The work for a row of a few columns is so small that a separate loop for each width is
+     * faster. */
     if (vectors == 0 && (mode == BAG_MODE_PLAIN || !bag_kind_converts(KIND))) {
         const size_t part = only->some.part;
         struct K(tile) narrow = *only;
@@ -236,8 +239,8 @@ BAG_LANE void K(pool_bags)(const struct bag_block *block, enum bag_mode mode, in
         K(pool_all)(rows, !apart && rows->half_params, mode, vectors, only);
 }
 
-/* Pools bags of one tile whose entries all stay, none of whose rows is to be prefetched, until one
- * is empty; returns that bag. What is left to do for a bag is so little that all stays in
+/* Pools bags of one tile whose entries all stay, without prefetching, until one is empty. Returns
+ * the index of that bag. The remaining work for a bag is so small that everything stays in
  * registers. */
 BAG_LANE size_t K(take_near)(const struct bag_rows *rows, enum bag_mode mode, int vectors,
                              const struct K(tile) * tile)
@@ -265,7 +268,7 @@ BAG_LANE size_t K(pool_near)(const struct bag_block *block, enum bag_mode mode, 
 {
     struct bag_rows copy = bag_rows_of(block, bag_kind_bits(KIND));
     const struct bag_rows *rows = &copy;
-    /* No power of two, of which the compiler keeps the exponent in one more register. */
+    /* Not a power of two, for which the compiler would keep the exponent in another register. */
     copy.id_bytes = block->args->indices.wide ? sizeof(int64_t) : sizeof(int32_t);
     const struct K(tile) tile = K(only_tile)(rows, vectors);
 #if BAG_NARROW_ROWS
@@ -284,8 +287,8 @@ BAG_LANE size_t K(pool_near)(const struct bag_block *block, enum bag_mode mode, 
     return K(take_near)(rows, mode, vectors, &tile);
 }
 
-/* Pools a block of bags of one tile and one entry each, that nothing divides; returns false at one
- * of another length. So few instructions let many rows be loaded at once. */
+/* Pools a block of bags of one tile and one entry each, without division. Returns false at a bag of
+ * another length. With so few instructions, many rows are loaded at the same time. */
 BAG_LANE bool K(take_singles)(const struct bag_rows *rows, bool half, enum bag_mode mode,
                               int vectors, const struct K(tile) * tile)
 {
@@ -309,7 +312,7 @@ BAG_LANE bool K(take_singles)(const struct bag_rows *rows, bool half, enum bag_m
     return true;
 }
 
-/* With a loop for each width of narrow rows. */
+/* Calls take_singles with a separate loop for each width of narrow rows. */
 BAG_LANE bool K(take_all_singles)(const struct bag_rows *rows, bool half, enum bag_mode mode,
                                   int vectors, const struct K(tile) * tile)
 {

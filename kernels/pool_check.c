@@ -1,14 +1,14 @@
-/* Everything that can be wrong with a call: the rules of a model before any request, then what a
- * client sent, which becomes a struct bag_pool_args or the first fault.
+/* Checks a call: the rules of a model before any request, and then the tensors of a client. The
+ * result is a struct bag_pool_args, or the first fault.
  *
- * Of a request cheap facts are checked first: types and shapes (pool_inputs.c), then scalars and
- * the size of the result, and only then the loops over offsets, segment ids and indices. */
+ * A request's cheap properties are checked first: types and shapes (pool_inputs.c), then scalars
+ * and the size of the result. The loops over offsets, segment ids and indices come last. */
 #include "pool_check.h"
 #include "pool_block.h"
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-/* The types that convert among each other when a result is written. */
+/* Returns whether the type is one of those that a result can be converted between. */
 static bool converts(enum bag_dtype dtype)
 {
     return dtype == BAG_F16 || dtype == BAG_BF16 || dtype == BAG_F32;
@@ -96,7 +96,8 @@ static enum bag_status count_offsets(const struct bag_check *check, struct bag_p
     return BAG_STATUS_OK;
 }
 
-/* Without num_segments the last id says how many there are; ids that are wrong are found later. */
+/* Counts the segments. Without num_segments, the last id determines their number. Wrong ids are
+ * found later. */
 static enum bag_status count_segments(const struct bag_check *check, struct bag_pool_args *args)
 {
     const struct bag_tensor *num_segments = check->inputs->tensor[BAG_NUM_SEGMENTS];
@@ -119,8 +120,8 @@ static enum bag_status count_segments(const struct bag_check *check, struct bag_
     return BAG_STATUS_OK;
 }
 
-/* Makes every index a bag. Bags of offsets are counted only to check them, and the default row
- * takes the place of nothing but what is outside the table. */
+/* Makes every index a bag. Bags of offsets are counted only to check them. The default row only
+ * replaces indices outside the table. */
 static enum bag_status count_rows(const struct bag_check *check, struct bag_pool_args *args)
 {
     const struct bag_tensor *offsets = bag_check_input(check, BAG_OFFSETS);
@@ -194,7 +195,8 @@ static enum bag_status fails_at(const struct bag_check *check, enum bag_status s
                                                      .high = high});
 }
 
-/* The first position at which ids are outside of the bounds or, where that is a fault, decrease. */
+/* Finds the first position at which an id is outside of the bounds or, if that is a fault, less
+ * than the one before. */
 static __attribute__((noinline)) enum bag_status
 find_bad_group(const struct bag_check *check, enum bag_input which, const struct bag_ids *ids,
                int64_t high, enum bag_status outside, enum bag_status descending)
@@ -207,7 +209,7 @@ find_bad_group(const struct bag_check *check, enum bag_input which, const struct
     return fails_at(check, descending, which, ids, bad, bag_id_at(ids, bad - 1), high);
 }
 
-/* Ids that must lie in [0, high] and, where `descending` is a fault, must not decrease. */
+/* Checks that ids are in [0, high] and, if `descending` is a fault, do not decrease. */
 static inline enum bag_status check_groups(const struct bag_check *check, enum bag_input which,
                                            const struct bag_ids *ids, int64_t high,
                                            enum bag_status outside, enum bag_status descending)
@@ -231,7 +233,8 @@ static enum bag_status check_offsets(const struct bag_check *check,
     return status;
 }
 
-/* Without num_segments no id is too large: sorted ones cannot exceed the last. */
+/* Checks the segment ids. Without num_segments no id is too large, because sorted ids cannot exceed
+ * the last one. */
 static enum bag_status check_segments(const struct bag_check *check,
                                       const struct bag_pool_args *args)
 {
@@ -264,7 +267,7 @@ static enum bag_status check_indices(const struct bag_check *check,
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* The plan's part of a call, and the tensors. */
+/* Copies the plan's part of a call, and sets the tensors. */
 static void take_inputs(const struct bag_check *check, enum bag_form form,
                         struct bag_pool_args *args)
 {
@@ -283,7 +286,7 @@ static void take_inputs(const struct bag_check *check, enum bag_form form,
         rules->prune_invalid && (rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN);
 }
 
-/* Why a call is wrong, where check_usual cannot tell that it is right. */
+/* Checks a call that check_usual did not accept, and reports its fault. */
 static __attribute__((noinline)) enum bag_status
 check_thoroughly(const struct bag_pool_plan *plan, const struct bag_inputs *inputs,
                  size_t max_result_bytes, struct bag_pool_args *args, struct bag_fault *fault)
@@ -308,7 +311,7 @@ check_thoroughly(const struct bag_pool_plan *plan, const struct bag_inputs *inpu
     return status == BAG_STATUS_OK ? check_indices(&check, args) : status;
 }
 
-/* Whether both are INT32 or INT64 and have one dimension, in one test. */
+/* Returns whether both are INT32 or INT64 and have one dimension. Needs only one test. */
 static inline bool are_lists(const struct bag_tensor *a, const struct bag_tensor *b)
 {
     uint32_t types = ((uint32_t)a->dtype - BAG_I32) | ((uint32_t)b->dtype - BAG_I32);
@@ -322,7 +325,7 @@ static inline bool brings_more(const struct bag_tensor *const *tensor)
             (uintptr_t)tensor[BAG_DEFAULT_INDEX]) != 0;
 }
 
-/* Whether weights are FP32, one for each index, where such are taken. */
+/* Returns whether weights are FP32, one for each index, and the plan accepts them. */
 static inline bool are_usual_weights(const struct bag_pool_plan *plan,
                                      const struct bag_tensor *weights,
                                      const struct bag_tensor *indices)
@@ -331,8 +334,8 @@ static inline bool are_usual_weights(const struct bag_pool_plan *plan,
            weights->shape[0] == indices->shape[0];
 }
 
-/* Whether a call is one of most, indices and offsets, perhaps weights, and right; then `args` is
- * filled. On the way of all others a few ids take longer to check than to pool. */
+/* Checks a usual call: indices and offsets, perhaps with weights. Returns true and fills `args` if
+ * it is correct. The general check would take longer than pooling if there are only few ids. */
 static inline bool check_usual(const struct bag_pool_plan *plan,
                                const struct bag_tensor *const *tensor, size_t max_result_bytes,
                                struct bag_pool_args *args)

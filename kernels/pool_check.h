@@ -1,10 +1,11 @@
-/* What the steps of a check share. Private to kernels/pool_check.c and pool_inputs.c. */
+/* Definitions that the steps of a check share. Private to kernels/pool_check.c and
+ * pool_inputs.c. */
 #ifndef BAG_POOL_CHECK_H
 #define BAG_POOL_CHECK_H
 
 #include "pool.h"
 
-/* What every step of a check reads, and where it leaves its finding. */
+/* The arguments of every step of a check, and the fault that a step sets. */
 struct bag_check {
     const struct bag_pool_plan *plan;
     const struct bag_table *table;
@@ -28,7 +29,7 @@ static inline const struct bag_tensor *bag_check_input(const struct bag_check *c
 /* Finds the form, then the first tensor whose type or shape does not fit it. */
 enum bag_status bag_check_inputs(const struct bag_check *check, enum bag_form *form);
 
-/* Whether the weights, if any, fit the reduction, the table and the indices. */
+/* Checks that the weights, if any, fit the reduction, the table and the indices. */
 enum bag_status bag_check_weights(const struct bag_check *check);
 
 #endif

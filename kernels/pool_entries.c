@@ -1,5 +1,5 @@
-/* Ids and entries: whole arrays of ids, the status of entries, the bags they are in, the sort that
- * puts unsorted segments in order. */
+/* Ids and entries: checks arrays of ids, determines the status of entries and their bags, and sorts
+ * unsorted segments. */
 #include "pool_entries.h"
 
 #include "pool_block.h"
@@ -111,7 +111,7 @@ static void copy_offsets(const struct bag_pool_args *args, size_t first_bag, siz
                          size_t *bounds)
 {
     const struct bag_ids *offsets = &args->groups;
-    /* The last bag may have no offset behind it. */
+    /* The last bag may have no offset after it. */
     size_t count = first_bag + num_bags < offsets->count ? num_bags + 1 : num_bags;
     bounds[num_bags] = args->indices.count;
     if (offsets->wide && sizeof *bounds == sizeof(int64_t)) {
@@ -123,7 +123,7 @@ static void copy_offsets(const struct bag_pool_args *args, size_t first_bag, siz
         bounds[i] = (size_t)bag_id_at(offsets, first_bag + i);
 }
 
-/* Walks on from the first entry of `first_bag`. */
+/* Finds the bounds of bags. Starts at the first entry of `first_bag`. */
 static size_t walk_segments(const struct bag_pool_args *args, size_t entry, size_t first_bag,
                             size_t num_bags, size_t *bounds)
 {
@@ -181,7 +181,7 @@ struct placed_id {
     uint64_t id, position;
 };
 
-/* Two arrays that the passes sort between; the second later holds the indices and ids. */
+/* The sort uses two arrays. The second one holds the indices and ids afterwards. */
 size_t bag_pool_scratch_bytes(const struct bag_pool_args *args)
 {
     size_t weight_bytes = args->weights ? bag_dtypes[args->weights_dtype].bytes : 0;
@@ -190,7 +190,7 @@ size_t bag_pool_scratch_bytes(const struct bag_pool_args *args)
     return args->groups.count * (2 * sizeof(struct placed_id) + weight_bytes);
 }
 
-/* Writes the tensors in the order of `sorted` and points `args` at them. */
+/* Writes the tensors in the order of `sorted` and makes `args` point to them. */
 static void rearrange(struct bag_pool_args *args, const struct placed_id *sorted, int64_t *indices,
                       int64_t *ids, char *weights)
 {

@@ -1,5 +1,6 @@
-/* Ids, and entries: single positions of the indices, each a row with a weight where there are
- * weights. Which of them count, what a bag of them is divided by, and in which bag they are. */
+/* Ids and entries. An entry is a position of the indices: a row, with a weight if there are
+ * weights. These functions determine which entries count, by what the sum of a bag is divided, and
+ * to which bag an entry belongs. */
 #ifndef BAG_POOL_ENTRIES_H
 #define BAG_POOL_ENTRIES_H
 
@@ -22,21 +23,22 @@ static inline int64_t bag_id_at(const struct bag_ids *ids, size_t position)
     return value;
 }
 
-/* What is allowed. */
+/* The bounds of an array of ids. */
 struct bag_id_bounds {
     bool any_negative; /* negative ids are allowed */
-    int64_t high;      /* the largest; at least -1 */
-    bool ascending;    /* none may be less than the one before it, or negative */
+    int64_t high;      /* largest allowed id; at least -1 */
+    bool ascending;    /* no id may be less than the one before it, or negative */
 };
 
-/* The first position whose id is not within the bounds, or ids->count; bag_ids_valid tells faster
- * whether there is none. */
+/* Returns the first position whose id is not within the bounds, or ids->count if there is none.
+ * bag_ids_valid determines faster whether there is one. */
 size_t bag_ids_first_bad(const struct bag_ids *ids, const struct bag_id_bounds *bounds);
 
-/* The largest id; -1 where all are negative or there are none. */
+/* Returns the largest id, or -1 if all are negative or there are none. */
 int64_t bag_ids_max(const struct bag_ids *ids);
 
-/* The first position in [from, ids->count] at which all ids, sorted, are at least `value`. */
+/* Returns the first position in [from, ids->count] from which on all ids, which are sorted, are at
+ * least `value`. */
 size_t bag_ids_lower_bound(const struct bag_ids *ids, size_t from, int64_t value);
 
 /* ---- status, to explain a result ------------------------------------------------------------- */
@@ -59,25 +61,26 @@ enum bag_entry_status {
 
 extern const char *const bag_entry_status_names[BAG_ENTRY_COUNT];
 
-/* What bag_keys_resolve leaves in the place of indices and keys that have no row: of those that are
- * padding, of those that are another part's, and of all others; of indices behind the last row of a
- * table of which this is a part. */
+/* Values with which bag_keys_resolve replaces indices and keys that have no row: PADDING for
+ * padding, OTHER for ids of another part, MISSING for all others, and BEHIND for indices after the
+ * last row of a table of which this is a part. */
 #define BAG_ROW_MISSING (-1)
 #define BAG_ROW_PADDING (-2)
 #define BAG_ROW_OTHER   (-3)
 #define BAG_ROW_BEHIND  INT64_MAX
 
-/* What became of an entry: why it does not count; or what it was, OUTSIDE or MISSING, where another
- * row took its place, whether that counts or not. */
+/* Returns the status of an entry: why it does not count. If another row replaced the entry, returns
+ * why it was replaced, OUTSIDE or MISSING, whether the row counts or not. */
 enum bag_entry_status bag_pool_entry_status(const struct bag_pool_args *args, size_t entry);
 
 /* ---- bags ------------------------------------------------------------------------------------ */
 
-/* The first entry of bag number `bag`, 0 <= bag <= num_bags; the last bag ends where one more would
- * begin. */
+/* Returns the first entry of bag number `bag`, 0 <= bag <= num_bags. For num_bags it is the end of
+ * the last bag. */
 size_t bag_pool_first_entry(const struct bag_pool_args *args, size_t bag);
 
-/* The first entry of a bag of the form OFFSETS; past the last offset, the end of the last bag. */
+/* Returns the first entry of a bag in the offsets form. After the last offset it is the end of the
+ * last bag. */
 static inline size_t bag_offset_at(const struct bag_pool_args *args, size_t bag)
 {
     return bag < args->groups.count ? (size_t)bag_id_at(&args->groups, bag) : args->indices.count;
@@ -90,7 +93,7 @@ void bag_pool_bounds(const struct bag_pool_args *args, size_t first_bag, size_t 
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* The weight of an entry, of f16, bf16 or f32. */
+/* Returns the weight of an entry with weights of f16, bf16 or f32. */
 static inline float bag_weight_f32(const struct bag_pool_args *args, size_t entry)
 {
     if (args->weights_dtype == BAG_F16)
@@ -100,25 +103,25 @@ static inline float bag_weight_f32(const struct bag_pool_args *args, size_t entr
     return bag_load_f32(args->weights, entry);
 }
 
-/* The weight of an entry of a table of f64. */
+/* Returns the weight of an entry of a table of f64. */
 static inline double bag_weight_f64(const struct bag_pool_args *args, size_t entry)
 {
     return args->weights_dtype == BAG_F32 ? (double)bag_load_f32(args->weights, entry)
                                           : bag_load_f64(args->weights, entry);
 }
 
-/* Whether the weight is above zero; a NaN is not. */
+/* Returns whether the weight is above zero. A NaN is not. */
 bool bag_weight_counts(const struct bag_pool_args *args, size_t entry);
 
 /* ---- which entries count --------------------------------------------------------------------- */
 
-/* Whether every entry counts, so that single ones need no test. */
+/* Returns whether every entry counts, so that entries need not be tested. */
 static inline bool bag_keeps_all(const struct bag_pool_args *args)
 {
     return !((args->padding_row >= 0) | args->skip_outside | args->skip_unweighted);
 }
 
-/* Whether an entry, whose index is `row`, stays in its bag. */
+/* Returns whether an entry, whose index is `row`, stays in its bag. */
 static inline bool bag_keeps(const struct bag_pool_args *args, size_t entry, int64_t row)
 {
     if (row == args->padding_row)
@@ -128,14 +131,14 @@ static inline bool bag_keeps(const struct bag_pool_args *args, size_t entry, int
     return !args->skip_unweighted || bag_weight_counts(args, entry);
 }
 
-/* How many entries of [first, end) stay. */
+/* Returns the number of entries of [first, end) that stay. */
 size_t bag_count_kept(const struct bag_pool_args *args, size_t first, size_t end);
 
 /* ---- divisors -------------------------------------------------------------------------------- */
 
-/* What the sum of a bag is divided by: the number of entries that stay or, with weights, the sum of
- * their weights (of the squares for sqrtn), added in index order by every kernel alike. Where it is
- * zero the result is zero, not a quotient. */
+/* The divisor of a bag's sum: the number of entries that stay or, with weights, the sum of their
+ * weights (of the squares for sqrtn). Every kernel adds them in index order. If it is zero, the
+ * result is zero instead of a quotient. */
 #define BAG_DEFINE_DIVISOR(type, real, fused, root)                                                \
     static inline real bag_weights_##type(const struct bag_pool_args *args, bool squared,          \
                                           size_t first, size_t end)                                \

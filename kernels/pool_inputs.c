@@ -1,7 +1,7 @@
-/* Types and shapes of a call's tensors; see pool_check.c. */
+/* Checks types and shapes of a call's tensors; see pool_check.c. */
 #include "pool_check.h"
 
-/* Keys may be UINT64. */
+/* Checks the type of an index tensor. Keys may be UINT64. */
 static enum bag_status check_index_type(const struct bag_check *check, enum bag_input which,
                                         enum bag_status wrong_dtype)
 {
@@ -45,7 +45,7 @@ check_present_ids(const struct bag_check *check, enum bag_input which, uint32_t 
     return status;
 }
 
-/* An array of ids with `rank` dimensions, which is there. */
+/* Checks an array of ids that must have `rank` dimensions. The input must exist. */
 static inline enum bag_status check_ids(const struct bag_check *check, enum bag_input which,
                                         uint32_t rank, enum bag_status wrong_dtype,
                                         enum bag_status wrong_rank)
@@ -91,14 +91,16 @@ static enum bag_status check_segment_count(const struct bag_check *check)
                                               .low = (int64_t)num_indices});
 }
 
-/* Whether weights of that type go with the table: its own, and of every float table FP32. */
+/* Returns whether the table accepts weights of this type: its own type, and FP32 for every float
+ * table. */
 static bool takes_weights(const struct bag_check *check, enum bag_dtype dtype)
 {
     enum bag_dtype own = check->table->dtype;
     return dtype == own || (dtype == BAG_F32 && bag_dtypes[own].kind == BAG_KIND_FLOAT);
 }
 
-/* OpenVINO has one index type for a whole operation; a model may insist on that. */
+/* Checks that all index tensors have one type. OpenVINO's operations have only one, and a model may
+ * require it. */
 static __attribute__((noinline)) enum bag_status check_same_type(const struct bag_check *check)
 {
     enum bag_dtype want = bag_check_input(check, BAG_INDICES)->dtype;

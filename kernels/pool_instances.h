@@ -1,27 +1,26 @@
-/* The instances of the loop for one instruction set: every kind of row, mode and number of vectors.
- * Included once per instruction set, after its operations and
+/* Makes the instances of the loop for one instruction set: every kind of row, mode and number of
+ * vectors. Included once for each instruction set, after its operations and
  *
- *   #define BAG_KERNELS              the name of the table to define
- *   #define BAG_BELOW                the kernels for rows narrower than a vector, or NULL
+ *   #define BAG_KERNELS              name of the table to define
+ *   #define BAG_BELOW                kernels for rows narrower than a vector, or NULL
  *   #define BAG_PAIRED(kind)         whether a kind is summed in pairs of vectors
- *   #define BAG_NARROW_ROWS          1: there are kernels for rows narrower than a vector, too
+ *   #define BAG_NARROW_ROWS          1: there are kernels for rows narrower than a vector
  *   #define BAG_WHOLE_TILES(X, ...)  X(__VA_ARGS__, n) for rows of n vectors that are one tile
- *   #define BAG_FEW_TILES(X, ...)    likewise of kinds and modes that are rare
- *   #define BAG_NEAR_TILES(X, ...)   likewise where nothing is prefetched
- *   #define BAG_WIDE_TILES(X, ...)   likewise of some kinds, where such tiles pay: pool_plan.c
- *   #define BAG_SPLIT_TILES(X, ...)  likewise for rows that are split into tiles of n vectors
- *   #define BAG_OTHER_TILES(X, ...)  likewise of the kind whose columns cost the most alone
- *   #define BAG_LONG_TILES(X, ...)   likewise of some kinds, for rows of many full tiles
- *   #define BAG_LARGEST_TILE(X, ...) likewise for the largest such n alone
- *   #define BAG_FIND_KEYS            what looks keys up
- *   #define BAG_ID_VECTOR_BYTES      bytes of the vectors that check ids
- *   #define BAG_FAR                  rows of large tables are prefetched so many times as far ahead
- *   #define BAG_TO_FIRST             1: there is a loop that prefetches into the first cache
- */
+ *   #define BAG_FEW_TILES(X, ...)    the same for kinds and modes that are rare
+ *   #define BAG_NEAR_TILES(X, ...)   the same for loops without prefetching
+ *   #define BAG_WIDE_TILES(X, ...)   the same for kinds for which such tiles are faster
+ * (pool_plan.c) #define BAG_SPLIT_TILES(X, ...)  X(__VA_ARGS__, n) for rows that are split into
+ * tiles of n vectors #define BAG_OTHER_TILES(X, ...)  the same for the kind whose columns cost the
+ * most #define BAG_LONG_TILES(X, ...)   the same for some kinds, for rows of many full tiles
+ *   #define BAG_LARGEST_TILE(X, ...) the same for the largest n only
+ *   #define BAG_FIND_KEYS            function that finds keys
+ *   #define BAG_ID_VECTOR_BYTES      size of the vectors that check ids
+ *   #define BAG_FAR                  factor by which rows of large tables are prefetched further
+ * ahead #define BAG_TO_FIRST             1: there is a loop that prefetches into L1 */
 #include "pool_block.h"
 #include "simd_ids.h"
 
-/* The numbers of a vector, the type of a result that is not rounded, and their square root. */
+/* The types of a vector's lanes, and of a result that is not rounded. */
 typedef float f32v_real;
 typedef double f64v_real;
 static const enum bag_dtype f32v_dtype = BAG_F32, f64v_dtype = BAG_F64;
@@ -38,19 +37,19 @@ BAG_LANE double f64v_root(double value)
 
 /* ---- rows of every kind as vectors ----------------------------------------------------------- */
 
-/* A row that is being read. `kind` is a constant wherever these are inlined, so that the switches
- * disappear. */
+/* A row that is being read. `kind` is a constant wherever the functions below are inlined, so the
+ * compiler removes the switches. */
 struct f32v_row {
     const char *codes;
-    f32v scale;        /* of INT8, SINT8, INT2, E4M3 (256 times it) and E5M2 rows */
-    f32v bias;         /* of INT8 and INT2 rows */
-    struct f32v_u4 u4; /* of INT4 rows */
-    bool padded; /* eight codes may be read: INT8 rows with scale and bias of f32 behind them */
+    f32v scale;        /* scale of INT8, SINT8, INT2, E4M3 (256 times it) and E5M2 rows */
+    f32v bias;         /* bias of INT8 and INT2 rows */
+    struct f32v_u4 u4; /* scale and bias of INT4 rows */
+    bool padded;       /* eight codes may be read: INT8 rows with f32 scale and bias after them */
 };
 
-/* The row whose first column to read is at `at`, and whose scale and bias, if it has any, are at
- * `params`; of INT8 and SINT8 they are f16 where `half`. What depends on `rows`, or of SINT8 on
- * `half`, is the same for all rows, so that it is predicted. */
+/* Opens a row whose first column to read is at `at`, and whose scale and bias, if it has any, are
+ * at `params`. `half`: those of INT8 and SINT8 are f16. Branches that depend on `rows`, or for
+ * SINT8 on `half`, are the same for all rows, so they are predicted. */
 BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, bool half, const struct bag_rows *rows,
                                    const char *at, const char *params)
 {
@@ -74,8 +73,8 @@ BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, bool half, const stru
     return row;
 }
 
-/* The values from `column` on, counted from where the row was opened, at a whole byte of codes.
- * Of kinds that are not summed in pairs the part is the whole. */
+/* Returns the values from `column` on, counted from where the row was opened. `column` is at a
+ * whole byte of codes. For kinds that are not summed in pairs, `part` has no meaning. */
 BAG_LANE f32v f32v_columns(enum bag_row_kind kind, bool scaled, enum bag_parity part,
                            const struct f32v_row *row, size_t column)
 {
@@ -103,7 +102,7 @@ BAG_LANE f32v f32v_columns(enum bag_row_kind kind, bool scaled, enum bag_parity 
 }
 
 #if BAG_NARROW_ROWS
-/* All columns of a row that has fewer than a vector. Codes are read from a padded copy. */
+/* Returns all columns of a row that has fewer than a vector. Codes are read from a padded copy. */
 BAG_LANE f32v f32v_narrow_columns(enum bag_row_kind kind, bool scaled, const struct f32v_row *row,
                                   const struct f32v_some *some)
 {
@@ -117,20 +116,20 @@ BAG_LANE f32v f32v_narrow_columns(enum bag_row_kind kind, bool scaled, const str
     return f32v_columns(kind, scaled, BAG_PARITY_BOTH, &copy, 0);
 }
 
-/* Puts sums that are in order into parts, where f32v_narrow_columns does not. */
+/* Arranges ordered sums into parts if f32v_narrow_columns returns them in order. */
 BAG_LANE f32v f32v_narrow_in_parts(enum bag_row_kind kind, f32v sums, const struct f32v_some *some)
 {
     return kind == BAG_KIND_OF_INT8 || bag_kind_bits(kind) < 8 ? f32v_part(sums, some) : sums;
 }
 #endif
 
-/* Puts the columns of sums in order, where f32v_columns does not. */
+/* Orders the columns of sums if f32v_columns does not. */
 BAG_LANE f32v f32v_in_order(enum bag_row_kind kind, f32v sums)
 {
     return kind == BAG_KIND_OF_INT4 ? f32v_u4_in_order(sums) : sums;
 }
 
-/* The weight of an entry in every lane. */
+/* Returns the weight of an entry in every lane. */
 BAG_LANE f32v f32v_weight(enum bag_row_kind kind, const struct bag_pool_args *args, size_t entry)
 {
     if (kind == BAG_KIND_OF_F16 || kind == BAG_KIND_OF_BF16)
@@ -149,7 +148,7 @@ BAG_LANE void f32v_store(enum bag_dtype dtype, enum bag_bf16_of of, char *row, s
         f32v_store_bf16(of, row + column * sizeof(uint16_t), values);
 }
 
-/* A pair of vectors that is not in order, as bf16. */
+/* Stores an unordered pair of vectors as bf16. */
 BAG_LANE void f32v_store_pair(enum bag_bf16_of of, char *row, size_t column, f32v even, f32v odd)
 {
     f32v_store_bf16_pair(of, row + column * sizeof(uint16_t), even, odd);
@@ -235,8 +234,8 @@ BAG_LANE void f64v_store_pair(enum bag_bf16_of of, char *row, size_t column, f64
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-/* Returns what a bag with weights, or of whose entries only `kept` stayed, is divided by: not worth
- * a copy in every instance. */
+/* Returns the divisor of a bag with weights, or with only `kept` entries. It is not worth a copy in
+ * every instance. */
 #define DEFINE_DIVISOR(vector, type)                                         \
     static __attribute__((noinline)) vector##_real vector##_divisor(         \
         const struct bag_pool_args *args, const size_t *bounds, size_t kept) \
@@ -287,8 +286,8 @@ DEFINE_DIVISOR(f64v, f64)
 #define BODY      f64v
 #include "pool_body.h"
 
-/* A function for rows of one tile of so many vectors, 0 where they are narrower than one; one for
- * those of bags of one entry; and one for rows of several tiles. */
+/* Define a function for rows of one tile of `vectors` vectors (0: narrower than a vector), one for
+ * bags of one entry with such rows, and one for rows of several tiles. */
 #define WHOLE(vector, kind, mode, vectors)                               \
     static void kind##_##mode##_##vectors(const struct bag_block *block) \
     {                                                                    \
@@ -325,8 +324,8 @@ DEFINE_DIVISOR(f64v, f64)
 #define SPLIT_NAME(vector, kind, mode, vectors)   [vectors] = kind##_##mode##_split_##vectors,
 #define COUNT(vector, kind, mode, vectors)        vectors
 
-/* Kinds that also have wide tiles: those of rows so narrow that each tile of a row costs about as
- * much as its columns do, and f32, whose results are then divided and stored once. */
+/* Kinds that also have wide tiles. In their narrow rows each tile costs about as much as its
+ * columns. f32 has wide tiles because its results are then divided and stored once. */
 #define WIDE_TILES_F16(X, ...)  BAG_WIDE_TILES(X, __VA_ARGS__)
 #define WIDE_TILES_BF16(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
 #define WIDE_TILES_INT8(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
@@ -338,7 +337,7 @@ DEFINE_DIVISOR(f64v, f64)
 #define WIDE_TILES_F32(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
 #define WIDE_TILES_F64(X, ...)
 
-/* Kinds that also have the other widths of split rows, where there are no weights. */
+/* Kinds that also have the other widths of split rows, in the mode without weights. */
 #define OTHER_TILES_INT8(X, ...) BAG_OTHER_TILES(X, __VA_ARGS__) BAG_LONG_TILES(X, __VA_ARGS__)
 #define OTHER_TILES_INT4(X, ...) BAG_LONG_TILES(X, __VA_ARGS__)
 #define OTHER_TILES_E4M3(X, ...)
@@ -350,7 +349,8 @@ DEFINE_DIVISOR(f64v, f64)
 #define OTHER_TILES_F32(X, ...)  BAG_LONG_TILES(X, __VA_ARGS__)
 #define OTHER_TILES_F64(X, ...)
 
-/* Kinds that have bags of one entry with a weight, too: where these are as short as the rest. */
+/* Kinds that also have loops for bags of one entry with a weight, where these are as short as those
+ * without. */
 #define WEIGHTED_SINGLES_INT8(X, ...)
 #define WEIGHTED_SINGLES_INT4(X, ...)
 #define WEIGHTED_SINGLES_E4M3(X, ...)
@@ -362,7 +362,7 @@ DEFINE_DIVISOR(f64v, f64)
 #define WEIGHTED_SINGLES_F32(X, ...) NARROW(X, __VA_ARGS__) BAG_WHOLE_TILES(X, __VA_ARGS__)
 #define WEIGHTED_SINGLES_F64(X, ...) NARROW(X, __VA_ARGS__) BAG_WHOLE_TILES(X, __VA_ARGS__)
 
-/* Kinds that have bags without prefetching apart, and of those the one that does with weights. */
+/* Kinds that have a loop without prefetching, and those of them that have one with weights. */
 #define NEAR_TILES_INT8(X, ...) NARROW(X, __VA_ARGS__) BAG_NEAR_TILES(X, __VA_ARGS__)
 #define NEAR_TILES_INT4(X, ...)
 #define NEAR_TILES_E4M3(X, ...)
@@ -411,8 +411,8 @@ DEFINE_DIVISOR(f64v, f64)
     BAG_SPLIT_TILES(X, vector, kind, mode) OTHER_TILES_##kind(X, vector, kind, mode)
 #define WIDE_TILES(X, vector, kind, mode) WIDE_TILES_##kind(X, vector, kind, mode)
 
-/* The kernel of one kind of rows. The general mode has tiles of the largest width only, where it
- * splits rows. */
+/* The kernels of one kind of rows. If the general mode splits rows, it has tiles of the largest
+ * width only. */
 #define ONE_TILE(X, vector, kind, mode) \
     NARROW(X, vector, kind, mode) BAG_WHOLE_TILES(X, vector, kind, mode)
 

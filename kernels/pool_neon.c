@@ -1,4 +1,4 @@
-/* The kernels for aarch64's Advanced SIMD, which every such processor has. */
+/* The kernels for the Advanced SIMD of aarch64, which every such processor has. */
 #if defined(__aarch64__)
 #include "pool_block.h"
 
@@ -6,9 +6,9 @@
 
 /* ---- vectors --------------------------------------------------------------------------------- */
 
-/* What vectors of f32 and f64 have alike: two registers each. Loads and stores take any alignment
- * and touch exactly the bytes of their lanes. `fused` is a * b + c, rounded once. `larger` is
- * `so_far` where the two are equal and a NaN where there is one. */
+/* Defines the operations that vectors of f32 and f64 share. A vector has two registers. Loads and
+ * stores take any alignment and access exactly the bytes of their lanes. `fused` is a * b + c,
+ * rounded once. `larger` is `so_far` if both are equal, and a NaN if one of them is. */
 #define DEFINE_VECTOR(vector, half, real, bits)                                              \
     enum { vector##_lanes = 256 / bits };                                                    \
     typedef struct {                                                                         \
@@ -122,7 +122,7 @@ BAG_LANE f32v f32v_load_s8(const char *from)
                   vcvtq_f32_s32(vmovl_s16(vget_high_s16(codes)))};
 }
 
-/* The codes of two bytes, four to a byte, the lowest ones first. */
+/* Loads the codes of two bytes, four in a byte, the lowest ones first. */
 BAG_LANE f32v f32v_load_u2(const char *from)
 {
     static const int16_t places[] = {0, -2, -4, -6, -8, -10, -12, -14};
@@ -132,7 +132,7 @@ BAG_LANE f32v f32v_load_u2(const char *from)
     return from_codes(vandq_u16(all, vdupq_n_u16(3)));
 }
 
-/* A row of four-bit codes, two to a byte, the low ones first. */
+/* A row of 4-bit codes, two in a byte, the low ones first. */
 struct f32v_u4 {
     f32v scale, bias;
 };
@@ -152,13 +152,13 @@ BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, enum bag_parity part, c
     return f32v_fused(from_codes(vmovl_u8(codes)), row->scale, row->bias);
 }
 
-/* What f32v_u4_columns returns is in order already. */
+/* The columns of f32v_u4_columns are in order already. */
 BAG_LANE f32v f32v_u4_in_order(f32v values)
 {
     return values;
 }
 
-/* One f16 number in every lane. */
+/* Returns an f16 number in every lane. */
 BAG_LANE f32v f32v_all_f16(const char *from)
 {
     uint16_t half;
@@ -171,8 +171,8 @@ BAG_LANE f32v f32v_load_e5m2(const char *from)
     return from_halves(vshll_n_u8(load_8_bytes(from), 8));
 }
 
-/* Sign and magnitude move to where f16 has them, 2^8 too small, which `scale` makes good; the NaN
- * gets a full exponent. */
+/* Moves sign and magnitude to their positions in f16. The result is 2^8 too small, which `scale`
+ * corrects. The NaN gets a full exponent. */
 BAG_LANE f32v f32v_load_e4m3(const char *from, f32v scale)
 {
     uint16x8_t bytes = vreinterpretq_u16_s16(vmovl_s8(vreinterpret_s8_u8(load_8_bytes(from))));

@@ -1,13 +1,14 @@
-/* Plans: what a table and its rules settle of every call, down to the kernels that pool it. */
+/* Makes plans: everything about a call that a table and its rules determine, including the
+ * kernels. */
 #include "pool_block.h"
 
 #define LINE_BYTES 64
 
-/* How far ahead rows are prefetched; measured with tests/bench/kernels. */
+/* How far ahead rows are prefetched, measured with tests/bench/kernels. */
 #define FETCH_NEAR_AHEAD_BYTES 4096
-#define FETCH_NEAR_AHEAD_CODES 1536 /* of quantised rows, */
-#define FETCH_NEAR_AHEAD_ROWS  32   /* and the most of them */
-#define FETCH_LEAST_ROWS       12   /* of all */
+#define FETCH_NEAR_AHEAD_CODES 1536 /* elements of quantised rows, */
+#define FETCH_NEAR_AHEAD_ROWS  32   /* and the maximum number of such rows */
+#define FETCH_LEAST_ROWS       12   /* limits for all rows */
 #define FETCH_MOST_ROWS        64
 
 static size_t clamp(size_t value, size_t low, size_t high)
@@ -15,8 +16,8 @@ static size_t clamp(size_t value, size_t low, size_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* The largest table whose rows are not prefetched. Widening takes so many instructions that few
- * rows are loaded at once, but for the shortest. */
+/* Returns the size of the largest table whose rows are not prefetched. Widening takes so many
+ * instructions that only few rows are loaded at the same time, except for the shortest ones. */
 static size_t unfetched_bytes(const struct bag_table *table, size_t row_bytes)
 {
     bool is_plain = table->row_format == BAG_ROWS_PLAIN;
@@ -25,27 +26,27 @@ static size_t unfetched_bytes(const struct bag_table *table, size_t row_bytes)
     return is_plain && row_bytes <= LINE_BYTES / 2 ? bag_caches.second : bag_caches.second / 4;
 }
 
-/* The largest one that other rows leave in the third cache. */
+/* Returns the size of the largest table that stays in L3 beside other data. */
 static size_t near_bytes(void)
 {
     return bag_caches.third / 4 * 3;
 }
 
-/* The least first cache into which rows are prefetched, if the caches hold their table and the
- * instruction set has a loop for it: on a Zen 5 with 48 KiB that is 1.2 to 1.7 times as fast for
- * f32 of 16 to 64 columns. AVX2 on a Zen 3 with 32 KiB loses by it. Rows of memory are prefetched
- * so far ahead that they would leave that cache again. */
+/* The smallest L1 into which rows are prefetched, if the caches hold their table and the
+ * instruction set has a loop for it. On a Zen 5 with 48 KiB that is 1.2 to 1.7 times as fast for
+ * f32 of 16 to 64 columns. AVX2 on a Zen 3 with 32 KiB becomes slower. Rows in memory are
+ * prefetched so far ahead that they would leave L1 again. */
 #define FETCH_LEAST_FIRST ((size_t)48 << 10)
 
-/* Whether a row may lie in one more line than its bytes fill. */
+/* Returns whether a row may touch one more cache line than its size needs. */
 static bool straddles(const struct bag_table *table, size_t row_bytes)
 {
     bool divides = row_bytes > 0 && (row_bytes % LINE_BYTES == 0 || LINE_BYTES % row_bytes == 0);
     return !divides || (uintptr_t)table->rows % LINE_BYTES;
 }
 
-/* As many rows as are summed while one is loaded: codes take as long whatever their width. Those of
- * far tables are prefetched earlier. */
+/* Returns how many rows are summed while one is loaded. The time for a code does not depend on its
+ * width. The rows of far tables are prefetched earlier. */
 static size_t rows_ahead(const struct bag_table *table, size_t row_bytes, bool is_near)
 {
     size_t elements = table->row_elements ? table->row_elements : 1;
@@ -81,7 +82,8 @@ static struct bag_row_walk walk_of(const struct bag_table *table)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* The instances of the loop that take these columns; NULL: the plain C kernel does. */
+/* Returns the instances of the loop for these columns, or NULL if only the plain C kernel supports
+ * them. */
 static const struct bag_tile_set *set_for(enum bag_row_kind kind, size_t first_column,
                                           size_t end_column)
 {
@@ -97,16 +99,16 @@ static const struct bag_tile_set *set_for(enum bag_row_kind kind, size_t first_c
     return NULL;
 }
 
-/* Rows of f16 and bf16 in memory lose by wide tiles where bags are long. Rows of int4 gain most
- * there: they have so few lines that prefetching them tile by tile costs as much as summing them.
- */
+/* Returns whether wide tiles are faster. Rows of f16 and bf16 in memory become slower if bags are
+ * long. Rows of int4 in memory gain most: they have so few cache lines that prefetching them tile
+ * by tile costs as much as summing them. */
 static bool wide_pays(const struct bag_row_walk *walk)
 {
     return walk->is_near || (walk->kind != BAG_KIND_OF_F16 && walk->kind != BAG_KIND_OF_BF16);
 }
 
-/* The instance for rows of so many vectors: with as few tiles as can be, and these narrow; or of
- * the most vectors each, where `wide` and all are full. */
+/* Returns the instance for rows of this number of vectors. It has as few and as narrow tiles as
+ * possible. With `wide`, it has the widest tiles if all of them are full. */
 static bag_block_fn *instance_of(const struct bag_tile_set *set, enum bag_mode mode, size_t vectors,
                                  bool wide)
 {
@@ -123,7 +125,7 @@ static bag_block_fn *instance_of(const struct bag_tile_set *set, enum bag_mode m
     return set->split[mode][tile_vectors];
 }
 
-/* Whether a bag_near_fn does what is asked. */
+/* Returns whether a bag_near_fn supports the call. */
 static bool is_near_call(const struct bag_pool_args *args)
 {
     const struct bag_row_walk *walk = args->walk;

@@ -1,29 +1,29 @@
-/* The plain C kernel: the definition of every result, for all element types. One loop goes bag by
- * bag, tile of columns by tile, entry by entry; a struct steps knows the elements. */
+/* The plain C kernel, which defines every result, for all element types. One loop goes over bags,
+ * tiles of columns and entries. A struct steps has the operations on the elements. */
 #include "exact.h"
 #include "pool_block.h"
 
-/* Columns that are pooled at a time: their sums stay on the stack, in the fastest cache. */
+/* The number of columns that are pooled at a time. Their sums stay on the stack, in L1. */
 #define TILE_COLUMNS 64
 
 union values {
     float f32[TILE_COLUMNS];
     double f64[TILE_COLUMNS];
-    uint64_t u64[TILE_COLUMNS]; /* integers, sign-extended where they have signs */
+    uint64_t u64[TILE_COLUMNS]; /* integers; sign-extended if they are signed */
 };
 
-/* The least work a kernel does: one bag, some columns. */
+/* The smallest piece of work of the kernel: some columns of one bag. */
 struct tile {
     const struct bag_pool_args *args;
     size_t first_entry, end_entry;
-    size_t num_kept; /* entries that stay; above 0 */
+    size_t num_kept; /* number of entries that stay; above 0 */
     size_t column, num_columns;
 };
 
-/* The steps that differ between the kinds of elements. Values are what elements are computed in:
- * f32 for f16, bf16 and f32; f64; 64-bit integers for all integers. */
+/* The operations that differ between kinds of elements. Values are in the type of computation: f32
+ * for f16, bf16 and f32; f64; 64-bit integers for all integers. */
 struct steps {
-    /* Columns of a row as values. */
+    /* Loads columns of a row as values. */
     void (*load)(const struct bag_pool_args *args, int64_t row, size_t column, size_t count,
                  union values *values);
     void (*add)(union values *sums, const union values *values, size_t count);
@@ -31,7 +31,7 @@ struct steps {
                          const union values *values, size_t count);
     void (*max)(const struct bag_pool_args *args, union values *largest, const union values *values,
                 size_t count);
-    /* Makes means or sqrtn of sums. */
+    /* Divides sums, for means and sqrtn. */
     void (*divide)(const struct tile *tile, union values *sums);
     /* Writes values as elements of the result. */
     void (*store)(const struct bag_pool_args *args, const union values *values, size_t count,
@@ -69,7 +69,8 @@ static void store_f64(const struct bag_pool_args *args, const union values *valu
 
 /* ---- arithmetic, the same for both widths ---------------------------------------------------- */
 
-/* Of two equal values the earlier stays; the first NaN stays. */
+/* Defines the steps for one type of floats. Of two equal values, max keeps the earlier one. It
+ * keeps the first NaN. */
 #define DEFINE_STEPS(real, member, weight_of, divisor_of, fused)                                   \
     static void add_##member(union values *sums, const union values *values, size_t count)         \
     {                                                                                              \
@@ -116,9 +117,9 @@ DEFINE_STEPS(double, f64, bag_weight_f64, bag_divisor_f64, __builtin_fma)
 
 /* ---- integers -------------------------------------------------------------------------------- */
 
-/* Every width is computed in 64 bits, sign-extended where it has signs. Sums and products modulo
- * 2^64 are right modulo any smaller power too, so storing the low bytes wraps as the element's own
- * type would. */
+/* Integers of every width are computed in 64 bits, sign-extended if they are signed. Sums and
+ * products modulo 2^64 are also correct modulo any smaller power, so storing the low bytes wraps
+ * like the element's own type. */
 
 /* X(dtype, its C type) */
 #define INTEGERS(X)  \
@@ -202,7 +203,7 @@ static void add_weighted_integers(const struct bag_pool_args *args, size_t entry
 static void max_integers(const struct bag_pool_args *args, union values *largest,
                          const union values *values, size_t count)
 {
-    /* Signed order is unsigned order with the top bit turned over. */
+    /* Signed order is unsigned order with the top bit inverted. */
     bool is_signed = bag_dtypes[args->table.dtype].kind == BAG_KIND_SIGNED;
     uint64_t turn = is_signed ? UINT64_C(1) << 63 : 0;
     for (size_t i = 0; i < count; i++)
@@ -210,7 +211,7 @@ static void max_integers(const struct bag_pool_args *args, union values *largest
             largest->u64[i] = values->u64[i];
 }
 
-/* Only for sums that are exact in signed 64 bits; store_exactly has the others. */
+/* Divides sums that are exact in signed 64 bits. store_exactly handles the others. */
 static void divide_integers(const struct tile *tile, union values *sums)
 {
     for (size_t i = 0; i < tile->num_columns; i++)
@@ -235,7 +236,7 @@ static bool needs_exact_mean(const struct tile *tile)
            tile->num_kept > INT32_MAX;
 }
 
-/* The exact sums of the tile's columns, and that of the weights. */
+/* Computes the exact sums of the tile's columns and of the weights. */
 static void sum_exactly(const struct tile *tile, struct bag_wide *sums, struct bag_wide *divisor)
 {
     const struct bag_pool_args *args = tile->args;
@@ -254,7 +255,7 @@ static void sum_exactly(const struct tile *tile, struct bag_wide *sums, struct b
     }
 }
 
-/* Writes means, or of a partial call the sums themselves. */
+/* Writes the means, or in a partial call the sums themselves. */
 static void store_exactly(const struct steps *steps, const struct tile *tile, char *out)
 {
     struct bag_wide sums[TILE_COLUMNS] = {{0}}, divisor = {0};
@@ -279,8 +280,8 @@ static const struct steps *steps_for(enum bag_dtype dtype)
     return bag_dtypes[dtype].kind == BAG_KIND_FLOAT ? &steps_f32 : &steps_integer;
 }
 
-/* Sums, or largest values, of the columns over the entries that stay. Sums start from +0, so that
- * a sum of -0 is +0. */
+/* Computes the sums, or the largest values, of the columns over the entries that stay. Sums start
+ * from +0, so that a sum of -0 is +0. */
 static void combine(const struct steps *steps, const struct tile *tile, union values *result)
 {
     const struct bag_pool_args *args = tile->args;
@@ -317,7 +318,7 @@ static void pool_tile(const struct steps *steps, const struct tile *tile, char *
     steps->store(tile->args, &result, tile->num_columns, out);
 }
 
-/* The default row's very bits where no conversion is asked for. */
+/* Writes the default row. Its bits are unchanged if no conversion is needed. */
 static void copy_default(const struct bag_pool_args *args, size_t column, size_t count, char *out)
 {
     const struct bag_table *table = &args->table;

@@ -1,4 +1,4 @@
-/* Rows in the place of keys and of ids of a whole table, in a call that was checked; see keys.h. */
+/* Replaces keys, and ids of a whole table, by rows in a checked call; see keys.h. */
 #include "keys.h"
 #include "pool_entries.h"
 
@@ -7,7 +7,8 @@ static bool is_wide(enum bag_dtype dtype)
     return bag_dtypes[dtype].bytes == 8;
 }
 
-/* Whether a key is signed says how messages show it. */
+/* Sets *found and returns its status. Adds the type of the keys, which decides whether messages
+ * show them as signed. */
 static enum bag_status fails(const struct bag_tensor *tensor, struct bag_fault fault,
                              struct bag_fault *found)
 {
@@ -48,8 +49,8 @@ static enum bag_status reject_default(const struct bag_resolving *resolving, int
                  fault);
 }
 
-/* The request's default_index goes before the rules'. A partial call gives it to no empty bag,
- * but says whether the part that it is of has it. */
+/* Finds the row of the default key. The request's default_index takes precedence over the rules'. A
+ * partial call does not give it to empty bags, but reports whether its part has the key. */
 static enum bag_status take_default_key(const struct bag_resolving *resolving,
                                         struct bag_pool_args *args, struct bag_fault *fault)
 {
@@ -71,7 +72,7 @@ static enum bag_status take_default_key(const struct bag_resolving *resolving,
     return reject_default(resolving, key, fault);
 }
 
-/* The row of an entry that has none of its own. */
+/* Returns the row that replaces a missing entry, or BAG_ROW_MISSING. */
 static int64_t row_instead(const struct bag_rules *rules, const struct bag_pool_args *args,
                            uint64_t key)
 {
@@ -88,7 +89,7 @@ static int64_t row_instead(const struct bag_rules *rules, const struct bag_pool_
     return BAG_ROW_MISSING;
 }
 
-/* Judges an entry that is of another part. */
+/* Leaves out or rejects an entry of another part. */
 static enum bag_status leave_to_others(struct bag_resolving *resolving, struct bag_pool_args *args,
                                        size_t entry, int64_t id, struct bag_fault *fault)
 {
@@ -109,7 +110,7 @@ static enum bag_status leave_to_others(struct bag_resolving *resolving, struct b
                  fault);
 }
 
-/* Judges one entry whose key has no row. */
+/* Replaces an entry whose key has no row. */
 static void replace(struct bag_resolving *resolving, const struct bag_pool_args *args, size_t entry,
                     int64_t key)
 {
@@ -120,8 +121,8 @@ static void replace(struct bag_resolving *resolving, const struct bag_pool_args 
         resolving->replaced[entry] = resolving->rows[entry] >= 0;
 }
 
-/* After the look-up: padding, which the table may have or not, keys of other parts, of which some
- * may be here, and missing keys. */
+/* Handles the entries after the look-up: padding, which the table may contain; keys of other parts,
+ * of which some may be here; and missing keys. */
 static enum bag_status judge_keys(struct bag_resolving *resolving, struct bag_pool_args *args,
                                   struct bag_fault *fault)
 {
@@ -162,8 +163,9 @@ static enum bag_status resolve_keys(struct bag_resolving *resolving, struct bag_
                : BAG_STATUS_OK;
 }
 
-/* A dense table's own rows stay, but for padding, which leaves before the default row, perhaps the
- * same, takes the place of others. Negative ones leave where the rules prune them. */
+/* Resolves the indices of a dense table. Padding is left out first, because the default row that
+ * replaces other indices may be the padding row. Negative indices are left out if the rules prune
+ * them. */
 static void resolve_indices(struct bag_resolving *resolving, struct bag_pool_args *args)
 {
     for (size_t entry = 0; entry < args->indices.count; entry++) {
@@ -182,7 +184,7 @@ static void resolve_indices(struct bag_resolving *resolving, struct bag_pool_arg
 
 /* ---- ids of a whole table, on a part by rows ------------------------------------------------- */
 
-/* The row in this memory; -1: it is not here. */
+/* Returns the row in this server's memory, or -1 if it is not here. */
 static int64_t local_row(const struct bag_part_ids *part, int64_t row)
 {
     int64_t local = row - part->first_row;
@@ -191,7 +193,7 @@ static int64_t local_row(const struct bag_part_ids *part, int64_t row)
     return row == part->kept_row ? part->own_rows : -1;
 }
 
-/* A partial call has none. */
+/* Finds the default row. A partial call has none. */
 static enum bag_status find_default_row(const struct bag_resolving *resolving,
                                         struct bag_pool_args *args, struct bag_fault *fault)
 {
@@ -207,8 +209,8 @@ static enum bag_status find_default_row(const struct bag_resolving *resolving,
     return reject_default(resolving, row, fault);
 }
 
-/* What is outside of the whole table has passed the check where the rules let it: it leaves, or
- * the default row takes its place. */
+/* Handles an index outside of the whole table, which the check accepted because the rules allow it.
+ * The index is left out, or the default row replaces it. */
 static void replace_outside(struct bag_resolving *resolving, const struct bag_pool_args *args,
                             size_t entry, int64_t index)
 {
@@ -261,7 +263,7 @@ enum bag_status bag_keys_resolve(struct bag_resolving *resolving, struct bag_poo
     args->indices = (struct bag_ids){resolving->rows, args->indices.count, true};
     args->padding_row = BAG_ROW_PADDING;
     if (args->reduction == BAG_NONE)
-        args->default_row = -1; /* it is in the place of what was missing */
+        args->default_row = -1; /* the caller has replaced the missing indices already */
     args->replaced = resolving->replaced;
     args->is_part = resolving->part != NULL;
     return status;

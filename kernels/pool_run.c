@@ -1,4 +1,4 @@
-/* Pooling a range of the result, which is split into blocks of bags, one kernel call each. */
+/* Pools a range of the result. Splits it into blocks of bags and calls a kernel for each block. */
 #include "pool_block.h"
 
 #if defined(__x86_64__)
@@ -7,14 +7,15 @@
 
 #define LINE_BYTES 64
 
-/* Results that are streamed are first pooled here, in the nearest cache. */
+/* The size of the buffer in L1 in which results are pooled before they are streamed. */
 #define STAGE_BYTES 16384
 
 /* ---- prefetching ----------------------------------------------------------------------------- */
 
-/* The most indices of a call whose rows are prefetched before it runs, and the longest rows: more
- * of them gain nothing. A call that is alone gains where the table is as large as so many
- * second caches, and loses by more bytes than these, unless the table has so many rows. */
+/* Limits for prefetching the rows of a call before it runs: the number of its indices and the size
+ * of a row. Larger calls gain nothing. A call that is alone gains if the table is as large as this
+ * number of L2 caches. It loses beyond this number of bytes, unless the table has this number of
+ * rows. */
 #define EARLY_INDICES      32
 #define EARLY_ROW_BYTES    512
 #define EARLY_ALONE_BYTES  3072
@@ -34,9 +35,8 @@ static bool gains_alone(const struct bag_pool_args *args)
             args->table.num_rows >= EARLY_ALONE_ROWS);
 }
 
-/* Prefetches the rows of the entries [first, end). Other rows than those of the table do no harm:
- * these are hints. Inlined, as GCC drops calls of a function that only prefetches: it takes it for
- * one without effects. */
+/* Prefetches the rows of the entries [first, end). Rows outside the table do no harm, because these
+ * are hints. Inlined, because GCC drops calls of a function that only prefetches. */
 BAG_LANE void prefetch_rows(const struct bag_pool_args *args, size_t first, size_t end)
 {
     const size_t row_bytes = args->walk->row_bytes;
@@ -57,7 +57,7 @@ void bag_pool_prefetch_far(const struct bag_pool_args *args, bool alone)
 
 /* ---- results past the caches ----------------------------------------------------------------- */
 
-/* Past the caches where the processor can. `to` is aligned to a line. */
+/* Writes a cache line past the caches if the processor supports that. `to` is aligned to a line. */
 static void stream_line(char *to, const char *from)
 {
 #if defined(__x86_64__)
@@ -69,7 +69,7 @@ static void stream_line(char *to, const char *from)
 #endif
 }
 
-/* Orders what was streamed before what the thread writes next. */
+/* Orders the streamed bytes before later writes of the thread. */
 static void end_streaming(void)
 {
 #if defined(__x86_64__)
@@ -77,7 +77,7 @@ static void end_streaming(void)
 #endif
 }
 
-/* Writes `bytes` past the caches, but for the ends that are not whole lines. */
+/* Writes `bytes` past the caches, except for partial lines at both ends. */
 static void stream(char *to, const char *from, size_t bytes)
 {
     size_t first = -(uintptr_t)to % LINE_BYTES;
@@ -91,16 +91,16 @@ static void stream(char *to, const char *from, size_t bytes)
 
 /* ---- equal bags ------------------------------------------------------------------------------ */
 
-/* A user's features come once for each candidate: bags that are like the one before them are pooled
- * once, and their results copied. It is tried where bags have so many entries, and bytes of rows
- * where these are in the near caches, and where most of the first bags of a block repeat: for less,
- * copying takes as long as pooling. */
+/* Equal bags. A user's features are repeated for each candidate. A bag that equals the one before
+ * it is not pooled again; the result is copied. This is tried for bags with at least this number of
+ * entries, and of bytes if the rows are in the near caches, and only if most of the first bags of a
+ * block repeat. Otherwise copying takes as long as pooling. */
 #define EQUAL_LEAST_ENTRIES 10
 #define EQUAL_LEAST_BYTES   2048
 #define EQUAL_FIRST_BAGS    8
 #define EQUAL_FETCHED_ROWS  32
 
-/* Whether a bag of the block has the entries of the one before it, with their weights. */
+/* Returns whether a bag of the block has the entries and weights of the one before it. */
 static bool repeats(const struct bag_block *block, size_t bag)
 {
     const struct bag_pool_args *args = block->args;
@@ -130,8 +130,8 @@ static bool has_equal_bags(const struct bag_block *block)
     return equal > last / 2;
 }
 
-/* Prefetches the first rows of a bag that comes after repeated ones: loops have prefetched those.
- */
+/* Prefetches the first rows of a bag after repeated ones. The loops prefetched the rows of the
+ * latter. */
 BAG_LANE void fetch_bag(const struct bag_block *block, size_t bag)
 {
     const struct bag_row_walk *walk = block->args->walk;
@@ -142,7 +142,7 @@ BAG_LANE void fetch_bag(const struct bag_block *block, size_t bag)
                   first + (count < EQUAL_FETCHED_ROWS ? count : EQUAL_FETCHED_ROWS));
 }
 
-/* Copies the result of the bag before `first` to those of [first, end). */
+/* Copies the result of the bag before `first` to the bags [first, end). */
 static void copy_result(const struct bag_block *block, size_t first, size_t end)
 {
     const struct bag_pool_args *args = block->args;
@@ -153,7 +153,7 @@ static void copy_result(const struct bag_block *block, size_t first, size_t end)
         memcpy(to, from, bytes);
 }
 
-/* The bags of a block from `bag` on. */
+/* Returns the block's bags from `bag` on. */
 static struct bag_block bags_from(const struct bag_block *block, size_t bag)
 {
     struct bag_block rest = *block;
@@ -163,7 +163,7 @@ static struct bag_block bags_from(const struct bag_block *block, size_t bag)
     return rest;
 }
 
-/* Pools runs of bags that differ from the one before them, and copies the results of others. */
+/* Pools runs of bags that differ from the one before them, and copies the results of the others. */
 static __attribute__((noinline)) void pool_differing(const struct bag_block *block,
                                                      bag_block_fn *pool_block)
 {
@@ -186,7 +186,7 @@ static __attribute__((noinline)) void pool_differing(const struct bag_block *blo
 
 /* ---- blocks without prefetching ------------------------------------------------------------- */
 
-/* Those from an empty one on. */
+/* Pools the bags from an empty one on. */
 static __attribute__((noinline)) void pool_from_empty(const struct bag_block *block, size_t bag,
                                                       bag_near_fn *pool_near)
 {
@@ -218,8 +218,8 @@ BAG_LANE bool has_all_columns(const struct bag_pool_args *args, const struct bag
     return range->first_column == 0 && range->end_column == args->table.row_elements;
 }
 
-/* Up to which entry of a range of a far table there is another one to prefetch. No entry has
- * prefetched the first rows; those of tables beyond the near caches are prefetched here. */
+/* Returns the entry of a range of a far table up to which there is a row to prefetch. The loop does
+ * not prefetch the first rows, so those of tables beyond the near caches are prefetched here. */
 static __attribute__((noinline)) size_t begin_fetching(const struct bag_pool_args *args,
                                                        const struct bag_range *range)
 {
@@ -234,7 +234,8 @@ static __attribute__((noinline)) size_t begin_fetching(const struct bag_pool_arg
     return end > ahead ? end - ahead : 0;
 }
 
-/* Pools blocks of up to `most_bags`. With a `stage` they are pooled there, and streamed from it. */
+/* Pools blocks of up to `most_bags`. With a `stage`, pools them there and streams the results from
+ * it. */
 BAG_LANE void run_blocks(const struct bag_pool_args *args, const struct bag_range *range,
                          size_t most_bags, char *stage, char *out)
 {
@@ -278,7 +279,7 @@ BAG_LANE void run_blocks(const struct bag_pool_args *args, const struct bag_rang
     } while (bag < range->end_bag);
 }
 
-/* Whether the range is one piece of memory, of bags that fit the stage. */
+/* Returns whether the range is contiguous and its bags fit into the stage. */
 static bool can_stream(const struct bag_pool_args *args, const struct bag_range *range)
 {
     size_t bag_bytes = args->table.row_elements * args->element_bytes;
@@ -304,7 +305,7 @@ static __attribute__((noinline)) void run_range(const struct bag_pool_args *args
         run_blocks(args, range, BAG_BLOCK_BAGS, NULL, out);
 }
 
-/* Whether nothing is to be prefetched while a call is pooled. */
+/* Returns whether nothing needs to be prefetched while a call is pooled. */
 BAG_LANE bool needs_no_fetching(const struct bag_pool_args *args)
 {
     const struct bag_row_walk *walk = args->walk;
@@ -312,7 +313,8 @@ BAG_LANE bool needs_no_fetching(const struct bag_pool_args *args)
            (args->indices.count <= walk->ahead && (walk->is_near || prefetched_early(args)));
 }
 
-/* One bag of all columns, without prefetching: what is set up for many takes longer than that. */
+/* Pools one bag of all columns without prefetching. The setup for many bags would take longer than
+ * the bag. */
 BAG_LANE void run_one_bag(const struct bag_pool_args *args, size_t bag, enum bag_mode mode,
                           char *out)
 {
@@ -336,13 +338,13 @@ BAG_LANE void run_one_bag(const struct bag_pool_args *args, size_t bag, enum bag
 
 /* ---- rows that are not pooled ---------------------------------------------------------------- */
 
-/* Whether the result has the elements of the table as they are stored. */
+/* Returns whether the result has the elements of the table as they are stored. */
 static bool copies_rows(const struct bag_pool_args *args)
 {
     return args->table.row_format == BAG_ROWS_PLAIN && args->output_dtype == args->table.dtype;
 }
 
-/* Copies the row of every entry, and writes zeros for those that do not count. */
+/* Copies the row of every entry, and writes zeros for entries that do not count. */
 static void copy_rows(const struct bag_pool_args *args, const struct bag_range *range, char *out)
 {
     const size_t bytes = (range->end_column - range->first_column) * args->element_bytes;
@@ -371,8 +373,8 @@ static void copy_rows(const struct bag_pool_args *args, const struct bag_range *
         end_streaming();
 }
 
-/* Decodes or rounds the row of every entry: the largest of one value is that value, with its sign.
- */
+/* Decodes or rounds the row of every entry. It computes the maximum of one value, which is that
+ * value with its sign. */
 static void convert_rows(const struct bag_pool_args *args, const struct bag_range *range, char *out)
 {
     struct bag_pool_args largest = *args;

@@ -1,33 +1,33 @@
-/* Tiles: adding the columns of a row to a bag's sums, and what becomes of these at its end. Part of
- * pool_body.h.
+/* Tiles: adds the columns of a row to a bag's sums, and finishes the sums at the end of the bag.
+ * Part of pool_body.h.
  *
- * The last vector of a tile ends where the tile ends, overlapping the one before it where the
- * columns do not divide evenly: columns are independent, so what is computed twice has the same
- * bits. */
+ * The last vector of a tile ends where the tile ends. It overlaps the vector before it if the
+ * columns do not divide evenly. Columns are independent, so columns that are computed twice have
+ * the same bits. */
 
-/* All but the last vector of a tile are at constant offsets from its start, so that their addresses
- * need no registers. */
+/* A tile. All but the last vector of a tile are at constant offsets from its start, so that their
+ * addresses need no registers. */
 struct K(tile) {
-    const char *rows;    /* its part of the table's first row */
-    char *out;           /* its part of the result of the block's first bag */
-    size_t column;       /* its first column; the rest is counted from there: */
-    size_t last_vector;  /* the column where its last vector starts */
-    size_t last_byte;    /* the last byte that is prefetched */
-    size_t bytes_before; /* as many in front of it are prefetched, too */
-    ptrdiff_t params_at; /* the byte where scale and bias of a quantised row start */
-    bool fetches_params; /* of several tiles the first: prefetches scale and bias for all */
+    const char *rows;    /* the tile's part of the table's first row */
+    char *out;           /* the tile's part of the result of the block's first bag */
+    size_t column;       /* first column; the members below are relative to it */
+    size_t last_vector;  /* column at which the last vector starts */
+    size_t last_byte;    /* last byte that is prefetched */
+    size_t bytes_before; /* number of bytes before the tile that are prefetched, too */
+    ptrdiff_t params_at; /* position of scale and bias of a quantised row */
+    bool fetches_params; /* the first of several tiles: prefetches scale and bias for all */
 #if BAG_NARROW_ROWS
-    struct V(some) some; /* the lanes of a tile that is narrower than a vector */
+    struct V(some) some; /* lanes of a tile that is narrower than a vector */
 #endif
 };
 
-/* How many sums a tile has; one of 0 vectors is narrower than a vector. */
+/* Returns the number of sums of a tile. A tile of 0 vectors is narrower than a vector. */
 BAG_LANE int K(sums_of)(int vectors)
 {
     return vectors > 0 ? vectors : 1;
 }
 
-/* The tile that starts at `column`. */
+/* Returns the tile that starts at `column`. */
 BAG_LANE struct K(tile) K(tile_from)(const struct bag_rows *rows, size_t column, size_t last_vector)
 {
     const size_t bits = bag_kind_bits(KIND), first_byte = column * bits / 8;
@@ -43,7 +43,7 @@ BAG_LANE struct K(tile) K(tile_from)(const struct bag_rows *rows, size_t column,
                             .params_at = rows->params_at - (ptrdiff_t)first_byte};
 }
 
-/* The tile that has all columns, which need so many vectors. */
+/* Returns the tile with all columns, which need `vectors` vectors. */
 BAG_LANE struct K(tile) K(only_tile)(const struct bag_rows *rows, int vectors)
 {
     const size_t first_column = rows->block->first_column;
@@ -63,7 +63,7 @@ BAG_LANE struct K(tile) K(only_tile)(const struct bag_rows *rows, int vectors)
     };
 }
 
-/* One of several, all of which are full; the last starts earlier where it must. */
+/* Returns one of several full tiles. The last one starts earlier if necessary. */
 BAG_LANE struct K(tile) K(tile_at)(const struct bag_rows *rows, int vectors, size_t number)
 {
     const size_t width = (size_t)vectors * V(lanes);
@@ -74,15 +74,16 @@ BAG_LANE struct K(tile) K(tile_at)(const struct bag_rows *rows, int vectors, siz
     return tile;
 }
 
-/* As many vectors from the first on are summed in pairs, one with the even and one with the odd
- * columns of both. A tile of two vectors may have fewer columns than these. */
+/* Returns the number of leading vectors that are summed in pairs. One vector of a pair has the even
+ * columns of both, the other one the odd columns. A tile of two vectors may have fewer columns than
+ * a pair. */
 BAG_LANE int K(paired)(int vectors)
 {
     return BAG_PAIRED(KIND) && vectors > 2 ? vectors / 2 * 2 : 0;
 }
 
-/* Where vector `i` begins, counted from its tile's first column; `paired` of them are in pairs. Of
- * a last pair both end with the tile. */
+/* Returns the start of vector `i` relative to its tile's first column. The first `paired` vectors
+ * are in pairs. Both vectors of the last pair end with the tile. */
 BAG_LANE size_t K(column)(const struct K(tile) * tile, int paired, int vectors, int i)
 {
     if (i == vectors - 1)
@@ -92,8 +93,8 @@ BAG_LANE size_t K(column)(const struct K(tile) * tile, int paired, int vectors, 
     return (size_t)i * V(lanes);
 }
 
-/* Prefetches a tile of the row of an id into `cache`. Rows with scale and bias hardly ever begin at
- * cache lines: the line of their last byte is prefetched without a test. */
+/* Prefetches a tile of an id's row into `cache`. Rows with scale and bias hardly ever begin at
+ * cache lines, so the line of their last byte is prefetched without a test. */
 BAG_LANE void K(fetch_into)(int cache, const struct bag_rows *rows, int vectors,
                             const struct K(tile) * tile, int64_t id)
 {
@@ -107,7 +108,7 @@ BAG_LANE void K(fetch_into)(int cache, const struct bag_rows *rows, int vectors,
         bag_fetch_line(cache, (const char *)(row + (uintptr_t)tile->params_at));
 }
 
-/* Prefetches a tile of the row of an id into the cache that the plan chose. */
+/* Prefetches a tile of an id's row into the cache that the plan chose. */
 BAG_LANE void K(fetch)(const struct bag_rows *rows, int vectors, const struct K(tile) * tile,
                        int64_t id)
 {
@@ -117,7 +118,7 @@ BAG_LANE void K(fetch)(const struct bag_rows *rows, int vectors, const struct K(
         K(fetch_into)(2, rows, vectors, tile, id);
 }
 
-/* A vector of a row, from `column` on. */
+/* Returns a vector of a row, from `column` on. */
 BAG_LANE BODY K(columns_of)(bool scaled, enum bag_parity part, int vectors,
                             const struct K(tile) * tile, const struct V(row) * row, size_t column)
 {
@@ -130,7 +131,7 @@ BAG_LANE BODY K(columns_of)(bool scaled, enum bag_parity part, int vectors,
     return V(columns)(KIND, scaled, part, row, column);
 }
 
-/* Adds the columns of a row to the sums, or takes the larger. */
+/* Adds the columns of a row to the sums, or replaces sums by larger values. */
 BAG_LANE void K(take_columns)(bool scaled, enum bag_mode mode, int vectors,
                               const struct K(tile) * tile, const struct V(row) * row, BODY weight,
                               bool takes_larger, bool is_first, BODY *sums)
@@ -153,8 +154,8 @@ BAG_LANE void K(take_columns)(bool scaled, enum bag_mode mode, int vectors,
     }
 }
 
-/* Adds one row, whose scale and bias are f16 where `half`. In the general mode the weight may be 1,
- * which gives the bits of a plain addition. */
+/* Adds one row. `half`: its scale and bias are f16. In the general mode the weight may be 1, which
+ * gives the bits of a plain addition. */
 BAG_LANE void K(take_row)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
                           const struct K(tile) * tile, size_t entry, int64_t id, bool is_first,
                           BODY *sums)
@@ -165,7 +166,7 @@ BAG_LANE void K(take_row)(const struct bag_rows *rows, bool half, enum bag_mode 
     bool weighted = mode == BAG_MODE_WEIGHTED || (mode == BAG_MODE_GENERAL && args->weights);
     BODY weight = weighted ? V(weight)(KIND, args, entry) : V(all)(1);
     bool takes_larger = mode == BAG_MODE_GENERAL && args->reduction == BAG_MAX;
-    /* Multiplying by 1 would cost e5m2 without a scale a fifth. */
+    /* Multiplying by 1 would make e5m2 without a scale a fifth slower. */
     if (KIND == BAG_KIND_OF_E5M2 && mode != BAG_MODE_GENERAL && !rows->has_params) {
         K(take_columns)
         (false, mode, vectors, tile, &row, weight, takes_larger, is_first, sums);
@@ -181,7 +182,7 @@ BAG_LANE void K(clear)(BODY *sums, int vectors)
         sums[i] = V(zero)();
 }
 
-/* Puts the columns of all sums in order. */
+/* Orders the columns of all sums. */
 BAG_LANE void K(order)(const struct K(tile) * tile, BODY *sums, int vectors)
 {
 #if BAG_NARROW_ROWS
@@ -211,9 +212,8 @@ BAG_LANE void K(divide_all)(BODY *sums, int vectors, V(real) divisor)
         sums[i] = V(divide)(sums[i], V(all)(divisor));
 }
 
-/* Divides by a number of entries. The inverse of a power of two is exact, and multiplying is
- * faster.
- */
+/* Divides by a number of entries. For a power of two it multiplies by the inverse, which is exact
+ * and faster. */
 BAG_LANE void K(average)(BODY *sums, int vectors, size_t count)
 {
     if ((count & (count - 1)) == 0)
@@ -222,7 +222,7 @@ BAG_LANE void K(average)(BODY *sums, int vectors, size_t count)
         K(divide_all)(sums, vectors, (V(real))count);
 }
 
-/* Divides the sums of a bag, of whose entries so many stayed. */
+/* Divides the sums of a bag with `kept` entries. */
 BAG_LANE void K(divide_sums)(const struct bag_rows *rows, enum bag_mode mode, int vectors,
                              const size_t *bounds, size_t kept, BODY *sums)
 {
@@ -239,7 +239,7 @@ BAG_LANE void K(divide_sums)(const struct bag_rows *rows, enum bag_mode mode, in
         K(divide_all)(sums, vectors, divisor);
 }
 
-/* A vector of the result, from `column` on. */
+/* Stores a vector of the result, from `column` on. */
 BAG_LANE void K(store_of)(enum bag_dtype dtype, enum bag_bf16_of of, int vectors,
                           const struct K(tile) * tile, char *out, size_t column, BODY values)
 {
@@ -254,7 +254,7 @@ BAG_LANE void K(store_of)(enum bag_dtype dtype, enum bag_bf16_of of, int vectors
     V(store)(dtype, of, out, column, values);
 }
 
-/* Writes a bag's part of the result, which begins at `out`; `dtype` and `of` are constants. */
+/* Writes a bag's part of the result, which begins at `out`. `dtype` and `of` must be constants. */
 BAG_LANE void K(store_all)(const struct K(tile) * tile, int vectors, enum bag_dtype dtype,
                            enum bag_bf16_of of, char *out, const BODY *sums)
 {
@@ -265,7 +265,7 @@ BAG_LANE void K(store_all)(const struct K(tile) * tile, int vectors, enum bag_dt
     }
 }
 
-/* Likewise as bf16, from sums of bf16 numbers that are not in order yet. */
+/* Writes sums of bf16 numbers, which are not in order yet, as bf16. */
 BAG_LANE void K(store_unordered)(const struct K(tile) * tile, int vectors, enum bag_bf16_of of,
                                  char *out, const BODY *sums)
 {
@@ -278,8 +278,8 @@ BAG_LANE void K(store_unordered)(const struct K(tile) * tile, int vectors, enum 
         V(store)(BAG_BF16, of, out, K(column)(tile, paired, vectors, i), sums[i]);
 }
 
-/* Writes sums as elements of `result`: those of one row where `single`. Weights may bring a NaN
- * of any payload. */
+/* Writes sums as elements of `result`. `single`: they are of one row. Weights may produce a NaN
+ * with any payload. */
 BAG_LANE void K(store_result)(enum bag_mode mode, int vectors, const struct K(tile) * tile,
                               enum bag_dtype result, bool single, char *out, BODY *sums)
 {

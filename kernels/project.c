@@ -1,4 +1,4 @@
-/* Projection: pooled rows times a matrix, by a multiplication that the caller brings. */
+/* Multiplies pooled rows by a matrix with the caller's multiplication. */
 #include "project.h"
 
 #include "rowformat.h"

@@ -1,5 +1,5 @@
-/* SplitMix64: a counter whose every step is mixed. For numbers that a seed repeats, and for the row
- * that stands in for a missing key. */
+/* SplitMix64: a counter whose values are mixed. It makes numbers that a seed repeats, and the row
+ * that replaces a missing key. */
 #ifndef BAG_RANDOM_H
 #define BAG_RANDOM_H
 
@@ -7,7 +7,7 @@
 
 #define BAG_RANDOM_STEP UINT64_C(0x9e3779b97f4a7c15)
 
-/* One to one. */
+/* Mixes a number. It is a bijection. */
 static inline uint64_t bag_mix(uint64_t z)
 {
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -15,13 +15,13 @@ static inline uint64_t bag_mix(uint64_t z)
     return z ^ z >> 31;
 }
 
-/* A number from 0 to 2^64 - 1; `state` may start anywhere. */
+/* Returns a number from 0 to 2^64 - 1. `state` may start with any value. */
 static inline uint64_t bag_random(uint64_t *state)
 {
     return bag_mix(*state += BAG_RANDOM_STEP);
 }
 
-/* Of any number one from 0, included, to 1, excluded. */
+/* Maps a number to [0, 1). */
 static inline double bag_unit(uint64_t number)
 {
     return (double)(number >> 11) * 0x1p-53;

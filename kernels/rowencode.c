@@ -1,42 +1,43 @@
-/* Rows of f32 values as they are stored: codes, and the scale and bias that suit them.
+/* Encodes rows of f32 values: computes scale and bias, and writes codes.
  *
- * Replies encode megabytes, and a grid for f16 scale and bias may be searched for: dozens are tried
- * for each row. So the loops over a row are compiled for AVX2, too. They keep their order of
- * operations, and give the same bits. */
+ * Replies encode megabytes, and for f16 scale and bias a search may try dozens of grids for each
+ * row. The loops over a row are therefore also compiled for AVX2. They keep their order of
+ * operations, so they give the same bits. */
 #include "isa.h"
 #include "rowformat.h"
 
 #include <math.h>
 
-/* FBGEMM's search: of 200 steps of the row's range at most 16 % are given up, and less where the
- * error has grown by a quarter. With fewer steps, or an earlier end, the mean error is no higher,
- * but one row in ten has a higher one than FBGEMM's. */
+/* FBGEMM's search. It gives up at most 16 % of 200 steps of the row's range, and stops earlier when
+ * the error has grown by a quarter. With fewer steps, or an earlier stop, the mean error is no
+ * higher, but one row in ten has a higher error than with FBGEMM. */
 #define SEARCH_STEPS    200
 #define SEARCH_KEEPS    168
 #define SEARCH_GIVES_UP 1.25f
 
-/* Rounds of refinement: each starts only where the one before it gained. */
+/* The maximum number of rounds of refinement. A round starts only if the one before it gained. */
 #define REFINE_ROUNDS 12
 
-/* The errors of a row are summed in so many lanes, which become vectors. */
+/* The number of lanes in which the errors of a row are summed. The compiler turns them into
+ * vectors. */
 #define LANES 16
 
-/* So many codes are packed at a time; a multiple of 4. */
+/* The number of codes that are packed at a time; a multiple of 4. */
 #define WRITE_CODES 64
 
 #define LARGEST_E4M3 448.0f
 #define LARGEST_E5M2 57344.0f
 #define SMALLEST_F16 0x1p-24f
-#define SMALLEST_F32 0x1p-126f /* that is not subnormal */
+#define SMALLEST_F32 0x1p-126f /* smallest normal number */
 
 struct row {
     const float *values;
     size_t count;
     float least, largest;
-    const struct loops *loops; /* for this processor */
+    const struct loops *loops; /* loops for this processor */
 };
 
-/* What a code q stands for: q * scale + bias, for q from `first` to `last`. */
+/* The values of codes: code q represents q * scale + bias, for q from `first` to `last`. */
 struct grid {
     float scale, bias, first, last;
 };
@@ -58,7 +59,7 @@ static float f16_rounded(float value)
     return bag_f32_from_f16(bag_f16_from_f32(value));
 }
 
-/* The largest f16 number that is not above a finite one. */
+/* Returns the largest f16 number that is not above a finite one. */
 static float f16_below(float value)
 {
     uint16_t half = bag_f16_from_f32(value);
@@ -68,7 +69,7 @@ static float f16_below(float value)
     return bag_f32_from_f16(half);
 }
 
-/* The grid from `bias`, which is f16, to `high` with an f16 scale. */
+/* Returns the grid from `bias`, which is f16, to `high` with an f16 scale. */
 static struct grid grid_from(float bias, float high, float last)
 {
     float scale = f16_rounded((high - bias) / last);
@@ -80,17 +81,19 @@ static struct grid grid_between(float low, float high, float last)
     return grid_from(f16_rounded(low), high, last);
 }
 
-/* The place of a value among the codes, which are the whole numbers; `inverse` is 1 / scale. */
+/* Returns the position of a value among the codes, which are whole numbers. `inverse` is 1 /
+ * scale. */
 static inline float place_of(const struct grid *grid, float inverse, float value)
 {
     return (value - grid->bias) * inverse;
 }
 
-/* So large a number has no place for a fraction: adding it rounds to nearest even. Its lowest bits
- * are those of the whole number that was added. */
+/* A number so large that a sum with it has no fraction, so that the addition rounds to nearest
+ * even. Its lowest bits are those of the whole number that was added. */
 #define ROUNDS 0x1.8p23f
 
-/* Returns ROUNDS and the code nearest to a place. A place that is no number gets the first code. */
+/* Returns the sum of ROUNDS and the code nearest to a position. A position that is NaN gets the
+ * first code. */
 static inline float rounded_code(const struct grid *grid, float place)
 {
     place = place > grid->first ? place : grid->first;
@@ -103,7 +106,7 @@ static inline float nearest_code(const struct grid *grid, float place)
     return rounded_code(grid, place) - ROUNDS;
 }
 
-/* Of one value, in units of scale * scale. */
+/* Returns the squared error of one value, in units of scale * scale. */
 static float squared_error(const struct grid *grid, float inverse, float value)
 {
     float place = place_of(grid, inverse, value);
@@ -115,7 +118,7 @@ static float squared_error(const struct grid *grid, float inverse, float value)
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Bits of a number as an integer of the same order, and back. */
+/* Converts the bits of a number to an integer of the same order, and back. */
 INLINE int32_t ordered_bits(int32_t bits)
 {
     return bits ^ (bits >> 31 & 0x7fffffff);
@@ -147,7 +150,7 @@ INLINE void write_codes(const float *values, size_t count, struct grid grid,
             (unsigned char)bag_f32_bits(rounded_code(&grid, place_of(&grid, inverse, values[i])));
 }
 
-/* In pairs, which need not wait for each other; overwrites the lanes. */
+/* Adds the lanes in pairs, which need not wait for each other. Overwrites the lanes. */
 INLINE float add_lanes(float *lanes)
 {
     for (size_t half = LANES / 2; half > 0; half /= 2)
@@ -156,7 +159,7 @@ INLINE float add_lanes(float *lanes)
     return lanes[0];
 }
 
-/* The sum of squared errors of the values on a grid, whose scale is above zero. */
+/* Returns the sum of squared errors of the values on a grid, whose scale is above zero. */
 INLINE float sum_errors(const float *values, size_t count, struct grid grid)
 {
     const float inverse = 1 / grid.scale;
@@ -170,8 +173,8 @@ INLINE float sum_errors(const float *values, size_t count, struct grid grid)
     return (total + add_lanes(sums)) * grid.scale * grid.scale;
 }
 
-/* Of values: the codes, their squares, what the places have beyond the codes, and that times the
- * codes. */
+/* Sums over values: of the codes, of their squares, of the differences between positions and codes,
+ * and of these times the codes. */
 struct line {
     float codes, squares, beyond, products;
 };
@@ -209,7 +212,7 @@ INLINE void sum_line(const float *values, size_t count, struct grid grid, struct
     total->products += add_lanes(products);
 }
 
-/* These loops, for one instruction set. */
+/* The loops above, for one instruction set. */
 struct loops {
     bool (*range)(struct row *row);
     float (*errors)(const struct row *row, struct grid grid);
@@ -259,7 +262,7 @@ static const struct loops *choose_loops(void)
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
-/* Takes `next` in place of `best` where its error is less. */
+/* Replaces `best` by `next` if its error is smaller. Returns whether it did. */
 static bool take_better(const struct row *row, struct grid next, struct grid *best, float *error)
 {
     if (!(next.scale > 0) || !is_finite(next.scale) || !is_finite(next.bias))
@@ -272,7 +275,7 @@ static bool take_better(const struct row *row, struct grid next, struct grid *be
     return true;
 }
 
-/* FBGEMM's greedy search: gives up a step of the range at that end where it costs less. */
+/* Runs FBGEMM's greedy search, which shortens the range by a step at the end that costs less. */
 static void search(const struct row *row, struct grid *best, float *error)
 {
     float low = row->least, high = row->largest, step = (high - low) / SEARCH_STEPS;
@@ -292,7 +295,7 @@ static void search(const struct row *row, struct grid *best, float *error)
     }
 }
 
-/* The scale and bias that suit the codes of `grid` best: a line through the values. */
+/* Returns the scale and bias that fit the codes of `grid` best, from a line through the values. */
 static struct grid fitted(const struct row *row, const struct grid *grid)
 {
     struct line line;
@@ -308,13 +311,13 @@ static struct grid fitted(const struct row *row, const struct grid *grid)
                          f16_rounded((float)((double)grid->bias + scale * shift)), 0, grid->last};
 }
 
-/* The f16 number `steps` places above one, by magnitude. */
+/* Returns the f16 number that is `steps` after a value, by magnitude. */
 static float f16_beside(float value, int steps)
 {
     return bag_f32_from_f16((uint16_t)(bag_f16_from_f32(value) + steps));
 }
 
-/* Fits a line, then tries the f16 numbers beside scale and bias, until nothing is gained. */
+/* Fits a line, then tries the f16 numbers beside scale and bias until nothing is gained. */
 static void refine(const struct row *row, struct grid *best, float *error)
 {
     bool gained = true;
@@ -352,7 +355,7 @@ static bool choose_grid_f16(const struct row *row, bool searches, struct grid *g
     if (!searches)
         return true;
     float error = row->loops->errors(row, *grid);
-    /* Rows of nearly one value: what the bias lacks the scale can give. */
+    /* For rows of nearly one value, the scale can compensate for what the bias lacks. */
     take_better(row, grid_from(f16_below(row->least), row->largest, grid->last), grid, &error);
     if (grid->last < 255)
         search(row, grid, &error);
@@ -427,8 +430,8 @@ static bool encode_integers(const struct bag_table *table, const float *values, 
 
 /* ---- codes of eight-bit floats --------------------------------------------------------------- */
 
-/* Whether all values that are finite stay finite, and infinities what they are where there are any:
- * e4m3 has none. */
+/* Writes the values. Returns false if a finite value becomes infinite, or an infinity cannot be
+ * represented: e4m3 has none. */
 static bool write_f8(enum bag_row_kind kind, const float *values, size_t count, float scale,
                      unsigned char *out)
 {
@@ -455,7 +458,8 @@ static bool encode_f8(const struct bag_table *table, const float *values, unsign
         if (!row.loops->range(&row))
             return false;
         scale = largest_magnitude(&row) / largest;
-        scale = scale > SMALLEST_F32 ? scale : SMALLEST_F32; /* if it is less, few bits are left */
+        scale =
+            scale > SMALLEST_F32 ? scale : SMALLEST_F32; /* a smaller scale would have few bits */
         write_params(layout, scale, 0, out + bag_row_places(table).params_at);
     }
     return write_f8(layout->kind, values, table->row_elements, scale,

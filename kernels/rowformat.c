@@ -1,7 +1,7 @@
-/* Runs of columns: decoding every row format to f32, and writing results. */
+/* Decodes runs of columns of every row format to f32, and writes results. */
 #include "rowformat.h"
 
-/* Results are rounded through a small array, so that the loops may ignore its alignment. */
+/* Results are rounded through a small array, so that the loops need not consider its alignment. */
 #define RUN_COLUMNS 64
 
 const struct bag_row_layout bag_row_layouts[BAG_ROW_FORMAT_COUNT] = {
@@ -37,7 +37,7 @@ size_t bag_row_params_bytes(enum bag_row_format format)
     return layout->num_params * bag_dtypes[layout->param_dtype].bytes;
 }
 
-/* Bytes of a row but for scale and bias. */
+/* Returns the size of a row without scale and bias. */
 static size_t codes_bytes(const struct bag_table *table)
 {
     if (table->row_format == BAG_ROWS_PLAIN)
@@ -69,7 +69,7 @@ size_t bag_row_elements(enum bag_row_format format, size_t row_bytes)
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* Scale (number 0) or bias (1) of a row. */
+/* Returns the scale (number 0) or the bias (1) of a row. */
 static float param(const struct bag_row_layout *layout, const char *params, size_t number)
 {
     if (layout->param_dtype == BAG_F16)

@@ -1,8 +1,9 @@
-/* Stored rows <-> f32 values, in plain C: the definition that every instruction set must meet.
+/* Conversion between stored rows and f32 values, in plain C. It defines the results of all
+ * instruction sets.
  *
- * Widening is exact. Narrowing rounds once, to nearest even; what is too large becomes an infinity,
- * or a NaN where the format has none, a NaN stays a NaN (its payload is not specified). No
- * branches, so that loops are vectorised. */
+ * Widening is exact. Narrowing rounds once, to nearest even. A value that is too large becomes an
+ * infinity, or a NaN if the format has no infinity. A NaN stays a NaN; its payload is not
+ * specified. There are no branches, so that loops are vectorised. */
 #ifndef BAG_ROWFORMAT_H
 #define BAG_ROWFORMAT_H
 
@@ -12,8 +13,8 @@
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* The kinds of stored elements, each of which has a decoder and kernels.
- * X(ID, bits of an element, vector type that sums it) */
+/* The kinds of stored elements. Each has a decoder and kernels. X(ID, bits of an element, vector
+ * type that sums it) */
 #define BAG_ROW_KINDS(X) \
     X(F32, 32, f32v)     \
     X(F16, 16, f32v)     \
@@ -32,15 +33,15 @@ enum bag_row_kind {
 #undef BAG_X
         BAG_KIND_OF_INTEGERS,
     BAG_ROW_KIND_COUNT,
-    BAG_KIND_BY_DTYPE = BAG_ROW_KIND_COUNT /* of plain rows: bag_row_kind tells it */
+    BAG_KIND_BY_DTYPE = BAG_ROW_KIND_COUNT /* for plain rows: bag_row_kind determines the kind */
 };
 
-/* What is in a row of a format, and where: a line of BAG_ROW_FORMATS. */
+/* The contents of a row of a format, from a line of BAG_ROW_FORMATS. */
 struct bag_row_layout {
-    enum bag_row_kind kind;     /* of the codes */
-    enum bag_dtype param_dtype; /* of scale and bias: F32 or F16 */
+    enum bag_row_kind kind;     /* kind of the codes */
+    enum bag_dtype param_dtype; /* type of scale and bias: F32 or F16 */
     unsigned num_params;        /* 0: neither; 1: scale; 2: scale, bias */
-    bool params_first;          /* they precede the codes, otherwise they follow them */
+    bool params_first;          /* scale and bias precede the codes; false: they follow them */
 };
 
 extern const struct bag_row_layout bag_row_layouts[BAG_ROW_FORMAT_COUNT];
@@ -51,35 +52,35 @@ static inline size_t bag_codes_per_byte(enum bag_row_kind kind)
     return kind == BAG_KIND_OF_INT4 ? 2 : kind == BAG_KIND_OF_INT2 ? 4 : 1;
 }
 
-/* The kind of the table's elements, or of its rows' codes. */
+/* Returns the kind of the table's elements, or of its rows' codes. */
 enum bag_row_kind bag_row_kind(const struct bag_table *table);
 
-/* Bytes of a row, and where its elements or codes begin, and its scale. */
+/* The size of a row, and the positions of its elements or codes and of its scale. */
 struct bag_row_places {
     size_t bytes, codes_at, params_at;
 };
 
 struct bag_row_places bag_row_places(const struct bag_table *table);
 
-/* Bytes of a row's scale and bias. */
+/* Returns the size of a row's scale and bias. */
 size_t bag_row_params_bytes(enum bag_row_format format);
 
-/* The columns of a row as f32 values; the table is not of f64 or integers. */
+/* Decodes columns of a row to f32 values. The table must not be of f64 or integers. */
 void bag_row_decode(const struct bag_table *table, int64_t row, size_t column, size_t count,
                     float *values);
 
-/* Writes the `row_elements` f32 values of a row as the table stores it, bag_row_bytes of it, at any
- * alignment; the table's rows are not looked at, and it is not of f64 or integers. Elements are
+/* Encodes the `row_elements` f32 values of a row in the table's format: bag_row_bytes, at any
+ * alignment. Does not read the table's rows. The table must not be of f64 or integers. Elements are
  * rounded once, to nearest even.
  *
- * int8 takes scale and bias from the least and the largest value, as FBGEMM does. Where they are
- * f16 both are refined until the sum of squared errors does not fall any more, for int4 and int2
- * from where FBGEMM's greedy search ends. A symmetric row and a scaled f8 row map their largest
- * magnitude to 127 and to the format's. The bytes are the same on every machine.
+ * int8 takes scale and bias from the smallest and the largest value, as FBGEMM does. If scale and
+ * bias are f16, both are refined until the sum of squared errors no longer falls; int4 and int2
+ * start from the result of FBGEMM's greedy search. A symmetric row maps its largest magnitude to
+ * 127, and a scaled f8 row to that of the format. The bytes are the same on every machine.
  *
- * Returns false, with `out` unspecified, if the format cannot hold a value: one that is finite and
- * would not be any more; an infinity in e4m3; and where there is a scale, an infinity or a NaN. An
- * int8 row also needs a range that is finite. */
+ * Returns false and leaves `out` unspecified if the format cannot represent a value: a finite value
+ * that would become infinite, an infinity in e4m3, or with a scale an infinity or a NaN. An int8
+ * row also needs a finite range. */
 bool bag_row_encode(const struct bag_table *table, const float *values, unsigned char *out);
 
 /* Encodes a row for a reply, without a search: scale and bias are those of FBGEMM's quantisers
@@ -129,13 +130,13 @@ static inline float bag_f32_from_bits(uint32_t bits)
     return value;
 }
 
-/* An f16 number is sign, 5 bits of exponent (bias 15), 10 bits of fraction. */
+/* Converts an f16 number: sign, 5 bits of exponent (bias 15), 10 bits of fraction. */
 static inline float bag_f32_from_f16(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16;
     uint32_t magnitude = half & 0x7fff;
-    /* Moves the fraction into place and the bias from 15 to 127; for an infinity or a NaN the
-     * exponent goes all the way to 255. */
+    /* Moves the fraction into place, and changes the bias from 15 to 127. For an infinity or a NaN,
+     * the exponent becomes 255. */
     uint32_t normal = (magnitude << 13) + (112u << 23);
     uint32_t special = normal + (112u << 23);
     uint32_t subnormal = bag_f32_bits((float)(int32_t)magnitude * 0x1p-24f);
@@ -148,18 +149,18 @@ static inline uint16_t bag_f16_from_f32(float value)
     uint32_t bits = bag_f32_bits(value);
     uint32_t sign = (bits >> 16) & 0x8000;
     uint32_t magnitude = bits & 0x7fffffff;
-    /* Half a unit of the last place, a bit less on even results: the carry may run into the
-     * exponent, up to infinity, as it must. */
+    /* Adds half a unit of the last place, or slightly less if the result is even. The carry may run
+     * into the exponent, up to infinity, which is correct. */
     uint32_t rebiased = magnitude - (112u << 23);
     uint32_t normal = (rebiased + 0x0fff + ((rebiased >> 13) & 1)) >> 13;
-    /* The last place of 0.5f is the last place of a subnormal f16: the addition rounds. */
+    /* The last place of 0.5f is that of a subnormal f16, so the addition rounds. */
     uint32_t subnormal = bag_f32_bits(bag_f32_from_bits(magnitude) + 0.5f) - bag_f32_bits(0.5f);
     uint32_t small = magnitude < 0x38800000 ? subnormal : normal;
     uint32_t finite = magnitude < 0x47800000 ? small : 0x7c00;
     return (uint16_t)(sign | (magnitude > 0x7f800000 ? 0x7e00 : finite));
 }
 
-/* A bf16 number is the upper half of an f32. */
+/* Converts a bf16 number, which is the upper half of an f32. */
 static inline float bag_f32_from_bf16(uint16_t half)
 {
     return bag_f32_from_bits((uint32_t)half << 16);
@@ -173,13 +174,14 @@ static inline uint16_t bag_bf16_from_f32(float value)
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
 }
 
-/* Eight bits with 5 of exponent are the upper half of an f16. */
+/* Converts an e5m2 number, which is the upper half of an f16. */
 static inline float bag_f32_from_e5m2(uint8_t byte)
 {
     return bag_f32_from_f16((uint16_t)(byte << 8));
 }
 
-/* Rounded from f32 at once: over f16 it would be rounded twice. As bag_f16_from_f32. */
+/* Rounds directly from f32, because rounding by way of f16 would round twice. Works like
+ * bag_f16_from_f32. */
 static inline uint8_t bag_e5m2_from_f32(float value)
 {
     uint32_t bits = bag_f32_bits(value);
@@ -193,8 +195,8 @@ static inline uint8_t bag_e5m2_from_f32(float value)
     return (uint8_t)(sign | (magnitude > 0x7f800000 ? 0x7e : finite));
 }
 
-/* Eight bits with 4 of exponent (bias 7) fit into an f16, 2^8 too small. All bits but the sign set
- * is the only NaN. `scale` is 256 times what the number is multiplied by. */
+/* Converts an e4m3 number (bias 7). Its bits fit into an f16, which is 2^8 too small. Only the
+ * number with all bits but the sign set is a NaN. `scale` is 256 times the factor of the number. */
 static inline float bag_f32_from_e4m3(uint8_t byte, float scale)
 {
     uint16_t half = (uint16_t)((byte & 0x80) << 8 | (byte & 0x7f) << 7);
@@ -202,7 +204,8 @@ static inline float bag_f32_from_e4m3(uint8_t byte, float scale)
     return (byte & 0x7f) == 0x7f ? bag_f32_from_bits(0x7fc00000) : value;
 }
 
-/* What rounds beyond 448, an infinity, too, becomes a NaN: its bits follow those of 448. */
+/* Converts to e4m3. A value that rounds beyond 448, including infinity, becomes a NaN, whose bits
+ * follow those of 448. */
 static inline uint8_t bag_e4m3_from_f32(float value)
 {
     uint32_t bits = bag_f32_bits(value);

@@ -1,12 +1,12 @@
-/* Checking whole arrays of ids with vectors of BAG_ID_VECTOR_BYTES, which is defined before this is
- * included: once for plain C, once for each instruction set.
+/* Checks whole arrays of ids with vectors of BAG_ID_VECTOR_BYTES. Included once for plain C and
+ * once for each instruction set, which define that before.
  *
- * There is no branch, no comparison and no early exit in the loops, as most instruction sets
- * compare 64-bit integers slowly: every fault shows in the sign of a difference. */
+ * The loops have no branches, comparisons or early exits, because most instruction sets compare
+ * 64-bit integers slowly. Every fault shows in the sign of a difference. */
 #include "pool_entries.h"
 
-/* Keeps a vector in its register: GCC would load it anew for each use, which takes twice as long.
- */
+/* Keeps a vector in its register. GCC would load it again for each use, which takes twice as
+ * long. */
 #if defined(__x86_64__) && (BAG_ID_VECTOR_BYTES <= 32 || defined(__AVX512F__))
 #define BAG_KEEP_LOADED(vector) __asm__("" : "+x"(vector))
 #elif defined(__aarch64__)
@@ -15,7 +15,7 @@
 #define BAG_KEEP_LOADED(vector) (void)(vector)
 #endif
 
-/* Whether any lane of a vector has its sign set. */
+/* Evaluates to whether any lane of a vector has its sign set. */
 #if BAG_ID_VECTOR_BYTES == 64 && defined(__AVX512DQ__)
 #define BAG_ANY_SIGN(bits, vector) (_mm512_movepi##bits##_mask((__m512i)(vector)) != 0)
 #elif BAG_ID_VECTOR_BYTES == 32 && defined(__AVX2__)
@@ -36,11 +36,11 @@ static inline bool any_sign(int bits, const void *vector)
 }
 #endif
 
-/* Which ids are wrong: negative ones, unless they are allowed, those above `high` (at least -1),
- * and those less than the one before them where `ascending`. A difference that overflows needs a
- * negative id, whose own sign is enough. `any_negative` and `ascending` are constants of each call.
- * What is left of an array behind its last whole vector is checked with the vector that ends there.
- */
+/* Defines functions that find wrong ids: negative ones unless they are allowed, those above `high`
+ * (at least -1), and with `ascending` those less than the one before them. A difference overflows
+ * only with a negative id, whose own sign is enough. `any_negative` and `ascending` are constants
+ * of each call. The ids after the last whole vector are checked with the vector that ends at the
+ * array's end. */
 #define BAG_DEFINE_IDS_VALID(bits)                                                                \
     typedef uint##bits##_t ids##bits##v __attribute__((vector_size(BAG_ID_VECTOR_BYTES)));        \
                                                                                                   \
@@ -103,19 +103,19 @@ static inline bool any_sign(int bits, const void *vector)
 BAG_DEFINE_IDS_VALID(32)
 BAG_DEFINE_IDS_VALID(64)
 
-/* Whether no id is above `high`, and none negative unless that is allowed. */
+/* Returns whether no id is above `high`, and none is negative unless that is allowed. */
 static bool ids_in_range(const void *ids, size_t count, bool wide, int64_t high, bool any_negative)
 {
     if (wide)
         return any_negative ? in_range_64(ids, count, (uint64_t)high, true)
                             : in_range_64(ids, count, (uint64_t)high, false);
-    /* No int32 is above INT32_MAX. */
+    /* No int32 exceeds INT32_MAX. */
     const uint32_t narrow_high = high > INT32_MAX ? INT32_MAX : (uint32_t)high;
     return any_negative ? in_range_32(ids, count, narrow_high, true)
                         : in_range_32(ids, count, narrow_high, false);
 }
 
-/* Whether no id is negative, and none less than the one before it; there are some. */
+/* Returns whether no id is negative or less than the one before it. There must be at least one. */
 static bool ids_ascend(const void *ids, size_t count, bool wide)
 {
     return wide ? ascends_64(ids, count) : ascends_32(ids, count);

@@ -1,4 +1,4 @@
-/* A radix sort of what begins with an id: of ids alone, or with their positions. */
+/* A radix sort of elements that begin with an id: ids alone, or ids with their positions. */
 #ifndef BAG_SORT_IDS_H
 #define BAG_SORT_IDS_H
 
@@ -14,7 +14,7 @@ static inline uint64_t bag_sorted_id(const void *elements, size_t i, size_t byte
     return id;
 }
 
-/* One pass, by the byte of the id that `shift` selects; false, and nothing is done, where that is
+/* Sorts by one byte of the id, which `shift` selects. Returns false and does nothing if the byte is
  * the same in all. */
 __attribute__((always_inline)) static inline bool
 bag_sort_by_byte(const void *from, size_t count, size_t bytes, unsigned shift, void *to)
@@ -33,9 +33,9 @@ bag_sort_by_byte(const void *from, size_t count, size_t bytes, unsigned shift, v
     return true;
 }
 
-/* Sorts elements of `bytes`, a constant, by the id that each begins with and that is at most
- * `largest`; equal ones keep their order. Takes no memory: `other` has room for as many, and the
- * result is one of the two arrays. */
+/* Sorts elements of `bytes`, a constant, by the id at their start, which is at most `largest`. The
+ * sort is stable. It allocates nothing: `other` has the same size, and the result is in one of the
+ * two arrays, which is returned. */
 __attribute__((always_inline)) static inline void *
 bag_sort_ids(void *elements, void *other, size_t count, size_t bytes, uint64_t largest)
 {
