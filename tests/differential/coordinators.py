@@ -68,7 +68,8 @@ class PartsAnswer(Answer):
             rules, inputs = only_pooled(rules, inputs, is_pooled)
         self.table, self.ids = table, inputs["indices"].ravel()
         asked = rules.default if default is None else int(default.item())
-        self.lacks_default = asked is not None and table.is_away(asked, asked) and not table.keeps(asked)
+        self.default_is_away = asked is not None and table.is_away(asked, asked)
+        self.lacks_default = self.default_is_away and not table.keeps(asked)
         if self.lacks_default and rules.keyed:
             inputs = Inputs({name: tensor for name, tensor in inputs.tensors.items() if name != "default_index"})
         super().__init__(rules, inputs)
@@ -87,8 +88,8 @@ class PartsAnswer(Answer):
         entries = Entries(judged, indices, weights, default)
         for position, said in enumerate(entries.said):
             row = entries.rows[position]
-            if said == "out_of_range" and row >= 0 and self.lacks_default:
-                entries.rows[position] = -1
+            if said == "out_of_range" and row >= 0 and self.default_is_away:
+                entries.rows[position] = -1  # asked of the shard that has the row, as any other id
             elif is_away[position] and said != "padding" and (rules.keyed or (row >= 0 and said is None)):
                 entries.rows[position], entries.said[position] = -1, "other_part"
         self.said = entries.said
