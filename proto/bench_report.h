@@ -1,11 +1,11 @@
-/* The report of `bagserve bench`: what was asked, of which server, and what was measured.
+/* The report of `bagserve bench`: the workload, the server and the measurements.
  *
- * A report is a list of runs. A run is a stretch of time with one rate of requests, and has its
- * rates, its latencies and its errors. The workload says what each request asks for: two reports
- * can be compared if their workloads are equal.
+ * A report is a list of runs. A run is a period with one rate of requests, and has its rates, its
+ * latencies and its errors. The workload describes the content of each request. Two reports can be
+ * compared if their workloads are equal.
  *
  * `bagserve bench --report FILE` writes a report as JSON, `--compare FILE` reads it again, and the
- * page of `--html` shows the same JSON. Pure functions; nothing here is shared by threads. */
+ * page of `--html` shows the same JSON. The functions are pure, and threads share nothing. */
 #ifndef BAG_BENCH_REPORT_H
 #define BAG_BENCH_REPORT_H
 
@@ -19,7 +19,7 @@
 #define BAG_BENCH_MAX_RUNS   1024
 #define BAG_BENCH_MAX_NOTES  8
 #define BAG_BENCH_NOTE_BYTES 400
-#define BAG_BENCH_WINDOWS    50 /* equal stretches of a run, by which it is shown over time */
+#define BAG_BENCH_WINDOWS    50 /* equal periods of a run, by which it is shown over time */
 #define BAG_BENCH_CURVE      40 /* points of the curve of percentiles */
 
 /* The percentiles of latencies. X(member, "key", share) */
@@ -50,7 +50,7 @@ struct bag_bench_window {
 };
 
 struct bag_bench_run {
-    double rate; /* requests due in a second; 0: each followed the reply before it */
+    double rate; /* requests due in a second; 0: each request was sent after the previous reply */
     double seconds;
     uint64_t sent, answered; /* answered: replies with status 200 */
     struct bag_bench_error errors[BAG_BENCH_MAX_ERRORS];
@@ -79,16 +79,16 @@ enum bag_bench_mode {
 
 extern const char *const bag_bench_modes[BAG_BENCH_MODE_COUNT];
 
-/* What every request asks for. An empty text stands for null. */
+/* The content of every request. An empty text stands for null. */
 struct bag_bench_workload {
-    uint64_t bags; /* of each feature */
+    uint64_t bags; /* number of bags of each feature */
     char ids[256]; /* ids of a bag, as --ids has them */
     double zipf;   /* exponent; 0: all ids equally often */
     bool weights;
     char reduction[16]; /* empty: the model's own */
     char body[8];       /* "binary" or "json" */
     uint64_t connections;
-    uint64_t tables, table_bytes; /* of the model; table_bytes 0: not known */
+    uint64_t tables, table_bytes; /* tables of the model and their bytes; table_bytes 0: unknown */
     char get[256];                /* path of a GET that replaced inference */
 };
 
@@ -96,16 +96,17 @@ struct bag_bench_report {
     char *url, *model; /* owned */
     struct bag_bench_workload workload;
     char date[32];                 /* UTC, such as "2026-11-27T08:30:00Z" */
-    char host[72], processor[128]; /* of the generator's machine */
+    char host[72], processor[128]; /* host and processor of the generator's machine */
     uint64_t seed;
     enum bag_bench_mode mode;
-    double highest_rate; /* of a sweep; -1: no rate holds, or it was no sweep */
+    double
+        highest_rate; /* highest rate of a sweep that holds; -1: none holds, or it was no sweep */
     double slo_ms;
     bool generator_limited;
     struct bag_bench_run *runs; /* owned; of a sweep by rate, otherwise by time */
     size_t num_runs;
-    size_t deciding_run; /* of a sweep: index of the run with the highest rate that holds;
-                            SIZE_MAX: there is none */
+    size_t deciding_run; /* index of the run with the highest rate of a sweep that holds; SIZE_MAX:
+                            none */
     char notes[BAG_BENCH_MAX_NOTES][BAG_BENCH_NOTE_BYTES]; /* sentences for the reader */
     size_t num_notes;
 };
@@ -122,8 +123,8 @@ bool bag_bench_workload_compare(const struct bag_bench_workload *before,
 /* Returns the JSON, which the caller frees; NULL without memory. */
 char *bag_bench_report_print(const struct bag_bench_report *report);
 
-/* Reads the JSON. Returns false and sets *problem (FILE) if it is not a report; then nothing is to
- * be freed. */
+/* Parses the JSON. Returns false and sets *problem (FILE) if it is not a report; nothing needs to
+ * be freed then. */
 bool bag_bench_report_parse(const char *text, size_t bytes, struct bag_bench_report *report,
                             struct bag_problem *problem);
 

@@ -48,9 +48,12 @@ struct bag_inflate_limits {
 #define BAG_INFLATE_ANY_RATIO ((size_t)1 << 20)
 
 /* Decompresses a body into memory that the caller then owns. gzip may have several members. Returns
- * NULL and sets *problem: BAD_REQUEST  other bytes after the end, an early end, a wrong checksum, a
- * preset dictionary TOO_LARGE    the result exceeds a limit; at most one byte beyond it is produced
- *   NO_MEMORY    */
+ * NULL and sets *problem if that fails:
+ *
+ *   BAD_REQUEST  bytes follow the end, the body ends early, its checksum is wrong, or it needs a
+ *                preset dictionary
+ *   TOO_LARGE    the result exceeds a limit; at most one byte beyond it is produced
+ *   NO_MEMORY    there is not enough memory */
 char *bag_inflate(enum bag_coding coding, const char *packed, size_t packed_bytes,
                   const struct bag_inflate_limits *limits, const struct bag_memory_source *memory,
                   size_t *bytes, struct bag_problem *problem);

@@ -27,7 +27,7 @@ struct bag_npy {
     enum bag_dtype dtype;
     bool swap;          /* elements are big-endian */
     bool fortran_order; /* column-major, and rank above 1 */
-    uint32_t rank;      /* 0 for a scalar */
+    uint32_t rank;      /* 0: a scalar */
     int64_t shape[BAG_MAX_RANK];
     size_t count;           /* product of the shape; does not overflow, nor does data_bytes */
     size_t row_elements;    /* product of the dimensions after the first, zeros included */
@@ -38,9 +38,9 @@ struct bag_npy {
     size_t data_bytes;
 };
 
-/* Returns what a file of another format is and what to do with it ("a pickle: ..."), judged by its
- * first bytes, of which up to BAG_NPY_PREAMBLE_BYTES count. Returns NULL if the format is unknown.
- */
+/* Returns the kind of a file of another format and what to do with it ("a pickle: ..."), judged by
+ * its first bytes. At most BAG_NPY_PREAMBLE_BYTES are read. Returns NULL if the format is
+ * unknown. */
 const char *bag_file_kind(const void *bytes, size_t count);
 
 /* Returns the number of bytes that bag_npy_parse needs: magic, version, header length and header.
@@ -66,7 +66,7 @@ bool bag_npy_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
  * can be read directly into it. */
 bool bag_npy_is_plain(const struct bag_npy *npy);
 
-/* Restricts the description to these rows, which the file has. */
+/* Restricts the description to these rows, which must exist. */
 void bag_npy_slice(struct bag_npy *npy, size_t first_row, size_t num_rows);
 
 /* A part of the file: the elements [first, first + count) of the columns [first_column,
@@ -289,17 +289,17 @@ const char *bag_safetensors_index_next(const struct bag_safetensors_index *index
  *            datatype's and of the row format's, u8 keyed + 2 * bytes of the part's text, u32
  *            CRC-32 of all of the header with zeros in its place; the three names and the text;
  *            zeros
- *   record   u32 "ROWS", u32 CRC-32 of what follows it in the record, u64 bytes of the record,
+ *   record   u32 "ROWS", u32 CRC-32 of the rest of the record, u64 bytes of the record,
  *            u64 sequence, u64 synced bytes, u32 kind, u32 range, u64 count; count u64 ids (row
  *            numbers or keys); unless it deletes, count rows; zeros
  *
- * A record represents one update. Its number follows that of the record before it; the first record
+ * A record represents one update. Its number follows that of the record before it. The first record
  * has the header's first sequence. If range is 1, the record represents all updates after the
  * previous record up to its own number.
  *
  * "Synced bytes" is the size of the file that was known to be on the disk when the record was
- * written. From it a reader distinguishes a lost tail, whose updates were never acknowledged, from
- * damage in front of it.
+ * written. It lets a reader distinguish a lost tail, whose updates were never acknowledged, from
+ * damage before the tail.
  *
  * Nothing is allocated. */
 
@@ -353,9 +353,9 @@ struct bag_journal_record {
 size_t bag_journal_write_header(const struct bag_journal_header *header, void *out);
 
 /* Reads the header at the start of `count` bytes, and sets *header_bytes to the position of the
- * first record. Returns false and sets *problem (FILE) if it is not a header, is damaged or has a
- * newer version, or if row_bytes is not the size of a row of its datatype, row format and elements.
- */
+ * first record. Returns false and sets *problem (FILE) if the header is damaged, has a newer
+ * version or is not one. Also returns false if row_bytes does not match its datatype, row format
+ * and elements. */
 bool bag_journal_read_header(const void *bytes, size_t count, struct bag_journal_header *header,
                              size_t *header_bytes, struct bag_problem *problem);
 
@@ -435,17 +435,18 @@ struct bag_convert_report {
     enum bag_dtype keys_dtype; /* I64 or U64; BAG_DTYPE_COUNT: there are none */
     size_t row_elements;
     size_t ids_per_bag;
-    const char *reduction; /* of the bags */
+    const char *reduction; /* reduction of the bags */
 };
 
-/* The report as JSON text, to be freed; NULL without memory. */
+/* Returns the report as JSON text, which the caller frees, or NULL if there is not enough
+ * memory. */
 char *bag_convert_report_print(const struct bag_convert_report *report);
 
 /* ---- inspect --------------------------------------------------------------------------------- */
 
 struct bag_inspected_tensor {
     char *name;
-    const char *datatype; /* of the V2 protocol, or as the file has it */
+    const char *datatype; /* name in the V2 protocol, or the file's own */
     uint32_t rank;
     int64_t shape[BAG_MAX_RANK];
     uint64_t bytes;
@@ -454,37 +455,38 @@ struct bag_inspected_tensor {
 struct bag_inspect_report {
     const struct bag_inspected_tensor *tensors;
     size_t num_tensors;
-    bool has_table; /* what follows is known */
+    bool has_table; /* the members below are known */
     bool keyed;
-    size_t nan, inf;                  /* elements, */
-    size_t rows, row_elements;        /* of the table */
-    size_t sampled_rows;              /* of which values were looked at */
-    size_t zero_rows, duplicate_rows; /* among those */
-    size_t implausible_rows;          /* likewise: a scale or bias is not finite or beyond 1e4 */
-    size_t
-        untold_row_bytes; /* of UINT8 rows of which the file does not say what they are; 0: none */
+    size_t nan, inf;                  /* number of such elements, */
+    size_t rows, row_elements;        /* size of the table */
+    size_t sampled_rows;              /* number of rows whose values were read */
+    size_t zero_rows, duplicate_rows; /* numbers among the sampled rows */
+    size_t implausible_rows; /* sampled rows whose scale or bias is not finite or beyond 1e4 */
+    size_t untold_row_bytes; /* row size of UINT8 rows without a known format; 0: not such rows */
     size_t serving_bytes;
     const char *datatype, *row_format;
-    const char *path;                 /* for the configuration, absolute */
+    const char *path;                 /* absolute, for the configuration */
     const char *tensor, *keys_tensor; /* NULL: not needed */
 };
 
-/* The description as JSON text, to be freed; NULL without memory. */
+/* Returns the description as JSON text, which the caller frees, or NULL if there is not enough
+ * memory. */
 char *bag_inspect_report_print(const struct bag_inspect_report *report);
 
-/* The configuration that serves the table, alone, likewise. */
+/* Returns a configuration that serves only this table. The caller frees it. Returns NULL if there
+ * is not enough memory. */
 char *bag_inspect_configuration_print(const struct bag_inspect_report *report);
 
-/* What one version of a configured model takes when it is served. */
+/* The resources that one version of a configured model takes when it is served. */
 struct bag_inspected_model {
     const char *name, *version, *datatype, *row_format; /* borrowed */
     uint32_t rank;
-    int64_t shape[BAG_MAX_RANK]; /* of the table; the first dimension is its rows */
+    int64_t shape[BAG_MAX_RANK]; /* shape of the table; the first dimension is its rows */
     size_t row_bytes;
     bool keyed, is_mapped, is_locked;
-    size_t serving_bytes;  /* of memory, with projections */
-    uint64_t mapped_bytes; /* of the file, which the kernel caches; 0: none */
-    int64_t hash_rows;     /* rows that stand in for missing keys */
+    size_t serving_bytes;  /* bytes of memory, with projections */
+    uint64_t mapped_bytes; /* bytes of the file, which the kernel caches; 0: not mapped */
+    int64_t hash_rows;     /* rows that replace missing keys */
     int64_t default_index; /* -1: none */
 };
 

@@ -12,7 +12,7 @@ static bool reject_url(const char *text, const char *why, struct bag_problem *pr
                            bag_quote(text, strlen(text)).text, why);
 }
 
-/* Splits HOST[:PORT]; false where that is none. */
+/* Splits HOST[:PORT]. Returns false if the text is anything else. */
 static bool split_authority(struct bag_url *url)
 {
     const char *host = url->authority, *end = host + strcspn(host, ":");
@@ -37,7 +37,7 @@ bool bag_url_parse(const char *text, struct bag_url *url, struct bag_problem *pr
 {
     static const char scheme[] = "http://";
     const char *at = text;
-    if (strchr(text, '@')) /* what may be a password is told to no log */
+    if (strchr(text, '@')) /* never log what may be a password */
         return bag_problem_set(problem, BAG_ERROR_USAGE, "the URL must not have a user");
     if (strncasecmp(at, "https://", 8) == 0)
         return reject_url(text,
@@ -68,7 +68,8 @@ bool bag_url_parse(const char *text, struct bag_url *url, struct bag_problem *pr
 
 /* ---- heads of replies ------------------------------------------------------------------------ */
 
-/* The number that is all of the text; false for another, and for one beyond 2^63 - 1. */
+/* Parses a text that consists of a number. Returns false if it is anything else, or exceeds 2^63 -
+ * 1. */
 static bool parse_length(struct bag_text text, uint64_t *number)
 {
     *number = 0;
@@ -80,7 +81,7 @@ static bool parse_length(struct bag_text text, uint64_t *number)
     return text.bytes > 0;
 }
 
-/* Returns a header's value, which begins behind the colon, without blanks around it. */
+/* Returns a header's value without blanks around it. It starts after the colon at `at`. */
 static struct bag_text value_behind(const char *at, const char *end)
 {
     while (at < end && (*at == ' ' || *at == '\t'))
@@ -106,7 +107,8 @@ static bool has_word(struct bag_text text, const char *word)
     return text.data && text.bytes == strlen(word) && strncasecmp(text.data, word, text.bytes) == 0;
 }
 
-/* "HTTP/1.1 200 OK": sets the status, and whether the version closes behind a reply. */
+/* Parses "HTTP/1.1 200 OK": sets the status, and whether the version closes the connection after a
+ * reply. */
 static bool parse_status(const char *head, size_t bytes, struct bag_reply_head *reply)
 {
     if (bytes < 12 || memcmp(head, "HTTP/1.", 7) != 0 || (head[7] != '0' && head[7] != '1') ||

@@ -72,11 +72,11 @@ struct bag_json_header {
     struct bag_text id; /* the top-level "id" as sent, quotes included; data NULL: none */
 };
 
-/* Parses a JSON header of the V2 protocol. It differs from bag_json_parse in two points: the arrays
- * at inputs[*].data are only checked for balanced brackets and cut out (numbers.h reads them), and
- * unknown top-level members are checked and dropped. The arena provides twice the bytes outside of
- * "data", and 16 bytes for each "data". Error messages name the byte in the body. On failure
- * nothing needs to be freed. */
+/* Parses a JSON header of the V2 protocol. It differs from bag_json_parse in two points. The arrays
+ * at inputs[*].data are only checked for balanced brackets and cut out (numbers.h reads them).
+ * Unknown top-level members are checked and dropped. The arena provides twice the bytes outside of
+ * "data", and 16 bytes for each "data". Error messages name the byte in the body. Nothing needs to
+ * be freed on failure. */
 bool bag_json_parse_header(const char *text, size_t text_bytes,
                            const struct bag_json_limits *limits, struct bag_arena *arena,
                            struct bag_json_header *header, struct bag_problem *problem);
@@ -179,7 +179,7 @@ bool bag_json_scan_string(struct bag_json_scan *scan);
 bool bag_json_scan_number(struct bag_json_scan *scan);
 bool bag_json_scan_word(struct bag_json_scan *scan, const char *word);
 
-/* Whether the key between its quotes is `name`, escapes included. */
+/* Returns whether the key between its quotes is `name`. Escapes in the key are decoded. */
 bool bag_json_key_is(const char *key, const char *end, const char *name);
 
 #endif

@@ -65,7 +65,7 @@ static inline struct bag_json_member bag_key_flag(const char *key, bool flag)
         double: bag_key_real,       \
         bool: bag_key_flag)((name), (content))
 
-/* The same if a condition holds. */
+/* BAG_KEY if a condition holds, otherwise a member that is not written. */
 #define BAG_KEY_IF(condition, name, content) \
     ((condition) ? BAG_KEY(name, content) : (struct bag_json_member){.key = NULL})
 

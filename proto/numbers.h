@@ -1,6 +1,6 @@
-/* Numbers in JSON text: arrays of numbers, and, only for files of proto/, the conversion of decimal
- * numbers to floats and back, with powers of ten and eight digits at a time. Numbers in memory are
- * little-endian, like tensors. */
+/* Numbers in JSON text: parses and prints arrays of numbers. For files of proto/ only, it also
+ * converts decimal numbers to floats and back, with tables of powers of ten and eight digits at a
+ * time. Numbers in memory are little-endian, like tensors. */
 #ifndef BAG_NUMBERS_H
 #define BAG_NUMBERS_H
 
@@ -21,15 +21,19 @@
  * nested up to BAG_MAX_RANK deep. Nothing at or after `text + text_bytes` is read.
  *
  * The JSON is strict: 01, +1, .5, 1., trailing commas and the like are rejected.
- *   integers     JSON integers without fraction or exponent, in the range of the dtype, exact to 64
- * bits FP32, FP64   any JSON number, rounded once to nearest even, and the bare tokens NaN,
- * Infinity and -Infinity; a finite number that would round to an infinity is rejected BOOL true and
- * false, one byte with 1 or 0 FP16, BF16 and BYTES have no JSON form; the caller rejects them.
+ *
+ *   integers     JSON integers without fraction or exponent, in the range of the dtype, exact to
+ *                64 bits
+ *   FP32, FP64   any JSON number, rounded once to nearest even, and the bare tokens NaN, Infinity
+ *                and -Infinity; a finite number that would round to an infinity is rejected
+ *   BOOL         true and false, stored as one byte with 1 or 0
+ *
+ * FP16, BF16 and BYTES have no JSON form; the caller rejects them.
  *
  * On success *end is just after the ']'. Returns false and sets *problem (BAD_REQUEST) if an
  * element is invalid or there are not exactly `count`. The sentence has the flat position of the
  * element, its value and what is allowed, or the number of elements. *error_at is then the byte in
- * `text`; for a wrong count it is the first excess element, or the last ']'. `out` is never written
+ * `text`. For a wrong count it is the first excess element, or the last ']'. `out` is never written
  * beyond `count` elements. */
 bool bag_numbers_parse(const char *text, size_t text_bytes, enum bag_dtype dtype, size_t count,
                        void *out, const char **end, const char **error_at,
@@ -165,8 +169,7 @@ extern uint32_t bag_f32_scales[256];
 
 /* The order of the characters of a text. The index is computed from the decimal exponent, the
  * number of digits (seven, eight or nine) and the sign. 0 to 7 are the last eight digits, 8 is the
- * digit before them, 9 is '.', 10 is '0' and 11 is
- * '-'. */
+ * digit before them, 9 is '.', 10 is '0' and 11 is '-'. */
 extern uint8_t bag_f32_layouts[BAG_F32_LAYOUTS][16];
 
 /* Writes the text of one FP32. Returns the end of it; up to 16 bytes after the end may be

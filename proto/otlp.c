@@ -1,4 +1,5 @@
-/* Traces; see otlp.h. Numbers of 64 bits are strings in the JSON of protobuf. */
+/* Parses and writes traceparent headers, and writes spans; see otlp.h. The JSON form of protobuf
+ * writes 64-bit integers as strings. */
 #include "otlp.h"
 
 #include "json_writer.h"
@@ -9,7 +10,7 @@
 
 /* ---- the caller's header --------------------------------------------------------------------- */
 
-/* Reads so many lower-case digits. */
+/* Reads `digits` lower-case hexadecimal digits. */
 static bool read_hex(const char *text, size_t digits, uint64_t *value)
 {
     *value = 0;
@@ -44,7 +45,7 @@ static void put_hex(char *at, uint64_t value)
         at[i] = "0123456789abcdef"[value & 15];
 }
 
-/* Of requests that are not sampled, too: printf takes several times as long. */
+/* Called for every request, also if it is not sampled. printf takes several times as long. */
 void bag_traceparent_print(const struct bag_span_place *place, char text[BAG_TRACEPARENT_BYTES])
 {
     memcpy(text, "00-00000000000000000000000000000000-0000000000000000-00", BAG_TRACEPARENT_BYTES);
@@ -89,6 +90,7 @@ static void write_attribute(struct bag_json_writer *json, const char *key, const
     bag_json_close(json);
 }
 
+/* Writes a text unless it is empty. */
 static void write_text(struct bag_json_writer *json, const char *key, const char *text)
 {
     write_attribute(json, key, text, 0);
@@ -99,7 +101,7 @@ static void write_count(struct bag_json_writer *json, const char *key, uint64_t 
     write_attribute(json, key, NULL, count);
 }
 
-/* Writes a number, unless it is 0. */
+/* Writes a number unless it is 0. */
 static void write_positive(struct bag_json_writer *json, const char *key, uint64_t count)
 {
     if (count)
@@ -130,7 +132,8 @@ static void write_server(struct bag_json_writer *json, const struct bag_span *sp
     write_count(json, "http.response.body.size", span->bytes_out);
 }
 
-/* Writes attributes by those of HTTP clients, and what a coordinator knows of its subrequest. */
+/* Writes the attributes of the semantic conventions for HTTP clients, and those of a coordinator's
+ * subrequest. */
 static void write_client(struct bag_json_writer *json, const struct bag_span *span)
 {
     write_text(json, "url.full", span->path);
@@ -204,8 +207,8 @@ static void write_span(struct bag_json_writer *json, const struct bag_span *span
     bag_json_close(json);
 }
 
-/* Puts '?' for bytes that are no UTF-8, which strangers send and truncating leaves: a collector
- * refuses the whole body for one of them. */
+/* Replaces bytes that are not UTF-8 by '?'. Clients may send them and truncation may leave them. A
+ * collector rejects the whole body for one of them. */
 static void make_utf8(char *text)
 {
     const char *end = text + strlen(text);

@@ -21,8 +21,8 @@ struct bag_traceparent {
     bool sampled;
 };
 
-/* Parses "00-TRACE-PARENT-FLAGS" in lower-case hexadecimal digits. For later versions it reads the
- * members that version 00 has. Returns false if the text is anything else. */
+/* Parses "00-TRACE-PARENT-FLAGS" in lower-case hexadecimal digits. Reads the same members from
+ * later versions. Returns false if the text is anything else. */
 bool bag_traceparent_parse(const char *text, struct bag_traceparent *parent);
 
 /* The identity of a span, and its parent. */
@@ -56,8 +56,8 @@ struct bag_span {
     char peer[256];             /* client address and port, or "unix"; of a client's span the
                                    server: a host name or the path of a socket */
     char model[129], error[32]; /* empty: none; a span with an error has failed */
-    int status;                 /* of a client's span 0: no reply */
-    uint64_t bags, ids;         /* of a client's span, or if `pooled` */
+    int status;                 /* in a client's span 0: no reply */
+    uint64_t bags, ids;         /* set in a client's span, or if `pooled` */
     /* Members of a server's span. */
     uint64_t bytes_in, bytes_out; /* sizes of the bodies */
     bool pooled;                  /* bags, ids and stages are set */
@@ -69,7 +69,7 @@ struct bag_span {
     unsigned resends;   /* number of earlier attempts */
     bool is_hedge;      /* sent because an earlier attempt was slow */
     uint64_t shard;     /* index of the shard */
-    const char *became; /* what became of it; static */
+    const char *became; /* outcome of the attempt; static */
 };
 
 /* Returns the body of a POST, which the caller frees, or NULL if memory is exhausted. */

@@ -1,13 +1,13 @@
-/* Prints FP32 in batches. The loops are plain C that the compiler turns into vector code, so this
- * file is included once for each instruction set, by a source file that defines BAG_PRINT_F32, the
- * name of the function, and is compiled with that set's flags.
+/* Prints FP32 in batches. The loops are plain C, from which the compiler makes vector code. This
+ * file is therefore included once for each instruction set. The including source file defines
+ * BAG_PRINT_F32, the name of the function, and is compiled with that set's flags.
  *
- * A float is m * 2^e with m < 2^24. From 10^-5 to below 2^25 its exponent e lies between -40 and 1,
- * and 2^e is p * 10^unit where unit = floor(log10(2^e)) and 1 <= p < 10. Here p is a multiple of
+ * A float is m * 2^e with m < 2^24. From 10^-5 to below 2^25 its exponent e is between -40 and 1.
+ * There 2^e is p * 10^unit with unit = floor(log10(2^e)) and 1 <= p < 10, and p is a multiple of
  * 2^-27. With 28 bits of fraction, p, m * p and half a step between floats are therefore whole
- * numbers, and one product of 24 by 32 bits replaces the three 128-bit divisions of
- * bag_shortest_decimal, with the same digits. Zeros take the same way. All other floats
- * (is_outside) go through bag_f32_put one at a time. */
+ * numbers. One product of 24 by 32 bits then replaces the three 128-bit divisions of
+ * bag_shortest_decimal, with the same digits. Zeros are handled in the same way. All other floats
+ * (is_outside) are printed by bag_f32_put, one at a time. */
 #include "numbers.h"
 
 #if defined(__SSSE3__)
@@ -22,12 +22,12 @@
 
 #define ONE (UINT32_C(1) << BAG_F32_FRACTION_BITS)
 
-/* What the text of each float of a batch is made of. Digits are values from 0 to 9. */
+/* The pieces of the texts of a batch of floats. Digits are values from 0 to 9. */
 struct batch {
     uint32_t scale[BATCH];      /* p, with BAG_F32_FRACTION_BITS bits of fraction */
     uint16_t fours[2 * BATCH];  /* last eight digits, as two numbers of four digits */
-    uint16_t pairs[4 * BATCH];  /* the same as four numbers of two digits */
-    uint16_t digits[4 * BATCH]; /* the same, a byte each, the first in the lowest byte */
+    uint16_t pairs[4 * BATCH];  /* last eight digits, as four numbers of two digits */
+    uint16_t digits[4 * BATCH]; /* last eight digits, a byte each, the first in the lowest byte */
     uint32_t others[BATCH];     /* bytes: the digit before the eight, '.', '0', '-' */
     int32_t layout[BATCH];      /* index into bag_f32_layouts */
     int32_t longest[BATCH];     /* bytes of the text if none of its digits is a trailing zero */
@@ -105,17 +105,18 @@ static inline __attribute__((always_inline)) void put_text(uint64_t digits, uint
     uint8x16_t characters = vcombine_u8(vcreate_u8(digits), vcreate_u8(others));
     vst1q_u8((uint8_t *)out, vqtbl1q_u8(characters, vld1q_u8(bag_f32_layouts[layout])));
 #else
-    /* Without an instruction that orders bytes: the sign, the zeros and point of a number below
-     * one, the digits, and over them, for a number above one, the point and the digits after it. */
+    /* Without an instruction that permutes bytes, writes the sign, the zeros and point of a number
+     * below one, and the digits. For a number above one, overwrites them with the point and the
+     * digits after it. */
     int exponent = layout / 6 + BAG_F32_LEAST_EXPONENT;
-    int cut_bits = 8 * (2 - layout / 2 % 3); /* of nine digits, those that are leading zeros */
+    int cut_bits = 8 * (2 - layout / 2 % 3); /* leading zeros among nine digits, in bits */
     uint64_t ninth = digits >> 56;
     digits = digits << 8 | (uint8_t)others; /* the first eight of nine */
     if (cut_bits) {
         digits = digits >> cut_bits | ninth << (64 - cut_bits);
         ninth = '0';
     }
-    if (cut_bits == 16) /* the one before the last moved, too, and left a gap */
+    if (cut_bits == 16) /* the digit before the last moved, too, and left a gap */
         digits |= (uint64_t)'0' << 56;
     *out = '-';
     out += layout & 1;

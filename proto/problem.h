@@ -19,15 +19,15 @@
     X(NOT_FOUND)            /* no such path, model or version */                            \
     X(METHOD_NOT_ALLOWED)   /* the path has other methods */                                \
     X(TIMEOUT)              /* the request took too long to arrive */                       \
-    X(CONFLICT)             /* it does not fit the present state */                         \
+    X(CONFLICT)             /* does not fit the present state */                            \
     X(LENGTH_REQUIRED)      /* chunked bodies are not accepted */                           \
     X(TOO_LARGE)            /* the body, as sent or decompressed */                         \
-    X(UNSUPPORTED_ENCODING) /* of the body: an unknown or forbidden Content-Encoding */     \
-    X(TARGET_TOO_LONG)      /* of the first line */                                         \
+    X(UNSUPPORTED_ENCODING) /* an unknown or forbidden Content-Encoding of the body */      \
+    X(TARGET_TOO_LONG)      /* the request line is too long */                              \
     X(MISDIRECTED)          /* for a host name that is not the server's */                  \
     X(HEADERS_TOO_LARGE)                                                                    \
     X(NOT_IMPLEMENTED)       /* a feature of HTTP that is not supported */                  \
-    X(VERSION_NOT_SUPPORTED) /* of HTTP */                                                  \
+    X(VERSION_NOT_SUPPORTED) /* an unsupported version of HTTP */                           \
     X(NO_MEMORY)             /* an allocation failed, or a limit of memory is reached */    \
     X(TOO_MANY_CONNECTIONS)                                                                 \
     X(STORAGE)            /* a disk, or what a table keeps for new rows, is full */         \

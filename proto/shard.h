@@ -1,6 +1,6 @@
-/* What a server asks another one that has a part of a table, and what that one answers: inference
- * requests and replies of the V2 protocol, all in binary. A reply may be anybody's: all of it is
- * checked. */
+/* Requests of a coordinator to a shard, a server that has a part of a table, and the shard's
+ * replies. They are inference requests and replies of the V2 protocol with binary tensors only. A
+ * reply may come from any process, so all of it is checked. */
 #ifndef BAG_SHARD_H
 #define BAG_SHARD_H
 
@@ -10,77 +10,79 @@
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* The tensors follow the header: ids, offsets, with the end of the last bag, default_index, INT64,
- * where there is one, and weights. */
+/* A request. The tensors follow the header: ids, offsets with the end of the last bag,
+ * default_index (INT64) if there is one, and weights. */
 struct bag_shard_request {
-    uint64_t number; /* that no other request has: the reply repeats it */
+    uint64_t number; /* unique number of the request, which the reply repeats */
     struct bag_part part;
-    uint64_t digest; /* of what the part was cut from; 0: not said */
+    uint64_t digest; /* digest of the files from which the part was cut; 0: not sent */
     bool is_partial;
-    bool takes_kept; /* the shard's copy of the row of its default_index counts as its own */
+    bool takes_kept; /* the shard treats its copy of the row of its default_index as its own */
     enum bag_reduction reduction;
-    enum bag_dtype output_dtype; /* where it is not partial */
-    enum bag_dtype ids_dtype;    /* I32 or I64; of the offsets and the default, too: a model may
-                                    take no other than one type */
+    enum bag_dtype output_dtype; /* used if the request is not partial */
+    enum bag_dtype ids_dtype; /* I32 or I64; also the type of the offsets and the default, because a
+                                 model may require one type */
     size_t num_ids, num_bags;
     bool has_default, has_weights;
     enum bag_dtype weights_dtype;
-    bool rejects_missing; /* keys that the table does not have are an error, whatever it says */
-    bool rejects_outside; /* likewise row numbers that it does not have */
-    bool explains;        /* which keys those are is asked */
+    bool rejects_missing; /* keys that the table does not have are an error, regardless of the
+                             shard's rules */
+    bool rejects_outside; /* row numbers that the table does not have are an error */
+    bool explains;        /* the reply lists the missing keys */
 };
 
-/* Room for the header of any request. */
+/* The maximum length of the header of any request. */
 #define BAG_SHARD_HEADER_BYTES 1024
 
-/* Writes the JSON header; returns its bytes, less than that. */
+/* Writes the JSON header. Returns its length, which is less than BAG_SHARD_HEADER_BYTES. */
 size_t bag_shard_request_header(const struct bag_shard_request *request,
                                 char header[BAG_SHARD_HEADER_BYTES]);
 
-/* Room for one that says how much time is left. */
+/* The maximum length of a header with a timeout. */
 #define BAG_SHARD_TIMED_BYTES (BAG_SHARD_HEADER_BYTES + 32)
 
-/* Copies a header, and has it say how much time is left: at least 1. Returns its bytes. */
+/* Copies a header and adds the remaining time, which must be at least 1. Returns its length. */
 size_t bag_shard_request_timed(const char *header, size_t bytes, uint64_t timeout_us,
                                char timed[BAG_SHARD_TIMED_BYTES]);
 
-/* Bytes of the tensors behind it; SIZE_MAX where they cannot be counted. */
+/* Returns the number of bytes of the tensors after the header, or SIZE_MAX if it overflows. */
 size_t bag_shard_request_tensor_bytes(const struct bag_shard_request *request);
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
-/* So many bytes the JSON header of a reply may have, without an explanation. */
+/* The maximum length of a reply's JSON header without an explanation. */
 #define BAG_SHARD_MAX_REPLY_HEADER 65536
 
-/* Reads the reply to the request of that number, of a model in that version, whose outputs must be
- * these in this order, all binary, and nothing else. The dimensions behind the first may be others
- * of the same product. Sets where the outputs' data is in the reply, at any alignment. False with
- * BAD_GATEWAY and what the shard "answered". */
+/* Parses the reply to the request with this number. The reply must be of this model and version.
+ * Its outputs must be these, in this order and all binary, and there must be no others. The
+ * dimensions after the first may differ if their product is the same. Sets the outputs' data to
+ * positions in the reply, at any alignment. Returns false and sets *problem (BAD_GATEWAY) if the
+ * reply is wrong. The sentence says what the shard "answered". */
 bool bag_shard_reply_read(const char *reply, size_t bytes, size_t header_bytes, uint64_t number,
                           const char *model, const char *version,
                           struct bag_v2_reply_output *outputs, size_t num_outputs,
                           struct bag_problem *problem);
 
-/* The ids of a request whose keys the table does not have, as the reply explains: a reader of their
- * positions. */
+/* Reads from a reply's explanation the positions of ids whose keys the table does not have. */
 struct bag_shard_missing {
     const char *at, *end;
     bool is_in_list, is_wrong;
-    size_t next; /* the least position that may come */
+    size_t next; /* smallest position that may follow */
 };
 
-/* Begins at an explanation; false where the reply has none. */
+/* Begins to read an explanation. Returns false if the reply has none. */
 bool bag_shard_missing_begin(struct bag_shard_missing *missing, const char *reply,
                              size_t header_bytes);
 
-/* The next position; SIZE_MAX: there is none, or with is_wrong another text than an explanation.
- * They ascend. */
+/* Returns the next position; positions ascend. Returns SIZE_MAX after the last one, or with
+ * is_wrong set if the text is not an explanation. */
 size_t bag_shard_missing_next(struct bag_shard_missing *missing);
 
-/* What an error's body is about. */
+/* The subject of an error reply. */
 enum bag_shard_error { BAG_SHARD_ERROR_OTHER, BAG_SHARD_ERROR_INDEX, BAG_SHARD_ERROR_DEFAULT };
 
-/* Of `default_index`, or of the index at *position; or of anything else. */
+/* Reads which id an error reply is about: `default_index`, the index at *position, or none of
+ * these. */
 enum bag_shard_error bag_shard_error_read(const char *body, size_t bytes, size_t *position);
 
 #endif

@@ -1,4 +1,4 @@
-/* What tools write: the header of a converted table, and reports on errors; see formats.h. */
+/* Writes the header of a converted table, and reports on tables; see formats.h. */
 #include "formats.h"
 
 #include "json_writer.h"
@@ -16,7 +16,8 @@ static double error_of(float want, float got)
     return fabs((double)want - (double)got);
 }
 
-/* What is not a number is the largest error of all, and of equal ones the first one counts. */
+/* Raises the maximum error. NaN counts as the largest error. Of equal errors the first one
+ * counts. */
 static void raise_max(struct bag_error_sum *sum, double error, size_t row)
 {
     if (error <= sum->max || isnan(sum->max))

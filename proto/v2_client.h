@@ -18,9 +18,9 @@ struct bag_client_names {
     size_t count;
 };
 
-/* Parses the reply to GET /v2/models, or to POST /v2/repository/index. Of the latter it takes the
+/* Parses the reply to GET /v2/models, or to POST /v2/repository/index. From an index it takes the
  * models that are READY, each name once. Returns false and sets *problem if the reply is invalid;
- * then nothing needs to be freed. */
+ * nothing needs to be freed then. */
 bool bag_client_read_names(const char *text, size_t bytes, struct bag_client_names *names,
                            struct bag_problem *problem);
 
@@ -40,7 +40,7 @@ struct bag_client_table {
     struct bag_part part;        /* part.of is 0 if the table is not a part */
     int64_t first_row;           /* first row of a part by rows, in the whole table */
     size_t output_elements;      /* elements of an output row; 0: unknown */
-    enum bag_dtype output_dtype; /* their type; BAG_DTYPE_COUNT: unknown */
+    enum bag_dtype output_dtype; /* type of the output's elements; BAG_DTYPE_COUNT: unknown */
 
     /* Pooling rules, set by bag_client_read_rules. */
     enum bag_reduction reduction;

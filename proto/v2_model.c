@@ -1,4 +1,4 @@
-/* JSON documents of the V2 protocol about a model: its metadata and configuration; see
+/* Writes a model's metadata and configuration as JSON documents of the V2 protocol; see
  * v2_documents.h. */
 #include "kernels/pool_encode.h"
 #include "v2_documents.h"
@@ -12,33 +12,35 @@
 
 /* ---- the tensors of a model ------------------------------------------------------------------ */
 
-/* A tensor that a model takes or makes; -1 is a dimension of any size. */
+/* An input or output of a model. -1 is a dimension of any size. */
 struct tensor {
     const char *name;
     enum bag_dtype dtype;
     bool optional;
-    int64_t first;       /* dimension */
-    const int64_t *rest; /* dimensions; borrowed from the model */
+    int64_t first;       /* first dimension */
+    const int64_t *rest; /* other dimensions; borrowed from the model */
     uint32_t rest_rank;
-    int64_t columns; /* what `rest` points to where it is one number of our own */
+    int64_t columns; /* the other dimension if `rest` is NULL */
 };
 
 #define COUNT_OF(list) (sizeof(list) / sizeof(list)[0])
 
-/* Whether a table pools with weights by its own rules; a request may ask for another reduction. */
+/* Returns whether a table takes weights by its own rules. A request may select another
+ * reduction. */
 static bool takes_weights(const struct bag_rules *rules)
 {
     return rules->reduction != BAG_MAX && rules->reduction != BAG_NONE &&
            (rules->reduction != BAG_MEAN || rules->weighted_mean);
 }
 
-/* The type of weights that a client is shown: of 16 bits none can make, and FP32 goes, too. */
+/* Returns the type of weights that metadata lists. Few clients can make 16-bit floats, and FP32 is
+ * accepted, too. */
 static enum bag_dtype shown_weights(enum bag_dtype dtype)
 {
     return dtype == BAG_F16 || dtype == BAG_BF16 ? BAG_F32 : dtype;
 }
 
-/* Whether metadata shows an optional input. */
+/* Returns whether metadata lists an optional input. */
 static bool shows(const struct bag_v2_model *model, enum bag_input input)
 {
     enum bag_v2_optional_inputs shown = model->shown.optional_inputs;
@@ -50,7 +52,7 @@ static bool shows(const struct bag_v2_model *model, enum bag_input input)
 
 #define EVERY_FORM ((1u << BAG_FORM_COUNT) - 1)
 
-/* Each input with the forms that have it, one bit for each. */
+/* The inputs, with a bit for each form that has them. */
 static const struct {
     enum bag_input input;
     unsigned forms;
@@ -68,7 +70,8 @@ static unsigned shown_forms(const struct bag_v2_model *model)
     return model->features->rules->reduction == BAG_NONE ? 0 : 1u << model->shown.form;
 }
 
-/* The inputs of the form that the model shows. */
+/* Sets *tensor to the input at this position of the form that the model shows. Returns false if
+ * there are fewer. */
 static bool table_input(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
 {
     static const int64_t any = -1;
@@ -102,7 +105,8 @@ static bool pools_all(const struct bag_v2_model *model)
     return all;
 }
 
-/* Those of KeyedJaggedTensor's layout; weights only where every feature is pooled. */
+/* Sets *tensor to the input at this position of KeyedJaggedTensor's layout. It includes weights
+ * only if all features are pooled. Returns false if there are fewer. */
 static bool collection_input(const struct bag_v2_model *model, size_t position,
                              struct tensor *tensor)
 {
@@ -119,7 +123,7 @@ static bool collection_input(const struct bag_v2_model *model, size_t position,
     return true;
 }
 
-/* A model's inputs one by one; false where there is no such one. */
+/* Sets *tensor to the model's input at this position. Returns false if there are fewer. */
 static bool model_input(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
 {
     if (model->is_collection)
@@ -133,7 +137,7 @@ static bool model_input(const struct bag_v2_model *model, size_t position, struc
     return true;
 }
 
-/* Makes the last dimension the bytes of a row in a row format. */
+/* Sets the last dimension to the size of a row in a row format. */
 static void encode_rows(enum bag_row_format format, size_t row_elements, struct tensor *tensor)
 {
     if (format == BAG_ROWS_PLAIN)
@@ -144,7 +148,8 @@ static void encode_rows(enum bag_row_format format, size_t row_elements, struct 
     tensor->columns = (int64_t)bag_encoded_row_bytes(format, row_elements);
 }
 
-/* All features side by side, where they are pooled and have one type. */
+/* Sets *tensor to the concatenation of all features. Returns false if a feature is not pooled or
+ * the types differ. */
 static bool concatenation(const struct bag_v2_model *model, struct tensor *tensor)
 {
     const struct bag_v2_feature *first = &model->features[0];
@@ -168,7 +173,7 @@ static bool concatenation(const struct bag_v2_model *model, struct tensor *tenso
     return true;
 }
 
-/* Its outputs likewise. */
+/* Sets *tensor to the model's output at this position. Returns false if there are fewer. */
 static bool model_output(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
 {
     if (position == model->num_features && model->is_collection)
@@ -220,7 +225,7 @@ static void write_tensors(struct bag_json_writer *json, const struct bag_v2_mode
     bag_json_close(json);
 }
 
-/* Sets what the table of a feature is. */
+/* Sets the facts about the table of a feature. */
 enum { TABLE_FACTS = 7 };
 static void find_facts(const struct bag_v2_feature *feature,
                        struct bag_json_member facts[TABLE_FACTS])
@@ -236,7 +241,7 @@ static void find_facts(const struct bag_v2_feature *feature,
     memcpy(facts, found, sizeof found);
 }
 
-/* Writes what a feature's table is, and which part of which table. */
+/* Writes the facts about a feature's table, and its part if it is one. */
 static void write_table(struct bag_json_writer *json, const struct bag_v2_feature *feature)
 {
     struct bag_json_member facts[TABLE_FACTS];
@@ -259,9 +264,9 @@ static void write_table(struct bag_json_writer *json, const struct bag_v2_featur
 /* The layouts of a collection: those of KeyedJaggedTensor, and inputs by feature. */
 static const char *const collection_forms[] = {"lengths", "offsets", "features"};
 
-/* Writes the features of a collection in their order, which is that of KeyedJaggedTensor's bags.
- * "<feature>.keyed" says that a table has keys, and "<feature>.keys_datatype" their type, which
- * `values` does not say. */
+/* Writes the features of a collection in their order, which is the order of KeyedJaggedTensor's
+ * bags. Writes "<feature>.keyed" and the type of the keys for each keyed table, because the input
+ * `values` has only one type. */
 static void write_features(struct bag_json_writer *json, const struct bag_v2_model *model)
 {
     bag_json_open(json, "features", '[');
@@ -305,9 +310,10 @@ char *bag_v2_describe_model(const struct bag_v2_model *model)
 
 /* ---- configuration ---------------------------------------------------------------------------
  *
- * perf_analyzer wants `max_batch_size`, `input` with `optional`, and `output`; the other keys are
- * those that hold for a model of ours. `max_batch_size` is 0: the first dimensions of indices and
- * offsets differ, so that no common one can be left out of the shapes. */
+ * perf_analyzer needs `max_batch_size`, `input` with `optional`, and `output`. The other keys are
+ * those of ModelConfig that apply to bagserve's models. `max_batch_size` is 0, because the first
+ * dimensions of indices and offsets differ and cannot be left out of the shapes as a common batch
+ * dimension. */
 
 /* {"latest": {"num_versions": 1}}, {"specific": {"versions": [1, 3]}} or {"all": {}} */
 static void write_policy(struct bag_json_writer *json, const struct bag_v2_model *model)
@@ -361,8 +367,8 @@ static struct bag_json_member index_of(bool has, const char *key,
     return is_signed ? BAG_KEY_IF(has, key, index) : BAG_KEY_IF(has, key, (uint64_t)index);
 }
 
-/* Writes what a feature's table is, and how its bags are pooled, under the keys of the
- * configuration. A keyed table has a default key, or none; a dense one a row, or -1. */
+/* Writes the facts about a feature's table and its pooling rules under the keys of the
+ * configuration. A keyed table has a default key or none; a dense table has a default row or -1. */
 static void write_feature(struct bag_json_writer *json, const struct bag_v2_model *model,
                           const struct bag_v2_feature *feature)
 {

@@ -1,7 +1,7 @@
-/* The JSON header of a V2 reply, and what became of every bag; see v2_documents.h.
+/* Writes the JSON header of a V2 reply and the explanation of each bag; see v2_documents.h.
  *
  * The keys and their order are what the strictest clients accept: no "parameters" beside "data"
- * unless a row format was asked for, nothing that the protocol does not name. */
+ * unless the request names a row format, and no key that the protocol does not define. */
 #include "v2_documents.h"
 
 #include "kernels/pool_entries.h"
@@ -9,10 +9,10 @@
 
 #include <string.h>
 
-/* Raw tensors start at a multiple of this, for the sake of the kernels' stores. */
+/* Raw tensors begin at a multiple of this, for the kernels' stores. */
 #define ALIGNMENT 64
 
-/* A dimension and its separator. */
+/* The maximum length of a dimension and its separator. */
 #define DIMENSION_BYTES (BAG_DIGITS_BYTES + 1)
 
 static char *put_shape(char *out, const struct bag_v2_reply_output *output)
@@ -57,7 +57,7 @@ static char *put_output(char *out, const struct bag_v2_reply_output *output)
     return out;
 }
 
-/* Upper bound of put_output. */
+/* Sets *bytes to the maximum length of put_output. Returns false if it overflows. */
 static bool output_bound(const struct bag_v2_reply_output *output, size_t *bytes)
 {
     size_t numbers = 0;
@@ -70,7 +70,7 @@ static bool output_bound(const struct bag_v2_reply_output *output, size_t *bytes
     return !__builtin_add_overflow(numbers, rest, bytes);
 }
 
-/* `text` as the value of a key of "parameters", which is opened with its first. */
+/* Writes `text` as the value of a key of "parameters". The first key opens the object. */
 static char *put_parameter(char *out, const char *key, struct bag_text text, bool first)
 {
     if (!text.bytes)
@@ -153,7 +153,8 @@ bool bag_v2_reply_check_json(const char *name, enum bag_dtype dtype, struct bag_
 
 /* ---- what became of every bag ---------------------------------------------------------------- */
 
-/* The braces and keys of a bag with all its numbers but positions, and of the whole. */
+/* The maximum length of a bag's braces, keys and numbers without positions, and of the braces
+ * around all bags. */
 #define BAG_BYTES   128
 #define WHOLE_BYTES 64
 
@@ -169,8 +170,8 @@ size_t bag_v2_explain_bound(const struct bag_pool_args *args, const char *name)
     return sum;
 }
 
-/* The positions of a bag's entries with that status, as a key with an array; nothing where there
- * are none. */
+/* Writes the positions of a bag's entries with this status as a key with an array. Writes nothing
+ * if there are none. */
 static char *put_positions(const struct bag_pool_args *args, size_t first, size_t end,
                            enum bag_entry_status status, char *out)
 {

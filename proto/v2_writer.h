@@ -28,7 +28,7 @@
 #define BAG_V2_WRITER_INPUT_BYTES     (160 + BAG_V2_WRITER_NAME_BYTES + BAG_MAX_RANK * 21)
 #define BAG_V2_WRITER_PARAMETER_BYTES 160
 
-/* What was written last, which decides what may follow. */
+/* The last thing written, which decides what may follow. */
 enum bag_v2_writer_state {
     BAG_V2_WRITER_BEGUN,
     BAG_V2_WRITER_HAS_ID,

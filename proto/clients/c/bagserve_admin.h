@@ -12,10 +12,10 @@
  *     if (bagserve_update(admin, "users", indices, 1, rows, 2, 17, &applied) != BAGSERVE_OK)
  *         fprintf(stderr, "%s\n", bagserve_error(admin));
  *
- * The client is opened on the server's admin listener, where there is one, with a token of scope
- * admin. A load is answered when the tables are served: its time is the client's timeout. On any
- * failure what served goes on; BAGSERVE_CONFLICT says that another model needs one that is to be
- * unloaded, or that updates between are missing. */
+ * Open the client on the server's admin listener, if there is one, with a token of scope admin. The
+ * server answers a load when it serves the tables, so choose the client's timeout accordingly.
+ * After a failure the served versions stay. BAGSERVE_CONFLICT means that another model needs a
+ * model that is to be unloaded, or that earlier updates are missing. */
 #ifndef BAGSERVE_ADMIN_H
 #define BAGSERVE_ADMIN_H
 
@@ -38,7 +38,7 @@ static inline enum bagserve_result bagserve_send_(struct bagserve_client *client
     return bagserve_post_(client, before, model, after, strlen(text), strlen(text));
 }
 
-/* The number behind "name": in the answer; 0 where it has none. */
+/* Returns the number after "name": in the answer, or 0 if there is none. */
 static inline uint64_t bagserve_number_(const struct bagserve_client *client, const char *name)
 {
     const char *at = client->answer_bytes ? strstr(client->answer, name) : NULL;
@@ -93,7 +93,7 @@ static inline enum bagserve_result bagserve_unload(struct bagserve_client *clien
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 struct bagserve_applied {
-    uint64_t sequence; /* of the last batch that the model has */
+    uint64_t sequence; /* number of the last batch that the model has applied */
     int is_new;        /* 0: it had been applied before */
 };
 
@@ -141,7 +141,7 @@ static inline enum bagserve_result bagserve_update(struct bagserve_client *clien
     return bagserve_change_(client, model, inputs, 2, first_sequence, sequence, applied);
 }
 
-/* The same of a table with keys; new keys take spare rows. */
+/* Updates rows of a table with keys. New keys take spare rows. */
 static inline enum bagserve_result
 bagserve_update_keys(struct bagserve_client *client, const char *model, const uint64_t *keys,
                      size_t count, const float *rows, size_t width, uint64_t first_sequence,

@@ -56,7 +56,7 @@ struct bagserve_rows {
 struct bagserve_output {
     char name[132];
     struct bagserve_rows rows;
-    size_t row_elements; /* of an encoded row; not for callers */
+    size_t row_elements; /* elements of an encoded row; not for callers */
 };
 
 /* A row format: bits of a code, bytes of scale and bias, how many there are, their place. */
@@ -71,9 +71,9 @@ struct bagserve_client {
     char *authorization; /* owned; the header of a token; NULL: none */
     char *body, *answer; /* owned; of the last call */
     size_t answer_bytes, answer_room, body_room;
-    size_t header_bytes; /* of the answer's JSON; 0: all is JSON */
+    size_t header_bytes; /* length of the answer's JSON header; 0: the whole answer is JSON */
     float *values;
-    const struct bagserve_row_format_ *row_format; /* of replies; NULL: FP32 */
+    const struct bagserve_row_format_ *row_format; /* format of replies; NULL: FP32 */
     char error[CURL_ERROR_SIZE + 512];
 };
 
@@ -93,8 +93,8 @@ static inline void bagserve_close(struct bagserve_client *client)
     free(client);
 }
 
-/* `url` as "http://HOST:PORT" or "https://HOST:PORT", or with a slash at its end; or
- * "unix:///PATH" of a Unix-domain socket. NULL without memory. */
+/* `url` as "http://HOST:PORT" or "https://HOST:PORT", or with a slash at its end; or "unix:///PATH"
+ * of a Unix-domain socket. Returns NULL if memory is short. */
 static inline struct bagserve_client *bagserve_open(const char *url, long timeout_ms)
 {
     struct bagserve_client *client = calloc(1, sizeof *client);
@@ -118,7 +118,8 @@ static inline struct bagserve_client *bagserve_open(const char *url, long timeou
     return client;
 }
 
-/* What went wrong in the last call, in the server's words where it spoke; one line of text. */
+/* Returns the error of the last call as one line of text. If the server answered, the text is the
+ * server's. */
 static inline const char *bagserve_error(const struct bagserve_client *client)
 {
     return client->error;
@@ -201,7 +202,7 @@ static inline size_t bagserve_on_header_(char *data, size_t size, size_t count, 
     return size * count;
 }
 
-/* Puts the text of {"error":"..."} where bagserve_error finds it, escapes as they are. */
+/* Stores the text of {"error":"..."} for bagserve_error, without decoding escapes. */
 static inline void bagserve_take_error_(struct bagserve_client *client, long status)
 {
     const char *start = client->answer ? strstr(client->answer, "\"error\":\"") : NULL;
@@ -212,7 +213,7 @@ static inline void bagserve_take_error_(struct bagserve_client *client, long sta
         snprintf(client->error, sizeof client->error, "status %ld", status);
 }
 
-/* A list of headers; NULL without memory. */
+/* Returns a list of headers, or NULL if memory is short. */
 static inline struct curl_slist *bagserve_headers_(const char *const *lines, size_t count)
 {
     struct curl_slist *headers = NULL, *longer;
@@ -387,7 +388,8 @@ static inline int bagserve_read_output_(const struct bagserve_client *client, ch
     return 1;
 }
 
-/* The outputs that the JSON describes, up to `room`; SIZE_MAX where one cannot be read. */
+/* Reads the outputs that the JSON describes, up to `room`. Returns their number, or SIZE_MAX if one
+ * cannot be read. */
 static inline size_t bagserve_read_outputs_(const struct bagserve_client *client, char *json,
                                             struct bagserve_output *outputs, size_t room)
 {
@@ -590,9 +592,9 @@ static inline enum bagserve_result bagserve_segments(struct bagserve_client *cli
 }
 
 /* The bags of all features of a collection, in KeyedJaggedTensor's layout: `values` feature by
- * feature in the configured order, `lengths` [features * bags]. There is room for `room` outputs,
- * one for each feature; *count is how many there are. Their rows are the client's until its next
- * call or its end. */
+ * feature in the configured order, `lengths` [features * bags]. `outputs` has room for `room`
+ * outputs, one for each feature. Sets *count to their number. Their rows are the client's until its
+ * next call or its end. */
 static inline enum bagserve_result
 bagserve_kjt(struct bagserve_client *client, const char *model, const int64_t *values,
              size_t num_values, const int64_t *lengths, size_t num_lengths, const float *weights,
