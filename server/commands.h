@@ -1,4 +1,5 @@
-/* What the program's commands share: exit codes, the configuration, and the longest of them. */
+/* Definitions that the program's commands share: exit codes, the configuration, the instruction set
+ * and OpenBLAS. */
 #ifndef BAG_COMMANDS_H
 #define BAG_COMMANDS_H
 
@@ -19,7 +20,7 @@ static inline int bag_commands_exit_code(enum bag_error kind)
     return is_usage ? BAG_EXIT_USAGE : BAG_EXIT_FAILED;
 }
 
-/* Takes the arguments after its name; returns an exit code. */
+/* Run a command with the arguments after its name. Return an exit code. */
 int bag_cmd_serve(int argc, char *argv[]);
 int bag_cmd_convert(int argc, char *argv[]);
 int bag_cmd_inspect(int argc, char *argv[]);
@@ -29,20 +30,21 @@ int bag_cmd_version(int argc, char *argv[]);
 
 /* ---- the configuration ----------------------------------------------------------------------- */
 
-/* Where it comes from: files, environment, flags, the demo. */
+/* The sources of the configuration: files, environment, flags, and the demo. */
 
-/* Fills the configuration from the file that the arguments or the environment name, from the
- * environment, and from the arguments. False with *problem; in any case bag_config_free is due. */
+/* Fills the configuration from the file that the arguments or the environment name, then from the
+ * environment and the arguments. Returns false and sets *problem if any of them is wrong. The
+ * caller must call bag_config_free in either case. */
 bool bag_configure(struct bag_config *config, int argc, char *argv[], struct bag_problem *problem);
 
-/* Whether one of the arguments is `flag`. */
+/* Returns whether one of the arguments is `flag`. */
 bool bag_arguments_have(int argc, char *argv[], const char *flag);
 
-/* Whether one of them is --help or -h. */
+/* Returns whether one of the arguments is --help or -h. */
 bool bag_arguments_ask_help(int argc, char *argv[]);
 
-/* The same for a server: with the tables and the collection of `--demo`, and as many loops and
- * workers as the machine has use for where the options do not say. */
+/* Fills the configuration of a server as bag_configure does. Adds the models of `--demo`. If the
+ * options do not set the number of loops and workers, chooses them for this machine. */
 bool bag_configure_serve(struct bag_config *config, int argc, char *argv[],
                          struct bag_problem *problem);
 
@@ -50,18 +52,18 @@ bool bag_configure_serve(struct bag_config *config, int argc, char *argv[],
 
 /* The instruction set of the kernels, and OpenBLAS for projections. */
 
-/* Puts the kernels of that name to use; NULL takes the best that the processor has. A name
- * that there is not, or that the processor cannot run, is rejected with the names it can. Before
- * there are threads. */
+/* Selects the kernels of this name, or the best ones for the processor if `name` is NULL. Returns
+ * false and sets *problem, which lists the usable names, if the name is unknown or the processor
+ * does not support it. Must be called before threads start. */
 bool bag_isa_choose(const char *name, struct bag_problem *problem);
 
-/* Tells the library to use one thread and the processor's instruction set, which it may be too old
- * to know: through the environment, so to be called before there are threads. What is there already
- * stays. */
+/* Sets environment variables for OpenBLAS: one thread, and the processor's instruction set, which
+ * an old version may not recognise. Existing variables are kept. Must be called before threads
+ * start. */
 void bag_blas_prepare(void);
 
-/* Loads the library, once. NULL with the problem set where there is none. By one thread at a time.
- */
+/* Loads OpenBLAS once. Returns NULL and sets *problem if it cannot be loaded. Only one thread at a
+ * time may call it. */
 bag_gemm_fn *bag_blas_load(struct bag_problem *problem);
 
 #endif

@@ -1,4 +1,5 @@
-/* The I/O loops, each with a server of its own; the first accepts for all of them. */
+/* The I/O loops, each with its own HTTP server. The first loop accepts the connections for all of
+ * them. */
 #ifndef BAG_LOOPS_H
 #define BAG_LOOPS_H
 
@@ -15,87 +16,94 @@ struct bag_listeners {
     bool has_admin;
 };
 
-/* Opens them; what systemd passes is taken in their place. Nothing is left open on failure, but for
- * what was passed. To be called before there are threads. */
+/* Opens the listeners. Uses sockets from systemd in place of those that the options name. On
+ * failure returns false, sets *problem and closes all of them except for passed ones. Must be
+ * called before threads start. */
 bool bag_listeners_open(struct bag_listeners *listeners, const struct bag_option_values *options,
                         struct bag_problem *problem);
 
-/* Says what opening them would, for those that the options name, without opening any. */
+/* Fills in what opening the listeners of the options would, without opening any. */
 void bag_listeners_expect(struct bag_listeners *listeners, const struct bag_option_values *options);
 
-/* Rejects options by which anybody could change tables, without a token or access to a socket in a
- * folder. Models are changed on the admin listener alone: polling goes without one. */
+/* Rejects options with which anybody could change tables: there must be a token, or a socket in a
+ * folder with limited access. Only the admin listener changes models; polling needs none. Returns
+ * false and sets *problem if the options are unsafe. */
 bool bag_listeners_check_guard(const struct bag_listeners *listeners, bool has_tokens,
                                const struct bag_option_values *options,
                                struct bag_problem *problem);
 
-/* Where clients ask: http://HOST:PORT, or unix:PATH; `url` has room for it, and is returned. */
+/* Writes the server's address for clients, http://HOST:PORT or unix:PATH, to `url` and returns
+ * it. */
 #define BAG_LISTENER_URL_BYTES 512
 const char *bag_listeners_url(const struct bag_listeners *listeners,
                               const struct bag_option_values *options,
                               char url[BAG_LISTENER_URL_BYTES]);
 
-/* Logs where clients find the server. */
+/* Logs the addresses of the listeners. */
 void bag_listeners_log(const struct bag_listeners *listeners,
                        const struct bag_option_values *options);
 
-/* Removes what would be left behind where the process ends without a drain. */
+/* Removes the socket files. Called if the process ends without a drain. */
 void bag_listeners_abandon(const struct bag_listeners *listeners);
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 
 struct bag_loop {
     struct bag_loops *loops;
-    uv_loop_t *loop; /* the caller's, or `own` */
+    uv_loop_t *loop; /* the caller's loop, or `own` */
     uv_loop_t own;
     uv_thread_t thread;
-    uv_async_t order;     /* to drain */
-    uv_async_t published; /* the registry has another snapshot */
+    uv_async_t order;     /* order to drain */
+    uv_async_t published; /* the registry has a new snapshot */
     struct bag_reader reader;
     struct bag_http_server server;
 };
 
 struct bag_loops {
     struct bag_service *service;
-    struct bag_loop *loops; /* owned; behind them the one for admin, which is the first's */
-    unsigned count;         /* of loops that serve */
+    struct bag_loop
+        *loops;     /* owned; after the serving loops follows the admin server, on the first loop */
+    unsigned count; /* number of serving loops */
     bool has_admin;
-    struct bag_http_acceptor acceptor, admin_acceptor; /* on the first loop */
-    atomic_uint left;                                  /* that have not ended */
-    uv_async_t ended;                                  /* on the first loop: one of them has */
+    struct bag_http_acceptor acceptor, admin_acceptor; /* both on the first loop */
+    atomic_uint left;                                  /* number of loops that have not ended */
+    uv_async_t ended; /* on the first loop; signalled when a loop has ended */
     void (*on_ended)(void *context);
     void *context;
 };
 
-/* How many loops a machine of so many processors should have: one holds about 100,000 small
- * requests a second, which a few processors ask for, and eight of them pool what one can read. */
+/* Returns the number of loops for a machine with this many processors. One loop handles about
+ * 100,000 small requests per second, which takes several clients' processors, and eight processors
+ * pool what one loop can read. */
 unsigned bag_loops_default(unsigned processors);
 
-/* What the loops let in together: as many connections as are wanted, and some that are answered
- * 503, or fewer where a quarter of the descriptors would not be left for other things. */
+/* Returns the limits of connections for all loops together: `wanted` connections, and a surplus
+ * that is answered with 503. Reduces them if less than a quarter of the descriptors would remain
+ * for other purposes. */
 struct bag_http_acceptor_limits bag_loops_limit_connections(size_t wanted, size_t descriptors);
 
-/* As many loops as the options say, and a server for admin on the first where there is a listener
- * for it. `on_ended` is called on the first loop when all have drained. */
+/* Starts the loops, and an admin server on the first one if there is an admin listener. `on_ended`
+ * is called on the first loop when all have drained. Returns false and sets *problem if that
+ * fails. */
 bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_service *service,
                      struct bag_listeners *listeners, struct bag_problem *problem);
 
-/* Lets all of them finish what runs, see http/accept.h, and then the one for admin; closes the
- * listeners. On the first loop's thread. */
+/* Drains all loops (see http/accept.h), and then the admin server. Closes the listeners. Called on
+ * the first loop's thread. */
 void bag_loops_drain(struct bag_loops *loops);
 
-/* Requests that all of them are at. */
+/* Returns the number of requests in progress on all loops. */
 size_t bag_loops_in_flight(const struct bag_loops *loops);
 
-/* Frees them, when the first loop has run to its end and is not closed yet. */
+/* Frees the loops. The first loop must have ended and must not be closed yet. */
 void bag_loops_free(struct bag_loops *loops);
 
-/* Every connection is a descriptor, and the usual limit of 1024 is meant for programs that use
- * select(): it becomes what the system allows. */
+/* Raises the limit of descriptors to what the system allows. Every connection needs one, and the
+ * usual limit of 1024 is for programs that use select(). */
 void bag_loops_raise_descriptors(void);
 
-/* Whether so many loops can have the descriptors that they need: libuv calls abort() where one
- * cannot. */
+/* Checks that the loops can have the descriptors that they need, because libuv aborts otherwise.
+ * Returns false and sets *problem if they cannot. */
 bool bag_loops_check_descriptors(size_t loops, struct bag_problem *problem);
 
 #endif

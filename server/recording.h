@@ -1,4 +1,4 @@
-/* A timer that has the service keep what it did in each second (server/metrics/history.h), for the
+/* A timer that samples the server's activity once a second (server/metrics/history.h) for the
  * console. */
 #ifndef BAG_RECORDING_H
 #define BAG_RECORDING_H
@@ -12,12 +12,13 @@ struct bag_recording {
     struct bag_service *service; /* borrowed */
 };
 
-/* Begins on the loop, once the workers run and before any loop answers; where the console or
- * metrics are off, keeps nothing. False with *problem without memory. */
+/* Starts the timer on the loop. Called after the workers have started and before any loop answers.
+ * Does nothing if the console or metrics are off. Returns false and sets *problem if there is not
+ * enough memory. */
 bool bag_recording_start(struct bag_recording *recording, uv_loop_t *loop,
                          struct bag_service *service, struct bag_problem *problem);
 
-/* Closes the timer; what was kept is bag_history_free's. */
+/* Closes the timer. bag_history_free frees the samples. */
 void bag_recording_stop(struct bag_recording *recording);
 
 #endif

@@ -21,7 +21,7 @@ struct bag_bench_request {
     char *bytes; /* owned */
     size_t count;
     uint64_t bags, rows;
-    double gathered_bytes; /* of its rows, as the model's metadata has them */
+    double gathered_bytes; /* bytes of its rows, from the model's metadata */
 };
 
 enum bag_bench_outcome {
@@ -41,7 +41,7 @@ struct bag_bench_connection {
     const struct bag_bench_request *request;
     size_t sent;
 
-    char head[BAG_REPLY_HEAD_BYTES]; /* of the reply, as far as it was received */
+    char head[BAG_REPLY_HEAD_BYTES]; /* received part of the reply's head */
     size_t head_bytes;
     bool in_body;
     struct bag_reply_head reply;

@@ -12,8 +12,8 @@ struct bag_bench_count {
     double rate, seconds;
     uint64_t start_ns, end_ns;
     uint64_t sent, answered;
-    uint64_t arrived, bags, rows; /* of replies 200 that arrived during the run */
-    double bytes;                 /* of rows that these replies pooled */
+    uint64_t arrived, bags, rows; /* counts for replies 200 that arrived during the run */
+    double bytes;                 /* bytes of the rows that these replies pooled */
     struct bag_bench_error errors[BAG_BENCH_MAX_ERRORS];
     size_t num_errors;
     struct bag_bench_latency times, late;

@@ -19,11 +19,11 @@
 
 struct bag_bench_load;
 
-/* What the last second of the current step was like. */
+/* Figures of the last second of the current step. */
 struct bag_bench_progress {
     double rate, elapsed_s, requests_per_s;
-    double p99_ms;   /* of the step until now */
-    uint64_t errors; /* likewise */
+    double p99_ms;   /* p99 of the step so far */
+    uint64_t errors; /* errors of the step so far */
 };
 typedef void bag_bench_on_progress(const struct bag_bench_progress *progress);
 

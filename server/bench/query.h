@@ -38,7 +38,7 @@ struct bag_bench_tensors {
     uint64_t *ids; /* table by table, bag by bag */
     float *weights;
     size_t num_ids;
-    size_t *lengths; /* of bags, table by table */
+    size_t *lengths; /* lengths of bags, table by table */
     size_t num_bags;
 };
 

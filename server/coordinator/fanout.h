@@ -57,7 +57,7 @@ struct bag_fanout_call {
     size_t last_bag, next_bag;                 /* positions while bags are counted and merged */
     const char *sums, *counts, *weight_sums;   /* in `reply`, at any alignment */
     struct bag_shard_missing missing;          /* reader of the explanation in `reply` */
-    size_t next_told, next_missing;            /* its position and the next missing one */
+    size_t next_told, next_missing; /* position of the element and of the next missing one */
 };
 
 struct bag_fanout {

@@ -49,7 +49,7 @@ struct bag_coordinator {
     struct bag_remote_infer_list active; /* RUNNING or REFRESHING */
     struct bag_remote_infer_list ended;  /* ENDED; `done` has not been called yet */
     void (*on_turn)(void *context);      /* called after a batch of `done` callbacks */
-    void *context;                       /* of on_turn */
+    void *context;                       /* argument of on_turn */
     uv_timer_t timer; /* fires at the next deadline, hedge or check of an active inference */
     uint64_t due_ns;  /* expiry of the timer; UINT64_MAX: not active */
 };

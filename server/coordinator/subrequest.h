@@ -51,9 +51,9 @@ struct bag_subrequest {
     struct bag_subrequests *all;
     struct bag_fanout_call *call;
     struct bag_shard_group *group;   /* kept alive by the model */
-    struct bag_shard_member *member; /* of the group: the shard that is asked */
+    struct bag_shard_member *member; /* member of the group that gets the attempt */
     enum bag_subrequest_state state;
-    enum bag_shard_outcome outcome; /* of the attempt that ended last; when final, as counted */
+    enum bag_shard_outcome outcome; /* outcome of the last attempt; when final, the counted one */
     unsigned refusals;              /* consecutive refused connections */
     unsigned num_attempts;          /* so far */
     struct bag_attempt attempts[2]; /* the second is the hedge */

@@ -10,8 +10,7 @@
 #include "server/metrics/metrics.h"
 #include "server/trace/trace.h"
 
-/* What is recorded of one request. All pointers are borrowed and must exist as long as the request.
- */
+/* The record of one request. */
 struct bag_http_access {
     const struct bag_option_values *options;
     struct bag_recorder *recorder; /* NULL: metrics are off */
@@ -22,7 +21,7 @@ struct bag_http_access {
     size_t received_bytes;
     char id[65]; /* the "id" of the body, truncated; empty: none */
     bool is_placed;
-    struct bag_span_place place; /* of its span; valid if is_placed */
+    struct bag_span_place place; /* place of its span; valid if is_placed */
 };
 
 /* Starts to record a request. The first five members are set, the others are zero. */

@@ -24,7 +24,8 @@
 
 /* The stage of a connection. connection.c lists which stage may follow which, and asserts it. */
 enum bag_http_connection_stage {
-    BAG_HTTP_CONNECTION_ACCEPTED, /* its loop has not taken it yet; in no list of a stage */
+    BAG_HTTP_CONNECTION_ACCEPTED, /* accepted, and not taken by its loop yet; in no list of a stage
+                                   */
     BAG_HTTP_CONNECTION_PROXIED,  /* receiving a PROXY header */
     BAG_HTTP_CONNECTION_DEFERRED, /* not read yet, because the engine would reject it now */
     BAG_HTTP_CONNECTION_ADMITTED, /* about to be passed to the library */
@@ -155,7 +156,7 @@ void bag_http_connections_evict(struct bag_http_connections *connections,
                                 const struct bag_http_client *client);
 
 /* Shuts down the oldest connection beyond max_connections if there are so many of them that few
- * more could be accepted. A client without connections can therefore still be told why it is
+ * more could be accepted. A client without other connections can therefore still learn why it is
  * rejected. */
 void bag_http_connections_bound_surplus(struct bag_http_connections *connections);
 

@@ -246,7 +246,7 @@ enum bag_http_outcome bag_http_get_model_list(struct bag_http_request *request)
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* Whether who asks may do what needs the scope, as far as the token goes. */
+/* Returns whether the request may do what needs the scope, as far as its token decides. */
 static bool covers(const struct bag_http_request *request, enum bag_scope scope)
 {
     return !request->context->service->tokens || bag_scopes_cover(request->scopes, scope);

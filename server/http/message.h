@@ -23,7 +23,7 @@
 /* The client of a connection: the peer of its socket, or the client that a trusted proxy reports.
  */
 struct bag_http_peer {
-    bool known;          /* it has an IP address; false for Unix-domain sockets */
+    bool known;          /* false for a Unix-domain socket, which has no address */
     uint8_t address[16]; /* IPv4 as ::ffff:a.b.c.d */
     uint16_t port;
     char text[BAG_HTTP_PEER_BYTES]; /* cache of bag_http_peer_text(); empty: not made yet */
@@ -48,7 +48,8 @@ struct bag_http_first_line {
     atomic_size_t *client_bytes; /* memory of the client's bodies; NULL: not limited per client */
 };
 
-/* What the server keeps of a head. The texts are borrowed from the connection; NULL: absent. */
+/* The parts of a head that the server keeps. The texts are borrowed from the connection; NULL:
+ * absent. */
 struct bag_http_head {
     unsigned hosts, lengths, codings; /* number of lines Host, Content-Length, Transfer-Encoding */
     const char *host;
@@ -72,9 +73,8 @@ struct bag_http_head {
  * request ends, one client can write a part of another one's request. These functions therefore
  * reject what is not strictly valid. */
 
-/* The maximum length of a head, in which each line counts BAG_HTTP_LINE_BYTES more than it has.
- * What libmicrohttpd keeps of it must fit into a connection's memory beside the head of the reply.
- */
+/* The maximum length of a head, with BAG_HTTP_LINE_BYTES added for each line. The parts that
+ * libmicrohttpd keeps must fit into a connection's memory beside the head of the reply. */
 #define BAG_HTTP_MAX_HEAD_BYTES (13 << 10)
 #define BAG_HTTP_LINE_BYTES     64
 
@@ -109,7 +109,7 @@ bool bag_http_host_is_ours(const char *host, const char *names);
 bool bag_http_origin_is_ours(const char *origin, const char *host);
 
 /* Returns true if an unwanted body is so short that it is read and discarded, which keeps the
- * connection open. False if the client waits for 100 Continue before it sends the body. */
+ * connection open. Returns false if the client waits for 100 Continue before it sends the body. */
 bool bag_http_head_may_drop(const struct bag_http_head *head);
 
 /* Returns the path of a valid target, which may be a whole URL. */

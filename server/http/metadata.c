@@ -1,5 +1,5 @@
-/* Handlers of metadata and statistics: what the server is, which models it has, and what it has
- * counted. What grows with the number of models is made by a worker. */
+/* Handlers of metadata and statistics about the server and its models. A worker makes documents
+ * whose size grows with the number of models. */
 #include "metadata.h"
 #include "kernels/isa.h"
 #include "proto/v2_request.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The document becomes the reply; NULL: there was no memory for it. */
+/* Makes the document the reply. NULL: there was not enough memory for it. */
 static enum bag_http_outcome answer(struct bag_http_request *request, int status, char *document)
 {
     bag_http_reply_json(&request->reply, status, document);
@@ -67,13 +67,13 @@ enum bag_http_outcome bag_http_get_server(struct bag_http_request *request)
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-/* So many versions or features are described at once, and a body of so many bytes is read: nothing
- * that takes longer than a fraction of a turn. */
+/* Limits up to which the loop answers: number of versions and of features to describe, and size of
+ * the body. More would take longer than a fraction of an iteration. */
 #define FEW_VERSIONS   64
 #define FEW_FEATURES   16
 #define FEW_BODY_BYTES 4096
 
-/* Fills the reply at once, or lets a worker do it where that takes long. */
+/* Fills in the reply directly if `is_short`, otherwise on a worker. */
 static enum bag_http_outcome make(struct bag_http_request *request, bool is_short,
                                   void (*make_reply)(struct bag_http_request *))
 {
@@ -83,7 +83,7 @@ static enum bag_http_outcome make(struct bag_http_request *request, bool is_shor
     return BAG_HTTP_DONE;
 }
 
-/* The same for all models. */
+/* Fills in a reply about all models. */
 static enum bag_http_outcome describe_all(struct bag_http_request *request,
                                           void (*make_reply)(struct bag_http_request *))
 {
@@ -164,7 +164,7 @@ static struct bag_v2_feature *describe_features(const struct bag_model *model)
     return features;
 }
 
-/* That of the highest version. */
+/* Returns the version policy of the highest version. */
 static struct bag_version_policy find_policy(struct bag_model *const *models, size_t count)
 {
     for (size_t i = count; i-- > 0;) {
@@ -174,7 +174,7 @@ static struct bag_version_policy find_policy(struct bag_model *const *models, si
     return (struct bag_version_policy){.kind = BAG_VERSIONS_ALL};
 }
 
-/* Answers with what `describe` makes of the model that the path names, which there is. */
+/* Answers with the document that `describe` makes of the model in the path, which must exist. */
 static void answer_model(struct bag_http_request *request,
                          char *(*describe)(const struct bag_v2_model *))
 {
@@ -206,7 +206,8 @@ static void answer_model(struct bag_http_request *request,
     free(versions);
 }
 
-/* It says up to which update rows have come, where rows change. */
+/* The metadata contains the last update of the rows, so it must not be cached if rows may
+ * change. */
 static void make_model(struct bag_http_request *request)
 {
     answer_model(request, bag_v2_describe_model);
@@ -240,7 +241,8 @@ enum bag_http_outcome bag_http_get_model_config(struct bag_http_request *request
     return describe_model(request, make_config);
 }
 
-/* How far the reconciler is with a version: LOADING, or its table is being read again. */
+/* Describes the progress of a version that is being loaded, or whose table is being read again.
+ * Returns false if there is none. */
 static bool describe_loading(const struct bag_model *model, const struct bag_load_view *view,
                              char *text, size_t room)
 {
@@ -255,7 +257,7 @@ static bool describe_loading(const struct bag_model *model, const struct bag_loa
     return true;
 }
 
-/* A server that stops unloads all that it had. */
+/* A server that stops shows all its models as UNLOADING. */
 void bag_http_find_state(const struct bag_snapshot *snapshot, const struct bag_model *model,
                          bool stops, const struct bag_load_view *view,
                          struct bag_http_model_state *found)
@@ -312,7 +314,7 @@ enum bag_http_outcome bag_http_post_index(struct bag_http_request *request)
 
 /* ---- metrics and statistics ------------------------------------------------------------------ */
 
-/* Whether metrics are counted; otherwise the reply says why not. */
+/* Fills in the error reply if metrics are off. */
 bool bag_http_are_metrics_on(struct bag_http_request *request)
 {
     bool on = request->context->service->metrics.on;
@@ -322,8 +324,7 @@ bool bag_http_are_metrics_on(struct bag_http_request *request)
     return on;
 }
 
-/* Whether the request's listener shows them; otherwise the reply is filled. A request that came
- * here with a token has one that covers them. */
+/* A request that arrived here with a token has a token that covers metrics. */
 bool bag_http_are_metrics_here(struct bag_http_request *request)
 {
     const struct bag_service *service = request->context->service;
@@ -354,7 +355,7 @@ enum bag_http_outcome bag_http_get_metrics(struct bag_http_request *request)
     return bag_http_request_on_worker(request, make_metrics);
 }
 
-/* Answers with the statistics of those of the models that answer. */
+/* Answers with the statistics of the models that answer. */
 static void answer_statistics(struct bag_http_request *request, struct bag_model *const *models,
                               size_t count)
 {

@@ -1,6 +1,6 @@
-/* What the handlers of documents share: how models are described, and who is shown metrics.
+/* Definitions that the handlers of documents share: descriptions of models, and access to metrics.
  *
- * On the loop's thread or on a worker, while the request holds its snapshot. */
+ * The functions run on the loop's thread or on a worker, while the request holds its snapshot. */
 #ifndef BAG_HTTP_METADATA_H
 #define BAG_HTTP_METADATA_H
 
@@ -8,18 +8,18 @@
 #include "request.h"
 #include "server/models/load_status.h"
 
-/* Of a document that says so. */
+/* The text that a stopping server puts into documents. */
 extern const char bag_http_stopping[];
 
-/* Answers with a document of what changes from one moment to the next; NULL: there was no memory.
- */
+/* Answers with a document that must not be cached. NULL: there was not enough memory for it. */
 enum bag_http_outcome bag_http_answer_now(struct bag_http_request *request, int status,
                                           char *document);
 
-/* Why a model that was loaded does not answer in full; false: it does. */
+/* Sets `text` to the reason why a loaded model does not answer completely. Returns false if it
+ * does. */
 bool bag_http_find_fault(const struct bag_model *model, char *text, size_t room);
 
-/* From the signal on, also while everything is still served. */
+/* Returns whether a signal has asked the server to stop, even if it still serves everything. */
 bool bag_http_is_stopping(const struct bag_http_request *request);
 
 /* The state of a model, and why it is not READY. The reason may be in `text`, or the snapshot's. */
@@ -40,8 +40,8 @@ void bag_http_write_state(struct bag_json_writer *json, const struct bag_model *
 /* A feature of a model that is READY; borrows from it. */
 struct bag_v2_feature bag_http_describe_feature(const struct bag_feature *feature);
 
-/* Whether metrics are counted, and whether the request's listener shows them; otherwise the reply
- * is filled. */
+/* Return whether metrics are counted, and whether the request's listener shows them. Otherwise fill
+ * in the error reply. */
 bool bag_http_are_metrics_on(struct bag_http_request *request);
 bool bag_http_are_metrics_here(struct bag_http_request *request);
 

@@ -40,12 +40,12 @@ struct bag_http_context;
 /* State that the requests of one server share. A member of the server. */
 struct bag_http_context {
     struct bag_service *service;        /* borrowed */
-    struct bag_reader *reader;          /* of the service's registry; borrowed */
-    bool infers;                        /* or is for admin alone */
+    struct bag_reader *reader;          /* borrowed; reader of the service's registry */
+    bool infers;                        /* false: the admin listener */
     struct bag_engine engine;           /* expensive work */
     struct bag_coordinator coordinator; /* calls to shards */
-    struct bag_recorder *recorder;      /* the metrics'; NULL: they are off */
-    struct bag_buffers buffers;         /* of bodies and replies */
+    struct bag_recorder *recorder;      /* recorder of metrics; NULL: metrics are off */
+    struct bag_buffers buffers;         /* memory of bodies and replies */
     struct bag_header_cache header_cache;
     struct bag_http_route_cache route_cache;
     struct bag_infer_limits infer_limits;
@@ -81,7 +81,7 @@ enum bag_http_stage {
     BAG_HTTP_DROPPING, /* the body is discarded */
     BAG_HTTP_TRYING,   /* the handler is called, and may not suspend the request */
     BAG_HTTP_DEFERRED, /* the handler must be called again, and may suspend it then */
-    BAG_HTTP_WAITING,  /* that call runs, or has suspended the request */
+    BAG_HTTP_WAITING,  /* the second call of the handler runs or has suspended the request */
     BAG_HTTP_READY,    /* the reply is filled */
     BAG_HTTP_FINISHED, /* the reply was counted */
 };
@@ -92,7 +92,7 @@ struct bag_http_request {
     const struct bag_http_connection_calls *calls;
     struct bag_http_connection *connection; /* borrowed; argument of the calls */
     struct bag_snapshot *snapshot;          /* the retained models; NULL: none */
-    uint64_t generation;                    /* of the models that were last retained */
+    uint64_t generation;                    /* generation of the models that were last retained */
     struct bag_http_first_line line;
     struct bag_http_head head;          /* filled by the connection before on_head */
     const struct bag_http_route *route; /* NULL: the request was rejected before it had one */
@@ -108,7 +108,7 @@ struct bag_http_request {
     char *body;                  /* owned, from the context's buffers; NULL: nothing was received */
     size_t body_bytes, body_room; /* received bytes, and capacity */
     struct bag_http_access access;
-    enum bag_coding coding; /* of the body */
+    enum bag_coding coding; /* coding of the body */
     uint64_t expected_ns;   /* estimated work for a body of the announced length; 0: unknown */
     struct bag_work work;   /* used by bag_http_request_elsewhere() */
     uint64_t pushed_ns;     /* uv_hrtime() when `work` was pushed */
@@ -116,7 +116,8 @@ struct bag_http_request {
     void (*answer)(struct bag_http_request *request); /* used by bag_http_remote_begin() */
     struct bag_http_reply reply;
     struct bag_remote_infer *run; /* owned; models of shards only; NULL: no remote inference yet */
-    struct bag_job job; /* of an inference; its model is NULL in other requests; the last member */
+    struct bag_job
+        job; /* job of an inference; its model is NULL in other requests; must be the last member */
 };
 
 /* Returns a request whose first line was received, or NULL if there is no memory. The caller must
@@ -182,8 +183,8 @@ void bag_http_request_made(struct bag_http_request *request);
  * them while it waits. */
 void bag_http_request_leave_models(struct bag_http_request *request);
 
-/* Returns true if the request's listener accepts inference. The admin listener does with a token
- * of scope admin, for the console that is opened there. */
+/* Returns true if the request's listener accepts inference. The admin listener accepts it with a
+ * token of scope admin, for the console. */
 bool bag_http_may_infer(const struct bag_http_request *request);
 
 /* Parts of a bag_http_accept. Return false with the reply filled if the head's Content-Encoding is

@@ -73,7 +73,7 @@ const struct bag_model *bag_http_find_model(const struct bag_snapshot *snapshot,
  * each loop. */
 struct bag_http_route_cache {
     char path[256];      /* empty: none */
-    uint64_t generation; /* of the snapshot that contains the model */
+    uint64_t generation; /* generation of the snapshot that contains the model */
     const struct bag_http_route *route;
     const struct bag_model *model;
 };

@@ -16,8 +16,8 @@
 
 /* ---- the library's callbacks (mhd.c) --------------------------------------------------------- */
 
-/* They pass what the library reports to connections and requests, and return to the library what
- * those decide. Their context is the server. */
+/* The callbacks pass the events of the library to connections and requests, and return their
+ * decisions to the library. Their context is the server. */
 
 /* MHD_NotifyConnectionCallback: the library has taken a connection, or is about to close it. */
 void bag_http_mhd_on_connection(void *server, struct MHD_Connection *handle, void **connection,
@@ -49,7 +49,7 @@ struct bag_http_server {
     uv_loop_t *loop;                         /* borrowed */
     struct bag_http_context context;         /* shared by requests */
     struct bag_http_connections connections; /* the open ones */
-    bool checks_host;                        /* its listener is on a loopback address */
+    bool checks_host;                        /* the listener is on a loopback address */
     struct MHD_Daemon *daemon;               /* owned */
     uv_poll_t poll;                          /* on the daemon's epoll descriptor */
     uv_timer_t timer;          /* for the daemon's next timeout, and deferred connections */

@@ -1,6 +1,5 @@
-/* What the whole server shares: its configuration, its models, and the state it is in.
- *
- * All loops read it. The state is set by the first loop alone. */
+/* The state that the whole server shares: its configuration, its models, and its stage of
+ * operation. */
 #ifndef BAG_HTTP_SERVICE_H
 #define BAG_HTTP_SERVICE_H
 
@@ -25,17 +24,17 @@ struct bag_service {
     const struct bag_config *config;
     struct bag_registry registry; /* each loop is a reader of it */
     _Atomic enum bag_service_state state;
-    size_t max_connections;            /* as the option says, or as descriptors allow */
-    struct bag_workers *workers;       /* borrowed; of all loops */
-    struct bag_updates *updates;       /* borrowed; NULL: rows never change */
+    size_t max_connections;      /* limit of the option, or a lower one for lack of descriptors */
+    struct bag_workers *workers; /* borrowed; of all loops */
+    struct bag_updates *updates; /* borrowed; NULL: rows never change */
     struct bag_reconciler *reconciler; /* borrowed; changes the models */
     struct bag_shards *shards;         /* borrowed; of all models of shards */
     bool has_admin;                    /* there is an admin listener */
-    struct bag_budget budget;          /* of the memory of all requests */
-    struct bag_metrics metrics;        /* of all loops */
-    struct bag_history history;        /* of them, where metrics and the console are on */
-    struct bag_http_tokens *tokens;    /* borrowed; NULL: requests need none */
-    struct bag_trace *trace;           /* owned; NULL: nothing is traced */
+    struct bag_budget budget;          /* memory of all requests */
+    struct bag_metrics metrics;        /* metrics of all loops */
+    struct bag_history history;     /* history of the metrics, if metrics and the console are on */
+    struct bag_http_tokens *tokens; /* borrowed; NULL: requests need none */
+    struct bag_trace *trace;        /* owned; NULL: nothing is traced */
 };
 
 #endif

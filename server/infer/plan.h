@@ -71,8 +71,8 @@ struct bag_op {
                       explains */
     uint8_t *replaced; /* mark for each entry that was replaced; set if the reply explains */
 
-    /* Of a local or mapped op: the format that its rows, in FP32, are encoded in as soon as they
-     * are pooled; PLAIN: none. Rows of others are encoded last: `is_staged`. */
+    /* The format in which the FP32 rows of a local or mapped op are encoded as soon as they are
+     * pooled; PLAIN: none. Rows of other ops are encoded last: `is_staged`. */
     enum bag_row_format row_format;
     bool is_staged; /* the op writes FP32 rows of an output that is encoded last */
 
@@ -132,7 +132,7 @@ struct bag_plan {
     uint64_t timeout_us;      /* timeout that the request asks for; UINT64_MAX: none */
     struct bag_op *ops;
     size_t num_ops;
-    struct bag_v2_reply_output *outputs; /* their `data` are not set */
+    struct bag_v2_reply_output *outputs; /* the tensors without their `data` */
     size_t num_outputs;
     size_t result_bytes, binary_bytes; /* bytes of all outputs, and of the binary outputs */
     size_t staged_bytes;               /* bytes of the FP32 rows of outputs that are encoded last */

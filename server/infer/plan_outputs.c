@@ -175,8 +175,8 @@ static bool end_encoded(struct bag_planner *planner, struct bag_v2_reply_output 
     return end_output(planner, output, output->count);
 }
 
-/* Adds the op of an encoded output of one feature. Rows that are stored in the format are copied as
- * they are. Others are encoded as soon as they are pooled, or last if shards pool them, a matrix
+/* Adds the op of an encoded output of one feature. Rows that are stored in the format are copied
+ * unchanged. Others are encoded as soon as they are pooled, or last if shards pool them, a matrix
  * follows, or they are long. */
 static bool add_encoded_op(struct bag_planner *planner, size_t i, enum bag_row_format format)
 {

@@ -20,11 +20,11 @@
 /* ---- models and snapshots -------------------------------------------------------------------- */
 
 /* X(STATE): as the index of models (/v2/repository/index) shows them. */
-#define BAG_MODEL_STATES(X)                                  \
-    X(LOADING)     /* its files are being read */            \
-    X(READY)       /* it answers requests */                 \
-    X(UNAVAILABLE) /* it cannot be loaded, or is unloaded */ \
-    X(UNLOADING)   /* it answers requests that started before */
+#define BAG_MODEL_STATES(X)                                            \
+    X(LOADING)     /* the server reads the version's files */          \
+    X(READY)       /* the version answers requests */                  \
+    X(UNAVAILABLE) /* the version cannot be loaded, or was unloaded */ \
+    X(UNLOADING)   /* the version answers requests that started before */
 
 enum bag_model_state {
 #define BAG_X(state) BAG_MODEL_##state,
@@ -39,7 +39,7 @@ struct bag_feature {
     char *name;                               /* name of its output; owned */
     struct bag_model *model;                  /* owner of the table; in a collection a reference */
     struct bag_rules rules;                   /* complete: output_dtype is set */
-    enum bag_row_format output_row_format;    /* that results are encoded in; PLAIN: none */
+    enum bag_row_format output_row_format;    /* format of the results; PLAIN: none */
     struct bag_live_reader reader;            /* entered while the model lives */
     const struct bag_table_memory *memory;    /* borrowed from `model` */
     struct bag_projection_memory *projection; /* owned; NULL: none */

@@ -53,8 +53,8 @@ bool bag_desired_state_unloads(const struct bag_desired_state *desired, uint64_t
  * what its shards report takes their place. */
 enum bag_files {
     BAG_FILES_GONE,     /* there are none */
-    BAG_FILES_BAD,      /* they cannot be served */
-    BAG_FILES_CHANGING, /* they differ from the last poll, and may still be written to */
+    BAG_FILES_BAD,      /* invalid; the files cannot be served */
+    BAG_FILES_CHANGING, /* different from the last poll; the files may still be written to */
     BAG_FILES_SERVING,  /* the version that serves was loaded from them */
     BAG_FILES_RETAINED, /* the retained version was loaded from them */
     BAG_FILES_NEW       /* nothing in memory was loaded from them; always for a collection */
@@ -123,9 +123,9 @@ enum bag_plan_outcome bag_plan_model(struct bag_model_plan *plan);
 /* ---- collections ----------------------------------------------------------------------------- */
 
 enum bag_collection_action {
-    BAG_COLLECTION_KEEP,             /* it serves on, over the same tables */
-    BAG_COLLECTION_LOAD,             /* it is opened over its tables */
-    BAG_COLLECTION_UNLOAD,           /* it is unloaded together with a table that it needs */
+    BAG_COLLECTION_KEEP,             /* keep serving it over the same tables */
+    BAG_COLLECTION_LOAD,             /* open it over its tables */
+    BAG_COLLECTION_UNLOAD,           /* unload it together with a table that it needs */
     BAG_COLLECTION_MARK_UNAVAILABLE, /* the change is made without it */
     BAG_COLLECTION_REFUSE_UNLOAD,    /* the change fails: a collection that serves needs a table
                                         that would be unloaded */
@@ -146,7 +146,7 @@ struct bag_collection_plan {
     bool has_folder_table;   /* the folder of models has some of its tables, of which another
                                 version may come at any time */
     bool lacks_table;        /* a table that it needs is not served */
-    bool has_same_tables;    /* it serves over the tables that the next snapshot has */
+    bool has_same_tables;    /* the served collection uses the tables of the next snapshot */
     bool takes_updates;      /* the server takes updates of rows */
 };
 

@@ -60,15 +60,15 @@ struct bag_shard_host {
 /* ---- outcomes -------------------------------------------------------------------------------- */
 
 /* Outcomes of requests to a shard. X(OUTCOME, "label") */
-#define BAG_SHARD_OUTCOMES(X)                                                       \
-    X(OK, "ok")                     /* a good reply */                              \
-    X(REFUSED, "refused")           /* nobody listens, or it is unavailable */      \
-    X(TIMEOUT, "timeout")           /* no reply in time */                          \
-    X(CLOSED, "closed")             /* the connection ended before the reply did */ \
-    X(INVALID, "invalid")           /* no HTTP, or not the reply to the request */  \
-    X(REJECTED, "rejected")         /* the shard says that it cannot answer now */  \
-    X(MISMATCH, "mismatch")         /* it has another part, or no such version */   \
-    X(NO_RESOURCES, "no_resources") /* this server lacked descriptors or memory */  \
+#define BAG_SHARD_OUTCOMES(X)                                                             \
+    X(OK, "ok")                     /* a good reply */                                    \
+    X(REFUSED, "refused")           /* nobody listens, or it is unavailable */            \
+    X(TIMEOUT, "timeout")           /* no reply in time */                                \
+    X(CLOSED, "closed")             /* the connection ended before the reply did */       \
+    X(INVALID, "invalid")           /* no HTTP, or not the reply to the request */        \
+    X(REJECTED, "rejected")         /* the shard says that it cannot answer now */        \
+    X(MISMATCH, "mismatch")         /* the server has another part, or no such version */ \
+    X(NO_RESOURCES, "no_resources") /* this server lacked descriptors or memory */        \
     X(HEDGED, "hedged")             /* sent a second time, as the first was slow */
 enum bag_shard_outcome {
 #define BAG_X(id, label) BAG_SHARD_##id,
@@ -130,7 +130,7 @@ struct bag_shard_group {
     struct bag_shards *shards;
     atomic_size_t holders;
     struct bag_model_config config; /* owned; of the coordinator's model */
-    uint64_t hash;                  /* of `config` */
+    uint64_t hash;                  /* hash of `config` */
     size_t num_members;
     struct bag_shard_group *next;
 
@@ -141,7 +141,7 @@ struct bag_shard_group {
     size_t num_versions;
     char token[BAG_SHARD_TOKEN_BYTES]; /* sent to shards; "": none */
     char reason[512];                  /* why there is no version; "": there is one */
-    uint64_t versions_hash;            /* of `versions` and `reason` */
+    uint64_t versions_hash;            /* hash of `versions` and `reason` */
 };
 
 /* The registry of all groups. One for each process. */
@@ -158,7 +158,7 @@ struct bag_shards {
     size_t num_hosts;
     struct bag_shard_group *groups, **last; /* retained; in the order in which they were made */
     struct bag_shard_group *found;          /* the last one that was looked up; NULL: none */
-    size_t num_members;                     /* of all groups */
+    size_t num_members;                     /* number of members of all groups */
     uint64_t num_reports;                   /* complete reports so far */
     size_t num_threads, num_ended;
     bool is_started, stops;

@@ -23,8 +23,8 @@
 struct bag_table_file {
     const char *path; /* borrowed */
     struct bag_npy npy;
-    enum bag_row_format row_format; /* as the file's metadata says; PLAIN if it says nothing */
-    size_t row_elements;            /* likewise; 0 if it says nothing */
+    enum bag_row_format row_format; /* from the file's metadata; PLAIN if it has none */
+    size_t row_elements;            /* from the file's metadata; 0 if it has none */
     bool has_crc32;                 /* the file has a CRC-32 of the bytes from crc32_from to the
                                        last element */
     uint64_t crc32_from;
@@ -38,7 +38,7 @@ struct bag_table_file {
     uint64_t updates_through; /* the last row update that the file includes; 0: none */
     bool is_ordered;          /* the rows were reordered by 'bagserve convert --order-by', ... */
     uint64_t fixed_rows;      /* except for this many rows at the start */
-    bool has_notes;           /* it is a safetensors file; see bag_file_read_notes */
+    bool has_notes;           /* the file is a safetensors file; see bag_file_read_notes */
 };
 
 /* ---- opening --------------------------------------------------------------------------------- */

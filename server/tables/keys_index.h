@@ -33,7 +33,7 @@
 
 struct bag_keys_index {
     struct bag_keys keys; /* no lines: there is no index */
-    size_t mapping_bytes; /* of the lines and of keys.rows after them, which are owned */
+    size_t mapping_bytes; /* size of the lines and of keys.rows after them, which are owned */
 };
 
 /* Where the keys of an index come from. */

@@ -26,7 +26,7 @@ struct bag_live_rows {
     pthread_mutex_t mutex; /* guards the lock's members below */
     pthread_cond_t changed;
     unsigned waiting;  /* readers that wait */
-    unsigned admitted; /* of these, the number that goes before the next writer */
+    unsigned admitted; /* number of these that go before the next writer */
 
     /* Used by the writer only. */
     struct bag_table_memory *memory; /* borrowed */
@@ -44,13 +44,13 @@ struct bag_live_rows {
     struct bag_updates_stream *stream;
     void (*detach)(struct bag_live_rows *live); /* gives the table up, and frees this */
     struct bag_live_rows *next;
-    uint64_t version;          /* of its model */
+    uint64_t version;          /* version of its model */
     bool fell_behind;          /* an update could not be applied: it gets no more */
-    const char *closed_by;     /* what took its place, so that it accepts no updates; NULL: open */
+    const char *closed_by;     /* what replaced the rows, which take no more updates; NULL: open */
     _Atomic uint64_t through;  /* the last update that it has; may be read at any time */
     uint64_t snapshot_through; /* the last update that it had when it was loaded */
 
-    /* Of a keyed table, set by the writer; may be read at any time. */
+    /* Set by the writer of a keyed table; may be read at any time. */
     _Atomic int64_t num_keys;
     _Atomic int64_t num_spare; /* rows that new keys can have */
 };

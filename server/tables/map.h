@@ -25,7 +25,7 @@
 enum bag_map_residence {
     BAG_MAP_ON_DEMAND, /* when they are touched or prefetched */
     BAG_MAP_WARM,      /* once before the table is served; the kernel may drop them again */
-    BAG_MAP_LOCKED     /* likewise, and they stay (mlock) */
+    BAG_MAP_LOCKED     /* once before the table is served, and kept (mlock) */
 };
 
 struct bag_map;

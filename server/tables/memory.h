@@ -26,9 +26,9 @@ struct bag_table_memory {
     int64_t shape[BAG_MAX_RANK];
     void *mapping; /* owned; NULL if there are no elements, or they are in a file */
     size_t mapping_bytes;
-    size_t huge_bytes;           /* of the mapping, in huge pages when it was loaded */
-    size_t spare_rows;           /* zeroed rows after the table's own, for keys that are added */
-    struct bag_map *map;         /* owned; the mapped file; NULL: the rows are in `mapping` */
+    size_t huge_bytes;   /* bytes of the mapping that were in huge pages when it was loaded */
+    size_t spare_rows;   /* zeroed rows after the table's own, for keys that are added */
+    struct bag_map *map; /* owned; the mapped file; NULL: the rows are in `mapping` */
     struct bag_keys_index index; /* owned; without lines: a dense table */
     enum bag_dtype keys_dtype;   /* INT64 or UINT64, as in the file of keys */
     struct bag_live_rows *live;  /* owned by its stream (updates.h); NULL: rows never change */
@@ -36,10 +36,10 @@ struct bag_table_memory {
 
     /* Which part of which table this is (part.h). Ids are those of the whole table everywhere
      * except in `index` and in the kernels, whose rows are counted from 0 in this memory. */
-    struct bag_part part;  /* of == 0: the whole table */
+    struct bag_part part;  /* part.of is 0 for the whole table */
     uint64_t whole_rows;   /* rows of the whole table */
     size_t whole_elements; /* elements of a row of the whole table */
-    uint64_t digest;       /* of the files that the part was cut from; 0: the whole table */
+    uint64_t digest;       /* digest of the files from which the part was cut; 0: the whole table */
     uint64_t first_row;    /* by rows: the part has shape[0] rows from this one on */
     size_t first_column;   /* by columns: likewise */
     bool keeps_default;    /* by rows or keys: the row or key `kept_default` is here even if it
@@ -137,7 +137,7 @@ void bag_table_unload(struct bag_table_memory *memory);
 
 struct bag_stored_table {
     struct bag_table_memory memory;
-    uint64_t fingerprint; /* of its files and of how they are read; 0: never shared */
+    uint64_t fingerprint; /* fingerprint of its files and of how they are read; 0: never shared */
     size_t holders;       /* reference count; changed by the thread that changes the tables */
 };
 

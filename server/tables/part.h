@@ -63,8 +63,8 @@ bool bag_source_digest(const struct bag_source *source, uint64_t *digest,
 struct bag_part_rows {
     struct bag_open_files keys;
     const struct bag_table_memory *part; /* borrowed; says which part */
-    size_t num_rows;                     /* of the whole table */
-    size_t count;                        /* of the part */
+    size_t num_rows;                     /* rows of the whole table */
+    size_t count;                        /* rows of the part */
     uint64_t *before;                    /* owned; rows of the part before each block of rows */
 };
 

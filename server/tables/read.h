@@ -17,7 +17,7 @@ struct bag_load_options {
     /* Called on the loading thread with the number of bytes that were read since the last call. The
      * numbers of a table that was loaded add up to bag_source_read_bytes. NULL: not wanted. */
     void (*progress)(void *context, size_t bytes);
-    void *context; /* of `progress` */
+    void *context; /* context of `progress` */
 };
 
 static inline void bag_load_progress(const struct bag_load_options *options, size_t bytes)
@@ -32,7 +32,7 @@ struct bag_rows_sink {
     bool (*put)(void *context, size_t first_row, size_t num_rows, const unsigned char *rows,
                 struct bag_problem *problem);
     void *context;
-    size_t max_rows; /* of one call */
+    size_t max_rows; /* maximum of one call */
 };
 
 /* Reads all elements of a file into `rows`, which has npy.data_bytes bytes, or through the sink if

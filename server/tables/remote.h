@@ -14,11 +14,11 @@ struct bag_remote {
     size_t num_shards;    /* at least 1; shard i has part i */
     bool is_keyed;
     bool skips_absent;             /* rows of unavailable shards count as missing */
-    char *model;                   /* its name on the shards; owned */
+    char *model;                   /* name on the shards; owned */
     char *version;                 /* on all shards; owned */
     size_t *addresses;             /* index of each part's address in the group; owned */
     struct bag_shard_group *group; /* retained */
-    struct bag_shard_table table;  /* as the shards report it */
+    struct bag_shard_table table;  /* description from the shards */
 };
 
 /* Returns the address of a shard, as it is configured. */

@@ -1,4 +1,4 @@
-/* What a file does not tell of quantised rows: in which format they are.
+/* The formats of quantised rows, which files do not name.
  *
  * Rows of several formats are equally wide, and rows that are read in a wrong one are wrong
  * numbers. So the configuration or the file names the format. Messages list all formats that a

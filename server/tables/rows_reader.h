@@ -10,7 +10,7 @@
 
 struct bag_rows_reader {
     const struct bag_source *source; /* borrowed; open, with files */
-    size_t num_rows, row_bytes;      /* of the table as the kernels see it */
+    size_t num_rows, row_bytes;      /* size of the table for the kernels */
     struct bag_open_files files, keys, scales;
 };
 

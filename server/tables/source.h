@@ -63,10 +63,10 @@ struct bag_projection_source {
 /* How one table is pooled: for the one output of a table's model, or for a feature of a collection.
  */
 struct bag_feature_source {
-    const char *name;                         /* of the output */
+    const char *name;                         /* name of the output */
     const struct bag_source *table;           /* borrowed while it is opened and loaded */
     struct bag_rules rules;                   /* complete: output_dtype is set */
-    enum bag_row_format output_row_format;    /* that results are encoded in; PLAIN: none */
+    enum bag_row_format output_row_format;    /* format of the results; PLAIN: none */
     struct bag_projection_source *projection; /* owned; NULL: none */
 };
 
@@ -76,11 +76,12 @@ struct bag_source {
     struct bag_model_config *model; /* owned */
     bool is_named;   /* named by a flag or a configuration file, not found in a folder of models */
     bool is_open;    /* the members below are set */
-    bool is_alone;   /* its table is not shared: its rows are updated by the model's name */
+    bool is_alone;   /* the table is not shared, because its rows are updated by the model's name */
     bool is_unnamed; /* the user gave no name: problems show the path only */
     bool imports;    /* rows that only 'bagserve convert' reads are accepted, too (import.h) */
-    uint64_t fingerprint;       /* of the files and the configuration */
-    uint64_t table_fingerprint; /* of the table in memory: of the files that are read */
+    uint64_t fingerprint; /* fingerprint of the files and the configuration */
+    uint64_t
+        table_fingerprint; /* fingerprint of the table in memory, from the files that are read */
 
     /* The rest is zero for a collection, except for the features. */
     bag_demo_maker *make;             /* NULL: the table is read from `files` */
