@@ -2,12 +2,12 @@
  *
  *   bare REPLY_BYTES HEADER_BYTES POOL_BYTES METADATA
  *
- * It reads any body, looks at none, and answers REPLY_BYTES fixed bytes under the headers that
- * bagserve sends: with HEADER_BYTES above 0 those of a binary reply whose JSON has that length,
- * with 0 those of a JSON reply. So both move the same bytes through the same libraries, and what
- * bagserve takes beyond this is what bagserve costs. POOL_BYTES is the library's memory for one
- * connection, which it clears after each request. GET is answered with METADATA, for the client.
- * Prints its port; ends on SIGTERM and SIGINT.
+ * It reads and ignores the body of each request, and answers REPLY_BYTES fixed bytes with the
+ * headers that bagserve sends. If HEADER_BYTES is above 0, the headers are those of a binary reply
+ * whose JSON has that length. If it is 0, they are those of a JSON reply. So both move the same
+ * bytes through the same libraries, and what bagserve takes beyond this is what bagserve costs.
+ * POOL_BYTES is the library's memory for one connection, which it clears after each request. GET is
+ * answered with METADATA, for the client. Prints its port; ends on SIGTERM and SIGINT.
  *
  * Uses nothing of the project. */
 #include <arpa/inet.h>
@@ -29,7 +29,7 @@ struct bare {
     char *reply;
     size_t reply_bytes;
     char *metadata;
-    char header_bytes[24]; /* of the JSON in front; empty: all is JSON */
+    char header_bytes[24]; /* length of the JSON header; empty: the whole reply is JSON */
 };
 
 /* ---- requests -------------------------------------------------------------------------------- */

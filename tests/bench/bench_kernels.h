@@ -1,5 +1,5 @@
-/* What tests/bench/kernels measures, as a shared library that Python calls. Times are CPU time of
- * the calling thread in ns. */
+/* The measurements of tests/bench/kernels, in a shared library that Python calls. Times are CPU
+ * time of the calling thread in ns. */
 #ifndef TESTS_BENCH_KERNELS_H
 #define TESTS_BENCH_KERNELS_H
 
@@ -38,14 +38,14 @@ int64_t bench_row_bytes(const struct cell *cell);
 /* ns for all the ids, call by call, checks included. */
 double bench_pool(const struct cell *cell);
 
-/* ns for loading a byte of every line of the same rows, writing as many bytes of results and
- * nothing else; `ahead` rows are prefetched into the first cache (level 3) or the second (level 2),
- * of the same call only, as no more is known. */
+/* Returns the ns for loading a byte of every cache line of the same rows and writing as many bytes
+ * of results. It prefetches `ahead` rows into the first cache (level 3) or the second (level 2),
+ * but only rows of the same call. */
 double bench_gather(const struct cell *cell, int64_t ahead, int level);
 
-/* Medians of wall ns for one query on one thread and on two, which wait at a barrier and are pinned
- * to different processors; by bags, split where half of the entries are done. Not 0: they cannot
- * be had. */
+/* Sets the medians of wall ns for one query on one thread and on two threads. The two threads start
+ * at a barrier, are pinned to different processors, and share the bags so that each has half of the
+ * entries. Returns nonzero on failure. */
 int bench_threads(const struct cell *cell, int64_t count, int rounds, double *one, double *two);
 
 #pragma GCC visibility pop

@@ -1,4 +1,5 @@
-/* What keys cost beside dense rows and beside a binary search; see tests/bench/keyed.
+/* Compares pooling by keys with pooling of dense rows and with a binary search; see
+ * tests/bench/keyed.
  *
  * All sides pool the same rows of one table from the same calls, in turn, round after round, on one
  * thread. Times are those of the processor, and the median of the rounds is shown. */
@@ -45,7 +46,7 @@ static void *map(size_t bytes)
 struct bench {
     size_t rows, dim;
     struct bag_table table;
-    uint64_t *keys; /* of each row */
+    uint64_t *keys; /* key of each row */
     struct bag_keys_index index;
     struct sorted {
         uint64_t key;

@@ -1,15 +1,23 @@
-/* A Kafka cluster for tests: librdkafka's own mock of one, told what to do on standard input.
+/* A Kafka cluster for tests: librdkafka's own mock cluster, which reads commands from standard
+ * input.
  *
  *     mock_kafka BROKERS
  *
  * prints the bootstrap servers in its first line, and "ok" or "error: why" after each command:
  *
  *     topic NAME PARTITIONS
- *     produce TOPIC PARTITION HEADER_LENGTH BYTES   and the value behind the line; a HEADER_LENGTH
- * other than 0 becomes Inference-Header-Content-Length flush until all that was produced is on the
- * brokers down BROKER | up BROKER                       from 1 leader TOPIC PARTITION BROKER read
- * TOPIC PARTITION OFFSET                   answers "ok OFFSET BYTES ERROR" and the value; ERROR is
- *                                                   the header bagserve-error, with blanks as "_"
+ *     produce TOPIC PARTITION HEADER_LENGTH BYTES
+ *         The value follows the line. A HEADER_LENGTH other than 0 becomes the header
+ *         Inference-Header-Content-Length.
+ *     flush
+ *         waits until all messages are on the brokers.
+ *     down BROKER
+ *     up BROKER
+ *         Brokers are numbered from 1.
+ *     leader TOPIC PARTITION BROKER
+ *     read TOPIC PARTITION OFFSET
+ *         answers "ok OFFSET BYTES ERROR" and the value; ERROR is the header bagserve-error, with
+ *         blanks as "_".
  */
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>

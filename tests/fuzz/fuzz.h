@@ -1,4 +1,4 @@
-/* What every fuzz target includes. */
+/* Every fuzz target includes this file. */
 #ifndef BAG_FUZZ_H
 #define BAG_FUZZ_H
 
@@ -10,7 +10,7 @@
 /* Called with each input, by libFuzzer or replay.c. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 
-/* What must hold, whatever the input. */
+/* Aborts if a promise is broken, which no input may achieve. */
 static inline void require(bool promise)
 {
     if (!promise)

@@ -53,7 +53,7 @@ static void read_output(const char *text, size_t bytes)
         require(number < (uint64_t)1 << 53);
 }
 
-/* What is printed again is the same. */
+/* A report that was printed and read again must have the same mode and number of runs. */
 static void read_report(const char *text, size_t bytes)
 {
     struct bag_bench_report report, again;

@@ -1,5 +1,6 @@
 /* libFuzzer: compressed bodies, and the headers around them. The first byte chooses the coding, or
- * that the rest is a header's value. What is decompressed must survive compressing. */
+ * that the rest is a header's value. Bytes that were decompressed must be the same after they were
+ * compressed and decompressed again. */
 #include "fuzz.h"
 
 #include "proto/coding.h"

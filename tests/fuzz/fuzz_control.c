@@ -1,5 +1,6 @@
-/* libFuzzer: bodies that ask for loading and unloading. The first byte says which kind; what is
- * read must keep to what its header promises, and be read the same when it is written out again. */
+/* libFuzzer: bodies that ask for loading and unloading. The first byte chooses the kind. A body
+ * that is read must fulfil the promises of the header file, and must be read as the same when it is
+ * written out again. */
 #include "fuzz.h"
 
 #include "proto/v2_request.h"

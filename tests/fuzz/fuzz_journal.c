@@ -1,5 +1,5 @@
-/* libFuzzer: journals of row updates. What is read must be written as the same bytes again, and a
- * file of whole records, truncated anywhere, has a torn tail. */
+/* libFuzzer: journals of row updates. A record that is read must be written as the same bytes
+ * again. A file of whole records that is truncated anywhere must have a torn tail. */
 #include "fuzz.h"
 
 #include "proto/formats.h"
@@ -17,7 +17,7 @@ static void check_again(const uint8_t *bytes, size_t taken, const struct bag_jou
     free(copy);
 }
 
-/* What a server that takes the header reads of each row is there. */
+/* Checks that a server that accepts the header can read all bytes of each row. */
 static void check_rows(const struct bag_journal_header *header)
 {
     struct bag_table table = {.dtype = header->dtype,

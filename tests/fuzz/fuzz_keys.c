@@ -1,8 +1,8 @@
-/* libFuzzer: the index of keys. Two bytes choose the number of lines, the next the seed; the rest
- * is runs of 10 bytes: a key, the distance to the next (a power of two), and how many there are, in
- * steps of 16: up to 256 keys, or 2048 for one seed in 32, which takes 2 ms. Every key that was
- * added must be found with its row, a duplicate must be one, and nothing else may be found; also
- * after keys were removed, and put back with other rows. */
+/* libFuzzer: the index of keys. Two bytes choose the number of lines, and the next byte the seed.
+ * The rest is runs of 10 bytes: a key, the distance to the next key (a power of two), and the
+ * number of keys in steps of 16. There are up to 256 keys, or 2048 for one seed in 32, which takes
+ * 2 ms. The index must find every key that was added, with its row, must report duplicates, and
+ * must find nothing else. The same holds after keys were removed and put back with other rows. */
 #include "fuzz.h"
 
 #include "kernels/keys.h"

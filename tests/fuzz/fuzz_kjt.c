@@ -1,7 +1,6 @@
 /* libFuzzer: KeyedJaggedTensor's layout. The bytes say which tensors there are, how many features,
- * how many values, and what is in lengths or offsets, and before it in stride_per_key. What is
- * accepted must divide the values among the features, and be pooled without a complaint about
- * offsets. */
+ * how many values, and what is in lengths or offsets, and before it in stride_per_key. An accepted
+ * request must divide the values among the features, and pooling must not reject its offsets. */
 #include "fuzz.h"
 
 #include "proto/v2_request.h"

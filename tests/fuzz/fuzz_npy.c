@@ -1,5 +1,5 @@
 /* libFuzzer: .npy headers. The first byte chooses the configured datatype, the rest is a file's
- * start. What is accepted must keep the promises of formats.h, and its data must be placed inside
+ * start. An accepted header must keep the promises of formats.h, and its data must be placed inside
  * the table. */
 #include "fuzz.h"
 

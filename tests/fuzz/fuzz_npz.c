@@ -1,6 +1,5 @@
-/* libFuzzer: zip archives. The bytes are a file. What is accepted must keep the promises of
- * formats.h.
- */
+/* libFuzzer: zip archives. The bytes are a file. An accepted archive must keep the promises of
+ * formats.h. */
 #include "fuzz.h"
 
 #include "proto/formats.h"

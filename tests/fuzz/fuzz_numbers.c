@@ -1,6 +1,6 @@
 /* libFuzzer: arrays of numbers. The first byte chooses the datatype, the second how many elements
- * there should be, the rest is the text after a '['. What is accepted must print to a text that
- * reads back to the same bits, and a float alone must be what the C library makes of it. */
+ * there should be, the rest is the text after a '['. Accepted numbers must print to a text that
+ * reads back to the same bits. A single float must have the value that the C library reads. */
 #include "fuzz.h"
 
 #include "proto/numbers.h"

@@ -1,13 +1,13 @@
-/* libFuzzer: bodies of inference. The first two bytes say how long the JSON header is, 0 that all
- * is JSON, and with the highest bit that the JSON header has small limits; the rest is the body.
- * What is decoded must lie within the body or the arena, and a body that fits the template of one
- * must be what decoding makes of it. */
+/* libFuzzer: bodies of inference. The first two bytes are the length of the JSON header; 0 means
+ * that the whole body is JSON, and the highest bit sets small limits for the JSON header. The rest
+ * is the body. All decoded data must lie within the body or the arena. A body that fits a template
+ * must give the same request as decoding it. */
 #include "fuzz.h"
 
 #include "proto/json.h"
 #include "proto/v2_request.h"
 
-/* As much as the server would give, in proportion. */
+/* Size of the arena, in proportion to the body, as in the server. */
 #define ARENA_BYTES(body_bytes) (((size_t)4 << 20) + 12 * (body_bytes))
 
 static const struct bag_json_limits small_limits = {
@@ -92,7 +92,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
         bytes[1] > 127 ? &small_limits : &bag_json_default_limits;
     if (header_bytes == 0 || header_bytes > body_bytes)
         header_bytes = body_bytes;
-    char *body = malloc(body_bytes); /* of exactly that size: one byte beyond is found */
+    char *body = malloc(body_bytes); /* a block of exactly that size, so that AddressSanitizer finds
+                                        reads beyond it */
     memcpy(body, bytes + 2, body_bytes);
     bag_arena_init(&arena, ARENA_BYTES(body_bytes));
     if (bag_v2_request_decode(body, body_bytes, header_bytes, limits, &arena, &request, &problem)) {

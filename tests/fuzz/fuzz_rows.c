@@ -1,5 +1,6 @@
 /* libFuzzer: bodies that change rows, framed as in fuzz_request.c: the first two bytes say how long
- * the JSON header is, 0 that all is JSON. What is decoded must lie within the body or the arena. */
+ * the JSON header is, 0 that all is JSON. All decoded data must lie within the body or the
+ * arena. */
 #include "fuzz.h"
 
 #include "proto/json.h"

@@ -1,6 +1,6 @@
 /* libFuzzer: safetensors headers, and the index of parts. The first byte chooses which of them, and
  * whether the data has the size that the tensors need; the rest is a file's start, or the header
- * alone. What is accepted must keep the promises of formats.h. */
+ * alone. An accepted file must keep the promises of formats.h. */
 #include "fuzz.h"
 
 #include "proto/formats.h"

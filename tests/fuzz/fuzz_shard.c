@@ -1,5 +1,5 @@
-/* libFuzzer: what a front reads of a shard, which may be anybody: replies whose JSON ends at a
- * place that the first byte says, and errors. */
+/* libFuzzer: the replies and errors that a coordinator reads from a shard, which it does not trust.
+ * The first byte chooses where the JSON of a reply ends. */
 #include "fuzz.h"
 
 #include "proto/shard.h"

@@ -1,5 +1,6 @@
-/* libFuzzer: files of access tokens, and the Authorization header. The first line is a header, what
- * follows is a file; whatever the file accepts must be found, and grant what its line says. */
+/* libFuzzer: files of access tokens, and the Authorization header. The first line is a header, and
+ * the rest is a file. Every token of an accepted file must be found and must grant the scope of its
+ * line. */
 #include "fuzz.h"
 
 #include "proto/tokens.h"

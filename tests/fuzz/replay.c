@@ -8,7 +8,8 @@
 
 #define MAX_FILE_BYTES ((size_t)1 << 20)
 
-/* Whether the file could be read; its bytes have a block of exactly their size. */
+/* Runs the target on the file, in a block of exactly its size. Returns 0 if the file cannot be
+ * read. */
 static int replay(const char *path)
 {
     uint8_t *all = malloc(MAX_FILE_BYTES);

@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_NODES 1024 /* of a text; what follows is not changed by itself */
+#define MAX_NODES 1024 /* nodes of a text; later nodes are changed only with their parents */
 #define MAX_DEPTH 200
 
 /* A value, and the name before it if it is a member. */
 struct node {
     size_t begin, value, end; /* `begin` is `value` for elements of arrays */
-    size_t parent;            /* its index; the root's is its own */
+    size_t parent;            /* index of the parent; the root is its own parent */
 };
 
 struct tree {

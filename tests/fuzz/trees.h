@@ -1,6 +1,7 @@
-/* Changes a JSON text as a tree: members and elements disappear, are there twice, get another name,
- * or another value of any type. libFuzzer changes its inputs with it (mutator.c), and
- * tests/requests what it sends to servers: Python loads the functions as a library. */
+/* Changes a JSON text as a tree: removes or doubles members and elements, renames members, and
+ * replaces values by others of any type. libFuzzer changes its inputs with these functions
+ * (mutator.c). tests/requests loads them from Python as a library and changes the requests that it
+ * sends. */
 #ifndef BAG_TREES_H
 #define BAG_TREES_H
 

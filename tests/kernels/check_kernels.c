@@ -92,7 +92,7 @@ static enum bag_status check_call(enum bag_isa isa, const struct call *call,
                                   const struct bag_inputs *inputs, struct bag_pool_args *args,
                                   struct bag_fault *fault)
 {
-    static struct bag_pool_plan plan; /* which the call goes on pointing to */
+    static struct bag_pool_plan plan; /* static, because the call keeps a pointer to it */
     if (bag_rules_check(&call->table, &call->rules, fault) != BAG_STATUS_OK)
         return fault->status;
     bag_isa_use(isa);
@@ -264,7 +264,7 @@ static int check_ids_of(struct bag_ids *ids, const struct bag_id_bounds *bounds)
                 place_ids(ids, at, step, position, bad[i]);
                 failed += !finds(ids, bounds, position);
             }
-            /* Of ids that must ascend the one after is wrong, if it is less. */
+            /* If ids must ascend, the next id is the wrong one if it is less. */
             place_ids(ids, at, step, position, bounds->high);
             bool descends = bounds->ascending && position + 1 < ids->count &&
                             (int64_t)(position + 1) * step < bounds->high;
@@ -331,7 +331,7 @@ static void pool_in_two(const struct bag_pool_args *args, const struct small_cal
     bag_pool_run(args, range, got + AROUND);
 }
 
-/* Whether the bits are the same, and the bytes around them. */
+/* Returns whether the result has the expected bits and the bytes around it are unchanged. */
 static bool is_as_wanted(const struct bag_pool_args *args)
 {
     size_t bytes = bag_dtypes[args->output_dtype].bytes;
@@ -363,11 +363,12 @@ static bool same_args(const struct bag_pool_args *a, const struct bag_pool_args 
            a->form == b->form && a->num_bags == b->num_bags && a->result_bytes == b->result_bytes;
 }
 
-/* Checks a call on whichever way takes it, and on the general one. False where these differ. */
+/* Checks a call on the fast path that takes it and on the general path. Returns false if the two
+ * differ. */
 static bool check_both(enum bag_isa isa, const struct small_call *call, struct bag_pool_args *args,
                        enum bag_status *status)
 {
-    static struct bag_pool_plan plan; /* which the call goes on pointing to */
+    static struct bag_pool_plan plan; /* static, because the call keeps a pointer to it */
     const struct bag_inputs inputs = {
         {[BAG_INDICES] = &call->indices,
          [BAG_OFFSETS] = &call->offsets,
@@ -383,7 +384,8 @@ static bool check_both(enum bag_isa isa, const struct small_call *call, struct b
     return *status != BAG_STATUS_OK || same_args(args, &general);
 }
 
-/* Whether all rows are there; of a table that claims more some may not be. */
+/* Returns whether memory has all rows that the call reads; a table may claim more rows than are in
+ * memory. */
 static bool is_readable(const struct bag_pool_args *args, const struct small_call *call)
 {
     for (size_t i = 0; i < args->indices.count; i++) {
@@ -394,7 +396,7 @@ static bool is_readable(const struct bag_pool_args *args, const struct small_cal
     return true;
 }
 
-/* What the caller of the check may change. */
+/* Sets the arguments that a caller of the check may change. */
 static void adapt(const struct small_call *call, struct bag_pool_args *args)
 {
     args->streams = call->streams;

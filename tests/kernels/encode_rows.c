@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* All of the standard input; NULL without memory. */
+/* Returns all of the standard input, or NULL if memory is short. */
 static char *read_all(size_t *bytes)
 {
     size_t room = 1 << 20;

@@ -1,6 +1,7 @@
-/* Random calls of the kernels that lean toward the edges: sizes around those of vectors and tiles,
- * special numbers, unaligned memory that ends where it may be read, tables around the bounds at
- * which rows are prefetched in another way. A seed gives the same call every time. */
+/* Random calls of the kernels that favour edge cases: sizes around those of vectors and tiles,
+ * special numbers, and unaligned memory that ends at a page that cannot be read. Some tables have
+ * sizes around the bounds at which kernels prefetch differently. A seed gives the same call every
+ * time. */
 #ifndef BAG_RANDOM_CALL_H
 #define BAG_RANDOM_CALL_H
 
@@ -63,7 +64,7 @@ static int64_t offsets[MAX_BAGS + 1];
 /* LARGE_BYTES whose every word is a finite number of every type. */
 static struct fenced large_memory;
 
-/* So many bytes at the end of the memory, or near its beginning. */
+/* Returns a place for `bytes` bytes at the end of the memory or near its beginning. */
 static unsigned char *place_bytes(const struct fenced *memory, size_t bytes)
 {
     return memory->bytes + (one_in(2) ? memory->count - bytes : below(9));
@@ -76,7 +77,7 @@ struct call {
     bool is_weighted;
     bool is_plain; /* every entry counts, and rows are prefetched: what the fastest loops take */
     size_t num_bags;
-    size_t out_shift; /* of the result from alignment */
+    size_t out_shift; /* distance of the result from alignment */
     size_t gap;       /* elements between the result's bags */
     struct bag_range range;
 };
@@ -254,7 +255,7 @@ static size_t choose_offsets(struct call *call)
     return entries;
 }
 
-/* Makes most bags equal to the one before them, where they are as long. */
+/* Makes most bags equal to the previous bag if both have the same length. */
 static void repeat_bags(const struct call *call, unsigned char *ids, size_t id_bytes,
                         unsigned char *weights, size_t weight_bytes)
 {

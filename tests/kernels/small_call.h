@@ -17,7 +17,7 @@ struct small_call {
     struct bag_rules rules;
     struct bag_tensor indices, offsets, weights;
     bool is_weighted;
-    int64_t readable_rows; /* of the rows that the table says it has */
+    int64_t readable_rows; /* the rows of the table that are in memory */
     size_t max_result_bytes;
     size_t gap;   /* bytes between the result's bags */
     size_t split; /* bags before this one are pooled first, then the others */
@@ -29,7 +29,7 @@ static bool make_small_memory(void)
     return fence(&offset_memory, (SMALL_BAGS + 2) * 8);
 }
 
-/* So many bytes at one end of the memory. */
+/* Returns a place for `bytes` bytes at one end of the memory. */
 static unsigned char *edge_of(const struct fenced *memory, size_t bytes)
 {
     return memory->bytes + (one_in(2) ? memory->count - bytes : 0);
@@ -100,8 +100,8 @@ static struct bag_tensor ids_at_edge(const struct fenced *memory, size_t count)
                                .data = edge_of(memory, count * (wide ? 8 : 4))};
 }
 
-/* Bags of few ids each, sometimes of as many as a vector has lanes, and the first and the last may
- * be empty. Returns how many ids there are. */
+/* Chooses bags of few ids each, sometimes as many as a vector has lanes. The first and the last bag
+ * may be empty. Returns the number of ids. */
 static size_t choose_small_offsets(struct small_call *call)
 {
     static const size_t lengths[] = {0, 0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17};
@@ -134,7 +134,7 @@ static void choose_small_ids(struct small_call *call, size_t count)
     call->is_weighted = one_in(3);
 }
 
-/* Puts a wrong id at some position, or none where there are no ids. */
+/* Puts a wrong id at some position if there are ids. */
 static void spoil_ids(const struct bag_tensor *ids, int64_t limit)
 {
     const int64_t wrong[] = {-1, INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX, limit, limit + 1};

@@ -1,6 +1,6 @@
-/* Compares the batched printing of FP32 with the printing of one at a time, which the unit tests
- * hold to the shortest decimals, for a range of bit patterns and every instruction set that this
- * processor has.
+/* Compares the batched printing of FP32 with the printing of single values, for a range of bit
+ * patterns and every instruction set of this processor. The unit tests check that single values are
+ * printed as the shortest decimals.
  *
  *   every_f32 [STRIDE [FIRST [END]]]   every STRIDE-th pattern; 1, the whole of 2^32, takes about
  * ten minutes

@@ -1,9 +1,9 @@
 /* Makes calls of a program fail on purpose, and its clocks jump: preloaded (LD_PRELOAD) by
  * tests/torture.
  *
- * The file that FAIL_CONTROL names is mapped and shared with the test, which arms it at any moment:
- * the Nth call of one kind fails, or every one from the Nth on, with an errno; or system calls are
- * shortened to one byte. Calls are counted while armed. Nothing here allocates. */
+ * The file that FAIL_CONTROL names is mapped and shared with the test, which may arm it at any
+ * moment. Then the Nth call of one kind fails with an errno, or every call from the Nth on, or
+ * system calls transfer only one byte. Calls are counted while armed. Nothing here allocates. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What this file defines takes the place of the C library's. */
+/* The functions of this file replace those of the C library. */
 #pragma GCC visibility push(default)
 
 enum kind {
@@ -47,8 +47,8 @@ enum mode { ONCE, FROM, SHORT };
 struct control {
     _Atomic uint64_t kind, mode, at, error;
     _Atomic uint64_t armed;
-    _Atomic uint64_t calls;                  /* of that kind, since it was armed */
-    _Atomic uint64_t failed;                 /* of these */
+    _Atomic uint64_t calls;                  /* calls of that kind since the file was armed */
+    _Atomic uint64_t failed;                 /* how many of these calls failed */
     _Atomic int64_t realtime_s, monotonic_s; /* added to what these clocks tell */
 };
 
@@ -67,7 +67,7 @@ __attribute__((constructor)) static void map_control(void)
     close(fd);
 }
 
-/* Whether this call is hit; counts it. */
+/* Counts the call. Returns whether it is one that fails. */
 static bool hit(enum kind kind)
 {
     if (!control->armed || control->kind != kind)
@@ -93,7 +93,7 @@ static size_t shortened(enum kind kind, size_t bytes)
     return control->mode == SHORT && bytes > 1 && hit(kind) ? 1 : bytes;
 }
 
-/* What epoll waits for, by descriptor. */
+/* The events that epoll waits for, by descriptor. */
 static struct interest {
     int epoll; /* 0: nothing is known */
     struct epoll_event event;
@@ -106,7 +106,7 @@ static struct interest {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* AddressSanitizer ends the program where it cannot learn where a thread's stack is. */
+/* AddressSanitizer ends the program if it cannot find a thread's stack. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) bool in_sanitizer;
 
 int pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes)
@@ -118,9 +118,9 @@ int pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes)
     return result;
 }
 
-/* Whether an allocation fails; `caller` is who asks. Those of libgfortran, which OpenBLAS brings
- * along, are let through: without memory its constructor calls itself until the stack ends, and
- * nothing in this program can prevent that. */
+/* Returns whether the allocation of `caller` fails. Allocations of libgfortran, which OpenBLAS
+ * loads, never fail: without memory its constructor calls itself until the stack ends, and this
+ * program cannot prevent that. */
 static bool allocation_fails(const void *caller)
 {
     Dl_info from;

@@ -64,7 +64,8 @@ TEST(test_finds_names_in_time)
     expect_problem("no.such.name.invalid", 60000, "host 'no.such.name.invalid': ");
 }
 
-/* Nobody waits for a name longer than the deadline, nor do threads without an answer add up. */
+/* A caller waits for a name no longer than until the deadline, and threads without an answer do not
+ * accumulate. */
 TEST(test_gives_up_at_the_deadline)
 {
     expect_problem("slow", 20, "host 'slow': looking up the name took too long");
