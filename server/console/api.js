@@ -6,7 +6,7 @@ export class Failure extends Error {
   constructor(status, text, challenge = null) {
     super(text);
     this.status = status; // 0: there was no answer
-    this.challenge = challenge; // what WWW-Authenticate says
+    this.challenge = challenge; // value of the header WWW-Authenticate
   }
 
   get wantsToken() {
@@ -22,7 +22,7 @@ export function hasToken() {
   return token !== "";
 }
 
-// Who wants to know whether the server answers.
+// Called with whether the server answers.
 let listener = () => {};
 export function onLink(f) {
   listener = f;

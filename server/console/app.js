@@ -11,7 +11,7 @@ import * as tryPage from "./try.js";
 const pages = {overview, models, try: tryPage, settings};
 const root = document.getElementById("page");
 
-// What this page may do, as the server says; null: not asked yet.
+// The server's answer to what this page may do; null: not asked yet.
 let session = null;
 let shown = null; // the page: {element, refresh, everyMs, stop}
 let timer = 0;

@@ -21,7 +21,7 @@ async function change(question, action, name, what, parameters, error, done) {
   say(`${action}: asked.`);
   try {
     const waiting = post(repositoryPath(name, what), {parameters}, {timeoutMs: 0});
-    setTimeout(done, 100); // what is being loaded now
+    setTimeout(done, 100); // shows the models that are loading by then
     await waiting;
     say(`${action}: done.`);
   } catch (failure) {

@@ -1,7 +1,7 @@
 // Counters that only grow: histograms, rates between two answers, and metrics in Prometheus' text format.
 
-// The duration that a part of all requests is below, in ns, as if they lay evenly between two bounds.
-// counts[i] is of those up to bounds[i] and above the bound before; null where there are none.
+// Returns the duration in ns below which a part of all requests is, as if they lay evenly between two bounds, or null
+// without requests. counts[i] is the number of requests up to bounds[i] and above the bound before.
 export function quantile(counts, bounds, part) {
   const all = counts.reduce((sum, value) => sum + value, 0);
   if (!all) return null;
@@ -13,7 +13,7 @@ export function quantile(counts, bounds, part) {
   return low + (bounds[i] - low) * (wanted - below) / counts[i];
 }
 
-// What came between two answers about a model; one that began anew counts from nothing.
+// Returns the counts between two answers about a model. Counts that began again start at 0.
 function since(now, before) {
   if (!before || now.requests < before.requests) return now;
   return {

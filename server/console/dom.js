@@ -1,4 +1,4 @@
-// Elements, and what is said aloud.
+// Creates and changes elements, and announces texts to screen readers.
 
 // h("button", {class: "main", onclick: f, "aria-label": "Load"}, "Load"): children are nodes, texts, or lists
 // of them; null and false are left out. A property that is false or null is not set.
@@ -22,7 +22,7 @@ export function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
-// Changes a text only where it differs: what a screen reader reads, or somebody has selected, stays.
+// Changes a text only if it differs, so that a screen reader or a selection is not disturbed.
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -31,7 +31,7 @@ export function setClass(element, name) {
   if (element.className !== name) element.className = name;
 }
 
-// What a screen reader says, without moving to it.
+// Lets a screen reader announce a text without moving to it.
 export function say(text) {
   setText(document.getElementById("said"), text);
 }
@@ -73,7 +73,7 @@ export function facts(name, pairs) {
   return h("dl", {class: "facts", "data-facts": name}, pairs.map(([key, value]) => h("div", {}, h("dt", {}, key), h("dd", {}, value))));
 }
 
-// Two columns where there is room, else one above the other.
+// Makes two columns, which are below each other on narrow screens.
 export function columns(left, right) {
   return h("div", {class: "columns"}, h("div", {}, left), h("div", {}, right));
 }

@@ -112,7 +112,7 @@ export function show(session, name) {
     h("p", {}, h("a", {href: "#/models"}, "All models")),
     h("h1", {tabindex: "-1"}, name, " ", state), error.element, reason,
     controls?.element ?? h("p", {class: "note"}, changes.whyNot(session)), changeError.element,
-    h("p", {}, h("a", {href: `#/try/${encodeURIComponent(name)}`}, "Try a bag of it")),
+    h("p", {}, h("a", {href: `#/try/${encodeURIComponent(name)}`}, "Try a bag of this model")),
     versions, live, documents);
 
   // Details that a reader has opened stay open: only what differs is replaced.

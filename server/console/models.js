@@ -38,7 +38,7 @@ export function group(list) {
   return [...names.values()];
 }
 
-// What there is to say of a model: of the default version, or of one that is being loaded or failed.
+// Returns the reason of the default version, or of a version that is loading or has failed; "": none.
 function reasonOf(entry) {
   if (entry.main.reason) return entry.main.reason;
   const other = entry.versions.find((version) => version.state === "LOADING" || version.reason);

@@ -16,7 +16,7 @@ function cell(value, most, x, y, size) {
   return rect;
 }
 
-// Of an output's numbers, row by row.
+// Draws an output's numbers, row by row.
 export function picture(name, data, bags) {
   const columns = bags ? data.length / bags : 0;
   const shownBags = Math.min(bags, MOST_BAGS), shownColumns = Math.min(columns, MOST_NUMBERS);

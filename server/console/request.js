@@ -1,5 +1,5 @@
-// What is typed into the form -> the text of a request. Whole numbers go as they are typed: a Number would
-// change those beyond 2^53.
+// Makes the text of a request from the fields of the form. Whole numbers are sent as they are typed, because a Number
+// would change those beyond 2^53.
 
 export class Mistake extends Error {}
 
@@ -60,8 +60,8 @@ export function requestOf(inputs, parameters) {
   return `{"inputs": [\n    ${inputs.join(",\n    ")}]${last}}`;
 }
 
-// The answer, whose numbers stay the texts that came: NaN is none of JSON's, and whole numbers of 64 bits are
-// none of JavaScript's. Under "data" there are texts, elsewhere what JSON has.
+// Reads the answer. The numbers under "data" stay texts, because JSON has no NaN and JavaScript has no whole numbers of
+// 64 bits. Other values are those of JSON.
 export function readAnswer(text) {
   const quoted = text.replace(/"(?:[^"\\]|\\.)*"|-?(?:Infinity|NaN|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)/g, (word) =>
     word[0] === '"' || String(Number(word)) === word ? word : `"\\u0000${word}"`);

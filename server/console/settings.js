@@ -45,7 +45,7 @@ export function show(session) {
   async function refresh() {
     options = (await askJson("v2/server/options")).options;
     draw();
-    page.refresh = null; // they do not change
+    page.refresh = null; // options do not change
   }
 
   const page = {title: "Settings", element, refresh: options ? null : refresh, everyMs: 5000, failed: (text) => error.show(text)};

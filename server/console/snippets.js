@@ -1,4 +1,4 @@
-// The same request to copy: each works as it stands, with the token from the variable TOKEN.
+// Snippets to copy that send the request of the form. Each takes the token from the variable TOKEN.
 
 export function curl(url, body, needsToken) {
   const token = needsToken ? ` \\\n    -H "Authorization: Bearer $TOKEN"` : "";

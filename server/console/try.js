@@ -34,7 +34,7 @@ function fieldsOf(table, prefix) {
   ];
 }
 
-// What is asked of each table: [{prefix, facts}].
+// Returns the tables of a model: [{prefix, name, facts}].
 function tablesOf(metadata) {
   const features = metadata.parameters.features;
   return features ? features.map((feature) => ({prefix: `${feature.name}.`, name: feature.name, facts: feature}))
@@ -53,7 +53,7 @@ function weightTypeOf(metadata) {
   return metadata.inputs.find((input) => input.name === "per_sample_weights")?.datatype ?? "FP32";
 }
 
-// Whether the model's own offsets end with the number of all indices: the form's do not.
+// Returns whether the model's offsets end with the number of all indices. Those of the form do not.
 function hasLastOffset(config) {
   return Object.entries(config.parameters).some(([key, value]) => key.endsWith("include_last_offset") && value.string_value === "true");
 }
@@ -86,7 +86,7 @@ function fillIn(form, metadata) {
 
 function explanation(feature) {
   const kinds = ["padding", "pruned", "missing", "out_of_range"].filter((kind) => feature.bags.some((bag) => bag[kind]));
-  return [h("h3", {}, feature.name), table(`What became of the bags of ${feature.name}`, ["Bag", "Rows", "Default row", ...kinds.map((kind) => `${kind.replaceAll("_", " ")} at`)],
+  return [h("h3", {}, feature.name), table(`Explanation of the bags of ${feature.name}`, ["Bag", "Rows", "Default row", ...kinds.map((kind) => `${kind.replaceAll("_", " ")} at`)],
     feature.bags.slice(0, 200).map((bag, i) => [String(i), exact(bag.rows), bag.default ? "yes" : "no",
       ...kinds.map((kind) => (bag[kind] ?? []).join(", "))]))];
 }
@@ -133,10 +133,10 @@ function snippetCard(model, body, session) {
 function answerCards(model, text, body, ns, session) {
   const answer = readAnswer(text), {warnings, explain} = answer.parameters ?? {};
   return [
-    h("p", {role: "status", class: "note"}, `Version ${answer.model_version} answered in ${duration(ns)}, with the way there and back.`),
+    h("p", {role: "status", class: "note"}, `Version ${answer.model_version} answered in ${duration(ns)}, including the network.`),
     warnings?.map((warning) => h("p", {class: "warning"}, warning)),
     columns(answer.outputs.map(outputCard),
-      [explain ? h("section", {class: "card"}, h("h2", {}, "What became of the bags"), explain.map(explanation)) : null,
+      [explain ? h("section", {class: "card"}, h("h2", {}, "Explanation of the bags"), explain.map(explanation)) : null,
         snippetCard(model, body, session)])];
 }
 
@@ -144,8 +144,8 @@ function answerCards(model, text, body, ns, session) {
 
 function hidden(session) {
   const why = session.listener === "admin" && !session.needs_token
-    ? "This listener takes no inference without a token: open the console on the server's main address."
-    : "This token does not cover inference: bags are tried with one of the scope infer or admin.";
+    ? "This listener accepts inference only with a token. Open the console at the server's main address."
+    : "This token does not cover inference. Use a token of scope infer or admin.";
   return {title: "Try a bag", element: h("div", {}, h("h1", {tabindex: "-1"}, "Try a bag"), h("p", {class: "card"}, why)),
     everyMs: 60000};
 }

@@ -48,7 +48,7 @@ def test_bag(browser, server):
     expect_equal(embeddings(browser).tolist(), want.tolist())
     expect("2 bags of 8 numbers" in browser.attribute("figure svg", "aria-label"), "the picture")
     expect_equal(browser.script("return document.querySelectorAll('figure rect').length"), 16)
-    expect_equal(browser.script("return [...document.querySelectorAll(\"[aria-label^='What became'] tbody tr\")]"
+    expect_equal(browser.script("return [...document.querySelectorAll(\"[aria-label^='Explanation of the bags'] tbody tr\")]"
                                 ".map((row) => row.innerText.trim())"), ["0\t2\tno", "1\t1\tno"])
     browser.check("bag-light-wide")
     ask(browser, "items", indices="1, 2, 3", offsets="", weights="", reduction="mean")
