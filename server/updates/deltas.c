@@ -153,7 +153,7 @@ bool bag_updates_apply_deltas(struct bag_live_rows *live, const char *folder, ui
 
 /* The deltas after the last update that a poll found, in ascending order. */
 struct listing {
-    struct bag_delta_sighting *found; /* owned */
+    struct bag_delta_state *found; /* owned */
     size_t count;
 };
 
@@ -168,7 +168,7 @@ static uint64_t number_of(const char *name)
 
 static int compare(const void *a, const void *b)
 {
-    const struct bag_delta_sighting *x = a, *y = b;
+    const struct bag_delta_state *x = a, *y = b;
     return (x->number > y->number) - (x->number < y->number);
 }
 
@@ -187,11 +187,11 @@ static bool list_deltas(struct listing *listing, const char *folder, uint64_t af
         uint64_t number = number_of(entry->d_name);
         if (number <= after)
             continue;
-        struct bag_delta_sighting *found = bag_grow(listing->found, listing->count, sizeof *found);
+        struct bag_delta_state *found = bag_grow(listing->found, listing->count, sizeof *found);
         if (!found)
             break;
         listing->found = found;
-        found[listing->count++] = (struct bag_delta_sighting){.number = number};
+        found[listing->count++] = (struct bag_delta_state){.number = number};
     }
     if (directory)
         closedir(directory);
@@ -220,14 +220,13 @@ static uint64_t hash_delta(const struct delta *delta)
     return hash;
 }
 
-static bool was_seen(const struct bag_updates_stream *stream,
-                     const struct bag_delta_sighting *sighting)
+static bool was_seen(const struct bag_updates_stream *stream, const struct bag_delta_state *state)
 {
-    const struct bag_delta_sighting *before =
-        stream->num_sightings ? bsearch(sighting, stream->sightings, stream->num_sightings,
-                                        sizeof *stream->sightings, compare)
-                              : NULL;
-    return before && before->fingerprint == sighting->fingerprint;
+    const struct bag_delta_state *before =
+        stream->num_seen_deltas ? bsearch(state, stream->seen_deltas, stream->num_seen_deltas,
+                                          sizeof *stream->seen_deltas, compare)
+                                : NULL;
+    return before && before->fingerprint == state->fingerprint;
 }
 
 /* ---- while it is served ---------------------------------------------------------------------- */
@@ -280,13 +279,13 @@ static void tell(struct bag_updates_stream *stream, const struct bag_problem *pr
 
 /* Returns whether the folder is taken to be complete. Updates the folder's fingerprint. */
 static bool is_whole(const struct taking *taking, const struct delta *delta,
-                     struct bag_delta_sighting *sighting)
+                     struct bag_delta_state *state)
 {
     const char *ready_file = taking->stream->updates->settings.ready_file;
     struct bag_problem problem;
-    sighting->fingerprint = hash_delta(delta);
+    state->fingerprint = hash_delta(delta);
     if (!ready_file)
-        return !taking->polls || was_seen(taking->stream, sighting);
+        return !taking->polls || was_seen(taking->stream, state);
     if (has_file(delta, ready_file))
         return true;
     bag_problem_set(&problem, BAG_ERROR_FILE, "delta %s: there is no %s in it yet", delta->folder,
@@ -302,23 +301,23 @@ static size_t take_listed(const struct taking *taking, struct listing *listing, 
     struct bag_updates_stream *stream = taking->stream;
     size_t at = 0;
     for (; at < listing->count; at++) {
-        struct bag_delta_sighting *sighting = &listing->found[at];
+        struct bag_delta_state *state = &listing->found[at];
         uint64_t sequence = last_update(stream, taking->table->memory->live);
         struct delta delta;
-        if (sighting->number <= sequence)
+        if (state->number <= sequence)
             continue;
-        if (sighting->number > sequence + 1) {
+        if (state->number > sequence + 1) {
             if (stream->awaited != sequence + 1)
                 bag_log(BAG_LOG_LEVEL_WARNING, "waits for a delta",
                         BAG_LOG_TEXT("model", stream->name), BAG_LOG_NUMBER("next", sequence + 1),
-                        BAG_LOG_NUMBER("found", sighting->number));
+                        BAG_LOG_NUMBER("found", state->number));
             stream->awaited = sequence + 1;
             break;
         }
-        if (!name_delta(&delta, taking->table->deltas, sighting->number) ||
-            !is_whole(taking, &delta, sighting))
+        if (!name_delta(&delta, taking->table->deltas, state->number) ||
+            !is_whole(taking, &delta, state))
             break;
-        *ok = submit(taking, &delta, sighting->number, problem);
+        *ok = submit(taking, &delta, state->number, problem);
         if (!*ok) {
             tell(stream, problem);
             break;
@@ -340,9 +339,9 @@ static void note_rest(const struct taking *taking, struct listing *listing, size
         if (name_delta(&delta, taking->table->deltas, listing->found[i].number))
             listing->found[i].fingerprint = hash_delta(&delta);
     }
-    free(stream->sightings);
-    stream->sightings = listing->found;
-    stream->num_sightings = left;
+    free(stream->seen_deltas);
+    stream->seen_deltas = listing->found;
+    stream->num_seen_deltas = left;
     atomic_store_explicit(&stream->deltas_waiting, left, memory_order_relaxed);
     pthread_mutex_lock(&stream->lock);
     if (left)

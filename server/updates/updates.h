@@ -41,7 +41,7 @@ struct bag_updates_settings {
 struct bag_kept_update;
 
 /* The state of a delta folder at the last poll. */
-struct bag_delta_sighting {
+struct bag_delta_state {
     uint64_t number, fingerprint;
 };
 
@@ -76,8 +76,8 @@ struct bag_updates_stream {
     _Atomic uint64_t deltas, deltas_waiting; /* delta folders that were applied, and that wait */
 
     /* Used only by the thread that changes tables: */
-    struct bag_delta_sighting *sightings; /* owned; ascending */
-    size_t num_sightings;
+    struct bag_delta_state *seen_deltas; /* owned; ascending */
+    size_t num_seen_deltas;
     uint64_t awaited;         /* number of the missing delta that was last logged; 0: none */
     struct bag_problem delta; /* last logged problem of a delta; "": none */
 
