@@ -316,7 +316,7 @@ static void report_absent(struct bag_remote_infer *run)
             addresses[count++] = address;
     }
     if (count)
-        bag_infer_tell_absent(run->subrequests.infer, addresses, count);
+        bag_infer_add_absent(run->subrequests.infer, addresses, count);
 }
 
 void bag_remote_infer_finish(struct bag_remote_infer *run)

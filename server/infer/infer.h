@@ -119,7 +119,7 @@ void bag_infer_finish(struct bag_infer *infer);
 
 /* Adds the addresses of unavailable shards to the reply of a model that answers without them. The
  * caller must call this before bag_infer_finish. */
-void bag_infer_tell_absent(struct bag_infer *infer, const char *const *addresses, size_t count);
+void bag_infer_add_absent(struct bag_infer *infer, const char *const *addresses, size_t count);
 
 /* Ends an inference that was prepared and will not be finished. Frees its reply. */
 void bag_infer_drop(struct bag_infer *infer);

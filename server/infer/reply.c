@@ -179,7 +179,7 @@ static bool reserve_absent(struct bag_infer *infer, struct bag_problem *problem)
 }
 
 /* The header of a binary reply was written already, so it is written again with the addresses. */
-void bag_infer_tell_absent(struct bag_infer *infer, const char *const *addresses, size_t count)
+void bag_infer_add_absent(struct bag_infer *infer, const char *const *addresses, size_t count)
 {
     char *at = infer->scratch.absent + 1;
     for (size_t i = 0; i < count; i++) {
