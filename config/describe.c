@@ -1,4 +1,4 @@
-/* The options as a document: their values, and where each comes from. */
+/* Describes the options as a JSON document, with their values and sources. */
 #include "config.h"
 #include "proto/json_writer.h"
 
@@ -10,7 +10,7 @@ static const char *const origins[] = {
 #undef BAG_X
 };
 
-/* Whether its values are paths, of files or of sockets. */
+/* Returns whether the setting's values are paths of files or sockets. */
 static bool is_path(const struct bag_setting *setting)
 {
     return setting->is_path || strcmp(setting->unit, "path") == 0;

@@ -1,7 +1,7 @@
-/* What `serve --help` and `serve --help-all` print, and the manual page, made from the tables of
+/* Prints `serve --help` and `serve --help-all`, and the manual page, made from the tables of
  * options.h, model_options.h and config.h.
  *
- * In --help one entry is a line "  --flag VALUE   default   VARIABLE" and its sentence, indented,
+ * An entry of --help is a line "  --flag VALUE   default   VARIABLE" with its sentence indented
  * below. */
 #include "config.h"
 #include "model_options.h"
@@ -82,7 +82,7 @@ static void print_sources(FILE *stream)
 #undef BAG_X
 }
 
-/* In options.h the lines of a section follow each other. */
+/* Prints all options. The lines of a section are adjacent in options.h. */
 static void print_sections(FILE *stream)
 {
     const char *section = "";
@@ -106,9 +106,9 @@ static void print_model_keys(FILE *stream)
     print_entry(stream, key, "", "", "", sentence);
     BAG_MODEL_KEYS(BAG_X)
 #undef BAG_X
-    fputs("\nKeys of an entry of \"features\", which a model may have in place of a path; also\n"
-          "the keys above from \"reduction\" to \"bias\": what a feature leaves out its table's "
-          "model says\n",
+    fputs("\nKeys of an entry of \"features\", which a model may have in place of a path. A\n"
+          "feature may also have the keys above from \"reduction\" to \"bias\". Those that it\n"
+          "lacks have the values of its table's model.\n",
           stream);
 #define BAG_X(key, sentence) print_entry(stream, "features[]." key, "", "", "", sentence);
     BAG_FEATURE_IDENTITY(BAG_X)
@@ -122,7 +122,7 @@ static void print_common(FILE *stream)
         BAG_COMMON_OPTIONS(BAG_X)
 #undef BAG_X
     };
-    fputs("\nWhat people set\n", stream);
+    fputs("\nCommon options\n", stream);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         print_option(stream,
                      bag_option_find((struct bag_text){keys[i], strlen(keys[i])}, bag_key_of));
@@ -135,14 +135,14 @@ void bag_config_print_help(FILE *stream, bool all)
         "\n"
         "  bagserve serve --models models           every models/NAME/VERSION/ with a table in it\n"
         "  bagserve serve --table items=items.npy   one table, as the model \"items\"\n"
-        "  bagserve serve --config bagserve.json    what a file says\n"
-        "  bagserve serve --models models --check   whether that could be served, and no more\n"
+        "  bagserve serve --config bagserve.json    the models and options of a file\n"
+        "  bagserve serve --models models --check   checks the models and exits\n"
         "\n"
-        "Each option is a flag, a variable of the environment and a key in a section of the\n"
+        "Each option is a flag, an environment variable and a key in a section of the\n"
         "configuration file: --log-level debug, BAGSERVE_LOG_LEVEL=debug and\n"
         "{\"log\": {\"log_level\": \"debug\"}} are the same. Flags override variables, and "
         "variables\n"
-        "override the file. Sizes may be written 67108864, 64MiB (of 1024) or 500KB (of 1000).\n"
+        "override the file. Sizes are written as 67108864, 64MiB (of 1024) or 500KB (of 1000).\n"
         "\n"
         "Models\n",
         stream);
@@ -155,16 +155,15 @@ void bag_config_print_help(FILE *stream, bool all)
         return;
     }
     print_sections(stream);
-    fputs("\nKeys of an entry of \"models\" in the configuration file, and, but for the first "
-          "three,\n"
-          "of the config.json in a model's folder\n",
+    fputs("\nKeys of an entry of \"models\" in the configuration file. All but the first three\n"
+          "are also keys of the config.json in a model's folder.\n",
           stream);
     print_model_keys(stream);
 }
 
 /* ---- the manual page (roff with the macros of man) ------------------------------------------- */
 
-/* Text as roff shows it: hyphens that can be copied, no request at the start of a line. */
+/* Prints a text for roff. Hyphens stay copyable, and no line begins with a request. */
 static void put_text(FILE *stream, const char *text)
 {
     if (*text == '.' || *text == '\'')
@@ -176,7 +175,7 @@ static void put_text(FILE *stream, const char *text)
     }
 }
 
-/* An entry of a list: a name in bold, what follows it in italics, and its sentence. */
+/* Prints an entry of a list: a name in bold, its value in italics, and its sentence. */
 static void put_entry(FILE *stream, const char *name, const char *follows, const char *sentence)
 {
     fputs(".TP\n\\fB", stream);
@@ -224,11 +223,10 @@ static void put_commands(FILE *stream)
 static void put_options(FILE *stream)
 {
     const char *section = "";
-    fputs(
-        ".SH OPTIONS\nOf\n.BR serve .\nEach is a flag, a variable of the environment and a key in "
-        "a section of the configuration file. Flags override variables, and variables override "
-        "the file. Sizes may be written 67108864, 64MiB (of 1024) or 500KB (of 1000).\n",
-        stream);
+    fputs(".SH OPTIONS\nThe options of\n.BR serve .\nEach is a flag, an environment variable and a "
+          "key in a section of the configuration file. Flags override variables, and variables "
+          "override the file. Sizes are written as 67108864, 64MiB (of 1024) or 500KB (of 1000).\n",
+          stream);
 #define BAG_X(id, key, follows, sentence) put_entry(stream, "--" key, follows, sentence);
     BAG_FLAGS(BAG_X)
 #undef BAG_X
@@ -243,8 +241,8 @@ static void put_options(FILE *stream)
 
 static void put_model_keys(FILE *stream)
 {
-    fputs(".SH MODELS\nKeys of an entry of\n.I models\nin the configuration file, and, but for the "
-          "first three, of the config.json in a model's folder.\n",
+    fputs(".SH MODELS\nKeys of an entry of\n.I models\nin the configuration file. All but the "
+          "first three are also keys of the config.json in a model's folder.\n",
           stream);
 #define BAG_X(key, sentence) put_entry(stream, key, "", sentence);
     BAG_MODEL_IDENTITY(BAG_X)
@@ -252,9 +250,10 @@ static void put_model_keys(FILE *stream)
 #define BAG_X(member, key, TYPE, minimum, maximum, sentence) put_entry(stream, key, "", sentence);
     BAG_MODEL_KEYS(BAG_X)
 #undef BAG_X
-    fputs(".SS Features of a collection\nAlso the keys above from\n.I reduction\nto\n.IR bias :\n"
-          "what a feature leaves out its table's model says.\n",
-          stream);
+    fputs(
+        ".SS Features of a collection\nA feature may also have the keys above from\n.I reduction\n"
+        "to\n.IR bias .\nThose that it lacks have the values of its table's model.\n",
+        stream);
 #define BAG_X(key, sentence) put_entry(stream, key, "", sentence);
     BAG_FEATURE_IDENTITY(BAG_X)
 #undef BAG_X
@@ -268,18 +267,19 @@ void bag_config_print_manual(FILE *stream, const char *version)
             ".SH SYNOPSIS\n.B bagserve\n.I command\n.RI [ flags ]\n"
             ".SH DESCRIPTION\nbagserve keeps embedding tables in memory, takes lists of ids over "
             "HTTP (Open Inference Protocol, with Triton's binary tensors), pools the rows of each "
-            "bag and sends back one vector per bag.\n",
+            "bag and returns one vector per bag.\n",
             version);
     put_commands(stream);
     put_options(stream);
     put_model_keys(stream);
     fputs(
-        ".SH SIGNALS\n.TP\n.BR SIGTERM ,\\  SIGINT\nStop: readiness becomes 503, running requests "
-        "are finished, the exit status is 0. A second one stops at once.\n"
-        ".TP\n.B SIGHUP\nRead access tokens again and, with\n.BR \\-\\-model\\-control ,\n"
+        ".SH SIGNALS\n.TP\n.BR SIGTERM ,\\  SIGINT\nStop. Readiness becomes 503, running requests "
+        "are finished, and the exit status is 0. A second signal stops immediately.\n"
+        ".TP\n.B SIGHUP\nReload the access tokens and, with\n.BR \\-\\-model\\-control ,\n"
         "the configured models.\n"
-        ".SH EXIT STATUS\n0: as asked. 1: it failed, standard error says why;\n.B serve\nends so "
-        "after any error. 2: the command line, the configuration or a file is wrong.\n"
+        ".SH EXIT STATUS\n0: success. 1: the command failed; standard error says why. 2: the "
+        "command line, the configuration or a file is wrong;\n.B serve\nends with 2 only if its "
+        "command line is wrong.\n"
         ".SH EXAMPLES\n.nf\nbagserve serve \\-\\-demo\n"
         "bagserve serve \\-\\-table items=items.npy \\-\\-port 8080\n"
         "bagserve serve \\-\\-config bagserve.json \\-\\-check\n.fi\n",

@@ -1,37 +1,42 @@
 /* The table of the keys of models and features: those of "models" in the configuration file, and of
- * the config.json in a model's folder. A line here is a key, a line of --help and a member of
+ * the config.json in a model's folder. Each line defines a key, an entry of --help and a member of
  * struct bag_model_config or bag_feature_config. */
 #ifndef BAG_MODEL_OPTIONS_H
 #define BAG_MODEL_OPTIONS_H
 
-/* Beyond 2^53 a JSON number is not exact. */
+/* JSON numbers are not exact beyond 2^53. */
 #define BAG_LARGEST_EXACT ((INT64_C(1) << 53) - 1)
 
-/* The words that dense tables know, of BAG_MISSINGS in kernels/pool.h. */
+/* The words of BAG_MISSINGS (kernels/pool.h) that dense tables accept. */
 #define BAG_OUT_OF_RANGE(X) \
     X(ERROR, "error")       \
     X(SKIP, "skip")         \
     X(DEFAULT, "default")
 
 /* clang-format off */
-/* Which model it is. X("key", "sentence"). A config.json in a model's folder has only "features" of
- * these: the folder gives the others. */
+/* Keys that identify a model. X("key", "sentence"). A config.json in a model's folder has only
+ * "features" of these, because the folder determines the others. */
 #define BAG_MODEL_IDENTITY(X)                                                                      \
-    X("name", "Name in URLs: 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front. Required.")       \
-    X("path", "The table: a file (.npy, .npz, .safetensors, or the index of one in parts) or a "   \
-      "folder with keys.npy and values.npy; relative to the configuration file's folder. "         \
-      "Required, or features.")                                                                                 \
-    X("version", "A whole number from 1, as a number or a string; 1 if absent.")                   \
-    X("features", "In place of a path: a list of features, which make the model a collection.")    \
-    X("shards", "In place of a path: a list of addresses, http://HOST:PORT or unix:PATH, of "      \
-      "servers that have the parts of the table.")
+    X("name",                                                                                      \
+      "Name in URLs: 1 to 128 characters of A-Z a-z 0-9 . _ - without a leading dot. "             \
+      "Required.")                                                                                 \
+    X("path",                                                                                      \
+      "The table: a file (.npy, .npz, .safetensors, or the index of a table in several "           \
+      "files) or a folder with keys.npy and values.npy. Relative to the folder of the "            \
+      "configuration file. Required unless there are features or shards.")                         \
+    X("version", "A whole number from 1, as a number or a string. 1 if absent.")                   \
+    X("features", "A list of features in place of a path. It makes the model a collection.")       \
+    X("shards",                                                                                    \
+      "A list of addresses, http://HOST:PORT or unix:PATH, in place of a path. The servers "       \
+      "at these addresses have the parts of the table.")
 
-/* What a feature of a collection is. X("key", "sentence") */
+/* Keys that identify a feature of a collection. X("key", "sentence") */
 #define BAG_FEATURE_IDENTITY(X)                                                                    \
-    X("name", "Name in inputs and outputs: as a model's, and not embeddings. Required.")           \
-    X("model", "The model whose table it is, in its highest version. Required.")
+    X("name", "Name in inputs and outputs, as for a model, but not embeddings. Required.")         \
+    X("model", "Model whose table the feature uses, in its highest version. Required.")
 
-/* What a file holds. X(member, "key", TYPE, minimum, maximum, "sentence"), with a TYPE of
+/* Keys that describe the files of a table. X(member, "key", TYPE, minimum, maximum, "sentence").
+ * TYPE is one of
  *
  *   COUNT     an integer from minimum to maximum
  *   BOOL      true or false
@@ -40,127 +45,134 @@
  *   FILE      a path, relative to the document's folder
  *   SHAPE     an array of dimensions
  *   PART      an object {"by", "index", "of"}
- *   CHOICE_*  one of the names of an enum
- */
+ *   CHOICE_*  one of the names of an enum */
 #define BAG_FILE_KEYS(X)                                                                           \
     X(datatype, "datatype", CHOICE_DTYPE, 0, 0,                                                    \
-      "Type of the table's elements where the file cannot say it, as BF16 in .npy.")               \
+      "Type of the table's elements if the file cannot name it, such as BF16 in .npy.")            \
     X(row_format, "row_format", CHOICE_ROW_FORMAT, 0, 0,                                           \
-      "What the bytes of a 2-D UINT8 table stand for: plain for themselves, or FP32 rows as "      \
-      "int8, int4 or int2 (scale and bias behind), int8_f16_front, int4_f16_front or "             \
-      "int2_f16_front (FBGEMM's inference rows), int8_f16_back, int8_symmetric or "                \
-      "int8_symmetric_f16 (a scale behind), f8_e4m3 or f8_e5m2, f8_e4m3_scaled or "                \
-      "f8_e5m2_scaled (scale behind).")                                                            \
+      "Meaning of the bytes of a 2-D UINT8 table. plain: integers. Other values: FP32 rows, "      \
+      "quantised as int8, int4, int2 or int8_f16_back (scale and bias after the row), "            \
+      "int8_f16_front, int4_f16_front or int2_f16_front (FBGEMM's inference rows), "               \
+      "int8_symmetric or int8_symmetric_f16 (scale after the row), f8_e4m3 or f8_e5m2, "           \
+      "f8_e4m3_scaled or "           \
+      "f8_e5m2_scaled (scale after the row).")                                                     \
     X(row_elements, "row_elements", COUNT, 0, BAG_LARGEST_EXACT,                                   \
-      "How many elements a row stands for; required beside row_format, unless the file says it.")  \
+      "Number of elements that a row represents. Required with row_format, unless the file "       \
+      "has it.")                                                                                   \
     X(tensor, "tensor", TEXT, 0, 4095,                                                             \
-      "The tensor of a safetensors file, or the array of an .npz file, that is the table: "        \
-      "values, or the only one of 2 dimensions, if absent.")                                       \
+      "Name of the table among the tensors of a safetensors file or the arrays of an .npz "        \
+      "file. If absent: values, or the only one with 2 dimensions.")                               \
     X(keys, "keys", FILE, 0, 4095,                                                                 \
-      "A file of the rows' keys, INT64 or UINT64 [rows]: requests send keys, not row numbers. "    \
-      "Beside values.npy keys.npy is found by itself.")                                            \
+      "File of the rows' keys, INT64 or UINT64 [rows]. Requests then send keys instead of "        \
+      "row numbers. keys.npy beside values.npy is found without this.")                            \
     X(keys_tensor, "keys_tensor", TEXT, 0, 4095,                                                   \
-      "The tensor that holds the keys: keys, if there is one, unless tensor names another table.") \
+      "Name of the tensor with the keys. If absent: keys, if there is one, unless tensor "         \
+      "names another table.")                                                                      \
     X(shape, "shape", SHAPE, 0, 0,                                                                 \
-      "Shape of a file without a header, little-endian, beside its datatype; the first may be -1, " \
-      "for as many rows as there are.")                                                            \
+      "Shape of a file without a header, which must be little-endian. Needs datatype. The "        \
+      "first dimension may be -1, for as many rows as the file has.")                              \
     X(part, "part", PART, 0, 0,                                                                    \
-      "The part of the table that is loaded: {\"by\": \"columns\", \"rows\" or \"keys\", "              \
-      "\"index\": I, \"of\": N}, I from 0. Other servers have the others.")                          \
+      "Part of the table to load: {\"by\": \"columns\", \"rows\" or \"keys\", \"index\": I, \"of\": N}, "\
+      "with I from 0. Other servers load the other parts.")                                        \
     X(spare_rows, "spare_rows", COUNT, 0, BAG_LARGEST_EXACT,                                       \
-      "Rows of memory for keys that updates add to a keyed table; 0 if absent.")                   \
+      "Number of rows to allocate for keys that updates add to a keyed table. 0 if absent.")       \
     X(updates_through, "updates_through", COUNT, 0, BAG_LARGEST_EXACT,                             \
-      "The last update of rows that the file includes; 0 if absent, or what the __metadata__ of a " \
-      "safetensors file says.")\
+      "Last update of rows that the file includes. If absent: the number in the "                  \
+      "__metadata__ of a safetensors file, or 0.")                                                 \
     X(load, "load", CHOICE_LOAD, 0, 0,                                                             \
-      "copy or map, as the option load, which holds where this is absent.")                        \
+      "copy or map, as for the option load, which applies if this is absent.")                     \
     X(warm, "warm", BOOL, 0, 0,                                                                    \
-      "Read a mapped table once before it is served, as far as memory holds it.")                  \
-    X(lock_pages, "mlock", BOOL, 0, 0,                                                        \
-      "Keep a mapped table in memory (mlock); it is read before it is served.")
+      "Read a mapped table once before it is served, as far as it fits into memory.")              \
+    X(lock_pages, "mlock", BOOL, 0, 0,                                                             \
+      "Keep a mapped table in memory (mlock). It is read before it is served.")
 
-/* How servers that have its parts are asked; beside shards alone. Columns as above. */
+/* Keys of models of shards only. Columns as in BAG_FILE_KEYS. */
 #define BAG_SHARD_KEYS(X)                                                                          \
     X(shard_model, "shard_model", TEXT, 0, 128,                                                    \
-      "The model's name on the shards; the same name if absent.")                                  \
+      "Name of the model on the shards. If absent: the same name.")                                \
     X(shard_token_file, "shard_token_file", FILE, 0, 4095,                                         \
-      "A file whose first line is the access token that shards are sent, after a scope where it "  \
-      "has one, as in a token_file; read again when the shards are asked.")                        \
+      "File whose first line is the access token for the shards. A scope may precede it, as "      \
+      "in a token_file. Read again when the shards are polled.")                                   \
     X(shard_ready, "ready", CHOICE_SHARD_READY, 0, 0,                                              \
-      "all, the default: the model is ready while all shards are; any: while one is.")             \
+      "all, the default: the model is ready while all shards are. any: while at least one "        \
+      "is.")                                                                                       \
     X(absent, "absent", CHOICE_SHARD_ABSENT, 0, 0,                                                 \
-      "error, the default: a request that needs an unavailable shard fails; skip: its rows count " \
-      "as missing, and the reply names it.")                                                       \
+      "error, the default: a request that needs an unavailable shard fails. skip: the rows "       \
+      "of that shard count as missing, and the reply names the shard.")                            \
     X(hedge, "hedge", CHOICE_SHARD_HEDGE, 0, 0,                                                    \
-      "p95: a shard that takes longer than 95 of 100 answers lately is asked a second time; off, " \
-      "the default.")
+      "p95: a shard that is slower than 95 % of its recent replies gets a second request. "         \
+      "off is the default.")
 
-/* What metadata shows of it. Columns as above. */
+/* Keys that select what metadata shows. Columns as in BAG_FILE_KEYS. */
 #define BAG_SHOWN_KEYS(X)                                                                          \
     X(shown.form, "form", CHOICE_FORM, 0, 0,                                                       \
-      "The form whose inputs metadata lists; all forms are taken.")                                \
+      "Form whose inputs metadata lists. The model accepts all forms.")                            \
     X(shown.optional_inputs, "optional_inputs", CHOICE_OPTIONAL_INPUTS, 0, 0,                      \
-      "Which optional inputs metadata lists: all, weights alone, or none; all are taken.")
+      "Optional inputs that metadata lists: all, only weights, or none. The model accepts "        \
+      "all of them.")
 
-/* How it pools; a feature may set these for itself. Columns as above. */
+/* Keys of pooling, which a feature may override. Columns as in BAG_FILE_KEYS. */
 #define BAG_POOLING_KEYS(X)                                                                        \
     X(rules.reduction, "reduction", CHOICE_REDUCTION, 0, 0,                                        \
-      "How a bag's rows become one: sum by default; none for a row of each id.")                                              \
+      "How the rows of a bag are combined. sum is the default; none returns a row for each "       \
+      "id.")                                                                                       \
     X(rules.default_index, "default_index", KEY, 0, 0,                                             \
-      "Row that an empty bag gets; -1, as if absent, for zeros. Of a keyed table its key, "        \
-      "whatever its sign.")                                                                        \
+      "Row for empty bags. If -1 or absent: zeros. In a keyed table it is a key of any "           \
+      "value.")                                                                                    \
     X(rules.padding_idx, "padding_idx", KEY, 0, 0,                                                 \
-      "Index whose entries leave the bag; a negative one counts from the table's end. Of a keyed " \
-      "table a key.")                                                                              \
+      "Index that is left out of bags. A negative one counts from the table's end. In a "          \
+      "keyed table it is a key.")                                                                  \
     X(rules.include_last_offset, "include_last_offset", BOOL, 0, 0,                                \
-      "offsets has one element more, the end of the last bag.")                                    \
+      "offsets has one more element, the end of the last bag.")                                    \
     X(rules.weighted_mean, "weighted_mean", BOOL, 0, 0,                                            \
-      "mean takes weights and divides by their sum.")                                              \
+      "Allow weights with mean, which divides by their sum.")                                      \
     X(rules.prune_invalid, "prune_invalid", BOOL, 0, 0,                                            \
-      "Entries with a negative index leave the bag; for mean and sqrtn also those whose weight "   \
-      "is not above zero.")                                                                        \
+      "Leave entries with a negative index out of bags. With mean and sqrtn, also leave out "      \
+      "entries whose weight is not above zero.")                                                   \
     X(rules.unsorted_segments, "unsorted_segments", BOOL, 0, 0,                                    \
-      "segment_ids may come in any order.")                                                        \
+      "Allow segment_ids in any order.")                                                           \
     X(rules.require_zero_first_offset, "require_zero_first_offset", BOOL, 0, 0,                    \
       "Reject offsets that do not begin with 0.")                                                  \
     X(rules.require_matching_index_types, "require_matching_index_types", BOOL, 0, 0,              \
       "Reject index tensors of different types.")                                                  \
     X(output_datatype, "output_datatype", CHOICE_DTYPE, 0, 0,                                      \
-      "Type of the result: the table's, or FP16, BF16 and FP32 among each other.")                 \
+      "Type of the result. Only FP16, BF16 and FP32 can be converted into each other. If "         \
+      "absent: the table's type.")                                                                 \
     X(output_row_format, "output_row_format", CHOICE_ROW_FORMAT, 0, 0,                             \
-      "Row format of the result, as row_format: rows are encoded once they are pooled; plain, "    \
-      "or if absent, elements of output_datatype.")                                                \
+      "Row format of the result, with the values of row_format. Results are encoded after "        \
+      "pooling. plain, the default: elements of output_datatype.")                                 \
     X(out_of_range, "out_of_range", CHOICE_OUT_OF_RANGE, 0, 0,                                     \
-      "What an index outside the table does: error rejects the request, skip leaves the entry "    \
-      "out of its bag, default pools the row default_index in its place.")                         \
+      "Handling of an index outside the table. error: reject the request. skip: leave the "        \
+      "entry out of its bag. default: pool the row default_index instead.")                        \
     X(missing, "missing", CHOICE_MISSING, 0, 0,                                                    \
-      "What a key that a keyed table does not have does: error, skip and default as "              \
-      "out_of_range; hash takes one of the first hash_rows rows.")                                 \
+      "Handling of a key that a keyed table does not have. error, skip and default: as for "       \
+      "out_of_range. hash: pool one of the first hash_rows rows.")                                 \
     X(rules.hash_rows, "hash_rows", COUNT, 0, BAG_LARGEST_EXACT,                                   \
-      "Rows, from the first, that missing keys are spread over by hash.")
+      "Number of rows, from the first, over which missing keys are spread by hash.")
 
-/* What is done with what was pooled; of a model, or of a feature for itself. Columns as above, with
- * paths of minimum to maximum bytes. */
+/* Keys for pooled rows, which a feature may override. Columns as in BAG_FILE_KEYS, with minimum and
+ * maximum length of paths. */
 #define BAG_PROJECTION_KEYS(X)                                                                     \
     X(projection, "projection", FILE, 0, 4095,                                                     \
-      "A .npy file, FP32 of shape [dim, out]: pooled rows are multiplied by it; empty, as if "     \
-      "absent, for none.")                                                                         \
+      ".npy file with an FP32 matrix [dim, out], by which pooled rows are multiplied. If "         \
+      "empty or absent: none.")                                                                    \
     X(bias, "bias", FILE, 0, 4095,                                                                 \
-      "A .npy file, FP32 of shape [out]: added to rows that were projected.")
+      ".npy file with an FP32 vector [out], which is added to projected rows.")
 
-/* Which versions of it are served, and how one takes the place of another. Of a model and not of
- * one version: where versions say different things, the highest one's holds. Columns as above; of
- * POLICY the type is struct bag_version_policy. */
+/* Keys that select the served versions and how one replaces another. They apply to a model as a
+ * whole: if versions have different values, those of the highest one apply. Columns as in
+ * BAG_FILE_KEYS; the type of POLICY is struct bag_version_policy. */
 #define BAG_SERVING_KEYS(X)                                                                        \
     X(version_policy, "version_policy", POLICY, 0, 0,                                              \
-      "Which versions are served, of those that are good: {\"latest\": N}, \"all\" or "            \
-      "{\"specific\": [1, 3]}. If absent, the latest one of a folder, or all that are named.")                                                                \
+      "Which of the valid versions are served: {\"latest\": N}, \"all\" or {\"specific\": [1, "    \
+      "3]}. If absent: the latest one of a folder, or all that are configured.")                   \
     X(keep_versions, "keep_versions", COUNT, 0, 64,                                                \
-      "Versions that are held in memory after others took their place, so that going back to one " \
-      "takes no time: 0 by default.")                                                              \
+      "Number of replaced versions that stay in memory, so that a rollback to one takes no "       \
+      "time. 0 if absent.")                                                                        \
     X(reload, "reload", CHOICE_RELOAD, 0, 0,                                                       \
-      "load_first, the default, loads a new table beside the one that serves; unload_first frees " \
-      "that one before, for tables that do not fit twice: requests get 503 meanwhile.")
+      "load_first, the default: load a new table before the served one is released. "              \
+      "unload_first: release the served one first, for tables that do not fit into memory "        \
+      "twice. Requests are answered 503 meanwhile.")
 
 #define BAG_RELOADS(X)           \
     X(BAG_RELOAD_LOAD_FIRST, "load_first") \
@@ -176,8 +188,8 @@
     X(BAG_SHARD_HEDGE_OFF, "off") \
     X(BAG_SHARD_HEDGE_P95, "p95")
 
-/* Of a model of a table; a collection has the last group of them. One of shards has all but the
- * first. */
+/* The keys of a table's model. A collection has only the last group. A model of shards has all but
+ * the first group. */
 #define BAG_MODEL_KEYS(X) \
     BAG_FILE_KEYS(X) BAG_SHARD_KEYS(X) BAG_SHOWN_KEYS(X) BAG_POOLING_KEYS(X) BAG_PROJECTION_KEYS(X) BAG_SERVING_KEYS(X)
 /* clang-format on */

@@ -88,10 +88,10 @@ const char *bag_setting_misfit(const struct bag_setting *setting,
                                const struct bag_model_config *model)
 {
     size_t place = setting ? (size_t)(setting - model_settings) : NUM_TABLE_SETTINGS;
-    bool is_front = bag_model_is_front(model);
-    if (is_front && place < NUM_FILE_SETTINGS)
+    bool has_shards = bag_model_has_shards(model);
+    if (has_shards && place < NUM_FILE_SETTINGS)
         return "is of a table's file, and the shards have the files";
-    return !is_front && place >= NUM_FILE_SETTINGS && place < NUM_STORED_SETTINGS
+    return !has_shards && place >= NUM_FILE_SETTINGS && place < NUM_STORED_SETTINGS
                ? "needs 'shards' beside it"
                : NULL;
 }
@@ -322,7 +322,7 @@ bool bag_config_check_model(const struct bag_config *config, const struct bag_mo
 {
     if (!check_bias(model->name, model->projection, model->bias, problem))
         return false;
-    if (bag_model_is_front(model) && !check_front(model, problem))
+    if (bag_model_has_shards(model) && !check_front(model, problem))
         return false;
     for (size_t j = 0; j < model->num_features; j++) {
         const struct bag_feature_config *feature = &model->features[j];
@@ -476,7 +476,7 @@ uint64_t bag_model_config_hash_files(const struct bag_model_config *model)
 uint64_t bag_model_config_hash(const struct bag_model_config *model)
 {
     uint64_t hash = hash_rules(bag_model_config_hash_files(model), &model->rules);
-    if (bag_model_is_front(model))
+    if (bag_model_has_shards(model))
         hash = bag_hash_bytes(hash, &model->set, sizeof model->set);
     for (size_t i = NUM_STORED_SETTINGS; i < COUNT_OF(model_settings); i++)
         hash = hash_setting(hash, &model_settings[i], model);

@@ -1,20 +1,20 @@
-/* The one table of options. A line here is a flag, an environment variable, a key of the
- * configuration file, a line of --help and a member of struct bag_option_values.
+/* The table of all options. Each line defines a flag, an environment variable, a key of the
+ * configuration file, an entry of --help and a member of struct bag_option_values.
  *
  * X(member, "section", "key", TYPE, "default", minimum, maximum, "unit", "sentence")
  *
- * The flag is --key with '-' for '_', the variable BAGSERVE_KEY, and in the file it is
- * {"section": {"key": value}}; keys are unique over all sections. Keys of a duration or a size end
- * in its unit: _us, _ms, _s, _bytes. TYPE is one of
+ * The flag is --key with '-' instead of '_', the variable is BAGSERVE_KEY, and the file has
+ * {"section": {"key": value}}. Keys are unique over all sections. The key of a duration or a size
+ * ends in its unit: _us, _ms, _s, _bytes. TYPE is one of
  *
- *   COUNT     an integer of the unit, from minimum to maximum
- *   BYTES     the same in bytes, which may be written 64MiB, 1GiB, 500KB
- *   SECONDS   seconds with up to three decimals, kept in milliseconds, as minimum and maximum are
+ *   COUNT     an integer in the unit, from minimum to maximum
+ *   BYTES     an integer of bytes, which may be written as 64MiB, 1GiB, 500KB
+ *   SECONDS   seconds with up to three decimals, stored in milliseconds, as are the bounds
  *   TEXT      a string; minimum and maximum bound its length
- *   FILE      a path, likewise; in a configuration file relative to that file's folder
+ *   FILE      a path of bounded length, in a configuration file relative to that file's folder
  *   CHOICE_*  one of the words of a list below
  *
- * Messages name the unit, and --help does in capitals; "" where a number has none. */
+ * Messages name the unit, and --help prints it in capitals. "" means that a number has no unit. */
 #ifndef BAG_OPTIONS_H
 #define BAG_OPTIONS_H
 
@@ -28,8 +28,8 @@
 
 /* ---- one value that can be set --------------------------------------------------------------- */
 
-/* Its type, its bounds, where it is kept, and how a text becomes it. Options and the keys of a
- * model are lists of these, so that a value means the same and is rejected in the same words
+/* The type of a value, its bounds, its member, and how it is parsed from text. Options and the keys
+ * of models are lists of settings, so that a value has the same meaning and the same error messages
  * wherever it is written. */
 
 enum bag_setting_type {
@@ -39,28 +39,29 @@ enum bag_setting_type {
     BAG_SETTING_KEY,     /* int64_t: 64 bits, with or without a sign */
     BAG_SETTING_TEXT,    /* char *, owned; minimum and maximum bound its length */
     BAG_SETTING_SHAPE,   /* struct bag_shape: "[100, 64]" */
-    BAG_SETTING_CHOICE,  /* an enum: the position among the words */
-    BAG_SETTING_BOOL,    /* bool: true or false, which JSON has without quotes */
+    BAG_SETTING_CHOICE,  /* index of the word in its list */
+    BAG_SETTING_BOOL,    /* JSON has true or false without quotes */
     BAG_SETTING_POLICY,  /* struct bag_version_policy: "all", "latest 2", "specific 1 3" */
     BAG_SETTING_PART     /* struct bag_part: "rows 0 of 3" */
 };
 
-/* Dimensions, of which the first may be -1 for any. */
+/* Dimensions. The first may be -1 for any size. */
 struct bag_shape {
     uint32_t rank; /* 0: not set */
     int64_t sizes[BAG_MAX_RANK];
 };
 
-/* Which versions of a model are served, of those that are good. */
+/* Which of a model's valid versions are served. */
 #define BAG_POLICY_MAX_VERSIONS 16
 enum bag_version_policy_kind { BAG_VERSIONS_LATEST, BAG_VERSIONS_ALL, BAG_VERSIONS_SPECIFIC };
 struct bag_version_policy {
     enum bag_version_policy_kind kind;
-    int64_t numbers[BAG_POLICY_MAX_VERSIONS]; /* LATEST: how many; SPECIFIC: which */
-    size_t count;                             /* of `numbers`; 0: not set, the latest one */
+    int64_t numbers[BAG_POLICY_MAX_VERSIONS]; /* LATEST: the number of versions; SPECIFIC: the
+                                                 versions */
+    size_t count; /* length of `numbers`; 0: not set, which means the latest version */
 };
 
-/* Indexed by the enum; NULL where a member of the enum may not be chosen. */
+/* The words of a choice, indexed by the enum. NULL: this member may not be chosen. */
 struct bag_words {
     const char *const *names;
     size_t count;
@@ -69,10 +70,10 @@ struct bag_words {
 struct bag_setting {
     const char *key;
     enum bag_setting_type type;
-    size_t offset; /* of the member in the struct that all settings of the list are kept in */
+    size_t offset; /* offset of the member in the struct that all settings of the list belong to */
     int64_t minimum, maximum;
-    bool is_path;     /* of a file: in a document relative to the document's folder */
-    const char *unit; /* "seconds"; "" where there is none */
+    bool is_path;     /* path of a file, in a document relative to the document's folder */
+    const char *unit; /* such as "seconds"; "": none */
     struct bag_words words;
 };
 
@@ -90,23 +91,25 @@ struct bag_setting {
 #define BAG_TYPE_CHOICE(LIST) \
     .type = BAG_SETTING_CHOICE, .words = {(const char *const[]){LIST(BAG_NAME)}, LIST(BAG_ONE)}
 
-/* What the lists of words are made into: X(id, "word", ...). */
+/* Generate enums and arrays from the lists of words. X(id, "word", ...) */
 #define BAG_ID(id, ...)         id,
 #define BAG_NAME(id, name, ...) name,
 #define BAG_ONE(...)            +1
 
 extern const char *const bag_bool_words[2];
 
-/* Why a value was rejected: "must be from 0 to 65535". */
+/* The reason why a value was rejected: "must be from 0 to 65535". */
 struct bag_reason {
     char text[256];
 };
 
-/* Sets the member in `base` from a text; false with the reason, and the member as it was. */
+/* Sets the member in `base` from a text. Returns false, sets *reason and leaves the member
+ * unchanged if the text is invalid. */
 bool bag_setting_apply(const struct bag_setting *setting, void *base, const char *text,
                        struct bag_reason *reason);
 
-/* What values the setting takes: the reason against one of another type. */
+/* Describes the values that the setting accepts, as the reason for rejecting a value of another
+ * type. */
 void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *reason);
 
 /* ---- the options ----------------------------------------------------------------------------- */
@@ -121,14 +124,14 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(BAG_LOG_LEVEL_INFO, "info")       \
     X(BAG_LOG_LEVEL_DEBUG, "debug")
 
-/* When the journal of updates is on the disk: before an update is acknowledged, in intervals, or
- * when the system likes. */
+/* When the journal of updates is synced to disk: before an update is acknowledged, periodically, or
+ * when the system decides. */
 #define BAG_JOURNAL_SYNCS(X)                 \
     X(BAG_JOURNAL_SYNC_ALWAYS, "always")     \
     X(BAG_JOURNAL_SYNC_INTERVAL, "interval") \
     X(BAG_JOURNAL_SYNC_OFF, "off")
 
-/* How the models that are served may change; the words are Triton's. */
+/* How the served models may change. The words are Triton's. */
 #define BAG_MODEL_CONTROLS(X)                 \
     X(BAG_MODEL_CONTROL_NONE, "none")         \
     X(BAG_MODEL_CONTROL_EXPLICIT, "explicit") \
@@ -143,7 +146,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(BAG_SWITCH_OFF, "off") \
     X(BAG_SWITCH_ON, "on")
 
-/* EXPLICIT: of the system's pool (vm.nr_hugepages). */
+/* EXPLICIT uses the system's pool (vm.nr_hugepages). */
 #define BAG_HUGEPAGES_KINDS(X)                  \
     X(BAG_HUGEPAGES_OFF, "off")                 \
     X(BAG_HUGEPAGES_TRANSPARENT, "transparent") \
@@ -237,8 +240,8 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "request at the admin listener (/v2/repository/models/M/load) and on SIGHUP. poll: "         \
       "also when their files change.")                                                             \
     X(poll_ms, "loading", "poll_seconds", SECONDS, "15", 100, 86400000, "seconds",                 \
-      "With model_control poll, the interval between two looks at the files, from 0.1. A "         \
-      "version is loaded if it was the same twice, or if it has the ready_file.")                  \
+      "With model_control poll, the interval between two checks of the files, from 0.1. A "       \
+      "version is loaded if two checks found it unchanged, or if it has the ready_file.")          \
     X(ready_file, "loading", "ready_file", TEXT, NULL, 1, 255, "name",                             \
       "Name of a file that marks a version in a folder of models as complete. Absent: a "          \
       "version is complete when its files are whole.")                                             \
@@ -337,14 +340,14 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "Fraction of requests to trace, from 0 to 1. Does not apply to requests whose "              \
       "traceparent header decides.")
 
-/* Other names that are accepted for an option, as a flag, a variable and a key: Triton's.
- * X("name", "key") */
+/* Other accepted names of an option, as a flag, a variable and a key. They are Triton's. X("name",
+ * "key") */
 #define BAG_OPTION_ALIASES(X)                                                                      \
     X("inline_work_microseconds", "inline_work_us")                                                \
     X("default_timeout_microseconds", "default_timeout_us")
 
-/* Where models come from. Like the lines above, but no section of the file holds them (it has
- * "models_dir" and "models"), and they are members of struct bag_config itself. */
+/* The sources of models. These settings are like the lines above, but they have no section in the
+ * file (it has "models_dir" and "models"), and they are members of struct bag_config itself. */
 #define BAG_SOURCES(X)                                                                             \
     X(config_path, "", "config", FILE, NULL, 1, 4095, "file",                                      \
       "Configuration file in JSON. Environment variables and flags take precedence over it.")      \
@@ -352,23 +355,26 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "Folder of models: DIR/NAME.npy (.npz, .safetensors), or DIR/NAME/VERSION/ with one "        \
       "table and an optional config.json. In the file: \"models_dir\".")
 
-/* What people set, beside models: `serve --help` shows these alone. */
+/* The common options besides models. `serve --help` shows only these. */
 #define BAG_COMMON_OPTIONS(X)                                                                      \
     X("host") X("port") X("admin_port") X("token_file") X("model_control") X("max_memory")         \
     X("workers") X("latency_target_ms") X("load") X("log_format")
 
-/* Flags that are nothing but flags. X(ID, "key", "what follows", "sentence") */
+/* Flags that are not options. X(ID, "key", "value", "sentence") */
 #define BAG_FLAGS(X)                                                                               \
-    X(TABLE, "table", "NAME=PATH", "Serve the table in a file as a model; may be repeated.")       \
+    X(TABLE, "table", "NAME=PATH", "Serve the table in a file as a model. May be repeated.")       \
     X(DEMO, "demo", "", "Serve the built-in demonstration tables.")                                \
     X(SYNTHETIC, "synthetic", "NAME=ROWSxELEMENTS|mlperf-dlrm-v2|mlperf-dlrm-v3",                  \
-      "Serve made-up rows, to measure with: a table, or a preset: the 26 tables of DLRM-v2 and "   \
-      "their collection dlrm, or the 3 of DLRM-v3 and dlrm_v3. Tables may be repeated.")           \
+      "Serve generated rows for measurements: one table, or a preset. The presets are the 26 "     \
+      "tables of DLRM-v2 with a collection named dlrm, and the 3 of DLRM-v3 with dlrm_v3. Tables " \
+      "may be repeated.")                                                                          \
     X(SYNTHETIC_BYTES, "synthetic-bytes", "BYTES",                                                 \
-      "Bytes of a preset's tables: the largest are shortened to fit. 1 GiB by default.")           \
-    X(CHECK, "check", "", "Check all that serving does, but for memory; list the models, then exit.") \
+      "Total size of a preset's tables. The largest ones are shortened to fit. 1 GiB by "          \
+      "default.")                                                                                  \
+    X(CHECK, "check", "",                                                                          \
+      "Check everything that serving needs except memory, list the models and exit.")              \
     X(VERSION, "version", "", "Print the version and exit.")                                       \
-    X(HELP, "help", "", "Print the options that most people set, and exit; so does -h.")           \
+    X(HELP, "help", "", "Print the common options and exit. -h does the same.")                    \
     X(HELP_ALL, "help-all", "", "Print all options and the keys of models, and exit.")
 
 /* clang-format on */
@@ -400,7 +406,7 @@ enum bag_switch { BAG_SWITCHES(BAG_ID) };
 #define BAG_C_CHOICE_PROXY_PROTOCOL enum bag_proxy_protocol
 #define BAG_C_CHOICE_MODEL_CONTROL  enum bag_model_control
 
-/* Strings are owned. */
+/* The values of all options. Strings are owned. */
 struct bag_option_values {
 #define BAG_X(member, section, key, type, ...) BAG_C_##type member;
     BAG_OPTIONS(BAG_X)
@@ -410,9 +416,9 @@ struct bag_option_values {
 /* ---- the list of them ------------------------------------------------------------------------ */
 
 struct bag_option {
-    struct bag_setting setting; /* of a member of struct bag_config */
+    struct bag_setting setting; /* setting of a member of struct bag_config */
     const char *section;        /* "" for those of BAG_SOURCES */
-    const char *default_text;   /* as a flag would say it; NULL: none */
+    const char *default_text;   /* in a flag's form; NULL: none */
     const char *sentence;
 };
 
@@ -423,7 +429,7 @@ enum { BAG_OPTION_COUNT = BAG_SOURCES(BAG_X) BAG_OPTIONS(BAG_X) };
 extern const struct bag_option bag_options[];
 extern const size_t bag_num_options;
 
-/* X(ID, "word"): where the value of an option comes from. */
+/* The source of an option's value. X(ID, "word") */
 #define BAG_ORIGINS(X)      \
     X(DEFAULT, "default")   \
     X(FILE, "file")         \
@@ -435,7 +441,7 @@ enum bag_origin {
 #undef BAG_X
 };
 
-/* A key as it is written elsewhere, by value: bag_flag_of("log_level").text */
+/* A key in another spelling, by value: bag_flag_of("log_level").text */
 struct bag_spelling {
     char text[64];
 };
@@ -443,14 +449,14 @@ struct bag_spelling bag_key_of(const char *key);      /* "log_level" */
 struct bag_spelling bag_flag_of(const char *key);     /* "--log-level" */
 struct bag_spelling bag_variable_of(const char *key); /* "BAGSERVE_LOG_LEVEL" */
 
-/* The option whose key, or an alias of it, is written like `text`; NULL where there is none. */
+/* Returns the option whose key or alias has the spelling `text`, or NULL if there is none. */
 const struct bag_option *bag_option_find(struct bag_text text,
                                          struct bag_spelling (*spell)(const char *key));
 
-/* The alias of an option's key; NULL where it has none. */
+/* Returns the alias of an option's key, or NULL if it has none. */
 const char *bag_option_alias(const struct bag_option *option);
 
-/* What follows the flag: SECONDS, BYTES, text|json. */
+/* Prints the placeholder of the flag's value: SECONDS, BYTES, text|json. */
 void bag_option_value_text(const struct bag_option *option, char *text, size_t text_bytes);
 
 #endif

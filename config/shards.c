@@ -13,7 +13,7 @@
 /* The maximum length of a path in struct sockaddr_un. */
 #define SOCKET_PATH_BYTES 107
 
-bool bag_model_is_front(const struct bag_model_config *model)
+bool bag_model_has_shards(const struct bag_model_config *model)
 {
     return model->path && strncmp(model->path, BAG_SHARDS_PREFIX, strlen(BAG_SHARDS_PREFIX)) == 0;
 }

@@ -13,14 +13,14 @@
 #define BAG_MAX_SHARDS 4096
 
 /* Returns whether it is a model of shards. */
-bool bag_model_is_front(const struct bag_model_config *model);
+bool bag_model_has_shards(const struct bag_model_config *model);
 
 /* The address of a shard: http://HOST:PORT, which may have a path that precedes those of the
  * protocol, or unix:PATH. */
 struct bag_shard_address {
     char text[512];     /* as configured, for messages */
     const char *socket; /* the path in `text`; NULL: TCP, by url */
-    struct bag_url url; /* its path points into `text`; the URL of localhost for a socket */
+    struct bag_url url; /* URL whose path points into `text`; for a socket, a URL of localhost */
 };
 
 /* Returns the path of a model of shards from a JSON array of strings. The caller frees it. Returns

@@ -64,7 +64,7 @@ struct table {
 /* Tables as published, and the collection over them. */
 static const struct preset {
     const char *name, *collection;
-    const char *features; /* of the collection, each after ", "; NULL: one for each table */
+    const char *features; /* names, each after ", ", in the collection; NULL: one for each table */
     const char *model;    /* config.json of each table */
     int64_t elements, row_bytes;
     struct table tables[BAG_MLPERF_DLRM_V2_TABLES];

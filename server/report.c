@@ -38,11 +38,11 @@ static void print_model(const struct bag_source *source)
  * query. */
 static bool is_of_shards(const struct bag_config *config, const struct bag_model_config *model)
 {
-    bool found = bag_model_is_front(model);
+    bool found = bag_model_has_shards(model);
     for (size_t i = 0; i < model->num_features && !found; i++) {
         const struct bag_model_config *table =
             bag_config_find_model(config, model->features[i].model);
-        found = table && bag_model_is_front(table);
+        found = table && bag_model_has_shards(table);
     }
     return found;
 }

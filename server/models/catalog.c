@@ -73,7 +73,7 @@ static bool add_named(struct bag_scan *scan, struct bag_problem *problem)
     bool ok = true;
     for (size_t i = 0; ok && i < config->num_models; i++) {
         const struct bag_model_config *model = &config->models[i];
-        ok = bag_model_is_front(model)
+        ok = bag_model_has_shards(model)
                  ? add_front(scan, model, problem)
                  : add_copy(scan, model, NULL) || bag_problem_no_memory(problem);
     }
@@ -106,7 +106,7 @@ static bool make_sources(struct bag_scan *scan, struct bag_catalog *catalog,
     catalog->sources = calloc(count + 1, sizeof *catalog->sources);
     for (size_t i = 0; catalog->sources && i < count; i++) {
         /* Versions on shards come and go, as those in a folder do. */
-        bool is_named = i < scan->num_named && !bag_model_is_front(&scan->found.models[i]);
+        bool is_named = i < scan->num_named && !bag_model_has_shards(&scan->found.models[i]);
         struct bag_source *source = bag_source_make(&scan->found.models[i], is_named);
         if (!source)
             return bag_problem_no_memory(problem);

@@ -180,7 +180,7 @@ static bool add_catalog(struct bag_check *check, struct bags_list *list,
         struct bag_source *source = catalog->sources[i];
         struct bag_problem why;
         const struct bag_model_config *model = source->model;
-        if (bag_model_is_front(model)) {
+        if (bag_model_has_shards(model)) {
             if (!check_front(model, &why))
                 add_problem(check, model, &why);
         } else if (model->reason) {
@@ -200,7 +200,7 @@ static bool add_catalog(struct bag_check *check, struct bags_list *list,
 static bool is_of_shards(const struct bag_config *config, const char *name)
 {
     const struct bag_model_config *model = bag_config_find_model(config, name);
-    bool found = model && bag_model_is_front(model);
+    bool found = model && bag_model_has_shards(model);
     for (size_t i = 0; model && !found && i < model->num_features; i++)
         found = is_of_shards(config, model->features[i].model);
     return found;

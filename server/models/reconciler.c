@@ -212,7 +212,7 @@ enum { ALL = 1, REMOTE = 2, OVER_REMOTE = 4 };
 static bool is_remote(const struct bag_config *config, const char *name)
 {
     const struct bag_model_config *model = bag_config_find_model(config, name);
-    return model && bag_model_is_front(model);
+    return model && bag_model_has_shards(model);
 }
 
 static bool is_polled(const struct bag_config *config, const struct bag_named_source *named,

@@ -117,7 +117,7 @@ TEST(test_help_lists_everything_once)
 TEST(test_help_looks)
 {
     static const char *const lines[] = {
-        "\n  --table NAME=PATH\n      Serve the table in a file as a model; may be repeated.\n",
+        "\n  --table NAME=PATH\n      Serve the table in a file as a model. May be repeated.\n",
         "\n  --demo\n",
         "\nSection \"http\"\n  --host ADDRESS  ",
         "\n  --host ADDRESS                         127.0.0.1   BAGSERVE_HOST\n      Address",

@@ -80,7 +80,7 @@ TEST(test_a_front)
          "\"absent\": \"skip\", \"reduction\": \"sum\"}]}",
          NULL);
     const struct bag_model_config *model = &fixture->config.models[0];
-    assert_true(bag_model_is_front(model) && bag_shards_check(model, &problem));
+    assert_true(bag_model_has_shards(model) && bag_shards_check(model, &problem));
     assert_string_equal(bag_shards_model(model), "a");
     assert_int_equal(model->absent, BAG_SHARD_ABSENT_SKIP);
     assert_int_equal(model->set, 1); /* the first of BAG_POOLING_KEYS */
