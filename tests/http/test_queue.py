@@ -207,7 +207,7 @@ def test_timeout():
 
 def test_replies_beside_many_that_wait():
     """Replies to others do not wait for those of hundreds of requests, not even together with them."""
-    with Server("--demo", "--workers", 1) as server, contextlib.ExitStack() as stack, \
+    with Server("--demo", "--workers", 1, "--drain-timeout-s", 300) as server, contextlib.ExitStack() as stack, \
             Client(server) as client:
         asked = [question(number, 5_000) for number in range(300)]
         with held_workers(server):
