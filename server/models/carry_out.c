@@ -11,7 +11,8 @@
 #include <string.h>
 #include <uv.h>
 
-/* How long requests may go on reading a table that is to be unloaded. */
+/* The maximum time for which a change waits until requests have left a table that is unloaded. One
+ * minute, in ns. */
 #define LEAVE_NS (UINT64_C(60) * 1000000000)
 
 /* ---- publishing ------------------------------------------------------------------------------ */
@@ -22,11 +23,13 @@ struct listing {
     size_t count;
 };
 
+/* Makes a listing for up to `capacity` models. `models` is NULL without memory. */
 static struct listing make_listing(size_t capacity)
 {
     return (struct listing){.models = calloc(capacity + 1, sizeof(struct bag_listed))};
 }
 
+/* Adds a model with a new reference to the listing. */
 static void list(struct listing *listing, struct bag_model *model, bool is_default,
                  const char *remark)
 {
@@ -67,6 +70,7 @@ static void log_failure(const struct bag_problem *why)
     bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", why->text));
 }
 
+/* Returns whether the plan unloads the model before it loads others. */
 static bool is_unloaded_first(const struct bag_change_plan *plan, const struct bag_model *model)
 {
     for (size_t i = 0; i < plan->num_unloaded_first; i++) {
@@ -484,6 +488,7 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
 
 /* ---- the end of a change --------------------------------------------------------------------- */
 
+/* Logs the state of a model that was not published before. */
 static void log_entry(const struct bag_change_plan *plan, const struct bag_model *model)
 {
     bool is_first = plan->facts.kind == BAG_CHANGE_START, is_known = false;
@@ -501,6 +506,8 @@ static void log_entry(const struct bag_change_plan *plan, const struct bag_model
                 BAG_LOG_TEXT("reason", model->cause));
 }
 
+/* Warns if the model's rows have another width than those of the version that was the default one.
+ */
 static void log_shape(const struct bag_change_plan *plan, const struct bag_model *model)
 {
     for (size_t i = 0; model->memory && i < plan->facts.num_published; i++) {
@@ -607,6 +614,7 @@ static bool close_updates(const struct bag_change_plan *plan, struct bag_problem
     return ok;
 }
 
+/* Makes the table of a published model take updates again. */
 static void open_updates(const struct bag_model *model)
 {
     if (model->stored)

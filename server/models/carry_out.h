@@ -14,8 +14,8 @@
 bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *problem);
 
 /* Announces the plan, unless that has been done, loads its tables and publishes the next snapshot.
- * If nothing changes, only the desired states are remembered. Returns false and sets *problem, to
- * any kind that loading has. The versions that were LOADING are then UNAVAILABLE. If one entry
+ * If nothing changes, only the desired states are remembered. Returns false and sets *problem to
+ * the kind of the failure. The versions that were LOADING are then UNAVAILABLE. If one entry
  * could not be loaded, plan->failed is that entry. */
 bool bag_change_plan_carry_out(struct bag_change_plan *plan, struct bag_problem *problem);
 

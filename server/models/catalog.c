@@ -7,7 +7,8 @@
 
 /* ---- what is found --------------------------------------------------------------------------- */
 
-/* Adds a copy of a named model, with what shards have of it, which it takes over. */
+/* Adds a copy of a model's configuration. Takes over `remote`, the table that shards have (NULL:
+ * none), also on failure. Returns false without memory. */
 static bool add_copy(struct bag_scan *scan, const struct bag_model_config *model,
                      struct bag_remote *remote)
 {
@@ -23,7 +24,7 @@ static bool add_copy(struct bag_scan *scan, const struct bag_model_config *model
     return true;
 }
 
-/* Adds a version that cannot be served. */
+/* Adds a version that cannot be served, with the reason. Returns false without memory. */
 static bool add_rejected(struct bag_scan *scan, const struct bag_model_config *model,
                          const char *reason)
 {
@@ -34,7 +35,8 @@ static bool add_rejected(struct bag_scan *scan, const struct bag_model_config *m
     return (*own = strdup(reason)) != NULL;
 }
 
-/* Adds the versions that all shards of a group have. */
+/* Adds the versions that all shards of a group have. If there are none, adds one version with the
+ * reason. Returns false without memory. */
 static bool add_versions(struct bag_scan *scan, const struct bag_model_config *model,
                          struct bag_shard_group *group)
 {
@@ -54,6 +56,8 @@ static bool add_versions(struct bag_scan *scan, const struct bag_model_config *m
     return ok;
 }
 
+/* Adds the versions of a model that is on shards. Returns false and sets *problem if its
+ * configuration is wrong or memory is short. */
 static bool add_front(struct bag_scan *scan, const struct bag_model_config *model,
                       struct bag_problem *problem)
 {
@@ -67,6 +71,7 @@ static bool add_front(struct bag_scan *scan, const struct bag_model_config *mode
     return ok || bag_problem_no_memory(problem);
 }
 
+/* Adds the models that the configuration names, with and without shards. */
 static bool add_named(struct bag_scan *scan, struct bag_problem *problem)
 {
     const struct bag_config *config = scan->config;
@@ -99,6 +104,7 @@ static bool check_models(struct bag_scan *scan, struct bag_problem *problem)
     return true;
 }
 
+/* Makes a source of each model that was found, in the same order. */
 static bool make_sources(struct bag_scan *scan, struct bag_catalog *catalog,
                          struct bag_problem *problem)
 {
@@ -124,6 +130,7 @@ static bool make_sources(struct bag_scan *scan, struct bag_catalog *catalog,
 
 /* ---- by name --------------------------------------------------------------------------------- */
 
+/* Orders sources by name. Under one name they keep the order of the catalog. */
 static int compare_named(const void *a, const void *b)
 {
     const struct bag_named_source *x = a, *y = b;
@@ -131,6 +138,7 @@ static int compare_named(const void *a, const void *b)
     return order ? order : (x->place > y->place) - (x->place < y->place);
 }
 
+/* Makes the index of the sources by name. */
 static bool sort_sources(struct bag_catalog *catalog, struct bag_problem *problem)
 {
     catalog->named = calloc(catalog->count + 1, sizeof *catalog->named);

@@ -24,6 +24,7 @@ struct bag_named_source {
     struct bag_source **place;
 };
 
+/* The result of a scan. */
 struct bag_catalog {
     struct bag_source **sources; /* owned, with elements; in the order in which they were named and
                                     found; NULL: the source was taken */
@@ -32,8 +33,10 @@ struct bag_catalog {
 };
 
 /* Finds all models. If `is_first`, logs which files are ignored. Returns false and sets *problem if
- * a model that is named is wrong, the folder cannot be read, or two models have one name and
- * version. The caller must call bag_catalog_free() in either case. */
+ * a model that is named is wrong, the folder cannot be read, or there is no model at all. If the
+ * folder has a version that was found or named before, the earlier one gets a reason and cannot be
+ * served: the scan does not know which of the two is meant. The caller must call
+ * bag_catalog_free() in either case. */
 bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *config,
                       struct bag_shards *shards, bool is_first, struct bag_problem *problem);
 
@@ -47,6 +50,7 @@ const struct bag_named_source *bag_catalog_find(const struct bag_catalog *catalo
 /* ---- scanning (folder.c): private to the catalog ----------------------------------------------
  */
 
+/* The state of a scan, until its sources are made. */
 struct bag_scan {
     const struct bag_config *config;
     struct bag_shards *shards;
@@ -58,7 +62,8 @@ struct bag_scan {
     bool is_first;
 };
 
-/* Adds what is in the folder of models. */
+/* Adds the models in the folder of models to scan->found. Versions that cannot be served get a
+ * reason. Returns false and sets *problem if the folder cannot be read or without memory. */
 bool bag_scan_folder(struct bag_scan *scan, struct bag_problem *problem);
 
 #endif

@@ -34,6 +34,7 @@ static void add_fault(struct bag_check *check, const char *name, const char *ver
     snprintf(fault->version, sizeof fault->version, "%s", version);
 }
 
+/* Adds a version that cannot be served because of a problem. */
 static void add_problem(struct bag_check *check, const struct bag_model_config *model,
                         const struct bag_problem *why)
 {
@@ -72,6 +73,7 @@ struct bags_list {
     size_t count;
 };
 
+/* Adds all features of a model to the list. Returns false without memory. */
 static bool add_bags(struct bags_list *list, const struct bag_source *owner)
 {
     size_t count = list->count + owner->num_features;
@@ -95,6 +97,8 @@ static int compare(const void *one, const void *other)
 
 /* ---- one table ------------------------------------------------------------------------------- */
 
+/* Checks the files of a table's rows: that they can be mapped, or that they are unchanged and have
+ * the CRC-32 that they state. */
 static bool check_rows(const struct bag_source *source, struct bag_problem *problem)
 {
     if (source->maps)
@@ -142,6 +146,7 @@ static void check_table(struct bag_check *check, const struct bags *bags, size_t
     }
 }
 
+/* Checks each table once, with all the bags that pool it. */
 static void check_tables(struct bag_check *check, struct bags_list *list)
 {
     if (list->count)

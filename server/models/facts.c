@@ -48,6 +48,7 @@ struct bag_record *bag_record_make(struct bag_models *models, const char *name)
     return records[i] = record;
 }
 
+/* Frees a record and releases its retained versions. */
 static void free_record(struct bag_record *record)
 {
     while (record->num_retained > 0)
@@ -58,6 +59,7 @@ static void free_record(struct bag_record *record)
     free(record);
 }
 
+/* Returns whether nothing is remembered that could matter to a later change. */
 static bool is_empty(const struct bag_record *record)
 {
     const struct bag_desired_state *desired = &record->desired;
@@ -265,6 +267,7 @@ static uint64_t number_of(const struct bag_source *source)
     return strtoull(source->model->version, NULL, 10);
 }
 
+/* Returns whether a change of this kind does not try a failed version again. */
 static bool skips(const struct bag_facts *facts, enum bag_change_kind kind,
                   const struct bag_failed_version *failure)
 {
@@ -335,6 +338,8 @@ static bool is_settled(const struct bag_model_facts *of_model, const struct bag_
     return observed->is_same;
 }
 
+/* Opens the files of a source. If they are bad, or failed to load before, sets the reason in the
+ * source's configuration. */
 static void open_files(struct bag_model_facts *of_model, struct bag_source *source)
 {
     struct bag_problem why;
@@ -348,6 +353,7 @@ static void open_files(struct bag_model_facts *of_model, struct bag_source *sour
     }
 }
 
+/* Returns whether the model was made of the same files and configuration as the source. */
 static bool is_of(const struct bag_model *model, const struct bag_source *source)
 {
     return model && model->source && model->source->fingerprint == source->fingerprint;
@@ -364,6 +370,9 @@ static bool is_behind(const struct bag_model_facts *of_model,
            bag_models_lack_updates(of_model->facts->models, version->ready);
 }
 
+/* Compares the files of a version with what is in memory; see struct bag_model_plan. A collection
+ * has no files of its own. Polls do not trust files that changed since the last poll, unless a
+ * ready_file marks complete versions. */
 static void check_files(void *context, struct bag_version_plan *version)
 {
     struct bag_model_facts *of_model = context;

@@ -34,7 +34,7 @@ struct bag_observed_state {
     bool is_same;  /* true: that poll found the same files as the poll before */
 };
 
-/* A version that failed to load. Prevents repeated attempts. */
+/* A version that failed to load at the time at_ns (CLOCK_MONOTONIC). Prevents repeated attempts. */
 struct bag_failed_version {
     uint64_t number, fingerprint, at_ns;
     uint64_t change; /* number of the change in which it failed */
@@ -79,7 +79,7 @@ struct bag_models {
     struct bag_load_status status; /* read by other threads */
     atomic_bool cancelled;         /* ends what is being loaded; changed with monitor.lock */
     struct bag_monitor monitor;    /* woken when the reconciler's thread has something to do */
-    bool has_left;                 /* guarded by it: a snapshot may be freed */
+    bool has_left;                 /* guarded by the monitor's lock: a snapshot may be freed */
 
     struct bag_record **records; /* owned, with elements; by name */
     size_t num_records;
@@ -123,6 +123,7 @@ struct bag_published {
     char *remark;            /* owned; NULL: none */
 };
 
+/* The facts for one plan. */
 struct bag_facts {
     struct bag_models *models; /* borrowed */
     enum bag_change_kind kind;
@@ -134,9 +135,10 @@ struct bag_facts {
     size_t num_published;
 };
 
-/* Gathers what is published: all models or, if `only` is not NULL, those of one name. The other
- * members are set by the caller. Returns false with *problem without memory. The caller must call
- * bag_facts_free() in either case. */
+/* Gathers what is published: all models or, if `only` is not NULL, those of one name. Gives the
+ * plan its number. The caller sets the other members before. Without `only`, also releases retained
+ * versions that lack an update, because no plan may restore them. Returns false with *problem
+ * without memory. The caller must call bag_facts_free() in either case. */
 bool bag_facts_gather(struct bag_facts *facts, const char *only, struct bag_problem *problem);
 void bag_facts_free(struct bag_facts *facts);
 
@@ -152,8 +154,8 @@ struct bag_model *bag_facts_find_ready(const struct bag_facts *facts, const char
 const struct bag_control_item *bag_control_find(const struct bag_control *control,
                                                 const char *name);
 
-/* Returns the desired state of the model in this plan, for changing. It is valid until the next
- * call. Returns NULL without memory. */
+/* Returns the desired state of the model in this plan, which the caller may change. It is valid
+ * until bag_models_forget(). Returns NULL without memory. */
 struct bag_desired_state *bag_facts_desired_state(const struct bag_facts *facts, const char *name);
 
 /* Makes the desired states of this plan those of later changes. */

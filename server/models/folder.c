@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A model's own config.json is read up to this. */
+/* The maximum size of a model's own config.json. */
 #define CONFIG_FILE_BYTES (16u << 20)
 
 /* ---- what is found --------------------------------------------------------------------------- */
@@ -54,6 +54,7 @@ static bool add(struct bag_scan *scan, const char *name, const char *path, const
     return false;
 }
 
+/* Logs what became of a path, but only in the first scan: polls would repeat it each time. */
 static void tell(const struct bag_scan *scan, enum bag_log_level level, const char *event,
                  const char *path, const char *why)
 {
@@ -61,6 +62,7 @@ static void tell(const struct bag_scan *scan, enum bag_log_level level, const ch
         bag_log(level, event, BAG_LOG_TEXT("path", path), BAG_LOG_TEXT("reason", why));
 }
 
+/* Logs a file or folder that was probably meant to be served and is not. */
 static void tell_skipped(const struct bag_scan *scan, const char *path, const char *why)
 {
     tell(scan, BAG_LOG_LEVEL_WARNING, "skipped", path, why);
@@ -72,7 +74,8 @@ static void tell_ignored(const struct bag_scan *scan, const char *path, const ch
     tell(scan, BAG_LOG_LEVEL_INFO, "ignored", path, why);
 }
 
-/* A folder below the first one that cannot be read, or that has just gone, is no reason to fail. */
+/* Decides about a folder below the first one that cannot be read, or that has just gone. Returns
+ * true if the scan goes on without it, which is so unless memory is short. */
 static bool skip_unreadable(const struct bag_scan *scan, const char *path,
                             const struct bag_problem *problem)
 {
@@ -93,6 +96,7 @@ static const char *const set_marks[] = {"_emb_keys.rank_", "_emb_values.rank_"};
 
 #define SETTINGS_NAME "config.json"
 
+/* Returns whether a file with this name is one of several that are a table together. */
 static bool is_of_set(const char *name)
 {
     bool found = bag_has_suffix(name, INDEX_SUFFIX);
@@ -103,6 +107,7 @@ static bool is_of_set(const char *name)
     return found;
 }
 
+/* Leaves out entries with a leading dot, for scandir(). */
 static int skip_hidden(const struct dirent *entry)
 {
     return entry->d_name[0] != '.';
@@ -114,7 +119,8 @@ static bool is_directory(const char *path)
     return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
-/* One directory's entries in order, each given to `visit` with its path. */
+/* Called for each entry of a directory, in the order of version numbers. Returns false and sets
+ * *problem to end the walk. */
 typedef bool visit_entry(const char *path, const char *name, void *context,
                          struct bag_problem *problem);
 
@@ -131,6 +137,8 @@ static const char *remedy_of(int error)
     }
 }
 
+/* Calls `visit` for each entry of a directory that is not hidden. Returns false and sets *problem
+ * if the directory cannot be read or `visit` fails. */
 static bool walk(const char *directory, visit_entry *visit, void *context,
                  struct bag_problem *problem)
 {
@@ -158,6 +166,7 @@ static bool walk(const char *directory, visit_entry *visit, void *context,
 
 /* ---- DIR/NAME/VERSION ------------------------------------------------------------------------ */
 
+/* The files that were found in the folder of a version. */
 struct version {
     struct bag_scan *scan;
     char *table, *settings; /* paths; owned */
@@ -166,6 +175,7 @@ struct version {
     bool is_ready;          /* true: the folder has the ready_file, or needs none */
 };
 
+/* Notes what a file in the folder of a version is for. Ignores other files. */
 static bool visit_version_file(const char *path, const char *name, void *context,
                                struct bag_problem *problem)
 {
@@ -222,6 +232,7 @@ static bool apply_settings(struct bag_scan *scan, const char *path, bool is_shar
 
 /* ---- DIR/NAME -------------------------------------------------------------------------------- */
 
+/* A folder of a model while its versions are visited. */
 struct model {
     struct bag_scan *scan;
     const char *name;
@@ -230,6 +241,9 @@ struct model {
     char other[64]; /* a folder in it that is no version's; "": there is none */
 };
 
+/* Adds a version with the settings of its model and its own. A version that is incomplete or wrong
+ * is added with the reason. Returns false and sets *problem only if memory is short or the version
+ * cannot be added at all. */
 static bool add_version(const struct model *model, const struct version *files, const char *path,
                         const char *number, struct bag_problem *problem)
 {
@@ -256,6 +270,8 @@ static bool add_version(const struct model *model, const struct version *files, 
     return ok || (why.kind != BAG_ERROR_NO_MEMORY && reject(last_of(scan), &why, problem));
 }
 
+/* Returns whether the path is a folder named by a version number: a whole number from 1, without
+ * leading zeros. */
 static bool is_version(const char *path, const char *name)
 {
     int64_t number;
@@ -263,6 +279,7 @@ static bool is_version(const char *path, const char *name)
            bag_integer_parse(name, &number) && number <= BAG_LARGEST_EXACT && is_directory(path);
 }
 
+/* Adds the version in an entry of a model's folder. Skips what is not a version. */
 static bool visit_version(const char *path, const char *name, void *context,
                           struct bag_problem *problem)
 {
@@ -288,7 +305,8 @@ static bool visit_version(const char *path, const char *name, void *context,
     return ok;
 }
 
-/* A model without a version is listed in the index, with its reason. */
+/* Adds version 1 of a model whose folder has no version, with that reason, so that the index of
+ * models lists it. */
 static bool add_without_version(const struct model *model, const char *path,
                                 struct bag_problem *problem)
 {
@@ -305,6 +323,7 @@ static bool add_without_version(const struct model *model, const char *path,
     return reject(last_of(model->scan), &why, problem);
 }
 
+/* Adds the versions in the folder of a model. */
 static bool visit_directory(struct bag_scan *scan, const char *path, const char *name,
                             struct bag_problem *problem)
 {
@@ -325,13 +344,14 @@ static bool visit_directory(struct bag_scan *scan, const char *path, const char 
 
 #define BAD_NAME "a model's name must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front"
 
-/* As others name the files of one set: table-00001-of-00002.safetensors. */
+/* Returns whether the name is that of a part in a set of files, such as table-00001-of-00002. */
 static bool is_part(const char *stem)
 {
     const char *mark = strstr(stem, "-of-");
     return mark && mark[4] && strspn(mark + 4, "0123456789") == strlen(mark + 4);
 }
 
+/* Adds a file in the folder of models as version 1 of a model. */
 static bool add_file(struct bag_scan *scan, const char *path, const char *name,
                      struct bag_problem *problem)
 {
@@ -347,7 +367,7 @@ static bool add_file(struct bag_scan *scan, const char *path, const char *name,
     return ok;
 }
 
-/* Where exporters put what they know beside their tables. */
+/* The file in which exporters describe the tables that they wrote beside it. */
 #define EXPORTED_NAME "bagserve.json"
 
 static bool is_same_file(const char *path, const char *other)
@@ -372,7 +392,8 @@ static bool names_models(const char *path)
     return names;
 }
 
-/* A file that is no table. */
+/* Logs why a file that is not a table is ignored. A configuration of an exporter that is not in use
+ * gets a hint, because its reductions are not applied. */
 static void tell_file(const struct bag_scan *scan, const char *path, const char *name)
 {
     struct bag_problem why;
@@ -391,6 +412,7 @@ static void tell_file(const struct bag_scan *scan, const char *path, const char 
     tell_skipped(scan, path, why.text);
 }
 
+/* Adds the model in an entry of the folder of models. */
 static bool visit_model(const char *path, const char *name, void *context,
                         struct bag_problem *problem)
 {

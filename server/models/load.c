@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+/* Sets *problem: there is not enough memory for the model. Returns false. */
 static bool lacks_memory(const struct bag_source *source, struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "model '%s': not enough memory",
@@ -65,8 +66,9 @@ static bool check_table(const struct bag_model *model, struct bag_problem *probl
     return bag_source_check_keys(&model->features[0].rules, model->memory, what, problem);
 }
 
-/* Checks the same of the tables of a collection. From here on updates keep what its features need.
- */
+/* Enters the features of a collection into their tables, then checks that each table has the
+ * feature's default key. From then on updates keep the rows and keys that the features need, so the
+ * check stays true. Returns false and sets *problem if a table lacks one of them. */
 static bool enter_features(struct bag_model *model, struct bag_problem *problem)
 {
     char what[512];
@@ -114,15 +116,18 @@ static struct bag_model *make_collection(struct bag_source *source, struct bag_f
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
+/* The state of loading the tables of one plan, and their progress. */
 struct loading {
     struct bag_change_plan *plan;
     struct bag_progress progress;
     size_t before_bytes; /* bytes of the tables that were loaded before */
 };
 
-/* The log tells of tables that take longer; of others at the level debug. */
+/* Loading a table that takes less than this is logged at the level debug only. One second, in ns.
+ */
 #define QUIET_NS UINT64_C(1000000000)
 
+/* Shows the progress: draws the bar on a terminal; otherwise logs a line, and tells systemd. */
 static void print_progress(void *context, const char *text)
 {
     const struct bag_progress *progress = context;
@@ -134,6 +139,7 @@ static void print_progress(void *context, const char *text)
     }
 }
 
+/* Called on the loading thread after it has read `bytes` more bytes of the current table. */
 static void on_progress(void *context, size_t bytes)
 {
     struct loading *loading = context;
@@ -143,6 +149,8 @@ static void on_progress(void *context, size_t bytes)
     bag_load_status_report(status);
 }
 
+/* Returns the options for reading tables. The start uses all processors at full speed. Later loads
+ * use one thread and the configured rate, because requests are served beside them. */
 static struct bag_load_options options_of(struct loading *loading)
 {
     const struct bag_models *models = loading->plan->facts.models;
@@ -247,6 +255,8 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_entry *entry
     return false;
 }
 
+/* Reads the files of an entry into a new stored table, and reports the progress. Returns false and
+ * sets *problem if that fails. */
 static bool read_stored(struct loading *loading, struct bag_entry *entry,
                         struct bag_problem *problem)
 {
@@ -272,6 +282,8 @@ static bool read_stored(struct loading *loading, struct bag_entry *entry,
     return entry->stored;
 }
 
+/* Makes the model of a table. Shares the table of an earlier entry if both read the same files,
+ * otherwise reads the files. Returns false and sets *problem if the change fails for this entry. */
 static bool load_table(struct loading *loading, struct bag_entry *entry,
                        struct bag_problem *problem)
 {
@@ -295,6 +307,8 @@ static bool load_table(struct loading *loading, struct bag_entry *entry,
                : check_table(entry->model, problem);
 }
 
+/* Makes a collection over the tables of the plan. Marks it UNAVAILABLE if one of its tables could
+ * not be loaded. Returns false and sets *problem if the change fails for it. */
 static bool load_collection(struct bag_change_plan *plan, struct bag_entry *entry,
                             struct bag_problem *problem)
 {

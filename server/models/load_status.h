@@ -8,12 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The progress, as other threads see it. */
 struct bag_load_view {
     char name[129];        /* model whose table is being read; empty: none */
     char version[21];      /* version of that model */
     size_t done_bytes;     /* bytes read of all tables of the change */
     size_t total_bytes;    /* bytes of all tables of the change; 0: nothing is being loaded */
-    uint64_t num_done;     /* changes that were made */
+    uint64_t num_done;     /* changes that published a new snapshot */
     uint64_t num_failed;   /* changes, and versions, that failed */
     uint64_t done_at_ms;   /* time of the last change that was made, since 1970; 0: none */
     size_t num_retained;   /* retained versions */

@@ -68,6 +68,8 @@ static bool add_all_published(struct bag_change_plan *plan, const char *name,
     return ok;
 }
 
+/* Makes an UNAVAILABLE model, of which the caller has the reference. Returns NULL and sets *problem
+ * without memory. */
 static struct bag_model *make_unavailable(const char *name, const char *version, const char *reason,
                                           bool is_unloaded, struct bag_problem *problem)
 {
@@ -114,6 +116,8 @@ bool bag_entry_reject(struct bag_entry *entry, const char *reason, bool is_unloa
 
 /* ---- actions become entries ------------------------------------------------------------------ */
 
+/* Adds an entry that will be loaded, and takes its source out of the catalog. A trial only notes
+ * that there is something to load. */
 static bool load(struct bag_change_plan *plan, const struct bag_version_plan *version,
                  bool is_default, struct bag_problem *problem)
 {
@@ -129,6 +133,7 @@ static bool load(struct bag_change_plan *plan, const struct bag_version_plan *ve
     return true;
 }
 
+/* Adds the version that serves. If its files have become bad, its remark says so. */
 static bool keep(struct bag_change_plan *plan, const struct bag_version_plan *version,
                  bool is_default, struct bag_problem *problem)
 {
@@ -140,6 +145,7 @@ static bool keep(struct bag_change_plan *plan, const struct bag_version_plan *ve
     return add_model(plan, version->ready, is_default, is_bad ? remark : NULL, problem);
 }
 
+/* Adds the entry of one version, as its action says. */
 static bool take_action(struct bag_change_plan *plan, const struct bag_model_facts *of_model,
                         size_t i, struct bag_problem *problem)
 {
@@ -228,6 +234,8 @@ static bool fail_bad(const struct bag_model_facts *of_model, struct bag_problem 
                            item->name, *item->version ? " version " : "", item->version, reason);
 }
 
+/* Sets *problem to why the change cannot be planned. Returns false. The outcome is neither ACTIONS
+ * nor UNCHANGED. */
 static bool fail(const struct bag_model_facts *of_model, enum bag_plan_outcome outcome,
                  struct bag_problem *problem)
 {
@@ -268,6 +276,8 @@ static bool fail(const struct bag_model_facts *of_model, enum bag_plan_outcome o
 
 /* ---- one model ------------------------------------------------------------------------------- */
 
+/* Decides about the versions of a model and adds their entries. Returns false and sets *problem if
+ * the change fails for this model. */
 static bool carry_out_outcome(struct bag_change_plan *plan, struct bag_model_facts *of_model,
                               struct bag_problem *problem)
 {
@@ -305,6 +315,7 @@ static bool add_versions(struct bag_change_plan *plan, const char *name,
 
 /* ---- all models ------------------------------------------------------------------------------ */
 
+/* Compares a name with an element of a sorted list of names, for bsearch(). */
 static int compare_target(const void *name, const void *listed)
 {
     return strcmp(name, *(const char *const *)listed);
@@ -400,6 +411,8 @@ static int compare_names(const void *a, const void *b)
     return compare_name(bag_entry_name(*(struct bag_entry *const *)a), b);
 }
 
+/* Sorts the entries that are planned as default versions by name, so that collections find their
+ * tables. Entries may not be added any more, as the list points to them. */
 static bool list_served(struct bag_change_plan *plan, struct bag_problem *problem)
 {
     plan->served = calloc(plan->count + 1, sizeof(struct bag_entry *));
@@ -430,6 +443,7 @@ struct bag_entry *bag_change_plan_find_default(const struct bag_change_plan *pla
 
 /* ---- collections ----------------------------------------------------------------------------- */
 
+/* Returns whether the entry will serve as a collection. */
 static bool is_collection(const struct bag_entry *entry)
 {
     const struct bag_source *source = bag_entry_serves(entry) ? bag_entry_source(entry) : NULL;
@@ -662,6 +676,7 @@ static void share_tables(struct bag_change_plan *plan)
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
+/* Frees everything that the plan owns, but not the plan itself. */
 static void free_members(struct bag_change_plan *plan)
 {
     for (size_t i = 0; i < plan->count; i++) {

@@ -20,8 +20,8 @@ struct bag_entry {
     struct bag_stored_table *stored; /* a reference to the table in memory that the model will
                                         share; NULL: its files are read */
     size_t same_as;          /* index of an earlier entry that reads the same files; or SIZE_MAX */
-    uint64_t oldest_through; /* see bag_facts_oldest_through(); 0, as at the start: not gathered,
-                                all updates are kept */
+    uint64_t oldest_through; /* see bag_facts_oldest_through(); 0: not gathered, so all updates are
+                                kept, as in the first plan of the start */
     char *remark;            /* owned; shown for a version that serves; NULL: none */
     bool is_default;         /* the default version of its name */
     bool is_retried;         /* a collection that is tried again, see steps.h */
@@ -34,6 +34,7 @@ struct bag_model_names {
     size_t count;
 };
 
+/* The plan of one change. */
 struct bag_change_plan {
     struct bag_facts facts;
     const struct bag_model_names *only; /* borrowed; NULL: see bag_change_plan_make() */

@@ -18,6 +18,9 @@
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
+/* Scans the catalog and plans a change of all models, or of those in `control`. Returns NULL and
+ * sets *problem if the catalog cannot be scanned or the change cannot be planned. `is_first`: the
+ * log lists the files that are ignored. */
 static struct bag_change_plan *make_plan(struct bag_reconciler *reconciler,
                                          enum bag_change_kind kind,
                                          const struct bag_control *control, bool is_first,
@@ -32,8 +35,9 @@ static struct bag_change_plan *make_plan(struct bag_reconciler *reconciler,
     return plan;
 }
 
-/* Carries out *plan. If that fails for a version that the change can do without, *plan is replaced
- * by a plan of the same change without it. */
+/* Carries out *plan. If that fails for a version that the change can do without, replaces *plan by
+ * a plan of the same change without that version, and tries again. *plan is NULL if that plan could
+ * not be made. Returns false and sets *problem if the change fails. */
 static bool carry_out_plan(struct bag_reconciler *reconciler, struct bag_change_plan **plan,
                            struct bag_problem *problem)
 {
@@ -53,6 +57,8 @@ static bool carry_out_plan(struct bag_reconciler *reconciler, struct bag_change_
 
 /* ---- changes that were submitted ------------------------------------------------------------- */
 
+/* Plans and carries out one change of a request or of the configuration. Returns false and sets
+ * *problem if it fails; what served then goes on. */
 static bool make_change(struct bag_reconciler *reconciler, enum bag_change_kind kind,
                         const struct bag_control *control, struct bag_problem *problem)
 {
@@ -63,7 +69,8 @@ static bool make_change(struct bag_reconciler *reconciler, enum bag_change_kind 
     return ok;
 }
 
-/* Reads the configuration again, which replaces the one before if it can be served. */
+/* Reads the configuration again and makes it the current one. If it cannot be read or its models
+ * cannot be served, the configuration before stays. Returns false and sets *problem then. */
 static bool change_configuration(struct bag_reconciler *reconciler, struct bag_problem *problem)
 {
     struct bag_config next, before = reconciler->reread;
@@ -84,7 +91,7 @@ static bool change_configuration(struct bag_reconciler *reconciler, struct bag_p
     return false;
 }
 
-/* Writes the names that are asked for, for the log. */
+/* Writes the names and versions of a request, for the log. The text is cut off after `bytes`. */
 static void list_names(const struct bag_control *control, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -97,6 +104,7 @@ static void list_names(const struct bag_control *control, char *text, size_t byt
     }
 }
 
+/* Logs the begin or the end of a change. `started_ns` is 0 at the begin. */
 static void log_change(const struct bag_change *change, const char *event, uint64_t started_ns)
 {
     char names[400];
@@ -131,6 +139,7 @@ static bool report_served(const struct bag_models *models, struct bag_control *c
     return true;
 }
 
+/* Makes one submitted change and calls its on_done(). The change may be freed when this returns. */
 static void carry_out_change(struct bag_reconciler *reconciler, struct bag_change *change)
 {
     struct bag_models *models = &reconciler->models;
@@ -175,6 +184,7 @@ static void log_poll(struct bag_models *models, const char *name, const struct b
             BAG_LOG_TEXT("reason", why->text));
 }
 
+/* Makes the next problem of the model be logged, even if it is the one that was logged last. */
 static void forget_problem(const struct bag_models *models, const char *name)
 {
     struct bag_record *record = bag_record_find(models, name);
@@ -215,6 +225,8 @@ static bool is_remote(const struct bag_config *config, const char *name)
     return model && bag_model_has_shards(model);
 }
 
+/* Returns whether a poll of these kinds is about the source. A collection over shards is found by
+ * its features, so its source must not have been taken from the catalog. */
 static bool is_polled(const struct bag_config *config, const struct bag_named_source *named,
                       unsigned polled)
 {
@@ -225,6 +237,8 @@ static bool is_polled(const struct bag_config *config, const struct bag_named_so
     return found;
 }
 
+/* Scans the catalog for a poll. Returns false and logs the problem if that fails. The caller must
+ * call bag_catalog_free() in either case. */
 static bool scan(struct bag_reconciler *reconciler, struct bag_catalog *catalog)
 {
     struct bag_problem why;
@@ -252,6 +266,7 @@ static const char **list_polled(const struct bag_models *models, const struct ba
     return names;
 }
 
+/* Polls the models of these kinds one by one, until the server stops. */
 static void poll_names(struct bag_models *models, struct bag_catalog *catalog, unsigned polled)
 {
     size_t count;
@@ -301,7 +316,8 @@ static void poll_shards(struct bag_reconciler *reconciler)
     bag_catalog_free(&catalog);
 }
 
-/* Polls all models. */
+/* Polls all models. Afterwards forgets what the poll did not find, and applies the deltas of the
+ * tables that serve. */
 static void poll_files(struct bag_reconciler *reconciler)
 {
     struct bag_models *models = &reconciler->models;
@@ -320,7 +336,8 @@ static void poll_files(struct bag_reconciler *reconciler)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* Called on the thread of the last loop that left a snapshot. */
+/* Wakes the reconciler to free a snapshot. Called on the thread that left the snapshot last: that
+ * of a loop, or the reconciler's own. */
 static void on_left(void *context)
 {
     struct bag_models *models = context;
@@ -330,7 +347,8 @@ static void on_left(void *context)
     bag_monitor_unlock(&models->monitor);
 }
 
-/* Called on a thread that polls shards. */
+/* Wakes the reconciler to poll shards. Called on a thread that queries shards, after their versions
+ * have changed. */
 static void on_shards(void *context)
 {
     struct bag_reconciler *reconciler = context;
@@ -340,7 +358,9 @@ static void on_shards(void *context)
     bag_monitor_unlock(&reconciler->models.monitor);
 }
 
-/* Does all that can be done now, without the lock. Returns false if there is nothing. */
+/* Does one pass of waiting work: frees snapshots, makes the oldest change, then polls shards and
+ * files if that is due. Returns false if there is nothing to do. The caller holds the monitor's
+ * lock, which is released while the work is done. */
 static bool do_next(struct bag_reconciler *reconciler, uint64_t *next_poll_ns)
 {
     struct bag_models *models = &reconciler->models;
@@ -369,6 +389,8 @@ static bool do_next(struct bag_reconciler *reconciler, uint64_t *next_poll_ns)
     return true;
 }
 
+/* Works until the thread is to stop and no change waits any more. Sleeps until it is woken or the
+ * next poll of files is due. */
 static void serve_changes(struct bag_reconciler *reconciler)
 {
     struct bag_models *models = &reconciler->models;
@@ -383,7 +405,8 @@ static void serve_changes(struct bag_reconciler *reconciler)
     bag_monitor_unlock(&models->monitor);
 }
 
-/* Loads the first models, without those that cannot be loaded, unless they are named. */
+/* Loads the first models. Goes on without versions that cannot be loaded, unless the configuration
+ * names them. Returns false and sets *problem if the server cannot start. */
 static bool load_first(struct bag_reconciler *reconciler, struct bag_problem *problem)
 {
     bool ok = carry_out_plan(reconciler, &reconciler->first, problem);
@@ -394,6 +417,7 @@ static bool load_first(struct bag_reconciler *reconciler, struct bag_problem *pr
     return ok;
 }
 
+/* Runs the reconciler's thread: loads the first models, reports the outcome, and serves changes. */
 static void *run(void *argument)
 {
     struct bag_reconciler *reconciler = argument;

@@ -1,6 +1,6 @@
 /* The reconciler: the one thread that changes which models are served.
  *
- * The reconciler works as a controller of Kubernetes does. The desired state is the configuration,
+ * The reconciler works like a controller of Kubernetes. The desired state is the configuration,
  * the version policies, and what requests have loaded and unloaded since. The observed state is the
  * files that exist, the reports of shards, and the models in memory. A change compares the two,
  * decides on actions and carries them out. Each change starts from the facts as they are, so a file
@@ -18,24 +18,30 @@
  *
  *   catalog.c, folder.c  find all versions that could be served: sources, not opened yet
  *   facts.c              gathers what is published, retained, desired, observed and failed
- *   steps.c              decides, without reading anything: an action for each version
+ *   steps.c              decides on an action for each version; through a callback facts.c opens
+ *                        those files on which a decision depends
  *   plan.c               makes an entry of the next snapshot from each action, resolves
  *                        collections over the tables, and shares tables that are in memory
- *   carry_out.c, load.c  release retained versions if memory is short, load the tables that are
- *                        missing beside what serves, publish the snapshot, and release the rest
+ *   carry_out.c, load.c  release retained versions if memory is short, load the new tables while
+ *                        the others are served, publish the snapshot, and release the rest
  *
- * Calls go one way. reconciler.c calls plan.c and carry_out.c. These call facts.c and steps.c, and
- * all of them use catalog.c, snapshot.c and registry.c. steps.c opens files through one callback,
- * and only files on which a decision depends.
+ * The life of a version: a scan finds it, and it gets a source (server/tables/source.h). A change
+ * decides to load it, and its entry in the plan takes the source. Loading makes a stored table of
+ * the files and a model over the table; the model takes over the source. A snapshot with the model
+ * is published, and requests read it. Another change replaces the version. Its model is then
+ * retained for a roll back, if keep_versions says so, or released. The model is freed with the last
+ * snapshot, collection or request that refers to it.
  *
  * A change is all or nothing, because a client that loads two models together must never see one
  * of them without the other. If it fails, what served goes on, and the index of models says why.
- * There is one exception: a version that cannot be loaded and that nobody asked for is remembered
- * as failed, and the change is planned again without it. The start, a poll and the loading of all
- * versions of a model can therefore make progress past a broken file.
+ * There is one exception: a version in the folder of models that cannot be loaded and was not asked
+ * for (bag_plan_goes_without). It is remembered as failed, and the change is planned again without
+ * it. The start and the loading of all versions of a model can therefore make progress past a
+ * broken file. A poll is not planned again: it changes one model at a time, and the next poll
+ * leaves the failed version out.
  *
  * Loops read the models without a lock: a snapshot never changes after it was published, and a
- * request keeps the one with which it began (snapshot.h). The last loop to leave a snapshot wakes
+ * request keeps the one with which it began (snapshot.h). The last thread to leave a snapshot wakes
  * the reconciler, which frees it. Models, tables, snapshots and all that is remembered belong to
  * the reconciler's thread; only the queue of changes and the load status are shared with others.
  * The thread has a low priority and is not a worker, so that a load that takes minutes delays no
@@ -51,7 +57,8 @@
 
 #include <sys/queue.h>
 
-/* A change that was submitted. Belongs to the submitter; the reconciler uses it until on_done(). */
+/* A change that was submitted. Belongs to the submitter, who must keep it until the reconciler
+ * calls on_done(). */
 struct bag_change {
     enum bag_change_kind kind;  /* MODELS or CONFIGURATION */
     struct bag_control control; /* request of a change of kind MODELS; owned */
@@ -66,21 +73,24 @@ struct bag_change {
     STAILQ_ENTRY(bag_change) next;
 };
 
+/* The reconciler of a server. Zeroed before bag_reconciler_open(), and never moved after it. Until
+ * bag_reconciler_start() it belongs to the calling thread, then to its own. */
 struct bag_reconciler {
-    struct bag_models models;         /* the thread's, but for its status */
-    const struct bag_config *config;  /* borrowed; as at the start: its options do not change */
-    struct bag_config reread;         /* owned; read again last; empty: never */
-    struct bag_shards *shards;        /* owned */
-    struct bag_change_plan *first;    /* owned; of the start, until it is carried out; or NULL */
+    struct bag_models models;        /* used by the thread alone, except for the status */
+    const struct bag_config *config; /* borrowed; as at the start: its options do not change */
+    struct bag_config reread;        /* owned; the configuration that was read again last; zeros if
+                                        none was */
+    struct bag_shards *shards;       /* owned */
+    struct bag_change_plan *first;   /* owned; plan of the start until it is carried out; or NULL */
     size_t first_models, first_bytes; /* number of models at the start; memory of their tables */
     pthread_t thread;
 
     /* Guarded by models.monitor. */
     STAILQ_HEAD(, bag_change) changes; /* borrowed; waiting */
     size_t num_changes;                /* number of waiting changes */
-    bool stops, polls_shards;          /* work for the thread, as models.has_left is */
+    bool stops, polls_shards;          /* requests to the thread; models.has_left is another one */
     bool failed;                       /* the first models could not be published */
-    struct bag_problem problem;        /* why */
+    struct bag_problem problem;        /* reason for `failed` */
 
     /* Set before bag_reconciler_start(). Called on the reconciler's thread once the first models
      * are published or have failed: bag_reconciler_succeeded() may be called from then on. */
@@ -91,7 +101,7 @@ struct bag_reconciler {
     void *context;
 };
 
-/* Finds and opens the files of all models, which takes a moment, and checks that memory suffices.
+/* Finds and opens the files of all models and checks that memory suffices. Reads no elements.
  * `load_gemm` loads the function that multiplies matrices, if a projection needs it. Returns false
  * and sets *problem if the server cannot start with them. The caller must call
  * bag_reconciler_close() in either case. */
@@ -107,6 +117,7 @@ struct bag_check_fault {
     char *reason; /* owned */
 };
 
+/* The result of bag_reconciler_check(). */
 struct bag_check {
     struct bag_check_fault *faults; /* owned; in the order in which they were found */
     size_t count;
@@ -130,7 +141,8 @@ const struct bag_check_fault *bag_check_find(const struct bag_check *check, cons
 const struct bag_source *bag_reconciler_next(const struct bag_reconciler *reconciler,
                                              size_t *cursor);
 
-/* Publishes the first snapshot, in which every model is LOADING. */
+/* Publishes the first snapshot, in which every version that will be loaded is LOADING. Returns
+ * false and sets *problem if memory does not suffice. */
 bool bag_reconciler_announce(struct bag_reconciler *reconciler, struct bag_problem *problem);
 
 /* Starts the thread, which loads the first models. Shows a progress bar on a terminal, and log
@@ -140,6 +152,7 @@ bool bag_reconciler_start(struct bag_reconciler *reconciler, struct bag_problem 
 /* Returns whether the first models were published; otherwise sets *problem. Any thread. */
 bool bag_reconciler_succeeded(struct bag_reconciler *reconciler, struct bag_problem *problem);
 
+/* The maximum number of changes that wait; the one that is being made does not count. */
 #define BAG_MAX_QUEUED_CHANGES 64
 
 /* Queues a change, once the first models were published. Any thread. Returns false and sets
@@ -150,7 +163,8 @@ bool bag_reconciler_submit(struct bag_reconciler *reconciler, struct bag_change 
 /* Aborts loading when the server stops. Changes fail with DRAINING from then on. Any thread. */
 void bag_reconciler_cancel(struct bag_reconciler *reconciler);
 
-/* Stops the thread, after all changes that wait have failed or are made. */
+/* Stops the thread, after all changes that wait have failed or are made, and the queries of shards.
+ * The models stay published. */
 void bag_reconciler_stop(struct bag_reconciler *reconciler);
 
 #endif

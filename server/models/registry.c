@@ -31,6 +31,7 @@ static size_t find_free_slot(struct bag_registry *registry)
     return registry->first_free = count;
 }
 
+/* Makes the slot free for another name and version. */
 static void free_slot(struct bag_registry *registry, size_t i)
 {
     free(registry->slots[i].name);
@@ -40,6 +41,8 @@ static void free_slot(struct bag_registry *registry, size_t i)
         registry->first_free = i;
 }
 
+/* Gives a free slot to the model's name and version, and lets the owner of the counters reset them.
+ * Returns SIZE_MAX if there is no memory. */
 static size_t make_slot(struct bag_registry *registry, const struct bag_model *model)
 {
     size_t i = find_free_slot(registry);
@@ -67,6 +70,8 @@ static bool name_slots(const struct bag_registry *registry, size_t more, struct 
     return true;
 }
 
+/* Removes the snapshot's first `count` models from their slots. A slot that no snapshot has any
+ * more becomes free. */
 static void drop_slots(struct bag_registry *registry, const struct bag_snapshot *snapshot,
                        size_t count)
 {
@@ -107,8 +112,9 @@ static bool take_slots(struct bag_registry *registry, struct bag_snapshot *snaps
 
 /* ---- the reconciler -------------------------------------------------------------------------- */
 
-/* Removes a reader of the snapshot, or the current one's own count. The last one to leave has seen
- * all that others did with the snapshot. */
+/* Removes a reader of the snapshot, or the count that stands for being current. The last one to
+ * leave adds the snapshot to those that can be freed. The atomic decrement makes it see all that
+ * others did with the snapshot. */
 static void leave(struct bag_registry *registry, struct bag_snapshot *snapshot)
 {
     if (atomic_fetch_sub_explicit(&snapshot->readers, 1, memory_order_acq_rel) > 1)

@@ -15,6 +15,8 @@ const char *const bag_model_state_names[] = {
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
+/* Frees a model that has no references left. Leaves live tables first, because a reader that is
+ * entered points into the model. */
 static void free_model(struct bag_model *model)
 {
     for (size_t i = 0; model->features && i < model->num_features; i++) {
@@ -100,7 +102,8 @@ static bool set_feature(struct bag_model *model, size_t i, const char *name,
     return feature->name;
 }
 
-/* Completes a feature. Cannot fail. */
+/* Completes a feature with its projection, which it takes over, and prepares its pooling plan.
+ * Cannot fail, so a collection takes over its projections only after everything else succeeded. */
 static void take_projection(struct bag_model *model, size_t i,
                             struct bag_projection_memory *projection)
 {
@@ -214,6 +217,7 @@ const struct bag_feature *bag_model_feature(const struct bag_model *model, const
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
+/* Orders models by name, then by version. */
 static int compare(const struct bag_model *model, const char *name, uint64_t version_number)
 {
     int order = strcmp(model->name, name);
@@ -259,6 +263,8 @@ static const struct bag_model *find_not_ready(const struct bag_snapshot *snapsho
     return NULL;
 }
 
+/* Returns the index of the model in the snapshot, or SIZE_MAX if another model or none has its name
+ * and version. */
 static size_t position_of(const struct bag_snapshot *snapshot, const struct bag_model *model)
 {
     size_t i = lower_bound(snapshot, model->name, model->version_number);

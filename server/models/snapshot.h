@@ -87,6 +87,7 @@ struct bag_lease {
     _Alignas(64) size_t requests;
 };
 
+/* A snapshot. All members but those of the registry are constant once it is published. */
 struct bag_snapshot {
     struct bag_model **models; /* owned, with references; by name, then by version */
     struct bag_model **listed; /* owned; the same in the order of bag_snapshot_make() */
@@ -99,7 +100,8 @@ struct bag_snapshot {
     uint64_t generation;               /* unique among published snapshots; from 1 */
 
     /* The registry's. */
-    struct bag_snapshot *next; /* published after it; in registry->left: left after it */
+    struct bag_snapshot *next; /* the snapshot that was published next; in registry->left the next
+                                  one of that list */
     atomic_size_t readers;     /* readers that have not left, plus 1 while it is current */
     struct bag_lease leases[]; /* by index of the reader */
 };
@@ -136,8 +138,8 @@ void bag_model_release(struct bag_model *model);
 const struct bag_feature *bag_model_feature(const struct bag_model *model, const char *name,
                                             size_t name_bytes);
 
-/* Makes bag_model_read() lock the model's tables whose rows change. To be called after they have
- * become live, and before the model is published. Returns false without memory. */
+/* Makes bag_model_read() lock the model's tables whose rows change. The caller must call it after
+ * the tables have become live and before the model is published. Returns false without memory. */
 bool bag_model_follow_updates(struct bag_model *model);
 
 /* Lock all these tables for one reading of keys and rows (live_rows.h). bag_model_try_read()
@@ -166,6 +168,7 @@ static inline size_t bag_feature_columns(const struct bag_feature *feature)
                                : feature->memory->table.row_elements;
 }
 
+/* Returns whether the model has no table of its own. A model that is not READY has none either. */
 static inline bool bag_model_is_collection(const struct bag_model *model)
 {
     return !model->memory;
@@ -226,6 +229,7 @@ struct bag_slot {
     size_t snapshots;     /* number of snapshots that have it */
 };
 
+/* The registry of a server. */
 struct bag_registry {
     _Atomic(struct bag_snapshot *) current; /* owned */
     size_t max_readers;
@@ -243,7 +247,8 @@ struct bag_registry {
     LIST_HEAD(, bag_reader) readers; /* borrowed */
     size_t num_readers;              /* opened ever */
     struct bag_snapshot *left;       /* owned; snapshots that nobody reads */
-    /* Called when there is something to collect, on the thread of the loop that left last. */
+    /* Called when there is something to collect, on the thread that left last: a loop's, or the
+     * reconciler's if no loop used the snapshot when it was replaced. */
     void (*on_left)(void *context);
     void *left_context;
 };
@@ -252,7 +257,7 @@ struct bag_registry {
 struct bag_reader {
     struct bag_registry *registry;
     size_t index;
-    struct bag_snapshot *at;     /* the one that requests acquire, until the reader moves on */
+    struct bag_snapshot *at;     /* snapshot that requests acquire until the reader moves on */
     void (*wake)(void *context); /* makes the loop call bag_reader_move(); called on any thread */
     void *context;
     LIST_ENTRY(bag_reader) next;
@@ -299,6 +304,8 @@ static inline struct bag_snapshot *bag_snapshot_acquire(struct bag_reader *reade
     return reader->at;
 }
 
+/* Ends a request's use of a snapshot. Leaves the snapshot if the reader has moved on and this was
+ * its last request there. Called on the reader's thread. */
 static inline void bag_snapshot_release(struct bag_reader *reader, struct bag_snapshot *snapshot)
 {
     if (--snapshot->leases[reader->index].requests == 0 && snapshot != reader->at)

@@ -27,6 +27,7 @@ bool bag_desired_state_unloads(const struct bag_desired_state *desired, uint64_t
     return desired->is_unloaded || contains(desired->unloaded, desired->num_unloaded, number);
 }
 
+/* Adds a version to those that were unloaded one by one. Returns false if there are too many. */
 static bool unload(struct bag_desired_state *desired, uint64_t number)
 {
     if (desired->default_version == number)
@@ -70,6 +71,8 @@ static bool can_serve(struct bag_model_plan *plan, struct bag_version_plan *vers
     return from_files || version->ready || (version->files == BAG_FILES_GONE && version->retained);
 }
 
+/* Returns the action for a version that can serve. Files that are gone, bad or still changing do
+ * not affect what is in memory. */
 static enum bag_action action_of(const struct bag_version_plan *version)
 {
     switch (version->files) {

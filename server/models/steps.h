@@ -68,6 +68,7 @@ enum bag_action {
     BAG_ACTION_MARK_UNAVAILABLE /* listed as UNAVAILABLE, with what is wrong with its files */
 };
 
+/* One version of a model: facts, set by the caller, and the action that is decided on. */
 struct bag_version_plan {
     uint64_t number;
     struct bag_source **source; /* source in the catalog; NULL: it has no files */
@@ -100,6 +101,7 @@ enum bag_plan_outcome {
 #undef BAG_X
 };
 
+/* The facts about a model that bag_plan_model() needs, and its decisions. */
 struct bag_model_plan {
     enum bag_change_kind kind;
     const struct bag_control_item *item; /* part of the request about the model; NULL: none */
@@ -117,7 +119,8 @@ struct bag_model_plan {
     size_t failed_version; /* result: index of the version that is bad; SIZE_MAX: none */
 };
 
-/* Plans the versions of one model. */
+/* Plans the versions of one model: applies `item` to *desired, and sets the actions, `preferred`
+ * and `failed_version`. The actions only count if the outcome is ACTIONS. */
 enum bag_plan_outcome bag_plan_model(struct bag_model_plan *plan);
 
 /* ---- collections ----------------------------------------------------------------------------- */
@@ -163,16 +166,18 @@ enum bag_collection_action bag_plan_unloadable_collection(const struct bag_colle
 
 /* ---- versions that cannot be loaded ---------------------------------------------------------- */
 
-/* How long a version that failed to load is not tried again, unless its files change. */
+/* The time in ns for which a version that failed to load is not tried again, unless its files
+ * change: one minute. */
 #define BAG_FAILURE_NS (UINT64_C(60) * 1000000000)
 
 /* Returns whether a version is not tried again: its files failed to load `age_ns` ago, in this
  * change or in another one. A request tries again at once, but only once. */
 bool bag_plan_skips_failed(enum bag_change_kind kind, bool is_same_change, uint64_t age_ns);
 
-/* Returns whether the change is planned again without the version that failed to load. The change
- * fails instead if the configuration names the files. A request to load, and a configuration that
- * is read again, also fail for the version that was to become the default one. */
+/* Returns whether the change is made without the version that failed to load. The change fails
+ * instead if the configuration names the files, or if the server stops. A request to load, and a
+ * configuration that is read again, also fail without memory, and for the version that was to
+ * become the default one. */
 bool bag_plan_goes_without(enum bag_change_kind kind, bool is_default, bool is_named,
                            enum bag_error why);
 
