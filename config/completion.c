@@ -1,5 +1,9 @@
-/* Prints the completion scripts of bash, zsh and fish for commands, flags and their values, made
- * from the tables of options.h and config.h. */
+/* Prints the completion scripts of bash, zsh and fish for commands, flags and their
+ * values, made from the tables of options.h and config.h.
+ *
+ * The scripts of bash and zsh look at the word before the cursor. After a flag with choices they
+ * offer the choices, after another flag with a value they offer files, and otherwise flags. The
+ * script of fish has one declaration for each flag. */
 #include "config.h"
 
 #include <string.h>
@@ -8,6 +12,7 @@
 /* The condition for offering options in fish. */
 #define FISH_SERVES "complete -c bagserve -n '__fish_seen_subcommand_from serve health' "
 
+/* Prints the names of all flags of serve and health, with blanks after each. */
 static void put_flags(FILE *stream)
 {
     for (size_t i = 0; i < bag_num_options; i++)
@@ -17,7 +22,8 @@ static void put_flags(FILE *stream)
 #undef BAG_X
 }
 
-/* Prints a shell pattern for words that no value follows. */
+/* Prints the shell pattern of the words after which a flag may follow: words that are not flags,
+ * and flags without a value. */
 static void put_no_value(FILE *stream)
 {
     fputs("    [!-]*", stream);
@@ -43,8 +49,8 @@ static void put_words(FILE *stream, const struct bag_setting *setting)
         fprintf(stream, "%s%s", k ? " " : "", setting->words.names[k]);
 }
 
-/* Prints a case for each flag that takes one of a few words, with the text `before` and `behind`
- * them. */
+/* Prints a case for each flag that takes one of a few words, with the texts `before` and `behind`
+ * around them. */
 static void put_word_cases(FILE *stream, const char *before, const char *behind)
 {
     for (size_t i = 0; i < bag_num_options; i++) {
@@ -57,7 +63,7 @@ static void put_word_cases(FILE *stream, const char *before, const char *behind)
     }
 }
 
-/* The flags of the commands that work on files, grouped by command. */
+/* The flags of convert, inspect, verify and bench, grouped by command. */
 static const struct tool_flag {
     const char *command, *name, *follows, *sentence;
 } tool_flags[] = {
@@ -77,8 +83,9 @@ static bool is_last(size_t i)
     return i + 1 == NUM_TOOL_FLAGS || is_first(i + 1);
 }
 
-/* The commands that work on files complete values after a flag that has choices, files after any
- * other flag that takes a value, flags for a word that begins with -, and files otherwise. */
+/* After a flag that has choices, the tools complete its choices. After any other flag that takes a
+ * value, they complete files. Otherwise they complete flags for a word that begins with -, and
+ * files for other words. */
 
 static void put_tool_flags(FILE *stream, const char *command)
 {
@@ -88,6 +95,7 @@ static void put_tool_flags(FILE *stream, const char *command)
     }
 }
 
+/* Returns whether the value of the flag is one of a few words. */
 static bool has_values(const struct tool_flag *flag)
 {
     return strchr(flag->follows, '|');
@@ -99,6 +107,7 @@ static void put_values(FILE *stream, const struct tool_flag *flag)
         fputc(*at == '|' ? ' ' : *at, stream);
 }
 
+/* Prints a branch of the script for each of these commands. */
 static void put_bash_tools(FILE *stream)
 {
     for (size_t i = 0; i < NUM_TOOL_FLAGS; i++) {

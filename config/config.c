@@ -1,4 +1,4 @@
-/* A configuration's beginning and end, and what depends on several options; see config.h. */
+/* Initialises, frees, compares and checks a configuration; see config.h. */
 #include "config.h"
 
 #include "proto/cors.h"
@@ -29,6 +29,7 @@ void bag_config_note_origin(struct bag_config *config, const struct bag_option *
     config->origins[option - bag_options] = (unsigned char)origin;
 }
 
+/* Returns whether two texts are equal. NULL equals only NULL. */
 static bool is_same_text(const char *a, const char *b)
 {
     return a && b ? strcmp(a, b) == 0 : a == b;
@@ -41,7 +42,7 @@ bool bag_config_same_options(const struct bag_config *a, const struct bag_config
         const struct bag_setting *setting = &bag_options[i].setting;
         const char *x = (const char *)a + setting->offset, *y = (const char *)b + setting->offset;
         if (!bag_options[i].section[0])
-            continue;
+            continue; /* one of BAG_SOURCES */
         if (setting->type == BAG_SETTING_TEXT)
             same &= is_same_text(*(char *const *)x, *(char *const *)y);
         else if (setting->type == BAG_SETTING_CHOICE)
@@ -73,6 +74,8 @@ bool bag_config_reject_value(const struct bag_config *config, const char *key,
     return false;
 }
 
+/* Checks that trace_sample is a fraction from 0 to 1. It is a text, because options have no type
+ * for fractions. */
 static bool check_sample(const char *sample, struct bag_problem *problem)
 {
     double fraction;
@@ -82,6 +85,7 @@ static bool check_sample(const char *sample, struct bag_problem *problem)
                            bag_quote(sample, strlen(sample)).text);
 }
 
+/* Checks that otlp_endpoint is absent or an http URL. The client of the server speaks no TLS. */
 static bool check_endpoint(const char *endpoint, struct bag_problem *problem)
 {
     struct bag_url url;
@@ -100,7 +104,8 @@ static bool check_endpoint(const char *endpoint, struct bag_problem *problem)
     return false;
 }
 
-/* Checks the values that are texts of several parts. */
+/* Checks the values that are texts of several parts, and proxy_protocol, which depends on another
+ * option. Returns false and sets *problem, of the kind that the source of the value requires. */
 static bool check_values(const struct bag_config *config, struct bag_problem *problem)
 {
     const struct bag_option_values *options = &config->options;
@@ -123,6 +128,7 @@ static bool check_values(const struct bag_config *config, struct bag_problem *pr
 
 bool bag_config_validate(const struct bag_config *config, struct bag_problem *problem)
 {
+    /* A text that is absent although it has a default was lost when memory was exhausted. */
     for (size_t i = 0; i < bag_num_options; i++) {
         const char *const *member =
             (const char *const *)((const char *)config + bag_options[i].setting.offset);

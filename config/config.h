@@ -1,12 +1,40 @@
 /* The configuration: options and models from a file, the environment and flags.
  *
- * The sources are applied in this order: defaults, file, BAGSERVE_* variables, flags. Each
- * overrides those before it. After a failure the configuration is partly applied and can only be
- * freed. The table in options.h declares all options, and the one in model_options.h declares all
- * keys of a model. Parsing, --help and messages are generated from them.
+ * This folder turns what an operator writes into one struct bag_config. The struct has the value of
+ * every option, and one struct bag_model_config for each version of a model. The folder also prints
+ * what can be written: --help, the manual page and the completion scripts.
  *
- * Texts and vectors are arguments of these functions; the server reads the files and the
- * environment. */
+ * Tables of declarations. Each option is one line of options.h, and each key of a model is one line
+ * of model_options.h. A line generates the member of the struct, its parser, its bounds, its
+ * messages and its line of --help. A setting (struct bag_setting) is that line at run time: a type,
+ * bounds, and the offset of the member. The file, a variable and a flag therefore accept the same
+ * values and report the same errors. Parsers that are written by hand for each source drift apart.
+ *
+ * Life of a configuration. bag_config_init() sets the defaults. The caller reads the file that
+ * bag_config_find_path() names and passes its text to bag_config_apply_file(). Then it applies the
+ * BAGSERVE_* variables and last the flags. Each source overrides those before it.
+ * bag_config_validate() checks what depends on several values, once all sources are applied. After
+ * that the options are read-only. After a failure the configuration is partly applied and can only
+ * be freed.
+ *
+ * Models come from "models" of the file, from --table, from --synthetic, or from a folder. The
+ * server scans a folder (server/models/folder.c). It adds each version with bag_config_add_model()
+ * and applies the config.json beside the table with bag_config_apply_model_file(). When models may
+ * change, a new configuration is built and compared by hashes; an existing one is never edited.
+ *
+ * A collection is a model without a table. Its features pool the rows of other models' tables, with
+ * settings of their own or those of the table's model (bag_config_pooling). A model of shards has
+ * addresses in place of a file (shards.h).
+ *
+ *   config.c   defaults and checks         models.c      models, versions and features
+ *   options.c  values from texts           names.c       index of models by name
+ *   file.c     configuration files         json.c        values and positions in a document
+ *   flags.c    variables and flags         shards.c      addresses of shards
+ *   help.c, completion.c, describe.c       texts for people, shells and the console
+ *
+ * No function here reads a file or the environment: texts and vectors are arguments. Tests and
+ * fuzzers can therefore run all of it in memory. There is no global state. Any thread may use a
+ * configuration that no other thread uses. */
 #ifndef BAG_CONFIG_H
 #define BAG_CONFIG_H
 
@@ -138,11 +166,11 @@
       "a folder. Rows are of the server's format. May be repeated.")                               \
     X(bench, HELP, "--help", "", "Prints this help.")
 
-/* How a new table replaces another version. */
+/* The ways in which a new table replaces another version (BAG_RELOADS). */
 enum bag_reload { BAG_RELOADS(BAG_ID) };
 
-/* When a model of shards is ready, how it answers without one of them, and when a shard is queried
- * twice. */
+/* The words of BAG_SHARD_KEYS. They choose when a model of shards is ready, how it answers without
+ * one of the shards, and when a shard is queried a second time. */
 enum bag_shard_ready { BAG_SHARD_READIES(BAG_ID) };
 enum bag_shard_absent { BAG_SHARD_ABSENTS(BAG_ID) };
 enum bag_shard_hedge { BAG_SHARD_HEDGES(BAG_ID) };
@@ -150,9 +178,9 @@ enum bag_shard_hedge { BAG_SHARD_HEDGES(BAG_ID) };
 /* One feature of a collection as configured. It pools the rows of another model's table. Strings
  * are owned. */
 struct bag_feature_config {
-    char *name;                             /* as a model's name, but not "embeddings" */
-    char *model;                            /* model that has the table */
-    uint32_t set;                           /* bit i: setting i of BAG_POOLING_KEYS is set here */
+    char *name;   /* as a model's name, but not "embeddings" */
+    char *model;  /* model that has the table */
+    uint32_t set; /* bit i: setting i of BAG_POOLING_KEYS, then BAG_PROJECTION_KEYS, is set here */
     struct bag_rules rules;                 /* only the settings in `set` are valid */
     enum bag_dtype output_datatype;         /* only valid if in `set` */
     enum bag_row_format output_row_format;  /* only valid if in `set` */
@@ -185,8 +213,8 @@ struct bag_model_config {
     enum bag_shard_ready shard_ready;
     enum bag_shard_absent absent;
     enum bag_shard_hedge hedge;
-    uint32_t set;                   /* bit i: a model of shards sets setting i of BAG_POOLING_KEYS
-                                       here; the shards decide the others */
+    uint32_t set;                   /* as for a feature; in a model of shards the shards decide the
+                                       other settings */
     enum bag_dtype output_datatype; /* BAG_DTYPE_COUNT: the table's type */
     enum bag_row_format output_row_format; /* PLAIN: none */
     struct bag_rules
@@ -201,7 +229,7 @@ struct bag_model_config {
         reason; /* reason why a model in a folder of models cannot be served; NULL: none is known */
 };
 
-/* An index of names (names.h). */
+/* An index of names (names.h). An empty index is all zeros. */
 struct bag_names {
     struct bag_name *slots; /* owned; the names are borrowed */
     size_t num_slots, count;
@@ -229,10 +257,13 @@ struct bag_config {
 /* Sets everything to its default. Returns false if there is not enough memory. The caller must call
  * bag_config_free in either case. */
 bool bag_config_init(struct bag_config *config);
+
+/* Frees all members and sets the struct to zeros. */
 void bag_config_free(struct bag_config *config);
 
-/* Returns the path in --config among the flags, or else in BAGSERVE_CONFIG, or NULL if there is
- * none. It is borrowed from its source. Called first, because the file is applied first. */
+/* Returns the path in the last --config among the flags, or else in BAGSERVE_CONFIG. Returns NULL
+ * if there is none or it is empty. The path is borrowed from its source. The caller calls this
+ * first, because the file is applied first. */
 const char *bag_config_find_path(int argc, char *const argv[], char *const environment[]);
 
 /* Applies the text of a configuration file (JSON, described in config/examples/README.md). Relative
@@ -246,9 +277,9 @@ bool bag_config_apply_file(struct bag_config *config, const char *file_name, con
 bool bag_config_apply_environment(struct bag_config *config, char *const environment[],
                                   struct bag_problem *problem);
 
-/* Applies flags, as "--flag VALUE" or "--flag=VALUE". argv[0] is the first flag, not the program.
- * --help and --version change nothing; the caller prints. Returns false and sets *problem if a flag
- * is wrong. */
+/* Applies flags, as "--flag VALUE" or "--flag=VALUE", and then adds the tables of a preset. argv[0]
+ * is the first flag, not the program. --help and --version change nothing; the caller prints.
+ * Returns false and sets *problem if a flag is wrong. */
 bool bag_config_apply_flags(struct bag_config *config, int argc, char *const argv[],
                             struct bag_problem *problem);
 
@@ -287,17 +318,17 @@ bool bag_config_set_model_key(struct bag_config *config, size_t index, const cha
 char *bag_path_find_tensor(char *path);
 
 /* Applies the text of a model's own config.json to the model at config->models[index]. Its keys are
- * those of an entry of "models" without name, path and version, which the folder determines.
- * `is_shared` marks the file of a folder around all versions, which must have no features. Returns
- * false and sets *problem if the text is wrong. */
+ * those of an entry of "models" without name, path and version, which the folder determines, and
+ * without shards. `is_shared` marks the file of a folder around all versions, which must have no
+ * features. Returns false and sets *problem if the text is wrong. */
 bool bag_config_apply_model_file(struct bag_config *config, size_t index, const char *file_name,
                                  const char *text, size_t text_bytes, bool is_shared,
                                  struct bag_problem *problem);
 
-/* Checks what depends on several options or models: that there is something to serve, that features
- * name existing tables, and that origins, networks, fractions and URLs are well-formed. With a
- * folder of models, tables are checked later. Returns false and sets *problem if a check fails; a
- * wrong value of a flag is BAG_ERROR_USAGE. */
+/* Checks what depends on several options or models. There must be something to serve, features must
+ * name existing tables, and origins, networks, fractions and URLs must be well-formed. With a
+ * folder of models, features and tables are checked later. Returns false and sets *problem if a
+ * check fails. A wrong value is BAG_ERROR_USAGE if a flag set it, else BAG_ERROR_CONFIGURATION. */
 bool bag_config_validate(const struct bag_config *config, struct bag_problem *problem);
 
 /* Checks one of the models. Returns false and sets *problem if a feature names a model that does
@@ -305,7 +336,8 @@ bool bag_config_validate(const struct bag_config *config, struct bag_problem *pr
 bool bag_config_check_model(const struct bag_config *config, const struct bag_model_config *model,
                             struct bag_problem *problem);
 
-/* Checks all models with bag_config_check_model. */
+/* Checks all models with bag_config_check_model. Returns false and sets *problem at the first one
+ * that fails. */
 bool bag_config_check_models(const struct bag_config *config, struct bag_problem *problem);
 
 /* Returns the highest version of the model with this name, or NULL if there is none. */
@@ -318,7 +350,7 @@ size_t bag_config_find_version(const struct bag_config *config, const char *name
 
 /* Sets the pooling settings of *pooling to those of a feature: its own, and those of its table's
  * model for the others. Values have the meanings of struct bag_model_config. `feature` is NULL for
- * the table's own model. */
+ * the table's own model. Texts and names are not set. */
 void bag_config_pooling(const struct bag_model_config *table,
                         const struct bag_feature_config *feature,
                         struct bag_feature_config *pooling);
@@ -329,7 +361,8 @@ void bag_config_pooling(const struct bag_model_config *table,
 const char *bag_config_projection(const struct bag_model_config *table,
                                   const struct bag_feature_config *feature, const char **bias);
 
-/* Returns whether all options are equal. The models may differ. */
+/* Returns whether all options of the sections are equal. The sources (BAG_SOURCES: the file and the
+ * folder of models) and the models may differ. */
 bool bag_config_same_options(const struct bag_config *a, const struct bag_config *b);
 
 /* Frees the models. The options stay. */
@@ -342,20 +375,21 @@ void bag_model_config_free(struct bag_model_config *model);
  * then zeroed and may be freed. */
 bool bag_model_config_copy(struct bag_model_config *copy, const struct bag_model_config *model);
 
-/* Return a hash of a model's configuration. The second one covers only the path and BAG_FILE_KEYS,
- * so it changes if the rows in memory would. */
+/* Return a hash of a model's configuration without its name and version. The second one covers only
+ * the path, BAG_FILE_KEYS and BAG_SHARD_KEYS, so it changes if the rows in memory would. */
 uint64_t bag_model_config_hash(const struct bag_model_config *model);
 uint64_t bag_model_config_hash_files(const struct bag_model_config *model);
 
-/* Returns whether the name is valid for a model. */
+/* Returns whether the name is valid for a model: 1 to 128 characters of A-Z a-z 0-9 . _ - without a
+ * leading dot. */
 bool bag_model_name_valid(const char *name);
 
 /* Prints words that are separated by single blanks in lines of at most 80 columns, indented by
  * `indent` blanks. */
 void bag_help_print_wrapped(FILE *stream, const char *text, int indent);
 
-/* Prints flags with their variables, units, defaults and sentences: the common ones, or all of them
- * and the keys of models. */
+/* Prints flags with their variables, units, defaults and sentences. Prints the common ones, or all
+ * of them and the keys of models if `all` is set. */
 void bag_config_print_help(FILE *stream, bool all);
 
 /* Prints the manual page, in roff with the macros of man(7). */

@@ -27,7 +27,8 @@ static const char *name_of(const char *path)
     return at;
 }
 
-/* Writes the value that an option has in a configuration. */
+/* Writes the value that an option has in a configuration. Unless `shows_folders` is set, a path is
+ * cut to its last part. Only the admin listener shows folders. */
 static void write_value(struct bag_json_writer *json, const char *key,
                         const struct bag_setting *setting, const struct bag_config *config,
                         bool shows_folders)

@@ -1,5 +1,8 @@
 /* Applies configuration files (JSON): sections of options, models with their features, and the
- * config.json of a model's own folder. */
+ * config.json of a model's own folder.
+ *
+ * Each function takes a node of the document and the struct that it describes. It returns false and
+ * sets the problem with the position of the node if the node is wrong. */
 #include "config.h"
 #include "json.h"
 #include "names.h"
@@ -14,6 +17,8 @@
 /* The name of the concatenation of all features. */
 #define CONCATENATION "embeddings"
 
+/* Checks that the name of a feature is valid, not reserved, and not that of an earlier feature in
+ * `names`. */
 static bool check_feature_name(const struct bag_entry *entry, const char *name,
                                const struct bag_names *names)
 {
@@ -33,7 +38,8 @@ static bool check_feature_name(const struct bag_entry *entry, const char *name,
                                   entry->where);
 }
 
-/* Returns a set of bits: bit i is set if the object has setting i. */
+/* Returns the settings of bag_feature_keys that the object has: bit i is set if it has setting i.
+ */
 static uint32_t find_set(const struct bag_entry *entry)
 {
     uint32_t set = 0;
@@ -66,6 +72,7 @@ static bool add_feature(const struct bag_entry *entry, const char *name, const c
     return bag_entry_apply(entry, added, &added->rules);
 }
 
+/* Adds the feature that an object describes to the model. */
 static bool apply_feature(const struct bag_config_json *json, const cJSON *object,
                           struct bag_model_config *model, struct bag_names *names)
 {
@@ -90,6 +97,8 @@ static bool apply_feature(const struct bag_config_json *json, const cJSON *objec
            add_feature(&entry, name, table, model, names);
 }
 
+/* Adds all features of a collection. The index of their names lives only here, to find duplicates.
+ */
 static bool apply_feature_list(const struct bag_config_json *json, const cJSON *features,
                                struct bag_model_config *model)
 {
@@ -128,6 +137,8 @@ static bool apply_features(const struct bag_entry *entry, const cJSON *features,
            bag_entry_apply(entry, model, &model->rules);
 }
 
+/* Applies all keys of a model except its identity. Rejects keys that do not suit a model with
+ * shards, or one without. */
 static bool apply_model(const struct bag_entry *entry, struct bag_model_config *model)
 {
     const cJSON *features = bag_entry_member(entry, "features"), *item;
@@ -172,7 +183,7 @@ static const cJSON *find_other(const struct bag_entry *entry, const char *key)
     return found;
 }
 
-/* Reads the addresses of shards as a model's path. */
+/* Sets *path to the addresses of shards (shards.h). bag_shards_check checks their form later. */
 static bool read_shards(const struct bag_entry *entry, const cJSON *shards, char **path)
 {
     const cJSON *item = NULL;
@@ -220,6 +231,7 @@ static bool read_path(const struct bag_entry *entry, const char *name, char **pa
                                     "not enough memory for model '%s'", name);
 }
 
+/* Adds the model that an entry describes, and applies its keys. */
 static bool add_model(const struct bag_entry *entry, struct bag_config *config)
 {
     char buffer[32], *path = NULL;
@@ -234,6 +246,8 @@ static bool add_model(const struct bag_entry *entry, struct bag_config *config)
     return added && apply_model(entry, &config->models[config->num_models - 1]);
 }
 
+/* Applies one entry of "models". Messages name the model, or its position if it has no valid name.
+ */
 static bool apply_model_entry(const struct bag_config_json *json, const cJSON *object,
                               size_t position, struct bag_config *config)
 {
@@ -289,6 +303,7 @@ bool bag_config_set_model_key(struct bag_config *config, size_t index, const cha
         if (strcmp(bag_feature_keys.settings[i].key, key) == 0)
             model->set |= UINT32_C(1) << i;
     }
+    /* bag_entry_apply does the same for documents. */
     model->rules.has_padding_idx |= strcmp(key, "padding_idx") == 0;
     model->rules.has_default_index |= strcmp(key, "default_index") == 0;
     return true;
@@ -367,6 +382,7 @@ static const struct bag_option *find_option(const char *key)
     return bag_option_find((struct bag_text){key, strlen(key)}, bag_key_of);
 }
 
+/* Returns whether an option belongs to a section with this name. */
 static bool is_section(const char *key)
 {
     for (size_t i = 0; *key && i < bag_num_options; i++) {
@@ -376,6 +392,8 @@ static bool is_section(const char *key)
     return false;
 }
 
+/* Rejects a key that its section does not have, with the nearest key of this section. Returns
+ * false. */
 static bool reject_in_section(const struct bag_config_json *json, const cJSON *item,
                               const char *section, const char *where)
 {
@@ -394,6 +412,7 @@ static bool apply_option(const struct bag_config_json *json, const cJSON *item, 
     return bag_config_json_apply(json, item, where, &option->setting, config);
 }
 
+/* Applies the options of a section, such as "http". */
 static bool apply_section(const struct bag_config_json *json, const cJSON *section,
                           struct bag_config *config)
 {
@@ -414,6 +433,8 @@ static bool apply_section(const struct bag_config_json *json, const cJSON *secti
     return true;
 }
 
+/* Rejects an unknown key of the document. For an option outside its section, the message names that
+ * section. Returns false. */
 static bool reject_at_top(const struct bag_config_json *json, const cJSON *item)
 {
     struct bag_suggestion suggestion = {.written = item->string};

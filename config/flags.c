@@ -1,4 +1,4 @@
-/* Applies environment variables and flags to the configuration. */
+/* Applies environment variables and flags to the configuration; see config.h. */
 #include "synthetic.h"
 
 #include <stdlib.h>
@@ -13,8 +13,8 @@ static bool starts_with(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-/* Returns whether a name continues like "8000_TCP" or "8000_TCP_ADDR" at `text`, which follows
- * "PORT_". */
+/* Returns whether a name continues as Kubernetes writes a numbered port: like "8000_TCP" or
+ * "8000_TCP_ADDR" at `text`, which follows "PORT_". `end` is the end of the name. */
 static bool is_numbered_port(const char *text, const char *end)
 {
     static const char *const protocols[] = {"_TCP", "_UDP", "_SCTP"};
@@ -29,6 +29,7 @@ static bool is_numbered_port(const char *text, const char *end)
     return false;
 }
 
+/* Returns whether the value is a URL that Kubernetes sets for the port of a Service. */
 static bool is_link(const char *value)
 {
     return starts_with(value, "tcp://") || starts_with(value, "udp://") ||
@@ -58,6 +59,7 @@ static bool is_service_variable(const char *name, size_t name_bytes, const char 
     return false;
 }
 
+/* Rejects a variable with the nearest known one as a suggestion. Returns false. */
 static bool reject_unknown_variable(const char *name, size_t name_bytes,
                                     struct bag_problem *problem)
 {
@@ -120,11 +122,13 @@ static const struct {
 #undef BAG_X
 };
 
+/* The arguments that have not been read yet. */
 struct arguments {
     int count;
     char *const *next;
 };
 
+/* One flag as written. */
 struct flag {
     const char *written; /* "--port" or "--port=80" */
     size_t name_bytes;   /* length of "--port" */
@@ -134,6 +138,7 @@ struct flag {
     bool takes_value;
 };
 
+/* Sets what the name of a flag stands for, and whether a value must follow. */
 static void identify(struct flag *flag)
 {
     struct bag_text name = {flag->written, flag->name_bytes};
@@ -173,6 +178,8 @@ static bool next_flag(struct arguments *left, struct flag *flag)
     return true;
 }
 
+/* Rejects an unknown flag with the nearest known one, or an argument that is not a flag. Returns
+ * false. */
 static bool reject_unknown_flag(const struct flag *flag, struct bag_problem *problem)
 {
     struct bag_quoted written = bag_quote(flag->written, flag->name_bytes);
@@ -251,6 +258,7 @@ static bool apply_table_keys(struct bag_config *config, char *path, size_t index
     return bag_config_set_model_key(config, index, "tensor", tensor + 1, problem);
 }
 
+/* Adds the table of --table NAME=PATH and applies the keys after the path. */
 static bool apply_table(struct bag_config *config, const char *value, struct bag_problem *problem)
 {
     const char *equals = strchr(value, '=');
@@ -316,6 +324,7 @@ static bool apply_synthetic(struct bag_config *config, const char *value,
     return true;
 }
 
+/* Reads the size of --synthetic-bytes, from 1 MiB to 1 TiB. */
 static bool apply_synthetic_bytes(struct bag_config *config, const char *value,
                                   struct bag_problem *problem)
 {
@@ -327,6 +336,7 @@ static bool apply_synthetic_bytes(struct bag_config *config, const char *value,
                            bag_quote(value, strlen(value)).text);
 }
 
+/* Adds the tables of the preset if there is one. Rejects --synthetic-bytes without a preset. */
 static bool apply_preset(struct bag_config *config, struct bag_problem *problem)
 {
     if (config->synthetic_preset == BAG_SYNTHETIC_NONE)

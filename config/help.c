@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* The width of --help, and the indent of the sentences in it, in columns. */
 #define WIDTH  80
 #define INDENT 6
 
@@ -32,6 +33,7 @@ void bag_help_print_wrapped(FILE *stream, const char *text, int indent)
     fputc('\n', stream);
 }
 
+/* Prints one entry. Default and variable may be "". */
 static void print_entry(FILE *stream, const char *name, const char *follows,
                         const char *default_text, const char *variable, const char *sentence)
 {
@@ -71,6 +73,7 @@ static void print_option(FILE *stream, const struct bag_option *option)
                 bag_flag_of(bag_option_alias(option)).text);
 }
 
+/* Prints the options that name models, and the flags that are not options. */
 static void print_sources(FILE *stream)
 {
     for (size_t i = 0; i < bag_num_options; i++) {
@@ -97,6 +100,7 @@ static void print_sections(FILE *stream)
     }
 }
 
+/* Prints the keys of models and of features with their sentences. */
 static void print_model_keys(FILE *stream)
 {
 #define BAG_X(key, sentence) print_entry(stream, key, "", "", "", sentence);
@@ -191,6 +195,7 @@ static void put_entry(FILE *stream, const char *name, const char *follows, const
     fputc('\n', stream);
 }
 
+/* Prints an option as put_entry does, with its default and its variable after the sentence. */
 static void put_option(FILE *stream, const struct bag_option *option)
 {
     char follows[40], sentence[1024];

@@ -79,12 +79,15 @@ static bool join(const struct bag_config_json *json, char **path)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
+/* Settings parse texts only, so that all sources share one parser. A value of JSON is therefore
+ * printed as the text that a flag would have. */
+
 /* A scalar, an array of numbers, a version policy or a part as a text, which settings parse and
  * messages show. */
 struct scalar {
     const char *text; /* NULL: not a scalar */
-    char number[32];
-    char shape[800];
+    char number[32];  /* storage of `text` for a number */
+    char shape[800];  /* storage of `text` for an array, a policy or a part */
 };
 
 /* Prints a number. Integers are printed in full. Other numbers have their shortest digits, so that
@@ -166,6 +169,8 @@ static void write_part(const cJSON *object, struct scalar *scalar)
     scalar->text = scalar->shape;
 }
 
+/* Prints a value in the form in which a setting of this type is parsed. Leaves scalar->text NULL if
+ * the value has no such form. */
 static void read_scalar(const cJSON *item, enum bag_setting_type type, struct scalar *scalar)
 {
     scalar->text = NULL;
@@ -210,6 +215,7 @@ static bool type_fits(const cJSON *item, enum bag_setting_type type)
     return cJSON_IsString(item);
 }
 
+/* Rejects a value with its key, the value as it is written, and the reason. Returns false. */
 static bool reject_value(const struct bag_config_json *json, const cJSON *item, const char *where,
                          const struct scalar *scalar, const struct bag_reason *reason)
 {

@@ -8,12 +8,14 @@
 #include "options.h"
 #include "proto/json.h"
 
+/* A document that is being applied. Lives for one call of bag_config_apply_file or
+ * bag_config_apply_model_file. */
 struct bag_config_json {
     const char *file_name; /* borrowed, like `text` */
     const char *text;
     size_t text_bytes;
-    cJSON *tree; /* owned; freed with bag_json_free */
-    struct bag_problem *problem;
+    cJSON *tree;                 /* owned; freed with bag_json_free */
+    struct bag_problem *problem; /* borrowed; every function below reports here */
 };
 
 /* Parses a strict JSON document into *json. Returns false and sets *problem if it is not one, or
@@ -44,9 +46,9 @@ char *bag_config_json_path(const struct bag_config_json *json, const char *path)
 /* The keys that an object may have: its identity (such as name and path), and the settings of its
  * struct. */
 struct bag_entry_keys {
-    const char *const *identity;
+    const char *const *identity; /* read by file.c, each in its own way */
     size_t num_identity;
-    const struct bag_setting *settings;
+    const struct bag_setting *settings; /* applied by bag_entry_apply */
     size_t num_settings;
 };
 
@@ -78,15 +80,18 @@ bool bag_entry_is_identity(const struct bag_entry *entry, const char *key);
 /* Returns the setting with that key, or NULL if there is none. */
 const struct bag_setting *bag_entry_setting(const struct bag_entry *entry, const char *key);
 
-/* Rejects an unknown key, with the nearest known one as a suggestion. Returns false. */
+/* Rejects an unknown key, with the nearest known one as a suggestion. Keys of the identity are
+ * suggested only if `with_identity` is set. Returns false. */
 bool bag_entry_unknown(const struct bag_entry *entry, const cJSON *item, bool with_identity);
 
-/* Rejects unknown keys before any value is read, because a required key that seems to be missing is
- * usually misspelt. */
+/* Checks that all keys of the object are known. Returns false and sets the problem if one is not.
+ * Called before any value is read, because a required key that seems to be missing is usually
+ * misspelt. */
 bool bag_entry_check_keys(const struct bag_entry *entry);
 
 /* Applies all settings of the object to `base`, the struct that they describe. `rules` is the part
- * of that struct with the pooling rules. */
+ * of that struct with the pooling rules. Returns false and sets the problem at the first invalid
+ * value. */
 bool bag_entry_apply(const struct bag_entry *entry, void *base, struct bag_rules *rules);
 
 /* Returns a member of the object, or NULL if it is absent. */

@@ -1,6 +1,9 @@
-/* The table of the keys of models and features: those of "models" in the configuration file, and of
- * the config.json in a model's folder. Each line defines a key, an entry of --help and a member of
- * struct bag_model_config or bag_feature_config. */
+/* The table of the keys of models and features.
+ *
+ * They are the keys of "models" in the configuration file, and of the config.json in a model's
+ * folder. Each line defines a key, an entry of --help and a member of struct bag_model_config or
+ * bag_feature_config. The lists of settings in models.c have the order of BAG_MODEL_KEYS,
+ * and the index of a setting there says to which group it belongs. */
 #ifndef BAG_MODEL_OPTIONS_H
 #define BAG_MODEL_OPTIONS_H
 

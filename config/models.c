@@ -71,7 +71,8 @@ static const struct bag_setting model_settings[] = {
 const struct bag_entry_keys bag_model_keys = {model_identity, COUNT_OF(model_identity),
                                               model_settings, COUNT_OF(model_settings)};
 
-/* The order of the settings: those of files, those of one version, and those of the whole model. */
+/* The number of settings up to the end of a group, in the order of BAG_MODEL_KEYS. Files come
+ * first, then shards, then the other keys of one version. The keys of the whole model follow. */
 enum {
     NUM_FILE_SETTINGS = BAG_FILE_KEYS(BAG_ONE),
     NUM_STORED_SETTINGS = BAG_FILE_KEYS(BAG_ONE) BAG_SHARD_KEYS(BAG_ONE),
@@ -99,6 +100,7 @@ const char *bag_setting_misfit(const struct bag_setting *setting,
 /* ---- names and versions -----------------------------------------------------------------------
  */
 
+/* The maximum length of a model's name in bytes. */
 #define LONGEST_NAME 128
 
 static bool is_name_byte(char c)
@@ -117,6 +119,7 @@ bool bag_model_name_valid(const char *name)
     return bytes >= 1 && bytes <= LONGEST_NAME && name[0] != '.';
 }
 
+/* Returns whether a version is a whole number from 1 that JSON can represent exactly. */
 static bool version_valid(const char *version)
 {
     int64_t number;
@@ -129,6 +132,8 @@ static const char *source_of(const char *path)
     return path ? path : "features";
 }
 
+/* Checks the name and the version of a new model. Returns false and sets *problem if one is
+ * invalid, or another model has both. */
 static bool check_identity(const struct bag_config *config, const char *name, const char *path,
                            const char *version, struct bag_problem *problem)
 {
@@ -149,6 +154,7 @@ static bool check_identity(const struct bag_config *config, const char *name, co
                            source_of(config->models[other].path), source_of(path));
 }
 
+/* Copies name, path and version. Returns false without memory; the model then owns nothing. */
 static bool copy_identity(struct bag_model_config *model, const char *name, const char *path,
                           const char *version)
 {
@@ -192,6 +198,7 @@ static bool reserve(struct bag_config *config)
     return models && bag_names_reserve(&config->names, 2);
 }
 
+/* Returns the version as a number. All versions are valid when they are added. */
 static int64_t number_of(const struct bag_model_config *model)
 {
     int64_t version = 0;
@@ -206,6 +213,7 @@ static void put_model(struct bag_config *config, const struct bag_model_config *
     size_t place = config->num_models++;
     config->models[place] = *model;
     bag_names_put(&config->names, model->name, model->version, place);
+    /* The name alone stands for the highest version. */
     if (!highest)
         bag_names_put(&config->names, model->name, NULL, place);
     else if (number_of(model) > number_of(&config->models[*highest]))
@@ -266,6 +274,8 @@ const struct bag_model_config *bag_config_find_model(const struct bag_config *co
     return highest ? &config->models[*highest] : NULL;
 }
 
+/* Rejects a feature whose model does not exist, with the nearest model that has a table as a
+ * suggestion. Returns false. */
 static bool reject_unknown_model(const struct bag_config *config, const char *collection,
                                  const struct bag_feature_config *feature,
                                  struct bag_problem *problem)
@@ -286,6 +296,8 @@ static bool reject_unknown_model(const struct bag_config *config, const char *co
                            collection, feature->name, name.text, suggestion.nearest);
 }
 
+/* Checks that the model of a feature exists and has a table. Collections of collections are not
+ * supported. */
 static bool check_feature(const struct bag_config *config, const char *collection,
                           const struct bag_feature_config *feature, struct bag_problem *problem)
 {
@@ -307,6 +319,7 @@ static bool check_bias(const char *model, const char *projection, const char *bi
                            "model '%s': 'bias' needs a 'projection' beside it", model);
 }
 
+/* Checks the addresses of a model of shards, and its name on the shards. */
 static bool check_front(const struct bag_model_config *model, struct bag_problem *problem)
 {
     const char *name = bag_shards_model(model);
@@ -384,6 +397,8 @@ static bool copy_texts(const struct bag_setting *settings, size_t count, void *c
     return ok;
 }
 
+/* Replaces the features of `copy` by copies. Returns false without memory; the copy can then be
+ * freed. */
 static bool copy_features(struct bag_model_config *copy, const struct bag_model_config *model)
 {
     bool ok = true;
@@ -415,11 +430,14 @@ bool bag_model_config_copy(struct bag_model_config *copy, const struct bag_model
     return false;
 }
 
+/* Continues a hash with a text and its NUL. NULL hashes differently from every text: no text in
+ * UTF-8 begins with the byte 0xff. */
 static uint64_t hash_text(uint64_t hash, const char *text)
 {
     return text ? bag_hash_bytes(hash, text, strlen(text) + 1) : bag_hash_bytes(hash, "\xff", 1);
 }
 
+/* Continues a hash with the value of a setting in the struct at `base`. */
 static uint64_t hash_setting(uint64_t hash, const struct bag_setting *setting, const void *base)
 {
     const void *member = (const char *)base + setting->offset;
@@ -449,7 +467,8 @@ static uint64_t hash_setting(uint64_t hash, const struct bag_setting *setting, c
     return hash;
 }
 
-/* Hashes which indices are set. */
+/* Continues a hash with the two flags of the rules that no setting covers: whether the indices are
+ * set. */
 static uint64_t hash_rules(uint64_t hash, const struct bag_rules *rules)
 {
     unsigned char set[] = {rules->has_padding_idx, rules->has_default_index};

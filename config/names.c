@@ -9,9 +9,10 @@
 
 struct bag_name {
     const char *name, *version; /* borrowed; name NULL: a free slot */
-    size_t place;
+    size_t place;               /* index that the map stores for the name */
 };
 
+/* Returns whether a used slot has this name, and this version or none if `version` is NULL. */
 static bool is_same(const struct bag_name *slot, const char *name, const char *version)
 {
     return !slot->version == !version && strcmp(slot->name, name) == 0 &&
@@ -40,6 +41,7 @@ size_t *bag_names_find(const struct bag_names *names, const char *name, const ch
 bool bag_names_reserve(struct bag_names *names, size_t count)
 {
     struct bag_names larger = {.num_slots = names->num_slots ? names->num_slots : FEWEST_SLOTS};
+    /* At most half of the slots are used, so probing always meets a free one. */
     while (larger.num_slots / 2 < names->count + count)
         larger.num_slots *= 2;
     if (larger.num_slots == names->num_slots)

@@ -1,5 +1,4 @@
-/* Parses values, makes the list of options from options.h, and initialises and frees a
- * configuration. */
+/* Parses values from texts, and makes the list of options from options.h. */
 #include "options.h"
 
 #include "config.h"
@@ -16,6 +15,7 @@
 
 const char *const bag_bool_words[2] = {"false", "true"};
 
+/* Writes "must be one of" and the words. Words that may not be chosen are left out. */
 static void describe_words(const struct bag_words *words, struct bag_reason *reason)
 {
     size_t used = (size_t)snprintf(reason->text, sizeof reason->text, "must be one of");
@@ -29,7 +29,8 @@ static void describe_words(const struct bag_words *words, struct bag_reason *rea
     }
 }
 
-/* Writes "must be AN INTEGER from 0 to 65535 seconds". `what` is "" if the value was an integer. */
+/* Writes "must be an integer from 0 to 65535 seconds". `what` is "an integer ", or "" if the value
+ * was an integer. */
 static void describe_range(const struct bag_setting *setting, const char *what,
                            struct bag_reason *reason)
 {
@@ -45,6 +46,7 @@ static void describe_seconds(const struct bag_setting *setting, struct bag_reaso
              (double)setting->maximum / 1000, setting->unit);
 }
 
+/* Writes the bounds of a size. If the text was malformed, adds the forms that a size may have. */
 static void describe_size(const struct bag_setting *setting, bool malformed,
                           struct bag_reason *reason)
 {
@@ -114,12 +116,15 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
 
 /* ---- values: from a text --------------------------------------------------------------------- */
 
+/* Sets the reason to the values that the setting accepts. Returns false. */
 static bool reject(const struct bag_setting *setting, struct bag_reason *reason)
 {
     bag_setting_describe(setting, reason);
     return false;
 }
 
+/* Parses an integer, or a size with its unit. The reason for rejecting a number outside the bounds
+ * does not say that it must be an integer. */
 static bool apply_number(const struct bag_setting *setting, int64_t *member, const char *text,
                          struct bag_reason *reason)
 {
@@ -153,6 +158,7 @@ static bool apply_seconds(const struct bag_setting *setting, int64_t *member, co
         return reject(setting, reason);
     for (size_t i = 0; i < 3; i++)
         ms = 10 * ms + (i < num_decimals ? decimals[i] - '0' : 0);
+    /* `seconds` is at most the maximum, so that this does not overflow. */
     ms += 1000 * seconds;
     if (ms < setting->minimum || ms > setting->maximum)
         return reject(setting, reason);
@@ -206,6 +212,7 @@ static bool read_versions(const char *at, struct bag_version_policy *policy)
     return !*at && policy->count > 0;
 }
 
+/* Parses "all", "latest N" or "specific N ...". */
 static bool apply_policy(const struct bag_setting *setting, struct bag_version_policy *member,
                          const char *text, struct bag_reason *reason)
 {
@@ -244,6 +251,7 @@ static bool apply_part(const struct bag_setting *setting, struct bag_part *membe
     return true;
 }
 
+/* Stores a copy of the text and frees the one before it. */
 static bool apply_text(const struct bag_setting *setting, char **member, const char *text,
                        struct bag_reason *reason)
 {
@@ -260,6 +268,7 @@ static bool apply_text(const struct bag_setting *setting, char **member, const c
     return true;
 }
 
+/* Finds the word in the list of the setting, and stores its index, or a bool. */
 static bool apply_word(const struct bag_setting *setting, void *member, const char *text,
                        struct bag_reason *reason)
 {
@@ -341,6 +350,8 @@ static char upper(char c)
     return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
 }
 
+/* Returns the key with a prefix, as a flag (with - in place of _) or as a variable (in capitals).
+ */
 static struct bag_spelling spell_as(const char *prefix, const char *key, bool flag)
 {
     struct bag_spelling spelling;

@@ -98,7 +98,8 @@ struct bag_setting {
 
 extern const char *const bag_bool_words[2];
 
-/* The reason why a value was rejected: "must be from 0 to 65535". */
+/* The reason why a value was rejected, such as "must be from 0 to 65535". Callers put the name of
+ * the flag, variable or key before it. */
 struct bag_reason {
     char text[256];
 };

@@ -43,6 +43,7 @@ char *bag_shards_path(const cJSON *addresses)
     return path;
 }
 
+/* Rejects an address. Returns false and sets *problem (CONFIGURATION). */
 static bool reject(const struct bag_shard_address *address, const char *why,
                    struct bag_problem *problem)
 {
@@ -50,6 +51,8 @@ static bool reject(const struct bag_shard_address *address, const char *why,
                            bag_quote(address->text, strlen(address->text)).text, why);
 }
 
+/* Checks address->text and sets the other members. Returns false and sets *problem if it is neither
+ * http://HOST:PORT nor unix:PATH. */
 static bool parse(struct bag_shard_address *address, struct bag_problem *problem)
 {
     struct bag_problem why;
@@ -124,13 +127,16 @@ bool bag_shards_check(const struct bag_model_config *model, struct bag_problem *
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
+/* Returns the text of a parameter of the model's configuration in the protocol, or NULL if it is
+ * absent. */
 static const char *rule_of(const cJSON *parameters, const char *key)
 {
     const cJSON *rule = bag_json_member(parameters, key);
     return bag_json_text(rule, "string_value");
 }
 
-/* Sets the pooling key at index i of a model. */
+/* Sets the pooling key at index i of a model. Returns false and sets *problem if the shard's value
+ * is one that this server does not know. */
 static bool take_rule(struct bag_model_config *model, size_t i, const char *value,
                       struct bag_problem *problem)
 {
@@ -148,6 +154,7 @@ static bool take_rule(struct bag_model_config *model, size_t i, const char *valu
 bool bag_shards_take_rules(struct bag_model_config *model, const char *text, size_t bytes,
                            struct bag_shard_table *table, struct bag_problem *problem)
 {
+    /* All rules of the shard, whether or not the model overrides them. */
     struct bag_model_config own = {.missing = BAG_MISSING_ERROR};
     cJSON *tree = bag_json_parse(text, bytes, problem);
     const cJSON *parameters = bag_json_member(tree, "parameters");

@@ -1,4 +1,9 @@
-/* The configured addresses of the servers that have the parts of a model's table. */
+/* The configured addresses of the servers that have the parts of a model's table.
+ *
+ * A model of shards stores its addresses in `path`, as "shards:ADDRESS ADDRESS ...". It is then
+ * copied, hashed and compared as any other model, without members of its own. bag_shards_next()
+ * reads the addresses back one by one. server/shards polls them, and server/coordinator sends them
+ * subrequests. */
 #ifndef BAG_CONFIG_SHARDS_H
 #define BAG_CONFIG_SHARDS_H
 
@@ -12,7 +17,7 @@
 /* Maximum number of shards, which is the maximum number of parts of a table. */
 #define BAG_MAX_SHARDS 4096
 
-/* Returns whether it is a model of shards. */
+/* Returns whether the model has shards in place of a file. */
 bool bag_model_has_shards(const struct bag_model_config *model);
 
 /* The address of a shard: http://HOST:PORT, which may have a path that precedes those of the
@@ -41,10 +46,11 @@ bool bag_shards_next(const char **at, struct bag_shard_address *address,
  * invalid, or two are equal. */
 bool bag_shards_check(const struct bag_model_config *model, struct bag_problem *problem);
 
-/* Reads a shard's pooling rules from its reply to GET /v2/models/M/versions/V/config. The rules
- * that are not set in *model are copied into it, and so is the type of the output. The rules that a
- * shard applies to every request are copied into *table. Returns false and sets *problem, whose
- * text follows the shard's name, if the document is invalid or the shard projects rows. */
+/* Reads a shard's pooling rules from its reply to GET /v2/models/M/versions/V/config. Copies the
+ * rules that are not set in *model into it, and the output type of *table if the model sets none.
+ * Copies the rules that a shard applies to every request into *table. Returns false and sets
+ * *problem, whose text follows the shard's name, if the document is invalid or the shard projects
+ * rows. */
 bool bag_shards_take_rules(struct bag_model_config *model, const char *text, size_t bytes,
                            struct bag_shard_table *table, struct bag_problem *problem);
 

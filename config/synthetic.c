@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The limits of a table, which keep its size in bytes below 2^60. */
 #define MAX_ROWS     (INT64_C(1) << 40)
 #define MAX_ELEMENTS 65536
 
@@ -25,6 +26,7 @@ bool bag_synthetic_parse(const char *text, int64_t *rows, int64_t *elements)
            *rows >= 1 && *rows <= MAX_ROWS && *elements >= 1 && *elements <= MAX_ELEMENTS;
 }
 
+/* Adds a model with the path "synthetic:NAME=ROWSxELEMENTS", whose text has been checked. */
 static bool add(struct bag_config *config, const char *text, struct bag_problem *problem)
 {
     size_t path_bytes = sizeof BAG_SYNTHETIC_PREFIX + strlen(text);
@@ -66,7 +68,7 @@ static const struct preset {
     const char *name, *collection;
     const char *features; /* names, each after ", ", in the collection; NULL: one for each table */
     const char *model;    /* config.json of each table */
-    int64_t elements, row_bytes;
+    int64_t elements, row_bytes; /* elements and bytes of a row of each table */
     struct table tables[BAG_MLPERF_DLRM_V2_TABLES];
     size_t num_tables;
 } presets[] = {
@@ -99,6 +101,7 @@ enum bag_synthetic_preset bag_synthetic_find_preset(const char *name)
     return strcmp(name, BAG_MLPERF_DLRM_V3_NAME) == 0 ? BAG_SYNTHETIC_DLRM_V3 : BAG_SYNTHETIC_NONE;
 }
 
+/* Returns the number of rows of a table that may have at most `most`. */
 static int64_t shortened(int64_t rows, int64_t most)
 {
     return rows < most ? rows : most;
@@ -108,6 +111,7 @@ static int64_t shortened(int64_t rows, int64_t most)
  * together. */
 static int64_t longest(const struct preset *preset, int64_t rows)
 {
+    /* A binary search: `low` rows fit, and more than `high` do not. */
     int64_t low = 1, high = 0;
     for (size_t i = 0; i < preset->num_tables; i++)
         high = preset->tables[i].rows > high ? preset->tables[i].rows : high;

@@ -1,4 +1,9 @@
-/* Synthetic tables for measurements: their shapes, and presets with several tables. */
+/* Synthetic tables for measurements: their shapes, and presets with several tables.
+ *
+ * A synthetic table is a model whose path is a description in place of a file. The loader
+ * (server/tables/demo.c) generates its rows. A server can then be measured without files of
+ * hundreds of gigabytes. A preset adds the tables of a published benchmark and the collection over
+ * them. `bagserve bench` has the same presets and knows the number of ids of each bag. */
 #ifndef BAG_SYNTHETIC_H
 #define BAG_SYNTHETIC_H
 
@@ -35,7 +40,7 @@
 #define BAG_MLPERF_HISTORY            UINT64_MAX
 /* clang-format on */
 
-/* Default size of the tables of a preset. */
+/* Default size of the tables of a preset, in bytes. */
 #define BAG_SYNTHETIC_BYTES BAG_GIB
 
 /* Parses NAME=ROWSxELEMENTS, with 1 to 2^40 rows and 1 to 65536 elements. Returns false if the text
@@ -50,7 +55,8 @@ bool bag_synthetic_add(struct bag_config *config, const char *text, struct bag_p
 enum bag_synthetic_preset bag_synthetic_find_preset(const char *name);
 
 /* Adds the tables and the collection of a preset. If they would take more than `bytes`, the largest
- * ones are shortened to the same number of rows. */
+ * ones are shortened to the same number of rows. Returns false and sets *problem if a name is taken
+ * already, or without memory. */
 bool bag_synthetic_add_preset(struct bag_config *config, enum bag_synthetic_preset preset,
                               int64_t bytes, struct bag_problem *problem);
 
