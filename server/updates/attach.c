@@ -37,6 +37,7 @@ static void write_part(const struct bag_table_memory *memory, char *text, size_t
                  memory->kept_default);
 }
 
+/* Describes the table for the header of a journal: its model, part and row format. */
 static struct bag_journal_header header_of(const struct bag_updates_table *table)
 {
     const struct bag_table *rows = &table->memory->table;
@@ -50,6 +51,9 @@ static struct bag_journal_header header_of(const struct bag_updates_table *table
     return header;
 }
 
+/* Opens the journal of a stream. Returns false and sets *problem if that fails; the stream is SHUT
+ * if another process has locked the folder, otherwise NEW, so that the next table may try again.
+ * The caller holds the stream's lock. */
 static bool open_journal(struct bag_updates *updates, struct bag_updates_stream *stream,
                          const struct bag_updates_table *table, struct bag_problem *problem)
 {
@@ -163,6 +167,7 @@ struct catching_up {
         through; /* last update when the table caught up; later ones may be applied concurrently */
 };
 
+/* Sets *problem: the updates between the table's last one and `next` are missing. Returns false. */
 static bool reject_gap(const struct catching_up *up, uint64_t next, struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_FILE,
@@ -172,6 +177,7 @@ static bool reject_gap(const struct catching_up *up, uint64_t next, struct bag_p
                            up->stream->journal.folder, up->live->through, next);
 }
 
+/* Applies one record of the journal, which may stand for a range of updates, to the table. */
 static bool apply_record(struct catching_up *up, const struct bag_journal_record *record,
                          struct bag_problem *problem)
 {
@@ -218,6 +224,8 @@ static bool apply_records(struct catching_up *up, struct bag_problem *problem)
     return !damaged;
 }
 
+/* Reads a file of the journal, or the part that was appended since it was last read, and applies
+ * its records. Logs the progress. */
 static bool read_and_apply(struct catching_up *up, const struct bag_journal_file *file,
                            struct bag_problem *problem)
 {
@@ -268,6 +276,7 @@ static bool read_rest(struct catching_up *up, struct bag_problem *problem)
 
 /* ---- attaching ------------------------------------------------------------------------------- */
 
+/* Adds a reader to the table. The caller holds the stream's lock. */
 static void enter(struct bag_live_rows *live, struct bag_live_reader *reader)
 {
     reader->live = live;
@@ -327,6 +336,10 @@ static void join(struct catching_up *up)
     bag_updates_remove_files(stream);
 }
 
+/* Applies all updates that the table lacks and adds it to its stream. Most of the journal is read
+ * without the lock, so that updates of the tables that are served go on. Only the rest is read with
+ * the lock, so that no update comes between. Returns false and sets *problem if the table cannot be
+ * brought up to date. */
 static bool catch_up(struct bag_updates *updates, struct catching_up *up,
                      struct bag_problem *problem)
 {
@@ -371,6 +384,7 @@ static bool check_mapped(struct bag_updates *updates, const struct bag_updates_t
     return ok;
 }
 
+/* Attaches the table, or checks it if it is mapped. If that fails, the rows are not live. */
 static bool attach(struct bag_updates *updates, const struct bag_updates_table *table,
                    struct bag_problem *problem)
 {

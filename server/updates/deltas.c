@@ -27,6 +27,7 @@
 #define DELTA_FOLDER_BYTES 1024
 #define DELTA_PATH_BYTES   (DELTA_FOLDER_BYTES + 256)
 
+/* The update in one delta folder. */
 struct delta {
     char folder[DELTA_FOLDER_BYTES];
     struct bag_table_memory ids, rows;
@@ -45,6 +46,7 @@ static bool load(const struct delta *delta, const char *name, struct bag_table_m
            bag_table_load(&file, 1, &options, memory, problem);
 }
 
+/* Returns whether the folder has a file of this name. */
 static bool has_file(const struct delta *delta, const char *name)
 {
     char path[DELTA_PATH_BYTES];
@@ -52,6 +54,7 @@ static bool has_file(const struct delta *delta, const char *name)
     return bag_file_exists(path);
 }
 
+/* Describes an array in memory as a tensor, as if a request had sent it. */
 static struct bag_tensor tensor_of(const struct bag_table_memory *memory)
 {
     struct bag_tensor tensor = {.dtype = memory->table.dtype,
@@ -97,6 +100,7 @@ static bool load_delta(struct delta *delta, const struct bag_table_memory *memor
     return ok;
 }
 
+/* Frees what load_delta() allocated, also after it failed. */
 static void free_delta(struct delta *delta)
 {
     bag_arena_free(&delta->arena);
@@ -166,6 +170,7 @@ static uint64_t number_of(const char *name)
     return strcmp(again, name) == 0 ? number : 0;
 }
 
+/* Orders deltas by number. */
 static int compare(const void *a, const void *b)
 {
     const struct bag_delta_state *x = a, *y = b;
@@ -220,6 +225,7 @@ static uint64_t hash_delta(const struct delta *delta)
     return hash;
 }
 
+/* Returns whether the last poll found the same delta with the same files. */
 static bool was_seen(const struct bag_updates_stream *stream, const struct bag_delta_state *state)
 {
     const struct bag_delta_state *before =
@@ -246,6 +252,7 @@ struct taking {
     bool polls;
 };
 
+/* Does nothing: the caller of bag_updates_run() reads the outcome itself. */
 static void ignore_done(struct bag_update *update)
 {
     (void)update;

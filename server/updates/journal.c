@@ -22,6 +22,7 @@ bool bag_journal_reject(const char *path, const char *what, int error, struct ba
                            "journal %s: %s: %s", path, what, strerror(error));
 }
 
+/* Sets *problem to the failed action and the errno, as a problem of the disk. Returns false. */
 static bool reject_storage(const struct bag_journal *journal, const char *what, int error,
                            struct bag_problem *problem)
 {
@@ -132,6 +133,9 @@ static void add_file(struct bag_journal *journal, const struct new_file *new_fil
     journal->synced_bytes = new_file->count;
 }
 
+/* Creates the next file of the journal. Its first records are the last `rest` bytes of the last
+ * file, because a sync of that file failed. Returns false and sets *problem (STORAGE) if the file
+ * cannot be created; the last file then stays the last one. */
 static bool add_new_file(struct bag_journal *journal, struct new_file *new_file, size_t rest,
                          struct bag_problem *problem)
 {
@@ -186,6 +190,7 @@ static bool cut_last(struct bag_journal *journal)
     return false;
 }
 
+/* Adds to the problem that the failed update may still be applied at the next start. */
 static void say_may_be_applied(struct bag_problem *problem)
 {
     bag_problem_prefix(problem, "this update may be applied at the next start, as its record could "
@@ -215,6 +220,8 @@ void bag_journal_begin_file(struct bag_journal *journal)
         journal->state = BAG_JOURNAL_BEGINNING;
 }
 
+/* Returns whether an update with this first number begins a new file: after a failure, for rows of
+ * another format, if the last file is large, or after a gap in the numbers. */
 static bool begins_file(const struct bag_journal *journal, uint64_t sequence)
 {
     return journal->state != BAG_JOURNAL_APPENDING ||
@@ -223,6 +230,7 @@ static bool begins_file(const struct bag_journal *journal, uint64_t sequence)
            sequence != journal->last_sequence + 1;
 }
 
+/* Grows the buffer for a record. `bytes` is 0 if the size of the record overflowed. */
 static bool reserve(struct bag_journal *journal, size_t bytes, struct bag_problem *problem)
 {
     if (bytes && bytes <= journal->buffer_bytes)

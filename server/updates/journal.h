@@ -5,6 +5,11 @@
  * removed when neither the loaded tables nor the versions that may be loaded later need its
  * updates, or when the files exceed their limit of bytes.
  *
+ * A record is appended, then synced to the disk before its update is acknowledged (journal_sync
+ * always), at intervals, or when the system does it. A record that fails in between is taken back,
+ * because a restart must not apply an update that was reported as failed. If it cannot be removed,
+ * *problem says so.
+ *
  * A file is synced before the next one begins. If the sync fails, the next file begins with the
  * records that were not synced. The records of a file end where the next file begins: bytes after
  * that were taken back and are ignored.
@@ -29,6 +34,7 @@
 /* The default size from which a file is followed by a new one. */
 #define BAG_JOURNAL_FILE_BYTES ((uint64_t)64 << 20)
 
+/* One file of a journal. */
 struct bag_journal_file {
     uint64_t first_sequence;
     uint64_t end_sequence; /* first update of the next file; UINT64_MAX: this is the last file */
@@ -47,6 +53,7 @@ enum bag_journal_state {
                                first */
 };
 
+/* An open journal. Used by one thread at a time: the caller holds the lock of its stream. */
 struct bag_journal {
     enum bag_journal_state state;
     const struct bag_disk *disk;         /* borrowed */
@@ -93,7 +100,8 @@ void bag_journal_close(struct bag_journal *journal);
 /* Returns the bytes of all files. */
 uint64_t bag_journal_bytes(const struct bag_journal *journal);
 
-/* Makes the next record begin a new file. */
+/* Makes the next record begin a new file, so that the last file can be removed once no table needs
+ * its updates. */
 void bag_journal_begin_file(struct bag_journal *journal);
 
 /* Appends a record of the updates from first_sequence to record->sequence. Ignores the record's

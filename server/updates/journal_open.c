@@ -55,6 +55,7 @@ bool bag_journal_read_file(struct bag_journal_reader *reader, const struct bag_d
     return true;
 }
 
+/* Sets *problem: the file is damaged at this byte. Returns false. */
 static bool reject_damage(const char *folder, uint64_t first_sequence, size_t at,
                           struct bag_problem *problem)
 {
@@ -117,12 +118,15 @@ static void on_found(void *to, const char *name)
         (struct bag_journal_file){.first_sequence = strtoull(name, &end, 10)};
 }
 
+/* Orders files by their first updates. */
 static int compare_files(const void *a, const void *b)
 {
     const struct bag_journal_file *x = a, *y = b;
     return (x->first_sequence > y->first_sequence) - (x->first_sequence < y->first_sequence);
 }
 
+/* Lists the files in the journal's folder, oldest first. Only their first updates are known then.
+ */
 static bool list_files(struct bag_journal *journal, struct bag_problem *problem)
 {
     const struct bag_disk *disk = journal->disk;
@@ -151,6 +155,9 @@ bool bag_journal_check_part(const struct bag_journal_header *found,
                            has, wants);
 }
 
+/* Checks that a file is of the model, the part and the rows of the journal. The type of the rows
+ * may differ, because updates are converted. Returns false and sets *problem (FILE) if it does not
+ * fit. */
 static bool check_rows(const struct bag_journal_header *found,
                        const struct bag_journal_header *wanted, struct bag_problem *problem)
 {
@@ -342,6 +349,8 @@ static struct bag_journal_path parent_of(const char *dir)
     return path;
 }
 
+/* Makes the folder of all journals and that of this one, and syncs the folders that contain them,
+ * so that both survive a crash. */
 static bool make_folders(struct bag_journal *journal, const char *dir, struct bag_problem *problem)
 {
     const struct bag_disk *disk = journal->disk;

@@ -17,6 +17,8 @@ struct bag_kept_update {
     struct bag_rows_batch batch; /* ids and rows; stored after this struct */
 };
 
+/* Adds to and subtracts from the bytes of the stream and of all streams. The caller holds the lock
+ * of all streams. */
 static void count_bytes(struct bag_updates_stream *stream, size_t more, size_t less)
 {
     size_t bytes = atomic_load_explicit(&stream->kept_bytes, memory_order_relaxed);
@@ -31,6 +33,9 @@ static void release(struct bag_kept_update *kept)
         free(kept);
 }
 
+/* Evicts the oldest kept update. A table that lacks it can then only be
+ * attached if a delta folder has it. The caller holds
+ * the lock of all streams. */
 static void forget_first(struct bag_updates_stream *stream)
 {
     struct bag_kept_update *first = stream->first_kept;
@@ -171,6 +176,7 @@ static struct bag_kept_update *take_next(const struct bag_live_rows *live,
     return next;
 }
 
+/* Applies one kept update to the table. */
 static bool apply_one(struct bag_live_rows *live, const struct bag_kept_update *kept,
                       struct bag_problem *problem)
 {

@@ -100,6 +100,7 @@ static void make_ready(struct bag_updates_stream *stream)
     bag_monitor_wake(&updates->queue);
 }
 
+/* Takes the stream that has waited longest. Returns NULL if none waits. */
 static struct bag_updates_stream *take_ready(struct bag_updates *updates)
 {
     struct bag_updates_stream *stream = STAILQ_FIRST(&updates->ready);
@@ -144,6 +145,8 @@ static void begin_syncs(struct bag_updates *updates)
 
 /* ---- the threads ----------------------------------------------------------------------------- */
 
+/* Runs an update thread: processes streams and requests syncs until the threads are stopped and no
+ * stream waits. */
 static void *run_thread(void *argument)
 {
     struct bag_updates *updates = argument;

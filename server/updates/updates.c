@@ -10,11 +10,13 @@
 #include <string.h>
 #include <uv.h>
 
+/* Sets a counter that other threads read. */
 static void set(_Atomic uint64_t *counter, uint64_t value)
 {
     atomic_store_explicit(counter, value, memory_order_relaxed);
 }
 
+/* Adds to a counter that other threads read. */
 static void count(_Atomic uint64_t *counter, uint64_t value)
 {
     atomic_fetch_add_explicit(counter, value, memory_order_relaxed);
@@ -137,6 +139,8 @@ struct group {
     bool is_unsynced; /* the sync of the updates failed with stream->problem */
 };
 
+/* Syncs the stream's journal and counts the time. The caller holds the stream's lock. With
+ * `takes_back` see bag_journal_sync(). */
 static bool sync_stream(struct bag_updates_stream *stream, bool takes_back,
                         struct bag_problem *problem)
 {
@@ -168,6 +172,7 @@ static void fail_to_apply(struct bag_update *update)
     stream->problem = update->problem;
 }
 
+/* Applies one update of a group after its sync, and sets its outcome. */
 static void finish(const struct group *group, struct bag_update *update)
 {
     struct bag_updates_stream *stream = group->stream;
@@ -237,6 +242,7 @@ static uint64_t first_of(const struct bag_update *update)
     return update->first_sequence ? update->first_sequence : update->sequence;
 }
 
+/* Sets the update's problem: its number does not follow the last one. Returns false. */
 static bool reject_gap(struct bag_update *update, uint64_t expected)
 {
     struct bag_updates_stream *stream = update->live->stream;
@@ -247,6 +253,8 @@ static bool reject_gap(struct bag_update *update, uint64_t expected)
                            stream->name, expected);
 }
 
+/* Writes the update to the journal if there is one. Returns false and sets the update's problem if
+ * that fails. */
 static bool append(struct bag_updates_stream *stream, struct bag_update *update)
 {
     struct bag_journal_record record = {.sequence = update->sequence,
@@ -364,6 +372,8 @@ static void take_alone(struct group *group, struct bag_update *update)
         commit(group);
 }
 
+/* Takes an update into the group, or sets its outcome at once if it was used before or is rejected.
+ */
 static void run_one(struct group *group, struct bag_update *update)
 {
     update->failed = update->applied = false;

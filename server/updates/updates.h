@@ -7,12 +7,33 @@
  * on the table gets every new update. An older version that is still loaded gets them too, so that
  * it can be served again.
  *
- * A few threads process updates. One thread at a time works on a stream, in the order in which its
- * updates arrived. It numbers and checks the waiting updates, writes them to the journal, syncs the
- * journal once, applies them, and calls `done` for each. An update that cannot be written to the
- * journal is rejected and never applied. A slow journal delays only its own model.
+ * The files of this folder:
  *
- * The thread that changes tables attaches and detaches them. */
+ *   threads.c                  the streams, and the threads that process them
+ *   updates.c                  numbers, writes, syncs and applies the updates of a stream
+ *   attach.c                   brings a loaded table up to date and adds it to its stream
+ *   deltas.c                   updates that a trainer puts into folders beside the table
+ *   journal.h, journal*.c      the files of a stream's journal
+ *   kept.c                     updates that are kept in memory if there is no journal
+ *
+ * The life of an update. A request, the consumer of a feed or a delta folder makes a batch of rows
+ * in the format of one loaded table (server/tables/rows_batch.h). bag_updates_submit() adds the
+ * update to the waiting ones of its stream and queues the stream for a thread. The thread takes all
+ * waiting updates of the stream as a group. It numbers and checks each and writes it to the
+ * journal, syncs the journal once for all of them (with journal_sync always), and applies them to
+ * every attached table. At last it calls `done` for each, and the update is acknowledged. A delta
+ * takes the same steps at once, on the thread that found it. The journal keeps an update until no
+ * loaded table, and no version that may be loaded later, needs it.
+ *
+ * An update that cannot be written to the journal is rejected and never applied: a restart would
+ * lose what clients have seen. An update that adds or removes keys ends its group, because the
+ * checks of the next one depend on the keys.
+ *
+ * A stream is processed by one of BAG_UPDATES_THREADS threads at a time, in the order in which its
+ * updates arrived. A slow journal therefore delays only its own model. The thread that changes
+ * tables (the reconciler of server/models) creates streams and attaches and detaches tables. It
+ * reads most of the journal without the stream's lock, so that updates go on while a table is
+ * loaded. The lock of a stream is taken before that of all streams and before that of a table. */
 #ifndef BAG_UPDATES_H
 #define BAG_UPDATES_H
 
@@ -24,6 +45,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
+/* The settings of all streams, from the configuration. Pointers are borrowed. */
 struct bag_updates_settings {
     const char *journal_dir; /* NULL: updates have no journals */
     enum bag_journal_sync sync;
@@ -40,7 +62,8 @@ struct bag_updates_settings {
  * it. */
 struct bag_kept_update;
 
-/* The state of a delta folder at the last poll. */
+/* The state of a delta folder at the last poll. The fingerprint changes when a file in the folder
+ * does. */
 struct bag_delta_state {
     uint64_t number, fingerprint;
 };
@@ -48,7 +71,8 @@ struct bag_delta_state {
 /* The state of a stream. */
 enum bag_stream_state {
     BAG_STREAM_NEW, /* no table was attached yet; the journal, if there is to be one, is not open */
-    BAG_STREAM_SHUT,   /* as NEW, because another process uses the journal's folder */
+    BAG_STREAM_SHUT,   /* as NEW, because the journal's folder could not be made or locked; usually
+                          another process uses it */
     BAG_STREAM_OPEN,   /* updates are taken and applied to the attached tables */
     BAG_STREAM_STOPPED /* updates are rejected with `problem`, because an update in the journal
                           could not be applied */
@@ -108,6 +132,7 @@ struct bag_updates_stream {
 /* The number of update threads: this many slow journals may delay the others. */
 #define BAG_UPDATES_THREADS 4
 
+/* All streams of a server and the threads that process them. */
 struct bag_updates {
     struct bag_updates_settings settings;
     pthread_t threads[BAG_UPDATES_THREADS];
@@ -134,7 +159,7 @@ struct bag_update {
     uint64_t first_sequence; /* first update of a range that this one replaces; 0: it is a single
                                 update. A range may begin with updates that were applied before; its
                                 batch holds the state after the whole range */
-    void (*done)(struct bag_update *update); /* called on an update thread */
+    void (*done)(struct bag_update *update); /* called by bag_updates_run(), on its thread */
 
     /* In and out: the update's number; 0: use the next one. */
     uint64_t sequence;
@@ -154,6 +179,7 @@ struct bag_update {
     struct bag_update *next;
 };
 
+/* Initialises a set without streams. Returns false if there is not enough memory. */
 bool bag_updates_init(struct bag_updates *updates, const struct bag_updates_settings *settings);
 
 /* Closes all journals. All tables must be detached. */
@@ -164,17 +190,20 @@ void bag_updates_free(struct bag_updates *updates);
 bool bag_updates_start(struct bag_updates *updates, struct bag_problem *problem);
 void bag_updates_stop(struct bag_updates *updates);
 
-/* Submits an update. May be called on any thread. */
+/* Submits an update, whose `live` must be attached until `done` is called. May be called on any
+ * thread; returns without waiting. */
 void bag_updates_submit(struct bag_update *update);
 
-/* Processes a list of updates of one stream, linked by `next`. Called on an update thread. */
+/* Processes a list of updates of one stream, linked by `next`, and calls their `done`. Called on an
+ * update thread or, for deltas, on the thread that changes tables. */
 void bag_updates_run(struct bag_update *first);
 
 /* Syncs all journals that have unsynced records. */
 void bag_updates_sync(struct bag_updates *updates);
 
-/* Returns whether no table of the model can be attached, because another process used the folder of
- * its journal at the last attempt. */
+/* Returns whether no table of the model can be attached, because the folder of its journal could
+ * not be made or locked at the last attempt. Usually another process uses it. Only the thread that
+ * changes tables may call it. */
 bool bag_updates_is_shut(struct bag_updates *updates, const char *name);
 
 /* A table that was loaded and is not served yet. */
@@ -246,10 +275,14 @@ void bag_updates_detach(struct bag_live_rows *live);
 bool bag_updates_apply(struct bag_live_rows *live, uint64_t sequence, const struct bag_table *from,
                        const struct bag_rows_batch *batch, struct bag_problem *problem);
 
-/* Sets the last update to `through`. No update may be waiting to be applied. */
+/* Sets the last update to `through`, and lets a stopped stream take updates again. No update may be
+ * waiting to be applied. The caller holds the stream's lock. */
 void bag_updates_go_on(struct bag_updates_stream *stream, uint64_t through);
 
-/* Removes the journal files that no attached table would need if it were loaded again. */
+/* Removes the journal files that neither the attached tables, if they were loaded again, nor the
+ * versions that may be loaded later need. Files that only the latter need are removed, too, if all
+ * files exceed journal_kept_bytes. Does nothing if no table is attached. The caller holds the
+ * stream's lock. */
 void bag_updates_remove_files(struct bag_updates_stream *stream);
 
 /* Keeps an applied update in memory if there is no journal. Evicts the oldest updates if there are
@@ -259,7 +292,8 @@ void bag_updates_keep(struct bag_updates_stream *stream, const struct bag_update
 /* Frees all kept updates. */
 void bag_updates_free_kept(struct bag_updates_stream *stream);
 
-/* Returns the last update that was taken, in the journal or in memory, or 0 if there is none. */
+/* Returns the last update that was taken, in the journal or in memory, or 0 if there is none. The
+ * caller holds the stream's lock. */
 uint64_t bag_updates_last_taken(const struct bag_updates_stream *stream);
 
 /* Checks that updates by key, or by row number, fit the table. Returns false and sets *problem
