@@ -6,11 +6,15 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+/* Alignment of every allocation, in bytes. */
 #define ALIGNMENT 16
 
-/* Small requests need one block; each further one is at least as large. */
+/* Size of a usual block, which is all that a small request needs. A larger allocation gets a block
+ * of its own size. The last block is cut to the bytes that the arena's maximum leaves. */
 #define BLOCK_BYTES 4096
 
+/* A piece of memory from which an arena takes allocations in order. It remembers its source,
+ * because the arena's source may have changed when the block is freed. */
 struct bag_arena_block {
     struct bag_arena_block *next;
     size_t bytes;
@@ -34,6 +38,9 @@ static struct bag_arena_block *make_block(const struct bag_memory_source *source
     return block;
 }
 
+/* Adds a block with at least `bytes` free bytes, which becomes the one that is used. The free part
+ * of the block before it is lost. Returns false if the arena's maximum or the source's memory does
+ * not suffice. */
 static bool add_block(struct bag_arena *arena, size_t bytes)
 {
     size_t left = arena->max_bytes - arena->used_bytes;

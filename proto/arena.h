@@ -1,6 +1,11 @@
-/* An arena: memory that is allocated piece by piece and freed together. Everything that decoding a
- * request needs comes from one arena, which has a maximum. Beyond it an allocation returns NULL,
- * and the request is answered with an error. An arena is used by one thread at a time. */
+/* An arena: memory that is allocated piece by piece and freed together.
+ *
+ * Everything that decoding a request needs comes from one arena, which has a maximum. Beyond it an
+ * allocation returns NULL, and the request is answered with an error. So a hostile request cannot
+ * take more memory than its limit, and no path of a parser has to free anything.
+ *
+ * An arena takes small blocks from the heap and large ones from its source, which may count them
+ * against a budget. It is used by one thread at a time. */
 #ifndef BAG_ARENA_H
 #define BAG_ARENA_H
 
@@ -31,7 +36,7 @@ struct bag_arena {
                                      changed at any time: a block returns to its own source */
     struct bag_arena_block *blocks; /* newest first; owned */
     char *next, *end;               /* free part of the newest block */
-    size_t used_bytes;              /* bytes of all blocks, limited by max_bytes */
+    size_t used_bytes; /* bytes of all blocks without their own heads, limited by max_bytes */
     size_t max_bytes;
 };
 
@@ -46,7 +51,9 @@ void *bag_arena_alloc(struct bag_arena *arena, size_t bytes);
  * overflows, too. */
 void *bag_arena_array(struct bag_arena *arena, size_t count, size_t size);
 
-/* Frees everything that was allocated, except one small block for later allocations. */
+/* Frees everything that was allocated and sets the maximum to `max_bytes`. If the arena had a
+ * single block of the usual size, it keeps that block for later allocations, so that most requests
+ * do not touch the heap. */
 void bag_arena_reset(struct bag_arena *arena, size_t max_bytes);
 
 /* Frees everything. The arena is then empty and can be used again. */

@@ -23,7 +23,8 @@ const char *const bag_bench_modes[BAG_BENCH_MODE_COUNT] = {
     X(rows_per_s, "rows_per_s")         \
     X(bytes_gathered_per_s, "bytes_gathered_per_s")
 
-/* The members of a workload by type, in no order; the texts of machine and time. X(member) */
+/* The members of a workload by type, and the texts about the generator's machine and the time. The
+ * order has no meaning. X(member) */
 #define WORKLOAD_TEXTS(X)  X(ids) X(reduction) X(body) X(get)
 #define WORKLOAD_COUNTS(X) X(bags) X(connections) X(tables) X(table_bytes)
 #define MACHINE_TEXTS(X)   X(date) X(host) X(processor)
@@ -40,7 +41,8 @@ void bag_bench_report_note(struct bag_bench_report *report, const char *format, 
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Prints a number in at most 6 digits, or as a whole number from a million on. */
+/* Writes a number with at most 6 digits, or as a whole number from a million on. NaN and infinity
+ * are written as 0, because JSON has neither. */
 static void write_number(struct bag_json_writer *json, const char *key, double value)
 {
     char text[32];
@@ -58,6 +60,7 @@ static void write_number_or_null(struct bag_json_writer *json, const char *key, 
         write_number(json, key, value);
 }
 
+/* Writes the errors as an object whose keys are their kinds. */
 static void write_errors(struct bag_json_writer *json, const struct bag_bench_run *run)
 {
     bag_json_open(json, "errors", '{');
@@ -71,6 +74,7 @@ static void write_errors(struct bag_json_writer *json, const struct bag_bench_ru
     bag_json_close(json);
 }
 
+/* Writes the curve of percentiles, and each number of the windows as an array over time. */
 static void write_over_time(struct bag_json_writer *json, const struct bag_bench_run *run)
 {
     bag_json_open(json, "percentiles_ms", '[');
@@ -123,6 +127,7 @@ static const char *text_or_null(const char *text)
     return *text ? text : NULL;
 }
 
+/* Writes the workload as a member `key`, or as the whole document if `key` is NULL. */
 static void write_workload(struct bag_json_writer *json, const char *key,
                            const struct bag_bench_workload *workload)
 {
@@ -167,7 +172,8 @@ char *bag_bench_report_print(const struct bag_bench_report *report)
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-/* Appends "KEY BEFORE and NOW" to a text that holds *used bytes. */
+/* Appends "KEY BEFORE and NOW" to a text of *used bytes. A text that is too long is truncated.
+ * Returns false if memory is exhausted. */
 static bool append_difference(const cJSON *before, const cJSON *now, char *text, size_t capacity,
                               size_t *used)
 {
@@ -218,13 +224,15 @@ static double number_of(const cJSON *object, const char *key, double otherwise)
     return cJSON_IsNumber(item) && item->valuedouble >= 0 ? item->valuedouble : otherwise;
 }
 
+/* Returns a number as a count, or 0 if the member is not a number from 0 to below 2^63. */
 static uint64_t count_of(const cJSON *object, const char *key)
 {
     double value = number_of(object, key, 0);
     return value < 0x1p63 ? (uint64_t)value : 0;
 }
 
-/* Copies a text, shortened to its place, and replaces all but printable ASCII by "?". */
+/* Copies a text, truncated to `room` bytes with its NUL, and replaces all bytes but printable ASCII
+ * by "?". NULL is copied as "". A report may come from anyone, and its texts go to a terminal. */
 static void copy_text(char *out, size_t room, const char *text)
 {
     size_t used = 0;
@@ -233,7 +241,8 @@ static void copy_text(char *out, size_t room, const char *text)
     out[used] = 0;
 }
 
-/* Returns such a copy in memory of its own, which the caller frees. */
+/* Returns a copy of the whole text, cleaned like copy_text() does. The caller frees it. Returns
+ * NULL if memory is exhausted. */
 static char *duplicate_text(const char *text)
 {
     size_t bytes = strlen(text) + 1;
@@ -243,6 +252,7 @@ static char *duplicate_text(const char *text)
     return copy;
 }
 
+/* Reads the errors of a run. Drops those after the first BAG_BENCH_MAX_ERRORS. */
 static void read_errors(const cJSON *object, struct bag_bench_run *run)
 {
     const cJSON *item;
@@ -257,6 +267,8 @@ static void read_errors(const cJSON *object, struct bag_bench_run *run)
     }
 }
 
+/* Reads the numbers of a run that a comparison shows. The curve and the windows are not read, so
+ * that window_s stays 0. */
 static void read_run(const cJSON *object, struct bag_bench_run *run)
 {
     const cJSON *times = bag_json_member(object, "latency_ms"),
@@ -300,6 +312,9 @@ static bool read_mode(const cJSON *tree, enum bag_bench_mode *mode)
     return false;
 }
 
+/* Fills *report, which is zeroed, from the tree. On failure the caller frees the members that are
+ * already set. Returns false and sets *problem if the tree is not a report or memory is exhausted.
+ */
 static bool read_report(const cJSON *tree, struct bag_bench_report *report,
                         struct bag_problem *problem)
 {

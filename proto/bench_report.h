@@ -116,15 +116,17 @@ __attribute__((format(printf, 2, 3))) void bag_bench_report_note(struct bag_benc
                                                                  const char *format, ...);
 
 /* Writes the members in which two workloads differ, such as "bags 1 and 64, zipf 0 and 1.1", into
- * `text`, which has `capacity` bytes. Returns false without memory. */
+ * `text`, which has `capacity` bytes. The text is empty if they are equal. Returns false if memory
+ * is exhausted. */
 bool bag_bench_workload_compare(const struct bag_bench_workload *before,
                                 const struct bag_bench_workload *now, char *text, size_t capacity);
 
-/* Returns the JSON, which the caller frees; NULL without memory. */
+/* Returns the JSON, which the caller frees. Returns NULL if memory is exhausted. */
 char *bag_bench_report_print(const struct bag_bench_report *report);
 
-/* Parses the JSON. Returns false and sets *problem (FILE) if it is not a report; nothing needs to
- * be freed then. */
+/* Parses the JSON, except for the notes, the windows and the curve, which a comparison does not
+ * show. Returns false and sets *problem (FILE, or NO_MEMORY) if it is not a report; nothing needs
+ * to be freed then. */
 bool bag_bench_report_parse(const char *text, size_t bytes, struct bag_bench_report *report,
                             struct bag_problem *problem);
 

@@ -17,6 +17,7 @@ const char *const bag_coding_names[BAG_CODING_COUNT] = {
 #undef BAG_X
 };
 
+/* The characters that HTTP allows around the elements of a list. */
 #define BLANKS " \t"
 
 /* Returns the coding that a token names, or BAG_CODING_COUNT if it is unknown. */
@@ -64,6 +65,7 @@ int bag_coding_weight(const char *at, const char *end)
 
 enum bag_coding bag_coding_choose(const char *accept)
 {
+    /* Find the weight of each coding that the header names; -1: not named. */
     int weights[BAG_CODING_COUNT + 1]; /* the last one is the weight of "*" */
     for (size_t i = 0; i <= BAG_CODING_COUNT; i++)
         weights[i] = -1;
@@ -77,8 +79,9 @@ enum bag_coding bag_coding_choose(const char *accept)
         accept = end;
     }
     enum bag_coding best = BAG_CODING_IDENTITY;
-    int most =
-        weights[best] > 0 ? weights[best] - 1 : 0; /* identity is preferred at equal weights */
+    int most = weights[best] > 0 ? weights[best] - 1
+                                 : 0; /* at equal weights a compressed coding is preferred */
+    /* A coding that is not named has the weight of "*", if the header has one. */
     for (enum bag_coding i = BAG_CODING_GZIP; i < BAG_CODING_COUNT; i++) {
         int weight = weights[i] >= 0 ? weights[i] : weights[BAG_CODING_COUNT];
         if (weight > most) {
@@ -100,13 +103,16 @@ enum bag_coding bag_coding_choose(const char *accept)
 /* The usual ratio of decompression. Numbers as text shrink to about a third. */
 #define USUAL_RATIO 4
 
+/* Minimum size of the buffer for the result, in bytes, before it is doubled for the first time. */
 #define MIN_ROOM 1024
 
+/* Returns the number of bytes of a part that are passed to zlib at once. */
 static unsigned piece(size_t bytes)
 {
     return (unsigned)(bytes < PIECE_BYTES ? bytes : PIECE_BYTES);
 }
 
+/* The state of decompressing one body. */
 struct inflation {
     z_stream stream;
     enum bag_coding coding;
@@ -133,6 +139,8 @@ static bool reject_memory(struct bag_problem *problem)
                            "not enough memory to decompress the body");
 }
 
+/* Rejects a result that exceeds the smaller one of the two limits, and names that one. Returns
+ * false. */
 static bool reject_size(struct inflation *inflation)
 {
     if (inflation->max_bytes == inflation->limits->max_bytes)
@@ -196,6 +204,9 @@ static bool start_next(struct inflation *inflation)
     return inflateReset(&inflation->stream) == Z_OK || reject_memory(inflation->problem);
 }
 
+/* Decompresses all input into the buffer, which grows as needed. Returns false and sets the problem
+ * if the input is invalid or too large, or memory is exhausted. The caller frees the buffer then.
+ */
 static bool inflate_all(struct inflation *inflation)
 {
     for (;;) {
@@ -270,6 +281,8 @@ size_t bag_deflate(enum bag_coding coding, const char *data, size_t bytes, char 
     if (deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, WINDOW_BITS(coding), 8,
                      Z_DEFAULT_STRATEGY) != Z_OK)
         return 0;
+    /* Without Z_FINISH zlib may keep output back, so only the last piece of the input ends the
+     * stream. If `out` fills up first, `code` never becomes Z_STREAM_END. */
     while (code == Z_OK && made < room) {
         unsigned in = piece(bytes - taken), out_bytes = piece(room - made);
         stream.next_in = (const unsigned char *)data + taken;

@@ -29,12 +29,14 @@ extern const char *const bag_coding_names[BAG_CODING_COUNT];
  * exactly one known coding. */
 bool bag_coding_read(const char *value, enum bag_coding *coding, struct bag_problem *problem);
 
-/* Returns the coding with the highest weight in an Accept-Encoding header, or IDENTITY if it names
- * no coding that is known here. */
+/* Returns the coding with the highest weight in an Accept-Encoding header. If weights are equal,
+ * gzip precedes deflate, and both precede identity. Returns IDENTITY if the header names no coding
+ * that is known here, or only with weight 0. */
 enum bag_coding bag_coding_choose(const char *accept);
 
-/* Returns the weight after a token of an Accept header, in thousandths: of ";q=0.5" 500, of an
- * empty text 1000, of anything else 0. The text ends with a NUL at or after `end`. */
+/* Returns the weight after a token of an Accept header, in thousandths: 500 for ";q=0.5", and 1000
+ * if no parameter follows. Returns 0 if another parameter follows or the weight is malformed. The
+ * text ends with a NUL at or after `end`. */
 int bag_coding_weight(const char *at, const char *end);
 
 /* Limits of a decompressed body. */

@@ -14,6 +14,7 @@ static bool reject(struct bag_problem *problem, const char *what)
     return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s", what);
 }
 
+/* Rejects an unknown key. `where` follows the key in the sentence. Returns false. */
 static bool reject_unknown(const char *where, const char *key, struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "unknown key '%s'%s",
@@ -31,7 +32,8 @@ static bool read_flag(const cJSON *item, bool *flag, struct bag_problem *problem
     return true;
 }
 
-/* Digits without leading zeros, up to the largest whole number that JSON holds exactly. */
+/* Reads a version: a number, or a text of digits without leading zeros, from 1 to below 2^53, up to
+ * which JSON numbers are exact. Copies its digits to `version`, which has room for 20 and a NUL. */
 static bool read_version(const cJSON *item, char version[21], struct bag_problem *problem)
 {
     char text[32] = "";
@@ -60,6 +62,8 @@ static bool read_name(const cJSON *item, char name[129], struct bag_problem *pro
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
+/* Reads one member of "parameters". In the body of a group (`is_group`) a version stands in the
+ * entry of its model, so the parameter `version` is unknown there. */
 static bool read_parameter(const cJSON *item, bool is_group, struct bag_control *control,
                            struct bag_problem *problem)
 {
@@ -92,6 +96,7 @@ static bool read_parameters(const cJSON *object, bool is_group, struct bag_contr
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
+/* Reads one member of an entry of "models". */
 static bool read_member(const cJSON *member, struct bag_control_item *item,
                         struct bag_problem *problem)
 {
@@ -104,6 +109,8 @@ static bool read_member(const cJSON *member, struct bag_control_item *item,
     return reject_unknown("", member->string, problem);
 }
 
+/* Reads an entry of "models" into *item, which is zeroed. The caller prefixes a problem with the
+ * position of the entry. */
 static bool read_item(const cJSON *object, struct bag_control_item *item,
                       struct bag_problem *problem)
 {
@@ -118,6 +125,8 @@ static bool read_item(const cJSON *object, struct bag_control_item *item,
     return *item->name || reject(problem, "the key 'name' is missing");
 }
 
+/* Returns whether an earlier entry of the request has this name. There are at most
+ * BAG_CONTROL_MAX_ITEMS entries, so comparing all pairs is cheap enough. */
 static bool is_repeated(const struct bag_control *control, const char *name)
 {
     for (size_t i = 0; i < control->count; i++) {
@@ -127,6 +136,8 @@ static bool is_repeated(const struct bag_control *control, const char *name)
     return false;
 }
 
+/* Reads the list "models" of a group. control->count has the complete entries, also after a
+ * failure, so that bag_control_free can free them. */
 static bool read_models(const cJSON *models, struct bag_control *control,
                         struct bag_problem *problem)
 {
@@ -157,6 +168,8 @@ static bool read_models(const cJSON *models, struct bag_control *control,
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
 
+/* Reads the members of the body. The entry of a single model was made by the caller; a group must
+ * have the key "models". */
 static bool read_top(const cJSON *tree, bool is_group, struct bag_control *control,
                      struct bag_problem *problem)
 {

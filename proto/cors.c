@@ -1,9 +1,10 @@
-/* Which web pages may ask; see cors.h. */
+/* Checks and searches the list of allowed origins; see cors.h. */
 #include "cors.h"
 
 #include <string.h>
 
-/* The next origin of the list, without the blanks around it; false at the end. */
+/* Sets *origin and *bytes to the next origin of the list without the blanks around it, and moves
+ * *at to the origin after it. Returns false after the last one. */
 static bool next_origin(const char **at, const char **origin, size_t *bytes)
 {
     if (!*at)
@@ -19,7 +20,9 @@ static bool next_origin(const char **at, const char **origin, size_t *bytes)
     return true;
 }
 
-/* scheme://host or scheme://host:port, as browsers write it: in lower case, nothing behind. */
+/* Returns whether the text is scheme://host or scheme://host:port as browsers write it: in lower
+ * case, without a path or a slash at the end. The text is followed by a comma, a blank or a NUL,
+ * which no origin contains. */
 static bool is_origin(const char *origin, size_t bytes)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789.-_:[]";

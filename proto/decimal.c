@@ -14,6 +14,7 @@ uint64_t bag_tens[20] = {1};
  * 229. */
 #define WORDS 32
 
+/* Returns the 64 bits of the words at `index` and below it. Words before the first one are 0. */
 static uint64_t pair(const uint32_t *words, int index)
 {
     uint64_t high = index >= 0 ? words[index] : 0, low = index >= 1 ? words[index - 1] : 0;
@@ -224,6 +225,8 @@ static const char *read_decimal(const char *at, const char *end, struct decimal 
     return at;
 }
 
+/* Returns the bits of the float nearest to a decimal of any exponent. The fast way is tried first,
+ * and settle() decides the few cases in which it cannot. */
 static uint64_t round_decimal(const struct decimal *decimal, struct bag_float_format format)
 {
     uint64_t bits;
@@ -255,7 +258,8 @@ const char *bag_decimal_read(const char *at, const char *end, struct bag_float_f
 
 typedef unsigned __int128 wide;
 
-/* A multiplier of 128 bits and its shift. */
+/* A multiplier of 128 bits, and the number of bits by which the other factor is shifted to the left
+ * before the product. */
 struct scale {
     uint64_t high, low;
     int shift;

@@ -124,7 +124,8 @@ struct bag_npz_member {
 bool bag_npz_find_directory(const void *tail, size_t count, uint64_t file_bytes,
                             struct bag_npz *npz, struct bag_problem *problem);
 
-/* Checks the directory. `directory` has npz->directory_bytes bytes and must outlive *npz. */
+/* Checks the directory. `directory` has npz->directory_bytes bytes and must outlive *npz. Returns
+ * false and sets *problem (FILE) if an entry is damaged or the number of members is wrong. */
 bool bag_npz_read_directory(struct bag_npz *npz, const void *directory,
                             struct bag_problem *problem);
 
@@ -223,7 +224,8 @@ bool bag_safetensors_next_note(const struct bag_safetensors *file, const struct 
 bool bag_safetensors_describe(const struct bag_safetensors *file, const char *name,
                               struct bag_safetensors_tensor *tensor, struct bag_problem *problem);
 
-/* Describes the tensor that bag_safetensors_next returned last with this cursor. */
+/* Describes the tensor that bag_safetensors_next returned last with this cursor. Returns false and
+ * sets *problem like bag_safetensors_describe. */
 bool bag_safetensors_describe_at(const struct bag_safetensors *file, const struct cJSON *cursor,
                                  struct bag_safetensors_tensor *tensor,
                                  struct bag_problem *problem);
@@ -383,8 +385,9 @@ static inline bool bag_journal_follows(const struct bag_journal_record *record,
 }
 
 /* Returns whether the bytes from `at` on, where no complete record begins, are a tail that was lost
- * in a crash. They are not if a later record states that the disk had these bytes, or if they
- * contain more heads of records than a lost tail can have. */
+ * in a crash. They are not if a later record states that the disk had these bytes. They are not
+ * either if the records whose heads they contain have more than four times as many bytes as the
+ * tail. */
 bool bag_journal_tail_is_torn(const void *bytes, size_t count, size_t at,
                               const struct bag_journal_header *header);
 

@@ -15,6 +15,7 @@ static bool reject_url(const char *text, const char *why, struct bag_problem *pr
 /* Splits HOST[:PORT]. Returns false if the text is anything else. */
 static bool split_authority(struct bag_url *url)
 {
+    /* The brackets of an IPv6 address belong to the authority but not to the host. */
     const char *host = url->authority, *end = host + strcspn(host, ":");
     int64_t port = 80;
     if (*host == '[') {
@@ -81,7 +82,7 @@ static bool parse_length(struct bag_text text, uint64_t *number)
     return text.bytes > 0;
 }
 
-/* Returns a header's value without blanks around it. It starts after the colon at `at`. */
+/* Returns the value between `at`, which is after the colon, and `end`, without blanks around it. */
 static struct bag_text value_behind(const char *at, const char *end)
 {
     while (at < end && (*at == ' ' || *at == '\t'))
@@ -102,6 +103,7 @@ value_of(const char *line, const char *end, const char *name)
     return value_behind(line + bytes + 1, end);
 }
 
+/* Returns whether a header's value is this word, in any case. */
 static bool has_word(struct bag_text text, const char *word)
 {
     return text.data && text.bytes == strlen(word) && strncasecmp(text.data, word, text.bytes) == 0;
@@ -143,6 +145,8 @@ bool bag_reply_head_parse(const char *head, size_t bytes, struct bag_reply_head 
     if (!parse_status(head, bytes, reply))
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "'%s' is no reply of HTTP/1.1",
                                bag_quote(head, bytes < 32 ? bytes : 32).text);
+    /* The first line is the status line. It matches none of the names, because it has no colon
+     * after them. */
     for (; (next = memchr(line, '\n', (size_t)(end - line))); line = next + 1) {
         struct bag_text value;
         if ((value = value_of(line, next, "content-length")).data) {

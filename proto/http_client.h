@@ -1,5 +1,6 @@
 /* Parsers for a client of HTTP/1.1: URLs, and the heads of replies. The server that sent a reply is
- * not trusted. */
+ * not trusted. Chunked bodies are not supported: bagserve never sends them, and a length is needed
+ * to find the next reply on the connection. */
 #ifndef BAG_HTTP_CLIENT_H
 #define BAG_HTTP_CLIENT_H
 
@@ -21,14 +22,16 @@ struct bag_url {
  * URL, or has https, a user or a query. */
 bool bag_url_parse(const char *text, struct bag_url *url, struct bag_problem *problem);
 
-/* Returns how many bytes of a text are the head at its beginning, with the blank line that ends it,
- * or 0 if that has not arrived. The first `searched` bytes were searched before. */
+/* Returns the size of the head at the beginning of a text, with the blank line that ends it.
+ * Returns 0 if the blank line has not arrived yet. The first `searched` bytes were searched before.
+ */
 size_t bag_reply_head_end(const char *text, size_t bytes, size_t searched);
 
 struct bag_reply_head {
     int status;
     uint64_t body_bytes; /* Content-Length */
-    uint64_t json_bytes; /* Inference-Header-Content-Length; body_bytes if the header is absent */
+    uint64_t json_bytes; /* Inference-Header-Content-Length; body_bytes if the header is absent,
+                            malformed or larger than the body */
     bool closes;         /* the server closes the connection after this reply */
 };
 

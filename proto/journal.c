@@ -9,6 +9,8 @@ static const char file_magic[8] = {'B', 'A', 'G', 'R', 'O', 'W', 'S', '\n'};
 
 #define RECORD_MAGIC 0x53574f52u /* "ROWS" */
 
+/* Sizes of the fixed parts of a header and of a record, in bytes. The checksum of a header is at
+ * HEADER_CRC_AT. That of a record covers the bytes from RECORD_CRC_FROM on. */
 #define HEADER_FIXED_BYTES 48
 #define RECORD_FIXED_BYTES 48
 #define HEADER_CRC_AT      44
@@ -17,8 +19,9 @@ static const char file_magic[8] = {'B', 'A', 'G', 'R', 'O', 'W', 'S', '\n'};
 /* The size of a row with more elements would overflow. */
 #define MAX_ROW_ELEMENTS (UINT64_MAX / 16)
 
-/* How often the bytes of a tail are summed at most while it is searched for records. In a lost tail
- * each byte belongs to one record. */
+/* Limit of the work of searching a tail for records: their sizes may add up to this multiple of the
+ * tail. Each byte of a real tail belongs to one record, but a crafted file could have many heads
+ * whose records overlap. */
 #define TAIL_PASSES 4
 
 _Static_assert(HEADER_FIXED_BYTES + BAG_JOURNAL_NAME_BYTES + BAG_JOURNAL_PART_BYTES - 2 + 2 * 32 <=
@@ -50,11 +53,13 @@ static uint64_t get_u64(const unsigned char *bytes)
     return get_u32(bytes) | (uint64_t)get_u32(bytes + 4) << 32;
 }
 
+/* Returns the CRC-32 continued with these bytes. It is 0 before the first ones. */
 static uint32_t crc_of(uint32_t crc, const unsigned char *bytes, size_t count)
 {
     return (uint32_t)crc32_z(crc, bytes, count);
 }
 
+/* Returns the next multiple of 8, the alignment of records. */
 static size_t round_up(size_t bytes)
 {
     return (bytes + 7) & ~(size_t)7;
@@ -177,6 +182,7 @@ bool bag_journal_read_header(const void *data, size_t count, struct bag_journal_
 
 size_t bag_journal_record_bytes(const struct bag_journal_record *record, uint64_t row_bytes)
 {
+    /* Bytes of one id, and of its row if the record has rows. */
     size_t each = sizeof(uint64_t), bytes;
     if (record->kind == BAG_JOURNAL_UPSERT && __builtin_add_overflow(each, row_bytes, &each))
         return 0;
@@ -258,12 +264,16 @@ bool bag_journal_tail_is_torn(const void *data, size_t count, size_t at,
     const unsigned char *bytes = data;
     struct bag_journal_record record;
     size_t next = round_up(at + 1), summed = 0;
+    /* Records begin at multiples of 8. After a position without a complete record, the next
+     * multiple is tried. */
     while (next < count) {
         size_t total = read_head(bytes, count, next, header, &record);
         summed += total;
         if (summed / TAIL_PASSES > count - at)
             return false;
         bool whole = total && is_whole(bytes + next, total);
+        /* A later record proves that these bytes were on the disk, so they were damaged, not lost.
+         */
         if (whole && record.synced_bytes > at)
             return false;
         next += whole ? total : 8;

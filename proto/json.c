@@ -34,6 +34,7 @@ static bool count_before(const cJSON *item, const cJSON *target, size_t *count)
     return false;
 }
 
+/* Returns whether the set contains the byte. The NUL is in no set. */
 static bool is_one_of(char byte, const char *set)
 {
     return byte && strchr(set, byte);
@@ -64,6 +65,7 @@ static const char *skip_token(const char *at, const char *end)
 /* Returns the start of node number `index`, or of the key before it. */
 static const char *find_node(const char *at, const char *end, size_t index)
 {
+    /* Counts values only. A string before a colon is a key, which belongs to the value after it. */
     const char *key = NULL;
     for (;;) {
         while (at < end && is_one_of(*at, ",:]} \n\r\t"))
@@ -129,6 +131,7 @@ static bool find_among_many(const cJSON *object, size_t count, const char **dupl
     return true;
 }
 
+/* Sets *problem (NO_MEMORY) and returns false. */
 static bool reject_memory(struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory to read the JSON text");
@@ -186,6 +189,7 @@ static cJSON *build_tree(const char *text, size_t bytes, const struct bag_text *
 
 /* ---- what the scanner finds wrong ------------------------------------------------------------ */
 
+/* Writes the fault as a sentence without its position. */
 static void describe_fault(const struct bag_json_fault *fault, struct bag_problem *problem)
 {
     if (fault->unit)

@@ -66,7 +66,7 @@ extern const struct bag_json_limits bag_json_default_limits;
 
 /* An inference request's JSON header without its tensor data. */
 struct bag_json_header {
-    cJSON *tree;           /* "data" arrays of inputs are replaced by their number in `data` */
+    cJSON *tree; /* owned; "data" arrays of inputs are replaced by their number in `data` */
     struct bag_text *data; /* the arrays, brackets included; in the arena */
     size_t num_data;
     struct bag_text id; /* the top-level "id" as sent, quotes included; data NULL: none */
@@ -74,18 +74,23 @@ struct bag_json_header {
 
 /* Parses a JSON header of the V2 protocol. It differs from bag_json_parse in two points. The arrays
  * at inputs[*].data are only checked for balanced brackets and cut out (numbers.h reads them).
- * Unknown top-level members are checked and dropped. The arena provides twice the bytes outside of
- * "data", and 16 bytes for each "data". Error messages name the byte in the body. Nothing needs to
- * be freed on failure. */
+ * Unknown top-level members are checked and dropped.
+ *
+ * The arena provides twice the bytes of the text, but of a text beyond limits->max_bytes only twice
+ * that limit, and the list of data arrays. The tree is on the heap; the caller frees it with
+ * bag_json_free. Error messages name the byte in the body. Returns false and sets *problem if the
+ * header is wrong; nothing needs to be freed then. */
 bool bag_json_parse_header(const char *text, size_t text_bytes,
                            const struct bag_json_limits *limits, struct bag_arena *arena,
                            struct bag_json_header *header, struct bag_problem *problem);
 
 /* ---- the scanner (json_scan.c) --------------------------------------------------------------- */
 
-/* The scanner checks the grammar of JSON byte by byte. If asked to, it copies the text and leaves
- * parts out. It is private to proto/json*.c. It knows only the names of the members of a request's
- * JSON header. */
+/* The scanner checks the grammar of JSON byte by byte in one recursive pass. If asked to, it copies
+ * the text and leaves parts out, so that cJSON builds nodes only for what is needed. The
+ * alternative, to let cJSON parse numbers of tensors, takes a node of 64 bytes for each. The
+ * scanner is private to proto/json*.c. It knows only the names of the members of a request's JSON
+ * header. */
 
 /* The position of a value in a JSON header. It decides what is copied, cut out and counted. */
 enum bag_json_place {
@@ -135,8 +140,8 @@ struct bag_json_scan {
 void bag_json_scan_init(struct bag_json_scan *scan, const char *text, size_t text_bytes,
                         const struct bag_json_limits *limits);
 
-/* Checks the one value that the text must hold. `copy` has room for bag_json_copy_bytes. Returns
- * false with scan->fault and scan->at set, or scan->no_memory. */
+/* Checks the one value that the text must hold. `copy` has a capacity of bag_json_copy_bytes.
+ * Returns false and sets scan->fault and scan->at, or scan->no_memory, if the text is wrong. */
 bool bag_json_scan_document(struct bag_json_scan *scan, enum bag_json_place place);
 
 /* Returns an upper bound of the size of a copy of the text. */

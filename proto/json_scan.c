@@ -47,6 +47,7 @@ static const struct {
     {BAG_JSON_OUTPUT, "parameters", BAG_JSON_PARAMETERS},
 };
 
+/* Returns the place of the value under a key of an object. */
 static enum bag_json_place place_of_member(enum bag_json_place object, const char *key,
                                            const char *end)
 {
@@ -57,6 +58,8 @@ static enum bag_json_place place_of_member(enum bag_json_place object, const cha
     return object == BAG_JSON_ROOT ? BAG_JSON_DROPPED : BAG_JSON_PLAIN;
 }
 
+/* Takes an opening bracket and the white space after it. Fails if arrays and objects are nested too
+ * deep. */
 static bool open_container(struct bag_json_scan *scan)
 {
     if (++scan->depth > scan->limits->max_depth)
@@ -67,6 +70,7 @@ static bool open_container(struct bag_json_scan *scan)
     return true;
 }
 
+/* Takes a closing bracket. Always returns true, so that callers can return its result. */
 static bool close_container(struct bag_json_scan *scan)
 {
     scan->depth--;
@@ -105,6 +109,7 @@ static bool check_elements(struct bag_json_scan *scan, enum bag_json_place place
     return true;
 }
 
+/* Scans a key, the colon and the value in an object at `place`. */
 static bool scan_member(struct bag_json_scan *scan, enum bag_json_place place)
 {
     const char *key = scan->at + 1;
@@ -135,6 +140,7 @@ static bool scan_object(struct bag_json_scan *scan, enum bag_json_place place)
     }
 }
 
+/* Returns the place of the elements of an array. */
 static enum bag_json_place place_of_element(enum bag_json_place array)
 {
     return array == BAG_JSON_INPUTS    ? BAG_JSON_INPUT
@@ -198,6 +204,9 @@ static bool skip_balanced(struct bag_json_scan *scan)
     return bag_json_fail(scan, "the text ends too early");
 }
 
+/* Appends the data array from `start` to scan->at to the list of arrays. The list doubles in the
+ * arena, which cannot free the shorter lists; all of them together take at most 64 bytes for each
+ * array, or 128. Returns false and sets scan->no_memory if the arena is used up. */
 static bool remember_data(struct bag_json_scan *scan, const char *start)
 {
     if (scan->num_data == scan->max_data) {
@@ -220,6 +229,8 @@ static bool remember_data(struct bag_json_scan *scan, const char *start)
 /* Cuts out a data array. It may have any length, because only the bytes around it are limited. */
 static bool cut_data(struct bag_json_scan *scan)
 {
+    /* The array may extend beyond the readable bytes. Afterwards as many bytes as it has are added
+     * to them, because the limit applies only to the rest of the text. */
     const char *start = scan->at, *end = scan->end;
     char text[24];
     bool copying = scan->copying;
@@ -247,6 +258,7 @@ static bool drop_value(struct bag_json_scan *scan, const char *instead)
     return true;
 }
 
+/* Scans a value by its first byte. */
 static bool scan_plain(struct bag_json_scan *scan, enum bag_json_place place)
 {
     if (scan->at == scan->end)
@@ -269,6 +281,8 @@ static bool scan_plain(struct bag_json_scan *scan, enum bag_json_place place)
     }
 }
 
+/* Scans the value of "id", which must be a string or null. Stores a string in its original form,
+ * with quotes and escapes. */
 static bool scan_id(struct bag_json_scan *scan)
 {
     const char *start = scan->at;
@@ -283,6 +297,8 @@ static bool scan_id(struct bag_json_scan *scan)
                                        : bag_json_fail(scan, "\"id\" must be a string");
 }
 
+/* Scans a tensor's name and stores it for messages. A value that is not a string is rejected later,
+ * when the tree is read. */
 static bool scan_name(struct bag_json_scan *scan)
 {
     const char *start = scan->at;
@@ -303,6 +319,7 @@ static bool scan_data(struct bag_json_scan *scan)
     return drop_value(scan, bag_json_next_is(scan, 'n') ? "null" : "false");
 }
 
+/* Scans a value in the way of its place. */
 static bool scan_in_place(struct bag_json_scan *scan, enum bag_json_place place)
 {
     switch (place) {

@@ -17,6 +17,7 @@
 bool bag_json_fail_limit(struct bag_json_scan *scan, const char *wrong, size_t limit,
                          const char *unit)
 {
+    /* The first fault counts: faults that follow from it are less exact. */
     if (!scan->fault.wrong)
         scan->fault = (struct bag_json_fault){wrong, limit, unit};
     return false;
@@ -81,6 +82,7 @@ static bool scan_unicode_escape(struct bag_json_scan *scan)
     return true;
 }
 
+/* Scans a backslash and what follows it. */
 static bool scan_escape(struct bag_json_scan *scan)
 {
     if (scan->end - scan->at < 2)
@@ -130,6 +132,7 @@ bool bag_json_scan_string(struct bag_json_scan *scan)
 
 /* ---- numbers and words ----------------------------------------------------------------------- */
 
+/* Takes digits and returns their number. */
 static size_t scan_digits(struct bag_json_scan *scan)
 {
     const char *start = scan->at;

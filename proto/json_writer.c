@@ -11,6 +11,7 @@ static void put(struct bag_json_writer *json, const char *text)
     bag_growing_put(&json->text, text, strlen(text));
 }
 
+/* Writes a string with its quotes. Escapes only what JSON requires and copies UTF-8. */
 static void put_text(struct bag_json_writer *json, const char *text)
 {
     static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
@@ -31,6 +32,7 @@ static void put_text(struct bag_json_writer *json, const char *text)
     put(json, "\"");
 }
 
+/* Begins a line of a document for people, indented by tabs. */
 static void put_line(struct bag_json_writer *json, unsigned depth)
 {
     put(json, "\n");
@@ -38,7 +40,8 @@ static void put_line(struct bag_json_writer *json, unsigned depth)
         put(json, "\t");
 }
 
-/* Writes what stands before a value: a comma, a line, a key. */
+/* Writes what precedes a value: a comma unless the value is the first of its container, and the key
+ * if there is one. The last byte that was written shows whether it is the first. */
 static void begin_value(struct bag_json_writer *json, const char *key)
 {
     const struct bag_growing_text *text = &json->text;
@@ -71,7 +74,8 @@ void bag_json_close(struct bag_json_writer *json)
     put(json, is_array ? "]" : "}");
 }
 
-/* Prints a number with as many digits as make it the same when it is read. */
+/* Prints a number with 15 digits, or with 17 if it would otherwise read back as another one. NaN
+ * and infinity become null. */
 static void print_real(char *text, size_t capacity, double real)
 {
     if (!isfinite(real)) {

@@ -20,7 +20,7 @@ struct bag_json_writer {
     uint64_t arrays; /* bit i: container i is an array */
 };
 
-/* One member of an object; without a key: none. */
+/* One member of an object. A member whose key is NULL is not written. */
 struct bag_json_member {
     const char *key;
     enum { BAG_JSON_TEXT, BAG_JSON_COUNT, BAG_JSON_INTEGER, BAG_JSON_REAL, BAG_JSON_FLAG } kind;
@@ -54,7 +54,8 @@ static inline struct bag_json_member bag_key_flag(const char *key, bool flag)
     return (struct bag_json_member){key, BAG_JSON_FLAG, {.flag = flag}};
 }
 
-/* A member by the type of its value. There is none for int, which a comparison has, too. */
+/* Makes a member by the type of its value. There is none for int, which is also the type of a
+ * comparison: a flag must be a bool. */
 #define BAG_KEY(name, content) \
     _Generic((content),             \
         char *: bag_key_text,       \
@@ -77,8 +78,8 @@ void bag_json_write(struct bag_json_writer *json, const struct bag_json_member *
                    sizeof((const struct bag_json_member[]){__VA_ARGS__}) / \
                        sizeof(struct bag_json_member))
 
-/* Opens an object '{' or an array '[', and closes the last one that is open. `key` is that of a
- * member of an object, NULL for an element of an array and for the whole. */
+/* Open an object '{' or an array '[', and close the last one that is open. `key` is the key in the
+ * object around it. It is NULL for an element of an array and for the whole document. */
 void bag_json_open(struct bag_json_writer *json, const char *key, char bracket);
 void bag_json_close(struct bag_json_writer *json);
 
@@ -88,10 +89,11 @@ void bag_json_texts(struct bag_json_writer *json, const char *key, const char *c
 void bag_json_integers(struct bag_json_writer *json, const char *key, const int64_t *integers,
                        size_t count);
 
-/* Writes a value as it stands. */
+/* Writes `value`, which must be valid JSON, without changing it. */
 void bag_json_raw(struct bag_json_writer *json, const char *key, const char *value);
 
-/* Closes what is open and returns the text, which the caller frees; NULL without memory. */
+/* Closes what is open and returns the text, which the caller frees. Returns NULL if memory is
+ * exhausted. */
 char *bag_json_end(struct bag_json_writer *json);
 
 /* Returns a document of these members alone. */

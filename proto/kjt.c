@@ -11,6 +11,7 @@ const char *const bag_kjt_input_names[BAG_KJT_INPUT_COUNT] = {
 
 /* ---- types and shapes ------------------------------------------------------------------------ */
 
+/* Checks the type and the rank of a tensor. A tensor that was not sent is right. */
 static bool check_tensor(const struct bag_kjt *kjt, enum bag_kjt_input which,
                          struct bag_problem *problem)
 {
@@ -35,6 +36,8 @@ static bool check_tensor(const struct bag_kjt *kjt, enum bag_kjt_input which,
                            name, (unsigned)tensor->rank);
 }
 
+/* Returns the tensor that divides the values among the bags: the lengths, or the offsets.
+ * check_presence() has made sure that there is exactly one. */
 static const struct bag_tensor *bounds_of(const struct bag_kjt *kjt)
 {
     const struct bag_tensor *lengths = kjt->tensors[BAG_KJT_LENGTHS];
@@ -61,6 +64,7 @@ static bool check_presence(const struct bag_kjt *kjt, struct bag_problem *proble
     return true;
 }
 
+/* Checks that there are as many weights as values, or none. */
 static bool check_weights(const struct bag_kjt *kjt, struct bag_problem *problem)
 {
     const struct bag_tensor *weights = kjt->tensors[BAG_KJT_WEIGHTS];
@@ -76,6 +80,7 @@ static bool check_weights(const struct bag_kjt *kjt, struct bag_problem *problem
 static bool read_strides(struct bag_kjt *kjt, const struct bag_kjt_features *features,
                          struct bag_problem *problem)
 {
+    /* Offsets have one element more than bags, the end of the last bag. */
     const struct bag_tensor *strides = kjt->tensors[BAG_KJT_STRIDES];
     const struct bag_ids ids = {strides->data, strides->count, strides->dtype == BAG_I64};
     const size_t extra = kjt->tensors[BAG_KJT_LENGTHS] ? 0 : 1, count = bounds_of(kjt)->count;
@@ -136,8 +141,11 @@ struct walk {
     size_t num_values;
 };
 
+/* Rejects an element of the lengths or offsets and names the feature and the bag that it belongs
+ * to. `low` is where the bag begins in the values. Returns false. */
 static bool reject_element(const struct walk *walk, size_t position, int64_t value, size_t low)
 {
+    /* Find the feature that has the bag. */
     size_t bag = position - (walk->by_length ? 0 : 1), number = 0;
     while (bag >= walk->kjt->first_bags[number + 1])
         number++;
@@ -168,6 +176,7 @@ static bool find_end(const struct walk *walk, size_t bag, size_t begin, size_t *
     return true;
 }
 
+/* Checks that the first offset is 0. Lengths have no such element. */
 static bool check_start(const struct walk *walk)
 {
     if (walk->by_length || bag_id_at(&walk->ids, 0) == 0)
@@ -177,6 +186,8 @@ static bool check_start(const struct walk *walk)
                            (long long)bag_id_at(&walk->ids, 0));
 }
 
+/* Fills kjt->offsets and kjt->firsts by walking over the bags of all features. Returns false and
+ * sets the problem if the bags do not cover exactly the values. */
 static bool read_offsets(const struct walk *walk)
 {
     struct bag_kjt *kjt = walk->kjt;
@@ -201,6 +212,8 @@ static bool read_offsets(const struct walk *walk)
                            walk->by_length ? "lengths" : "offsets", end, walk->num_values);
 }
 
+/* Allocates the arrays of *kjt. All offsets together are at most the bags and, for each feature,
+ * one end. Returns false and sets *problem if the arena is used up. */
 static bool take_memory(struct bag_kjt *kjt, size_t num_features, struct bag_arena *arena,
                         struct bag_problem *problem)
 {

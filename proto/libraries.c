@@ -1,3 +1,4 @@
+/* Versions of cJSON and zlib; see libraries.h. */
 #include "proto/libraries.h"
 
 #include <cjson/cJSON.h>

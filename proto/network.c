@@ -7,6 +7,7 @@
 
 const uint8_t bag_ipv4_prefix[12] = {[10] = 0xFF, [11] = 0xFF};
 
+/* Returns whether the first network->bits bits of the addresses are equal. */
 static bool is_in(const struct bag_network *network, const uint8_t address[16])
 {
     unsigned bytes = network->bits / 8, bits = network->bits % 8;
@@ -32,7 +33,9 @@ bool bag_address_is_loopback(const uint8_t address[16])
     return bag_networks_have(&loopback, address);
 }
 
-/* "10.0.0.0/8", "::1". */
+/* Parses "10.0.0.0/8" or "::1", and changes the text. An address without a length is a network of
+ * one address. The length of an IPv4 network is counted from the beginning of the 128 bits. Returns
+ * false if the text is malformed. */
 static bool parse_network(struct bag_network *network, char *text)
 {
     char *length = strchr(text, '/'), *end;
@@ -63,6 +66,8 @@ bool bag_networks_parse(struct bag_networks *networks, const char *text,
         if (networks->count == most)
             return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                    "trusted_proxies has more than %zu entries", most);
+        /* A word that is too long is no address. It is replaced by an empty one, which is rejected.
+         */
         memcpy(word, text, bytes < sizeof word ? bytes : 0);
         word[bytes < sizeof word ? bytes : 0] = 0;
         if (!parse_network(&networks->list[networks->count++], word))

@@ -14,7 +14,7 @@ extern const uint8_t bag_ipv4_prefix[12];
 struct bag_networks {
     struct bag_network {
         uint8_t address[16];
-        unsigned bits; /* length of the prefix */
+        unsigned bits; /* length of the prefix in the 16 bytes: 104 for 127.0.0.0/8 */
     } list[64];
     size_t count;
 };
@@ -25,6 +25,7 @@ struct bag_networks {
 bool bag_networks_parse(struct bag_networks *networks, const char *text,
                         struct bag_problem *problem);
 
+/* Returns whether one of the networks contains the address. */
 bool bag_networks_have(const struct bag_networks *networks, const uint8_t address[16]);
 
 /* Returns whether the address is a loopback address. */

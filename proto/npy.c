@@ -11,6 +11,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files marked '=' and 
 #define MAGIC       "\x93NUMPY"
 #define MAGIC_BYTES 6
 
+/* The position and the size of the dictionary's text in the file. */
 struct frame {
     size_t text_offset;
     size_t text_bytes;
@@ -34,6 +35,7 @@ static const struct {
     {"version https://git-lfs", "a pointer of Git LFS, not the file itself: run git lfs pull"},
 };
 
+/* Returns whether all bytes are printable ASCII or white space. */
 static bool is_text(const unsigned char *bytes, size_t count)
 {
     size_t i = 0;
@@ -91,6 +93,8 @@ static bool read_length(const unsigned char *bytes, struct frame *frame,
     return true;
 }
 
+/* Reads the magic, the version and the length. Returns false and sets *problem if they are invalid
+ * or `count` bytes do not contain them. */
 static bool read_frame(const void *data, size_t count, struct frame *frame,
                        struct bag_problem *problem)
 {
@@ -114,6 +118,7 @@ size_t bag_npy_header_bytes(const void *bytes, size_t count)
 
 /* ---- the header: a Python dictionary of three keys ------------------------------------------- */
 
+/* The values of the dictionary. */
 struct header {
     const char *descr; /* without its quotes, in the parsed text; not NUL-terminated */
     size_t descr_bytes;
@@ -122,6 +127,7 @@ struct header {
     int64_t shape[BAG_MAX_RANK];
 };
 
+/* The text of the dictionary, and how far it is read. */
 struct cursor {
     const char *text, *at, *end;
     struct bag_problem *problem;
@@ -159,6 +165,7 @@ static bool take(struct cursor *cursor, char byte)
     return true;
 }
 
+/* Consumes the word if the text continues with it, otherwise nothing. */
 static bool take_word(struct cursor *cursor, const char *word)
 {
     size_t bytes = strlen(word);
@@ -210,6 +217,7 @@ static bool is_digit(const struct cursor *cursor)
     return cursor->at < cursor->end && *cursor->at >= '0' && *cursor->at <= '9';
 }
 
+/* Reads a whole number from 0 to 2^63 - 1 without leading zeros. */
 static bool read_dimension(struct cursor *cursor, int64_t *dimension)
 {
     if (!is_digit(cursor))
@@ -271,6 +279,7 @@ static const struct {
 
 enum { NUM_KEYS = sizeof keys / sizeof keys[0] };
 
+/* Returns the index of a key, or NUM_KEYS if it is unknown. */
 static size_t find_key(const char *name, size_t bytes)
 {
     size_t key = 0;
@@ -280,6 +289,7 @@ static size_t find_key(const char *name, size_t bytes)
     return key;
 }
 
+/* Reads a key, the colon and the value, and marks the key as seen. */
 static bool read_entry(struct cursor *cursor, struct header *header, bool seen[NUM_KEYS])
 {
     const char *name;
@@ -301,6 +311,7 @@ static bool read_entry(struct cursor *cursor, struct header *header, bool seen[N
     return keys[key].read(cursor, header);
 }
 
+/* Reads all entries. Nothing but white space may follow the closing brace. */
 static bool read_dictionary(struct cursor *cursor, struct header *header, bool seen[NUM_KEYS])
 {
     bool comma = true;
@@ -360,6 +371,8 @@ static bool read_header(const char *text, size_t text_bytes, struct header *head
     X('a', "byte strings")    \
     X('U', "strings")
 
+/* Returns the dtype of a kind with its size, such as "f4", or BAG_DTYPE_COUNT if no table has it.
+ */
 static enum bag_dtype find_type(const char *type, size_t bytes)
 {
 #define BAG_X(text, id)                                              \
@@ -377,6 +390,7 @@ static size_t raw_bytes(const char *type, size_t bytes)
     return bytes == 2 && type[0] == 'V' && memchr("1248", type[1], 4) ? (size_t)(type[1] - '0') : 0;
 }
 
+/* Rejects the element type and says what the elements are, if the kind is known. Returns false. */
 static bool reject_type(const struct header *header, struct bag_problem *problem)
 {
     struct bag_quoted descr = bag_quote(header->descr, header->descr_bytes);

@@ -85,6 +85,7 @@ typedef void place_run(const unsigned char *from, size_t count, unsigned char *t
 NPY_SIZES(BAG_X)
 #undef BAG_X
 
+/* Returns the function that moves elements of this size and byte order. */
 static place_run *choose_run(const struct bag_npy *npy)
 {
     switch (bag_dtypes[npy->dtype].bytes * 8) {
@@ -107,6 +108,7 @@ struct column {
     size_t element;              /* sum of index * stride */
 };
 
+/* Sets *found to a column of the file by its number. */
 static void column_find(const struct bag_npy *npy, size_t column, struct column *found)
 {
     size_t stride = 1;
@@ -122,6 +124,8 @@ static void column_find(const struct bag_npy *npy, size_t column, struct column 
     }
 }
 
+/* Moves to the next column of the file: increments the second axis, with a carry to the third, and
+ * so on. */
 static void column_next(const struct bag_npy *npy, struct column *column)
 {
     for (uint32_t axis = 1; axis < npy->rank; axis++) {
@@ -133,6 +137,8 @@ static void column_next(const struct bag_npy *npy, struct column *column)
     }
 }
 
+/* Transposes a tile. All columns of a piece of rows are moved before the next piece, so that the
+ * rows of the piece stay in the cache while they are filled. */
 static void place_columns(const struct bag_npy *npy, struct bag_npy_tile tile,
                           const unsigned char *block, unsigned char *rows)
 {

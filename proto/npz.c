@@ -12,6 +12,7 @@
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
+/* Returns a number of 1 to 8 bytes. */
 static uint64_t number(const unsigned char *at, unsigned bytes)
 {
     uint64_t value = 0;
@@ -20,6 +21,7 @@ static uint64_t number(const unsigned char *at, unsigned bytes)
     return value;
 }
 
+/* Returns whether a record with this signature, which has four bytes, begins here. */
 static bool is_record(const unsigned char *at, const char *signature)
 {
     return memcmp(at, signature, 4) == 0;
@@ -27,6 +29,8 @@ static bool is_record(const unsigned char *at, const char *signature)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
+/* Sizes in bytes of the last record without its comment, and of the two records of zip64 before it:
+ * the locator, and the end record with 64-bit numbers. */
 #define END_BYTES     22
 #define LOCATOR_BYTES 20
 #define END64_BYTES   56
@@ -83,6 +87,8 @@ bool bag_npz_find_directory(const void *bytes, size_t count, uint64_t file_bytes
 
 /* ---- the directory --------------------------------------------------------------------------- */
 
+/* The size in bytes of a directory entry without its name, extra fields and comment; and the value
+ * that a number has if zip64's extra field contains the real one. */
 #define ENTRY_BYTES 46
 #define ALL_ONES    UINT32_MAX
 
@@ -92,6 +98,7 @@ struct wide_numbers {
     size_t left;
 };
 
+/* Returns the content of the extra field with tag 1, or none if the entry does not have one. */
 static struct wide_numbers find_wide_numbers(const unsigned char *extra, size_t bytes)
 {
     while (bytes >= 4) {

@@ -172,7 +172,7 @@ extern uint32_t bag_f32_scales[256];
  * digit before them, 9 is '.', 10 is '0' and 11 is '-'. */
 extern uint8_t bag_f32_layouts[BAG_F32_LAYOUTS][16];
 
-/* Writes the text of one FP32. Returns the end of it; up to 16 bytes after the end may be
+/* Writes the text of one FP32 without a comma. Returns its end. Up to 16 bytes after the end may be
  * overwritten. */
 char *bag_f32_put(char *out, uint32_t bits);
 

@@ -98,6 +98,7 @@ static void put_element(const struct reader *reader, const char *element, char *
         snprintf(out, room, "missing");
 }
 
+/* Returns the number of elements for which take_room() was called, including surplus ones. */
 static size_t elements_found(const struct reader *reader)
 {
     if (reader->surplus)
@@ -216,6 +217,7 @@ struct range {
     uint64_t positive, negative;
 };
 
+/* Returns the range of integers of this size. */
 static inline struct range range_of(size_t bytes, bool is_signed)
 {
     uint64_t most = UINT64_MAX >> (64 - 8 * bytes);
@@ -240,6 +242,8 @@ static ALWAYS_INLINE const char *read_short(const char *at, const char *end, uin
     return *at >= '0' && *at <= '9' ? at : NULL;
 }
 
+/* Reads a run of integers. `bytes` and `is_signed` are constants in each call, so that the compiler
+ * makes a loop for each type. */
 static ALWAYS_INLINE bool run_integers(struct reader *reader, size_t bytes, bool is_signed)
 {
     const struct range range = range_of(bytes, is_signed);
@@ -265,6 +269,7 @@ static ALWAYS_INLINE bool run_integers(struct reader *reader, size_t bytes, bool
     }
 }
 
+/* Reads a run of integers of the reader's dtype. */
 static bool read_integers(struct reader *reader)
 {
     bool is_signed = bag_dtypes[reader->dtype].kind == BAG_KIND_SIGNED;
@@ -324,6 +329,7 @@ static ALWAYS_INLINE const char *read_common(const char *at, const char *end,
     return bag_decimal_round(digits, -(int)count, false, format, bits) ? at : NULL;
 }
 
+/* Reads a run of floats of `bytes` bytes. */
 static ALWAYS_INLINE bool run_floats(struct reader *reader, size_t bytes,
                                      struct bag_float_format format)
 {
@@ -335,6 +341,8 @@ static ALWAYS_INLINE bool run_floats(struct reader *reader, size_t bytes,
         uint64_t bits = 0;
         after = read_common(element + negative, end, format, &bits);
         if (!after) {
+            /* The address of `bits` is not passed to a function that is not inline, because it
+             * would then live in memory. */
             uint64_t any = 0;
             after = read_any(element + negative, end, format, &any);
             if (!after)
@@ -350,6 +358,7 @@ static ALWAYS_INLINE bool run_floats(struct reader *reader, size_t bytes,
 
 /* ---- booleans -------------------------------------------------------------------------------- */
 
+/* Reads a run of the words true and false. */
 static bool run_bools(struct reader *reader)
 {
     const char *next = reader->at, *element, *after;
@@ -368,6 +377,7 @@ static bool run_bools(struct reader *reader)
 
 /* ---- brackets and commas --------------------------------------------------------------------- */
 
+/* Reads elements up to the next bracket, or to white space other than one space after a comma. */
 static bool read_run(struct reader *reader)
 {
     if (reader->at == reader->end)
@@ -396,6 +406,7 @@ static void skip_space(struct reader *reader)
         reader->at++;
 }
 
+/* Takes a '[' and the white space after it. Rejects arrays that are nested too deep. */
 static bool open_bracket(struct reader *reader, unsigned *depth)
 {
     if (++*depth > BAG_MAX_RANK)
@@ -406,6 +417,8 @@ static bool open_bracket(struct reader *reader, unsigned *depth)
     return true;
 }
 
+/* Takes brackets as long as there are any. Takes no white space after the last one, which ends the
+ * array. */
 static void close_brackets(struct reader *reader, unsigned *depth)
 {
     while (*depth && next_is(reader, ']')) {
@@ -415,6 +428,8 @@ static void close_brackets(struct reader *reader, unsigned *depth)
     }
 }
 
+/* Reads the whole array. Brackets may be nested in any way, because only the flat order of the
+ * elements counts. */
 static bool read_array(struct reader *reader)
 {
     unsigned depth = 0;

@@ -38,6 +38,8 @@ static inline char *put_short(char *out, uint32_t number)
 
 /* ---- integers and booleans ------------------------------------------------------------------- */
 
+/* Writes a number in up to three blocks of eight digits, of which the first has no leading zeros.
+ */
 static inline char *put_unsigned(char *out, uint64_t number)
 {
     const uint64_t block = 100000000;
@@ -51,6 +53,8 @@ static inline char *put_unsigned(char *out, uint64_t number)
     return put_eight(out, (uint32_t)(number % block));
 }
 
+/* Writes the minus sign in any case, and overwrites it unless the number is negative. A branch on
+ * the sign could not be predicted. */
 static inline char *put_signed(char *out, int64_t number)
 {
     *out = '-';
@@ -111,6 +115,7 @@ static inline __attribute__((always_inline)) struct spelling spell(struct bag_sh
                                                : 1};
 }
 
+/* Writes all digits after the first, with the zeros that pad them. */
 static inline void put_rest(char *out, const struct spelling *s)
 {
     memcpy(out, &s->middle, 8);
@@ -153,6 +158,8 @@ static char *put_scientific(char *out, const struct spelling *s)
     return put_short(out, (uint32_t)(exponent < 0 ? -exponent : exponent));
 }
 
+/* Writes a float that is neither zero, infinite nor NaN. `magnitude` are its bits without the sign,
+ * and `min_exponent` is the exponent of the last bit of the smallest float. */
 static inline __attribute__((always_inline)) char *
 put_finite(char *out, uint64_t magnitude, int fraction_bits, int min_exponent, int most_digits)
 {
@@ -190,6 +197,7 @@ char *bag_f32_put(char *out, uint32_t bits)
     return put_finite(out, magnitude, 23, -149, F32_DIGITS);
 }
 
+/* Writes a double, like bag_f32_put writes a float. */
 static char *put_f64(char *out, uint64_t bits)
 {
     uint64_t magnitude = bits & (UINT64_MAX >> 1), infinity = UINT64_C(0x7FF0000000000000);
@@ -241,6 +249,7 @@ __attribute__((constructor)) static void fill_f32_tables(void)
         fill_layout(bag_f32_layouts[i], i / 6 + BAG_F32_LEAST_EXPONENT, i / 2 % 3 + 7, i % 2);
 }
 
+/* Writes floats with the widest instruction set that the processor has and the operator allows. */
 static char *put_many_f32(const char *data, size_t count, char *out)
 {
 #if defined(__x86_64__)

@@ -25,6 +25,7 @@ static bool read_hex(const char *text, size_t digits, uint64_t *value)
 
 bool bag_traceparent_parse(const char *text, struct bag_traceparent *parent)
 {
+    /* The length of version 00: "00-", 32 digits, "-", 16 digits, "-" and two digits. */
     enum { BYTES = 55 };
     uint64_t version, flags;
     if (strlen(text) < BYTES || text[2] != '-' || text[35] != '-' || text[52] != '-' ||
@@ -39,6 +40,7 @@ bool bag_traceparent_parse(const char *text, struct bag_traceparent *parent)
     return (parent->trace.high || parent->trace.low) && parent->parent;
 }
 
+/* Writes 16 lower-case hexadecimal digits without a NUL. */
 static void put_hex(char *at, uint64_t value)
 {
     for (size_t i = 16; i-- > 0; value >>= 4)
@@ -149,6 +151,7 @@ static void write_client(struct bag_json_writer *json, const struct bag_span *sp
     write_text(json, "bagserve.outcome", span->became);
 }
 
+/* Writes the attributes that both kinds of spans have, and those of the span's kind. */
 static void write_attributes(struct bag_json_writer *json, const struct bag_span *span)
 {
     bag_json_open(json, "attributes", '[');
@@ -179,6 +182,7 @@ static void write_stage(struct bag_json_writer *json, const char *name, uint64_t
     bag_json_close(json);
 }
 
+/* Writes one span. Its name is the method and the route, as the semantic conventions ask. */
 static void write_span(struct bag_json_writer *json, const struct bag_span *span)
 {
     enum { SERVER = 2, CLIENT = 3, FAILED = 2 };
@@ -192,6 +196,7 @@ static void write_span(struct bag_json_writer *json, const struct bag_span *span
     write_digits(json, "endTimeUnixNano", span->end_ns);
     write_attributes(json, span);
     if (span->pooled) {
+        /* The stages follow each other, so each one begins where the one before ends. */
         uint64_t at_ns = span->begin_ns;
         bag_json_open(json, "events", '[');
 #define BAG_X(member, stage)                            \

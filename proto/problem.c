@@ -54,10 +54,18 @@ void bag_problem_prefix(struct bag_problem *problem, const char *format, ...)
 
 /* ---- sentences of the kernels' findings ------------------------------------------------------ */
 
-/* The sentences of faults. {input} stands for the tensor, {position} for a flat position in it,
- * {value} for the value there, {reduction} for the reduction in force, {low} and {high} for the
- * allowed inclusive range, and {got} and {want} for the dtypes. {value thing} prints the number and
- * the noun, in the plural unless the number is 1; the other numbers work likewise. */
+/* The sentences of faults. A field in braces stands for a member of the fault:
+ *
+ *   {input}      the tensor
+ *   {position}   a flat position in the tensor
+ *   {value}      the value there, as a signed number
+ *   {key}        the value there, as a number of the type of the keys
+ *   {reduction}  the reduction in force
+ *   {low} {high} the allowed range, including both
+ *   {got} {want} the dtypes
+ *
+ * {value thing} prints the number and the noun, in the plural unless the number is 1. The other
+ * numbers work likewise. */
 static const char *const fault_texts[BAG_STATUS_COUNT] = {
     [BAG_STATUS_OK] = "ok",
     [BAG_STATUS_TABLE_RANK] = "the table is a scalar; it must have at least one dimension",
@@ -154,6 +162,7 @@ static const char *const empty_texts[BAG_STATUS_COUNT] = {
         "be none",
 };
 
+/* Returns the sentence of a fault. */
 static const char *text_of(const struct bag_fault *fault)
 {
     if (fault->high < fault->low && empty_texts[fault->status])
@@ -196,6 +205,8 @@ bool bag_problem_from_fault(struct bag_problem *problem, const struct bag_fault 
 {
     const char *at = text_of(fault);
     size_t used = 0;
+    /* Copy the sentence and replace its fields. snprintf returns the length that a field would
+     * have, so `used` may exceed the buffer once, which ends the loop. */
     while (*at && used + 1 < sizeof problem->text) {
         if (*at == '{') {
             used +=
@@ -214,6 +225,7 @@ bool bag_problem_from_fault(struct bag_problem *problem, const struct bag_fault 
 
 struct bag_quoted bag_quote(const char *bytes, size_t count)
 {
+    /* The longest result has four characters for each of the 64 bytes, and "...". */
     struct bag_quoted quoted;
     const char *end = bytes + (count < QUOTED_BYTES ? count : QUOTED_BYTES);
     char *out = quoted.text;

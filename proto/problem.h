@@ -10,7 +10,8 @@
 
 #define BAG_PROBLEM_TEXT_BYTES 512
 
-/* X(KIND): the kinds of errors. The last four occur only at the start. */
+/* X(KIND): the kinds of errors. The last four are not about a request: they occur on the command
+ * line, at the start, and when models are loaded later. */
 #define BAG_ERRORS(X)                                                                       \
     X(BAD_REQUEST)          /* malformed, or not accepted by the model */                   \
     X(UNAUTHORIZED)         /* without a valid token */                                     \

@@ -5,11 +5,13 @@
 
 static const uint8_t signature[12] = BAG_PROXY_SIGNATURE;
 
+/* The command in the low four bits of byte 12. LOCAL: the proxy connected for itself. */
 enum { LOCAL, PROXY };
 
 /* The byte of address family and transport. */
 enum { UNSPECIFIED = 0x00, TCP_4 = 0x11, TCP_6 = 0x21, UNIX_STREAM = 0x31 };
 
+/* Compares as many bytes of the signature as have arrived. */
 static bool check_signature(const struct bag_proxy_header *header, struct bag_problem *problem)
 {
     size_t bytes = header->bytes < sizeof signature ? header->bytes : sizeof signature;
@@ -40,6 +42,7 @@ static size_t address_bytes(unsigned family)
     }
 }
 
+/* Returns the big-endian number of two bytes. */
 static unsigned number_at(const uint8_t *at)
 {
     return (unsigned)at[0] << 8 | at[1];

@@ -16,6 +16,7 @@
 
 /* ---- the frame ------------------------------------------------------------------------------- */
 
+/* Returns the length of the header, which the first 8 bytes contain. */
 static uint64_t header_length(const unsigned char *bytes)
 {
     uint64_t length = 0;
@@ -24,6 +25,8 @@ static uint64_t header_length(const unsigned char *bytes)
     return length;
 }
 
+/* Checks the length of the header. A large one means that the file has another format, which the
+ * message names if it is known. */
 static bool check_frame(const unsigned char *bytes, size_t count, struct bag_problem *problem)
 {
     if (count < BAG_SAFETENSORS_PREAMBLE_BYTES)
@@ -56,6 +59,8 @@ size_t bag_safetensors_header_bytes(const void *bytes, size_t count)
                : 0;
 }
 
+/* Parses the header's JSON. Returns NULL and sets *problem if the file is truncated or the header
+ * is not an object. */
 static cJSON *parse_header(const void *bytes, size_t count, size_t header_bytes,
                            struct bag_problem *problem)
 {
@@ -106,6 +111,7 @@ static cJSON *parse_header(const void *bytes, size_t count, size_t header_bytes,
     X("F6_E3M2", 6, DTYPE_COUNT, PLAIN) \
     X("F4", 4, DTYPE_COUNT, PLAIN)
 
+/* A type of elements that a header may name. */
 struct type {
     const char *name;
     unsigned bits;
@@ -145,6 +151,7 @@ static bool reject(const cJSON *item, struct bag_problem *problem)
     return false;
 }
 
+/* Returns whether the item is a whole number from 0 that JSON represents exactly. */
 static bool is_count(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble <= LARGEST_EXACT &&
@@ -157,6 +164,7 @@ struct place {
     const cJSON *item;
 };
 
+/* Reads the position of a tensor's data. */
 static bool read_place(const cJSON *item, struct place *place, struct bag_problem *problem)
 {
     const cJSON *offsets = bag_json_member(item, "data_offsets");
@@ -185,6 +193,7 @@ static bool count_elements(const cJSON *shape, uint64_t *count)
     return !overflow;
 }
 
+/* Checks that the shape is an array of whole numbers. */
 static bool check_shape(const cJSON *item, struct bag_problem *problem)
 {
     const cJSON *shape = bag_json_member(item, "shape");
@@ -219,6 +228,8 @@ static bool check_bytes(const cJSON *item, const struct place *place, struct bag
                            bytes, type->name, bits / 8 + (bits % 8 != 0));
 }
 
+/* Checks one tensor of the header and sets *place. Returns false and sets *problem, which names the
+ * tensor. */
 static bool read_tensor(const cJSON *item, struct place *place, struct bag_problem *problem)
 {
     if (!cJSON_IsObject(item))
@@ -232,6 +243,7 @@ static bool read_tensor(const cJSON *item, struct place *place, struct bag_probl
     return reject(item, problem);
 }
 
+/* Checks that __metadata__ is an object of strings, as the format requires. */
 static bool check_metadata(const cJSON *item, struct bag_problem *problem)
 {
     bool ok = cJSON_IsObject(item);
@@ -250,6 +262,8 @@ static bool is_metadata(const cJSON *item)
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
+/* Orders tensors by their first byte, and those with the same first byte by their end. Empty ones
+ * thus come first, so that they do not count as an overlap. */
 static int compare_places(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
@@ -301,6 +315,7 @@ static bool check_places(struct place *places, size_t count, uint64_t data_bytes
     return true;
 }
 
+/* Checks all tensors of a header, each by itself and then their positions. */
 static bool check_tensors(const cJSON *tree, uint64_t data_bytes, struct bag_problem *problem)
 {
     size_t capacity = (size_t)cJSON_GetArraySize(tree), count = 0;
@@ -397,6 +412,7 @@ static bool describe_rows(const struct bag_safetensors *file, struct bag_safeten
     return true;
 }
 
+/* Describes a tensor of a known type as a table's elements. */
 static bool describe_layout(const struct bag_safetensors *file, const cJSON *item,
                             enum bag_dtype dtype, struct bag_npy *layout,
                             struct bag_problem *problem)
@@ -444,6 +460,7 @@ bool bag_safetensors_describe_at(const struct bag_safetensors *file, const struc
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
+/* Checks that the index maps tensors to names of files in its own folder. */
 static bool check_index(const cJSON *tree, struct bag_problem *problem)
 {
     const cJSON *map = cJSON_IsObject(tree) ? bag_json_member(tree, "weight_map") : NULL;

@@ -90,6 +90,7 @@ static char *put_number(char *out, uint64_t number)
     return bag_text_put(bag_digits_put(bag_text_put(out, "\""), number), "\"");
 }
 
+/* Sets *problem (BAD_GATEWAY) to "answered" and what is wrong. Returns false. */
 static bool reject(struct bag_problem *problem, const char *what)
 {
     return bag_problem_set(problem, BAG_ERROR_BAD_GATEWAY, "answered %s", what);
@@ -133,6 +134,7 @@ static bool is_text(const cJSON *item, const char *text)
     return cJSON_IsString(item) && strcmp(item->valuestring, text) == 0;
 }
 
+/* Returns the size of an output's data, or SIZE_MAX if it overflows. */
 static size_t output_bytes(const struct bag_v2_reply_output *output)
 {
     size_t bytes;
@@ -140,6 +142,7 @@ static size_t output_bytes(const struct bag_v2_reply_output *output)
                                                                                           : bytes;
 }
 
+/* Returns whether the item of a reply's header describes the wanted output as a binary tensor. */
 static bool is_output(const cJSON *item, const struct bag_v2_reply_output *want)
 {
     int64_t size;
@@ -151,6 +154,7 @@ static bool is_output(const cJSON *item, const struct bag_v2_reply_output *want)
            (size_t)size == output_bytes(want);
 }
 
+/* Checks that the list contains the wanted outputs in their order, and no others. */
 static bool check_outputs(const cJSON *list, const struct bag_v2_reply_output *outputs,
                           size_t num_outputs, struct bag_problem *problem)
 {
@@ -213,6 +217,8 @@ static bool is_id(const cJSON *item, const struct bag_text *id)
            memcmp(item->valuestring, id->data + 1, id->bytes - 2) == 0;
 }
 
+/* Checks a header that another program, or another version, may have written. It may have other
+ * keys, orders and white space than the usual header. */
 static bool check_header(const char *header, size_t bytes, const struct bag_v2_reply *want,
                          struct bag_problem *problem)
 {
@@ -291,6 +297,7 @@ bool bag_shard_missing_begin(struct bag_shard_missing *missing, const char *repl
 
 size_t bag_shard_missing_next(struct bag_shard_missing *missing)
 {
+    /* Find the next bag's list of missing keys. A bag without missing keys has none. */
     if (!missing->is_in_list) {
         const char *at = find_behind(missing->at, missing->end, "\"missing\":[");
         if (!at)
@@ -313,6 +320,7 @@ size_t bag_shard_missing_next(struct bag_shard_missing *missing)
 
 enum bag_shard_error bag_shard_error_read(const char *body, size_t bytes, size_t *position)
 {
+    /* These are the words of the sentences in problem.c. */
     static const char where[] = "'indices' at position ";
     char sentence[BAG_PROBLEM_TEXT_BYTES];
     bag_client_read_error(body, bytes, sentence, sizeof sentence);

@@ -81,8 +81,8 @@ size_t bag_shard_missing_next(struct bag_shard_missing *missing);
 /* The subject of an error reply. */
 enum bag_shard_error { BAG_SHARD_ERROR_OTHER, BAG_SHARD_ERROR_INDEX, BAG_SHARD_ERROR_DEFAULT };
 
-/* Reads which id an error reply is about: `default_index`, the index at *position, or none of
- * these. */
+/* Returns what an error reply is about: `default_index`, an index, whose position it stores in
+ * *position, or something else. */
 enum bag_shard_error bag_shard_error_read(const char *body, size_t bytes, size_t *position);
 
 #endif

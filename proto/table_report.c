@@ -9,6 +9,8 @@
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
+/* Returns the magnitude of an error. It is 0 for a NaN in place of a NaN and for equal infinities.
+ */
 static double error_of(float want, float got)
 {
     if (want == got || (isnan(want) && isnan(got)))
@@ -16,8 +18,8 @@ static double error_of(float want, float got)
     return fabs((double)want - (double)got);
 }
 
-/* Raises the maximum error. NaN counts as the largest error. Of equal errors the first one
- * counts. */
+/* Raises the maximum error. NaN counts as the largest error. If several errors are equal, the first
+ * one counts. */
 static void raise_max(struct bag_error_sum *sum, double error, size_t row)
 {
     if (error <= sum->max || isnan(sum->max))
@@ -55,6 +57,8 @@ void bag_error_add(struct bag_error_sum *sum, const struct bag_error_sum *part)
     sum->cosines += part->cosines;
 }
 
+/* Returns whether the first row precedes the other one in the list: it has the larger error, or the
+ * same error and a smaller number. */
 static bool is_worse(const struct bag_worst_row *one, const struct bag_worst_row *other)
 {
     if (one->mean_squared_error != other->mean_squared_error)
@@ -77,11 +81,14 @@ void bag_worst_rows_add(struct bag_worst_rows *worst, const struct bag_worst_row
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
+/* Returns the mean, or 0 if nothing was counted. */
 static double mean_of(double sum, size_t count)
 {
     return count ? sum / (double)count : 0;
 }
 
+/* Writes the means of an error sum. Without rows the mean cosine is 1, as for rows without an
+ * error. */
 static void write_errors(struct bag_json_writer *json, const struct bag_error_sum *sum)
 {
     BAG_JSON_WRITE(json, BAG_KEY("mean_squared_error", mean_of(sum->squared, sum->elements)),
@@ -89,6 +96,8 @@ static void write_errors(struct bag_json_writer *json, const struct bag_error_su
                    BAG_KEY("mean_cosine", sum->rows ? mean_of(sum->cosines, sum->rows) : 1.0));
 }
 
+/* Writes the rows with the largest errors. `key` is a signed or an unsigned number by the type of
+ * the keys, and null for a table without keys. */
 static void write_worst_rows(struct bag_json_writer *json, const struct bag_convert_report *report)
 {
     const enum bag_dtype dtype = report->keys_dtype;
@@ -240,6 +249,7 @@ char *bag_safetensors_print(const struct bag_safetensors_entry *entries, size_t 
     }
     char *text = bag_json_end(&json), *made = NULL;
     if (text) {
+        /* Pad the header with spaces, so that the data begins at a multiple of the alignment. */
         size_t used = BAG_SAFETENSORS_PREAMBLE_BYTES + strlen(text);
         *header_bytes = (used + BAG_SAFETENSORS_ALIGNMENT - 1) / BAG_SAFETENSORS_ALIGNMENT *
                         BAG_SAFETENSORS_ALIGNMENT;

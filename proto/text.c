@@ -37,6 +37,7 @@ struct bag_text bag_text_without_blanks(const char *value)
 
 size_t bag_utf8_bytes(const char *at, const char *end)
 {
+    /* The first byte gives the length. C0, C1 and F5 to FF never begin a character. */
     const unsigned char *s = (const unsigned char *)at;
     size_t left = (size_t)(end - at);
     size_t bytes = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
@@ -46,6 +47,7 @@ size_t bag_utf8_bytes(const char *at, const char *end)
         if ((s[i] & 0xC0) != 0x80)
             return 0;
     }
+    /* The second byte excludes overlong forms, surrogates, and characters beyond U+10FFFF. */
     if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) ||
         (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))
         return 0;
@@ -59,6 +61,8 @@ void bag_text_hide_folders(char *text)
     bool begins = true; /* a path may begin here */
     for (const char *at = text; *at;) {
         if (begins && *at == '/') {
+            /* Move to the last component: to the byte after the last slash before the path's end.
+             */
             for (const char *next = at; *next && !strchr(around, *next); next++)
                 at = *next == '/' && next[1] && !strchr(around, next[1]) ? next + 1 : at;
         }

@@ -108,8 +108,8 @@ static inline char *bag_text_put(char *out, const char *text)
     return out + bytes;
 }
 
-/* A text that grows. It remembers that memory was exhausted: only bag_growing_end says so. An empty
- * one is all zeros. */
+/* A text that grows. If memory is exhausted, it drops all that is appended later, and
+ * bag_growing_end returns NULL. A writer therefore checks only once. An empty text is all zeros. */
 struct bag_growing_text {
     char *text; /* owned */
     size_t bytes, room;
@@ -119,7 +119,8 @@ struct bag_growing_text {
 /* Appends bytes. */
 void bag_growing_put(struct bag_growing_text *out, const char *bytes, size_t count);
 
-/* Returns the whole text with a NUL, which the caller frees; NULL if memory was exhausted. */
+/* Ends the text with a NUL and returns it; the caller frees it. Returns NULL, and frees what was
+ * written, if memory was exhausted. */
 char *bag_growing_end(struct bag_growing_text *out);
 
 #define BAG_KIB INT64_C(1024)
@@ -150,8 +151,8 @@ struct bag_size_text bag_size_text(int64_t bytes);
 struct bag_suggestion {
     const char *written; /* borrowed */
     char nearest[64];    /* "" before the first offer; the first one among equals */
-    size_t distance;     /* edit distance (insertions, removals, replacements, swaps); 1 if the
-                            candidate begins with the word */
+    size_t distance; /* edit distance (insertions, removals, replacements, swaps); at most 1 if the
+                        candidate begins with the word */
 };
 
 /* Compares one more candidate with the word. */

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <strings.h>
 
+/* A token of the file and its scopes, one bit for each. A token on several lines has several
+ * entries. */
 struct token {
     unsigned scopes;
     struct bag_text text; /* part of the list's own copy */
@@ -42,6 +44,7 @@ static struct bag_text take_word(struct bag_text *line)
     return word;
 }
 
+/* Returns whether all characters are visible ASCII. An empty text is. */
 static bool is_visible(struct bag_text text)
 {
     for (size_t i = 0; i < text.bytes; i++) {
@@ -51,6 +54,7 @@ static bool is_visible(struct bag_text text)
     return true;
 }
 
+/* Returns the scope with this name, or BAG_SCOPE_COUNT if it is unknown. */
 static enum bag_scope find_scope(struct bag_text word)
 {
     enum bag_scope scope = 0;
@@ -100,6 +104,7 @@ static bool read_lines(struct bag_tokens *tokens, struct bag_problem *problem)
 
 struct bag_tokens *bag_tokens_parse(const char *text, size_t bytes, struct bag_problem *problem)
 {
+    /* Each line has at most one token, so there is an entry for each line. */
     size_t lines = 1;
     for (size_t i = 0; i < bytes; i++)
         lines += text[i] == '\n';
@@ -134,12 +139,14 @@ size_t bag_tokens_count(const struct bag_tokens *tokens)
     return tokens->count;
 }
 
+/* Returns whether the character separates words, including lines. */
 static bool is_around(char c)
 {
     return is_blank(c) || c == '\n';
 }
 
-/* Returns the only word of a text, or an empty text if there is another number of words. */
+/* Returns the only word of a text. Returns an empty text if it has several words, or characters
+ * that are not visible ASCII. */
 static struct bag_text only_word(struct bag_text text)
 {
     for (; text.bytes > 0 && is_around(text.data[0]); text.bytes--)

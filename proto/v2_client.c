@@ -17,6 +17,7 @@ static int64_t number_of(const cJSON *item)
     return bag_v2_integer(item, 0, BAG_V2_LARGEST_EXACT, &value) ? value : -1;
 }
 
+/* Sets *problem (BAD_REQUEST) to "the answer is" and `what`. Returns false. */
 static bool reject(struct bag_problem *problem, const char *what)
 {
     return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "the answer is %s", what);
@@ -24,6 +25,8 @@ static bool reject(struct bag_problem *problem, const char *what)
 
 /* ---- the models ------------------------------------------------------------------------------ */
 
+/* Adds a copy of a name unless the list contains it: an index has an entry for each version. `room`
+ * is the capacity of the list. */
 static bool add_name(struct bag_client_names *names, const char *name, size_t room,
                      struct bag_problem *problem)
 {
@@ -37,6 +40,8 @@ static bool add_name(struct bag_client_names *names, const char *name, size_t ro
     return true;
 }
 
+/* Reads a list of names, or the entries of an index that are READY. An entry without a state counts
+ * as not READY. */
 static bool read_names(const cJSON *list, bool is_index, struct bag_client_names *names,
                        struct bag_problem *problem)
 {
@@ -111,6 +116,9 @@ static void read_part(const cJSON *facts, struct bag_client_table *table)
         table->first_row = (int64_t)bag_part_begin((uint64_t)rows, part.index, part.of);
 }
 
+/* Reads a table from the parameters that describe it and from the output with its name. Members
+ * that are missing or wrong become "unknown", because other servers than bagserve do not have them.
+ */
 static bool read_table(const cJSON *facts, const char *name, const cJSON *outputs,
                        struct bag_client_table *table, struct bag_problem *problem)
 {
@@ -134,6 +142,8 @@ static bool read_table(const cJSON *facts, const char *name, const cJSON *output
     return true;
 }
 
+/* Reads the tables of a collection. model->num_tables includes the table that failed, so that
+ * bag_client_model_free frees its texts. */
 static bool read_features(const cJSON *list, const cJSON *outputs, struct bag_client_model *model,
                           struct bag_problem *problem)
 {
@@ -169,6 +179,7 @@ static void list_inputs(const cJSON *inputs, char *text, size_t room)
     }
 }
 
+/* Rejects a model whose inputs are not bags. Returns false. */
 static bool reject_inputs(const cJSON *inputs, struct bag_problem *problem)
 {
     char names[256];
@@ -204,6 +215,7 @@ static bool read_inputs(const cJSON *tree, struct bag_client_model *model,
     return true;
 }
 
+/* Fills *model, which is zeroed. On failure the caller frees it. */
 static bool read_model(const cJSON *tree, struct bag_client_model *model,
                        struct bag_problem *problem)
 {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Reads "datatype". */
 static bool read_dtype(const cJSON *item, struct bag_v2_input *input, struct bag_problem *problem)
 {
     const cJSON *dtype = bag_v2_member(item, "datatype");
@@ -24,6 +25,7 @@ static bool read_dtype(const cJSON *item, struct bag_v2_input *input, struct bag
     return true;
 }
 
+/* Appends a dimension to the shape and multiplies the number of elements by it. */
 static bool read_dimension(const cJSON *item, struct bag_v2_input *input,
                            struct bag_problem *problem)
 {
@@ -41,6 +43,7 @@ static bool read_dimension(const cJSON *item, struct bag_v2_input *input,
     return true;
 }
 
+/* Reads "shape". An empty one is that of a scalar, which has one element. */
 static bool read_shape(const cJSON *item, struct bag_v2_input *input, struct bag_problem *problem)
 {
     const cJSON *shape = bag_v2_member(item, "shape");
@@ -56,7 +59,8 @@ static bool read_shape(const cJSON *item, struct bag_v2_input *input, struct bag
     return true;
 }
 
-/* Takes `size` bytes of the binary part for the input. */
+/* Takes `size` bytes of the binary part for the input. They follow those of the inputs before it.
+ * Elements of BYTES have no fixed size, so any number is accepted for them. */
 static bool take_binary(struct bag_v2_reader *reader, const cJSON *size, struct bag_v2_input *input)
 {
     size_t element_bytes = bag_dtypes[input->dtype].bytes, needed;
@@ -85,7 +89,7 @@ static bool take_binary(struct bag_v2_reader *reader, const cJSON *size, struct 
     return true;
 }
 
-/* The array that the scanner cut out; the tree holds its number. */
+/* Takes the array that the scanner cut out. In the tree its number is in its place. */
 static bool take_json(struct bag_v2_reader *reader, const cJSON *data, struct bag_v2_input *input)
 {
     int64_t number;
@@ -99,6 +103,7 @@ static bool take_json(struct bag_v2_reader *reader, const cJSON *data, struct ba
     return true;
 }
 
+/* Finds the elements of an input, in the JSON header or in the binary part. */
 static bool read_data(struct bag_v2_reader *reader, const cJSON *item, struct bag_v2_input *input)
 {
     const cJSON *parameters;
@@ -118,6 +123,8 @@ static bool read_data(struct bag_v2_reader *reader, const cJSON *item, struct ba
                            "has neither \"data\" nor parameters.binary_data_size");
 }
 
+/* Reads the input at this position. A problem names the input, or its position if it has no name.
+ */
 static bool read_input(struct bag_v2_reader *reader, const cJSON *item, size_t position)
 {
     struct bag_v2_input *input = &reader->request->inputs[position];
@@ -191,6 +198,7 @@ bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena
 
 /* ---- batches of rows: parameters ------------------------------------------------------------- */
 
+/* Reads a sequence number. */
 static bool read_sequence(const cJSON *item, uint64_t *sequence, struct bag_problem *problem)
 {
     int64_t number;
@@ -202,6 +210,7 @@ static bool read_sequence(const cJSON *item, uint64_t *sequence, struct bag_prob
     return true;
 }
 
+/* Reads one member of a batch's "parameters". Rejects unknown ones. */
 static bool read_parameter(const cJSON *item, struct bag_v2_rows *rows, struct bag_problem *problem)
 {
     if (cJSON_IsNull(item))
@@ -223,7 +232,8 @@ static bool read_parameter(const cJSON *item, struct bag_v2_rows *rows, struct b
                            bag_quote(item->string, strlen(item->string)).text);
 }
 
-/* A parameter beside "parameters" would be lost without a word. */
+/* Rejects keys that the body of a batch does not have. A parameter that was put beside "parameters"
+ * would otherwise be ignored silently. */
 static bool reject_unknown_keys(const cJSON *tree, struct bag_problem *problem)
 {
     static const char *const known[] = {"inputs",  "parameters", "id",
@@ -242,6 +252,7 @@ static bool reject_unknown_keys(const cJSON *tree, struct bag_problem *problem)
     return true;
 }
 
+/* Checks that first_sequence is at most sequence. */
 static bool check_range(const struct bag_v2_rows *rows, struct bag_problem *problem)
 {
     if (rows->first_sequence <= rows->sequence)
@@ -271,10 +282,12 @@ static bool read_parameters(const cJSON *tree, struct bag_v2_rows *rows,
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
+/* The inputs of a batch; NULL: not sent. */
 struct inputs {
     const struct bag_v2_input *ids, *rows;
 };
 
+/* Finds the inputs by their names. Rejects unknown ones, and indices together with keys. */
 static bool find_inputs(const struct bag_v2_request *request, struct inputs *inputs,
                         struct bag_v2_rows *rows, struct bag_problem *problem)
 {
@@ -299,6 +312,7 @@ static bool find_inputs(const struct bag_v2_request *request, struct inputs *inp
     return true;
 }
 
+/* Checks that all needed inputs were sent. */
 static bool check_inputs(const struct inputs *inputs, const struct bag_v2_rows *rows,
                          struct bag_problem *problem)
 {
@@ -312,6 +326,8 @@ static bool check_inputs(const struct inputs *inputs, const struct bag_v2_rows *
            bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "the input 'rows' is missing");
 }
 
+/* Reads the tensors of a batch. A batch with a number but no inputs is valid: it changes nothing
+ * but the number of the last update. */
 static bool read_inputs(const struct bag_v2_request *request, struct bag_arena *arena,
                         struct bag_v2_rows *rows, struct bag_problem *problem)
 {
@@ -326,6 +342,8 @@ static bool read_inputs(const struct bag_v2_request *request, struct bag_arena *
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
 
+/* Reads a batch from the tree of its header. An id of two bytes is an empty string and counts as
+ * none. */
 static bool read_tree(struct bag_v2_reader *reader, struct bag_v2_rows *rows)
 {
     if (!cJSON_IsObject(reader->header.tree))

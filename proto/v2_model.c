@@ -97,6 +97,7 @@ static bool table_input(const struct bag_v2_model *model, size_t position, struc
     return true;
 }
 
+/* Returns whether all features of the model are pooled. */
 static bool pools_all(const struct bag_v2_model *model)
 {
     bool all = true;
@@ -335,6 +336,8 @@ static void write_policy(struct bag_json_writer *json, const struct bag_v2_model
 static void write_parameter(struct bag_json_writer *json, const char *feature,
                             const struct bag_json_member *fact)
 {
+    /* ModelConfig knows only texts, so numbers and flags are printed. The members `count` and
+     * `integer` of the union have the same bits, and the format decides on the sign. */
     char key[192], number[24];
     const char *text = fact->value.text;
     if (fact->kind == BAG_JSON_FLAG)
@@ -350,6 +353,7 @@ static void write_parameter(struct bag_json_writer *json, const char *feature,
     bag_json_close(json);
 }
 
+/* Writes the facts that have a key. */
 static void write_parameters(struct bag_json_writer *json, const char *feature,
                              const struct bag_json_member *facts, size_t count)
 {

@@ -111,6 +111,7 @@ bool bag_v2_read_name(struct bag_v2_reader *reader, const cJSON *item, struct ba
     return bag_v2_copy_text(reader, string->valuestring, name);
 }
 
+/* Orders texts by their bytes; a text precedes a longer one that begins with it. */
 static int compare_texts(const void *a, const void *b)
 {
     const struct bag_text *x = a, *y = b;
@@ -119,7 +120,8 @@ static int compare_texts(const void *a, const void *b)
     return order ? order : (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Sorts the names, so that a hostile list stays cheap. */
+/* Sorts the names before comparing neighbours, so that a hostile list of many tensors takes no
+ * quadratic time. */
 bool bag_v2_check_unique(struct bag_v2_reader *reader, const struct bag_text *first, size_t stride,
                          size_t count, const char *what)
 {

@@ -15,6 +15,7 @@
 /* The maximum length of a dimension and its separator. */
 #define DIMENSION_BYTES (BAG_DIGITS_BYTES + 1)
 
+/* Writes a shape. Its dimensions are not negative. */
 static char *put_shape(char *out, const struct bag_v2_reply_output *output)
 {
     *out++ = '[';
@@ -27,6 +28,8 @@ static char *put_shape(char *out, const struct bag_v2_reply_output *output)
     return out;
 }
 
+/* Writes an output. The data of a binary output follows the whole header and is not written here.
+ */
 static char *put_output(char *out, const struct bag_v2_reply_output *output)
 {
     out = bag_text_put(out, "{\"name\":\"");
@@ -82,6 +85,7 @@ static char *put_parameter(char *out, const char *key, struct bag_text text, boo
     return out + text.bytes;
 }
 
+/* Writes the object "parameters" of the reply if it has members. */
 static char *put_parameters(char *out, const struct bag_v2_reply *reply)
 {
     out = put_parameter(out, "explain", reply->explanation, true);
@@ -135,6 +139,7 @@ char *bag_v2_reply_header(const struct bag_v2_reply *reply, char *out)
     *out++ = '}';
     if (!binary)
         return out;
+    /* Blanks after the JSON object are white space to a parser. */
     size_t blanks = -(size_t)(out - start) % ALIGNMENT;
     memset(out, ' ', blanks);
     return out + blanks;
@@ -194,6 +199,8 @@ static char *put_positions(const struct bag_pool_args *args, size_t first, size_
     return out;
 }
 
+/* Writes {"rows": ..., "default": ...} for the entries [first, end), with the positions of the
+ * entries that do not count. */
 static char *put_bag(const struct bag_pool_args *args, size_t first, size_t end, char *out)
 {
     size_t kept = bag_count_kept(args, first, end);
@@ -201,6 +208,7 @@ static char *put_bag(const struct bag_pool_args *args, size_t first, size_t end,
     out = bag_digits_put(out, kept);
     out = bag_text_put(out, ",\"default\":");
     out = bag_text_put(out, kept == 0 && args->default_row >= 0 ? "true" : "false");
+    /* Most bags have no such entries, and need no search for each status. */
     bool any = kept < end - first || args->replaced;
     for (int status = BAG_ENTRY_KEPT + 1; any && status < BAG_ENTRY_COUNT; status++)
         out = put_positions(args, first, end, (enum bag_entry_status)status, out);

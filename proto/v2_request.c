@@ -33,6 +33,8 @@ static bool read_encoding(const cJSON *parameters, const char *key, enum bag_v2_
 
 /* ---- outputs --------------------------------------------------------------------------------- */
 
+/* Reads the output at this position. A problem names the output, or its position if it has no name.
+ */
 static bool read_output(struct bag_v2_reader *reader, const cJSON *item, size_t position)
 {
     struct bag_v2_output *output = &reader->request->outputs[position];
@@ -51,6 +53,7 @@ static bool read_output(struct bag_v2_reader *reader, const cJSON *item, size_t 
     return false;
 }
 
+/* Reads "outputs" if the request has it. */
 static bool read_outputs(struct bag_v2_reader *reader)
 {
     struct bag_v2_request *request = reader->request;
@@ -85,6 +88,8 @@ static bool reject_word(const char *key, const cJSON *item, const char *allowed,
                            key, bag_quote(word, strlen(word)).text, allowed);
 }
 
+/* Reads the parameter `reduction`. In this and the next functions a missing item changes nothing.
+ */
 static bool read_reduction(const cJSON *item, struct bag_v2_overrides *overrides,
                            struct bag_problem *problem)
 {
@@ -99,6 +104,7 @@ static bool read_reduction(const cJSON *item, struct bag_v2_overrides *overrides
                        problem);
 }
 
+/* Reads the parameter `output_datatype`. */
 static bool read_output_dtype(const cJSON *item, struct bag_v2_overrides *overrides,
                               struct bag_problem *problem)
 {
@@ -112,6 +118,7 @@ static bool read_output_dtype(const cJSON *item, struct bag_v2_overrides *overri
            reject_word("output_datatype", item, "a datatype such as \"FP32\"", problem);
 }
 
+/* Reads the parameter `output_row_format`. */
 static bool read_row_format(const cJSON *item, struct bag_v2_overrides *overrides,
                             struct bag_problem *problem)
 {
@@ -126,6 +133,8 @@ static bool read_row_format(const cJSON *item, struct bag_v2_overrides *override
                        problem);
 }
 
+/* Reads the parameter `missing` or `out_of_range`. `allowed` lists the words of this key for a
+ * message. */
 static bool read_missing(const cJSON *item, const char *key, const char *allowed, bool *has,
                          enum bag_missing *missing, struct bag_problem *problem)
 {
@@ -157,6 +166,7 @@ static bool read_padding(const cJSON *item, struct bag_v2_overrides *overrides,
                                  -BAG_V2_LARGEST_EXACT, BAG_V2_LARGEST_EXACT);
 }
 
+/* Reads the parameter `timeout`, in microseconds. 0 counts as not given. */
 static bool read_timeout(const cJSON *parameters, struct bag_v2_overrides *overrides,
                          struct bag_problem *problem)
 {
@@ -170,6 +180,8 @@ static bool read_timeout(const cJSON *parameters, struct bag_v2_overrides *overr
     return true;
 }
 
+/* Reads the parameter `part`. Unknown members are rejected: a client that needs them would get rows
+ * that it does not expect. */
 static bool read_part(const cJSON *item, struct bag_v2_overrides *overrides,
                       struct bag_problem *problem)
 {
@@ -187,6 +199,8 @@ static bool read_part(const cJSON *item, struct bag_v2_overrides *overrides,
                BAG_MAX_PARTS);
 }
 
+/* Reads the parameters of the request. Unknown ones are ignored here; make_warnings() reports them.
+ */
 static bool read_parameters(struct bag_v2_reader *reader)
 {
     struct bag_v2_overrides *overrides = &reader->request->overrides;
@@ -222,6 +236,7 @@ static bool read_parameters(struct bag_v2_reader *reader)
 
 /* ---- warnings -------------------------------------------------------------------------------- */
 
+/* The parameters and keys that have an effect. A request with another one gets a warning. */
 static const char *const request_parameters[] = {"reduction",
                                                  "padding_idx",
                                                  "include_last_offset",
@@ -237,7 +252,8 @@ static const char *const request_parameters[] = {"reduction",
                                                  "kept_default",
                                                  NULL};
 
-/* Parameters of Triton's clients that do not affect the result. */
+/* Parameters that Triton's clients send and that do not affect the result. They cause no warning.
+ */
 static const char *const harmless_parameters[] = {"priority", "sequence_id", "sequence_start",
                                                   "sequence_end", NULL};
 
@@ -249,6 +265,7 @@ static const char *const input_parameters[] = {"binary_data_size", "shared_memor
 static const char *const output_keys[] = {"name", "parameters", NULL};
 static const char *const output_parameters[] = {"binary_data", "shared_memory_region", NULL};
 
+/* Returns whether a list that ends with NULL contains the name. */
 static bool is_one_of(const char *name, const char *const *list)
 {
     while (*list && (**list != *name || strcmp(name, *list) != 0))
@@ -277,6 +294,8 @@ struct place {
     struct bag_text name; /* name of that tensor */
 };
 
+/* Writes a warning about an unknown member. It says where the member belongs if it is a parameter
+ * of the request, and otherwise suggests the most similar known name. */
 static void describe_unknown(const struct place *place, const char *name, struct bag_problem *text)
 {
     struct bag_quoted quoted = bag_quote(name, strlen(name));
@@ -297,6 +316,8 @@ static void describe_unknown(const struct place *place, const char *name, struct
                            bag_quote(place->name.data, place->name.bytes).text);
 }
 
+/* Adds a warning for each unknown member, up to BAG_V2_MAX_WARNINGS. Returns false if there is not
+ * enough memory. */
 static bool warn_of_unknown(const cJSON *members, const struct place *place, cJSON **list)
 {
     const cJSON *item;
@@ -315,6 +336,7 @@ static bool warn_of_unknown(const cJSON *members, const struct place *place, cJS
     return true;
 }
 
+/* Adds warnings about the keys and parameters of one tensor. */
 static bool warn_of_tensor(const cJSON *item, bool is_input, struct bag_text name, cJSON **list)
 {
     const char *kind = is_input ? "input" : "output";
@@ -325,6 +347,7 @@ static bool warn_of_tensor(const cJSON *item, bool is_input, struct bag_text nam
            warn_of_unknown(bag_v2_member(item, "parameters"), &parameters, list);
 }
 
+/* Adds warnings about all tensors. The tensors of the request are in the order of the tree. */
 static bool warn_of_tensors(const struct bag_v2_reader *reader, cJSON **list)
 {
     const struct bag_v2_request *request = reader->request;

@@ -1,9 +1,49 @@
-/* Parses inference requests of the Open Inference Protocol (KServe V2), JSON and binary.
+/* Parses inference requests of the Open Inference Protocol (KServe V2), JSON and binary. This is
+ * the main header of proto/, the room that parses all bytes from outside and writes the replies.
  *
- * Decoding has two steps, so that an input with an unknown name costs nothing.
- * bag_v2_request_decode() reads the JSON header, which lists the tensors. bag_v2_input_read() then
- * makes a view of one tensor. Binary tensors are views of the body, JSON ones are read into the
- * arena. All results live as long as the body and the arena. */
+ * Requests, replies of shards, table files and journals may come from anyone, and a mistake in a
+ * parser is a security hole. So all parsers are here, and none of them makes a system
+ * call. A caller reads the bytes and passes them with their length. It gets values, or a struct
+ * bag_problem, which is an error with one sentence (problem.h). Every parser can thus be tested and
+ * fuzzed with bytes in memory. Parsers have no state besides their arguments and may run on any
+ * thread.
+ *
+ * The main objects:
+ *
+ *   bag_v2_request    what the JSON header of an inference says: inputs, outputs, parameters
+ *   bag_v2_input      an announced input, whose elements are not read yet
+ *   bag_tensor        an input whose elements can be pooled (kernels/table.h)
+ *   bag_arena         the memory of all of these, with a maximum (arena.h)
+ *   bag_v2_template   a header that was decoded before, with open numbers
+ *
+ * The other headers:
+ *
+ *   json.h, numbers.h         strict JSON; arrays of numbers as text
+ *   v2_documents.h            metadata of models, and replies with tensors
+ *   formats.h                 table files, and journals of updates
+ *   v2_writer.h, v2_client.h  the client's side of the protocol
+ *   shard.h, v2_shard.h       requests to shards, and what shards report about themselves
+ *   coding.h, proxy.h, ...    content codings, the PROXY protocol, tokens, traces
+ *
+ * The life of a request:
+ *
+ * 1. bag_header_cache_find() compares the header with those of recent requests. Most clients send
+ *    nearly the same header each time, and comparing takes a fraction of the time of parsing.
+ * 2. Otherwise bag_v2_request_decode() scans the header with its limits, builds cJSON's tree, fills
+ *    a bag_v2_request from it and frees the tree. Unknown keys become warnings, because the
+ * protocol says that they are ignored. bag_header_cache_learn() may then make a template.
+ * 3. The caller matches the names of the inputs to a model, and calls bag_v2_input_read() for the
+ *    inputs that it needs. A binary tensor is a view of the body and is not copied. A JSON array
+ *    is read into the arena.
+ * 4. The reply is printed by bag_v2_reply_header() (v2_documents.h).
+ * 5. The caller resets the arena and frees the body. All results end then.
+ *
+ * Decoding and reading inputs are two steps, so that an input with an unknown name costs nothing:
+ * its numbers are never converted. The scanner cuts the numbers out of the text before cJSON sees
+ * it. cJSON would make a node of each number, and it keeps doubles, which are not exact for ids
+ * beyond 2^53. Limits are checked while the text is scanned and not on the tree, which would
+ * already have taken the memory. Sizes that a client states are never allocated: the memory of an
+ * input is bounded by the bytes that have arrived. */
 #ifndef BAG_V2_REQUEST_H
 #define BAG_V2_REQUEST_H
 
@@ -248,9 +288,14 @@ char *bag_control_describe(const struct bag_control *control, bool done);
 struct bag_v2_template;
 
 /* Makes a template by decoding the body again into memory of its own. Returns NULL if the header
- * cannot be one. That is the case if a tensor is JSON or BYTES, if there are warnings, if the text
- * contains a backslash or a fraction, if it takes too much memory, or if bag_v2_request_decode
- * rejects the body. */
+ * cannot be a template:
+ *
+ *   - bag_v2_request_decode rejects the body, or decoding takes too much memory;
+ *   - a tensor is JSON or BYTES, or there are warnings;
+ *   - the text contains a backslash;
+ *   - an open number has a fraction, an exponent or more than 15 digits, or an open id is not
+ *   printable ASCII;
+ *   - it has the key "timeout" although its timeout is 0, or has the key twice. */
 struct bag_v2_template *bag_v2_template_make(const char *body, size_t body_bytes,
                                              size_t header_bytes);
 
@@ -280,9 +325,9 @@ struct bag_header_cache {
 const struct bag_v2_request *bag_header_cache_find(struct bag_header_cache *cache, const char *body,
                                                    size_t body_bytes, size_t header_bytes);
 
-/* Reports that a body was not found and was then decoded. Every 17th such header becomes a
- * template. Learning takes as long as decoding, which pays off for headers that are repeated and
- * costs little for others. */
+/* Reports that a body was not found and was then decoded. The first such header and every 17th
+ * after it become templates. Learning takes as long as decoding, which pays off for headers that
+ * are repeated and costs little for others. */
 void bag_header_cache_learn(struct bag_header_cache *cache, const char *body, size_t body_bytes,
                             size_t header_bytes);
 

@@ -15,6 +15,7 @@ static const char *text_of(const cJSON *object, const char *key)
     return text ? text : "";
 }
 
+/* Sets *problem (BAD_REQUEST) to a sentence about the shard. Returns false. */
 static bool reject(struct bag_problem *problem, const char *why)
 {
     return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s", why);
@@ -111,6 +112,8 @@ static bool read_part(const cJSON *facts, struct bag_shard_table *table)
            (bag_v2_read_part(part, &table->part) && bag_v2_read_digest(part, &table->digest));
 }
 
+/* Returns the datatype that an object names, or BAG_DTYPE_COUNT if it is unknown or no type of
+ * rows. */
 static enum bag_dtype dtype_of(const cJSON *object)
 {
     const char *name = text_of(object, "datatype");

@@ -1,6 +1,7 @@
-/* Parses what a shard reports about itself: its process, the versions of a model that are ready,
- * and the part of a table that a version has. The replies may come from any process, so all of them
- * are checked. The sentences of problems follow the server's name. */
+/* Parses what a shard reports about itself. There are three replies: one names its process, one the
+ * versions of a model that are ready, and one the part of a table in a version. The replies may
+ * come from any process, so all of them are checked. The sentences of problems follow the server's
+ * name. */
 #ifndef BAG_V2_SHARD_H
 #define BAG_V2_SHARD_H
 

@@ -96,6 +96,8 @@ static const char *open_number(struct finder *finder, const char *at, uint64_t e
     return behind;
 }
 
+/* Opens the dimensions of the next input, whose "shape" is at `at`. Returns the end of the last
+ * one, or NULL if they are not those of the input. */
 static const char *open_shape(struct finder *finder, const char *at)
 {
     struct bag_v2_request *request = &finder->template->request;
@@ -111,6 +113,8 @@ static const char *open_shape(struct finder *finder, const char *at)
     return at;
 }
 
+/* Opens the "binary_data_size" of the next input. Returns its end, or NULL if it is not that of the
+ * input. */
 static const char *open_size(struct finder *finder, const char *at)
 {
     struct bag_v2_request *request = &finder->template->request;
@@ -131,6 +135,8 @@ static const char *open_timeout(struct finder *finder, const char *at)
     return open_number(finder, at, *timeout, (struct piece){.timeout = timeout});
 }
 
+/* Returns whether the string between `string` and `behind`, which includes its quotes, is this key.
+ */
 static bool is_key(const char *string, const char *behind, const char *key)
 {
     size_t bytes = strlen(key);
@@ -168,6 +174,7 @@ static bool find_places(struct bag_v2_template *template, const char *header, si
     struct finder finder = {.template = template, .from = header, .end = header + bytes};
     if (memchr(header, '\\', bytes))
         return false;
+    /* Only strings matter: all other bytes become part of a piece. */
     for (const char *at = header; at && at < finder.end;) {
         at = *at == '"' ? open_string(&finder, at, id) : at + 1;
         if (!at)
@@ -179,6 +186,8 @@ static bool find_places(struct bag_v2_template *template, const char *header, si
            finder.sizes == template->request.num_inputs;
 }
 
+/* Decodes the body and finds the open fields of its header. Returns false if the header cannot be a
+ * template; the caller frees what was allocated. */
 static bool decode(struct bag_v2_template *template, const char *body, size_t body_bytes,
                    size_t header_bytes)
 {
@@ -238,6 +247,8 @@ static const char *read_place(const struct piece *piece, const char *at, const c
     return at;
 }
 
+/* Compares a header with the pieces and reads its open fields into template->request. Returns false
+ * if it differs; the fields are then meaningless until the next match. */
 static bool read_places(struct bag_v2_template *template, const char *at, const char *end)
 {
     for (size_t i = 0;; i++) {
@@ -310,6 +321,8 @@ static void put_first(struct bag_header_cache *cache, struct bag_v2_template *fi
     cache->slots[0] = first;
 }
 
+/* Returns whether a header may be in the cache: it is short enough, and binary tensors follow it.
+ */
 static bool is_eligible(size_t body_bytes, size_t header_bytes)
 {
     return header_bytes <= MAX_HEADER_BYTES && header_bytes < body_bytes;

@@ -85,6 +85,7 @@ void bag_v2_write_json_input(struct bag_v2_writer *writer, const char *name, enu
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
+/* Closes the list of inputs before the first parameter, and writes the key. */
 static void begin_parameter(struct bag_v2_writer *writer, const char *name)
 {
     bool is_first = writer->state < BAG_V2_WRITER_HAS_PARAMETERS;

@@ -1,5 +1,5 @@
-/* Changing what bagserve serves: loading and unloading models, and rows of tables. One header
- * beside bagserve_client.h.
+/* Changes what bagserve serves: loads and unloads models, and updates rows of tables. It needs
+ * bagserve_client.h in the same folder.
  *
  *     struct bagserve_client *admin = bagserve_open("http://127.0.0.1:8001", 600000);
  *     bagserve_set_token(admin, token);
@@ -9,13 +9,13 @@
  *     int64_t indices[] = {3};
  *     float rows[] = {1, 2};
  *     struct bagserve_applied applied;
- *     if (bagserve_update(admin, "users", indices, 1, rows, 2, 17, &applied) != BAGSERVE_OK)
+ *     if (bagserve_update(admin, "users", indices, 1, rows, 2, 0, 17, &applied) != BAGSERVE_OK)
  *         fprintf(stderr, "%s\n", bagserve_error(admin));
  *
  * Open the client on the server's admin listener, if there is one, with a token of scope admin. The
  * server answers a load when it serves the tables, so choose the client's timeout accordingly.
- * After a failure the served versions stay. BAGSERVE_CONFLICT means that another model needs a
- * model that is to be unloaded, or that earlier updates are missing. */
+ * After a failure the served versions stay. BAGSERVE_CONFLICT has two causes: another model needs a
+ * model that is to be unloaded, or earlier updates are missing. */
 #ifndef BAGSERVE_ADMIN_H
 #define BAGSERVE_ADMIN_H
 
@@ -23,7 +23,7 @@
 
 /* ---- not for callers ------------------------------------------------------------------------- */
 
-/* Sends a JSON text. `model` may be "". */
+/* Sends a JSON text to `before` MODEL `after`. `model` may be "". */
 static inline enum bagserve_result bagserve_send_(struct bagserve_client *client,
                                                   const char *before, const char *model,
                                                   const char *after, const char *text)
@@ -38,7 +38,8 @@ static inline enum bagserve_result bagserve_send_(struct bagserve_client *client
     return bagserve_post_(client, before, model, after, strlen(text), strlen(text));
 }
 
-/* Returns the number after "name": in the answer, or 0 if there is none. */
+/* Returns the number after `name`, a key with its quotes and colon, in the reply. Returns 0 if the
+ * reply has no such key. */
 static inline uint64_t bagserve_number_(const struct bagserve_client *client, const char *name)
 {
     const char *at = client->answer_bytes ? strstr(client->answer, name) : NULL;
@@ -47,8 +48,9 @@ static inline uint64_t bagserve_number_(const struct bagserve_client *client, co
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-/* Loads the newest good version of each model, or what has changed in its files: all in one step,
- * or none. Names are of letters, digits, "_", "-" and ".". */
+/* Loads the newest valid version of each model, and what has changed in its files. All models
+ * change in one step, or none of them. Returns BAGSERVE_REFUSED if a name has a quote or a
+ * backslash; names consist of letters, digits, "_", "-" and ".". */
 static inline enum bagserve_result bagserve_load(struct bagserve_client *client,
                                                  const char *const *models, size_t count)
 {
@@ -72,7 +74,8 @@ static inline enum bagserve_result bagserve_load(struct bagserve_client *client,
     return result;
 }
 
-/* Loads one version, which becomes the default: so a model goes back to an older one. */
+/* Loads one version, which becomes the default. A model can thus be rolled back to an older
+ * version. */
 static inline enum bagserve_result bagserve_load_version(struct bagserve_client *client,
                                                          const char *model, uint64_t version)
 {
@@ -82,7 +85,8 @@ static inline enum bagserve_result bagserve_load_version(struct bagserve_client 
     return bagserve_send_(client, "/v2/repository/models/", model, "/load", text);
 }
 
-/* Unloads all versions; with `dependents` collections over the table, too, without a CONFLICT. */
+/* Unloads all versions of a model. Collections that use its table are unloaded, too, if
+ * `dependents` is not 0; otherwise they make the call fail with BAGSERVE_CONFLICT. */
 static inline enum bagserve_result bagserve_unload(struct bagserve_client *client,
                                                    const char *model, int dependents)
 {
@@ -97,7 +101,8 @@ struct bagserve_applied {
     int is_new;        /* 0: it had been applied before */
 };
 
-/* Not for callers. */
+/* Sends a batch of rows and sets *applied from the reply. A batch with one input, the keys, deletes
+ * them. Not for callers. */
 static inline enum bagserve_result
 bagserve_change_(struct bagserve_client *client, const char *model,
                  const struct bagserve_input_ *inputs, size_t num_inputs, uint64_t first_sequence,
@@ -125,11 +130,13 @@ bagserve_change_(struct bagserve_client *client, const char *model,
                : bagserve_fail_(client, BAGSERVE_BAD_ANSWER, "the answer has no sequence");
 }
 
-/* Puts rows [count, width] in the place of those at `indices`: all of them, or none. `sequence` is
- * the batch's number, from 1; one that was applied before changes nothing, so that a call without
- * an answer may be sent again. 0: the server counts on. With `first_sequence` the batch stands for
- * all updates from that number to `sequence`, and where an index is there twice its last row
- * counts; 0: it stands for one. */
+/* Replaces the rows at `indices` by `rows` [count, width]: all of them, or none.
+ *
+ * `sequence` is the number of the batch, from 1. A batch that was applied before changes nothing,
+ * so a call that was not answered may be sent again. 0: the server uses the next number.
+ *
+ * `first_sequence` is 0 for a single update. Otherwise the batch represents all updates from that
+ * number to `sequence`, and of several rows with the same index the last one counts. */
 static inline enum bagserve_result bagserve_update(struct bagserve_client *client,
                                                    const char *model, const int64_t *indices,
                                                    size_t count, const float *rows, size_t width,
@@ -141,7 +148,8 @@ static inline enum bagserve_result bagserve_update(struct bagserve_client *clien
     return bagserve_change_(client, model, inputs, 2, first_sequence, sequence, applied);
 }
 
-/* Updates rows of a table with keys. New keys take spare rows. */
+/* Updates rows of a table with keys, like bagserve_update. New keys take spare rows of the table;
+ * if there are not enough, nothing changes and the result is BAGSERVE_UNAVAILABLE. */
 static inline enum bagserve_result
 bagserve_update_keys(struct bagserve_client *client, const char *model, const uint64_t *keys,
                      size_t count, const float *rows, size_t width, uint64_t first_sequence,
@@ -152,7 +160,7 @@ bagserve_update_keys(struct bagserve_client *client, const char *model, const ui
     return bagserve_change_(client, model, inputs, 2, first_sequence, sequence, applied);
 }
 
-/* Removes keys with their rows. */
+/* Removes keys with their rows. The sequence numbers are those of bagserve_update. */
 static inline enum bagserve_result bagserve_delete_keys(struct bagserve_client *client,
                                                         const char *model, const uint64_t *keys,
                                                         size_t count, uint64_t first_sequence,

@@ -1,4 +1,4 @@
-/* A client for bagserve: one header, on libcurl alone (C99; link with -lcurl).
+/* A client for bagserve in one header, which needs only libcurl (C99; link with -lcurl).
  *
  *     struct bagserve_client *client = bagserve_open("http://127.0.0.1:8000", 30000);
  *     int64_t indices[] = {7, 99999, 7, 12345}, offsets[] = {0, 3};
@@ -15,16 +15,17 @@
  *         printf("%s has %zu rows\n", outputs[0].name, outputs[0].rows.count);
  *     bagserve_close(client);
  *
- * A server with a token_file wants bagserve_set_token after bagserve_open. https:// is verified by
- * the system's certificates; CURLOPT_CAINFO on client->curl names others.
+ * If the server has a token_file, call bagserve_set_token after bagserve_open. The certificates of
+ * https:// are verified with those of the system; CURLOPT_CAINFO on client->curl selects others.
  *
- * Tables and weights of FP32 are spoken of here, and results come as FP32. Tensors travel as raw
- * bytes, so the machine must be little-endian. A client keeps its connection; it is for one thread
- * at a time. The caller calls curl_global_init where several threads start clients.
+ * Tables and weights must be FP32, or convertible to it by the server; results are FP32. Tensors
+ * travel as raw bytes, so the machine must be little-endian. A client keeps its connection open.
+ * One thread at a time may use it. If several threads open clients, the program calls
+ * curl_global_init before it starts them.
  *
- * Pooling changes nothing on the server, so a call may be sent again without harm: libcurl does so
- * where a kept connection turns out to be closed. Nothing else is repeated: BAGSERVE_UNAVAILABLE
- * says that it is worth trying again. */
+ * Pooling changes nothing on the server, so a call may be sent again without harm. libcurl does so
+ * if a connection that was kept turns out to be closed. Nothing else is repeated. After
+ * BAGSERVE_UNAVAILABLE the caller may try again later. */
 #ifndef BAGSERVE_CLIENT_H
 #define BAGSERVE_CLIENT_H
 
@@ -38,28 +39,33 @@
 enum bagserve_result {
     BAGSERVE_OK,
     BAGSERVE_NO_MEMORY,
-    BAGSERVE_NO_ANSWER,    /* no connection, a broken one, or no answer in time */
-    BAGSERVE_REFUSED,      /* the request is wrong, and will be wrong again */
-    BAGSERVE_UNAVAILABLE,  /* loading, stopping, too much to do, no room: try again later */
-    BAGSERVE_BAD_ANSWER,   /* not what this client understands */
+    BAGSERVE_NO_ANSWER,   /* no connection, a broken one, no answer in time, or a status from 500 on
+                             except 503 and 507 */
+    BAGSERVE_REFUSED,     /* the request is wrong; sending it again does not help */
+    BAGSERVE_UNAVAILABLE, /* status 503 or 507: loading, stopping, overloaded or full; try again
+                             later */
+    BAGSERVE_BAD_ANSWER,  /* a reply that this client does not understand */
     BAGSERVE_UNAUTHORIZED, /* no token, an unknown one, or one without the scope for the call */
     BAGSERVE_CONFLICT      /* a change that does not fit what is served (bagserve_admin.h) */
 };
 
-/* FP32 rows, [count, width]; the client's until its next call or its end. */
+/* FP32 rows, [count, width], row by row. `values` belongs to the client and is valid until its next
+ * call or bagserve_close(). */
 struct bagserve_rows {
     const float *values;
     size_t count, width;
 };
 
-/* One output of several. */
+/* One output of a reply with several. */
 struct bagserve_output {
     char name[132];
     struct bagserve_rows rows;
     size_t row_elements; /* elements of an encoded row; not for callers */
 };
 
-/* A row format: bits of a code, bytes of scale and bias, how many there are, their place. */
+/* A row format that the client decodes. `bits` is the size of a code, negative for signed codes. A
+ * row has `num_params` numbers of `param_bytes` bytes, the scale and the bias if there is one. They
+ * precede the codes if `in_front` is not 0, and otherwise follow them. */
 struct bagserve_row_format_ {
     const char *name;
     int bits, param_bytes, num_params, in_front;
@@ -69,7 +75,7 @@ struct bagserve_client {
     CURL *curl;
     char *url;           /* without a slash at its end */
     char *authorization; /* owned; the header of a token; NULL: none */
-    char *body, *answer; /* owned; of the last call */
+    char *body, *answer; /* owned; the body and the reply of the last call */
     size_t answer_bytes, answer_room, body_room;
     size_t header_bytes; /* length of the answer's JSON header; 0: the whole answer is JSON */
     float *values;
@@ -79,7 +85,7 @@ struct bagserve_client {
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
-/* NULL is ignored. */
+/* Closes the connection and frees the client with all rows that it returned. NULL is ignored. */
 static inline void bagserve_close(struct bagserve_client *client)
 {
     if (!client)
@@ -93,8 +99,10 @@ static inline void bagserve_close(struct bagserve_client *client)
     free(client);
 }
 
-/* `url` as "http://HOST:PORT" or "https://HOST:PORT", or with a slash at its end; or "unix:///PATH"
- * of a Unix-domain socket. Returns NULL if memory is short. */
+/* Makes a client. It connects with the first call. `url` is "http://HOST:PORT" or
+ * "https://HOST:PORT", with or without a slash at its end, or "unix:///PATH" for a Unix-domain
+ * socket. A call fails with BAGSERVE_NO_ANSWER after `timeout_ms`; 0: never. Returns NULL if memory
+ * is exhausted. The caller closes the client with bagserve_close. */
 static inline struct bagserve_client *bagserve_open(const char *url, long timeout_ms)
 {
     struct bagserve_client *client = calloc(1, sizeof *client);
@@ -125,7 +133,7 @@ static inline const char *bagserve_error(const struct bagserve_client *client)
     return client->error;
 }
 
-/* Not for callers. */
+/* Sets the error of the last call and returns `result`. Not for callers. */
 static inline enum bagserve_result bagserve_fail_(struct bagserve_client *client,
                                                   enum bagserve_result result, const char *text)
 {
@@ -133,8 +141,9 @@ static inline enum bagserve_result bagserve_fail_(struct bagserve_client *client
     return result;
 }
 
-/* Has the server encode the rows of its replies from now on: "int8", "int4" and so on; NULL: not.
- * The client decodes them. */
+/* Asks the server to encode the rows of its replies from now on, as "int8", "int4" and so on; NULL:
+ * not. The client decodes them. Returns BAGSERVE_REFUSED for a format that it cannot decode;
+ * replies are then not encoded. */
 static inline enum bagserve_result bagserve_set_row_format(struct bagserve_client *client,
                                                            const char *name)
 {
@@ -154,7 +163,8 @@ static inline enum bagserve_result bagserve_set_row_format(struct bagserve_clien
                : bagserve_fail_(client, BAGSERVE_REFUSED, "no row format that this client decodes");
 }
 
-/* Sends this token with every call from now on; NULL: none. The client keeps a copy. */
+/* Sends this token with every call from now on; NULL: none. The client keeps a copy. Returns
+ * BAGSERVE_REFUSED if the token has characters that a header cannot contain. */
 static inline enum bagserve_result bagserve_set_token(struct bagserve_client *client,
                                                       const char *token)
 {
@@ -176,6 +186,8 @@ static inline enum bagserve_result bagserve_set_token(struct bagserve_client *cl
 
 /* ---- the rest is not for callers ------------------------------------------------------------- */
 
+/* Called by libcurl with each piece of the reply's body. Appends it to client->answer, which always
+ * ends with a NUL. Returns 0, which aborts the call, if memory is exhausted. */
 static inline size_t bagserve_on_body_(char *data, size_t size, size_t count, void *context)
 {
     struct bagserve_client *client = context;
@@ -193,6 +205,7 @@ static inline size_t bagserve_on_body_(char *data, size_t size, size_t count, vo
     return bytes;
 }
 
+/* Called by libcurl with each line of the reply's head. Takes the length of the JSON header. */
 static inline size_t bagserve_on_header_(char *data, size_t size, size_t count, void *context)
 {
     static const char name[] = "inference-header-content-length:";
@@ -213,7 +226,7 @@ static inline void bagserve_take_error_(struct bagserve_client *client, long sta
         snprintf(client->error, sizeof client->error, "status %ld", status);
 }
 
-/* Returns a list of headers, or NULL if memory is short. */
+/* Returns a list of headers, which the caller frees, or NULL if memory is exhausted. */
 static inline struct curl_slist *bagserve_headers_(const char *const *lines, size_t count)
 {
     struct curl_slist *headers = NULL, *longer;
@@ -227,7 +240,7 @@ static inline struct curl_slist *bagserve_headers_(const char *const *lines, siz
     return headers;
 }
 
-/* Makes the URL `before` MODEL `after`. */
+/* Sets the URL of the next call to `before` MODEL `after`, with the model's name escaped. */
 static inline enum bagserve_result bagserve_set_url_(struct bagserve_client *client,
                                                      const char *before, const char *model,
                                                      const char *after)
@@ -244,7 +257,8 @@ static inline enum bagserve_result bagserve_set_url_(struct bagserve_client *cli
                : bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
 }
 
-/* Sends the body with these headers; the answer is in client->answer then. */
+/* Sends the first `body_bytes` of client->body with these headers. The reply is then in
+ * client->answer. */
 static inline CURLcode bagserve_perform_(struct bagserve_client *client, struct curl_slist *headers,
                                          size_t body_bytes)
 {
@@ -262,6 +276,7 @@ static inline CURLcode bagserve_perform_(struct bagserve_client *client, struct 
     return code;
 }
 
+/* Returns the result of a call that was answered with this status. */
 static inline enum bagserve_result bagserve_result_of_(long status)
 {
     if (status == 200)
@@ -275,7 +290,9 @@ static inline enum bagserve_result bagserve_result_of_(long status)
     return status >= 500 ? BAGSERVE_NO_ANSWER : BAGSERVE_REFUSED;
 }
 
-/* Sends the body to `before` MODEL `after`; the answer is in client->answer then. */
+/* Sends client->body to `before` MODEL `after`. Its first `header_bytes` are the JSON header. The
+ * reply is then in client->answer. A status other than 200 sets the error to the server's sentence.
+ */
 static inline enum bagserve_result bagserve_post_(struct bagserve_client *client,
                                                   const char *before, const char *model,
                                                   const char *after, size_t header_bytes,
@@ -287,14 +304,15 @@ static inline enum bagserve_result bagserve_post_(struct bagserve_client *client
     if (result != BAGSERVE_OK)
         return result;
     snprintf(length, sizeof length, "Inference-Header-Content-Length: %zu", header_bytes);
-    /* No waiting for "100 Continue" with large bodies. */
+    /* An empty Expect header stops libcurl from waiting for "100 Continue" before it sends a large
+     * body. */
     const char *const lines[] = {length, "Expect:", client->authorization};
     struct curl_slist *headers = bagserve_headers_(lines, client->authorization ? 3 : 2);
     if (!headers)
         return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
     CURLcode code = bagserve_perform_(client, headers, body_bytes);
     curl_slist_free_all(headers);
-    if (code != CURLE_OK) /* more exactly in the buffer for errors, where libcurl has filled it */
+    if (code != CURLE_OK) /* if libcurl filled the error buffer, its text is more precise */
         return *client->error
                    ? BAGSERVE_NO_ANSWER
                    : bagserve_fail_(client, BAGSERVE_NO_ANSWER, curl_easy_strerror(code));
@@ -304,7 +322,7 @@ static inline enum bagserve_result bagserve_post_(struct bagserve_client *client
     return bagserve_result_of_(status);
 }
 
-/* The bytes of a row of so many elements. */
+/* Returns the size in bytes of an encoded row of `elements` elements. */
 static inline size_t bagserve_row_bytes_(const struct bagserve_row_format_ *format, size_t elements)
 {
     size_t per_byte = 8 / (size_t)abs(format->bits);
@@ -312,6 +330,7 @@ static inline size_t bagserve_row_bytes_(const struct bagserve_row_format_ *form
            (size_t)format->param_bytes * (size_t)format->num_params;
 }
 
+/* Returns a scale or a bias, which is an FP32 (`bytes` is 4) or an FP16. */
 static inline float bagserve_param_(const unsigned char *at, int bytes)
 {
     uint16_t half;
@@ -334,7 +353,7 @@ static inline float bagserve_param_(const unsigned char *at, int bytes)
     return half & 0x8000 ? -value : value;
 }
 
-/* Decodes a row. */
+/* Decodes a row of `elements` elements to code * scale + bias. */
 static inline void bagserve_decode_(const struct bagserve_row_format_ *format,
                                     const unsigned char *row, size_t elements, float *values)
 {
@@ -353,7 +372,9 @@ static inline void bagserve_decode_(const struct bagserve_row_format_ *format,
     }
 }
 
-/* Reads the name and the shape of the output that begins at *at, and moves *at behind them. */
+/* Reads the name and the shape of the output whose name begins at *at, and moves *at to the end of
+ * the shape. Returns 0 if the output has another type than the client asked for. It is no general
+ * parser: it searches for the keys in the order in which bagserve writes them. */
 static inline int bagserve_read_output_(const struct bagserve_client *client, char **at,
                                         struct bagserve_output *output)
 {
@@ -404,7 +425,8 @@ static inline size_t bagserve_read_outputs_(const struct bagserve_client *client
     return count;
 }
 
-/* The outputs' rows, which follow the JSON one after the other. */
+/* Sets the outputs to the rows of the reply, which follow the JSON one after the other. Returns
+ * BAGSERVE_BAD_ANSWER if there are more than `room` outputs, or the sizes do not match. */
 static inline enum bagserve_result bagserve_take_outputs_(struct bagserve_client *client,
                                                           struct bagserve_output *outputs,
                                                           size_t room, size_t *count)
@@ -432,7 +454,7 @@ static inline enum bagserve_result bagserve_take_outputs_(struct bagserve_client
     }
     if (*count == 0 || raw_bytes != encoded)
         return bagserve_fail_(client, BAGSERVE_BAD_ANSWER, "the answer's size is not its shape's");
-    /* Copied, because the JSON's end need not be aligned. */
+    /* The rows are copied, because they need not be aligned in the reply. */
     float *values = realloc(client->values, needed ? needed * sizeof *values : 1);
     if (!values)
         return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
@@ -459,13 +481,15 @@ struct bagserve_input_ {
     size_t dimensions[2], rank, element_bytes;
 };
 
+/* Returns the size of an input in bytes; 0 if it is not sent. */
 static inline size_t bagserve_input_bytes_(const struct bagserve_input_ *input)
 {
     size_t count = input->dimensions[0] * (input->rank == 2 ? input->dimensions[1] : 1);
     return input->data ? count * input->element_bytes : 0;
 }
 
-/* Appends {"name", ...} of an input to the JSON; its new length. The room suffices. */
+/* Appends the object of an input to the JSON. Returns the new length. `room` suffices for the
+ * inputs of every call. */
 static inline size_t bagserve_describe_(const struct bagserve_input_ *input, char *json,
                                         size_t used, size_t room)
 {
@@ -480,7 +504,8 @@ static inline size_t bagserve_describe_(const struct bagserve_input_ *input, cha
     return used + (size_t)bytes;
 }
 
-/* Makes the body of tensors, behind a JSON object that begins with `start`. */
+/* Makes the body of a call in client->body: a JSON object that begins with `start` and lists the
+ * inputs, and their bytes. Inputs without data are left out. */
 static inline enum bagserve_result bagserve_compose_(struct bagserve_client *client,
                                                      const char *start,
                                                      const struct bagserve_input_ *inputs,
@@ -514,7 +539,7 @@ static inline enum bagserve_result bagserve_compose_(struct bagserve_client *cli
     return BAGSERVE_OK;
 }
 
-/* Sends the tensors; the answer is in client->answer then. */
+/* Sends an inference request with these inputs. The reply is then in client->answer. */
 static inline enum bagserve_result bagserve_infer_(struct bagserve_client *client,
                                                    const char *model,
                                                    const struct bagserve_input_ *inputs,
@@ -532,7 +557,7 @@ static inline enum bagserve_result bagserve_infer_(struct bagserve_client *clien
                : result;
 }
 
-/* A call with one output. */
+/* Sends an inference request whose reply has one output, and sets *rows to its rows. */
 static inline enum bagserve_result bagserve_rows_(struct bagserve_client *client, const char *model,
                                                   const struct bagserve_input_ *inputs,
                                                   size_t num_inputs, struct bagserve_rows *rows)
@@ -549,8 +574,10 @@ static inline enum bagserve_result bagserve_rows_(struct bagserve_client *client
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* One row for each offset: `indices` split where `offsets` say. `weights`, one for each index, may
- * be NULL; nothing else may, also where a count is 0. */
+/* Pools bags in the offsets form and sets *rows to one row for each offset. A bag begins at its
+ * offset in `indices` and ends at the next one. `weights`, one for each index, may be NULL. No
+ * other pointer may be NULL, not even if its count is 0, because NULL means that the input is not
+ * sent. */
 static inline enum bagserve_result bagserve_offsets(struct bagserve_client *client,
                                                     const char *model, const int64_t *indices,
                                                     size_t num_indices, const int64_t *offsets,
@@ -564,7 +591,8 @@ static inline enum bagserve_result bagserve_offsets(struct bagserve_client *clie
     return bagserve_rows_(client, model, inputs, 3, rows);
 }
 
-/* One row for each row of `indices` [num_bags, bag_length]. */
+/* Pools bags of equal length and sets *rows to one row for each row of `indices` [num_bags,
+ * bag_length]. `weights` has the same shape, or is NULL. */
 static inline enum bagserve_result bagserve_packed(struct bagserve_client *client,
                                                    const char *model, const int64_t *indices,
                                                    size_t num_bags, size_t bag_length,
@@ -576,7 +604,9 @@ static inline enum bagserve_result bagserve_packed(struct bagserve_client *clien
     return bagserve_rows_(client, model, inputs, 2, rows);
 }
 
-/* One row for each of `num_segments`; `segment_ids` says where each index belongs. */
+/* Pools bags in the segments form and sets *rows to one row for each of `num_segments` bags.
+ * `segment_ids` has the number of the bag of each index. `weights`, one for each index, may be
+ * NULL. */
 static inline enum bagserve_result bagserve_segments(struct bagserve_client *client,
                                                      const char *model, const int64_t *indices,
                                                      const int64_t *segment_ids, size_t num_indices,
@@ -591,10 +621,11 @@ static inline enum bagserve_result bagserve_segments(struct bagserve_client *cli
     return bagserve_rows_(client, model, inputs, 4, rows);
 }
 
-/* The bags of all features of a collection, in KeyedJaggedTensor's layout: `values` feature by
- * feature in the configured order, `lengths` [features * bags]. `outputs` has room for `room`
- * outputs, one for each feature. Sets *count to their number. Their rows are the client's until its
- * next call or its end. */
+/* Pools the bags of all features of a collection in KeyedJaggedTensor's layout. `values` has the
+ * indices feature by feature in the configured order, and `lengths` [features * bags] the number of
+ * indices of each bag. `outputs` has a capacity of `room` outputs, one for each feature. Sets
+ * *count to their number. The rows belong to the client and are valid until its next call or
+ * bagserve_close(). */
 static inline enum bagserve_result
 bagserve_kjt(struct bagserve_client *client, const char *model, const int64_t *values,
              size_t num_values, const int64_t *lengths, size_t num_lengths, const float *weights,
