@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The maximum size of a reply that is compared. */
 #define REPLY_BYTES ((size_t)1 << 30)
 
 struct check {
@@ -36,6 +37,7 @@ struct number {
     char text[40];
 };
 
+/* Returns the number at `at`, whose bytes need not be aligned. */
 static struct number read_number(const char *at, enum bag_dtype dtype)
 {
     const struct bag_table one = {.rows = at, .dtype = dtype, .num_rows = 1, .row_elements = 1};
@@ -105,6 +107,8 @@ static double tolerance_of(const struct bag_pool_args *args, size_t bag, size_t 
            (args->output_dtype == BAG_F16 ? 0x1p-25 : 0); /* half of the least number */
 }
 
+/* Returns whether two numbers are the same result, if their additions may have had another order.
+ */
 static bool is_same(const struct pooled *pooled, size_t bag, size_t column,
                     const struct number *got, const struct number *want)
 {
@@ -114,7 +118,8 @@ static bool is_same(const struct pooled *pooled, size_t bag, size_t column,
            fabs(got->value - want->value) <= tolerance_of(&pooled->args, bag, column, want->value);
 }
 
-/* Compares bits, and numbers if those differ. */
+/* Compares the elements of a bag: bits first, and numbers if the bits differ. Returns false and
+ * sets *problem to the first difference. */
 static bool compare_bag(const struct check *check, size_t place, size_t bag,
                         const struct pooled *pooled, struct bag_problem *problem)
 {
@@ -155,6 +160,7 @@ static struct bag_rules rules_of(const struct check *check, size_t place, enum b
                               .keyed = bag_table_is_keyed(&check->tables[place]->memory)};
 }
 
+/* Returns a tensor of one dimension over the data, which is borrowed. */
 static struct bag_tensor tensor_of(enum bag_dtype dtype, const void *data, size_t count)
 {
     return (struct bag_tensor){
@@ -263,6 +269,7 @@ static bool compare_table(const struct check *check, size_t place, size_t *first
     return ok;
 }
 
+/* Compares all outputs of a reply, table by table. */
 static bool compare_answer(const struct check *check, struct bag_problem *problem)
 {
     const struct bag_bench_answer *answer = check->answer;
@@ -305,6 +312,7 @@ static bool check_one(struct check *check, uint64_t *state, struct bag_problem *
 
 /* ---- the model's rules and files ------------------------------------------------------------- */
 
+/* Reads the pooling rules of the model from the server. */
 static bool read_rules(const struct bag_bench_query *query, struct bag_client_model *model,
                        struct bag_problem *problem)
 {
@@ -316,6 +324,7 @@ static bool read_rules(const struct bag_bench_query *query, struct bag_client_mo
     return ok;
 }
 
+/* Loads the files of one table of the model. Parts of tables cannot be compared. */
 static bool load_table(struct check *check, size_t place, struct bag_problem *problem)
 {
     const struct bag_bench_query *query = check->query;

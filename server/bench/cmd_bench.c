@@ -14,8 +14,10 @@
 #include <sys/utsname.h>
 #include <time.h>
 
+/* The maximum size of a report that --compare reads. */
 #define REPORT_BYTES ((size_t)64 << 20)
 
+/* Reads the report of --compare if there is one. */
 static bool read_before(struct bag_bench_session *session, struct bag_problem *problem)
 {
     const char *path = session->options->compare;
@@ -48,6 +50,7 @@ static void print_ids(const struct bag_bench_lengths *lengths, char *text, size_
     }
 }
 
+/* Fills in the workload, by which readers of two reports see whether they can be compared. */
 static void describe_workload(const struct bag_bench_options *options,
                               const struct bag_client_model *model,
                               struct bag_bench_workload *workload)
@@ -117,6 +120,8 @@ static FILE *open_file(const char *path, struct bag_problem *problem)
     return stream;
 }
 
+/* Closes a file. Returns false and sets *problem if anything could not be written, or `ok` is
+ * false. */
 static bool close_file(FILE *stream, const char *path, bool ok, struct bag_problem *problem)
 {
     ok = !ferror(stream) && ok;
@@ -182,6 +187,7 @@ static bool measure(struct bag_bench_session *session, const struct bag_bench_re
     return ok;
 }
 
+/* Checks replies if that is asked for, makes the requests, and measures with them. */
 static bool run_query(struct bag_bench_session *session, struct bag_bench_target *target,
                       struct bag_bench_query *query, struct bag_problem *problem)
 {
@@ -201,6 +207,7 @@ static bool run_query(struct bag_bench_session *session, struct bag_bench_target
     return ok;
 }
 
+/* Finds the target, prepares the query, and measures. */
 static bool run(struct bag_bench_session *session, struct bag_bench_target *target,
                 struct bag_problem *problem)
 {

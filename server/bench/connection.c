@@ -9,8 +9,10 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+/* The maximum number of bytes that are received at a time. */
 #define RECEIVE_BYTES (256 * 1024)
 
+/* Has epoll report when the socket can be read and, while bytes wait to be sent, written. */
 static void watch(struct bag_bench_connection *connection, int epoll_fd, int operation)
 {
     struct epoll_event event = {.events = connection->writing ? EPOLLIN | EPOLLOUT : EPOLLIN,
@@ -54,6 +56,7 @@ void bag_bench_connection_close(struct bag_bench_connection *connection)
     connection->busy = false;
 }
 
+/* Closes the connection and keeps the reason. Returns LOST. */
 static enum bag_bench_outcome fail(struct bag_bench_connection *connection, const char *why)
 {
     keep_reason(connection, why);
@@ -63,6 +66,7 @@ static enum bag_bench_outcome fail(struct bag_bench_connection *connection, cons
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
+/* Sends as much of the request as the socket takes. */
 static enum bag_bench_outcome send_rest(struct bag_bench_connection *connection, int epoll_fd)
 {
     const struct bag_bench_request *request = connection->request;
@@ -118,6 +122,7 @@ static bool take_head(struct bag_bench_connection *connection, const char *bytes
     return true;
 }
 
+/* Keeps the beginning of an error's body. */
 static void keep_error(struct bag_bench_connection *connection, const char *bytes, size_t count)
 {
     size_t room = sizeof connection->error - connection->error_bytes;
@@ -126,6 +131,7 @@ static void keep_error(struct bag_bench_connection *connection, const char *byte
     connection->error_bytes += count;
 }
 
+/* Handles received bytes: the rest of the head, then the body, of which only errors are kept. */
 static enum bag_bench_outcome take(struct bag_bench_connection *connection, const char *bytes,
                                    size_t count)
 {

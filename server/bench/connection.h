@@ -8,6 +8,7 @@
 
 #include <sys/socket.h>
 
+/* The maximum length of an error that is kept. */
 #define BAG_BENCH_ERROR_BYTES 512
 
 /* The address of the server. */
@@ -39,19 +40,19 @@ struct bag_bench_connection {
     bool writing;   /* epoll reports when the socket can be written, too */
     bool connected; /* bytes were received */
     const struct bag_bench_request *request;
-    size_t sent;
+    size_t sent; /* bytes of the request that were sent */
 
     char head[BAG_REPLY_HEAD_BYTES]; /* received part of the reply's head */
     size_t head_bytes;
     bool in_body;
     struct bag_reply_head reply;
-    uint64_t body_left;
+    uint64_t body_left;                /* bytes of the body that have not arrived */
     char error[BAG_BENCH_ERROR_BYTES]; /* beginning of the body of an error, or the reason for
                                           which there is no reply */
     size_t error_bytes;
 
     /* Members of the owner. */
-    uint64_t due_ns, sent_ns;
+    uint64_t due_ns, sent_ns; /* on the clock of the owner */
     unsigned step;
     struct bag_bench_connection *next_idle;
 };

@@ -17,6 +17,7 @@ void bag_bench_count_begin(struct bag_bench_count *count, double rate, double se
     count->end_ns = start_ns + (uint64_t)(seconds * 1e9);
 }
 
+/* Returns the window of a due time. The windows divide the run evenly. */
 static size_t window_of(const struct bag_bench_count *count, uint64_t due_ns)
 {
     if (due_ns <= count->start_ns)
@@ -36,6 +37,8 @@ void bag_bench_count_answer(struct bag_bench_count *count, uint64_t due_ns, uint
     bag_bench_latency_add(&count->windows[window_of(count, due_ns)], ns);
 }
 
+/* Returns the counter of a kind of error. When all are in use, the last one also counts other
+ * kinds. */
 static struct bag_bench_error *find_error(struct bag_bench_count *count, const char *kind)
 {
     for (size_t i = 0; i < count->num_errors; i++) {
@@ -49,6 +52,8 @@ static struct bag_bench_error *find_error(struct bag_bench_count *count, const c
     return error;
 }
 
+/* Counts an error by its status ("lost" if there is no reply), and keeps the text of the first one
+ * of each kind. */
 static void add_error(struct bag_bench_count *count, uint64_t due_ns, int status, const char *text,
                       size_t bytes)
 {
@@ -74,6 +79,8 @@ void bag_bench_count_unsent(struct bag_bench_count *count, uint64_t due_ns, cons
     add_error(count, due_ns, 0, text, bytes);
 }
 
+/* Sets the figures of each window, and the curve: percentiles that approach 1, eight for each nine.
+ */
 static void finish_windows(const struct bag_bench_count *count, struct bag_bench_run *run)
 {
     run->window_s = count->seconds / BAG_BENCH_WINDOWS;

@@ -9,18 +9,20 @@
 #include "proto/bench_report.h"
 
 struct bag_bench_count {
-    double rate, seconds;
+    double rate, seconds; /* requests per second; duration, which is less if the run ended early */
     uint64_t start_ns, end_ns;
-    uint64_t sent, answered;
+    uint64_t sent, answered;      /* requests that left; replies 200 */
     uint64_t arrived, bags, rows; /* counts for replies 200 that arrived during the run */
     double bytes;                 /* bytes of the rows that these replies pooled */
     struct bag_bench_error errors[BAG_BENCH_MAX_ERRORS];
     size_t num_errors;
-    struct bag_bench_latency times, late;
+    struct bag_bench_latency times, late; /* latencies of replies 200 from their due times; delays
+                                             of the generator */
     struct bag_bench_latency windows[BAG_BENCH_WINDOWS];
     uint64_t window_errors[BAG_BENCH_WINDOWS];
 };
 
+/* Resets the counters for a run that begins at `start_ns`. */
 void bag_bench_count_begin(struct bag_bench_count *count, double rate, double seconds,
                            uint64_t start_ns);
 

@@ -31,7 +31,7 @@ static bool parse_count(const char *text, size_t bytes, uint64_t *count)
     return true;
 }
 
-/* MEDIAN,SIGMA */
+/* Parses MEDIAN,SIGMA. */
 static bool parse_lognormal(const char *text, struct bag_bench_lengths *lengths)
 {
     char *end;
@@ -45,7 +45,7 @@ static bool parse_lognormal(const char *text, struct bag_bench_lengths *lengths)
            lengths->sigma >= 0 && lengths->sigma <= 10;
 }
 
-/* N,N,... */
+/* Parses N,N,... Returns false and leaves no list if the text is anything else. */
 static bool parse_list(const char *text, struct bag_bench_lengths *lengths)
 {
     size_t room = strlen(text);
@@ -87,6 +87,7 @@ static double normal(uint64_t *state)
     return radius * cos(2 * M_PI * bag_random_unit(state));
 }
 
+/* Draws a length from a lognormal distribution, rounded and at least 1. */
 static size_t lognormal_length(const struct bag_bench_lengths *lengths, uint64_t *state)
 {
     double length = round(lengths->median * exp(lengths->sigma * normal(state)));
@@ -131,7 +132,9 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-/* Frequent rows are far from each other, as in a table that is ordered by a hash. */
+/* Multiplies ranks by the golden section of the number of rows, so that frequent rows are far from
+ * each other, as in a table that is ordered by a hash. The multiplier is coprime to the number of
+ * rows: every rank has a row of its own. */
 struct bag_bench_ids bag_bench_ids_of(uint64_t rows, double zipf)
 {
     struct bag_bench_ids ids = {rows, zipf, (uint64_t)((double)rows * 0.6180339887)};

@@ -25,9 +25,9 @@ enum bag_bench_lengths_kind {
 
 struct bag_bench_lengths {
     enum bag_bench_lengths_kind kind;
-    uint64_t low, high;
-    double median, sigma;
-    uint64_t *list; /* owned */
+    uint64_t low, high;   /* RANGE: the bounds; HISTORY: `high` is the maximum */
+    double median, sigma; /* LOGNORMAL and HISTORY: median length; deviation of its logarithm */
+    uint64_t *list;       /* owned */
     size_t count;
 };
 
@@ -35,7 +35,8 @@ struct bag_bench_lengths {
  * be the name of a file, and without memory. */
 bool bag_bench_lengths_parse(const char *text, struct bag_bench_lengths *lengths);
 
-/* Draws what the bags of a request have in common: the length of its history; otherwise 0. */
+/* Draws the length that bags of one request have in common, that of its user's history. Returns 0
+ * for kinds other than HISTORY. */
 size_t bag_bench_shared_length(const struct bag_bench_lengths *lengths, uint64_t *state);
 
 /* Returns the length of a bag; `place` is the index of its feature or, for one table, its own, and
@@ -52,8 +53,11 @@ struct bag_bench_ids {
     uint64_t stride; /* coprime to rows: maps the ranks of Zipf's law to rows */
 };
 
+/* Returns the distribution over `rows` (>= 1) rows. The frequent rows are scattered over the table.
+ */
 struct bag_bench_ids bag_bench_ids_of(uint64_t rows, double zipf);
 
+/* Draws an id below ids->rows. */
 uint64_t bag_bench_id(const struct bag_bench_ids *ids, uint64_t *state);
 
 #endif

@@ -14,11 +14,13 @@ static bool is_float(enum bag_dtype dtype)
 
 /* ---- integers -------------------------------------------------------------------------------- */
 
+/* Returns whether an array can be the keys of a table. */
 static bool are_keys(const struct bag_table_file *file)
 {
     return file->npy.rank == 1 && (file->npy.dtype == BAG_I64 || file->npy.dtype == BAG_U64);
 }
 
+/* Loads the keys of the source or, if it has none, its own array. */
 static bool load_integers(const struct bag_source *source, bool of_keys,
                           struct bag_table_memory *integers, struct bag_problem *problem)
 {
@@ -70,8 +72,8 @@ static struct bag_source *open_as(const char *path, const struct bag_client_tabl
     return NULL;
 }
 
-/* NumPy has no name for BF16: if the server answers with floats, 2 bytes of another type are BF16.
- */
+/* Opens the table, also as BF16. NumPy has no name for BF16: if the server answers with floats, 2
+ * bytes of another type are BF16. */
 static struct bag_source *open_table(const char *path, const struct bag_client_table *facts,
                                      struct bag_problem *problem)
 {
@@ -113,6 +115,7 @@ static bool check_facts(const struct bag_client_table *facts, const struct bag_t
                            table->row_elements, facts->output_elements);
 }
 
+/* Copies keys for the builder of the index (struct bag_keys_source). */
 static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys, uint64_t *rows,
                       struct bag_problem *problem)
 {
@@ -139,6 +142,7 @@ static bool index_keys(const struct bag_table_memory *keys, struct bag_table_mem
     return bag_keys_index_build(&source, &load_options, &memory->index, problem);
 }
 
+/* Loads the rows of an open source, and builds the index if the keys are in a file of their own. */
 static struct bag_stored_table *load(struct bag_source *source,
                                      const struct bag_client_table *facts,
                                      const struct bag_table_memory *keys,

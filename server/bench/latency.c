@@ -6,6 +6,7 @@
 
 #define STEPS (1u << BAG_BENCH_LATENCY_STEP_BITS)
 
+/* Returns the bucket of a time. Times below STEPS ns have a bucket each. */
 static unsigned bucket_of(uint64_t ns)
 {
     if (ns < STEPS)

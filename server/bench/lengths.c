@@ -16,6 +16,7 @@ static bool reject_lengths(struct bag_problem *problem)
                            BAG_BENCH_MAX_IDS);
 }
 
+/* Copies the lengths from an array of integers of 32 or 64 bits. */
 static bool lengths_of_array(const struct bag_table *array, struct bag_bench_lengths *lengths,
                              struct bag_problem *problem)
 {
@@ -33,6 +34,8 @@ static bool lengths_of_array(const struct bag_table *array, struct bag_bench_len
     return lengths->count > 0 || reject_lengths(problem);
 }
 
+/* Reads the lengths from a text. The list has room for half as many numbers as the text has bytes.
+ */
 static bool lengths_of_text(const char *text, struct bag_bench_lengths *lengths,
                             struct bag_problem *problem)
 {

@@ -17,7 +17,7 @@
 
 #define MAX_EVENTS 256
 #define NS_PER_S   UINT64_C(1000000000)
-/* The number of requests that are sent in a row before replies are read. */
+/* The number of requests that are started in a row before replies are read. */
 #define BURST 32
 /* The server is gone if all requests failed for this long. */
 #define GONE_NS NS_PER_S
@@ -28,11 +28,11 @@ struct bag_bench_load {
     const struct bag_bench_request *requests;
     size_t num_requests, next_request;
     FILE *log;
-    uint64_t random;
+    uint64_t random; /* state of the random due times */
     int epoll_fd;
-    struct bag_bench_connection *connections;
-    size_t opened; /* connections opened so far, including closed ones */
-    struct bag_bench_connection *idle;
+    struct bag_bench_connection *connections; /* owned; options->connections of them */
+    size_t opened;                            /* connections opened so far, including closed ones */
+    struct bag_bench_connection *idle;        /* list of free ones, perhaps closed */
     uint64_t freed_ns; /* time at which one became idle after all were busy */
     uint64_t pending;  /* requests without a reply yet */
 
@@ -42,12 +42,15 @@ struct bag_bench_load {
     size_t num_counts, step;        /* step: index in which requests are due now */
     size_t arrival_step;            /* index in which replies arrive now; num_counts: after all */
     uint64_t started;               /* requests of the last step */
+    /* The start of the first step that is counted, the time of the last reply of any status, and
+     * the number of requests since then that had no reply. */
     uint64_t first_ns, last_reply_ns, failed_in_a_row;
     uint64_t reported_ns, reported_arrived; /* at the last progress */
-    char last_failure[200];
-    bool gone; /* the server does not answer any more */
+    char last_failure[200];                 /* reason why the last request had no reply */
+    bool gone;                              /* the server does not answer any more */
 };
 
+/* Set by SIGINT and SIGTERM. All loops end then. */
 static volatile sig_atomic_t stopped;
 
 static void on_signal(int number)
@@ -63,6 +66,7 @@ static uint64_t now_ns(void)
     return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
 }
 
+/* Returns the CPU time of this thread. */
 static double cpu_seconds(void)
 {
     struct timespec time;
@@ -80,6 +84,8 @@ static struct bag_bench_count *count_at(struct bag_bench_load *load, uint64_t no
     return load->arrival_step < load->num_counts ? &load->counts[load->arrival_step] : NULL;
 }
 
+/* Writes a line of --log, unless the request was part of the warm-up. A status of 0 means that
+ * there was no reply. */
 static void write_log(const struct bag_bench_load *load,
                       const struct bag_bench_connection *connection, uint64_t now, int status)
 {
@@ -92,6 +98,8 @@ static void write_log(const struct bag_bench_load *load,
             (double)(now - connection->due_ns) / 1e3, status);
 }
 
+/* Counts a reply. Latency and errors belong to the step in which the request was due, and the rates
+ * to the step in which the reply arrived. */
 static void count_reply(struct bag_bench_load *load, const struct bag_bench_connection *connection,
                         uint64_t now)
 {
@@ -113,6 +121,7 @@ static void count_reply(struct bag_bench_load *load, const struct bag_bench_conn
     }
 }
 
+/* Counts a request without a reply, as unsent if no byte of it left. */
 static void count_lost(struct bag_bench_load *load, const struct bag_bench_connection *connection,
                        uint64_t now)
 {
@@ -129,6 +138,8 @@ static void count_lost(struct bag_bench_load *load, const struct bag_bench_conne
                                connection->error_bytes);
 }
 
+/* Adds a connection to the idle ones. Stores the time if all were busy: a request that is due
+ * earlier waited for a connection. */
 static void make_idle(struct bag_bench_load *load, struct bag_bench_connection *connection,
                       uint64_t now)
 {
@@ -268,6 +279,7 @@ static void serve(struct bag_bench_load *load, uint64_t until_ns)
 
 /* ---- the loops ------------------------------------------------------------------------------- */
 
+/* Runs the closed loop: starts a request on every connection, and finish() starts the next ones. */
 static void run_closed(struct bag_bench_load *load)
 {
     uint64_t end_ns = load->counts[load->num_counts - 1].end_ns;
@@ -297,6 +309,7 @@ static struct bag_bench_connection *wait_until_due(struct bag_bench_load *load, 
         serve(load, due_ns);
         *burst = 0;
     }
+    /* If requests are due faster than they can be started, replies must still be read. */
     if (++*burst == BURST) {
         serve(load, now);
         *burst = 0;
@@ -307,7 +320,8 @@ static struct bag_bench_connection *wait_until_due(struct bag_bench_load *load, 
     return connection;
 }
 
-/* Returns false if the server is gone, or a signal was received. */
+/* Starts the requests of one step when they are due. Requests wait for a connection until
+ * `last_ns`. Returns false if the server is gone, or a signal was received. */
 static bool run_open_step(struct bag_bench_load *load, uint64_t last_ns)
 {
     struct bag_bench_count *step = &load->counts[load->step];
@@ -329,6 +343,7 @@ static bool run_open_step(struct bag_bench_load *load, uint64_t last_ns)
     return true;
 }
 
+/* Runs the steps one after the other, and then waits for the last replies. */
 static void run_open(struct bag_bench_load *load)
 {
     uint64_t drain_ns = (uint64_t)(load->plan->drain_s * 1e9);
@@ -363,6 +378,8 @@ static void drop_pending(struct bag_bench_load *load)
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
+/* Lays the steps out on the clock from now on, after the warm-up, and resets the state of a plan.
+ */
 static bool begin_run(struct bag_bench_load *load, const struct bag_bench_plan *plan,
                       struct bag_problem *problem)
 {
@@ -414,6 +431,7 @@ bool bag_bench_load_run(struct bag_bench_load *load, const struct bag_bench_plan
     else
         run_closed(load);
     uint64_t end_ns = now_ns();
+    /* The share of one processor that the generator used. */
     cpu = (cpu_seconds() - cpu) / ((double)(end_ns - start_ns) / 1e9);
     drop_pending(load);
     for (size_t i = warms; i < load->num_counts; i++) {
@@ -432,6 +450,8 @@ bool bag_bench_load_run(struct bag_bench_load *load, const struct bag_bench_plan
 /* ---- the generator
  * ---------------------------------------------------------------------------------- */
 
+/* Raises the limit of descriptors as far as the system allows. Returns false and sets *problem if
+ * that is too few. */
 static bool raise_descriptors(size_t connections, struct bag_problem *problem)
 {
     struct rlimit files;

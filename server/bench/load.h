@@ -19,37 +19,42 @@
 
 struct bag_bench_load;
 
-/* Figures of the last second of the current step. */
+/* The state of the current step. */
 struct bag_bench_progress {
+    /* `rate`: requests per second that are due; 0: a closed loop. `elapsed_s`: since the first step
+     * that is counted began. `requests_per_s`: replies since the last progress. */
     double rate, elapsed_s, requests_per_s;
     double p99_ms;   /* p99 of the step so far */
     uint64_t errors; /* errors of the step so far */
 };
 typedef void bag_bench_on_progress(const struct bag_bench_progress *progress);
 
+/* Arguments of bag_bench_load_run. All pointers are borrowed. */
 struct bag_bench_plan {
-    bool open; /* false: one step with rate 0 */
+    bool open; /* an open loop; false: a closed loop of one step with rate 0 */
     const struct bag_bench_step *steps;
     size_t num_steps;
-    double warmup_s;                    /* at the rate of the first step; not counted */
-    double drain_s;                     /* open loop: wait for the last replies */
-    uint64_t requests;                  /* closed loop: maximum number of requests */
+    double warmup_s;   /* seconds at the rate of the first step; not counted */
+    double drain_s;    /* open loop: maximum wait for the last replies, in seconds */
+    uint64_t requests; /* closed loop: maximum number of requests */
     bag_bench_on_progress *on_progress; /* called about once a second; NULL: not wanted */
 };
 
-/* Makes a generator. Borrows the requests and the log, which may be NULL. Returns NULL and sets
- * *problem on failure. */
+/* Makes a generator, and catches SIGINT and SIGTERM from then on. Borrows the requests and the log,
+ * which may be NULL. Returns NULL and sets *problem if the process may not have enough descriptors,
+ * or without memory. */
 struct bag_bench_load *bag_bench_load_make(const struct bag_bench_options *options,
                                            const struct bag_bench_address *address,
                                            const struct bag_bench_request *requests,
                                            size_t num_requests, FILE *log,
                                            struct bag_problem *problem);
 
+/* Closes all connections and frees the generator. NULL is ignored. */
 void bag_bench_load_free(struct bag_bench_load *load);
 
 /* Executes the steps. Sets *ran to the number of steps that were started, and runs[] to their
- * figures. Returns false and sets *problem if the plan ended early: the server is gone, or a signal
- * was received. */
+ * figures. Returns false and sets *problem if the plan ended early: the server is gone, a signal
+ * was received, or there is not enough memory. */
 bool bag_bench_load_run(struct bag_bench_load *load, const struct bag_bench_plan *plan,
                         struct bag_bench_run *runs, size_t *ran, struct bag_problem *problem);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+/* The maximum wait for the last replies of an open loop. */
 #define DRAIN_S 5.0
 
 /* ---- runs ------------------------------------------------------------------------------------ */
@@ -43,6 +44,7 @@ static bool run_plan(struct bag_bench_session *session, const struct bag_bench_p
     return ok;
 }
 
+/* Returns the last run of the report. */
 static const struct bag_bench_run *last(const struct bag_bench_session *session)
 {
     return &session->report.runs[session->report.num_runs - 1];
@@ -50,8 +52,9 @@ static const struct bag_bench_run *last(const struct bag_bench_session *session)
 
 /* ---- a sweep --------------------------------------------------------------------------------- */
 
-/* A run that holds by a wide margin is enough. Otherwise two of three runs decide, because one
- * pause of the machine can make a run fail. */
+/* A sweep. A run that holds by a wide margin (BY_FAR) is enough. Otherwise two of three runs
+ * (TRIES) decide, because one pause of the machine can make a run fail. Halving ends when the two
+ * bounds differ by less than the factor WANTED_STEP. */
 #define TRIES       3
 #define BY_FAR      2.0
 #define WANTED_STEP 1.05
@@ -65,6 +68,8 @@ static void let_settle(void)
     nanosleep(&pause, NULL);
 }
 
+/* Measures one run at a rate. Sets *holds to whether it holds its rate. Returns false and sets
+ * *problem if the run ended early. */
 static bool try_once(struct bag_bench_session *session, double rate, bool *holds,
                      struct bag_problem *problem)
 {
@@ -85,6 +90,7 @@ static bool try_once(struct bag_bench_session *session, double rate, bool *holds
     return true;
 }
 
+/* Measures a rate until its outcome is clear. */
 static bool try_rate(struct bag_bench_session *session, double rate, bool *holds,
                      struct bag_problem *problem)
 {
@@ -116,6 +122,8 @@ static bool find_bounds(struct bag_bench_session *session, double peak, double *
     return true;
 }
 
+/* Narrows the bounds. The middle is the geometric one, because the precision that is wanted is a
+ * factor. */
 static bool halve(struct bag_bench_session *session, double *low, double *high,
                   struct bag_problem *problem)
 {
@@ -155,7 +163,8 @@ static void sort_runs(struct bag_bench_session *session)
         report->deciding_run = first + (end - first - 1) / 2;
 }
 
-/* A run without a rate shows how fast replies come, which is where the search starts. */
+/* Measures a sweep: a closed loop whose throughput is where the search starts, then the bounds,
+ * then the rates between them. */
 static bool sweep(struct bag_bench_session *session, struct bag_problem *problem)
 {
     const struct bag_bench_options *options = session->options;
@@ -179,6 +188,7 @@ static bool sweep(struct bag_bench_session *session, struct bag_problem *problem
 
 /* ---- one measurement ------------------------------------------------------------------------- */
 
+/* Measures a closed loop or the given rates, as one plan. */
 static bool run_once(struct bag_bench_session *session, struct bag_problem *problem)
 {
     const struct bag_bench_options *options = session->options;
@@ -222,6 +232,7 @@ bool bag_bench_measure(struct bag_bench_session *session, struct bag_problem *pr
 
 /* ---- notes ----------------------------------------------------------------------------------- */
 
+/* Notes how the workload and the machine of the earlier report differ from those of this one. */
 static void note_comparison(struct bag_bench_session *session)
 {
     const struct bag_bench_report *before = &session->before;

@@ -51,6 +51,7 @@ static const struct bag_bench_options defaults = {.bags = 1,
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
+/* Rejects the value of a flag. Returns false. */
 static bool reject(const char *const *values, int flag, const char *right,
                    struct bag_problem *problem)
 {
@@ -83,6 +84,7 @@ static bool read_count(const char *const *values, int flag, size_t least, size_t
 
 /* ---- what is asked --------------------------------------------------------------------------- */
 
+/* Sets the workload of --preset. Other flags may change it afterwards. */
 static bool read_preset(struct bag_bench_options *options, const char *const *values,
                         struct bag_problem *problem)
 {
@@ -120,6 +122,7 @@ static bool read_preset(struct bag_bench_options *options, const char *const *va
     return true;
 }
 
+/* Reads --ids. A text that has none of the forms is the name of a file. */
 static bool read_lengths(struct bag_bench_options *options, const char *const *values,
                          struct bag_problem *problem)
 {
@@ -139,6 +142,7 @@ static bool read_lengths(struct bag_bench_options *options, const char *const *v
     return false;
 }
 
+/* Reads --rows: numbers with commas between them. */
 static bool read_rows(struct bag_bench_options *options, const char *const *values,
                       struct bag_problem *problem)
 {
@@ -159,7 +163,7 @@ static bool read_rows(struct bag_bench_options *options, const char *const *valu
     return true;
 }
 
-/* NAME=PATH and PATH alone, of a flag that may be repeated. */
+/* Reads all values of a flag that may be repeated: NAME=PATH or, unless `is_named`, PATH alone. */
 static bool read_files(int flag, bool is_named, int argc, char *argv[],
                        struct bag_bench_files *files, struct bag_problem *problem)
 {
@@ -218,7 +222,7 @@ static bool read_query(struct bag_bench_options *options, const char *const *val
 
 /* ---- how ------------------------------------------------------------------------------------- */
 
-/* R[:SECONDS][,R[:SECONDS]]... */
+/* Reads --rate: R[:SECONDS][,R[:SECONDS]]... A step without a duration has that of --duration. */
 static bool read_rates(struct bag_bench_options *options, const char *const *values,
                        struct bag_problem *problem)
 {
@@ -245,6 +249,8 @@ static bool read_rates(struct bag_bench_options *options, const char *const *val
     return true;
 }
 
+/* Reads the mode, its limits and the number of checks. Durations default to 10 s, or 1.5 s in a
+ * sweep. */
 static bool read_mode(struct bag_bench_options *options, const char *const *values,
                       struct bag_problem *problem)
 {
@@ -270,7 +276,8 @@ static bool read_mode(struct bag_bench_options *options, const char *const *valu
            read_count(values, FLAG_CHECK, 1, 1 << 20, &options->checks, problem);
 }
 
-/* Over a Unix-domain socket URL may be left out: its host is not asked. */
+/* Reads URL and MODEL. Over a Unix-domain socket, URL may be left out, because its host is not
+ * used. */
 static bool read_target(struct bag_bench_options *options, const char *const *values,
                         const char *const *operands, struct bag_problem *problem)
 {

@@ -9,7 +9,7 @@
 #define BAG_BENCH_MAX_STEPS 64
 
 struct bag_bench_step {
-    double rate, seconds;
+    double rate, seconds; /* requests per second; duration */
 };
 
 /* NAME=PATH or PATH. Texts are borrowed. */
@@ -29,7 +29,7 @@ struct bag_bench_options {
     const char *model; /* NULL: the only one */
     const char *unix_path, *token_file, *get_path;
 
-    size_t bags;
+    size_t bags;                      /* in a request, for each table of the model */
     struct bag_bench_lengths lengths; /* owned; numbers of ids in a bag */
     const char *ids_text;             /* --ids; NULL: lengths are a preset's list */
     int64_t *rows;                    /* owned; numbers of --rows */
@@ -44,14 +44,14 @@ struct bag_bench_options {
     size_t connections;
 
     enum bag_bench_mode mode;
-    bool constant;
+    bool constant; /* requests are due at equal intervals, not at random times */
     struct bag_bench_step steps[BAG_BENCH_MAX_STEPS]; /* other modes than OPEN have one step */
     size_t num_steps;
-    size_t requests; /* limit of a closed loop; SIZE_MAX: none */
-    double warmup_s, slo_ms;
+    size_t requests;         /* limit of a closed loop; SIZE_MAX: none */
+    double warmup_s, slo_ms; /* slo_ms: p99 that a sweep must meet */
 
-    const char *report, *html, *compare, *log;
-    size_t checks;
+    const char *report, *html, *compare, *log; /* paths; NULL: not wanted */
+    size_t checks;                             /* replies to compare with files; 0: none */
 };
 
 /* Reads the arguments after the command's name. Returns false and sets *problem if they are wrong,

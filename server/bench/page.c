@@ -14,7 +14,7 @@
 extern const struct bag_embedded bag_bench_page[];
 
 struct page {
-    char nonce[33];
+    char nonce[33];        /* 32 hexadecimal digits */
     char *report, *before; /* owned; JSON */
 };
 
@@ -25,6 +25,7 @@ static void write_file(FILE *stream, const struct bag_embedded *file)
     fwrite(file->text, 1, file->bytes, stream);
 }
 
+/* Writes the file with this name of a list of embedded files. */
 static void write_named(FILE *stream, const struct bag_embedded *list, const char *name)
 {
     for (; list->name; list++) {
@@ -49,6 +50,7 @@ static bool is_mark(const char *at, size_t bytes, const char *mark)
     return strlen(mark) == bytes && memcmp(at, mark, bytes) == 0;
 }
 
+/* Writes the replacement of the mark with this name. */
 static void write_mark(FILE *stream, const char *mark, size_t bytes, const struct page *page)
 {
     if (is_mark(mark, bytes, "NONCE"))
@@ -89,6 +91,7 @@ static void write_frame(FILE *stream, const char *frame, const struct page *page
     fputs(frame, stream);
 }
 
+/* Prints 16 random bytes in hexadecimal. Returns false without randomness. */
 static bool make_nonce(char *nonce, size_t capacity)
 {
     unsigned char bytes[16];

@@ -80,6 +80,7 @@ void bag_bench_print_run(const struct bag_bench_run *run, const char *outcome)
 
 /* ---- at the end ------------------------------------------------------------------------------ */
 
+/* Prints the workload, the date and the machine of a report. */
 static void print_workload(const struct bag_bench_report *report, FILE *stream)
 {
     const struct bag_bench_workload *workload = &report->workload;
@@ -160,11 +161,13 @@ static const struct bag_bench_run *find_before(const struct bag_bench_report *be
     return NULL;
 }
 
+/* Returns now / before, or 0 if there is no earlier value. */
 static double ratio(double now, double before)
 {
     return before > 0 ? now / before : 0;
 }
 
+/* Prints the runs of the earlier report, and the ratios of runs at the same rate. */
 static void print_before(const struct bag_bench_session *session, FILE *stream)
 {
     const struct bag_bench_report *before = &session->before, *report = &session->report;

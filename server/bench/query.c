@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All requests together, unless --bodies gives their number. */
+/* Memory of all requests together, unless --bodies gives their number. MAX_IDS limits one request.
+ */
 #define REQUESTS_BYTES ((size_t)64 << 20)
 #define MAX_REQUESTS   16384
 #define MIN_REQUESTS   16
@@ -20,6 +21,8 @@
 
 /* ---- the ids of each table ------------------------------------------------------------- */
 
+/* Returns whether the name of a file means this table: its feature, its model, or the model of a
+ * single table. A file without a name fits every table. */
 static bool is_named(const struct bag_bench_file *file, const struct bag_client_model *model,
                      const struct bag_client_table *table)
 {
@@ -56,6 +59,8 @@ static bool select_keys(struct bag_table_memory *keys, const struct bag_part *pa
                                     part->index, part->of);
 }
 
+/* Reads the keys of a keyed table from --keys, or else from the files of --table. Returns false and
+ * sets *problem if none are given or they cannot be read. */
 static bool read_keys(const struct bag_bench_options *options, const struct bag_client_model *model,
                       const struct bag_client_table *table, struct bag_bench_source *source,
                       struct bag_problem *problem)
@@ -110,6 +115,8 @@ static bool make_ranges(const struct bag_bench_options *options,
     return true;
 }
 
+/* Prepares the ids of one table. If the metadata does not have the bytes of a row, its elements are
+ * taken as FP32. */
 static bool init_source(struct bag_bench_query *query, size_t place, struct bag_problem *problem)
 {
     const struct bag_client_model *model = &query->target->model;
@@ -164,6 +171,7 @@ void bag_bench_query_free(struct bag_bench_query *query)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
+/* Draws a row and returns its number, or its key. */
 static uint64_t draw_id(const struct bag_bench_source *source, size_t bag, uint64_t *state)
 {
     const struct bag_bench_range *range = &source->ranges[bag % source->num_ranges];
@@ -174,6 +182,8 @@ static uint64_t draw_id(const struct bag_bench_source *source, size_t bag, uint6
     return key;
 }
 
+/* Draws the lengths of all bags, and sums them up. Returns false and sets *problem if the request
+ * would be too large. */
 static bool draw_lengths(const struct bag_bench_query *query, uint64_t *state,
                          struct bag_bench_tensors *tensors, struct bag_problem *problem)
 {
@@ -212,6 +222,7 @@ static size_t keep_unique(uint64_t *ids, size_t count)
     return kept;
 }
 
+/* Draws the ids of all bags, and weights from 0.5 to 1.5. With --unique, bags become shorter. */
 static void draw_ids(const struct bag_bench_query *query, uint64_t *state,
                      struct bag_bench_tensors *tensors)
 {
@@ -339,6 +350,7 @@ static bool join(const struct bag_bench_query *query, const char *body, size_t b
     return request->bytes != NULL;
 }
 
+/* Sets the work that the request asks for, from which the report has its rates. */
 static void count_work(const struct bag_bench_query *query, const struct bag_bench_tensors *tensors,
                        struct bag_bench_request *request)
 {
@@ -399,6 +411,8 @@ static bool make_get(const struct bag_bench_query *query, struct bag_bench_reque
     return bytes >= 0 || bag_problem_no_memory(problem);
 }
 
+/* Returns the number of different requests: that of --bodies, or as many as fit into REQUESTS_BYTES
+ * if all are as large as the first one. */
 static size_t choose_count(const struct bag_bench_query *query, size_t first_bytes)
 {
     size_t fitting = REQUESTS_BYTES / first_bytes;

@@ -13,7 +13,7 @@
 
 /* Rows from which the ids of a bag are drawn. */
 struct bag_bench_range {
-    uint64_t first_row;
+    uint64_t first_row; /* number of the first row in the whole table */
     struct bag_bench_ids ids;
 };
 
@@ -22,7 +22,7 @@ struct bag_bench_source {
     struct bag_table_memory keys;   /* owned; without rows: ids are row numbers */
     struct bag_bench_range *ranges; /* owned; bag i uses element i % num_ranges */
     size_t num_ranges;
-    double row_bytes;
+    double row_bytes; /* mean bytes that pooling reads for a row */
 };
 
 struct bag_bench_query {

@@ -9,7 +9,24 @@
  *   print.c        prints progress on standard error, and the table of all runs
  *   page.c         writes the page, which shows the report by page.js and Chart.js
  *
- * Everything happens on one thread. The report (proto/bench_report.h) is what is left. */
+ * Life of a measurement. The options are read, and the target's metadata decides about the tensors
+ * of a request. All requests are made before the first one is sent, so that drawing ids takes no
+ * time from sending. --check compares some replies with the files. Then measure.c executes plans: a
+ * plan is a list of steps with a rate and a duration, and every step becomes one run of the report.
+ * The report is printed, and written as JSON or as a page.
+ *
+ * Due times. In an open loop, every request has a time at which it is due, whatever the server
+ * does. Its latency counts from this time, and not from the time of sending. A generator that waits
+ * for replies before it sends more would pause with the server. It would hide the delays of the
+ * requests that it did not send meanwhile (coordinated omission). The generator's own delay is
+ * reported beside the latency, so that a reader sees if the generator was the limit.
+ *
+ * A sweep looks for the highest rate at which p99 meets the objective. It starts from the
+ * throughput of a closed loop, finds a rate that holds and one that does not, and halves between
+ * them. Runs near the limit are repeated, because one pause of the machine can spoil a run.
+ *
+ * The same seed gives the same requests and the same due times. Everything happens on one
+ * thread. The report (proto/bench_report.h) is all that remains at the end. */
 #ifndef BAG_BENCH_SESSION_H
 #define BAG_BENCH_SESSION_H
 
@@ -18,12 +35,12 @@
 #include "target.h"
 
 struct bag_bench_session {
-    const struct bag_bench_options *options;
-    const struct bag_bench_target *target;
-    struct bag_bench_load *load;
-    struct bag_bench_report report; /* owned */
-    struct bag_bench_report before; /* owned; of --compare */
-    bool has_before;
+    const struct bag_bench_options *options; /* borrowed */
+    const struct bag_bench_target *target;   /* borrowed */
+    struct bag_bench_load *load;             /* valid while measure.c runs */
+    struct bag_bench_report report;          /* owned */
+    struct bag_bench_report before;          /* owned; of --compare */
+    bool has_before;                         /* `before` was read */
 };
 
 /* ---- measuring (measure.c) ------------------------------------------------------------------- */
@@ -38,7 +55,8 @@ void bag_bench_note_limits(struct bag_bench_session *session);
 
 /* ---- text for people (print.c) --------------------------------------------------------------- */
 
-/* Print on standard error while the measurement runs. */
+/* Print on standard error while the measurement runs: its workload, the progress of a run about
+ * once a second, and the outcome of each run of a sweep. */
 void bag_bench_print_start(const struct bag_bench_session *session, size_t num_requests,
                            const struct bag_bench_request *request);
 void bag_bench_print_progress(const struct bag_bench_progress *progress);

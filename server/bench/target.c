@@ -12,11 +12,13 @@
 #include <time.h>
 #include <unistd.h>
 
+/* The time limit for connecting and for each wait, and the maximum size of a document. */
 #define TIMEOUT_MS     10000
 #define DOCUMENT_BYTES ((size_t)64 << 20)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
+/* Sets the address to a socket's path, after connecting to it once. */
 static bool find_unix(struct bag_bench_target *target, const char *path,
                       struct bag_problem *problem)
 {
@@ -49,6 +51,8 @@ static bool find_tcp(struct bag_bench_target *target, const struct bag_url *url,
 
 /* ---- one request ----------------------------------------------------------------------------- */
 
+/* Sets the problem to the reason why no more bytes came: `got` is the result of recv(), and errno
+ * is set. Returns false. */
 static bool reject_silence(ssize_t got, struct bag_problem *problem)
 {
     bool late = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
@@ -97,6 +101,8 @@ static bool receive_body(int fd, struct bag_bench_answer *answer, size_t have,
     return true;
 }
 
+/* Receives a reply. Returns false and sets *problem if it is not whole or too large; no body is
+ * left then. */
 static bool receive(int fd, size_t max_bytes, struct bag_bench_answer *answer,
                     struct bag_problem *problem)
 {
@@ -216,6 +222,8 @@ char *bag_bench_get_model(const struct bag_bench_target *target, const char *nam
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
+/* Asks for the names of models: in the way of this server, then in Triton's. A rejected token ends
+ * the attempts. */
 static bool ask_names(const struct bag_bench_target *target, struct bag_client_names *names,
                       struct bag_problem *problem)
 {
@@ -239,6 +247,7 @@ static bool ask_names(const struct bag_bench_target *target, struct bag_client_n
                            target->authority);
 }
 
+/* Reads the metadata of a model. On success the caller owns *model and *metadata. */
 static bool read_model(struct bag_bench_target *target, const char *name,
                        struct bag_client_model *model, char **metadata, struct bag_problem *problem)
 {
@@ -253,6 +262,7 @@ static bool read_model(struct bag_bench_target *target, const char *name,
     return ok;
 }
 
+/* Prints names with commas between them, and "..." in place of those that do not fit. */
 static void list_names(const struct bag_client_names *names, char *text, size_t room)
 {
     size_t used = 0;
@@ -299,6 +309,7 @@ static bool choose_model(struct bag_bench_target *target, const struct bag_clien
                            names->count, list);
 }
 
+/* Rejects a name that the server does not have, with the nearest one. Returns false. */
 static bool reject_name(const char *name, const struct bag_client_names *names,
                         struct bag_problem *problem)
 {
@@ -326,6 +337,7 @@ static bool find_named(struct bag_bench_target *target, const char *name,
     return reject_name(name, names, problem);
 }
 
+/* Finds the named model or, without a name, the one to choose. */
 static bool find_model(struct bag_bench_target *target, const char *name,
                        struct bag_problem *problem)
 {

@@ -18,6 +18,7 @@ struct bag_bench_target {
     char *metadata; /* owned; JSON of the model; NULL: no model is used */
 };
 
+/* A whole reply. */
 struct bag_bench_answer {
     struct bag_reply_head head;
     char *body; /* owned; ends with a NUL that `bytes` does not count */
@@ -32,7 +33,8 @@ bool bag_bench_target_find(struct bag_bench_target *target, const struct bag_ben
 
 void bag_bench_target_free(struct bag_bench_target *target);
 
-/* Returns whether the model's metadata is unchanged, or cannot be read. */
+/* Returns whether the model's metadata is unchanged. Also returns true if it cannot be read now, or
+ * no model is used. */
 bool bag_bench_target_is_same(const struct bag_bench_target *target);
 
 /* Returns "/v2/models/NAME" with the name percent-encoded, followed by `what`. The caller frees it;
