@@ -47,6 +47,7 @@ static int find_signal(void)
 
 /* ---- flags ----------------------------------------------------------------------------------- */
 
+/* Sets the type of the new rows from --datatype. */
 static bool find_datatype(const char *text, struct bag_table *to, struct bag_problem *problem)
 {
     static const enum bag_dtype known[] = {BAG_F32, BAG_F16, BAG_BF16};
@@ -62,6 +63,7 @@ static bool find_datatype(const char *text, struct bag_table *to, struct bag_pro
                            bag_quote(text, strlen(text)).text);
 }
 
+/* Sets the format of the new rows from --row-format. Their elements are FP32. */
 static bool find_row_format(const char *text, struct bag_table *to, struct bag_problem *problem)
 {
     to->row_format = bag_row_format_find(text, strlen(text));
@@ -107,6 +109,7 @@ static bool choose_format(const char *const *values, const struct bag_source *so
     return true;
 }
 
+/* Reads --max-error. Without it, any error is allowed. */
 static bool take_max_error(const char *text, double *max_error, struct bag_problem *problem)
 {
     char *end;
@@ -135,12 +138,15 @@ static bool check_name(const char *out, struct bag_problem *problem)
 
 /* ---- progress and report --------------------------------------------------------------------- */
 
+/* Prints the progress. On a terminal, the text itself overwrites the one before it; elsewhere each
+ * text is a line. */
 static void print_progress(void *context, const char *text)
 {
     const struct bag_progress *progress = context;
     fprintf(stderr, progress->terminal ? "%s" : "%s\n", text);
 }
 
+/* Sets *problem to the reason in errno. Returns false. */
 static bool reject_report(const char *path, struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_FILE, "%s: the report cannot be written: %s", path,
@@ -160,6 +166,7 @@ static bool can_report(const char *path, struct bag_problem *problem)
     return ok;
 }
 
+/* Writes the report as JSON to a file, or to standard output for "-". */
 static bool write_report(const char *path, const struct bag_convert_report *report,
                          struct bag_problem *problem)
 {
@@ -172,6 +179,7 @@ static bool write_report(const char *path, const struct bag_convert_report *repo
     return ok || reject_report(path, problem);
 }
 
+/* Prints the size of the new rows, and their errors if they changed. */
 static void print_summary(const struct bag_conversion *conversion,
                           const struct bag_convert_report *report)
 {
@@ -237,6 +245,7 @@ static bool convert_and_report(struct bag_conversion *conversion, const char *re
     return ok;
 }
 
+/* Converts an open source as the flags say. */
 static bool convert(const struct bag_source *source, const char *const *values, const char *out,
                     struct bag_problem *problem)
 {
@@ -280,6 +289,7 @@ int bag_cmd_convert(int argc, char *argv[])
         open_and_convert(operands[0], operands[1], values, &problem))
         return BAG_EXIT_OK;
     fprintf(stderr, "bagserve: %s\n", problem.text);
+    /* A shell reports the end by a signal in the same way. */
     int number = find_signal();
     return number ? 128 + number : bag_commands_exit_code(problem.kind);
 }

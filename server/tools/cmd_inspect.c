@@ -18,6 +18,7 @@
 #define SAMPLE_BYTES ((size_t)256 << 20)
 #define BLOCK_BYTES  ((size_t)4 << 20)
 
+/* The size of the plot of norms: its bins, and the width of its longest bar. */
 #define PLOT_LINES 10
 #define PLOT_CELLS 40
 
@@ -43,6 +44,7 @@ struct inspection {
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
+/* Returns a hash of the bytes of a row, by which duplicates are found. */
 static uint64_t hash_row(const unsigned char *row, size_t bytes)
 {
     uint64_t hash = bytes;
@@ -55,6 +57,8 @@ static uint64_t hash_row(const unsigned char *row, size_t bytes)
     return hash;
 }
 
+/* Adds one row to the counts, and stores its norm and its hash. Values that are not finite do not
+ * count in the norm. */
 static void sample_row(struct inspection *inspection, const struct bag_table *table,
                        const unsigned char *row, size_t row_bytes, float *decoded)
 {
@@ -86,6 +90,7 @@ static int compare_hashes(const void *one, const void *other)
     return a < b ? -1 : a > b;
 }
 
+/* Counts the sampled rows that are equal to another one, by their sorted hashes. */
 static void count_duplicates(struct inspection *inspection)
 {
     struct bag_inspect_report *report = &inspection->report;
@@ -138,6 +143,7 @@ static bool sample_values(struct inspection *inspection, const struct bag_rows_r
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
+/* Describes the table of an open source. Only values of floats are sampled. */
 static bool inspect_table(struct inspection *inspection, const struct bag_source *source, bool all,
                           struct bag_problem *problem)
 {
@@ -174,6 +180,7 @@ static void print_tensors(const struct bag_inspect_report *report)
     }
 }
 
+/* Plots how many rows have a norm in each of PLOT_LINES intervals. */
 static void print_plot(const struct inspection *inspection)
 {
     size_t counts[PLOT_LINES] = {0}, rows = inspection->report.sampled_rows, most = 1;
@@ -222,6 +229,7 @@ static void print_formats(const struct bag_inspect_report *report)
                report->implausible_rows);
 }
 
+/* Prints the report as text. `unclear` says why no table can be chosen, if the report has none. */
 static void print_text(const struct inspection *inspection, const char *what, const char *unclear)
 {
     const struct bag_inspect_report *report = &inspection->report;
@@ -264,6 +272,7 @@ static void free_tensors(struct tensors *tensors)
     free(tensors->list);
 }
 
+/* Allocates the list. Returns false and sets *problem without memory. */
 static bool make_room(struct tensors *tensors, size_t count, struct bag_problem *problem)
 {
     tensors->list = calloc(count + 1, sizeof *tensors->list);
@@ -291,6 +300,7 @@ static bool add_tensor(struct tensors *tensors, const char *name, const struct b
     return true;
 }
 
+/* Lists all tensors of a safetensors or .npz file. */
 static bool list_archive(struct tensors *tensors, const char *path, struct bag_problem *problem)
 {
     struct bag_archive archive;
@@ -307,6 +317,7 @@ static bool list_archive(struct tensors *tensors, const char *path, struct bag_p
     return ok;
 }
 
+/* Lists the files of values and keys of an open source. */
 static bool list_files(struct tensors *tensors, const struct bag_source *source,
                        struct bag_problem *problem)
 {
@@ -330,6 +341,7 @@ static bool list_tensors(struct tensors *tensors, const struct bag_source *sourc
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
+/* Returns whether a text of a model's configuration is set. */
 static bool is_said(const char *text)
 {
     return text && *text;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+/* Files are read in blocks of this size. */
 #define BLOCK_BYTES    ((size_t)4 << 20)
 #define CHECKSUMS      "SHA256SUMS"
 #define CHECKSUM_BYTES ((size_t)16 << 20) /* maximum size of that file */
@@ -36,6 +37,7 @@ static const struct bag_tool tool = {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* Returns whether all values of a row are finite. Sets *column to the first one that is not. */
 static bool is_finite(const struct bag_table *table, const unsigned char *row, float *decoded,
                       size_t *column)
 {
@@ -46,6 +48,7 @@ static bool is_finite(const struct bag_table *table, const unsigned char *row, f
     return *column == table->row_elements;
 }
 
+/* Returns false and sets *problem (CONFLICT) at the first value that is not finite. */
 static bool check_rows(const struct bag_rows_reader *reader, const unsigned char *rows,
                        size_t first, size_t count, float *decoded, struct bag_problem *problem)
 {
@@ -58,6 +61,8 @@ static bool check_rows(const struct bag_rows_reader *reader, const unsigned char
     return true;
 }
 
+/* Reads all rows, and checks their values if `finite` is set. Reading alone finds files that are
+ * too short or unreadable. */
 static bool read_rows(const struct bag_rows_reader *reader, bool finite,
                       struct bag_problem *problem)
 {
@@ -79,6 +84,8 @@ static bool read_rows(const struct bag_rows_reader *reader, bool finite,
 
 /* ---- checksums ------------------------------------------------------------------------------- */
 
+/* Prints the SHA-256 of a file in hexadecimal. Returns false and sets *problem if it cannot be
+ * read. */
 static bool hash_file(const char *path, char text[2 * SHA256_DIGEST_SIZE + 1],
                       struct bag_problem *problem)
 {
@@ -147,6 +154,8 @@ static bool check_sums(const char *folder, const char *only, size_t *checked,
     return ok;
 }
 
+/* Compares a file, or all files of a folder, with the checksums beside them. *checked is their
+ * number. */
 static bool check_files(const char *path, size_t *checked, struct bag_problem *problem)
 {
     struct stat state;
@@ -162,6 +171,7 @@ static bool check_files(const char *path, size_t *checked, struct bag_problem *p
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
+/* Reads the rows and the keys of an open table. */
 static bool check_contents(const struct bag_rows_reader *reader, bool finite,
                            struct bag_problem *problem)
 {
@@ -195,6 +205,7 @@ static bool check_table(struct bag_source *source, bool finite, struct bag_probl
     return ok;
 }
 
+/* Checks checksums and contents, and prints the result if the table is valid. */
 static bool verify_table(struct bag_source *source, const char *in, const char *const *values,
                          struct bag_problem *problem)
 {

@@ -15,7 +15,8 @@
 #include <string.h>
 #include <uv.h>
 
-/* Each thread has a block as read, as converted, and while it reads in the order of the file. */
+/* The size of a block, in bytes of the larger of the two rows. Each thread has one block as read
+ * and one as converted. */
 #define BLOCK_BYTES ((size_t)2 << 20)
 
 /* The bags that are pooled for the report. */
@@ -25,10 +26,10 @@
 struct job {
     const struct bag_conversion *conversion;
     struct bag_rows_reader reader;
-    bool copies; /* the rows are not changed */
-    size_t to_bytes, block_rows, num_blocks;
+    bool copies;                             /* the rows are not changed */
+    size_t to_bytes, block_rows, num_blocks; /* bytes of a new row; rows of a block but the last */
     struct bag_out_file out;
-    uint64_t values_at, keys_at;
+    uint64_t values_at, keys_at;  /* positions of rows and keys in the new file */
     struct bag_error_sum *blocks; /* the errors of each block; owned */
 
     struct bag_thread_team team; /* counts bytes; its lock guards the members below */
@@ -39,7 +40,7 @@ struct job {
 /* A thread's own memory. */
 struct buffers {
     unsigned char *from, *to;    /* a block each */
-    float *want, *got;           /* a row each */
+    float *want, *got;           /* a row each: of the source, and of the new table */
     struct bag_worst_rows worst; /* the worst of the rows that it converted */
 };
 
@@ -65,6 +66,8 @@ static bool begin_file(struct job *job, struct bag_problem *problem)
 
 /* ---- one block ------------------------------------------------------------------------------- */
 
+/* Rejects a row that the new format cannot represent, and names its NaN or largest element. Returns
+ * false. */
 static bool reject_row(const struct job *job, size_t row, const float *values,
                        struct bag_problem *problem)
 {
@@ -87,6 +90,8 @@ static bool reject_row(const struct job *job, size_t row, const float *values,
                                                             : bag_row_format_names[to->row_format]);
 }
 
+/* Encodes a row, decodes the result, and adds their difference to the sums. Returns false and sets
+ * *problem if the new format cannot represent the row. */
 static bool convert_row(const struct job *job, size_t row, const unsigned char *from,
                         unsigned char *to, struct buffers *buffers, struct bag_error_sum *sum,
                         struct bag_problem *problem)
@@ -132,6 +137,7 @@ static bool read_rows(const struct job *job, size_t first, size_t count,
     return ok;
 }
 
+/* Converts and writes a block. Rows that are copied count as exact. */
 static bool convert_block(struct job *job, size_t index, struct buffers *buffers,
                           struct bag_problem *problem)
 {
@@ -157,6 +163,8 @@ static bool convert_block(struct job *job, size_t index, struct buffers *buffers
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
+/* Takes the next block. Returns false if there is none, another thread has failed, or a signal has
+ * arrived. */
 static bool next_block(struct job *job, size_t *index)
 {
     pthread_mutex_lock(&job->team.lock);
@@ -173,6 +181,7 @@ static bool next_block(struct job *job, size_t *index)
     return more;
 }
 
+/* Merges the worst rows of a thread into those of the job. */
 static void add_worst(struct job *job, const struct bag_worst_rows *worst)
 {
     pthread_mutex_lock(&job->team.lock);
@@ -200,6 +209,7 @@ static void free_buffers(struct buffers *buffers)
     free(buffers->got);
 }
 
+/* Converts blocks until none is left. Runs on each thread of the team. */
 static bool run_thread(void *context, struct bag_problem *problem)
 {
     struct job *job = context;
@@ -216,6 +226,7 @@ static bool run_thread(void *context, struct bag_problem *problem)
     return ok;
 }
 
+/* Adds bytes to the progress. The team calls it on the thread that waits for the others. */
 static void report_progress(void *context, size_t bytes)
 {
     struct bag_progress *progress = ((const struct job *)context)->conversion->progress;
@@ -224,6 +235,7 @@ static void report_progress(void *context, size_t bytes)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
+/* Copies the keys block by block. */
 static bool copy_keys(struct job *job, struct bag_problem *problem)
 {
     size_t block = BLOCK_BYTES / sizeof(uint64_t);
@@ -260,6 +272,7 @@ static bool write_keys(struct job *job, struct bag_problem *problem)
     return job->conversion->order ? order_keys(job, problem) : copy_keys(job, problem);
 }
 
+/* Reads the keys of the worst rows, which the report names. */
 static bool find_keys(const struct job *job, struct bag_worst_rows *worst,
                       struct bag_problem *problem)
 {
@@ -290,6 +303,8 @@ static bool add_random_row(const struct job *job, uint64_t *random, const struct
     return true;
 }
 
+/* Pools the same random bags from both files, and sums up the differences. Errors of rows partly
+ * cancel in a bag, so these say more about replies. */
 static bool sample_bags(const struct job *job, struct bag_convert_report *report,
                         struct bag_problem *problem)
 {
@@ -317,6 +332,8 @@ static bool sample_bags(const struct job *job, struct bag_convert_report *report
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
+/* Adds up the errors in the order of the blocks. Copied rows have no errors, so no bags are pooled.
+ */
 static bool make_report(struct job *job, struct bag_convert_report *report,
                         struct bag_problem *problem)
 {
@@ -335,6 +352,7 @@ static bool make_report(struct job *job, struct bag_convert_report *report,
     return (!keyed || find_keys(job, &report->worst, problem)) && sample_bags(job, report, problem);
 }
 
+/* Returns false and sets *problem (CONFLICT) if an element differs by more than --max-error. */
 static bool check_error(const struct job *job, const struct bag_convert_report *report,
                         struct bag_problem *problem)
 {
@@ -346,6 +364,7 @@ static bool check_error(const struct job *job, const struct bag_convert_report *
         report->rows.max, report->rows.max_row, job->conversion->max_error);
 }
 
+/* Writes the file under its partial name, and fills in the report. */
 static bool write_file(struct job *job, struct bag_convert_report *report,
                        struct bag_problem *problem)
 {
@@ -359,6 +378,7 @@ static bool write_file(struct job *job, struct bag_convert_report *report,
            make_report(job, report, problem) && check_error(job, report, problem);
 }
 
+/* Divides the rows into blocks. */
 static bool plan(struct job *job, const struct bag_conversion *conversion,
                  struct bag_problem *problem)
 {

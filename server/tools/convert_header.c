@@ -19,12 +19,15 @@ struct own_notes {
     char elements[24], updates_through[24], fixed_rows[24];
 };
 
+/* Adds a number to the metadata. `text` is its storage. */
 static void add_number(struct own_notes *own, const char *key, char text[24], uint64_t number)
 {
     snprintf(text, 24, "%" PRIu64, number);
     own->notes[own->count++] = (struct bag_safetensors_note){key, text};
 }
 
+/* Collects the metadata that describes the new rows: their format, the last update in them, and how
+ * many of the first rows must stay in place. */
 static void note_own(const struct bag_conversion *conversion, struct own_notes *own)
 {
     const struct bag_source *source = conversion->source;
@@ -55,6 +58,8 @@ static bool is_own(const char *key)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
+/* Prints the header. Quantised rows are bytes, so their tensor has the bytes of a row as its second
+ * dimension. Returns NULL without memory. */
 static char *print(const struct bag_conversion *conversion,
                    const struct bag_safetensors_note *notes, size_t num_notes, size_t *header_bytes)
 {

@@ -8,13 +8,14 @@
 
 #include <stdlib.h>
 
+/* The maximum size of a configuration file. */
 #define MAX_CONFIG_BYTES ((size_t)64 << 20)
 
 /* A configuration and what is known of its tables. */
 struct inspection {
     struct bag_config config;
     struct bag_inspected_model *models; /* owned; their strings are the configuration's */
-    size_t count;
+    size_t count; /* models that have a table; collections and models of shards are left out */
 };
 
 bool bag_inspects_models(const char *in)
@@ -48,6 +49,7 @@ static void describe(struct bag_inspected_model *inspected, const struct bag_mod
     memcpy(inspected->shape, source->shape, sizeof inspected->shape);
 }
 
+/* Opens the table of a model as the server would, copied or mapped, and describes it. */
 static bool add_table(struct inspection *inspection, const struct bag_model_config *model,
                       struct bag_problem *problem)
 {

@@ -33,6 +33,7 @@ static int open_partial(const char *partial, struct bag_problem *problem)
                         strerror(errno));
         return -1;
     }
+    /* The lock ends with its process, so a file of a run that was killed can be taken over. */
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !is_still_at(fd, partial)) {
         bag_problem_set(problem, BAG_ERROR_FILE, "%s: another conversion is writing it", partial);
         close(fd);
@@ -41,6 +42,7 @@ static int open_partial(const char *partial, struct bag_problem *problem)
     return fd;
 }
 
+/* Checks that the new name is free or may be replaced, and is not a folder. */
 static bool check_place(const char *path, bool replace, struct bag_problem *problem)
 {
     struct stat state;

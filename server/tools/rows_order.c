@@ -22,6 +22,7 @@ static int compare(const void *left, const void *right)
     return (one->row > other->row) - (one->row < other->row);
 }
 
+/* Checks that there is one number for each row of the table. */
 static bool check_shape(const struct bag_source *counts, size_t num_rows,
                         struct bag_problem *problem)
 {
@@ -36,7 +37,7 @@ static bool check_shape(const struct bag_source *counts, size_t num_rows,
                            num_rows);
 }
 
-/* Returns a number of any type as a double. */
+/* Returns a number of any type as a double. Half precision is decoded by the kernels. */
 static double number_of(const struct bag_table *table, const unsigned char *bytes)
 {
     float half;
@@ -81,6 +82,7 @@ static bool read_block(const struct bag_rows_reader *reader, size_t first, size_
     return true;
 }
 
+/* Reads all counts, block by block. */
 static bool read_counts(const struct bag_rows_reader *reader, struct counted *rows,
                         struct bag_problem *problem)
 {
@@ -113,6 +115,7 @@ static size_t *sort_rows(const struct bag_rows_reader *reader, size_t fixed_rows
     return NULL;
 }
 
+/* Opens the files of the counts and sorts the rows of `source` by them. */
 static size_t *order_by(const struct bag_source *counts, const struct bag_source *source,
                         struct bag_problem *problem)
 {

@@ -1,4 +1,4 @@
-/* Running a command; see tools.h. */
+/* Runs a command of one operand, and checks keys; see tools.h. */
 #include "server/commands.h"
 #include "server/tables/load.h"
 #include "tools.h"
