@@ -157,6 +157,8 @@ static bool scan_array(struct bag_json_scan *scan, enum bag_json_place place)
         if (count && !bag_json_expect(scan, ',', "expected ',' or ']'"))
             return false;
         bag_json_skip_space(scan);
+        if (count && bag_json_next_is(scan, ']'))
+            return bag_json_fail(scan, "no comma may precede ']'");
         if (!check_elements(scan, place, ++count) || !scan_value(scan, place_of_element(place)))
             return false;
     }

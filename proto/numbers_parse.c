@@ -137,6 +137,11 @@ static bool fits_u64(const struct reader *reader, const char *element)
 static bool reject_element(struct reader *reader, const char *element)
 {
     char found[sizeof(struct bag_quoted) + 16], allowed[80];
+    /* At ']', an element is only expected after a comma. */
+    if (element < reader->end && *element == ']') {
+        reader->at = element;
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "no comma may precede ']'");
+    }
     put_element(reader, element, found, sizeof found);
     put_allowed(reader->dtype, allowed, sizeof allowed);
     reader->at = element;
