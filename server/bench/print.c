@@ -1,9 +1,12 @@
 /* Progress and the table of runs as text; see session.h. */
 #include "session.h"
 
+#include "config/config.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define GIGA 1e9
 
@@ -47,8 +50,8 @@ void bag_bench_print_start(const struct bag_bench_session *session, size_t num_r
         fprintf(stderr, "GET %s of %s\n", options->get_path, session->report.url);
     else
         fprintf(stderr,
-                "%s of %s: %s%s%s, %zu table%s; %zu different requests, the first of %llu bags and "
-                "%llu ids, %zu bytes\n",
+                "%s of %s: %s%s%s, %zu table%s\n"
+                "%zu different requests, the first of %llu bags and %llu ids, %zu bytes\n",
                 session->report.model, session->report.url,
                 model->is_collection ? "collection" : "table", *model->version ? ", version " : "",
                 bag_quote(model->version, strlen(model->version)).text, model->num_tables,
@@ -102,7 +105,7 @@ static void print_workload(const struct bag_bench_report *report, FILE *stream)
 
 static void print_heading(FILE *stream)
 {
-    fprintf(stream, "%9s %10s %9s %9s %7s %8s %8s %8s %8s %8s %7s %9s\n", "wanted/s", "requests/s",
+    fprintf(stream, "%8s %10s %6s %6s %5s %6s %6s %6s %6s %6s %6s %8s\n", "wanted/s", "requests/s",
             "bags/s", "rows/s", "GB/s", "p50 ms", "p90", "p99", "p99.9", "max", "errors",
             "late p99");
 }
@@ -110,13 +113,13 @@ static void print_heading(FILE *stream)
 /* Marks the run that decides. */
 static void print_row(const struct bag_bench_run *run, bool decides, FILE *stream)
 {
-    fprintf(stream, "%9s %10s %9s %9s %7s", run->rate > 0 ? digits_of(run->rate).text : "-",
+    fprintf(stream, "%8s %10s %6s %6s %5s", run->rate > 0 ? digits_of(run->rate).text : "-",
             digits_of(run->requests_per_s).text, digits_of(run->bags_per_s).text,
             digits_of(run->rows_per_s).text, digits_of(run->bytes_gathered_per_s / GIGA).text);
-#define BAG_X(member, key, share) fprintf(stream, " %8s", digits_of(run->latency_ms.member).text);
+#define BAG_X(member, key, share) fprintf(stream, " %6s", digits_of(run->latency_ms.member).text);
     BAG_BENCH_PERCENTILES(BAG_X)
 #undef BAG_X
-    fprintf(stream, " %7llu %9s%s\n", (unsigned long long)num_errors(run),
+    fprintf(stream, " %6llu %8s%s\n", (unsigned long long)num_errors(run),
             run->rate > 0 ? digits_of(run->late_p99_ms).text : "-", decides ? " *" : "");
 }
 
@@ -197,6 +200,15 @@ static void print_before(const struct bag_bench_session *session, FILE *stream)
         fputs("No run before was at the same rate.\n", stream);
 }
 
+/* Prints a sentence on one line, or wrapped if the stream is a terminal. */
+static void print_note(const char *note, FILE *stream)
+{
+    if (isatty(fileno(stream)))
+        bag_help_print_wrapped(stream, note, 0);
+    else
+        fprintf(stream, "%s\n", note);
+}
+
 void bag_bench_print_report(const struct bag_bench_session *session, FILE *stream)
 {
     const struct bag_bench_report *report = &session->report;
@@ -207,7 +219,7 @@ void bag_bench_print_report(const struct bag_bench_session *session, FILE *strea
     if (session->has_before)
         print_before(session, stream);
     for (size_t i = 0; i < report->num_notes; i++)
-        fprintf(stream, "%s\n", report->notes[i]);
+        print_note(report->notes[i], stream);
     if (report->highest_rate >= 0)
         fprintf(stream, "The highest rate that holds, with p99 within %g ms: %s requests/s\n",
                 report->slo_ms, digits_of(report->highest_rate).text);

@@ -43,6 +43,22 @@ static const char *take_value(const struct bag_tool_flag *flag, int argc, char *
     return NULL;
 }
 
+/* Offers each operand of the usage, such as MODEL, as if it were a flag, "--model". Somebody who
+ * knows other commands may write it like that. */
+static void offer_operands(const struct bag_tool *tool, struct bag_suggestion *suggestion)
+{
+    for (const char *at = tool->usage; *at; at++) {
+        char name[32] = "--";
+        size_t bytes = 2;
+        for (; *at >= 'A' && *at <= 'Z' && bytes + 1 < sizeof name; at++)
+            name[bytes++] = (char)(*at - 'A' + 'a');
+        if (bytes > 2)
+            bag_suggest_offer(suggestion, name);
+        if (!*at)
+            break;
+    }
+}
+
 static bool reject_flag(const struct bag_tool *tool, const char *argument,
                         struct bag_problem *problem)
 {
@@ -50,6 +66,12 @@ static bool reject_flag(const struct bag_tool *tool, const char *argument,
     struct bag_suggestion suggestion = {.written = written.text};
     for (size_t i = 0; i < tool->num_flags; i++)
         bag_suggest_offer(&suggestion, tool->flags[i].name);
+    offer_operands(tool, &suggestion);
+    if (find_flag(tool, suggestion.nearest) == tool->num_flags)
+        return bag_problem_set(problem, BAG_ERROR_USAGE,
+                               "unknown flag %s; did you mean the argument without a flag? "
+                               "usage: %s",
+                               written.text, tool->usage);
     return bag_problem_set(problem, BAG_ERROR_USAGE,
                            "unknown flag %s; did you mean %s? --help lists all", written.text,
                            suggestion.nearest);

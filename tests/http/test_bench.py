@@ -377,6 +377,10 @@ def test_table_that_changes(directory):
     (["--duration=-inf", "x"], 2, "--duration"), (["--warmup", "nan", "x"], 2, "--warmup"),
     (["--reduction", "avg", "x"], 2, "sum|mean"), (["--bags", "0", "x"], 2, "--bags"),
     (["--duration", "0", "x"], 2, "--duration"), (["--connections", "x", "x"], 2, "--connections"),
+    (["--modell", "items", "x"], 2,
+     "unknown flag --modell; did you mean the argument without a flag? usage: bagserve bench [flags] URL [MODEL]"),
+    (["--modle=items", "x"], 2, "did you mean the argument without a flag?"),
+    (["--bod", "json", "x"], 2, "unknown flag --bod; did you mean --body?"),
     (["--nonsense", "x"], 2, "unknown flag"), (["--check", "5", "x"], 2, "--table NAME=PATH"),
     (["--requests", "5", "x"], 2, "--closed"), (["--compare", "/nowhere", "x"], 2, "/nowhere"),
     (["--token-file", "/nowhere", "x"], 2, "/nowhere"), (["--get", "x", "x"], 2, "slash")])
