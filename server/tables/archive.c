@@ -111,6 +111,7 @@ static struct name_list list_names(const struct bag_file_names *names)
     return list;
 }
 
+/* Sets *problem: there is no array with this name; suggests the nearest one. Returns false. */
 static bool reject_name(const char *what, const char *name, const struct bag_file_names *names,
                         struct bag_problem *problem)
 {
@@ -134,6 +135,7 @@ bool bag_file_reject_choice(const struct bag_file_names *names, struct bag_probl
 
 /* ---- safetensors ----------------------------------------------------------------------------- */
 
+/* Reads the header of a safetensors file. */
 static bool read_tensors(int fd, uint64_t file_bytes, struct bag_safetensors *tensors,
                          struct bag_problem *problem)
 {
@@ -197,6 +199,7 @@ static bool take_tensor(const struct bag_archive *archive,
 
 /* ---- files in parts -------------------------------------------------------------------------- */
 
+/* Reads the index of a file in parts. On success the caller frees it. */
 static bool read_index(const char *path, struct bag_safetensors_index *index,
                        struct bag_problem *problem)
 {
@@ -328,6 +331,8 @@ void bag_archive_close(struct bag_archive *archive)
     bag_safetensors_free(&archive->tensors);
 }
 
+/* Lists the arrays of an archive. Arrays of types that are not supported are listed without a file.
+ */
 static bool list_arrays(const struct bag_archive *archive, struct bag_file_names *names,
                         struct bag_problem *problem)
 {
@@ -359,6 +364,7 @@ bool bag_archive_list(const struct bag_archive *archive, struct bag_file_names *
     return list_arrays(archive, names, problem) || bag_file_reject(archive->file.path, problem);
 }
 
+/* Finds an array by its name and describes it in *file. */
 static bool find_array(const struct bag_archive *archive, const char *name,
                        enum bag_dtype override_dtype, struct bag_table_file *file,
                        struct bag_problem *problem)

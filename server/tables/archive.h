@@ -44,6 +44,7 @@ struct bag_archive {
     void *directory;                /* owned */
 };
 
+/* Opens a file and reads its directory or header. On failure nothing stays open. */
 bool bag_archive_open(const char *path, struct bag_archive *archive, struct bag_problem *problem);
 void bag_archive_close(struct bag_archive *archive);
 
@@ -77,6 +78,7 @@ struct bag_file_notes {
     struct bag_safetensors tensors; /* the header; owned */
 };
 
+/* Reads the metadata. On success the caller must call bag_file_notes_free(). */
 bool bag_file_read_notes(const struct bag_table_file *file, struct bag_file_notes *notes,
                          struct bag_problem *problem);
 void bag_file_notes_free(struct bag_file_notes *notes);

@@ -58,6 +58,7 @@ void bag_file_remember(struct bag_table_file *file, const char *path, const stru
                                     .modified = state->st_mtim};
 }
 
+/* Returns whether the file is the one that was checked, and has not been written to since. */
 static bool same_state(const struct bag_table_file *file, const struct stat *state)
 {
     return file->device == state->st_dev && file->inode == state->st_ino &&
@@ -163,6 +164,7 @@ bool bag_table_file_open(const char *path, enum bag_dtype override_dtype,
 
 /* ---- checksums ------------------------------------------------------------------------------- */
 
+/* The number of bytes that is read at a time for a CRC-32. */
 #define CRC32_STEP_BYTES ((size_t)256 << 10)
 
 /* Adds the bytes [from, end) of a file, of which `behind` bytes follow that are counted, too. */
@@ -315,6 +317,7 @@ bool bag_open_files_check(const struct bag_open_files *opened, struct bag_proble
 
 /* ---- files without a header ------------------------------------------------------------------ */
 
+/* Describes a file without a header. Its number of rows follows from its size. */
 static bool describe_raw(uint64_t file_bytes, enum bag_dtype dtype, uint32_t rank,
                          const int64_t *shape, struct bag_npy *npy, struct bag_problem *problem)
 {

@@ -88,6 +88,7 @@ static bool check_shape(const struct bag_source *source, const struct bag_table_
                            is_signed ? ", or one number for all" : "");
 }
 
+/* Opens the scales or the biases of the array `values`. */
 static bool open_one(struct bag_source *source, const struct bag_archive *archive, const char *name,
                      const char *values, struct bag_problem *problem)
 {
@@ -241,12 +242,14 @@ bool bag_import_describe(struct bag_source *source, struct bag_problem *problem)
 /* The code of 0 once signed codes have been made unsigned. */
 #define SIGNED_ZERO 128
 
+/* Returns whether signed codes are stored as unsigned ones with a bias. */
 static bool makes_unsigned(const struct bag_source *source)
 {
     return source->num_scales == 1 &&
            bag_row_layouts[source->table.row_format].kind == BAG_KIND_OF_INT8;
 }
 
+/* Returns the bytes of a row in the file. */
 static size_t stored_bytes(const struct bag_source *source)
 {
     const struct bag_npy *npy = &source->files[0].npy;
@@ -282,6 +285,7 @@ static bool read_numbers(const struct bag_open_files *scales, size_t index, size
     return true;
 }
 
+/* Reads the scales and biases of some rows. Symmetric codes have no biases in the file. */
 static bool read_params(const struct bag_source *source, const struct bag_open_files *scales,
                         size_t first, size_t count, const struct params *params,
                         unsigned char *stored, struct bag_problem *problem)
@@ -295,6 +299,7 @@ static bool read_params(const struct bag_source *source, const struct bag_open_f
     return true;
 }
 
+/* Checks that the row format can hold the scale and the bias of a row. */
 static bool check_params(const struct bag_source *source, size_t row, float scale, float bias,
                          struct bag_problem *problem)
 {
@@ -324,6 +329,7 @@ static void write_values(const struct bag_table *table, size_t per_byte, const u
     }
 }
 
+/* Writes one row as the table stores it: codes and parameters, or values. */
 static void write_row(const struct bag_source *source, const unsigned char *codes, float scale,
                       float bias, unsigned char *row)
 {

@@ -11,8 +11,11 @@
 #include <string.h>
 #include <sys/random.h>
 
+/* The number of keys that a builder reads and adds at a time. */
 #define PIECE_KEYS ((size_t)64 << 10)
-#define MAX_TRIES  4
+/* The number of seeds that are tried. With random seeds the first one practically always suffices.
+ */
+#define MAX_TRIES 4
 
 /* ---- the builders' common state -------------------------------------------------------------- */
 
@@ -23,7 +26,8 @@ struct crowd {
     struct bag_keys_entry entries[];
 };
 
-/* On the stack of the thread that called bag_keys_index_build, which outlives the builders. */
+/* The state that the builders share. It is on the stack of the thread that called
+ * bag_keys_index_build(), which outlives the builders. */
 struct building {
     /* Set before the builders start. */
     const struct bag_keys_source *source;
@@ -37,10 +41,12 @@ struct building {
     bool duplicate;       /* a key was found twice: all builders stop */
 };
 
+/* A range of keys, by their rows in the index. */
 struct piece {
     size_t first, count;
 };
 
+/* Takes the next piece. Returns false if there is none, or if the builders have to stop. */
 static bool next_piece(struct building *building, struct piece *piece)
 {
     pthread_mutex_lock(&building->team.lock);
@@ -66,6 +72,9 @@ static bool no_memory(struct bag_problem *problem)
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for a piece of the keys");
 }
 
+/* Reads the keys of a piece and fills those in whose home lines have room. The others become a
+ * crowd. Returns false and sets *problem if reading fails or there is no memory. A duplicate key is
+ * not a failure yet: reject_duplicate() finds out which rows have it. */
 static bool build_piece(struct building *building, struct piece piece, struct buffers *buffers,
                         struct bag_problem *problem)
 {
@@ -94,6 +103,7 @@ static bool build_piece(struct building *building, struct piece piece, struct bu
     return true;
 }
 
+/* Runs on each builder thread until no piece is left. */
 static bool run_builder(void *context, struct bag_problem *problem)
 {
     struct building *building = context;
@@ -106,12 +116,13 @@ static bool run_builder(void *context, struct bag_problem *problem)
     return ok;
 }
 
-/* Runs on the thread that waits for the builders. */
+/* Reports keys as bytes that were read. Runs on the thread that waits for the builders. */
 static void report_progress(void *context, size_t keys)
 {
     bag_load_progress(((const struct building *)context)->options, keys * sizeof(uint64_t));
 }
 
+/* Adds all keys but the crowds, by at most one thread for each piece. */
 static bool run_builders(struct building *building, struct bag_problem *problem)
 {
     size_t pieces = (building->source->num_keys + PIECE_KEYS - 1) / PIECE_KEYS;
@@ -122,8 +133,9 @@ static bool run_builders(struct building *building, struct bag_problem *problem)
                                               building, problem);
 }
 
-/* Inserts the keys that had no room in their home lines, unless the builders stopped. Frees the
- * lists. */
+/* Inserts the keys that had no room in their home lines, and frees the lists. If the builders
+ * stopped, only frees the lists and returns DUPLICATE; the caller must check for a failure of the
+ * builders first. */
 static enum bag_keys_outcome insert_crowds(struct building *building)
 {
     enum bag_keys_outcome outcome =
@@ -143,6 +155,7 @@ static enum bag_keys_outcome insert_crowds(struct building *building)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
+/* Draws a random seed, so that clients cannot choose keys that collide. */
 static bool choose_seed(struct bag_keys_seed *seed, struct bag_problem *problem)
 {
     if (getrandom(seed, sizeof *seed, 0) == (ssize_t)sizeof *seed)
@@ -151,6 +164,7 @@ static bool choose_seed(struct bag_keys_seed *seed, struct bag_problem *problem)
                            strerror(errno));
 }
 
+/* Removes all keys, before they are added once more. */
 static void clear_lines(struct building *building)
 {
     memset(building->keys.lines, 0, building->keys.num_lines * sizeof *building->keys.lines);
@@ -165,8 +179,9 @@ static enum bag_keys_outcome insert_piece(struct building *building, struct piec
     return bag_keys_insert_all(&building->keys, buffers->crowded, piece.count, stopped, other);
 }
 
-/* Sets a problem that names two rows of the table with the same key. `twin` and `other` are their
- * rows in the index. Returns false. */
+/* Sets a problem that names two rows of the table with the same key. `twin` and `other` have their
+ * rows in the index; reading the keys once more replaces these by rows of the table if the index
+ * counts them otherwise. Returns false. */
 static bool name_duplicate(const struct building *building, struct bag_keys_entry twin,
                            int64_t other, struct bag_problem *problem)
 {
@@ -280,6 +295,7 @@ bool bag_keys_index_of_files(const struct bag_keys_source *source,
     return false;
 }
 
+/* Reads keys from open files, for bag_keys_index_load(). Their rows are those of the table. */
 static bool read_files(void *context, size_t first, size_t count, uint64_t *keys, uint64_t *rows,
                        struct bag_problem *problem)
 {

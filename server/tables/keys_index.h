@@ -11,17 +11,18 @@
  * room (bag_keys_fill, which needs no lock). The other keys, about one in eight, are kept in lists
  * until all pieces are done, and then inserted by the calling thread. If a key has no room within
  * the longest probe, everything starts again with another seed; with random seeds that practically
- * never happens. Beside the index this takes one piece for each thread and about 2 bytes for each
- * key.
+ * never happens; after four seeds building fails. Beside the index this takes one piece for each
+ * thread and about 2 bytes for each key.
  *
  * Duplicates. A builder that meets a key twice stops all builders. Which pair it met depends on
  * timing, so the keys are added once more, in order and by one thread, and the message names the
  * first pair. The same files always give the same message.
  *
- * Rows. An index usually holds row numbers of the table in memory. A mapped part by keys keeps its
- * rows in the file of the whole table: its index numbers its own rows from 0, which keeps it small,
- * and has the file's row for each of them behind the lines (bag_keys.rows). Such an index never
- * changes. In all others, live_rows.h adds and removes keys while readers hold the table's lock.
+ * Rows. An index usually holds row numbers of the table in memory. A mapped part by keys is
+ * different: its rows stay in the file of the whole table. To keep the index small, it numbers the
+ * part's rows from 0, and the file's row of each follows the lines (bag_keys.rows). An index of
+ * this kind never changes. In all others, live_rows.h adds and removes keys while it holds the
+ * table's lock for writing, which keeps readers out.
  *
  * Threads. An index is built and freed by the thread that changes the tables. Readers are described
  * in kernels/keys.h. */
@@ -31,6 +32,7 @@
 #include "kernels/keys.h"
 #include "read.h"
 
+/* An index and its memory. Zeros: there is none, as for a dense table. */
 struct bag_keys_index {
     struct bag_keys keys; /* no lines: there is no index */
     size_t mapping_bytes; /* size of the lines and of keys.rows after them, which are owned */
@@ -54,9 +56,13 @@ struct bag_keys_source {
  * bytes a key more if it keeps the table's rows. */
 size_t bag_keys_index_bytes(size_t num_keys, bool keeps_rows);
 
-/* Builds an index. Returns false and sets *problem if a key is duplicated or there are too many
- * (BAG_ERROR_FILE), without memory (BAG_ERROR_NO_MEMORY) or random numbers (BAG_ERROR_SYSTEM), or
- * if the source fails. On failure nothing stays allocated. */
+/* Builds an index. Returns false and sets *problem if that fails; nothing stays allocated then.
+ *
+ *   FILE       a key is duplicated, or there are too many keys
+ *   INTERNAL   no seed spreads the keys evenly
+ *   NO_MEMORY  there is not enough memory
+ *   SYSTEM     the system gives no random numbers
+ *   other      the source failed */
 bool bag_keys_index_build(const struct bag_keys_source *source,
                           const struct bag_load_options *options, struct bag_keys_index *index,
                           struct bag_problem *problem);

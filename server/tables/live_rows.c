@@ -15,12 +15,14 @@
 /* A writer waits, and lets readers pass. */
 #define WAITS (1u << 30)
 
+/* The bits of the state that count readers. */
 #define READERS (WAITS - 1)
 
 /* How long a writer lets readers pass. With 0 every update would make short requests wait for a
  * long one before them. */
 #define PATIENCE_NS 5000000
 
+/* Locks the table for reading unless a writer keeps readers out. */
 static bool try_read(struct bag_live_rows *live)
 {
     unsigned state = atomic_load_explicit(&live->state, memory_order_relaxed);
@@ -32,6 +34,7 @@ static bool try_read(struct bag_live_rows *live)
     return false;
 }
 
+/* Unlocks the table, and wakes a waiting writer if this was the last reader. */
 static void read_end(struct bag_live_rows *live)
 {
     unsigned before = atomic_fetch_sub_explicit(&live->state, 1, memory_order_release);
@@ -42,6 +45,8 @@ static void read_end(struct bag_live_rows *live)
     pthread_mutex_unlock(&live->mutex);
 }
 
+/* Locks the table for reading, and waits for that if necessary. The last of the admitted readers
+ * wakes the next writer. */
 static void read_one(struct bag_live_rows *live)
 {
     if (try_read(live))
@@ -66,7 +71,7 @@ bool bag_live_rows_try_read(struct bag_live_rows *const *live, size_t count)
     return locked == count;
 }
 
-/* All threads take several locks in the same order, so there is no deadlock. */
+/* Takes the locks in the order of their addresses, as all threads do, so there is no deadlock. */
 void bag_live_rows_read(struct bag_live_rows *const *live, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -79,6 +84,7 @@ void bag_live_rows_read_end(struct bag_live_rows *const *live, size_t count)
         read_end(live[i]);
 }
 
+/* Returns the time until which a writer lets readers pass, by CLOCK_MONOTONIC. */
 static struct timespec patience_ends(void)
 {
     struct timespec time;
@@ -96,6 +102,8 @@ static bool try_write(struct bag_live_rows *live, unsigned bits)
                                                    memory_order_acquire, memory_order_relaxed);
 }
 
+/* Locks the table for writing. First lets those readers in that waited for the last writer, then
+ * all readers for PATIENCE_NS, and then keeps new ones out until the earlier ones have gone. */
 static void write_begin(struct bag_live_rows *live)
 {
     struct timespec end = patience_ends();
@@ -115,6 +123,7 @@ static void write_begin(struct bag_live_rows *live)
     pthread_mutex_unlock(&live->mutex);
 }
 
+/* Unlocks the table. Readers that wait now are admitted before the next writer. */
 static void write_end(struct bag_live_rows *live)
 {
     pthread_mutex_lock(&live->mutex);
@@ -126,6 +135,7 @@ static void write_end(struct bag_live_rows *live)
 
 /* ---- a table --------------------------------------------------------------------------------- */
 
+/* Initialises the lock. Returns false without memory. */
 static bool init_lock(struct bag_live_rows *live)
 {
     pthread_condattr_t attributes;
@@ -242,6 +252,7 @@ static int64_t find_local(const struct bag_live_rows *live, uint64_t row)
     return row < (uint64_t)memory->table.num_rows ? (int64_t)row : -1;
 }
 
+/* Checks that the memory has the row of each index of the batch. */
 static bool check_indices(const struct bag_live_rows *live, const struct bag_rows_batch *batch,
                           struct bag_problem *problem)
 {
@@ -306,6 +317,7 @@ bool bag_live_rows_check_readers(const struct bag_live_rows *live,
     return reject_key(live, batch, at, why, problem);
 }
 
+/* Checks that all keys can be removed, and reserves memory for their rows. */
 static bool check_removed(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                           struct bag_problem *problem)
 {
@@ -357,6 +369,7 @@ bool bag_live_rows_check(struct bag_live_rows *live, struct bag_rows_batch *batc
 
 /* ---- applying -------------------------------------------------------------------------------- */
 
+/* Returns the bytes of a row in memory. */
 static char *row_at(const struct bag_live_rows *live, uint64_t row)
 {
     return (char *)live->memory->mapping + row * bag_row_bytes(&live->memory->table);
@@ -408,8 +421,8 @@ static int64_t mark_new(int64_t row)
     return -2 - row;
 }
 
-/* Gives a marked row to each key that has none (-1). Returns false, with nothing changed, if the
- * index has no place for one. */
+/* Gives a marked row to each key that has none (-1). Returns false if the index has no place for
+ * one of them: the keys that were added are removed again, and their rows are freed. */
 static bool add_keys(struct bag_live_rows *live, const struct bag_rows_batch *batch, int64_t *rows)
 {
     for (size_t i = 0; i < batch->count; i++) {
@@ -433,6 +446,7 @@ static bool add_keys(struct bag_live_rows *live, const struct bag_rows_batch *ba
     return true;
 }
 
+/* Writes the rows of a keyed table, and adds the keys that it does not have. */
 static bool put_keys(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                      struct bag_problem *problem)
 {
@@ -451,6 +465,8 @@ static bool put_keys(struct bag_live_rows *live, const struct bag_rows_batch *ba
                                  "the index has no place for a new key; are the keys chosen?");
 }
 
+/* Removes keys and frees their rows, except for rows that stand in for missing keys: these keep
+ * their contents and get no other key. */
 static bool remove_keys(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                         struct bag_problem *problem)
 {

@@ -1,13 +1,14 @@
 /* Tables whose rows change while requests read them.
  *
- * A request sees all rows of a batch or none of them: a reader holds the table's lock from the
- * first key that it looks up to the last row that it pools, and a batch is applied while the lock
- * is held for writing. A request over several tables holds all their locks at once, so it sees one
+ * A request sees all rows of a batch or none of them. A reader holds the table's lock from the
+ * first key that it looks up to the last row that it pools. A batch is applied while the lock is
+ * held for writing. A request over several tables holds all their locks at once, so it sees one
  * state of each. A job that is split over workers takes the lock once, for all of them. A loop
  * never waits for a lock: if it cannot have it at once, a worker takes the job.
  *
- * Readers share the lock by one atomic addition. A writer first lets readers pass for a while. Then
- * it keeps new ones out until the earlier ones have gone; those that waited meanwhile go before the
+ * Readers share the lock by one atomic compare-and-exchange. A writer first lets readers pass for
+ * up to 5 ms, because a long request before it would otherwise hold up all short ones. Then it
+ * keeps new ones out until the earlier ones have gone; those that waited meanwhile go before the
  * next writer. A table has one writer at a time. Tables without updates have no lock, and their
  * models' num_live is 0. */
 #ifndef BAG_TABLES_LIVE_ROWS_H
@@ -20,6 +21,7 @@
 
 struct bag_updates_stream;
 
+/* The lock and the free rows of one table, and its place in a stream of updates. */
 struct bag_live_rows {
     /* The lock: the number of readers, and the bits of a writer (see live_rows.c). */
     _Alignas(64) atomic_uint state;
@@ -37,7 +39,8 @@ struct bag_live_rows {
     size_t found_room;
     int64_t kept_rows; /* this many rows from the first are not given to other keys: they stand in
                           for missing keys */
-    int64_t first_reused; /* the first row that was given to another key; at least kept_rows */
+    int64_t first_reused; /* the first row that was given to another key, at least kept_rows;
+                             INT64_MAX: none was */
 
     /* Used by the stream, see server/updates/updates.h. */
     struct bag_live_reader *readers;
@@ -69,10 +72,12 @@ struct bag_live_reader {
 int64_t bag_live_rows_kept_by(const struct bag_rules *rules);
 
 /* Makes a table's rows live: sets memory->live. The spare rows of a keyed table are for new keys;
- * its first kept_rows rows are not given to other keys. Returns false without memory. */
+ * its first kept_rows rows are not given to other keys. From then on the table's num_rows counts
+ * the spare rows, too, because any of them may get a key. Returns false without memory. */
 bool bag_live_rows_make(struct bag_table_memory *memory, int64_t kept_rows);
 
-/* Keeps the first rows from now on. Returns false if one of them was given to another key. */
+/* Makes the first `kept_rows` rows stand in for missing keys: from now on they are not given to
+ * other keys. Returns false if one of them was given to another key already. */
 bool bag_live_rows_keep(struct bag_live_rows *live, int64_t kept_rows);
 
 /* Frees memory->live, which no thread may use any more. NULL is ignored. */
@@ -87,6 +92,7 @@ bool bag_live_rows_try_read(struct bag_live_rows *const *live, size_t count);
 /* Locks them as bag_live_rows_try_read does, and waits. */
 void bag_live_rows_read(struct bag_live_rows *const *live, size_t count);
 
+/* Unlocks tables that were locked for reading. */
 void bag_live_rows_read_end(struct bag_live_rows *const *live, size_t count);
 
 /* ---- the writer ------------------------------------------------------------------------------ */
@@ -106,9 +112,13 @@ bool bag_live_rows_check_readers(const struct bag_live_rows *live,
 
 /* Applies a batch that was checked, with this table or with another version of it, completely or
  * not at all. Keys to be removed that are not there are ignored. Returns false and sets *problem if
- * a row is outside a dense table (BAG_ERROR_FILE), there is no room for new keys
- * (BAG_ERROR_STORAGE, BAG_ERROR_BAD_REQUEST if the table never had any), or without memory
- * (BAG_ERROR_NO_MEMORY). */
+ * the batch cannot be applied:
+ *
+ *   FILE         a row is outside a dense table
+ *   STORAGE      there is no room for new keys
+ *   BAD_REQUEST  likewise, and the table never had any room
+ *   INTERNAL     the index has no place for a new key
+ *   NO_MEMORY    there is not enough memory */
 bool bag_live_rows_apply(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                          struct bag_problem *problem);
 

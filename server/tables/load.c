@@ -21,6 +21,7 @@ static enum bag_map_residence residence_of(const struct bag_model_config *model)
     return model->warm ? BAG_MAP_WARM : BAG_MAP_ON_DEMAND;
 }
 
+/* Returns the bytes of all elements of the files. */
 static size_t bytes_of(const struct bag_table_file *files, size_t count)
 {
     size_t bytes = 0;
@@ -38,6 +39,7 @@ size_t bag_source_read_bytes(const struct bag_source *source)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* Maps the rows from their file. A file without elements cannot be mapped, so its table is read. */
 static bool map_rows(const struct bag_source *source, const struct bag_load_options *options,
                      struct bag_table_memory *memory, struct bag_problem *problem)
 {
@@ -96,6 +98,7 @@ static bool make_rows(const struct bag_source *source, struct bag_table_memory *
                        (size_t)memory->kept_default, 1, problem));
 }
 
+/* Brings the rows into memory, in the way that the source needs. */
 static bool bring_rows(const struct bag_source *source, const struct bag_part_rows *kept,
                        const struct bag_load_options *options, struct bag_table_memory *memory,
                        struct bag_problem *problem)
@@ -111,6 +114,7 @@ static bool bring_rows(const struct bag_source *source, const struct bag_part_ro
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
+/* Returns whether the table is divided by keys. */
 static bool is_by_keys(const struct bag_source *source)
 {
     return bag_table_is_part(&source->own) && source->own.part.by == BAG_PART_KEYS;
@@ -129,6 +133,8 @@ static bool find_rows(const struct bag_source *source, struct bag_part_rows *kep
     return bag_file_reject(source->files[0].path, problem);
 }
 
+/* Builds the index of a keyed table; does nothing for others. `kept` has the rows of a part by
+ * keys. */
 static bool build_index(const struct bag_source *source, const struct bag_part_rows *kept,
                         const struct bag_load_options *options, struct bag_keys_index *index,
                         struct bag_problem *problem)

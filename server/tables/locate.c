@@ -70,6 +70,7 @@ static struct bag_table_file *add_keys(struct bag_source *source, struct bag_pro
     return add_file(&source->key_files, &source->num_key_files, problem);
 }
 
+/* Returns whether a text of the configuration was given and is not empty. */
 static bool is_set(const char *text)
 {
     return text && *text;
@@ -80,6 +81,7 @@ static bool is_set(const char *text)
 #define VALUES "values"
 #define KEYS   "keys"
 
+/* Opens an array of an archive that is to be a table or keys: not a scalar. */
 static bool open_array(const struct bag_archive *archive, const char *name, enum bag_dtype dtype,
                        struct bag_table_file *file, struct bag_problem *problem)
 {
@@ -155,6 +157,7 @@ static bool choose_arrays(const struct bag_model_config *model, const struct bag
     return true;
 }
 
+/* Opens the table in an archive, its keys, and scales if it is imported. */
 static bool open_archive(struct bag_source *source, const char *path, struct bag_problem *problem)
 {
     struct bag_archive archive;
@@ -205,6 +208,7 @@ static bool open_parts(struct bag_source *source, const char *index, struct bag_
     return ok;
 }
 
+/* Opens a file without a header, whose type and shape are configured. */
 static bool open_raw(struct bag_source *source, const char *path, struct bag_problem *problem)
 {
     const struct bag_model_config *model = source->model;
@@ -217,6 +221,7 @@ static bool open_raw(struct bag_source *source, const char *path, struct bag_pro
                               problem);
 }
 
+/* Opens a table in one file, by the end of its name. */
 static bool open_file(struct bag_source *source, const char *path, struct bag_problem *problem)
 {
     struct bag_table_file *file;
@@ -327,6 +332,7 @@ static bool find_dump(const struct bag_source *source, const char *folder, char 
     return ok;
 }
 
+/* Opens the keys and values that each rank wrote, in the order of the ranks. */
 static bool open_dump(struct bag_source *source, const char *folder, const char *table,
                       unsigned ranks, struct bag_problem *problem)
 {
@@ -407,6 +413,8 @@ static bool find_beside(struct bag_source *source, const char *folder, struct ba
     return ok;
 }
 
+/* Opens the table in a folder. Tries the forms in which tables are written, from the most specific
+ * to a single file of any format. */
 static bool open_folder(struct bag_source *source, const char *folder, struct bag_problem *problem)
 {
     const char *keys = name_path(source, problem, "%s/keys.npy", folder);
@@ -449,6 +457,7 @@ static bool open_folder(struct bag_source *source, const char *folder, struct ba
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
+/* Checks that the keys are of a type that can be keys, and that there is one for each row. */
 static bool check_keys(const struct bag_source *source, struct bag_problem *problem)
 {
     size_t rows = 0, keys = 0;

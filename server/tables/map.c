@@ -142,18 +142,21 @@ static struct bag_map *find(uintptr_t address)
 
 /* ---- holes ----------------------------------------------------------------------------------- */
 
-/* Not mmap(): the call is made by a signal handler, and over memory that other threads read. */
+/* Replaces a part of a mapping. Calls the system directly instead of mmap(), because a signal
+ * handler calls this, over memory that other threads read. */
 static bool map_over(void *at, size_t bytes, int flags, int fd, uint64_t offset)
 {
     long result = syscall(SYS_mmap, at, bytes, PROT_READ, flags | MAP_FIXED, fd, (long)offset);
     return result != -1;
 }
 
+/* Returns whether the page is marked as a hole. */
 static bool is_hole(const struct bag_map *map, size_t page)
 {
     return atomic_load(&map->holes[page / WORD_BITS]) >> page % WORD_BITS & 1;
 }
 
+/* Marks a page as a hole or removes the mark, and counts the holes. */
 static void mark(struct bag_map *map, size_t page, bool hole)
 {
     atomic_ulong *word = &map->holes[page / WORD_BITS];
@@ -173,6 +176,7 @@ static size_t file_bytes_of(const struct bag_map *map, const struct stat *state)
     return bytes < map->bytes ? (size_t)bytes : map->bytes;
 }
 
+/* Puts private pages of zeros over pages of the file. */
 static bool put_zeros(const struct bag_map *map, size_t page, size_t count)
 {
     return map_over(map->start + page * map->page_bytes, count * map->page_bytes,
@@ -247,7 +251,8 @@ bool bag_map_prefetch_begin(struct bag_map_prefetch *prefetch, struct bag_map *m
     return atomic_load_explicit(&map->quiet_jobs, memory_order_relaxed) < QUIET_JOBS;
 }
 
-/* One call for all ranges needs Linux 5.10, and a capability up to Linux 6.12. */
+/* Asks for all ranges in one call if possible. That needs Linux 5.10, and a capability up to Linux
+ * 6.12. */
 void bag_map_prefetch_end(struct bag_map_prefetch *prefetch)
 {
     size_t count = prefetch->count;
@@ -318,6 +323,8 @@ static bool warm(const struct bag_map *map, const struct bag_load_options *optio
     return true;
 }
 
+/* Locks all pages in memory, and counts them as memory of tables. Returns false and sets *problem,
+ * with the limit, if the system refuses. */
 static bool lock_pages(struct bag_map *map, struct bag_problem *problem)
 {
     struct rlimit limit;
@@ -487,6 +494,7 @@ bool bag_map_has_read(void)
     return has_read;
 }
 
+/* Counts consecutive jobs without a read from the disk. */
 static void count_quiet(struct bag_map *map, bool has_read)
 {
     if (has_read)

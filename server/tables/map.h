@@ -61,7 +61,11 @@ struct bag_map_prefetch {
 /* Returns false if the rows of recent jobs were all in memory: prefetching would cost more than it
  * gains. */
 bool bag_map_prefetch_begin(struct bag_map_prefetch *prefetch, struct bag_map *map);
+
+/* Adds a row; asks the kernel for the rows so far if the list is full. */
 void bag_map_prefetch_row(struct bag_map_prefetch *prefetch, int64_t row);
+
+/* Asks the kernel for the remaining rows. */
 void bag_map_prefetch_end(struct bag_map_prefetch *prefetch);
 
 /* ---- files that change ----------------------------------------------------------------------- */

@@ -41,15 +41,16 @@ struct bag_table_memory {
     size_t whole_elements; /* elements of a row of the whole table */
     uint64_t digest;       /* digest of the files from which the part was cut; 0: the whole table */
     uint64_t first_row;    /* by rows: the part has shape[0] rows from this one on */
-    size_t first_column;   /* by columns: likewise */
-    bool keeps_default;    /* by rows or keys: the row or key `kept_default` is here even if it
-                              belongs to another part; such a row follows the part's own */
+    size_t first_column; /* by columns: the part has table.row_elements columns from this one on */
+    bool keeps_default;  /* by rows or keys: the row or key `kept_default` is here even if it
+                            belongs to another part; such a row follows the part's own */
     int64_t kept_default;
     int64_t kept_rows; /* by keys: this many rows from the first are here whatever their keys */
 };
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
+/* Returns whether this is a part of a table whose other parts other servers have. */
 static inline bool bag_table_is_part(const struct bag_table_memory *memory)
 {
     return memory->part.of > 0;
@@ -90,6 +91,7 @@ static inline int64_t bag_table_local_row(const struct bag_table_memory *memory,
     return memory->keeps_default && row == (uint64_t)memory->kept_default ? memory->shape[0] : -1;
 }
 
+/* Returns the bytes of the rows, including the spare rows of a keyed table that is live. */
 static inline size_t bag_table_rows_bytes(const struct bag_table_memory *memory)
 {
     return (size_t)memory->table.num_rows * bag_row_bytes(&memory->table);
@@ -135,6 +137,7 @@ void bag_table_unload(struct bag_table_memory *memory);
 
 /* ---- stored tables --------------------------------------------------------------------------- */
 
+/* A table in memory that models share. */
 struct bag_stored_table {
     struct bag_table_memory memory;
     uint64_t fingerprint; /* fingerprint of its files and of how they are read; 0: never shared */

@@ -10,12 +10,14 @@
 
 /* ---- what a part is -------------------------------------------------------------------------- */
 
+/* Sets *problem: the part cannot be divided or loaded in the configured way. Returns false. */
 static bool reject(const char *why, struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "part: %s", why);
 }
 
-/* Rejects a division that the table does not allow. */
+/* Checks that the table can be divided in the configured way. Returns false and sets *problem if it
+ * cannot. */
 static bool check_part(const struct bag_source *source, struct bag_problem *problem)
 {
     enum bag_part_by by = source->model->part.by;
@@ -56,6 +58,7 @@ static void describe_rows(struct bag_source *source)
     }
 }
 
+/* Describes a range of the columns of all rows. */
 static void describe_columns(struct bag_source *source)
 {
     struct bag_table_memory *own = &source->own;
@@ -83,8 +86,8 @@ static void describe_keys(struct bag_source *source)
         own->table.num_rows = own->shape[0] = (int64_t)source->max_rows;
 }
 
-/* Rejects a part that cannot stay in its file: its rows can neither be cut nor followed by others.
- */
+/* Checks that the part can stay in its file. In a file rows cannot be cut, and no copy of a default
+ * row can follow them. Returns false and sets *problem if the part must be copied. */
 static bool check_mapped(const struct bag_source *source, struct bag_problem *problem)
 {
     const struct bag_table_memory *own = &source->own;
@@ -199,6 +202,7 @@ static bool hash_file(const struct bag_source *source, const struct bag_table_fi
                         own->whole_rows * row_bytes, hash, problem);
 }
 
+/* Hashes some rows of a demo table, evenly spread. */
 static bool hash_made(const struct bag_source *source, uint64_t *hash, struct bag_problem *problem)
 {
     const struct bag_table_memory *own = &source->own;
@@ -228,8 +232,12 @@ bool bag_source_digest(const struct bag_source *source, uint64_t *digest,
 
 /* ---- which rows a part by keys has ----------------------------------------------------------- */
 
+/* The number of rows between two entries of bag_part_rows.before: reading the keys of at most this
+ * many rows more than needed finds any row of the part. */
 #define BLOCK_ROWS ((size_t)16 << 10)
 
+/* Returns whether the part has this row of the table: because the part owns the key, because the
+ * row stands in for missing keys, or because it is the row of the default key. */
 static bool has_row(const struct bag_table_memory *part, size_t row, uint64_t key)
 {
     return bag_table_owns(part, key) || row < (uint64_t)part->kept_rows ||
@@ -251,6 +259,8 @@ static bool reject_changed(struct bag_problem *problem)
     return bag_problem_set(problem, BAG_ERROR_FILE, "the keys changed while they were read");
 }
 
+/* Reads all keys once, and counts the part's rows before each block and in total. `keys` has room
+ * for a block. */
 static bool count_rows(struct bag_part_rows *rows, uint64_t *keys, struct bag_problem *problem)
 {
     for (size_t first = 0; first < rows->num_rows; first += BLOCK_ROWS) {
@@ -354,6 +364,7 @@ static bool read_blocks(const struct bag_part_rows *rows, struct selection *sele
     return true;
 }
 
+/* Reads keys of the part's rows, for building the index. Called by several builders at once. */
 static bool read_part_keys(void *context, size_t first, size_t count, uint64_t *keys,
                            uint64_t *file_rows, struct bag_problem *problem)
 {
@@ -392,6 +403,8 @@ struct cutting {
     size_t before;                    /* rows of the files before this one */
 };
 
+/* Cuts the part's columns out of a tile of rows. Called by several readers at once; each writes its
+ * own rows. */
 static bool put_columns(void *context, size_t first_row, size_t num_rows, const unsigned char *rows,
                         struct bag_problem *problem)
 {
@@ -404,6 +417,8 @@ static bool put_columns(void *context, size_t first_row, size_t num_rows, const 
     return true;
 }
 
+/* Copies the part's rows out of a tile of rows of a part by keys. Called by several readers at
+ * once. The keys of the tile are read again to find the rows and their positions in the part. */
 static bool put_kept(void *context, size_t first_row, size_t num_rows, const unsigned char *rows,
                      struct bag_problem *problem)
 {

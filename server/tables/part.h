@@ -22,20 +22,22 @@
  * the files. In addition the part has the row of the default key and the first hash_rows rows,
  * which stand in for missing keys on every server. Its rows keep the order of the files. Finding
  * them means reading all keys, which may be more than fit in memory: nothing is kept of them except
- * how many of the part's rows there are before each block of 16,384 (struct bag_part_rows). Whoever
- * needs the part's rows of a block reads the block's keys again (bag_part_rows_select). A mapped
- * part by keys leaves its rows in the file of the whole table; its index then holds file rows
- * (bag_keys.rows).
+ * how many of the part's rows there are before each block of 16,384 (struct bag_part_rows). A block
+ * is read again when its rows are needed: its keys tell which rows are the part's, and the count
+ * before it is their position in the part. So rows are found twice, once for the index of keys and
+ * once when the elements are read, by several threads and in any order. A mapped part by keys
+ * leaves its rows in the file of the whole table; its index then holds file rows (bag_keys.rows).
  *
- * Memory is counted before anything is read. For a part by keys that is the mean number of rows
- * plus six standard deviations. Keys may have been chosen to belong to one part: if more are found,
- * the memory is checked again before it is taken.
+ * Memory is counted before anything is read. A part by keys counts the mean number of rows plus six
+ * standard deviations, and the rows for missing keys. Keys may have been chosen to belong to one
+ * part: if more are found, the memory is checked again before it is taken.
  *
  * Digest. Parts of the same dump on different servers must not be merged with parts of another
  * dump. bag_source_digest samples the files of the whole table, so that it is equal for copies of
  * them on any machine, and a coordinator compares it.
  *
- * All of this runs on the thread that changes the tables, except for bag_part_rows_select. */
+ * All functions are called by the thread that changes the tables. They start threads to build an
+ * index and to read; these threads read keys at the same time, by the same descriptors. */
 #ifndef BAG_TABLES_PART_H
 #define BAG_TABLES_PART_H
 
@@ -72,10 +74,13 @@ struct bag_part_rows {
  * (BAG_ERROR_FILE) or without memory. On failure nothing stays. */
 bool bag_part_rows_find(const struct bag_source *source, struct bag_part_rows *rows,
                         struct bag_problem *problem);
+
+/* Closes the files of keys and frees the counts. */
 void bag_part_rows_free(struct bag_part_rows *rows);
 
 /* Builds the index of the keys of the part's rows. If the source is mapped, the index has their
- * rows in the file; otherwise the part's rows are counted from 0. */
+ * rows in the file; otherwise the part's rows are counted from 0. Fails as bag_keys_index_build
+ * does, or with BAG_ERROR_FILE if the keys changed since the rows were counted. */
 bool bag_part_rows_index(const struct bag_part_rows *rows, const struct bag_source *source,
                          const struct bag_load_options *options, struct bag_keys_index *index,
                          struct bag_problem *problem);

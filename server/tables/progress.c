@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The minimum times between two prints: on a terminal, and in a log. */
 #define TERMINAL_INTERVAL_NS UINT64_C(100000000)
 #define LOG_INTERVAL_NS      UINT64_C(5000000000)
 #define BAR_CELLS            20
@@ -21,7 +22,7 @@ struct seconds_text {
     char text[32];
 };
 
-/* "47 s", "3 min 05 s", "2 h 10 min" */
+/* Prints a time, as "47 s", "3 min 05 s" or "2 h 10 min". */
 static struct seconds_text seconds_text(double seconds)
 {
     struct seconds_text text;
@@ -45,7 +46,8 @@ static double fraction_done(const struct bag_progress *progress)
     return progress->total_bytes ? (double)progress->done_bytes / (double)progress->total_bytes : 1;
 }
 
-/* "1.00 GiB of 2.00 GiB (50 %), 1.50 GiB/s, 1 s left"; rate and rest once they can be known. */
+/* Prints the progress, as "1.00 GiB of 2.00 GiB (50 %), 1.50 GiB/s, 1 s left". The rate and the
+ * rest are left out until they can be known. */
 static void describe(const struct bag_progress *progress, uint64_t now_ns, char *out, size_t bytes)
 {
     double seconds = elapsed_s(progress, now_ns), fraction = fraction_done(progress);

@@ -13,6 +13,7 @@
  * one line of a log, without a newline. */
 typedef void bag_progress_print(void *context, const char *text);
 
+/* The progress of one table after the other. */
 struct bag_progress {
     bag_progress_print *print;
     void *context;

@@ -6,6 +6,7 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* Checks that rows of this type can be projected. */
 static bool takes_table(const struct bag_table *table, struct bag_problem *problem)
 {
     if (table->dtype == BAG_F32 || table->dtype == BAG_F16 || table->dtype == BAG_BF16)
@@ -15,7 +16,8 @@ static bool takes_table(const struct bag_table *table, struct bag_problem *probl
                            bag_dtypes[table->dtype].name);
 }
 
-/* The library that multiplies counts in int. */
+/* Checks that the matrix fits the table's rows. The library that multiplies counts in int, so sizes
+ * are limited to INT_MAX. */
 static bool takes_matrix(const char *path, const struct bag_npy *npy, size_t row_elements,
                          struct bag_problem *problem)
 {

@@ -23,7 +23,7 @@ struct bag_projection_memory {
 struct bag_projection_memory *bag_projection_load(const struct bag_projection_source *source,
                                                   bag_gemm_fn *gemm, struct bag_problem *problem);
 
-/* NULL is ignored. */
+/* Frees a projection. NULL is ignored. */
 void bag_projection_free(struct bag_projection_memory *memory);
 
 #endif

@@ -13,18 +13,23 @@
 #include <unistd.h>
 #include <uv.h>
 
+/* The usual size of a tile, which a reader reads before it takes the next one. A single row may be
+ * larger. */
 #define TILE_BYTES ((size_t)8 << 20)
-/* The minimum that is read at one position, however many columns there are. */
+/* The minimum number of bytes that is read at one position, however many columns there are. */
 #define RUN_BYTES ((size_t)64 << 10)
 /* With a rate limit, one call reads what the limit allows in this fraction of a second, so that
  * progress is reported and cancelling noticed soon. */
 #define PIECES_PER_S 10
 
-#define NS_PER_S   1000000000
+#define NS_PER_S 1000000000
+/* The maximum time until a reader that waits for the rate limit notices that loading was cancelled.
+ */
 #define MAX_NAP_NS (NS_PER_S / 20)
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
+/* The division of a file's elements into tiles, which readers take one after the other. */
 struct tiling {
     size_t elements; /* number in each column of a tile */
     size_t columns;  /* in a tile */
@@ -131,6 +136,7 @@ static void take_turn(struct reading *reading, size_t bytes)
     sleep_until(reading, at_ns);
 }
 
+/* Returns the maximum size of one call of pread(). */
 static size_t piece_bytes_of(const struct bag_load_options *options)
 {
     if (!options->bytes_per_second)
@@ -138,6 +144,7 @@ static size_t piece_bytes_of(const struct bag_load_options *options)
     return within(options->bytes_per_second / PIECES_PER_S, RUN_BYTES, TILE_BYTES);
 }
 
+/* Takes the next tile. Returns false if there is none, or another reader has failed. */
 static bool next_tile(struct reading *reading, struct bag_npy_tile *tile)
 {
     pthread_mutex_lock(&reading->team.lock);
@@ -150,6 +157,8 @@ static bool next_tile(struct reading *reading, struct bag_npy_tile *tile)
 
 /* ---- one reader ------------------------------------------------------------------------------ */
 
+/* Adds elements to the CRC-32 of all. Readers finish in any order, so each part is combined by the
+ * number of bytes that follow it. */
 static void add_crc32(struct reading *reading, size_t first, size_t elements,
                       const unsigned char *bytes)
 {
@@ -209,6 +218,7 @@ static bool read_tile(struct reading *reading, struct bag_npy_tile tile, unsigne
     return true;
 }
 
+/* Reads tiles of a file in the table's order directly into the table. */
 static bool read_into_place(struct reading *reading, struct bag_problem *problem)
 {
     struct bag_npy_tile tile;
@@ -219,6 +229,7 @@ static bool read_into_place(struct reading *reading, struct bag_problem *problem
     return true;
 }
 
+/* Reads tiles of a file in another order into a block, and places their elements in the table. */
 static bool read_and_place(struct reading *reading, struct bag_problem *problem)
 {
     struct bag_npy_tile tile;
@@ -249,6 +260,7 @@ static bool sink_tile(struct reading *reading, struct bag_npy_tile tile, const u
     return sink->put(sink->context, first_row, tile.count / run, rows, problem);
 }
 
+/* Reads tiles of whole rows and passes them to the sink. */
 static bool read_and_sink(struct reading *reading, struct bag_problem *problem)
 {
     struct bag_npy_tile tile;

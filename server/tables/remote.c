@@ -60,7 +60,7 @@ struct bag_remote *bag_remote_make(struct bag_shard_group *group,
                              .table = version->table});
 }
 
-/* Member by member: what lies between them in memory is anything. */
+/* Adds the members to the hash one by one, because the padding between them has any value. */
 static uint64_t hash_table(uint64_t hash, const struct bag_shard_table *table)
 {
     const struct bag_shard_rules *rules = &table->rules;

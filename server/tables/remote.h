@@ -32,13 +32,13 @@ static inline const char *bag_remote_address(const struct bag_remote *remote, si
 struct bag_remote *bag_remote_make(struct bag_shard_group *group,
                                    const struct bag_shard_version *version);
 
-/* Returns NULL without memory. */
+/* Returns a copy, which retains the group, too. Returns NULL without memory. */
 struct bag_remote *bag_remote_copy(const struct bag_remote *remote);
 
 /* Adds what distinguishes one remote table from another to a hash. */
 uint64_t bag_remote_hash(uint64_t hash, const struct bag_remote *remote);
 
-/* NULL is ignored. */
+/* Frees the description and releases the group. NULL is ignored. */
 void bag_remote_free(struct bag_remote *remote);
 
 #endif

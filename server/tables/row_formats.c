@@ -29,6 +29,7 @@ void bag_row_formats_list(size_t row_bytes, size_t row_elements, enum bag_row_fo
     }
 }
 
+/* Returns whether the scale and bias of a row are numbers as embeddings have them. */
 static bool is_plausible(const struct bag_row_layout *layout, const char *params)
 {
     bool plausible = true;

@@ -56,6 +56,7 @@ static bool no_memory(struct bag_problem *problem)
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory for the batch of rows");
 }
 
+/* Returns the name of the input that has the ids. */
 static const char *ids_name(const struct bag_table_memory *memory)
 {
     return bag_table_is_keyed(memory) ? "keys" : "indices";
@@ -91,6 +92,7 @@ static uint64_t id_at(const struct bag_tensor *ids, size_t position)
     return wide;
 }
 
+/* Sets *problem to the first two positions of an id that comes twice. Returns false. */
 static bool reject_twice(const struct bag_table_memory *memory, const struct bag_rows_batch *batch,
                          uint64_t id, struct bag_problem *problem)
 {
@@ -237,6 +239,7 @@ static bool reject_rows(const struct bag_table_memory *memory, const struct bag_
         converts && !is_f32 ? print_type(BAG_F32, shape, memory->rank).text : "");
 }
 
+/* Converts FP32 rows of a request to the table's format, with memory from the arena. */
 static bool convert(const struct bag_table_memory *memory, const struct bag_tensor *rows,
                     struct bag_arena *arena, struct bag_rows_batch *batch,
                     struct bag_problem *problem)
@@ -256,6 +259,7 @@ static bool convert(const struct bag_table_memory *memory, const struct bag_tens
                                                     : bag_row_format_names[format]);
 }
 
+/* Sets the batch's rows: those of the tensor if they are as stored, otherwise converted ones. */
 static bool take_rows(const struct bag_table_memory *memory, const struct bag_tensor *rows,
                       struct bag_arena *arena, struct bag_rows_batch *batch,
                       struct bag_problem *problem)
@@ -299,6 +303,7 @@ static bool may_want(const struct bag_table_memory *memory, uint64_t id)
                                       : bag_table_local_row(memory, id) >= 0;
 }
 
+/* Checks that the indices are rows of the whole table, also those of other parts. */
 static bool check_whole_rows(const struct bag_table_memory *memory,
                              const struct bag_rows_batch *batch, struct bag_problem *problem)
 {

@@ -14,7 +14,8 @@
 
 /* ---- row formats ----------------------------------------------------------------------------- */
 
-/* FBGEMM pads rows to a multiple of 16 bytes for GPUs. */
+/* Returns whether rows of `row_bytes` are rows of `bytes` with the padding of FBGEMM, which fills
+ * them up to a multiple of 16 bytes for GPUs. */
 static bool is_padded(size_t bytes, size_t row_bytes)
 {
     return row_bytes % 16 == 0 && row_bytes > bytes && row_bytes - bytes < 16;
@@ -100,6 +101,7 @@ static bool apply_row_format(struct bag_source *source, struct bag_problem *prob
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
+/* Checks that the table can have spare rows, and that their size does not overflow. */
 static bool check_spare_rows(const struct bag_source *source, struct bag_problem *problem)
 {
     size_t spare_rows = (size_t)source->model->spare_rows, bytes;
@@ -144,6 +146,7 @@ static void name_source(const struct bag_source *source, char *what, size_t byte
         snprintf(what, bytes, "model '%s' (%s)", model->name, model->path);
 }
 
+/* Finds the files of a table and describes the whole table, without reading elements. */
 static bool describe_file(struct bag_source *source, struct bag_problem *problem)
 {
     const struct bag_model_config *model = source->model;
@@ -273,6 +276,8 @@ bool bag_source_projects(const struct bag_source *source)
 
 /* ---- fingerprints ---------------------------------------------------------------------------- */
 
+/* Adds the identity and state of a file to a hash. The file's contents are not read: a file that is
+ * replaced or written to gets another state. */
 static uint64_t hash_file(uint64_t hash, const struct bag_table_file *file)
 {
     hash = bag_hash_word(bag_hash_word(hash, file->device), file->inode);
@@ -303,6 +308,7 @@ static uint64_t hash_table(const struct bag_source *source)
     return hash ? hash : 1;
 }
 
+/* Returns the fingerprint of the source: of its configuration, its table and its projections. */
 static uint64_t hash_source(const struct bag_source *source)
 {
     uint64_t hash = bag_hash_word(bag_model_config_hash(source->model), source->table_fingerprint);
@@ -392,6 +398,7 @@ static bool make_features(struct bag_source *source, size_t count, struct bag_pr
                            source->model->name);
 }
 
+/* Checks that no size of the table overflows, so that later code can multiply without checks. */
 static bool fits_memory(const struct bag_source *source, struct bag_problem *problem)
 {
     const struct bag_table_memory *own = &source->own;

@@ -8,29 +8,30 @@
  *
  *   struct bag_table_file (file.h)       one array in a file: path, state, type, shape, order
  *   struct bag_archive (archive.h)       a file of several named arrays
- *   struct bag_source (below)            a version of a model: its files and rules, checked, not
- * read struct bag_table_memory (memory.h)   rows, index of keys, mapped file struct
- * bag_stored_table (memory.h)   such memory with a fingerprint and a reference count struct
- * bag_live_rows (live_rows.h)   the lock and the free rows of a table that gets updates
+ *   struct bag_source (below)            a version of a model: its files and rules, checked
+ *   struct bag_table_memory (memory.h)   rows, index of keys, mapped file
+ *   struct bag_stored_table (memory.h)   such memory with a fingerprint and a reference count
+ *   struct bag_live_rows (live_rows.h)   the lock and the free rows of a table that gets updates
  *
  * Life of a table:
  *
  *   1. bag_source_make takes over a model's configuration.
- *   2. bag_source_open_table finds the files (locate.h), opens them, applies the row format,
- * completes the rules (rules.h), and describes what will be in memory: source->own, which is all of
- * the table or a part of it (part.h). It reads headers only, so that a wrong configuration is
- *      reported at once and the memory needed is known: bag_source_bytes.
+ *   2. bag_source_open_table finds the files (locate.h), opens them, applies the row format, and
+ *      completes the rules (rules.h). It describes the memory of the table in source->own: all of
+ *      the table or a part of it (part.h). It reads headers only, so that a wrong
+ *      configuration is reported at once and the memory needed is known: bag_source_bytes.
  *   3. bag_source_load (load.h) allocates that memory and reads the elements by several threads
  *      (read.h), or maps the file (map.h), and builds the index of keys (keys_index.h). It checks
- * that the files are still those of step 2. The result is a stored table.
- *   4. Models hold references to the stored table. Models of the same files (table_fingerprint)
- * share one. Row updates are applied in place, under the table's lock (live_rows.h).
+ *      that the files are still those of step 2. The result is a stored table.
+ *   4. Models hold references to the stored table. Models of the same files share one (the files
+ *      have the same table_fingerprint). Row updates are applied in place, under the table's lock
+ * (live_rows.h).
  *   5. When the last model is freed, bag_stored_table_drop unmaps and frees everything. The source
  *      lives as long as the model that was made of it.
  *
  * Calls go from this file and load.c down to the others, never upwards or in a circle;
- * tests/includes checks that. Commands that work on files open a source as the server does, and
- * read its rows block by block (rows_reader.h) instead of loading it.
+ * tests/includes checks the includes. Commands that work on files open a source as the server does,
+ * and read its rows block by block (rows_reader.h) instead of loading it.
  *
  * Threads. Sources, stored tables and their files are made, loaded and freed by one thread, which
  * changes the tables; in commands that is the main thread. It starts threads to read and to build
@@ -79,7 +80,7 @@ struct bag_source {
     bool is_alone;   /* the table is not shared, because its rows are updated by the model's name */
     bool is_unnamed; /* the user gave no name: problems show the path only */
     bool imports;    /* rows that only 'bagserve convert' reads are accepted, too (import.h) */
-    uint64_t fingerprint; /* fingerprint of the files and the configuration */
+    uint64_t fingerprint; /* fingerprint of the table, the projections and the configuration */
     uint64_t
         table_fingerprint; /* fingerprint of the table in memory, from the files that are read */
 
@@ -104,7 +105,8 @@ struct bag_source {
     struct bag_table_memory own; /* what will be in memory, not allocated: the table or a part. A
                                     part by keys has the most rows that are expected; if it is
                                     mapped, all rows of the file */
-    size_t max_rows; /* expected in the index of a part by keys; else the table's rows */
+    size_t max_rows; /* maximum number of rows that a part by keys is expected to have; otherwise
+                        the rows of the table */
     struct bag_table_file default_file; /* the default row of a part by rows that keeps one */
 
     struct bag_feature_source *features; /* owned; one for a model of a table */
@@ -116,6 +118,7 @@ static inline bool bag_source_is_keyed(const struct bag_source *source)
     return source->remote ? source->remote->is_keyed : source->num_key_files > 0;
 }
 
+/* Returns whether the model pools tables of other models and has no files of its own. */
 static inline bool bag_source_is_collection(const struct bag_source *source)
 {
     return !source->model->path;
@@ -130,7 +133,7 @@ struct bag_source *bag_source_make(struct bag_model_config *model, bool is_named
  * without memory (BAG_ERROR_NO_MEMORY). */
 struct bag_source *bag_source_find(const char *in, struct bag_problem *problem);
 
-/* NULL is ignored. */
+/* Frees the source and all that it owns. NULL is ignored. */
 void bag_source_free(struct bag_source *source);
 
 /* Opens the files of a model of a table and checks its configuration against them. Returns false

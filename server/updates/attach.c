@@ -52,8 +52,8 @@ static struct bag_journal_header header_of(const struct bag_updates_table *table
 }
 
 /* Opens the journal of a stream. Returns false and sets *problem if that fails; the stream is SHUT
- * if another process has locked the folder, otherwise NEW, so that the next table may try again.
- * The caller holds the stream's lock. */
+ * if the folder could not be made or locked, otherwise NEW. The next table tries again in either
+ * case. The caller holds the stream's lock. */
 static bool open_journal(struct bag_updates *updates, struct bag_updates_stream *stream,
                          const struct bag_updates_table *table, struct bag_problem *problem)
 {
