@@ -1,3 +1,8 @@
+/* Merges messages into batches; see feed.h.
+ *
+ * Producers usually send the same JSON with each message, and only the data after it differ. The
+ * last message that was decoded is therefore kept: a message with the same JSON and length needs no
+ * parsing, only new pointers to its data. */
 #include "feed.h"
 
 #include "proto/json.h"
@@ -79,7 +84,8 @@ static size_t place_of(const struct bag_tensor *tensor, const rd_kafka_message_t
     return data >= payload && data <= payload + message->len ? (size_t)(data - payload) : 0;
 }
 
-/* Decodes the message to batch->last.rows. */
+/* Decodes the message to batch->last.rows, whose tensors then point into the message or the arena.
+ * Returns false and sets *problem if it is not a batch of rows. */
 static bool decode(struct bag_feed_batch *batch, const rd_kafka_message_t *message,
                    struct bag_problem *problem)
 {
@@ -117,6 +123,8 @@ static bool decode(struct bag_feed_batch *batch, const rd_kafka_message_t *messa
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
+/* Returns whether the rows can be appended to the batch: the same operation, types and shape of a
+ * row. */
 static bool is_of_kind(const struct bag_feed_batch *batch, const struct bag_v2_rows *rows)
 {
     if (batch->has_keys != rows->has_keys || batch->deletes != rows->deletes ||
@@ -140,6 +148,7 @@ static bool is_whole(const struct bag_v2_rows *rows)
            (rows->deletes || (rows->rows.rank > 0 && rows->rows.shape[0] == rows->ids.shape[0]));
 }
 
+/* Appends bytes and doubles the capacity as needed. Returns false without memory. */
 static bool append(char **memory, size_t *used, size_t *room, const void *data, size_t bytes)
 {
     if (bytes > *room - *used) {

@@ -11,8 +11,10 @@
 
 volatile sig_atomic_t bag_feed_stopping;
 
+/* IDLE_MS: wait for a first message. The others: waits for the server, which double. */
 enum { IDLE_MS = 200, FIRST_WAIT_MS = 50, LONGEST_WAIT_MS = 2000 };
 
+/* The state of the main loop. */
 struct feed {
     const struct bag_feed_options *options;
     struct bag_feed_metrics *metrics;
@@ -29,6 +31,7 @@ struct feed {
 
 /* ---- where it stands ------------------------------------------------------------------------- */
 
+/* Frees a message if there is one. */
 static void forget(rd_kafka_message_t **message)
 {
     if (*message)
@@ -69,8 +72,9 @@ static void wait_for_server(struct feed *feed, enum bag_feed_outcome outcome,
     poll(NULL, 0, feed->wait_ms); /* a signal ends the wait */
 }
 
-/* Queries the server's last update and continues to read after it. Logs where, unless it is the
- * place of the batch that the server rejects again and again. */
+/* Queries the server's last update and continues to read after it. Drops the message that was read
+ * ahead. Logs the offset, unless it is that of a batch that the server rejects again and again.
+ * Returns true if the feed is stopping, and false with *problem set if it cannot continue. */
 static bool find_place(struct feed *feed, struct bag_problem *problem)
 {
     uint64_t sequence = 0;
@@ -96,7 +100,8 @@ static bool find_place(struct feed *feed, struct bag_problem *problem)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* Handles an acknowledged batch. `sequence` is the server's last update. */
+/* Handles an acknowledged batch. `sequence` is the server's last update. Returns false and sets
+ * *problem if the feed must end. */
 static bool on_done(struct feed *feed, uint64_t sequence, struct bag_problem *problem)
 {
     uint64_t last = feed->batch.sequence;
@@ -173,6 +178,7 @@ static bool flush(struct feed *feed, struct bag_problem *problem)
         feed->singly_through = feed->batch.sequence;
         return find_place(feed, problem);
     }
+    /* The only message is the wrong one. */
     rd_kafka_message_t *message = feed->only;
     feed->only = NULL;
     return pass_over(feed, message, problem);
@@ -181,7 +187,7 @@ static bool flush(struct feed *feed, struct bag_problem *problem)
 /* ---- messages -------------------------------------------------------------------------------- */
 
 /* Adds the next message to the batch. If it does not fit, sends the batch first and keeps the
- * message. */
+ * message. Returns false and sets *problem if the feed must end. */
 static bool take_next(struct feed *feed, struct bag_problem *problem)
 {
     rd_kafka_message_t *message = feed->next;
@@ -204,6 +210,7 @@ static bool take_next(struct feed *feed, struct bag_problem *problem)
     return !is_full || flush(feed, problem);
 }
 
+/* Returns how long to wait for the next message: until the batch must be sent. */
 static int wait_for_more_ms(const struct feed *feed)
 {
     uint64_t now = bag_epoch_ms();
@@ -212,6 +219,7 @@ static int wait_for_more_ms(const struct feed *feed)
     return feed->flush_at_ms > now ? (int)(feed->flush_at_ms - now) : 0;
 }
 
+/* Runs the main loop until the feed is stopped. Returns false and sets *problem if it must end. */
 static bool run(struct feed *feed, struct bag_problem *problem)
 {
     if (!find_place(feed, problem))

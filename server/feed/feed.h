@@ -1,16 +1,38 @@
 /* bagserve-feed: copies the row updates in one partition of a Kafka topic to one model of a server.
  *
- * The value of each message is a body of POST /v2/models/M/rows. The number (sequence) of the
- * update is the message's offset + 1. The server knows the last number that its rows include, so
- * the feed stores nothing: after any restart it asks the server for that number and continues with
- * the next message.
+ * A training pipeline writes changed rows to a topic, and a feed beside each server sends them to
+ * it. The value of each message is a body of POST /v2/models/M/rows. The number
+ * (sequence) of the update is the message's offset + 1.
  *
  *   options.c  the command line          kafka.c    the partition and the dead-letter topic
  *   batch.c    merges messages           server.c   requests to the server
  *   feed.c     the main loop             metrics.c  metrics for Prometheus
  *
- * One thread runs all of it, except for librdkafka's own threads and the thread of the metrics,
- * which reads atomics. */
+ * The feed stores nothing. The server knows the last number that its rows include, so after any
+ * restart the feed asks the server for it and continues with the next message. Offsets that are
+ * committed to Kafka, as consumer groups do, would be a second record of the same fact. It would be
+ * wrong as soon as the server restarts from an older snapshot or loads another table.
+ *
+ * Life of a message. The main loop reads it and merges it with its neighbours into a batch, so
+ * that a busy topic does not cost one request for each message. A batch holds messages of one
+ * kind: the same types, row shape and operation. It is sent when it is full, when the next message
+ * does not fit, or when its first message has waited for max_wait_ms. The request names the range
+ * of numbers that the batch covers. The server ignores a range that it already has, so a request
+ * whose reply was lost can be sent again.
+ *
+ * The reply of the server decides which message is read next:
+ *
+ *   DONE      the batch is applied; the next one begins after it
+ *   AWAY      the server is unreachable or busy; the same batch is sent again, after a longer wait
+ *   FULL      the same, but for a table without a spare row; an operator must act
+ *   MISFIT    the batch does not follow the server's last update; the feed asks for it and seeks
+ *   REJECTED  a message is wrong. A batch of several is read again and sent message by message. The
+ *             wrong one ends the feed, or is skipped and copied to the dead-letter topic. Its
+ * number is then reported to the server as used, so that the sequence has no hole. REFUSED   the
+ * server takes no updates from this feed; the feed ends
+ *
+ * Threads. One thread runs all of it, except for librdkafka's own threads and the thread of the
+ * metrics, which reads atomics. Waits are short or are interrupted by SIGTERM and SIGINT. */
 #ifndef BAG_FEED_H
 #define BAG_FEED_H
 
@@ -31,7 +53,7 @@ enum { BAG_FEED_MAX_SETTINGS = 64 };
 
 struct bag_feed_options {
     const char *brokers, *topic, *model, *server, *token_file, *dead_letter;
-    bool skips;       /* messages that the server rejects are skipped */
+    bool skips;       /* rejected messages are skipped; else the first one ends the feed */
     int partition;    /* -1: the topic has only one partition */
     int max_rows;     /* maximum number of rows in a batch */
     int max_wait_ms;  /* maximum wait for more messages after the first of a batch */
@@ -79,19 +101,22 @@ struct bag_feed_kafka {
     rd_kafka_t *consumer, *producer; /* `producer` is NULL without a dead-letter topic */
     rd_kafka_topic_t *topic;         /* topic of the consumer */
     int32_t partition;
-    bool is_started;
-    int64_t end; /* end of the partition, as last reported by the broker */
+    bool is_started; /* messages are being read */
+    int64_t end;     /* end of the partition, as last reported by the broker */
 };
 
-/* Connects and finds the partition. Waits for brokers and for the topic, and logs that. Returns
- * false if bag_feed_stopping is set, or sets *problem and returns false if the partition cannot be
- * found. */
+/* Creates the clients and finds the partition. Waits for brokers and for the topic, and logs that.
+ * Returns false if bag_feed_stopping is set. Returns false and sets *problem if a setting of
+ * librdkafka is wrong or the partition cannot be found. The caller must call bag_feed_kafka_close
+ * in either case. */
 bool bag_feed_kafka_open(struct bag_feed_kafka *kafka, const struct bag_feed_options *options,
                          struct bag_problem *problem);
+/* Stops reading and destroys the clients. */
 void bag_feed_kafka_close(struct bag_feed_kafka *kafka);
 
-/* Starts to read at an offset. Returns false and sets *problem if the partition does not have it,
- * because older messages were deleted or the topic ends before it. */
+/* Starts to read at an offset, and updates `end`. Waits for brokers. Returns false if
+ * bag_feed_stopping is set. Returns false and sets *problem if the partition does not have the
+ * offset, because older messages were deleted or the topic ends before it. */
 bool bag_feed_kafka_seek(struct bag_feed_kafka *kafka, int64_t offset, struct bag_problem *problem);
 
 /* Returns the next message, which the caller frees with rd_kafka_message_destroy. Returns NULL if
@@ -102,7 +127,8 @@ rd_kafka_message_t *bag_feed_kafka_next(struct bag_feed_kafka *kafka, int timeou
                                         struct bag_problem *problem);
 
 /* Copies a message to the dead-letter topic with the sentence, and waits until the brokers have
- * stored it. Returns false and sets *problem if they have not. */
+ * stored it. Returns false and sets *problem if they have not, or bag_feed_stopping was set
+ * meanwhile. */
 bool bag_feed_kafka_pass_on(struct bag_feed_kafka *kafka, const rd_kafka_message_t *message,
                             const char *sentence, struct bag_problem *problem);
 
@@ -110,7 +136,7 @@ bool bag_feed_kafka_pass_on(struct bag_feed_kafka *kafka, const rd_kafka_message
 
 /* Consecutive messages of one kind, merged into one batch of rows. */
 struct bag_feed_batch {
-    size_t messages;
+    size_t messages; /* number of merged messages; 0: the batch only marks its numbers as used */
     uint64_t first_sequence,
         sequence;    /* range of updates that the batch covers, with the gaps in the topic */
     int64_t last_ms; /* time of the last message in ms; negative: unknown */
@@ -137,12 +163,12 @@ enum bag_feed_added { BAG_FEED_ADDED, BAG_FEED_IS_FULL, BAG_FEED_IS_WRONG };
 void bag_feed_batch_init(struct bag_feed_batch *batch);
 void bag_feed_batch_free(struct bag_feed_batch *batch);
 
-/* Removes the messages. The next message begins with this number. */
+/* Removes the messages. The next message begins with this number; 1 is the lowest. */
 void bag_feed_batch_begin(struct bag_feed_batch *batch, uint64_t first_sequence);
 
 /* Adds a message. Returns IS_FULL if it is of another kind or exceeds the limits; the caller then
  * sends the batch and adds it again. Returns IS_WRONG and sets *problem if it is not a batch of
- * rows. */
+ * rows, or there is not enough memory. */
 enum bag_feed_added bag_feed_batch_add(struct bag_feed_batch *batch,
                                        const rd_kafka_message_t *message, size_t max_rows,
                                        struct bag_problem *problem);
@@ -173,16 +199,20 @@ enum bag_feed_outcome {
     BAG_FEED_REFUSED,  /* the server accepts no batches: wrong token, or updates are switched off */
 };
 
+/* Prepares the client. It connects with the first request. Returns false and sets *problem if the
+ * token cannot be read, or without memory. The caller must call bag_feed_server_close in either
+ * case. */
 bool bag_feed_server_open(struct bag_feed_server *server, const struct bag_feed_options *options,
                           struct bag_problem *problem);
 void bag_feed_server_close(struct bag_feed_server *server);
 
-/* Queries the last number that the model's rows include. Returns DONE, or another outcome with
+/* Queries the last number that the model's rows include. Returns DONE, or AWAY or REFUSED with
  * *problem set. */
 enum bag_feed_outcome bag_feed_server_ask(struct bag_feed_server *server, uint64_t *sequence,
                                           struct bag_problem *problem);
 
-/* Sends a batch. Sets *sequence to the last number that the server has. */
+/* Sends a batch. Returns DONE and sets *sequence to the last number that the server has, or returns
+ * another outcome with *problem set. */
 enum bag_feed_outcome bag_feed_server_send(struct bag_feed_server *server,
                                            const struct bag_feed_batch *batch, uint64_t *sequence,
                                            struct bag_problem *problem);

@@ -1,3 +1,7 @@
+/* The partition, read by librdkafka, and the dead-letter topic; see feed.h.
+ *
+ * The consumer reads one partition from an offset that the server decides. It joins no consumer
+ * group and commits no offsets. */
 #include "feed.h"
 
 #include "server/system/log.h"
@@ -7,10 +11,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Time limit of a query to the brokers, wait before the next attempt, and interval in which
+ * deliveries are polled. */
 enum { ASK_MS = 5000, AGAIN_MS = 1000, DELIVERY_MS = 100 };
 
 /* ---- clients --------------------------------------------------------------------------------- */
 
+/* Sets a property of librdkafka. Returns false and sets *problem if it is unknown or its value is
+ * wrong. */
 static bool set(rd_kafka_conf_t *conf, const char *key, const char *value,
                 struct bag_problem *problem)
 {
@@ -37,6 +45,7 @@ static void on_log(const rd_kafka_t *client, int level, const char *facility, co
             BAG_LOG_TEXT("facility", facility), BAG_LOG_TEXT("message", text));
 }
 
+/* Stores the result of a delivery for bag_feed_kafka_pass_on, which waits for it. */
 static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, void *context)
 {
     rd_kafka_resp_err_t *delivered = message->_private;
@@ -44,6 +53,8 @@ static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, v
     *delivered = message->err;
 }
 
+/* Creates a consumer or a producer. The settings of the command line come before those that the
+ * feed needs, which therefore win. Returns NULL and sets *problem on failure. */
 static rd_kafka_t *make_client(rd_kafka_type_t type, const struct bag_feed_options *options,
                                struct bag_problem *problem)
 {
@@ -102,6 +113,8 @@ static int count_partitions(struct bag_feed_kafka *kafka, struct bag_problem *pr
     return count;
 }
 
+/* Sets the partition from the options. Returns false and sets *problem if the topic does not have
+ * it, or has several and none is chosen. */
 static bool choose_partition(struct bag_feed_kafka *kafka, int count, struct bag_problem *problem)
 {
     int32_t wanted = kafka->options->partition;
@@ -141,6 +154,7 @@ bool bag_feed_kafka_open(struct bag_feed_kafka *kafka, const struct bag_feed_opt
     return false;
 }
 
+/* Stops reading if it was started. */
 static void stop(struct bag_feed_kafka *kafka)
 {
     if (kafka->is_started)
@@ -183,6 +197,7 @@ static bool check_offset(const struct bag_feed_kafka *kafka, int64_t offset, int
                            offset, topic, kafka->partition, kafka->end);
 }
 
+/* Starts to read at an offset that is in the partition. */
 static bool start(struct bag_feed_kafka *kafka, int64_t offset, struct bag_problem *problem)
 {
     stop(kafka);
@@ -283,7 +298,8 @@ bool bag_feed_kafka_pass_on(struct bag_feed_kafka *kafka, const rd_kafka_message
         RD_KAFKA_V_OPAQUE(&delivered), RD_KAFKA_V_END);
     if (error)
         rd_kafka_headers_destroy(headers);
-    /* librdkafka gives up after message.timeout.ms. */
+    /* The client gives up after message.timeout.ms. When the feed is stopping, the message is
+     * purged, but its delivery must still be reported before `delivered` goes out of scope. */
     while (!error && delivered == RD_KAFKA_RESP_ERR__IN_PROGRESS && !bag_feed_stopping)
         rd_kafka_poll(kafka->producer, DELIVERY_MS);
     if (!error && delivered == RD_KAFKA_RESP_ERR__IN_PROGRESS)

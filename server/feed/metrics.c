@@ -1,3 +1,4 @@
+/* Answers GET /metrics, on a thread of libmicrohttpd; see feed.h. */
 #include "feed.h"
 
 #include <errno.h>
@@ -5,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Queues a reply with a copy of the text. */
 static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status, const char *type,
                               const char *text)
 {
@@ -28,7 +30,7 @@ static void copy_label(const char *value, char *out, size_t capacity)
     out[used] = 0;
 }
 
-/* Runs on libmicrohttpd's thread. */
+/* Answers one request. Runs on libmicrohttpd's thread. */
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url,
                                   const char *method, const char *version, const char *body,
                                   size_t *body_bytes, void **state)
@@ -53,6 +55,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     return answer(connection, 200, "text/plain; version=0.0.4", text);
 }
 
+/* Starts to listen on all addresses of a family. Returns NULL and sets errno on failure. */
 static struct MHD_Daemon *start(const struct bag_feed_metrics *metrics, int port, unsigned family)
 {
     return MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO | family, (uint16_t)port,

@@ -1,3 +1,4 @@
+/* The command line of bagserve-feed; see feed.h. */
 #include "feed.h"
 
 #include <errno.h>
@@ -62,8 +63,10 @@ static const struct {
     {"--metrics-port", AT(metrics_port), 1, 65535},
 };
 
+/* The first NEEDED flags are required. */
 enum { PLAIN = sizeof plain / sizeof *plain, NEEDED = 4 };
 
+/* Prints what is wrong with a flag. Returns false. */
 static bool reject(const char *what, const char *value, const char *right)
 {
     fprintf(stderr, "bagserve-feed: %s %s%s%s%s\n", what, value ? "is \"" : "", value ? value : "",
@@ -71,6 +74,7 @@ static bool reject(const char *what, const char *value, const char *right)
     return false;
 }
 
+/* Reads a number from `low` to `high`. Returns false after printing what is wrong. */
 static bool read_number(const char *flag, const char *text, int low, int high, int *number)
 {
     char *end, right[64];
@@ -109,6 +113,7 @@ static bool read_flag(struct bag_feed_options *options, int flag, char *value)
     }
 }
 
+/* Checks what concerns several flags, or flags that are missing. */
 static bool check(const struct bag_feed_options *options)
 {
     for (size_t i = 0; i < NEEDED; i++) {

@@ -1,3 +1,4 @@
+/* Requests to the server, by libcurl; see feed.h. */
 #include "feed.h"
 
 #include "proto/v2_client.h"
@@ -17,6 +18,7 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* Appends a header to those of all requests. Returns false without memory. */
 static bool add_header(struct bag_feed_server *server, const char *header)
 {
     struct curl_slist *longer = curl_slist_append(server->headers, header);
@@ -25,6 +27,8 @@ static bool add_header(struct bag_feed_server *server, const char *header)
     return longer;
 }
 
+/* Adds the Authorization header with the token of scope admin in a file. Overwrites its copies
+ * before they are freed. */
 static bool add_token(struct bag_feed_server *server, const char *path, struct bag_problem *problem)
 {
     char *token = bag_file_read_token(path, BAG_SCOPE_ADMIN, problem), *header = NULL;
@@ -41,6 +45,8 @@ static bool add_token(struct bag_feed_server *server, const char *path, struct b
     return ok;
 }
 
+/* Appends received bytes to the reply. Returns 0, which ends the request, if the reply is too large
+ * or without memory. */
 static size_t on_answer(char *data, size_t size, size_t count, void *context)
 {
     struct bag_feed_server *server = context;
@@ -57,12 +63,14 @@ static size_t on_answer(char *data, size_t size, size_t count, void *context)
     return bytes;
 }
 
+/* Ends a request when the feed is stopping. */
 static int on_progress(void *context, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
     (void)context, (void)a, (void)b, (void)c, (void)d;
     return bag_feed_stopping;
 }
 
+/* Sets the URL of the model, and the socket if the server has one. Returns false without memory. */
 static bool set_urls(struct bag_feed_server *server, const struct bag_feed_options *options)
 {
     bool is_unix = strncmp(options->server, "unix:", 5) == 0;
@@ -74,7 +82,7 @@ static bool set_urls(struct bag_feed_server *server, const struct bag_feed_optio
     bool ok = model &&
               asprintf(&server->model_url, "%.*s/v2/models/%s", (int)base_bytes, base, model) >= 0;
     curl_free(model);
-    /* Both unix:PATH and unix://PATH are accepted, as in other clients. */
+    /* The forms unix:PATH and unix://PATH are accepted, as in other clients. */
     const char *path = options->server + (strncmp(options->server, "unix://", 7) == 0 ? 7 : 5);
     return ok &&
            (!is_unix || curl_easy_setopt(server->curl, CURLOPT_UNIX_SOCKET_PATH, path) == CURLE_OK);
@@ -135,7 +143,8 @@ static enum bag_feed_outcome outcome_of(long status, const char *sentence)
     }
 }
 
-/* Sends the request that the handle describes. */
+/* Sends the request that the handle describes. Returns its outcome, and sets *problem unless that
+ * is DONE. */
 static enum bag_feed_outcome call(struct bag_feed_server *server, const char *url,
                                   struct curl_slist *headers, struct bag_problem *problem)
 {
@@ -187,6 +196,7 @@ struct body {
     size_t bytes[3], at; /* position in the whole body */
 };
 
+/* Copies the next bytes of the body to `out`. */
 static size_t on_send(char *out, size_t size, size_t count, void *context)
 {
     struct body *body = context;
@@ -211,6 +221,8 @@ static int on_rewind(void *context, curl_off_t offset, int origin)
     return origin == SEEK_SET ? CURL_SEEKFUNC_OK : CURL_SEEKFUNC_CANTSEEK;
 }
 
+/* Sends a batch with its parts in place: `body` refers to the header and to the batch's own arrays.
+ */
 static enum bag_feed_outcome post(struct bag_feed_server *server, struct body *body,
                                   struct bag_problem *problem)
 {
