@@ -14,12 +14,14 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* Maximum time of a poll, except for looking up the name. */
+/* Maximum time of a poll, with looking up the name. */
 #define TIMEOUT_MS 2000
 
 /* Maximum size of a document: metadata of a model has some thousand bytes. */
 #define DOCUMENT_BYTES ((size_t)1 << 20)
 
+/* One poll. Its documents are read one after the other over one connection, if the shard keeps it
+ * open. */
 struct session {
     struct bag_shard_group *group;
     struct bag_shard_host *host;
@@ -32,6 +34,8 @@ struct session {
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
+/* Resolves an address. Returns the number of endpoints. Returns 0 and sets *problem if the name
+ * does not resolve. */
 static size_t resolve(const struct bag_shard_address *address, uint64_t deadline_ns,
                       struct bag_shard_endpoint *endpoints, struct bag_problem *problem)
 {
@@ -56,7 +60,8 @@ static size_t resolve(const struct bag_shard_address *address, uint64_t deadline
     return count;
 }
 
-/* Stores what the name resolves to. Loops go on with that if the name no longer resolves. */
+/* Stores the endpoints for the loops. If the name no longer resolves, the loops continue with the
+ * earlier ones. */
 static void store_endpoints(struct session *session, const struct bag_shard_endpoint *endpoints,
                             size_t count)
 {
@@ -67,6 +72,8 @@ static void store_endpoints(struct session *session, const struct bag_shard_endp
     pthread_mutex_unlock(&shards->lock);
 }
 
+/* Connects to the first endpoint that accepts, and sets session->contact. Returns false and sets
+ * *problem if none does. */
 static bool connect_to(struct session *session, struct bag_problem *problem)
 {
     struct bag_shard_endpoint endpoints[BAG_SHARD_MAX_ENDPOINTS];
@@ -90,6 +97,7 @@ static bool connect_to(struct session *session, struct bag_problem *problem)
 
 /* ---- one document ---------------------------------------------------------------------------- */
 
+/* Sends a GET request. Returns false and sets *problem on failure. */
 static bool send_request(struct session *session, const char *path, const char *token,
                          struct bag_problem *problem)
 {
@@ -107,7 +115,8 @@ static bool send_request(struct session *session, const char *path, const char *
            bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s", strerror(errno));
 }
 
-/* Says why a reply has not arrived, by errno; 0: the shard has closed the connection. */
+/* Sets *problem to the reason why a reply has not arrived, from errno. An errno of 0 means that the
+ * shard has closed the connection. Returns false. */
 static bool fail_receiving(size_t received, struct bag_problem *problem)
 {
     switch (errno) {
@@ -126,6 +135,8 @@ static bool fail_receiving(size_t received, struct bag_problem *problem)
     }
 }
 
+/* Receives a reply, whose body session->body then owns. Returns false and sets *problem if it is
+ * not whole or too large. */
 static bool receive_reply(struct session *session, struct bag_reply_head *head,
                           struct bag_problem *problem)
 {
@@ -160,6 +171,8 @@ static bool receive_reply(struct session *session, struct bag_reply_head *head,
     return true;
 }
 
+/* Reads a document to session->body. Connects first if needed. Returns false and sets *problem if
+ * the reply is not 200. */
 static bool get(struct session *session, const char *path, const char *token,
                 struct bag_problem *problem)
 {
@@ -211,6 +224,7 @@ static bool poll_version(struct session *session, const char *token,
     return true;
 }
 
+/* Reads the generation and, unless it is the known one, the rest of the report. */
 static bool poll_all(struct session *session, const char *token,
                      const struct bag_shard_generation *known, struct bag_shard_report *report,
                      struct bag_problem *problem)
@@ -235,6 +249,7 @@ static bool poll_all(struct session *session, const char *token,
     return ok;
 }
 
+/* Stores the token that the shard has accepted, for the requests of the loops. */
 static void store_token(struct bag_shard_group *group, const char *token)
 {
     pthread_mutex_lock(&group->shards->lock);

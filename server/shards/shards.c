@@ -47,6 +47,8 @@ static struct bag_shard_host *find_host(struct bag_shards *shards,
     return *link = host;
 }
 
+/* Adds a member for each address of the configuration, which was checked before. Returns false
+ * without memory. */
 static bool add_members(struct bag_shards *shards, struct bag_shard_group *group)
 {
     struct bag_shard_address address;
@@ -65,7 +67,8 @@ static bool add_members(struct bag_shards *shards, struct bag_shard_group *group
     return group->members != NULL;
 }
 
-/* Under the lock. */
+/* Makes a group and starts to poll its shards. Under the lock. Returns NULL and sets *problem
+ * without memory or a thread. */
 static struct bag_shard_group *make_group(struct bag_shards *shards,
                                           const struct bag_model_config *model,
                                           struct bag_problem *problem)
@@ -93,6 +96,7 @@ static struct bag_shard_group *make_group(struct bag_shards *shards,
     return group;
 }
 
+/* Returns the first group of a list with this configuration and name, or NULL. */
 static struct bag_shard_group *look_up(struct bag_shard_group *group, uint64_t hash,
                                        const char *name)
 {
@@ -107,8 +111,8 @@ struct bag_shard_group *bag_shards_find(struct bag_shards *shards,
 {
     uint64_t hash = bag_model_config_hash(model);
     pthread_mutex_lock(&shards->lock);
-    /* All are looked up again and again, in the order in which they were made: the next one first.
-     */
+    /* The catalog looks up all groups, in the order in which they were made. The search therefore
+     * starts after the last one that was found. */
     struct bag_shard_group *group =
         look_up(shards->found ? shards->found->next : NULL, hash, model->name);
     if (!group)

@@ -1,24 +1,38 @@
 /* Shards: the servers that have the parts of tables, what each of them has, and whether it answers.
  *
- * A model of this server may have `shards` in place of a table: addresses of servers that have one
- * part each. A group is the shards of one such model; its members are the shards. Several groups
- * may name the same address, which is one host for all of them.
+ * A table that is too large for one machine is divided into parts, and each part is loaded by a
+ * server of its own. A coordinator is a server whose model has `shards` in place of a table: the
+ * addresses of these servers. This folder learns by itself what the shards have, so the operator
+ * configures addresses only. Requests are sent to the shards by server/coordinator.
  *
- * Threads of this folder (threads.c) poll each member about once a second, over a blocking socket
- * (poll.c). A poll first asks for the generation of the shard: a number that changes with its
- * models. Only if that is another one, and once a minute in any case, it asks for the versions of
- * the model, their metadata and their rules. This is the member's report. After every new report
- * versions.c finds the versions that all members have as parts of one table. If these change,
- * `on_change` is called, and the catalog (server/models) lists them as it lists the versions in a
- * folder.
+ * Objects. A group is the shards of one such model. Its members are the shards, in the order of the
+ * configuration. Several groups may name the same address, which is one host for all of them. Hosts
+ * are never freed before the registry, because requests and statistics of any loop refer to them. A
+ * member's report is what its shard answered about the model: the versions, the table of each, and
+ * the pooling rules. A version of the group is one that all members have as parts of one table.
  *
- * A host is unavailable if it refuses connections, or has not answered several polls. Loops clear
- * this mark when they get a reply, and set it when a connection is refused twice. A member reports
- * no model if its host answers, but not about the model. Both have one writer each
- * (bag_shard_host_set_unavailable; threads.c) and one reader, bag_shard_member_unavailable, which
- * says why a request need not be sent.
+ * Life of a group. bag_shards_find() makes it when a configuration has its model, and retains it
+ * for the caller. Threads of this folder (threads.c) poll each member about once a second, over a
+ * blocking socket (poll.c). A poll first asks for the generation of the shard: a number that
+ * changes with its models. If the generation is new, and once a minute in either case, the poll
+ * also asks for the whole report. After every new report versions.c finds the versions of the
+ * group. If these change, `on_change` is called, and the catalog (server/models) lists them as it
+ * lists the versions in a folder. When the configuration no longer has the model,
+ * bag_shards_forget() stops the polls. The last caller that releases the group frees it.
  *
- * Threads: what a group knows changes under the registry's lock, and others take copies. Atomic
+ * Agreement. The members of a version must have different parts of the same table: the same shape,
+ * type, row format, digest of files and rules. Otherwise the version has a reason why it cannot be
+ * served. Merging rows of two tables would give numbers that look right. If `ready` is any, members
+ * that have not answered yet take the parts that nobody has claimed, and requests find out later.
+ *
+ * Availability. A host is unavailable if it refuses connections or has not answered several polls.
+ * Loops clear this mark when they get a reply, and set it when a connection is refused twice. A
+ * member reports no model if its host answers, but not about the model. The marks are set by
+ * bag_shard_host_set_unavailable() and by threads.c. Their only reader is
+ * bag_shard_member_unavailable(), which says why a request need not be sent.
+ *
+ * Threads. The state of a group changes under the registry's lock, and other threads take copies.
+ * Polls run without the lock, and only the thread that polls a member changes it meanwhile. Atomic
  * members may be used by any thread. */
 #ifndef BAG_SHARDS_H
 #define BAG_SHARDS_H
@@ -50,10 +64,11 @@ struct bag_shard_host {
     struct bag_shard_host *next;
 
     /* Under the registry's lock. */
-    struct bag_shard_endpoint endpoints[BAG_SHARD_MAX_ENDPOINTS]; /* as its name resolved last */
+    struct bag_shard_endpoint
+        endpoints[BAG_SHARD_MAX_ENDPOINTS]; /* addresses of the name when it last resolved */
     size_t num_endpoints, turn;             /* turn: number of times that one was handed out */
     bool logged_unavailable;                /* state that was last logged */
-    struct bag_shard_generation generation; /* as last reported, whatever model was asked for */
+    struct bag_shard_generation generation; /* last reported one; it is the same for all models */
     bool is_confirming; /* a thread asks whether its generation is still the same */
 };
 
@@ -78,14 +93,17 @@ enum bag_shard_outcome {
 };
 
 /* Recent times of replies: a histogram from 1 us on, with four counters for each power of two. All
- * threads write it; an increment may be lost if two do so at the same time. */
+ * threads write it. When there are many times, all counters are halved, so that recent ones count
+ * more; a time that another thread adds meanwhile may be lost. */
 #define BAG_SHARD_TIMES 96
 struct bag_shard_latency {
     atomic_uint counts[BAG_SHARD_TIMES], total;
 };
+/* Adds the time of a reply. Any thread. */
 void bag_shard_latency_add(struct bag_shard_latency *latency, uint64_t ns);
 
-/* Returns the time that 95 of 100 replies do not exceed; UINT64_MAX: too few were counted. */
+/* Returns a time that 95 of 100 replies do not exceed: the upper bound of a counter. Returns
+ * UINT64_MAX if too few were counted, or the time is beyond the last counter. Any thread. */
 uint64_t bag_shard_latency_p95_ns(const struct bag_shard_latency *latency);
 
 /* ---- groups ---------------------------------------------------------------------------------- */
@@ -93,12 +111,13 @@ uint64_t bag_shard_latency_p95_ns(const struct bag_shard_latency *latency);
 /* The answers of one shard about a model. */
 struct bag_shard_report {
     bool is_known; /* the shard has answered */
-    bool is_same;  /* the generation is the known one: the members after it are not set */
+    bool is_same;  /* the generation is the known one: the members after `generation` are not set */
     struct bag_shard_generation generation;
     struct bag_shard_versions versions;
     /* For each version: */
     struct bag_shard_table tables[BAG_SHARD_MAX_VERSIONS];
-    struct bag_model_config configs[BAG_SHARD_MAX_VERSIONS]; /* owned; the group's with its rules */
+    struct bag_model_config
+        configs[BAG_SHARD_MAX_VERSIONS];       /* owned; the group's, with the shard's rules */
     char reasons[BAG_SHARD_MAX_VERSIONS][512]; /* why it cannot be served; "": it can */
 };
 
@@ -110,7 +129,7 @@ struct bag_shard_member {
     atomic_bool reports_no_model;   /* the host answers, but not about the model */
     char why[512];                  /* reason of the last failed poll; "": it did not fail */
     unsigned failures;              /* consecutive failed polls */
-    uint64_t due_ns;                /* time of the next poll */
+    uint64_t due_ns;                /* time of the next poll, on uv_hrtime's clock */
     uint64_t whole_ns;    /* time from which a poll asks for everything, whatever the generation */
     bool is_being_polled; /* by a thread, which alone changes the member meanwhile */
 };
@@ -124,23 +143,24 @@ struct bag_shard_version {
     size_t *members;                /* owned; index of the member that has part i */
 };
 
+/* The maximum length of a token, with its NUL. */
 #define BAG_SHARD_TOKEN_BYTES 1024
 
 struct bag_shard_group {
-    struct bag_shards *shards;
-    atomic_size_t holders;
+    struct bag_shards *shards;      /* borrowed */
+    atomic_size_t holders;          /* references; the last one frees the group */
     struct bag_model_config config; /* owned; of the coordinator's model */
     uint64_t hash;                  /* hash of `config` */
-    size_t num_members;
+    size_t num_members;             /* constant once the group is found */
     struct bag_shard_group *next;
 
     /* Under the registry's lock. */
-    bool is_wanted;                     /* the configuration has it */
+    bool is_wanted; /* bag_shards_find has found it since the last bag_shards_forget */
     struct bag_shard_member *members;   /* owned; in the order of the configuration */
     struct bag_shard_version *versions; /* owned; ascending */
     size_t num_versions;
     char token[BAG_SHARD_TOKEN_BYTES]; /* sent to shards; "": none */
-    char reason[512];                  /* why there is no version; "": there is one */
+    char reason[512];                  /* why no version can be served; "": one can */
     uint64_t versions_hash;            /* hash of `versions` and `reason` */
 };
 
@@ -164,18 +184,19 @@ struct bag_shards {
     bool is_started, stops;
 };
 
-/* Makes a registry without groups. Returns NULL without memory. */
+/* Makes a registry without groups, and draws its instance. Returns NULL without memory. */
 struct bag_shards *bag_shards_make(void);
 
 /* Starts to poll shards: starts the threads, now and as groups are made. Returns false and sets
  * *problem if no thread can be started. */
 bool bag_shards_start(struct bag_shards *shards, struct bag_problem *problem);
 
-/* Ends the threads, within two seconds. A thread that is still resolving a name is left behind. */
+/* Ends the threads. Waits for polls that are running, for two seconds. A thread that has not ended
+ * by then is left behind. */
 void bag_shards_stop(struct bag_shards *shards);
 
-/* Frees the registry, unless a thread was left behind. Nobody may retain a group. NULL is ignored.
- */
+/* Frees the registry, unless a thread was left behind. No other reference to a group may exist.
+ * NULL is ignored. */
 void bag_shards_free(struct bag_shards *shards);
 
 /* Returns the group of a model with shards, retained for the caller. It is made if there is none;
@@ -188,24 +209,26 @@ struct bag_shard_group *bag_shards_find(struct bag_shards *shards,
  * configuration has them no longer. */
 void bag_shards_forget(struct bag_shards *shards);
 
+/* Retain and release a group. Any thread; no lock is needed. */
 void bag_shard_group_retain(struct bag_shard_group *group);
 void bag_shard_group_release(struct bag_shard_group *group);
 
-/* Copies the group's versions, and the reason why there are none ("": there are some). Returns
- * false without memory. */
+/* Copies the group's versions, and the reason why none can be served ("": one can). Versions that
+ * cannot be served are copied, too. Returns false without memory. Any thread. */
 bool bag_shard_group_list(struct bag_shard_group *group, struct bag_shard_version **versions,
                           size_t *count, char reason[512]);
+/* Frees copied versions. */
 void bag_shard_versions_free(struct bag_shard_version *versions, size_t count);
 
-/* Returns whether the group is not ready, by its `ready`, and prints the reason, which anybody may
- * read. Any thread. */
+/* Returns whether the group is not ready, by its `ready`, and prints the reason, which has no
+ * secrets. Any thread. */
 bool bag_shard_group_is_unavailable(struct bag_shard_group *group, char *text, size_t room);
 
-/* Returns whether there is no version that all have. Any thread. */
+/* Returns whether no version can be served. Any thread. */
 bool bag_shard_group_lacks_versions(struct bag_shard_group *group);
 
-/* Returns whether some group whose model counts is not ready, and prints the model and the reason.
- */
+/* Returns whether a group is not ready, and prints its model and the reason. Groups whose name
+ * `counts` rejects are skipped. *text is undefined otherwise. Any thread. */
 bool bag_shards_find_unavailable(struct bag_shards *shards,
                                  bool (*counts)(const void *context, const char *name),
                                  const void *context, char *text, size_t room);
@@ -213,11 +236,11 @@ bool bag_shards_find_unavailable(struct bag_shards *shards,
 /* Copies the token that the group's shards are sent; "": none. Any thread. */
 void bag_shard_group_token(struct bag_shard_group *group, char token[BAG_SHARD_TOKEN_BYTES]);
 
-/* Has all of the group's shards polled at once. Any thread. */
+/* Has all of the group's shards polled at once, for the whole report. Any thread. */
 void bag_shard_group_poll(struct bag_shard_group *group);
 
-/* Copies an endpoint of the host, the next one each time. Returns false if its name does not
- * resolve. Any thread. */
+/* Copies an endpoint of the host, the next one each time. Returns false if its name has not
+ * resolved yet. A name that no longer resolves keeps its endpoints. Any thread. */
 bool bag_shard_host_endpoint(struct bag_shards *shards, struct bag_shard_host *host,
                              struct bag_shard_endpoint *endpoint);
 
@@ -249,27 +272,29 @@ enum bag_shard_contact {
     BAG_SHARD_ANSWERED    /* a reply, whatever it says */
 };
 
-/* Polls one shard of a group, within two seconds. Asks for nothing but the generation if that is
- * `known` (NULL: none is). Returns false and sets *problem if the report is not complete. *report
- * is to be freed in either case. Takes the lock to store the host's endpoints. */
+/* Polls one shard of a group, within two seconds. Asks only for the generation if that is `known`
+ * (NULL: none is). Returns false and sets *problem if the report is not complete. *report must be
+ * freed in either case. Takes the lock to store the host's endpoints and the group's token. */
 bool bag_shard_poll(struct bag_shard_group *group, struct bag_shard_host *host,
                     const struct bag_shard_generation *known, struct bag_shard_report *report,
                     enum bag_shard_contact *contact, struct bag_problem *problem);
 
+/* Returns whether two generations are the same. A generation of 0 equals none: it is not known. */
 static inline bool bag_shard_generation_equal(const struct bag_shard_generation *one,
                                               const struct bag_shard_generation *other)
 {
     return one->generation > 0 && one->generation == other->generation &&
            memcmp(one->instance, other->instance, sizeof one->instance) == 0;
 }
+/* Frees the members that a report owns, and sets it to zeros. */
 void bag_shard_report_free(struct bag_shard_report *report);
 
 /* Starts as many threads as there are shards, up to a bound, if threads are started at all. Under
  * the lock. Returns false and sets *problem if there is none. */
 bool bag_shards_start_threads(struct bag_shards *shards, struct bag_problem *problem);
 
-/* Finds the versions that all shards of the group have: sets `versions` and `reason`. Under the
- * lock. Returns false, and leaves them, without memory. */
+/* Finds the versions that all shards of the group have, and sets `versions`, `reason` and
+ * `versions_hash`. Under the lock. Returns false and leaves them without memory. */
 bool bag_shard_group_find_versions(struct bag_shard_group *group);
 
 #endif

@@ -1,4 +1,7 @@
-/* The threads that poll the shards of all groups; see shards.h. */
+/* The threads that poll the shards of all groups; see shards.h.
+ *
+ * Each thread takes the member whose poll is due first, and polls it without the lock. There is no
+ * thread for each shard: thousands of shards are polled by a few threads. */
 #include "shards.h"
 
 #include "server/system/log.h"
@@ -59,6 +62,7 @@ static uint64_t find_due(const struct bag_shards *shards, struct query *query)
     return due_ns;
 }
 
+/* Waits for a change, or until the time. Releases the lock meanwhile. */
 static void wait_until(struct bag_shards *shards, uint64_t until_ns)
 {
     struct timespec until = {.tv_sec = (time_t)(until_ns / SECOND_NS),
@@ -69,7 +73,8 @@ static void wait_until(struct bag_shards *shards, uint64_t until_ns)
         pthread_cond_timedwait(&shards->changed, &shards->lock, &until);
 }
 
-/* Waits until a poll is due. Returns false if the threads are to end. */
+/* Waits until a poll is due, marks its member and retains its group. Returns false if the threads
+ * must end. */
 static bool take_query(struct bag_shards *shards, struct query *query)
 {
     while (!shards->stops) {
@@ -111,9 +116,9 @@ static void set_reports_no_model(const struct bag_shard_group *group,
                 BAG_LOG_TEXT("model", group->config.name), BAG_LOG_TEXT("reason", member->why));
 }
 
-/* Stores the result of a poll. The earlier report stays if the poll failed, and so does the state
- * of the member if it could not be polled: this server lacks what that needs, maybe for this model
- * alone. */
+/* Stores the result of a poll. If the poll failed, the earlier report stays. If the member could
+ * not be polled at all, its whole state stays. This server then lacks memory, descriptors or the
+ * token, and the token may be that of this model alone. */
 static void keep(const struct query *query, struct bag_shard_report *report,
                  enum bag_shard_contact contact, const struct bag_problem *why)
 {
@@ -146,13 +151,14 @@ static void keep(const struct query *query, struct bag_shard_report *report,
     member->due_ns = uv_hrtime() + (member->failures ? FAILED_NS : SECOND_NS);
 }
 
+/* Returns the path of a group's token, or "". */
 static const char *token_file(const struct bag_shard_group *group)
 {
     return group->config.shard_token_file ? group->config.shard_token_file : "";
 }
 
-/* A host has reported the generation that is known: the reports of its members in other groups
- * hold, too, if they use the same token. */
+/* Postpones the polls of other groups' members of a host that has reported the known generation.
+ * Their reports are still current if the groups use the same token. */
 static void confirm_others(struct bag_shards *shards, const struct query *query)
 {
     const struct bag_shard_member *asked = query->member;
@@ -169,6 +175,8 @@ static void confirm_others(struct bag_shards *shards, const struct query *query)
     }
 }
 
+/* Polls a member and stores the result. Called with the lock, which it releases for the poll and
+ * for on_change. */
 static void run_query(struct bag_shards *shards, const struct query *query)
 {
     struct bag_shard_report *report = malloc(sizeof *report);
@@ -205,6 +213,7 @@ static void run_query(struct bag_shards *shards, const struct query *query)
     pthread_mutex_lock(&shards->lock);
 }
 
+/* Polls members until the threads must end. */
 static void *run(void *context)
 {
     struct bag_shards *shards = context;

@@ -18,6 +18,7 @@ struct candidate {
     char why[512];
 };
 
+/* Returns the address of a member, for messages. */
 static const char *name_of(const struct bag_shard_member *member)
 {
     return member->host->address.text;
@@ -37,6 +38,7 @@ static bool disagree(struct candidate *candidate, const char *format, ...)
 
 /* ---- one version ----------------------------------------------------------------------------- */
 
+/* Returns the index of a version in a report, or its number of versions if it does not have it. */
 static size_t find_version(const struct bag_shard_report *report, uint64_t number)
 {
     size_t i = 0;
@@ -45,7 +47,8 @@ static size_t find_version(const struct bag_shard_report *report, uint64_t numbe
     return i;
 }
 
-/* X(what differs, how it is shown, of a table) */
+/* The facts that must be equal in all parts. X(what differs, how it is printed, value of a table)
+ */
 #define FACTS(X)                                                                   \
     X("parts", "%s", bag_part_way_names[table->part.by])                           \
     X("number of parts", "%" PRIu32, table->part.of)                               \
@@ -71,6 +74,8 @@ static const char *fact_of(const struct bag_shard_table *table, size_t i, char *
     return NULL;
 }
 
+/* Checks that a member has a part of the same table as the first one, by facts, shape and rules.
+ * `i` is the index of the version in its report. Returns false and sets candidate->why if not. */
 static bool check_same(struct candidate *candidate, const struct bag_shard_member *member, size_t i)
 {
     const struct bag_shard_report *first = &candidate->first->report, *report = &member->report;
@@ -94,7 +99,8 @@ static bool check_same(struct candidate *candidate, const struct bag_shard_membe
     return true;
 }
 
-/* Assigns a member to its part. */
+/* Assigns a member to its part. Returns false and sets candidate->why if it does not fit the
+ * others. */
 static bool place_member(struct candidate *candidate, size_t m)
 {
     const struct bag_shard_member *member = &candidate->group->members[m];
@@ -143,6 +149,8 @@ static bool place_unknown(struct candidate *candidate)
     return true;
 }
 
+/* Assigns all members to their parts. Returns false and sets candidate->why if they have no parts
+ * of one table. */
 static bool place_all(struct candidate *candidate)
 {
     const struct bag_shard_group *group = candidate->group;
@@ -154,7 +162,8 @@ static bool place_all(struct candidate *candidate)
     return place_unknown(candidate);
 }
 
-/* Returns false without memory. */
+/* Makes a version of the group: one that can be served, or one with the reason why it cannot.
+ * Returns false without memory. */
 static bool make_version(const struct bag_shard_group *group, uint64_t number,
                          struct bag_shard_version *version)
 {
@@ -181,6 +190,7 @@ static bool make_version(const struct bag_shard_group *group, uint64_t number,
 
 /* ---- all versions ---------------------------------------------------------------------------- */
 
+/* Returns whether all members that have answered have this version. */
 static bool all_have(const struct bag_shard_group *group, uint64_t number)
 {
     for (size_t m = 0; m < group->num_members; m++) {
@@ -231,7 +241,8 @@ static bool lacks_shards(const struct bag_shard_group *group, char *reason, size
     return true;
 }
 
-/* Returns false without memory. */
+/* Makes the versions that all members have. `known` is any member that has answered. Returns false
+ * without memory. */
 static bool make_versions(const struct bag_shard_group *group, const struct bag_shard_member *known,
                           struct bag_shard_version *versions, size_t *count)
 {
@@ -244,6 +255,7 @@ static bool make_versions(const struct bag_shard_group *group, const struct bag_
     return ok;
 }
 
+/* Returns a hash of all that a change of versions can change. */
 static uint64_t hash_versions(const struct bag_shard_group *group)
 {
     uint64_t hash = bag_hash_bytes(BAG_HASH_START, group->reason, strlen(group->reason) + 1);
@@ -260,6 +272,7 @@ static uint64_t hash_versions(const struct bag_shard_group *group)
     return hash;
 }
 
+/* Returns whether one of the versions can be served. */
 static bool is_any_good(const struct bag_shard_version *versions, size_t count)
 {
     bool found = false;
