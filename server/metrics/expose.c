@@ -1,4 +1,8 @@
-/* Writes the counters in Prometheus' text format and as statistics; see metrics.h. */
+/* Writes the counters in Prometheus' text format and as statistics; see metrics.h.
+ *
+ * A family is one metric: a line # HELP, a line # TYPE, and a sample for each model and each value
+ * of its label. The format wants all samples of a family together, so the counters of all models
+ * are added up first. */
 #include "metrics.h"
 #include "prometheus.h"
 
@@ -10,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The types of table.h. */
 enum type { COUNTER, TIME, GAUGE, SECONDS, SIZES, MOMENT };
 
 /* The values of a label. */
@@ -19,6 +24,7 @@ struct label {
     size_t count;
 };
 
+/* One line of table.h. */
 struct family {
     const char *name, *unit, *sentence;
     enum type type;
@@ -54,10 +60,11 @@ static const struct family loop_families[] = {BAG_LOOP_METRICS(BAG_X)};
 
 #define COUNT_OF(list) (sizeof(list) / sizeof(list)[0])
 
+/* The properties of each type. */
 static const struct {
     const char *type_name;
-    size_t slots, num_bounds;
-    const uint64_t *bounds; /* NULL: not a histogram */
+    size_t slots, num_bounds; /* counters for a value of the label; bounds among them */
+    const uint64_t *bounds;   /* NULL: not a histogram */
 } types[] = {
     [COUNTER] = {"counter", BAG_SLOTS_COUNTER, 0, NULL},
     [TIME] = {"counter", BAG_SLOTS_TIME, 0, NULL},
@@ -82,6 +89,8 @@ static void begin(struct bag_prometheus *out, const struct bag_model *model,
         bag_prometheus_label(out, family->label->key, family->label->values[value]);
 }
 
+/* Writes a histogram. The counts of its buckets are cumulative, and the last bucket has all values.
+ */
 static void write_histogram(struct bag_prometheus *out, const struct bag_model *model,
                             const struct family *family, size_t value, const bag_counter *counters)
 {
@@ -185,6 +194,7 @@ static const struct bag_updates_stream *stream_of(const struct bag_snapshot *sna
 /* The scales of table.h, in ns. WHOLE is exposed unchanged. */
 enum scale { WHOLE = 0, NS = 1, MS = 1000000 };
 
+/* Writes a value in seconds, or unchanged if the scale is WHOLE. */
 static void write_scaled(struct bag_prometheus *out, uint64_t value, enum scale scale)
 {
     bag_prometheus_value(out, scale == WHOLE ? value : value * scale, scale != WHOLE);
@@ -300,6 +310,8 @@ static void write_shards(struct bag_prometheus *out, const struct bag_snapshot *
     }
 }
 
+/* Writes the families of models. Versions in slots from `max_histograms` on have no histograms,
+ * which are most of the text. */
 static void write_models(struct bag_prometheus *out, const struct bag_metrics *metrics,
                          const struct bag_snapshot *snapshot,
                          const struct bag_model_counters *counters, size_t max_histograms)
@@ -325,6 +337,7 @@ static void write_models(struct bag_prometheus *out, const struct bag_metrics *m
     write_shards(out, snapshot);
 }
 
+/* Writes the families of the whole server. */
 static void write_loops(struct bag_prometheus *out, const struct bag_metrics *metrics)
 {
     struct bag_loop_counters counters;
@@ -335,6 +348,7 @@ static void write_loops(struct bag_prometheus *out, const struct bag_metrics *me
     }
 }
 
+/* Fills in the progress of loading tables and the changes of models. */
 static void sample_loading(struct bag_load_status *status, struct bag_process_stats *counters)
 {
     struct bag_load_view view;
@@ -349,6 +363,7 @@ static void sample_loading(struct bag_load_status *status, struct bag_process_st
     counters->retained_bytes = view.retained_bytes;
 }
 
+/* Writes the families of the process, read now, and the version of the program. */
 static void write_process(struct bag_prometheus *out, const struct bag_metrics *metrics,
                           const char *version)
 {
@@ -425,6 +440,7 @@ char *bag_expose_models(const struct bag_metrics *metrics, struct bag_model *con
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
+/* Writes {"count", "ns"}, the form of durations in Triton's statistics. */
 static void write_duration(struct bag_json_writer *json, const char *key, uint64_t count,
                            uint64_t ns)
 {
@@ -433,7 +449,8 @@ static void write_duration(struct bag_json_writer *json, const char *key, uint64
     bag_json_close(json);
 }
 
-/* Writes the durations of a histogram; of batches their number is `executions`. */
+/* Writes the number of durations in a histogram and their sum. For batches the number is
+ * `executions`; 0 means that it is the number of values. */
 static void write_durations(struct bag_json_writer *json, const char *key,
                             const bag_counter *histogram, uint64_t executions)
 {
@@ -441,6 +458,7 @@ static void write_durations(struct bag_json_writer *json, const char *key,
                    bag_counter_get(&histogram[BAG_SLOTS_SECONDS - 1]));
 }
 
+/* Returns whether a feature of the model has keys. */
 static bool is_keyed(const struct bag_model *model)
 {
     bool keyed = false;

@@ -15,6 +15,7 @@
 
 /* ---- sampling -------------------------------------------------------------------------------- */
 
+/* Reads the counters of all loops. `cpu_ns` is stored with them. */
 static void read_totals(const struct bag_metrics *metrics, uint64_t cpu_ns,
                         struct bag_history_totals *totals)
 {
@@ -73,6 +74,7 @@ void bag_history_sample(struct bag_history *history, uint64_t now_ns,
     history->before = totals;
     history->at_ns = now_ns;
     pthread_mutex_lock(&history->lock);
+    /* Mark the seconds that were skipped: they have no sample of their own. */
     uint64_t first = history->seconds;
     if (seconds - first > BAG_HISTORY_SECONDS)
         first = seconds - BAG_HISTORY_SECONDS;
@@ -110,6 +112,7 @@ static const char *const rejection_names[] = {
 #undef BAG_X
 };
 
+/* Returns the number of successful inferences. */
 static uint64_t count(const struct bag_history_sample *sample)
 {
     uint64_t sum = 0;
@@ -124,8 +127,8 @@ static uint64_t per_second(const struct bag_history_sample *sample, uint64_t val
     return sample->span_ms < 1500 ? value : (value * 1000 + sample->span_ms / 2) / sample->span_ms;
 }
 
-/* Returns the quantile in ns, interpolated linearly between two bounds, or BAG_V2_NO_VALUE if there
- * were no requests. */
+/* Returns the quantile in ns, interpolated linearly between two bounds, or UNKNOWN if there were no
+ * requests. Durations above the last bound count as that bound. */
 static uint64_t quantile(const uint32_t *durations, uint64_t percent)
 {
     uint64_t sum = 0, below = 0;
@@ -143,6 +146,7 @@ static uint64_t quantile(const uint32_t *durations, uint64_t percent)
     return low + (bag_seconds_bounds[i] - low) * (wanted - below) / durations[i];
 }
 
+/* Writes a number, or null if it is UNKNOWN. */
 static void write_value(struct bag_json_writer *json, const char *key, uint64_t value)
 {
     char digits[BAG_DIGITS_BYTES + 1];
@@ -157,6 +161,8 @@ struct view {
     uint64_t until_ms;
 };
 
+/* Copies the samples from the oldest to the newest, so that the lock is not held while JSON is
+ * written. */
 static void copy(struct bag_history *history, struct view *view)
 {
     pthread_mutex_lock(&history->lock);
@@ -169,6 +175,7 @@ static void copy(struct bag_history *history, struct view *view)
     pthread_mutex_unlock(&history->lock);
 }
 
+/* Writes an array for each column, with one element for each second. */
 static void write_columns(struct bag_json_writer *json, const struct view *view)
 {
     bag_json_open(json, "columns", '{');
@@ -184,7 +191,8 @@ static void write_columns(struct bag_json_writer *json, const struct view *view)
     bag_json_close(json);
 }
 
-/* Writes how many requests were rejected, for each reason for which any were. */
+/* Writes the number of rejected requests in each second, with an array for each reason that
+ * occurred. */
 static void write_rejected(struct bag_json_writer *json, const struct view *view)
 {
     bag_json_open(json, "rejected", '{');

@@ -1,6 +1,9 @@
 /* The activity of the server in each second of the last 15 minutes, so that a page that is opened
  * after an incident can show it.
  *
+ * The history is a ring of samples, one for each second since the start. A sample has the levels at
+ * its end, and the differences of counters since the previous sample.
+ *
  * One thread calls bag_history_sample once a second. Any thread may read. */
 #ifndef BAG_METRICS_HISTORY_H
 #define BAG_METRICS_HISTORY_H
@@ -23,7 +26,7 @@ struct bag_history_sample {
     uint32_t span_ms; /* time since the previous sample; 0: no sample was taken in this second */
     uint32_t durations[BAG_SECONDS_BOUND_COUNT + 1]; /* successful inferences by duration */
     uint32_t rejected[BAG_REJECTION_COUNT];
-    uint64_t rows, cpu_ns;
+    uint64_t rows, cpu_ns; /* rows that were gathered; CPU time of the process */
     struct bag_history_levels levels;
 };
 
@@ -49,6 +52,7 @@ struct bag_history {
  * Returns false if there is not enough memory. */
 bool bag_history_init(struct bag_history *history, const struct bag_metrics *metrics,
                       uint64_t now_ns, uint64_t cpu_ns);
+/* Frees the ring. The struct may be all zeros. */
 void bag_history_free(struct bag_history *history);
 
 /* Takes a sample. Called once a second with `now_ns` on uv_hrtime's clock. Does nothing if this
@@ -57,7 +61,8 @@ void bag_history_free(struct bag_history *history);
 void bag_history_sample(struct bag_history *history, uint64_t now_ns,
                         const struct bag_history_levels *levels, uint64_t cpu_ns);
 
-/* Writes the members of GET /v2/server/history that are about the past. */
+/* Writes the members of GET /v2/server/history that are about the past: until_ms, seconds, recent,
+ * columns and rejected. Any thread. */
 void bag_history_write(struct bag_history *history, struct bag_json_writer *json);
 
 #endif

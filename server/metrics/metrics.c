@@ -29,12 +29,14 @@ const uint64_t bag_sizes_bounds[] = {BAG_SIZES_BOUNDS(BAG_X) UINT64_MAX};
 #undef BAG_X
 uint8_t bag_seconds_first[64], bag_sizes_first[64];
 
+/* The failure by which each rejection counts in the metrics of its model. */
 static const enum bag_failure failures[] = {
 #define BAG_X(id, value, failure) BAG_FAILURE_##failure,
     BAG_REJECTIONS(BAG_X)
 #undef BAG_X
 };
 
+/* The statuses that have a counter of their own. */
 static const int statuses[] = {
 #define BAG_X(http_status) http_status,
     BAG_HTTP_STATUSES(BAG_X)
@@ -43,6 +45,7 @@ static const int statuses[] = {
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
+/* Sets first[i] to the index of the first bound that is not below 2^i. */
 static void find_first(const uint64_t *bounds, uint8_t *first)
 {
     uint8_t bound = 0;
@@ -72,6 +75,7 @@ void bag_metrics_free(struct bag_metrics *metrics)
     }
 }
 
+/* Allocates a block of counters unless it exists. Returns false without memory. */
 static bool make_block(struct bag_recorder *recorder, size_t block)
 {
     if (!recorder->blocks[block])
@@ -79,6 +83,7 @@ static bool make_block(struct bag_recorder *recorder, size_t block)
     return recorder->blocks[block];
 }
 
+/* Returns the counters of a slot, whose block exists. */
 static struct bag_model_counters *counters_at(const struct bag_recorder *recorder, size_t slot)
 {
     return &recorder->blocks[slot / BLOCK_SLOTS][slot % BLOCK_SLOTS];
@@ -199,6 +204,7 @@ void bag_metrics_on_answer(struct bag_recorder *recorder, int http_status, size_
     size_t i = 0;
     if (!recorder)
         return;
+    /* The element after the last one counts other statuses. */
     while (i < sizeof statuses / sizeof statuses[0] && statuses[i] != http_status)
         i++;
     bag_counter_add(recorder->loop.responses[i], 1);
@@ -224,13 +230,15 @@ void bag_metrics_on_levels(struct bag_recorder *recorder, const struct bag_metri
 
 /* ---- adding up ------------------------------------------------------------------------------- */
 
+/* Adds structs of counters word by word. */
 static void add_all(bag_counter *sum, const bag_counter *counters, size_t bytes)
 {
     for (size_t i = 0; i < bytes / sizeof *sum; i++)
         bag_counter_add(&sum[i], bag_counter_get(&counters[i]));
 }
 
-/* Adds the counters that follow from others. They are not counted for every request. */
+/* Sets the counters that follow from others: the executions from the batches, the successes from
+ * the durations, and the sum of durations from those of the stages. */
 static void add_implied(struct bag_model_counters *sum)
 {
     for (size_t i = 0; i <= BAG_SIZES_BOUND_COUNT; i++)
@@ -345,6 +353,7 @@ static void read_stat(struct bag_process_stats *counters)
     counters->resident_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+/* Returns the user and system time of the process, or 0. */
 static uint64_t read_cpu_ns(void)
 {
     struct rusage usage;

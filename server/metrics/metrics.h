@@ -1,11 +1,35 @@
 /* Metrics: counts what the server does without locks, and adds the counters up for readers.
  *
- * Each loop has a recorder, which holds its own counters. The functions bag_metrics_on_* record
- * events. They run on the thread of the recorder's loop. If metrics are off, the recorder is NULL
- * and they do nothing. The functions that add up counters may run on any thread.
+ * Recording. Each loop has a recorder, which holds its own counters: those of the loop, and those
+ * of every version of a model. The functions bag_metrics_on_* record events. They run on the thread
+ * of the recorder's loop. If metrics are off, the recorder is NULL and they do nothing.
  *
- * All metrics are declared in table.h. The structs of counters below, the output of GET /metrics
- * and the statistics endpoint are generated from it. */
+ * A counter has one writer, so an event costs a load, an addition and a store. Counters that all
+ * loops shared would be simpler to read, but every event would then move a cache line between
+ * processors. Counters that follow from others are not counted at all: the number of successful
+ * requests, for example, is the number of values in the histogram of durations. They are computed
+ * when somebody reads.
+ *
+ * Declarations. All metrics are lines of table.h. The structs of counters below, the output of
+ * GET /metrics, its help and the statistics endpoint are generated from these lines. The structs
+ * consist only of counters, so the counters of all loops are added word by word.
+ *
+ * Life of a version's counters. The registry of models gives each version a slot, a small number
+ * that no snapshot has. The function bag_metrics_begin_slot() sets the counters of the slot to 0 in
+ * all recorders before the snapshot with the version is published. Requests record under the slot
+ * of their version. A replaced version is released when no request uses it any more, and its slot
+ * can be used again. Blocks of counters are never moved or freed before the end, so that recording
+ * needs no lock while models come and go.
+ *
+ * Reading. GET /metrics (expose.c) adds up the recorders of all loops and prints Prometheus' text
+ * format (prometheus.c). history.h samples the sums once a second for the web console. A reader may
+ * see one counter of a request and not yet another one: sums are exact only when nothing runs.
+ *
+ *   table.h      declares all metrics       stopwatch.h   measures the stages of an inference
+ *   metrics.c    records and adds up        expose.c      prints metrics and statistics
+ *   history.h    the last 15 minutes        prometheus.h  the text format
+ *
+ * The functions that add up counters may run on any thread. */
 #ifndef BAG_METRICS_H
 #define BAG_METRICS_H
 
@@ -77,11 +101,13 @@ struct bag_loop_counters {
 };
 #undef BAG_X
 
+/* Returns the value of a counter. Any thread. */
 static inline uint64_t bag_counter_get(const bag_counter *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
+/* Sets a counter. Only its writer may call this. */
 static inline void bag_counter_set(bag_counter *counter, uint64_t value)
 {
     atomic_store_explicit(counter, value, memory_order_relaxed);
@@ -116,12 +142,14 @@ static inline size_t bag_seconds_bound_of(uint64_t ns)
     return bag_bound_of(bag_seconds_bounds, bag_seconds_first, ns);
 }
 
+/* Adds a duration to a histogram. Only its writer may call this. */
 static inline void bag_observe_ns(bag_counter *histogram, uint64_t ns)
 {
     bag_counter_add(&histogram[bag_seconds_bound_of(ns)], 1);
     bag_counter_add(&histogram[BAG_SLOTS_SECONDS - 1], ns);
 }
 
+/* Adds a number to a histogram of sizes. Only its writer may call this. */
 static inline void bag_observe_size(bag_counter *histogram, uint64_t size)
 {
     size_t bound = bag_bound_of(bag_sizes_bounds, bag_sizes_first, size);
@@ -140,9 +168,9 @@ struct bag_metrics {
     bool on;
     size_t max_histograms;           /* slots from this one on are exposed without histograms */
     uint64_t latency_target_ms;      /* 0: no target */
-    const struct bag_budget *budget; /* borrowed; memory of requests; NULL: not exposed */
-    struct bag_load_status *loading; /* borrowed; progress of loading tables; NULL: not exposed */
-    const atomic_ullong *spans_dropped; /* borrowed; NULL: tracing is off */
+    const struct bag_budget *budget; /* borrowed; memory of requests; NULL: exposed as 0 */
+    struct bag_load_status *loading; /* borrowed; progress of loading tables; NULL: exposed as 0 */
+    const atomic_ullong *spans_dropped; /* borrowed; NULL: tracing is off, exposed as 0 */
     atomic_uint busy_workers;   /* busy workers at the last request for /metrics, counted before a
                                    worker answers it */
     size_t num_slots;           /* number of slots in use so far */
@@ -150,6 +178,7 @@ struct bag_metrics {
     struct bag_recorder *first; /* owned; one for each loop */
 };
 
+/* Initialises the metrics without loops, and the indexes of the bounds. */
 void bag_metrics_init(struct bag_metrics *metrics, bool on, size_t max_histograms);
 
 /* Sets the counters of a slot to 0, and allocates them if needed. `metrics` is a struct
@@ -161,7 +190,8 @@ bool bag_metrics_begin_slot(void *metrics, size_t slot);
 void bag_metrics_free(struct bag_metrics *metrics);
 
 /* Adds a recorder for one more loop. Called before any loop runs. Sets *recorder to NULL if metrics
- * are off. Returns false if there is not enough memory. */
+ * are off. Returns false if there is not enough memory; the recorder is then freed with the others.
+ */
 bool bag_metrics_add_loop(struct bag_metrics *metrics, struct bag_recorder **recorder);
 
 /* ---- what happened --------------------------------------------------------------------------- */
@@ -176,9 +206,9 @@ void bag_metrics_on_batch(struct bag_recorder *recorder, const struct bag_model 
 
 /* The work of an inference that was answered with its result. */
 struct bag_metrics_work {
-    size_t bags, rows, bytes, defaults, missing, others;
-    const struct bag_stopwatch *watch;
-    uint64_t now_ms; /* uv_now */
+    size_t bags, rows, bytes, defaults, missing, others; /* as in BAG_MODEL_METRICS */
+    const struct bag_stopwatch *watch;                   /* borrowed; all stages are over */
+    uint64_t now_ms;                                     /* uv_now */
 };
 void bag_metrics_on_success(struct bag_recorder *recorder, const struct bag_model *model,
                             const struct bag_metrics_work *work);
@@ -213,7 +243,8 @@ void bag_metrics_sum_loops(const struct bag_metrics *metrics, struct bag_loop_co
 void bag_metrics_sum_work(const struct bag_metrics *metrics,
                           uint64_t durations[BAG_SECONDS_BOUND_COUNT + 1], uint64_t *rows);
 
-/* Returns the number of values in a histogram of durations. */
+/* Returns the number of values in a histogram of durations. Its last element, the sum, is not
+ * counted. */
 uint64_t bag_histogram_count(const bag_counter *histogram);
 
 /* Converts a time of uv_now to ms since 1970. Returns 0 for 0. */

@@ -59,6 +59,7 @@ void bag_prometheus_sample(struct bag_prometheus *out, const char *name, const c
     out->labelled = false;
 }
 
+/* Begins a label, after "{" or a comma. */
 static void begin_label(struct bag_prometheus *out, const char *key)
 {
     add(out, out->labelled ? "," : "{");

@@ -1,11 +1,15 @@
-/* Writes Prometheus' text format, version 0.0.4. */
+/* Writes Prometheus' text format, version 0.0.4.
+ *
+ * For each metric, call bag_prometheus_family(), and then for each of its samples
+ * bag_prometheus_sample(), bag_prometheus_label() for each label, and bag_prometheus_value(). Lack
+ * of memory is reported once, by bag_prometheus_end(). */
 #ifndef BAG_PROMETHEUS_H
 #define BAG_PROMETHEUS_H
 
 #include "proto/text.h"
 
-/* A text that is being written. It is no stream of stdio, which takes three times as long for a
- * line. */
+/* A text that is being written, initially all zeros. It is not a stream of stdio, which takes three
+ * times as long for a line. */
 struct bag_prometheus {
     struct bag_growing_text text;
     bool labelled; /* the current sample has a label already */

@@ -1,4 +1,7 @@
-/* Measures the time of one inference, stage by stage. */
+/* Measures the time of one inference, stage by stage.
+ *
+ * A lap ends one stage and begins the next one. A stage may have several laps, whose times are
+ * added: a request that waits twice has both waits in its stage of waiting. */
 #ifndef BAG_STOPWATCH_H
 #define BAG_STOPWATCH_H
 
