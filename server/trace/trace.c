@@ -18,7 +18,7 @@
 #include <uv.h>
 
 #define SECOND_NS  UINT64_C(1000000000)
-#define BATCH      512
+#define BATCH      512 /* maximum number of spans in a request */
 #define INTERVAL_S 1
 #define TIMEOUT_MS 2000 /* time limit for sending a batch */
 #define STOP_S     2    /* time limit for sending the last spans */
@@ -26,17 +26,17 @@
 struct bag_trace {
     struct bag_url url;
     char *endpoint, *path, *version; /* owned; url's path is in `endpoint` */
-    double sample;
+    double sample;                   /* fraction that chance samples, from 0 to 1 */
     pthread_t thread;
-    atomic_ullong dropped;
-    _Atomic uint64_t random;
+    atomic_ullong dropped;   /* spans that were not delivered so far */
+    _Atomic uint64_t random; /* state of draw() */
 
     struct bag_monitor monitor; /* guards the members below */
     bool stops, has_ended;
     time_t second;            /* second in which `taken` spans were taken */
     unsigned taken, asked;    /* `asked` of them were requested by clients */
     struct bag_span *waiting; /* owned; capacity BAG_TRACE_WAITING */
-    size_t count;
+    size_t count;             /* spans in `waiting` */
 
     struct bag_span *sending; /* owned, same capacity; used only by the thread, which swaps both */
     bool is_losing;           /* the last batch was not delivered; used only by the thread */
@@ -92,6 +92,7 @@ static void log_delivery(struct bag_trace *trace, bool arrived, const struct bag
     trace->is_losing = !arrived;
 }
 
+/* Sends a batch. Counts its spans as dropped if the collector does not accept them. */
 static void deliver(struct bag_trace *trace, const struct bag_span *spans, size_t count)
 {
     struct bag_problem problem;
@@ -113,6 +114,7 @@ static void wait_for_spans(struct bag_trace *trace)
         ;
 }
 
+/* Sends batches until the thread must stop. Spans that were queued before are still sent. */
 static void *run(void *context)
 {
     struct bag_trace *trace = context;
@@ -204,6 +206,7 @@ void bag_trace_stop(struct bag_trace *trace)
 
 /* ---- the loops' side ------------------------------------------------------------------------- */
 
+/* Returns a random number. Threads share one state, from which each takes a step. */
 static uint64_t draw(struct bag_trace *trace)
 {
     return bag_mix(
