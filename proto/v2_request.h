@@ -2,8 +2,8 @@
  * the main header of proto/, the room that parses all bytes from outside and writes the replies.
  *
  * Requests, replies of shards, table files and journals may come from anyone, and a mistake in a
- * parser is a security hole. So all parsers are here, and none of them makes a system
- * call. A caller reads the bytes and passes them with their length. It gets values, or a struct
+ * parser is a security hole. So all parsers are here, and none of them makes a system call. A
+ * caller reads the bytes and passes them with their length. It gets values, or a struct
  * bag_problem, which is an error with one sentence (problem.h). Every parser can thus be tested and
  * fuzzed with bytes in memory. Parsers have no state besides their arguments and may run on any
  * thread.
@@ -30,8 +30,8 @@
  * 1. bag_header_cache_find() compares the header with those of recent requests. Most clients send
  *    nearly the same header each time, and comparing takes a fraction of the time of parsing.
  * 2. Otherwise bag_v2_request_decode() scans the header with its limits, builds cJSON's tree, fills
- *    a bag_v2_request from it and frees the tree. Unknown keys become warnings, because the
- * protocol says that they are ignored. bag_header_cache_learn() may then make a template.
+ *    a bag_v2_request and frees the tree. Unknown keys become warnings, because the protocol says
+ *    that they are ignored. bag_header_cache_learn() may then make a template.
  * 3. The caller matches the names of the inputs to a model, and calls bag_v2_input_read() for the
  *    inputs that it needs. A binary tensor is a view of the body and is not copied. A JSON array
  *    is read into the arena.

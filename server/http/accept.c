@@ -1,4 +1,4 @@
-/* Accepting connections; see accept.h. */
+/* Accepts connections and counts them by client; see accept.h. */
 #include "accept.h"
 
 #include "proto/proxy.h"
@@ -27,6 +27,7 @@
 
 /* ---- clients --------------------------------------------------------------------------------- */
 
+/* Orders clients by their address, for tsearch(3). */
 static int compare(const void *one, const void *other)
 {
     const struct bag_http_client *first = one, *second = other;
@@ -45,6 +46,7 @@ static bool join_client(struct bag_http_acceptor *acceptor, struct bag_http_conn
         return false;
     memcpy(client->address, peer->address, bag_http_peer_is_ipv4(peer) ? 16 : 8);
     uv_mutex_lock(&acceptor->lock);
+    /* tsearch() returns the client that is in the tree, or inserts the new one. */
     struct bag_http_client *const *found = tsearch(client, &acceptor->clients, compare);
     if (!found || *found != client)
         free(client);
@@ -70,6 +72,7 @@ void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http
 
 /* ---- new connections ------------------------------------------------------------------------- */
 
+/* Closes a connection that the library has not got. */
 static void drop(struct bag_http_connections *connections, struct bag_http_connection *connection)
 {
     close(connection->fd);
@@ -146,6 +149,7 @@ static void on_header(uv_poll_t *poll, int status, int events)
     drop(proxied->connections, connection);
 }
 
+/* Polls the connection for its PROXY header. Closes it if there is not enough memory. */
 static void await_header(struct bag_http_connections *connections,
                          struct bag_http_connection *connection)
 {
@@ -202,6 +206,8 @@ static struct bag_http_connections *choose_loop(const struct bag_http_acceptor *
     return sum < acceptor->limits.accepted ? chosen : NULL;
 }
 
+/* Makes the connection and pushes it to its loop. Closes the socket if there is no memory: the
+ * client sees a closed connection. */
 static void pass_to_loop(struct bag_http_connections *connections, int fd,
                          const struct sockaddr_storage *from)
 {
@@ -281,6 +287,9 @@ static bool has_early_requests(const struct bag_http_acceptor *acceptor)
     return false;
 }
 
+/* Resumes accepting, and does the next step of a drain when it is due. A drain waits for earlier
+ * requests, then stops new connections from starting, and closes the socket when all that had
+ * started are accepted. */
 static void on_timer(uv_timer_t *timer)
 {
     struct bag_http_acceptor *acceptor = timer->data;

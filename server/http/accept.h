@@ -53,7 +53,7 @@ bool bag_http_acceptor_init(struct bag_http_acceptor *acceptor, uv_loop_t *loop,
                             const struct bag_http_acceptor_limits *limits, const char *proxies,
                             struct bag_problem *problem);
 
-/* Starts to accept. */
+/* Starts to accept. Returns false and sets *problem (SYSTEM) if the socket cannot be polled. */
 bool bag_http_acceptor_start(struct bag_http_acceptor *acceptor, struct bag_problem *problem);
 
 /* Ends accepting without losing a request. While earlier requests are being finished, for at most
@@ -69,7 +69,8 @@ void bag_http_acceptor_free(struct bag_http_acceptor *acceptor);
 /* Takes the new connections: admits them, or waits for their PROXY header first. */
 void bag_http_new_connections_take(struct bag_http_connections *connections);
 
-/* Counts one connection less for a client (NULL: does nothing). May be called on any thread. */
+/* Counts one connection less for a client, and frees the client if that was its last one. Does
+ * nothing if it is NULL. May be called on any thread. */
 void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http_client *client);
 
 #endif

@@ -1,4 +1,4 @@
-/* Counting and logging of requests; see access.h. */
+/* Counts, logs and traces requests; see access.h. */
 #include "access.h"
 
 #include "server/system/log.h"
@@ -25,6 +25,7 @@ void bag_http_access_keep_id(struct bag_http_access *access, const struct bag_in
 
 /* ---- metrics --------------------------------------------------------------------------------- */
 
+/* Counts what a successful inference has pooled. */
 static void count_success(struct bag_recorder *recorder, const struct bag_infer *infer,
                           uint64_t now_ms)
 {
@@ -39,6 +40,7 @@ static void count_success(struct bag_recorder *recorder, const struct bag_infer 
     bag_metrics_on_success(recorder, infer->input.model, &work);
 }
 
+/* Counts the reply, and its reason or its work. */
 static void count(const struct bag_http_access *access, const struct bag_job *job,
                   const struct bag_http_reply *reply, uint64_t now_ms)
 {
@@ -66,7 +68,8 @@ static const char *text_of(const char *text)
     return text ? text : "";
 }
 
-/* The text of an error as its document has it, without the escapes. */
+/* Copies the sentence of an error from its document {"error": "..."} and resolves escapes. Returns
+ * `reason`, which is empty if the body is another document. */
 static const char *reason_of(const struct bag_http_reply *reply, char reason[LOGGED_BYTES])
 {
     static const char key[] = "\"error\":\"";
@@ -80,6 +83,7 @@ static const char *reason_of(const struct bag_http_reply *reply, char reason[LOG
     return reason;
 }
 
+/* Writes one line of the access log. */
 static void log_request(const struct bag_http_access *access, const struct bag_job *job,
                         const struct bag_http_reply *reply, uint64_t took_us, bool slow)
 {
@@ -131,6 +135,8 @@ const struct bag_span_place *bag_http_access_place(struct bag_http_access *acces
     return access->place.id ? &access->place : NULL;
 }
 
+/* Exports the span of the request. Only a status from 500 on makes it a failed span, as the
+ * semantic conventions of HTTP servers say. */
 static void trace_request(const struct bag_http_access *access, const struct bag_job *job,
                           const struct bag_http_reply *reply, const char *route)
 {

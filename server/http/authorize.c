@@ -20,6 +20,8 @@ bool bag_http_tokens_init(struct bag_http_tokens *tokens)
     return uv_mutex_init(&tokens->lock) == 0;
 }
 
+/* Reads the tokens of a file. Overwrites its text in memory before freeing it. Returns NULL and
+ * sets *problem if the file or its text is wrong. */
 static struct bag_tokens *read_file(const char *path, struct bag_problem *problem)
 {
     size_t bytes;
@@ -75,6 +77,7 @@ static const char *const challenges[] = {
 #undef BAG_X
 };
 
+/* Fills the reply with an error and returns false. The request then counts for no model. */
 static bool reject(struct bag_http_request *request, enum bag_error error, const char *challenge,
                    const char *text)
 {
@@ -86,6 +89,7 @@ static bool reject(struct bag_http_request *request, enum bag_error error, const
     return false;
 }
 
+/* Rejects a known token whose scopes do not cover the route. Returns false. */
 static bool reject_scope(struct bag_http_request *request, enum bag_scope scope)
 {
     char text[BAG_PROBLEM_TEXT_BYTES];
@@ -94,8 +98,9 @@ static bool reject_scope(struct bag_http_request *request, enum bag_scope scope)
     return reject(request, BAG_ERROR_FORBIDDEN, challenges[scope], text);
 }
 
-/* Pages of others change nothing, whatever token they have, unless the operator names them. A
- * browser says whose page asks; others than browsers say nothing. */
+/* Returns whether the page that sends the request may use its route. A browser names the page's
+ * origin in a header that scripts cannot set; other clients send none. On routes of scope admin,
+ * pages of other origins are rejected even with a valid token, unless cors_origins lists them. */
 static bool check_origin(struct bag_http_request *request)
 {
     const char *origin = request->head.origin;

@@ -72,6 +72,8 @@ static void insert(struct bag_http_connection_list *list, struct bag_http_connec
     list->count++;
 }
 
+/* Removes a connection from the list of its stage. If a sweep would continue with it, the sweep
+ * continues with the next one. */
 static void take_out(struct bag_http_connection_list *list, struct bag_http_connection *connection)
 {
     if (list->next_swept == connection)
@@ -80,6 +82,8 @@ static void take_out(struct bag_http_connection_list *list, struct bag_http_conn
     list->count--;
 }
 
+/* Moves a connection to a stage whose deadline counts from `since_ms`. The first connection of a
+ * loop starts the timer. */
 static void enter_since(struct bag_http_connections *connections,
                         struct bag_http_connection *connection,
                         enum bag_http_connection_stage stage, uint64_t since_ms)
@@ -168,8 +172,8 @@ static bool has_half_line(const struct bag_http_connection *connection,
     return tcp->received_bytes > connection->taken_bytes + strlen("\r\n");
 }
 
-/* Returns true if no byte was received or acknowledged for idle_timeout_ms, although the client is
- * the one to send or to read. */
+/* Returns true if no byte was received or acknowledged for idle_timeout_ms, although the next bytes
+ * are due from the client: its request, or its acknowledgement of the reply. */
 static bool is_still(const struct bag_http_connections *connections,
                      const struct bag_http_connection *connection, uint64_t now_ms)
 {
@@ -250,6 +254,7 @@ static ssize_t discard_bytes(int fd, size_t maximum)
     return count;
 }
 
+/* Closes and frees a lingering connection. */
 static void end_lingering(struct bag_http_connection_list *list,
                           struct bag_http_connection *connection)
 {
@@ -258,6 +263,8 @@ static void end_lingering(struct bag_http_connection_list *list,
     free(connection);
 }
 
+/* Discards the input of the lingering connections, the oldest first, and closes those that have
+ * ended or were kept for LINGER_MS. */
 static void on_linger(uv_timer_t *timer)
 {
     struct bag_http_connections *connections = timer->data;
@@ -328,6 +335,8 @@ static void expect_head(struct bag_http_connections *connections,
                                                                      : since_ms);
 }
 
+/* Shuts down the connections of a stage whose deadline has passed. A client in the middle of a
+ * request is first sent an error. */
 static void shut_down_late(struct bag_http_connections *connections,
                            enum bag_http_connection_stage stage, uint64_t now_ms)
 {
@@ -374,6 +383,7 @@ static void sweep(struct bag_http_connections *connections, enum bag_http_connec
     }
 }
 
+/* Checks deadlines, sweeps all stages, and ends a drain when no connection is left. */
 static void on_timer(uv_timer_t *timer)
 {
     struct bag_http_connections *connections = timer->data;

@@ -112,7 +112,8 @@ void bag_http_connection_enter(struct bag_http_connections *connections,
                                struct bag_http_connection *connection,
                                enum bag_http_connection_stage stage);
 
-/* Shuts down the socket. The library closes the connection in its next round. */
+/* Shuts down the socket. The library closes the connection in its next round. A connection that
+ * waits for its PROXY header is closed by accept.c. */
 void bag_http_connection_shut_down(struct bag_http_connections *connections,
                                    struct bag_http_connection *connection);
 
@@ -146,18 +147,19 @@ void bag_http_connection_linger(struct bag_http_connections *connections, int fd
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 /* Shuts down one connection if the limit is reached, so that a connection of `client` can be
- * admitted. `client` is NULL if the new connection is not counted for any client.
+ * admitted. `client` is NULL if the new connection is not counted for any client. If no connection
+ * may be evicted, does nothing, and the new one becomes SURPLUS.
  *
- * Prefers a connection that has been idle or receiving a head for at least a second, the oldest
- * first. Otherwise evicts one that is receiving a body or a reply, if its client has more
- * connections than `client`. A client with many times as many connections as `client` loses one
- * even before the second has passed. */
+ * Prefers a connection that has been idle, without unread bytes, or receiving a head for at least a
+ * second, the oldest first. Otherwise evicts one that has been receiving a body or a reply for a
+ * second, if its client has more connections than `client`. A client with many times as many
+ * connections as `client` loses one even before the second has passed. */
 void bag_http_connections_evict(struct bag_http_connections *connections,
                                 const struct bag_http_client *client);
 
 /* Shuts down the oldest connection beyond max_connections if there are so many of them that few
- * more could be accepted. A client without other connections can therefore still learn why it is
- * rejected. */
+ * more could be accepted. Spares it if it has unread bytes, which may be its request. A client
+ * without other connections can therefore still learn why it is rejected. */
 void bag_http_connections_bound_surplus(struct bag_http_connections *connections);
 
 /* Drains the connections, then calls `done` from a timer. From now on each connection is closed

@@ -22,6 +22,7 @@ const char *bag_http_console_path(const struct bag_http_request *request)
     return is_page ? PAGE_PATH : path;
 }
 
+/* Returns the file of a list with this name, or NULL. */
 static const struct bag_embedded *find_in(const struct bag_embedded *list, const char *name)
 {
     while (list->name && strcmp(list->name, name) != 0)
@@ -29,6 +30,7 @@ static const struct bag_embedded *find_in(const struct bag_embedded *list, const
     return list->name ? list : NULL;
 }
 
+/* Returns the content type of a file by its suffix. */
 static const char *type_of(const char *name)
 {
     static const char *const types[][2] = {{".html", "text/html; charset=utf-8"},
@@ -45,10 +47,11 @@ static const char *type_of(const char *name)
 
 static void keep(void *text)
 {
-    (void)text; /* the program's own */
+    (void)text; /* the text is part of the program */
 }
 
-/* No cache keeps it: the next version's parts do not go with this one's. */
+/* Answers with a part of the page. No cache may keep it, because parts of two versions of the
+ * program do not fit together. */
 static enum bag_http_outcome answer_part(struct bag_http_request *request, const char *name)
 {
     const struct bag_embedded *part = find_in(bag_console_parts, name);
@@ -84,6 +87,7 @@ enum bag_http_outcome bag_http_get_console_part(struct bag_http_request *request
 
 /* ---- history --------------------------------------------------------------------------------- */
 
+/* Fills the reply with a document that must not be cached. */
 static void answer(struct bag_http_request *request, char *document)
 {
     bag_http_reply_json(&request->reply, 200, document);
@@ -99,6 +103,7 @@ static const char *state_of(const struct bag_http_request *request)
     return names[request->context->service->state];
 }
 
+/* Returns the number of versions that are served. */
 static size_t count_ready(const struct bag_snapshot *snapshot)
 {
     size_t ready = 0;
@@ -107,6 +112,7 @@ static size_t count_ready(const struct bag_snapshot *snapshot)
     return ready;
 }
 
+/* Fills the reply with the state of the server and the history of its metrics. Runs on a worker. */
 static void make_history(struct bag_http_request *request)
 {
     struct bag_service *service = request->context->service;
@@ -141,7 +147,7 @@ enum bag_http_outcome bag_http_get_history(struct bag_http_request *request)
 
 /* ---- the list of models ---------------------------------------------------------------------- */
 
-/* Each table once, though features share it. */
+/* Returns the size of the model's tables. A table that several features share counts once. */
 static uint64_t bytes_of(const struct bag_model *model)
 {
     uint64_t bytes = 0;
@@ -155,8 +161,7 @@ static uint64_t bytes_of(const struct bag_model *model)
     return bytes;
 }
 
-/* Writes how many requests took how long, without the zeros after the last duration, or the bounds
- * of durations. */
+/* Writes an array of numbers. */
 static void write_numbers(struct bag_json_writer *json, const char *key, const uint64_t *numbers,
                           size_t count)
 {
@@ -169,6 +174,7 @@ static void write_numbers(struct bag_json_writer *json, const char *key, const u
     bag_json_close(json);
 }
 
+/* Writes the counters of a model. Durations are written up to the last one that is not 0. */
 static void write_counts(struct bag_json_writer *json, const struct bag_metrics *metrics,
                          const struct bag_model *model)
 {
@@ -188,6 +194,7 @@ static void write_counts(struct bag_json_writer *json, const struct bag_metrics 
     write_numbers(json, "durations", durations, used);
 }
 
+/* Writes one version of a model. A collection has no shape, because its features differ. */
 static void write_model(struct bag_json_writer *json, const struct bag_http_request *request,
                         const struct bag_model *model, const struct bag_load_view *view)
 {

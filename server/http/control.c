@@ -12,13 +12,13 @@
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-/* One request's change. Its last user frees it: the reconciler, if no request waits for the
- * change. */
+/* The change of one request. on_done() frees it, or submit() if it cannot be submitted. */
 struct control_change {
     struct bag_change change;
     struct bag_http_request *request; /* waiting request; NULL: none */
 };
 
+/* Fills the reply with an error and returns false. */
 static bool reject(struct bag_http_request *request, enum bag_error error, const char *why)
 {
     bag_http_reply_error(&request->reply, error, "%s", why);
@@ -46,6 +46,7 @@ bool bag_http_accept_control(struct bag_http_request *request)
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
+/* Fills the reply when the change is complete or has failed. */
 static void reply_done(struct bag_http_request *request, const struct bag_change *change)
 {
     if (change->failed)
@@ -61,7 +62,8 @@ static void free_change(struct control_change *asked)
     free(asked);
 }
 
-/* Called on the reconciler's thread. */
+/* Called on the reconciler's thread when the change is complete or has failed. The waiting request
+ * is suspended, so its loop does not use it. */
 static void on_done(struct bag_change *change)
 {
     struct control_change *asked = change->context;
@@ -75,6 +77,7 @@ static void on_done(struct bag_change *change)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+/* Submits a change, which then owns the content of *control. */
 static enum bag_http_outcome submit(struct bag_http_request *request,
                                     const struct bag_control *control)
 {
@@ -109,6 +112,7 @@ static enum bag_http_outcome submit(struct bag_http_request *request,
     return waits ? BAG_HTTP_SUSPEND : BAG_HTTP_DONE;
 }
 
+/* Reads the body and submits its change. `model` is NULL for a group. */
 static enum bag_http_outcome change(struct bag_http_request *request, const char *model,
                                     bool unload)
 {
@@ -202,6 +206,7 @@ bool bag_http_accept_rows(struct bag_http_request *request)
                                   " (max_body_bytes)");
 }
 
+/* Checks that the batch has keys if the table has keys, and otherwise indices. */
 static bool check_ids(const struct rows_request *rows, struct bag_problem *problem)
 {
     bool keyed = bag_table_is_keyed(rows->model->memory);
@@ -211,6 +216,8 @@ static bool check_ids(const struct rows_request *rows, struct bag_problem *probl
                                  : "the table has no keys: send 'indices' in place of 'keys'");
 }
 
+/* Decodes the body and makes the batch that the update thread applies. Returns false and sets
+ * *problem if the body is wrong or does not fit the table. */
 static bool decode(struct rows_request *rows, struct bag_problem *problem)
 {
     static const uint64_t no_ids[1];
@@ -236,6 +243,7 @@ static bool decode(struct rows_request *rows, struct bag_problem *problem)
                                 rows->rows.first_sequence > 0, arena, &update->batch, problem));
 }
 
+/* Fills the reply to a batch that was applied, or that had been applied before. */
 static void reply_applied(const struct rows_request *rows)
 {
     struct bag_v2_rows_reply reply = {.model_name = rows->model->name,
@@ -249,7 +257,8 @@ static void reply_applied(const struct rows_request *rows)
     bag_http_reply_json(&rows->request->reply, 200, bag_v2_rows_reply(&reply));
 }
 
-/* On the updates' thread. */
+/* Called on the update thread when a batch was applied or rejected. The scratch memory is freed
+ * before the request returns to its loop, because the batch is in it. */
 static void on_applied(struct bag_update *update)
 {
     struct rows_request *rows = (void *)((char *)update - offsetof(struct rows_request, update));
@@ -286,7 +295,7 @@ static struct rows_request *make_batch(struct bag_http_request *request)
     return NULL;
 }
 
-/* On a worker. */
+/* Makes a batch on a worker and passes it on, or answers the request if there is none. */
 static void run(struct bag_work *work)
 {
     struct bag_http_request *request =

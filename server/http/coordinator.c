@@ -8,6 +8,7 @@
  * two hand-overs to a worker. */
 #define LOOP_FACTOR 4
 
+/* Returns the request that a job is a member of. */
 static struct bag_http_request *request_of(struct bag_job *job)
 {
     return (void *)((char *)job - offsetof(struct bag_http_request, job));
@@ -51,7 +52,7 @@ void bag_http_remote_end(struct bag_http_request *request)
     request->run = NULL;
 }
 
-/* The inference is finished, or has failed. */
+/* Fills the reply of an inference that is finished or has failed, and continues the connection. */
 static void end(struct bag_http_request *request)
 {
     bag_http_remote_end(request);
@@ -64,6 +65,8 @@ static void on_finished(struct bag_job *job)
     end(request_of(job));
 }
 
+/* Merges the replies on a worker and returns the request to its loop, where on_finished() is
+ * called. */
 static void finish_on_worker(struct bag_work *work)
 {
     struct bag_http_request *request =
@@ -95,6 +98,8 @@ static void begin_anew(struct bag_http_request *request)
     bag_http_request_again(request);
 }
 
+/* Called when all shards have replied or the inference has failed. Merges the replies here if that
+ * is little work, otherwise on a worker. */
 static void on_done(struct bag_remote_infer *run)
 {
     struct bag_http_request *request = run->context;
@@ -122,6 +127,7 @@ static void on_done(struct bag_remote_infer *run)
 
 /* ---- begin ----------------------------------------------------------------------------------- */
 
+/* Returns false if the client has closed its connection. */
 static bool is_connected(struct bag_remote_infer *run)
 {
     const struct bag_http_request *request = run->context;

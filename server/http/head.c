@@ -8,12 +8,13 @@
 #include <string.h>
 #include <strings.h>
 
-/* A longer id is not passed through. */
+/* Maximum length in bytes of an id for tracing. A longer one is ignored. */
 #define MAX_TRACE_BYTES 256
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Where a byte must not be: in a token, in a value, in a target, in a Host. */
+/* The bytes that are not allowed in a token (T), a value (V), a target (U) and a Host (H); one bit
+ * for each. */
 #define T 1
 #define V 2
 #define U 4
@@ -56,12 +57,14 @@ static bool all_in(const char *text, size_t bytes, unsigned place)
     return !(found & place);
 }
 
+/* Returns whether a text begins with a word, in any case. */
 static bool starts(const char *text, size_t bytes, const char *word)
 {
     size_t length = strlen(word);
     return bytes >= length && strncasecmp(text, word, length) == 0;
 }
 
+/* Returns whether a text is a word, in any case. */
 static bool is(const char *text, size_t bytes, const char *word)
 {
     return bytes == strlen(word) && strncasecmp(text, word, bytes) == 0;
@@ -69,7 +72,7 @@ static bool is(const char *text, size_t bytes, const char *word)
 
 /* ---- targets --------------------------------------------------------------------------------- */
 
-/* 3.2: a path, or a whole URL with a host, or an asterisk. */
+/* 3.2: a target is a path, a whole URL with a host, or an asterisk. */
 const char *bag_http_target_fault(const char *target)
 {
     size_t bytes = strlen(target);
@@ -115,6 +118,7 @@ static bool is_host(const char *value, size_t bytes)
 /* The maximum Content-Length that is parsed. */
 #define MAX_BODY_BYTES ((uint64_t)INT64_MAX)
 
+/* Reads Content-Length, which consists of digits only. */
 static bool read_length(struct bag_http_head *head, const char *value, size_t bytes,
                         struct bag_problem *problem)
 {
@@ -135,6 +139,8 @@ static bool read_length(struct bag_http_head *head, const char *value, size_t by
                                    bag_quote(value, bytes).text);
 }
 
+/* Reads Transfer-Encoding, of which only chunked is supported. bag_http_head_check() rejects
+ * several headers. */
 static bool read_coding(struct bag_http_head *head, const char *value, size_t bytes,
                         struct bag_problem *problem)
 {
@@ -245,8 +251,8 @@ bool bag_http_head_line(struct bag_http_head *head, const char *name, size_t nam
 
 /* ---- whole heads ----------------------------------------------------------------------------- */
 
-/* 3.2: one Host, also beside a whole URL; HTTP/1.0 did not know it yet. 6.1 to 6.3: where the body
- * ends. */
+/* 3.2: there must be one Host, even if the target is a whole URL; HTTP/1.0 has none. 6.1 to 6.3:
+ * the head must say in exactly one way where the body ends. */
 bool bag_http_head_check(const struct bag_http_head *head, const struct bag_http_first_line *line,
                          struct bag_problem *problem)
 {

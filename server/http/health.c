@@ -1,4 +1,5 @@
-/* Handlers of health: whether the server lives, whether it and its models are ready. */
+/* Handlers of health checks: whether the server is alive, and whether it and its models are ready.
+ */
 #include "metadata.h"
 #include "server/tables/map.h"
 

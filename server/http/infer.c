@@ -23,6 +23,7 @@ static const struct bag_option_values *options_of(const struct bag_http_request 
     return &request->context->service->config->options;
 }
 
+/* Returns whether replies may be compressed. */
 static bool packs_replies(const struct bag_http_request *request)
 {
     return options_of(request)->reply_compression == BAG_SWITCH_ON;
@@ -30,6 +31,8 @@ static bool packs_replies(const struct bag_http_request *request)
 
 /* ---- before the body ------------------------------------------------------------------------- */
 
+/* Finds the model of the path and stores it in the route cache. Returns false with the reply filled
+ * if it is not served. */
 static bool find_model(struct bag_http_request *request)
 {
     struct bag_http_context *context = request->context;
@@ -54,6 +57,7 @@ static uint64_t expected_work_ns(struct bag_http_request *request)
     return request->head.has_length ? bag_infer_whole_cost_ns(infer) : 0;
 }
 
+/* Returns whether the engine must run the request, judged by the length of its body alone. */
 static bool is_surely_expensive(const struct bag_http_request *request)
 {
     return request->expected_ns / SURELY_EXPENSIVE > request->context->inline_cost_ns;
@@ -257,6 +261,8 @@ static struct bag_http_request *request_of(struct bag_job *job)
     return (void *)((char *)job - offsetof(struct bag_http_request, job));
 }
 
+/* Called on the loop when the engine has run or dropped the job. The job of a model of shards has
+ * only made the calls, which are sent now. */
 static void on_job_done(struct bag_job *job)
 {
     struct bag_http_request *request = request_of(job);
@@ -279,6 +285,8 @@ static bool is_client_connected(struct bag_job *job)
     return is_quick || request->calls->is_connected(request->connection);
 }
 
+/* Suspends the request: sends its calls to shards, or submits its job to the engine. The first call
+ * of the handler must not suspend, so it returns LATER. */
 static enum bag_http_outcome submit(struct bag_http_request *request)
 {
     if (!bag_http_request_may_suspend(request))

@@ -14,10 +14,11 @@
 #include <string.h>
 #include <time.h>
 
-/* Long enough not to hammer a server that is starting or stopping, short enough to find it back. */
+/* Seconds after which a client should try again. A shorter time would let clients flood a server
+ * that is starting; a longer one would leave it idle when it is ready. */
 #define RETRY_AFTER_S 1
 
-/* How long a browser may remember what a path allows. */
+/* Seconds for which a browser may remember what a path allows. */
 #define PREFLIGHT_MAX_AGE_S 600
 
 /* ---- peers ----------------------------------------------------------------------------------- */
@@ -93,7 +94,7 @@ void bag_http_reply_failure(struct bag_http_reply *reply, enum bag_error error, 
     reply->body_bytes = document ? strlen(document) : 0;
 }
 
-/* libmicrohttpd wants a buffer, also an empty one. */
+/* libmicrohttpd needs a buffer, even if it is empty. */
 void bag_http_reply_empty(struct bag_http_reply *reply, int status)
 {
     bag_http_reply_json(reply, status, strdup(""));
@@ -144,6 +145,8 @@ void bag_http_reply_to(struct bag_http_reply *reply, const struct bag_http_head 
         allow_origin(reply, head, origins);
 }
 
+/* Returns the content type: that of tensors if JSON and tensors follow each other, otherwise the
+ * reply's own, or JSON. */
 static const char *type_of(const struct bag_http_reply *reply)
 {
     if (reply->header_bytes)
@@ -190,7 +193,8 @@ static void add_cors(struct headers *headers, const struct bag_http_reply *reply
     add_number(headers, "Access-Control-Max-Age", PREFLIGHT_MAX_AGE_S);
 }
 
-/* The page runs and shows what this server sends, nothing else, and no other page holds it. */
+/* A browser may run and show in the page only what this server sends, and no other page may embed
+ * it. */
 #define PAGE_POLICY                                                                         \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src " \
     "'self'; "                                                                              \
@@ -203,7 +207,7 @@ static void add_page(struct headers *headers)
     add(headers, "Cross-Origin-Resource-Policy", "same-origin");
 }
 
-/* RFC 9110, 5.6.7. Made once a second. */
+/* Returns the value of Date (RFC 9110, 5.6.7). Each thread makes it once a second. */
 static const char *date_text(void)
 {
     static _Thread_local struct {
@@ -263,8 +267,8 @@ bool bag_http_reply_is_plain(const struct bag_http_reply *reply)
 
 /* ---- heads of requests ----------------------------------------------------------------------- */
 
-/* A rejected request's body is read to its end up to this: of more, closing the connection takes
- * less time. */
+/* Maximum length in bytes of an unwanted body that is read to its end. For a longer one, closing
+ * the connection takes less time. */
 #define DROP_BYTES (64 << 10)
 
 bool bag_http_head_may_drop(const struct bag_http_head *head)
@@ -286,7 +290,8 @@ const char *bag_http_head_path(const char *target)
 
 /* clang-format off */
 
-/* X(KIND, status, REASON). Kinds that are found at start only are no client's fault. */
+/* X(KIND, status, REASON). The last kinds are not about the request, so they are errors of the
+ * server. */
 #define BAG_HTTP_ERRORS(X)                              \
     X(BAD_REQUEST,           400, BAD_REQUEST)          \
     X(UNAUTHORIZED,          401, UNAUTHORIZED)         \

@@ -35,7 +35,7 @@ struct bag_http_peer bag_http_peer_of(const struct sockaddr_storage *address);
 bool bag_http_peer_is_ipv4(const struct bag_http_peer *peer);
 
 /* Returns a number that is equal for all connections of one client: an IPv4 address or an IPv6 /64
- * network. */
+ * network. It is 0 for all clients on Unix-domain sockets, which count as one. */
 uint64_t bag_http_peer_client(const struct bag_http_peer *peer);
 
 /* Returns "127.0.0.1:5000", "[::1]:5000", or "unix". Owned by the peer. */
@@ -96,11 +96,12 @@ const char *bag_http_target_fault(const char *target);
  * and must have memory for them. */
 #define BAG_HTTP_MAX_ARGUMENTS 64
 
+/* Returns whether a target has at most BAG_HTTP_MAX_ARGUMENTS arguments. */
 bool bag_http_target_has_room(const char *target);
 
 /* Returns true if a Host (NULL: none) is an address, this machine, or one of `names`, which are
- * separated by commas. Asked on a loopback address, where a page of another site can reach the
- * server by a name of its own (DNS rebinding). */
+ * separated by commas. It is checked if the server listens on a loopback address, where a page of
+ * another site can reach it by a name of its own (DNS rebinding). */
 bool bag_http_host_is_ours(const char *host, const char *names);
 
 /* Returns true if the request comes from a page of this server: its origin has the host of the
@@ -109,7 +110,8 @@ bool bag_http_host_is_ours(const char *host, const char *names);
 bool bag_http_origin_is_ours(const char *origin, const char *host);
 
 /* Returns true if an unwanted body is so short that it is read and discarded, which keeps the
- * connection open. Returns false if the client waits for 100 Continue before it sends the body. */
+ * connection open. Returns false if its length is unknown, or if the client waits for 100 Continue
+ * before it sends the body. */
 bool bag_http_head_may_drop(const struct bag_http_head *head);
 
 /* Returns the path of a valid target, which may be a whole URL. */
@@ -152,7 +154,8 @@ struct bag_http_reply {
  * (no memory) makes the reply an error. */
 void bag_http_reply_json(struct bag_http_reply *reply, int status, char *document);
 
-/* Fills a reply without a body or Content-Type. */
+/* Fills a reply with an empty body and without Content-Type. Without memory the reply becomes an
+ * error. */
 void bag_http_reply_empty(struct bag_http_reply *reply, int status);
 
 /* Fills a reply with an error and a document (or NULL), which the reply owns then. The error
@@ -182,8 +185,8 @@ void bag_http_reply_drop(struct bag_http_reply *reply);
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-/* One table maps the kind of an error to the status that a client sees and to the reason that
- * metrics count. */
+/* Return the status that a client sees for a kind of error, and the reason that metrics count. One
+ * table in message.c has both. */
 
 int bag_http_error_status(enum bag_error kind);
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes the document the reply. NULL: there was not enough memory for it. */
+/* Fills the reply with a document. Without memory (NULL) the reply is an error. */
 static enum bag_http_outcome answer(struct bag_http_request *request, int status, char *document)
 {
     bag_http_reply_json(&request->reply, status, document);
@@ -92,7 +92,7 @@ static enum bag_http_outcome describe_all(struct bag_http_request *request,
     return make(request, is_short, make_reply);
 }
 
-/* Lists the names in the configured order, each once. */
+/* Fills the reply with the names of all models in the configured order, each once. */
 static void make_models(struct bag_http_request *request)
 {
     const struct bag_snapshot *snapshot = request->snapshot;
@@ -122,7 +122,7 @@ enum bag_http_outcome bag_http_get_models(struct bag_http_request *request)
     return describe_all(request, make_models);
 }
 
-/* The last update that the rows of a table have. */
+/* Returns the number of the last update that the rows of a table contain. */
 static uint64_t updates_through(const struct bag_feature *feature)
 {
     const struct bag_live_rows *live = feature->memory->live;
@@ -155,7 +155,8 @@ struct bag_v2_feature bag_http_describe_feature(const struct bag_feature *featur
         .num_shards = feature->memory->remote ? feature->memory->remote->num_shards : 0};
 }
 
-/* The features as documents show them; on the heap, NULL without memory. */
+/* Returns the features as documents show them, which the caller frees. Returns NULL if memory is
+ * exhausted. */
 static struct bag_v2_feature *describe_features(const struct bag_model *model)
 {
     struct bag_v2_feature *features = malloc(model->num_features * sizeof *features);
@@ -219,6 +220,7 @@ static void make_config(struct bag_http_request *request)
     answer_model(request, bag_v2_describe_config);
 }
 
+/* Answers with a document about the model in the path, which the loop makes if it is short. */
 static enum bag_http_outcome describe_model(struct bag_http_request *request,
                                             void (*make_reply)(struct bag_http_request *))
 {
@@ -281,6 +283,7 @@ void bag_http_write_state(struct bag_json_writer *json, const struct bag_model *
                    BAG_KEY("reason", found->reason));
 }
 
+/* Fills the reply with the state of every version, as Triton's index of its repository. */
 static void make_index(struct bag_http_request *request)
 {
     const struct bag_snapshot *snapshot = request->snapshot;
@@ -324,7 +327,8 @@ bool bag_http_are_metrics_on(struct bag_http_request *request)
     return on;
 }
 
-/* A request that arrived here with a token has a token that covers metrics. */
+/* With tokens every listener shows metrics, because the token of the request was checked for the
+ * scope read. */
 bool bag_http_are_metrics_here(struct bag_http_request *request)
 {
     const struct bag_service *service = request->context->service;
@@ -381,7 +385,8 @@ enum bag_http_outcome bag_http_get_all_statistics(struct bag_http_request *reque
                : BAG_HTTP_DONE;
 }
 
-/* All versions of a model, or the one that the path names. */
+/* Returns the versions of the model in the path, or the one that the path names. The model must
+ * exist. */
 static struct bag_model *const *find_versions(const struct bag_http_request *request, size_t *count)
 {
     const struct bag_http_target *target = &request->target;

@@ -10,6 +10,7 @@
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
+/* Adds a header to a response of the library. */
 static bool add_header(void *response, const char *name, const char *value)
 {
     return MHD_add_response_header(response, name, value) == MHD_YES;
@@ -111,6 +112,7 @@ static const struct bag_http_connection_calls calls = {
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+/* Begins a request of the connection. Returns NULL if there is no memory. */
 static struct bag_http_request *begin(struct bag_http_server *server,
                                       struct bag_http_connection *connection, const char *method,
                                       const char *target, const char *version)
@@ -158,6 +160,7 @@ struct walk {
     size_t bytes; /* total length of the lines, with a blank after each colon */
 };
 
+/* Checks and keeps one header line. Stops the walk at the first invalid one. */
 static enum MHD_Result on_header(void *context, enum MHD_ValueKind kind, const char *name,
                                  size_t name_bytes, const char *value, size_t value_bytes)
 {
@@ -257,6 +260,7 @@ enum MHD_Result bag_http_mhd_on_access(void *context, struct MHD_Connection *han
                    bag_http_request_on_head(connection->request, is_valid ? NULL : &problem));
 }
 
+/* Ends the request of a connection. `sent`: the library has sent the whole reply. */
 static void end_request(struct bag_http_server *server, struct bag_http_connection *connection,
                         bool sent)
 {
@@ -292,6 +296,8 @@ void bag_http_mhd_on_connection(void *context, struct MHD_Connection *handle, vo
     struct bag_http_server *server = context;
     struct bag_http_connection *connection = *state;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        /* The library reports a new connection by its socket. It is among the few that were just
+         * passed to it. */
         int fd = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
         TAILQ_FOREACH(connection, &server->connections.lists[BAG_HTTP_CONNECTION_ADMITTED].queue,
                       link)

@@ -121,6 +121,7 @@ enum bag_http_outcome bag_http_request_on_worker(struct bag_http_request *reques
 
 /* ---- the head -------------------------------------------------------------------------------- */
 
+/* Fills the reply with 413 and the limit. */
 static void reject_length(struct bag_http_request *request)
 {
     bag_http_reply_error(&request->reply, BAG_ERROR_TOO_LARGE,
@@ -273,6 +274,8 @@ enum bag_http_next bag_http_request_on_body(struct bag_http_request *request, co
     return BAG_HTTP_READ;
 }
 
+/* Calls the handler in TRYING or WAITING, the stage that says whether it may suspend the request.
+ */
 static enum bag_http_next call_handler(struct bag_http_request *request, enum bag_http_stage stage)
 {
     enter(request, IN(BODY) | IN(DROPPING) | IN(DEFERRED), stage);

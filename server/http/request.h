@@ -100,7 +100,8 @@ struct bag_http_request {
     struct bag_http_target target;
     enum bag_http_stage stage;
     bool is_anew;      /* answered once more, because the models of its shards changed meanwhile */
-    bool rejected;     /* for its form, or for too many connections; closes the connection */
+    bool rejected;     /* rejected for its form or length, for its deadline, or for too many
+                          connections; closes the connection */
     bool body_unread;  /* the reply is sent before the whole body has arrived */
     uint64_t asked_ns; /* models of shards only: uv_hrtime() when its timeout started */
     size_t max_body_bytes;       /* limit of the route, if it takes a body */

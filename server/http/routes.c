@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A method, and what is asked before the body; scopes. */
+/* Parts of a route: its method, the function that is called before the body, and for some its
+ * handler; then scopes. */
 #define GET     BAG_HTTP_GET, NULL
 #define POST    BAG_HTTP_POST, bag_http_accept_small
 #define INFER   BAG_HTTP_POST, bag_http_accept_infer, bag_http_post_infer, BAG_SCOPE_INFER
@@ -16,7 +17,7 @@
 #define ADMIN   BAG_SCOPE_ADMIN
 #define READ    BAG_SCOPE_READ
 #define OPEN    BAG_HTTP_NO_SCOPE
-/* For people: no part of the description for programs. */
+/* A route for people, which openapi.json does not describe. */
 #define PAGE GET
 
 static const struct bag_http_route routes[] = {
@@ -64,6 +65,7 @@ static bool capture(const char *what, const char *segment, size_t bytes,
     return bytes && bag_url_decode(segment, bytes, target->version, sizeof target->version);
 }
 
+/* Returns whether a path matches a pattern, and stores its model and version. */
 static bool match(const char *pattern, const char *path, struct bag_http_target *target)
 {
     target->model[0] = target->version[0] = 0;
@@ -82,12 +84,14 @@ static bool match(const char *pattern, const char *path, struct bag_http_target 
     return !*path;
 }
 
+/* The value of Allow by the methods of a path. */
 static const char *const allow_of[] = {
     [BAG_HTTP_GET] = "GET, HEAD, OPTIONS",
     [BAG_HTTP_POST] = "POST, OPTIONS",
     [BAG_HTTP_GET | BAG_HTTP_POST] = "GET, HEAD, POST, OPTIONS",
 };
 
+/* Returns the bit of a method, or 0 if no route has it. */
 static unsigned method_of(const char *name)
 {
     if (strcmp(name, "GET") == 0 || strcmp(name, "HEAD") == 0)
@@ -110,7 +114,7 @@ const struct bag_http_route *bag_http_find_route(const struct bag_http_route *am
     const char *pattern = NULL;
     unsigned methods = 0, asked = method_of(method);
     for (const struct bag_http_route *route = among; route < among + count; route++) {
-        /* Once a line fits, others of its path alone may have the method. */
+        /* After a pattern has matched, only routes with the same pattern can have the method. */
         if (pattern ? strcmp(route->pattern, pattern) != 0 : !match(route->pattern, path, target))
             continue;
         if (route->method & asked)
@@ -154,7 +158,8 @@ static const struct bag_model *reject_unknown(const char *name, struct bag_http_
     return NULL;
 }
 
-/* The versions that are served, as "version 3 is served" or "versions 1, 2 and 5 are served". */
+/* Writes the versions that are served, as "version 3 is served" or "versions 1, 2 and 5 are
+ * served". */
 static void list_served(struct bag_model *const *models, size_t count, char *text, size_t room)
 {
     size_t used = 0, ready = 0, listed = 0;
@@ -174,7 +179,8 @@ static void list_served(struct bag_model *const *models, size_t count, char *tex
     snprintf(text + used, room - used, ready <= 1 ? " is served" : " are served");
 }
 
-/* A version that there is not, or that is not served though others are. */
+/* Fills the reply for a version that does not exist, or that is not served although others are.
+ * Returns NULL. */
 static const struct bag_model *reject_version(const struct bag_snapshot *snapshot,
                                               const struct bag_http_target *target,
                                               const char *reason, struct bag_http_reply *reply)
@@ -195,6 +201,7 @@ static const struct bag_model *reject_version(const struct bag_snapshot *snapsho
     return NULL;
 }
 
+/* Fills the reply for a model that exists but is not READY. Returns NULL. */
 static const struct bag_model *reject_state(const struct bag_snapshot *snapshot,
                                             const struct bag_http_target *target,
                                             const struct bag_model *model,

@@ -69,8 +69,8 @@ const struct bag_model *bag_http_find_model(const struct bag_snapshot *snapshot,
                                             const struct bag_http_target *target,
                                             struct bag_http_reply *reply);
 
-/* The last path of a POST, with its route and model, because most clients use one path. One for
- * each loop. */
+/* The path of the last inference with its route and model, because most clients use one path. One
+ * for each loop. An entry of another generation of the models is not used. */
 struct bag_http_route_cache {
     char path[256];      /* empty: none */
     uint64_t generation; /* generation of the snapshot that contains the model */

@@ -84,12 +84,15 @@ static void on_resumed(void *context)
     call_library(context);
 }
 
+/* Frees a part of the memory that is to be returned to the system. Returns true if there is more.
+ */
 static bool free_some(struct bag_http_context *context)
 {
     bool more = bag_buffers_free_some(&context->buffers);
     return bag_buffers_free_some(&context->engine.buffers) || more;
 }
 
+/* Reports the gauges of this loop to its recorder. */
 static void report_levels(const struct bag_http_server *server)
 {
     if (!server->context.recorder)
@@ -166,12 +169,15 @@ static void pass_to_library(struct bag_http_server *server, struct bag_http_conn
     MHD_add_connection(server->daemon, connection->fd, (struct sockaddr *)&from, bytes);
 }
 
+/* Passes a deferred connection to the library. */
 static void admit(struct bag_http_server *server, struct bag_http_connection *connection)
 {
     bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_ADMITTED);
     pass_to_library(server, connection);
 }
 
+/* Admits the newest deferred connection if the engine has capacity, and the oldest ones if it is
+ * time. */
 static void admit_deferred(struct bag_http_server *server)
 {
     const struct bag_http_connection_list *deferred =
@@ -190,6 +196,7 @@ static void admit_deferred(struct bag_http_server *server)
     }
 }
 
+/* Passes new connections to the library, or defers them. */
 static void pass_new_connections(struct bag_http_server *server)
 {
     const struct bag_http_connection_list *admitted =
@@ -259,6 +266,8 @@ static void on_trim(uv_timer_t *trim)
         uv_idle_start(&server->again, on_again);
 }
 
+/* Starts the library without threads and without a listening socket. Its own Date header is off,
+ * because message.c writes one. */
 static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
 {
     return MHD_start_daemon(
@@ -317,6 +326,7 @@ static struct bag_infer_limits infer_limits(const struct bag_option_values *opti
     };
 }
 
+/* Sets the deadlines of the stages, and initialises the lists and timers. */
 static void init_connections(struct bag_http_server *server, struct bag_http_acceptor *acceptor)
 {
     const struct bag_option_values *options = &server->context.service->config->options;

@@ -1,8 +1,49 @@
-/* Runs libmicrohttpd (below: the library) on a libuv loop.
+/* The HTTP server of one loop and listener. This is the main header of server/http/, the room
+ * between sockets and requests.
  *
- * The library's daemon has no thread of its own: the loop polls its epoll descriptor and calls
- * MHD_run(). With its own epoll thread the library stalls at 128 ready sockets. All functions and
- * callbacks run on the loop's thread. */
+ * libmicrohttpd (below: the library) parses HTTP and libuv waits for sockets. The room connects
+ * both and adds what neither has: limits for each client, deadlines for whole requests, a drain
+ * that loses no reply, access tokens and routes. One place counts and sends every reply.
+ *
+ * The main objects, from the socket upwards:
+ *
+ *   bag_http_acceptor      one for each listener, on the first loop: accepts (accept.h)
+ *   bag_http_connections   one for each loop of a listener: stages, deadlines (connection.h)
+ *   bag_http_server        one for each loop of a listener: calls the library (this file)
+ *   bag_http_request       one request, a state machine without sockets (request.h)
+ *   bag_http_route         a method and path with its handler (routes.h)
+ *   bag_http_reply         a reply as a plain value (message.h)
+ *   bag_service            what all loops share: configuration, models, budget (service.h)
+ *
+ * The life of a connection with one request:
+ *
+ * 1. The acceptor accepts the socket and pushes it to the loop with the fewest connections. There
+ *    it waits for its PROXY header if it comes from a trusted proxy, and is counted for its client.
+ * 2. At the end of the loop's iteration, run_iteration() passes it to the library. If the engine is
+ *    full and a large request has arrived, the connection is deferred for a moment instead.
+ * 3. The library reads the request line (bag_http_mhd_on_target) and the head
+ *    (bag_http_mhd_on_access). head.c checks the lines, and the request finds its route, checks the
+ *    token and asks the route whether it accepts the head.
+ * 4. The library passes the body piece by piece. After the last piece the handler is called. It
+ *    fills the reply at once, or suspends the connection while another thread or a shard
+ *    works on it.
+ * 5. mhd.c gives the reply to the library. In the middle of a body the library accepts no reply, so
+ *    it is written directly to the socket. If a part of the body was not read, the connection
+ *    lingers when it is closed (connection.h), so that the client can read the reply.
+ * 6. bag_http_mhd_on_completed() ends the request, which is kept for reuse. The connection is idle
+ *    until the next request, its deadline or its eviction.
+ *
+ * Threads: everything about a connection runs on the thread of its loop. Workers, the update
+ * thread and the reconciler get a suspended request, fill its reply and hand it back
+ * (bag_http_request_made).
+ *
+ * The library has no thread of its own: the loop polls its epoll descriptor and calls MHD_run().
+ * With its own epoll thread it stalls at 128 ready sockets. It is called once at the end of an
+ * iteration, for all reasons together, and gets a limited time, so that signals and finished work
+ * are not delayed. Its timeouts are used only for Unix-domain sockets, because each received byte
+ * would restart them.
+ *
+ * All functions and callbacks run on the loop's thread. */
 #ifndef BAG_HTTP_SERVER_H
 #define BAG_HTTP_SERVER_H
 
@@ -58,7 +99,7 @@ struct bag_http_server {
     uv_timer_t trim;           /* returns unused memory to the system */
     uv_idle_t again;           /* active while the daemon has more to do at once */
     uv_prepare_t iteration;    /* called at the end of each iteration of the loop */
-    bool is_due;               /* the daemon must be called there */
+    bool is_due;               /* the daemon must be called at the end of this iteration */
 };
 
 /* Starts to serve the connections that the acceptor passes to the loop. `reader` is open and
