@@ -331,6 +331,7 @@ static bool init_acceptors(struct bag_loops *loops, uv_loop_t *first,
     const char *proxies = options->trusted_proxies;
     struct bag_http_acceptor_limits limits = limit_connections(options), admin = limits;
     loops->service->max_connections = limits.connections;
+    loops->service->max_connections_per_client = limits.per_client;
     admin.connections = limits.connections / 8 + 4;
     admin.accepted = admin.connections + ADMIN_SURPLUS;
     admin.reads_proxy_headers = false;

@@ -107,7 +107,8 @@ async function refresh(mine) {
 }
 
 async function begin() {
-  const failed = {listener: "main", infers: true, controls: false, changes_models: false, options: null};
+  const failed = {listener: "main", infers: true, controls: false, changes_models: false, has_admin: false,
+    derived: {}, options: null};
   try {
     session = await askJson("v2/server/options");
   } catch (error) {

@@ -4,9 +4,18 @@ import {alertBox, confirmed, field, h, say} from "./dom.js";
 
 // Why this page changes nothing.
 export function whyNot(session) {
+  const value = (key) => session.options?.find((option) => option.key === key)?.value;
   if (session.why) return session.why;
   if (!session.controls) return "Models do not change while this server runs (model_control is none).";
-  if (session.listener !== "admin") return "Models are changed on the admin listener: open the console on admin_port.";
+  if (!session.has_admin) return "Models are changed on the admin listener, which this server lacks (admin_port, admin_socket).";
+  if (session.listener !== "admin" && value("admin_socket")) {
+    return `Models are changed on the admin listener, the socket ${value("admin_socket")}. A browser cannot open it: ` +
+      "send the requests with curl --unix-socket.";
+  }
+  if (session.listener !== "admin") {
+    return "Models are changed on the admin listener: open the console " +
+      (value("admin_port") ? `on port ${value("admin_port")} (admin_port).` : "there.");
+  }
   return "Models are changed with a token of the scope admin; this one has another.";
 }
 

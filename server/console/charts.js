@@ -99,10 +99,12 @@ function setSpan(scale, seconds) {
 }
 
 // A plot of some columns, each a number or null for each second. `describe` says in words what it shows.
-// show({name: values, ...}, endMs, summary). One that is `named` names its column though it is the only one.
-export function plot(title, format, {filled = false, scale = "linear", named = false} = {}) {
+// show({name: values, ...}, endMs, summary). One that is `named` names its column though it is the only one. One that has
+// nothing but zeros or unknown values shows the text `empty` instead, if it is given.
+export function plot(title, format, {filled = false, scale = "linear", named = false, empty = ""} = {}) {
   const canvas = h("canvas", {role: "img", "aria-label": title});
-  const element = h("section", {class: "card plot"}, h("h2", {}, title), h("div", {class: "canvas"}, canvas));
+  const frame = h("div", {class: "canvas"}, canvas), none = h("p", {class: "note empty", hidden: true}, empty);
+  const element = h("section", {class: "card plot"}, h("h2", {}, title), frame, none);
   let endMs = Date.now();
   const chart = new Chart(canvas, {type: "line", data: {datasets: []}, options: optionsOf(format, () => endMs, scale)});
   all.add(chart);
@@ -111,6 +113,8 @@ export function plot(title, format, {filled = false, scale = "linear", named = f
     show(columns, end, summary) {
       endMs = end;
       const names = Object.keys(columns);
+      none.hidden = !empty || names.some((name) => columns[name].some(Boolean));
+      frame.hidden = !none.hidden;
       chart.options.plugins.legend.display = named || names.length > 1;
       const before = new Map(chart.data.datasets.map((set) => [set.label, set]));
       chart.data.datasets = names.map((name) => {

@@ -15,7 +15,7 @@ function versionTable(entry, history, bounds) {
     const now = history.of(version, bounds), state = stateOf(version);
     return [`${version.version}${version === entry.main ? ", default" : ""}`, h("span", {class: `state ${kinds[state]}`}, version.state.toLowerCase()),
       rate(now?.perSecond), duration(now?.p50), duration(now?.p99), version.bytes ? bytes(version.bytes) : NONE, version.reason];
-  }));
+  }), {class: "versions"});
 }
 
 function of(samples, name) {
@@ -99,7 +99,7 @@ function factsOf(entry) {
 }
 
 function card(title, ...content) {
-  return h("section", {class: "card"}, h("h2", {}, title), content);
+  return h("section", {class: "card"}, h("h2", {}, title), content.filter(Boolean));
 }
 
 export function show(session, name) {
@@ -141,7 +141,8 @@ export function show(session, name) {
     setClass(state, `state ${kinds[stateOf(entry.main)]}`);
     setText(reason, entry.main.reason);
     controls?.show(entry);
-    replace(versions, card("Versions", versionTable(entry, history, answer.bounds_ns)));
+    replace(versions, card("Versions", versionTable(entry, history, answer.bounds_ns), session.controls
+      ? h("p", {class: "note"}, "Other versions in the model's folder are not listed until they are loaded.") : null));
     if (entry.main.state !== "READY") {
       live.replaceChildren();
       documents.replaceChildren();

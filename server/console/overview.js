@@ -66,23 +66,32 @@ function showTiles(tiles, answer) {
 const names = ["State", "Models", "Requests", "Rows", "p50", "p99", "Waiting", "Rejected", "Busy workers", "Processors",
   "Request memory", "Table memory"];
 
-export function show() {
+// Where programs read the numbers: a link, unless opening it would need the token.
+function metricsNote(session) {
+  const metrics = session.options?.find((option) => option.key === "metrics")?.value;
+  if (metrics === "off") return null;
+  const path = session.needs_token ? h("code", {}, "/metrics") : h("a", {href: "metrics"}, "/metrics");
+  return [" Prometheus reads them, and more, at ", path, "."];
+}
+
+const NO_REQUESTS = "No requests in these 15 minutes.";
+
+export function show(session) {
   const error = alertBox();
   const tiles = Object.fromEntries(names.map((name) => [name, tile(name)]));
   const plots = {
-    requests: plot("Requests per second", count, {filled: true}),
-    latency: plot("Latency", duration, {scale: "powers"}),
+    requests: plot("Requests per second", count, {filled: true, empty: NO_REQUESTS}),
+    latency: plot("Latency", duration, {scale: "powers", empty: NO_REQUESTS}),
     queue: plot("Waiting requests and busy workers", count),
-    rejected: plot("Rejected per second, by reason", count, {named: true}),
-    rows: plot("Rows per second", count, {filled: true}),
+    rejected: plot("Rejected per second, by reason", count, {named: true, empty: "None in these 15 minutes."}),
+    rows: plot("Rows per second", count, {filled: true, empty: NO_REQUESTS}),
     memory: plot("Memory", bytes, {scale: "bytes"}),
   };
-  const none = h("p", {class: "note"}, "None in these 15 minutes.");
-  plots.rejected.element.append(none);
   const element = h("div", {},
     h("h1", {tabindex: "-1"}, "Overview"), error.element,
     h("div", {class: "tiles"}, names.map((name) => tiles[name].element)),
-    h("p", {class: "note"}, "Numbers are of the last 10 seconds, plots of the last 15 minutes, which the server keeps."),
+    h("p", {class: "note"}, "Numbers are of the last 10 seconds, plots of the last 15 minutes, which the server keeps.",
+      metricsNote(session)),
     h("div", {class: "plots"}, Object.values(plots).map((one) => one.element)));
 
   function draw(name, columns, format, end) {
@@ -100,9 +109,6 @@ export function show() {
       [reason.replaceAll("_", " "), values])), count, end);
     draw("rows", {"rows/s": columns.rows}, count, end);
     draw("memory", {process: columns.resident_bytes, tables: columns.table_bytes, requests: columns.request_bytes}, bytes, end);
-    const quiet = Object.keys(answer.rejected).length === 0;
-    none.hidden = !quiet;
-    plots.rejected.element.querySelector(".canvas").hidden = quiet;
     element.setAttribute("data-seconds", plural(answer.seconds, "second"));
   }
 

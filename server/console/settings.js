@@ -13,15 +13,28 @@ function valueOf(option, value) {
   return `${exact(value)} ${value === 1 ? option.unit.replace(/s$/, "") : option.unit}`;
 }
 
-function rowOf(option) {
-  return [h("code", {}, option.key), h("span", {"data-option": option.key}, valueOf(option, option.value)),
+// Returns what a 0 means, as the description of the option says; "": nothing else than 0.
+function meaningOfZero(option) {
+  return option.value === 0 ? /(?:^|\s)0: ([^.]*)\./.exec(option.about)?.[1] ?? "" : "";
+}
+
+// Returns the value that holds: the option's own, or what the server has derived from the machine.
+function heldValue(option, derived) {
+  const held = derived[option.key] ?? option.value;
+  const isDerived = held !== option.value || (option.source === "default" && option.value !== option.default);
+  const more = isDerived ? "derived" : meaningOfZero(option);
+  return [valueOf(option, held), more && h("span", {class: "note"}, ` (${more})`)];
+}
+
+function rowOf(option, derived) {
+  return [h("code", {}, option.key), h("span", {"data-option": option.key}, heldValue(option, derived)),
     h("span", {class: `source ${option.source}`}, sources[option.source]),
     option.source === "default" ? "" : valueOf(option, option.default), option.about];
 }
 
 export function show(session) {
   const error = alertBox(), list = h("div"), total = h("span", {class: "note", role: "status"});
-  let options = session.options;
+  let {options, derived} = session;
   const search = h("input", {type: "search", name: "search", placeholder: "Part of a name", "aria-label": "Options that have", oninput: draw});
   const changed = h("input", {type: "checkbox", name: "changed", id: "changed", onchange: draw});
   const element = h("div", {},
@@ -38,12 +51,12 @@ export function show(session) {
     const sections = [...new Set(visible.map((option) => option.section))];
     list.replaceChildren(...sections.map((section) => h("section", {class: "card"}, h("h2", {}, section || "models"),
       table(`Options: ${section || "models"}`, ["Option", "Value", "Source", "Default", "About"],
-        visible.filter((option) => option.section === section).map(rowOf), {class: "options"}))));
+        visible.filter((option) => option.section === section).map((option) => rowOf(option, derived)), {class: "options"}))));
     setText(total, options ? plural(visible.length, "option") : "");
   }
 
   async function refresh() {
-    options = (await askJson("v2/server/options")).options;
+    ({options, derived} = await askJson("v2/server/options"));
     draw();
     page.refresh = null; // options do not change
   }

@@ -259,6 +259,27 @@ static bool covers(const struct bag_http_request *request, enum bag_scope scope)
     return !request->context->service->tokens || bag_scopes_cover(request->scopes, scope);
 }
 
+/* Writes the limits that hold in place of an option's value, which is 0 or beyond what the system
+ * allows. */
+static void write_derived(struct bag_json_writer *json, const struct bag_service *service)
+{
+    const struct bag_option_values *options = &service->config->options;
+    const struct {
+        const char *key;
+        int64_t value;
+        size_t holds;
+    } limits[] = {{"max_memory", options->max_memory, service->budget.max_bytes},
+                  {"max_connections", options->max_connections, service->max_connections},
+                  {"max_connections_per_client", options->max_connections_per_client,
+                   service->max_connections_per_client}};
+    bag_json_open(json, "derived", '{');
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        if ((size_t)limits[i].value != limits[i].holds)
+            BAG_JSON_WRITE(json, BAG_KEY(limits[i].key, limits[i].holds));
+    }
+    bag_json_close(json);
+}
+
 enum bag_http_outcome bag_http_get_options(struct bag_http_request *request)
 {
     const struct bag_service *service = request->context->service;
@@ -272,7 +293,9 @@ enum bag_http_outcome bag_http_get_options(struct bag_http_request *request)
     bag_json_open(&json, NULL, '{');
     BAG_JSON_WRITE(&json, BAG_KEY("listener", is_admin ? "admin" : "main"),
                    BAG_KEY("needs_token", needs_token), BAG_KEY("infers", infers),
-                   BAG_KEY("controls", controls), BAG_KEY("changes_models", changes_models));
+                   BAG_KEY("controls", controls), BAG_KEY("changes_models", changes_models),
+                   BAG_KEY("has_admin", service->has_admin));
+    write_derived(&json, service);
     bag_config_write_options(service->config, is_admin, &json);
     answer(request, bag_json_end(&json));
     return BAG_HTTP_DONE;

@@ -24,9 +24,10 @@ struct bag_service {
     const struct bag_config *config;
     struct bag_registry registry; /* each loop is a reader of it */
     _Atomic enum bag_service_state state;
-    size_t max_connections;      /* limit of the option, or a lower one for lack of descriptors */
-    struct bag_workers *workers; /* borrowed; of all loops */
-    struct bag_updates *updates; /* borrowed; NULL: rows never change */
+    size_t max_connections; /* limit of the option, or a lower one for lack of descriptors */
+    size_t max_connections_per_client; /* limit of the option, or the one derived from the above */
+    struct bag_workers *workers;       /* borrowed; of all loops */
+    struct bag_updates *updates;       /* borrowed; NULL: rows never change */
     struct bag_reconciler *reconciler; /* borrowed; changes the models */
     struct bag_shards *shards;         /* borrowed; of all models of shards */
     bool has_admin;                    /* there is an admin listener */

@@ -79,7 +79,38 @@ def test_settings(browser, server):
              for e in browser.all("[data-option]")}
     expect("70 seconds" in shown["idle_timeout_s"] and "flag" in shown["idle_timeout_s"], f"{shown}")
     expect("variable" in shown["log_level"] and "bagserve.json" in shown["config"], f"{shown}")
+    expect("derived" not in shown["idle_timeout_s"], f"{shown}")
     expect(str(server.url) not in shown["config"] and "/" not in shown["config"].split("\t")[1], f"{shown}")
+
+
+def test_values_that_hold(browser, server):
+    """Of an option that is 0, the limit that was derived from it, or what 0 means; descriptions are wide."""
+    browser.open(server.url, "#/settings")
+    shown = lambda key: browser.text(f"[data-option={key}]")  # noqa: E731
+    browser.wait_for("[data-option=max_memory]")
+    expect("iB (" in shown("max_memory") and shown("max_memory").endswith("(derived)"), shown("max_memory"))
+    expect(shown("workers").endswith("(derived)"), shown("workers"))
+    expect_equal(shown("max_table_bytes"), "0 bytes (the memory that the machine has left)")
+    expect_equal(shown("latency_target_ms"), "0 milliseconds (no target)")
+    widths = browser.script("return [...document.querySelectorAll('.options tbody tr')[0].children].map((c) => c.offsetWidth)")
+    expect_equal(max(widths), widths[-1], f"the widest column is not the last: {widths}")
+
+
+def test_an_idle_server(browser, directory):
+    """An empty plot says so, instead of an axis of nothing, until there are requests."""
+    with Server("--table", save_items(directory)) as server, Client(server) as client:
+        browser.open(server.url)
+        browser.wait_text("[data-tile=State]", "Ready")
+        empty = lambda: [e.text for e in browser.all(".plot .empty") if e.is_displayed()]  # noqa: E731
+        browser.wait(lambda: empty() == 2 * ["No requests in these 15 minutes."] + ["None in these 15 minutes.",
+                     "No requests in these 15 minutes."], "empty plots")
+        browser.check("idle-light-wide")
+        expect_equal(len([e for e in browser.all("canvas") if e.is_displayed()]), 2)
+        client.request("POST", "/v2/models/items/infer", json.dumps({"inputs": [
+            {"name": "indices", "datatype": "INT64", "shape": [1, 1], "data": [0]}]})).expect()
+        browser.wait(lambda: empty() == ["None in these 15 minutes."], "plots of a request")
+        browser.wait(lambda: browser.script("return document.querySelectorAll('canvas')[1].offsetHeight") > 100, "a plot")
+        expect_equal(browser.attribute("main a[href='metrics']", "href"), "metrics")
 
 
 def test_keyboard(browser, server):

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("selenium")
 
 from control import READER, TOKEN, publish, rows_of, serve, tokens  # noqa: E402
-from harness import Server, expect, expect_equal  # noqa: E402
+from harness import Server, expect, expect_equal, free_port  # noqa: E402
 from page import NARROW, Keys  # noqa: E402
 from tables import ITEMS, KEYS, USERS, alert, save_items, serve_tables  # noqa: E402
 
@@ -241,6 +241,22 @@ def test_who_changes(browser, directory):
         browser.fill("[name=token]", TOKEN, enter=True)
         browser.wait_text("main", "Models are changed on the admin listener")
         expect_equal(browser.all(".danger"), [])
+
+
+def test_where_models_are_changed(browser, directory):
+    """The listener is named that there is: a port, a socket, or none."""
+    publish(directory / "models", "t", 1)
+    models = ("--models", directory / "models", "--model-control", "poll")
+    port = free_port()
+    for flags, words in ((("--admin-socket", directory / "admin.sock"), "the socket admin.sock"),
+                         (("--admin-port", port, "--token-file", tokens(directory)), f"on port {port} (admin_port)"),
+                         ((), "which this server lacks (admin_port, admin_socket)")):
+        browser.expected = (401,)
+        with Server(*models, *flags) as server:
+            browser.open(server.url, "#/models")
+            if "--token-file" in flags:
+                browser.fill("[name=token]", TOKEN, enter=True)
+            browser.wait_text("main", words)
 
 
 def test_a_load_is_watched(browser, directory):

@@ -239,6 +239,23 @@ def test_options_and_their_sources(directory):
         expect_equal((document["listener"], document["infers"]), ("admin", False))
 
 
+def test_derived_limits(directory):
+    """Where an option is 0, the limit that the server made of it is in the document."""
+    np.save(directory / "items.npy", EXAMPLE)
+    table = ("--table", f"items={directory}/items.npy", "--max-connections", 200)
+    with Server(*table) as server, Client(server) as client:
+        history = client.get("/v2/server/history").expect().json()
+        document, found = options_of(client)
+        expect_equal((found["max_memory"]["value"], document["has_admin"]), (0, False))
+        expect_equal(document["derived"], {"max_memory": history["max_request_bytes"],
+                                           "max_connections_per_client": 100})
+        expect(history["max_request_bytes"] > 1 << 20, f"{history['max_request_bytes']}")
+    with Server(*table, "--max-memory", "64MiB", "--max-connections-per-client", 7, "--admin-socket",
+                directory / "admin.sock") as server, Client(server) as client:
+        document, _ = options_of(client)
+        expect_equal((document["derived"], document["has_admin"]), ({}, True))
+
+
 def test_folders_are_shown_to_admin_alone(directory):
     (directory / "served").mkdir()
     models, port = f"{directory}/served//", free_port()
