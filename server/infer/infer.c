@@ -12,7 +12,8 @@
 #define ARENA_BASE_BYTES (4 << 20)
 
 /* Estimated costs, for choosing between the loop's thread and a worker. An error of a factor of two
- * only moves the threshold. */
+ * only moves the threshold. Names with NS_PER are ns for each byte, number or index; names with
+ * PER_NS are bytes, products or elements in one ns; BAG_NS is ns for each bag. */
 #define JSON_PARSE_NS_PER_BYTE    2
 #define KNOWN_BYTES_PER_NS        4 /* for a JSON header that the cache has */
 #define BINARY_CHECK_BYTES_PER_NS 4
@@ -61,18 +62,21 @@ static void each(struct bag_plan *const *plans, size_t count, struct region *reg
     }
 }
 
+/* Adds the rows of an op to those of its feature. */
 static void count_rows(struct bag_op *op, struct region *region)
 {
     region->projection = op->projection;
     region->count += op->args.num_bags;
 }
 
+/* Makes the op pool into the next free rows of its feature. */
 static void take_place(struct bag_op *op, struct region *region)
 {
     op->result = (char *)(region->pooled + region->count * op->projection->rows);
     count_rows(op, region);
 }
 
+/* Writes the projected rows of an op to its output. */
 static void store(struct bag_op *op, struct region *region)
 {
     const struct bag_projection *projection = region->projection;
@@ -243,6 +247,8 @@ bool bag_infer_plan(struct bag_infer *infer, struct bag_header_cache *header_cac
     return bag_reply_bound(infer, problem) && check_work(infer, problem);
 }
 
+/* Sorts the segments of ops that need it, with memory from the arena. Returns false if that is
+ * exhausted. */
 static bool sort_segments(struct bag_infer *infer)
 {
     for (size_t i = 0; i < infer->plan.num_ops; i++) {
@@ -257,6 +263,7 @@ static bool sort_segments(struct bag_infer *infer)
     return true;
 }
 
+/* Sets *problem: there is no memory for the reply. Returns false. */
 static bool reject_memory(const struct bag_infer *infer, struct bag_problem *problem)
 {
     return bag_budget_reject(infer->scratch.buffers->budget, "a reply", infer->output.bytes,

@@ -10,11 +10,29 @@
  *   bag_infer_check    checks that all rows of mapped tables could be read
  *   bag_infer_finish   prints the numbers if the reply is JSON, and compresses the reply if asked
  *
- * The caller calls each step once and in this order, except that it calls bag_infer_pool once for
- * each range. Any thread may call a step. Only bag_infer_pool may run on several threads at a time.
+ * The caller calls the steps in this order, bag_infer_pool once for each range. It may leave out
+ * bag_infer_prefetch. It may make the plan again, as long as the inference is not prepared. Any
+ * thread may call a step. Only bag_infer_pool may run on several threads at a time.
+ *
+ * Main objects. struct bag_infer is one inference: its inputs, its outputs, and what the steps pass
+ * to each other. struct bag_plan (plan.h) is the checked request: a list of ops and a list of
+ * outputs. An op is one call of the kernels; its kind says who pools it. Rows in memory and in
+ * mapped files (mapped.c) are pooled here. Rows on shards are not: server/coordinator sends the op
+ * to the shards and merges their sums into the same results before bag_infer_finish.
+ *
+ * Memory. A plan lives in the arena of the inference, whose size is limited by the size of the
+ * body, and it points into the body. The reply comes from shared buffers, and is allocated at its
+ * maximum size when the inference is prepared. A failed step leaves no reply allocated. A finished
+ * inference can be used for the next request after bag_infer_reset, with the same arena.
+ *
+ * Locks. If the model has tables whose rows change, the caller holds bag_model_read from the plan,
+ * which looks up keys, to the check. If it releases the lock after the plan, keys may belong to
+ * other rows: a model that resolves ids must then be planned again.
  *
  * The caller uses the cost functions to choose between the loop's thread and a worker. After the
- * plan, bag_infer_cost_ns estimates the time of the remaining steps.
+ * plan, bag_infer_cost_ns estimates the time of the remaining steps. The steps are separate because
+ * their callers differ. The loop runs a cheap request in one call. A worker splits an expensive one
+ * into ranges. Several inferences of one model share the multiplication by its matrix.
  *
  * This folder depends on neither sockets, HTTP nor threads. */
 #ifndef BAG_INFER_H
@@ -92,8 +110,9 @@ void bag_infer_reset(struct bag_infer *infer);
 bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size_t max_bytes,
                       struct bag_problem *problem);
 
-/* Decodes and checks the request. Returns false and sets *problem for the client if the request is
- * wrong. `header_cache` may be NULL. */
+/* Decodes and checks the request, and checks the limits of reply size and work. Returns false and
+ * sets *problem for the client if the request is wrong. `header_cache` may be NULL; otherwise it
+ * belongs to the calling thread. */
 bool bag_infer_plan(struct bag_infer *infer, struct bag_header_cache *header_cache,
                     struct bag_problem *problem);
 
@@ -101,7 +120,9 @@ bool bag_infer_plan(struct bag_infer *infer, struct bag_header_cache *header_cac
  * prefetches the remaining rows. */
 void bag_infer_prefetch(struct bag_infer *infer);
 
-/* Allocates the reply. Returns false and sets *problem if there is not enough memory. */
+/* Sorts segments, allocates the reply and the memory for projections, and writes the bytes before
+ * the numbers. Returns false and sets *problem if there is not enough memory; nothing of these
+ * stays allocated then. */
 bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
                        struct bag_problem *problem);
 
@@ -127,7 +148,8 @@ void bag_infer_drop(struct bag_infer *infer);
 /* Returns the name of the coding of the finished reply, or NULL if it is not compressed. */
 const char *bag_infer_reply_coding(const struct bag_infer *infer);
 
-/* Prepares, pools and finishes the inference in one call. */
+/* Prepares, pools, checks and finishes the inference in one call. Returns false and sets *problem
+ * if one of these steps fails; nothing has to be freed then. */
 bool bag_infer_run(struct bag_infer *infer, struct bag_buffers *buffers,
                    struct bag_problem *problem);
 
@@ -163,7 +185,8 @@ uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer);
  * Invalidates the plan's ops and outputs. */
 void bag_infer_free_scratch(struct bag_infer *infer);
 
-/* Frees all memory of the inference except for the reply. */
+/* Frees the memory of decoding and sorting. The caller has called bag_infer_reset(), which frees
+ * the decompressed body, and owns the reply. */
 void bag_infer_free(struct bag_infer *infer);
 
 /* ---- the bytes of the reply ------------------------------------------------------------------ */

@@ -8,7 +8,7 @@
  * and small enough that no row is evicted before it is used. */
 #define WINDOW_ENTRIES ((size_t)4096)
 
-/* How often a request is pooled again because a file changed meanwhile. */
+/* The maximum number of times that a request is pooled again because a file changed meanwhile. */
 #define MAX_TRIES 8
 
 /* Adds the name of the table's model to *problem. Returns false. */
@@ -22,6 +22,8 @@ static bool reject_op(const struct bag_infer *infer, const struct bag_op *op,
 
 /* ---- prefetching ----------------------------------------------------------------------------- */
 
+/* Prefetches the rows of a range of entries. Does nothing if recent jobs found all their rows in
+ * memory. */
 static void prefetch_rows(const struct bag_op *op, size_t first, size_t end)
 {
     const struct bag_pool_args *args = &op->args;
@@ -98,11 +100,14 @@ void bag_mapped_pool(const struct bag_op *op, struct bag_range range)
 
 /* ---- missing rows ---------------------------------------------------------------------------- */
 
+/* Returns whether the row could be read. Sets *problem if it could not. */
 static bool has_row(const struct bag_map *map, int64_t row, struct bag_problem *problem)
 {
     return bag_map_has_row(map, row) || bag_map_reject_row(map, row, problem);
 }
 
+/* Checks the rows that a bag was made of: those of its entries, or the default row if it has none.
+ */
 static bool check_bag(const struct bag_map *map, const struct bag_pool_args *args, size_t bag,
                       struct bag_problem *problem)
 {
@@ -118,6 +123,7 @@ static bool check_bag(const struct bag_map *map, const struct bag_pool_args *arg
     return kept || args->default_row < 0 || has_row(map, args->default_row, problem);
 }
 
+/* Checks the rows of all bags of a mapped op, unless its file is whole. */
 static bool check_op(const struct bag_infer *infer, const struct bag_op *op,
                      struct bag_problem *problem)
 {
@@ -131,6 +137,8 @@ static bool check_op(const struct bag_infer *infer, const struct bag_op *op,
     return true;
 }
 
+/* Checks the state of the files of all mapped ops. Ops of one table usually follow each other, so
+ * most files are checked once. */
 static void refresh(const struct bag_infer *infer)
 {
     bool has_read = bag_map_has_read();

@@ -19,6 +19,7 @@
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
+/* Reads the inputs of a request for the model of a table. */
 static bool match_table(struct bag_planner *planner)
 {
     const struct bag_v2_request *request = planner->request;
@@ -77,6 +78,7 @@ static bool find_rules(const struct bag_planner *planner, const struct bag_featu
     return bag_rules_check(&table, rules, fault) == BAG_STATUS_OK;
 }
 
+/* Returns whether a parameter of the request changes how features are pooled. */
 static bool changes_rules(const struct bag_v2_overrides *overrides)
 {
     return overrides->has_reduction || overrides->has_padding_idx || overrides->has_missing ||
@@ -160,6 +162,7 @@ static struct bag_inputs inputs_of(const struct bag_planner *planner, size_t fea
                                                                : NULL}};
 }
 
+/* Describes to the kernels which ids of the whole table this part answers for. */
 static struct bag_part_ids part_ids_of(const struct bag_table_memory *memory,
                                        const struct bag_v2_overrides *overrides)
 {
@@ -243,6 +246,9 @@ static bool leave_keys(struct bag_planner *planner, size_t i, const struct bag_r
         "server with a part has in the place of missing keys");
 }
 
+/* Checks the inputs of a feature and turns them into arguments of the kernels. Keys, and ids of a
+ * part, are replaced by rows, unless shards do that. Sets the planner's problem if the inputs are
+ * wrong. */
 static bool check_pool(struct bag_planner *planner, size_t i)
 {
     const struct bag_feature *feature = &planner->model->features[i];
@@ -313,6 +319,7 @@ static bool check_partial(const struct bag_planner *planner, const struct bag_fe
     return true;
 }
 
+/* Checks the parameters with which a coordinator asks for a part, for all features. */
 static bool check_parts(const struct bag_planner *planner)
 {
     const struct bag_v2_overrides *overrides = &planner->request->overrides;
@@ -402,6 +409,7 @@ static bool check_overrides(const struct bag_planner *planner)
     return true;
 }
 
+/* Checks all features that have inputs, and the number of bags. */
 static bool check_pools(struct bag_planner *planner)
 {
     const struct bag_model *model = planner->model;
@@ -457,6 +465,7 @@ static bool check_explaining(const struct bag_planner *planner)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
+/* Allocates the arrays by feature. The model of a table has its own and needs none. */
 static bool take_memory(struct bag_planner *planner)
 {
     size_t count = planner->model->num_features;

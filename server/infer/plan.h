@@ -9,7 +9,16 @@
  * KeyedJaggedTensor's layout. A collection has one output for each feature, or BAG_EMBEDDINGS,
  * which holds all features side by side.
  *
- * This file depends on neither buffers nor threads. */
+ * The life of a plan: bag_plan_make() reads the tensors that belong to each feature, combines the
+ * feature's rules with the request's parameters, and lets the kernels check the inputs. Keys, and
+ * ids of a part of a table, are replaced by rows. Then it adds the outputs that the request asks
+ * for, each with its ops. A feature that two outputs contain is checked once and pooled twice,
+ * because the outputs may have different types. The plan says how many bytes the results take and
+ * how much work they are, so that limits are checked before anything is pooled. When the reply is
+ * allocated, each op gets its position in the results. The plan ends with the request's arena.
+ *
+ * One plan is made by one thread, without a lock of its own. The ops are not changed while ranges
+ * of them are pooled. This file depends on neither buffers nor threads. */
 #ifndef BAG_PLAN_H
 #define BAG_PLAN_H
 
@@ -106,6 +115,8 @@ struct bag_ops_work {
     size_t bags, rows, bytes; /* `bytes` is the size of the rows */
     size_t unsorted;          /* rows whose segments must be sorted first */
 };
+
+/* Returns the work of the ops. */
 struct bag_ops_work bag_ops_count_work(const struct bag_op *ops, size_t count);
 
 /* Returns the number of bags without an index that get the default row, for the statistics. */
@@ -218,10 +229,12 @@ static inline enum bag_input bag_planner_input(struct bag_text name)
     return input;
 }
 
-/* Fills `inputs` or `kjt` from a request for a collection. */
+/* Fills `inputs` or `kjt` from a request for a collection. Returns false and sets the problem if an
+ * input is unknown or wrong. */
 bool bag_planner_match_collection(struct bag_planner *planner);
 
-/* Allocates the outputs and fills them in as the request asks. */
+/* Allocates the outputs and ops, and fills them in as the request asks. Returns false and sets the
+ * problem if an output is unknown or cannot be made, or without memory. */
 bool bag_planner_make_outputs(struct bag_planner *planner);
 
 #endif

@@ -20,6 +20,7 @@ static bool split_name(struct bag_text name, struct bag_text *feature, struct ba
     return true;
 }
 
+/* Returns the input of KeyedJaggedTensor's layout with this name, or BAG_KJT_INPUT_COUNT. */
 static enum bag_kjt_input find_kjt_input(struct bag_text name)
 {
     enum bag_kjt_input input = 0;
@@ -28,6 +29,7 @@ static enum bag_kjt_input find_kjt_input(struct bag_text name)
     return input;
 }
 
+/* Sets the problem of an input that is in neither layout. Returns false. */
 static bool reject_form(const struct bag_planner *planner, struct bag_text name)
 {
     return bag_problem_set(
@@ -85,6 +87,7 @@ static bool find_place(struct bag_planner *planner, struct bag_text name,
     return true;
 }
 
+/* Reads all tensors of the request and stores them by feature, or in the layout of all features. */
 static bool read_tensors(struct bag_planner *planner)
 {
     const struct bag_v2_request *request = planner->request;
@@ -114,6 +117,7 @@ static const struct bag_v2_input *find_named(const struct bag_v2_request *reques
     return NULL;
 }
 
+/* Returns the name of a feature, for the problems of bag_kjt_read(). */
 static const char *name_of(const void *context, size_t feature)
 {
     const struct bag_model *model = context;
@@ -138,6 +142,8 @@ static bool check_types(const struct bag_planner *planner)
     return true;
 }
 
+/* Reads the inputs of all features from KeyedJaggedTensor's layout. Both layouts cannot be
+ * combined. */
 static bool read_kjt(struct bag_planner *planner)
 {
     struct bag_kjt_features features = {planner->model->num_features, name_of, planner->model};

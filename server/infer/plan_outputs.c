@@ -15,6 +15,7 @@
 
 /* ---- adding to the plan ---------------------------------------------------------------------- */
 
+/* Adds sizes. Returns SIZE_MAX if the sum overflows, which exceeds every limit. */
 static size_t add(size_t sum, size_t bytes)
 {
     return __builtin_add_overflow(sum, bytes, &sum) ? SIZE_MAX : sum;
@@ -113,6 +114,8 @@ static size_t bag_bytes(const struct bag_planner *planner, size_t feature, enum 
     return bag_feature_columns(&planner->model->features[feature]) * bag_dtypes[dtype].bytes;
 }
 
+/* Returns the size of a feature's results in an output of this type, or SIZE_MAX if it overflows.
+ */
 static size_t result_bytes_of(const struct bag_planner *planner, size_t feature,
                               enum bag_dtype dtype)
 {
@@ -197,6 +200,7 @@ static bool add_encoded_op(struct bag_planner *planner, size_t i, enum bag_row_f
     return true;
 }
 
+/* Adds an output of one feature whose rows are encoded. */
 static bool add_encoded(struct bag_planner *planner, size_t i, enum bag_v2_encoding encoding,
                         enum bag_row_format format)
 {
@@ -208,6 +212,7 @@ static bool add_encoded(struct bag_planner *planner, size_t i, enum bag_v2_encod
            end_encoded(planner, output, format, num_rows, bag_feature_columns(feature));
 }
 
+/* Adds an output of one feature, with its op. */
 static bool add_feature(struct bag_planner *planner, size_t i, enum bag_v2_encoding encoding)
 {
     const enum bag_row_format format = bag_planner_row_format(planner, i);
@@ -321,6 +326,8 @@ static bool check_beside(const struct bag_planner *planner, size_t i, bool binar
     return true;
 }
 
+/* Adds the output that holds all features side by side, with an op for each. Checks all features
+ * before it adds anything. */
 static bool add_all(struct bag_planner *planner, enum bag_v2_encoding encoding)
 {
     const struct bag_model *model = planner->model;
@@ -358,11 +365,13 @@ static bool add_all(struct bag_planner *planner, enum bag_v2_encoding encoding)
 
 /* ---- what was asked for ---------------------------------------------------------------------- */
 
+/* Returns whether the name is that of the output with all features side by side. */
 static bool is_concatenation(const struct bag_planner *planner, struct bag_text name)
 {
     return bag_model_is_collection(planner->model) && bag_text_is(name, BAG_EMBEDDINGS);
 }
 
+/* Sets the problem of an unknown output, with the nearest name. Returns false. */
 static bool reject_output(const struct bag_planner *planner, struct bag_text name)
 {
     struct bag_quoted quoted = bag_quote(name.data, name.bytes);
@@ -402,6 +411,7 @@ static size_t ops_of(const struct bag_planner *planner, struct bag_text name)
                            feature->name, feature->name, feature->name);
 }
 
+/* Counts the outputs and ops that the request asks for. */
 static bool count_asked(const struct bag_planner *planner, size_t *outputs, size_t *ops)
 {
     *outputs = planner->request->num_outputs;
@@ -431,6 +441,7 @@ static bool count_all(const struct bag_planner *planner, size_t *outputs, size_t
                            planner->model->features[0].name, planner->model->features[0].name);
 }
 
+/* Allocates the outputs and ops. The model of a table needs one of each, which the plan has. */
 static bool take_memory(struct bag_planner *planner, size_t outputs, size_t ops)
 {
     struct bag_plan *plan = planner->plan;
@@ -450,6 +461,7 @@ static bool add_output(struct bag_planner *planner, size_t feature, enum bag_v2_
     return (planner->plan->partial ? add_partial : add_feature)(planner, feature, encoding);
 }
 
+/* Adds an output that the request asks for. Its name was checked by ops_of(). */
 static bool add_asked(struct bag_planner *planner, const struct bag_v2_output *asked)
 {
     if (is_concatenation(planner, asked->name))
@@ -530,6 +542,7 @@ struct bag_ops_work bag_ops_count_work(const struct bag_op *ops, size_t count)
     return work;
 }
 
+/* Counts the bags of an op without an entry, which get the default row. */
 static size_t count_default_bags(const struct bag_pool_args *args)
 {
     size_t count = 0, before = 0;

@@ -30,6 +30,7 @@ static bool is_repeated(const struct bag_plan *plan, size_t i)
     return false;
 }
 
+/* Returns the maximum length of the explanation, or SIZE_MAX if it overflows. */
 static size_t explain_bound(const struct bag_plan *plan, const struct bag_model *model)
 {
     size_t sum = 2;
@@ -42,6 +43,7 @@ static size_t explain_bound(const struct bag_plan *plan, const struct bag_model 
     return sum;
 }
 
+/* Writes the explanation as a JSON array, and returns its end. */
 static char *explain(const struct bag_plan *plan, const struct bag_model *model, char *text)
 {
     char separator = '[';
@@ -57,6 +59,7 @@ static char *explain(const struct bag_plan *plan, const struct bag_model *model,
     return text;
 }
 
+/* Writes the explanation into its memory and sets its length. */
 static void put_explanation(struct bag_infer *infer)
 {
     struct bag_infer_scratch *scratch = &infer->scratch;
@@ -95,6 +98,7 @@ static void free_explanation(struct bag_infer_scratch *scratch)
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
+/* Describes the reply to the functions that print it. */
 static struct bag_v2_reply reply_of(const struct bag_infer *infer)
 {
     const struct bag_plan *plan = &infer->plan;
@@ -210,12 +214,13 @@ bool bag_reply_bound(struct bag_infer *infer, struct bag_problem *problem)
     return check_most(infer, problem) && check_ratio(infer, problem);
 }
 
+/* Returns the size of an output's results. */
 static size_t output_bytes(const struct bag_v2_reply_output *output)
 {
     return output->count * bag_dtypes[output->dtype].bytes;
 }
 
-/* Bytes of the FP32 rows that an encoded output is made of. */
+/* Returns the size of the FP32 rows that an encoded output is made of. */
 static size_t staged_bytes(const struct bag_v2_reply_output *output)
 {
     size_t row_bytes = (size_t)output->shape[output->rank - 1];
