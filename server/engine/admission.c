@@ -55,6 +55,7 @@ void bag_engine_update_cost_scale(struct bag_engine *engine, const struct bag_ta
     engine->cost_scale = follow(engine->cost_scale, measured, 8, MIN_COST_SCALE, MAX_COST_SCALE);
 }
 
+/* Updates wait_scale from a job that took this long, or has waited this long so far. */
 static void update_wait_scale(struct bag_engine *engine, const struct bag_job *job,
                               uint64_t took_ns)
 {
@@ -94,6 +95,7 @@ static bool is_below_share(uint64_t limit, struct usage usage, const struct bag_
     return usage.all / 2 < limit && (usage.client < part || usage.model < part / share->num_queues);
 }
 
+/* Returns true if the limit is not reached, or if the client uses less than its share. */
 static bool is_below(uint64_t limit, struct usage usage, const struct bag_queue_share *share)
 {
     return usage.all < limit || is_below_share(limit, usage, share);

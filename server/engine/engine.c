@@ -68,6 +68,7 @@ static bool is_stale(struct bag_engine *engine, struct bag_job *job, uint64_t no
     return false;
 }
 
+/* Hands a job that was not computed back to its owner, who finds the reason in job->problem. */
 static void reject_stale(struct bag_engine *engine, struct bag_job *job)
 {
     job->failed = true;
@@ -202,6 +203,7 @@ static bool init_wake(struct bag_engine *engine)
            uv_poll_start(&engine->wake, UV_READABLE, on_wake) == 0;
 }
 
+/* Allocates the tasks, all of them spare. Returns false without memory. */
 static bool init_tasks(struct bag_engine *engine)
 {
     engine->num_tasks = TASKS_PER_WORKER * engine->workers->count;

@@ -2,9 +2,10 @@
  *
  * Each loop has one engine, and all engines share one set of workers. A request that is too
  * expensive for the loop's thread becomes a job. During an iteration of the loop, requests submit
- * their jobs; at its end bag_engine_dispatch() forms batches (tasks) and hands them to idle
- * workers. A batch starts with the oldest eligible job and continues with jobs for the same model.
- * There is no batching delay: jobs that arrive while all workers are busy form the next batches.
+ * their jobs; at its end bag_engine_dispatch() forms batches (tasks) and hands them to the workers,
+ * at most two for each worker. A batch starts with the job that is next by fair queueing (below)
+ * and continues with jobs for the same model. There is no batching delay: jobs that arrive while
+ * all workers are busy form the next batches.
  *
  * A worker executes a job completely. It decodes the body if the loop has not done so, allocates
  * memory, pools the rows and prints the reply. A job that takes long is split if other workers are
@@ -175,7 +176,8 @@ void bag_queue_end(struct bag_queue *queue, struct bag_job *job);
 struct bag_job *bag_queue_take(struct bag_queue *queue, const struct bag_model *model);
 
 /* Removes and returns a job that is first in its queue and for which `is_wanted` returns true.
- * Returns NULL if there is no such job. */
+ * Returns NULL if there is no such job. The job does not count as work that its flow has received.
+ */
 struct bag_job *bag_queue_take_if(struct bag_queue *queue,
                                   bool (*is_wanted)(void *context, struct bag_job *job),
                                   void *context);
@@ -260,6 +262,9 @@ struct bag_engine {
     void *context;
 };
 
+/* Initialises the engine of a loop. The engine must not move afterwards. The caller sets
+ * `recorder`, `on_iteration` and `context` before the loop runs. Returns false without memory or an
+ * eventfd. */
 bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop, struct bag_workers *workers,
                      struct bag_budget *budget, const struct bag_engine_limits *limits);
 
@@ -270,8 +275,8 @@ void bag_engine_stop(struct bag_engine *engine);
  * been returned to the buffers. */
 void bag_engine_free(struct bag_engine *engine);
 
-/* Returns true if the limits admit a job whose client and model are set. Otherwise sets
- * job->problem to the limit that was reached.
+/* Returns true if the limits and the latency target admit a job whose client, model and cost are
+ * set. Otherwise sets job->problem to the limit that was reached.
  *
  * A full queue still admits a client that uses less than an equal share of it, and a model that
  * uses less than an equal share of its client's part, until the total reaches twice the limit.
@@ -307,7 +312,10 @@ void bag_job_push_finished(struct bag_engine *engine, struct bag_job *job);
 /* Wakes the loop, which then calls on_iteration. May be called on any thread. */
 void bag_engine_wake(const struct bag_engine *engine);
 
-/* Hands waiting jobs to idle workers. Must be called at the end of each loop iteration. */
+/* Hands waiting jobs to the workers, as batches, unless each has its next batch already. First
+ * rejects jobs that have waited too long. The caller must call it at the end of each loop
+ * iteration.
+ */
 void bag_engine_dispatch(struct bag_engine *engine);
 
 /* ---- admission (admission.c): private to server/engine --------------------------------------- */

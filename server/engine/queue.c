@@ -43,6 +43,7 @@ static struct levels levels_of(struct bag_queue *queue, const struct bag_job *jo
         {&queue->load, &flow->load, &flow->queues[queue_index(job->model_slot)].load}};
 }
 
+/* Counts a job as present, and its flow and model queue as active. */
 static struct levels enter(struct bag_queue *queue, const struct bag_job *job)
 {
     struct levels levels = levels_of(queue, job);

@@ -59,6 +59,7 @@ static void *run_worker(void *context)
     return NULL;
 }
 
+/* Starts the threads. Returns false if the system allows fewer; workers->count is their number. */
 static bool start_threads(struct bag_workers *workers, unsigned count)
 {
     workers->threads = calloc(count, sizeof *workers->threads);
