@@ -187,6 +187,8 @@ static bool pool(const struct bag_table_memory *memory, const struct bag_rules *
                  const struct bag_inputs *inputs, struct pooled *pooled,
                  struct bag_problem *problem)
 {
+    /* A server takes these steps, too: check the rules, plan, check the inputs, find the rows of
+     * keys, pool. */
     struct bag_pool_plan plan;
     struct bag_fault fault;
     const struct bag_tensor *indices = inputs->tensor[BAG_INDICES];
@@ -224,6 +226,7 @@ static bool pool_table(const struct check *check, size_t place, size_t first_id,
     const struct bag_table_memory *memory = &check->tables[place]->memory;
     const size_t bags = check->query->options->bags;
     const bool pools = rules_of(check, place, memory->table.dtype).reduction != BAG_NONE;
+    /* Find the output in the reply, and check its type. */
     const void *got;
     enum bag_dtype output;
     if (!bag_client_find_output(answer->body, answer->bytes, (size_t)answer->head.json_bytes,
@@ -236,6 +239,7 @@ static bool pool_table(const struct check *check, size_t place, size_t first_id,
                                "--check: the output '%s' is of %s, the rows of the file are of %s",
                                facts->name, bag_dtypes[output].name,
                                bag_dtypes[memory->table.dtype].name);
+    /* Pool the same ids as the server. */
     const struct bag_tensor ids = tensor_of(BAG_I64, tensors->ids + first_id, count);
     const struct bag_tensor offsets = tensor_of(BAG_I64, pooled->offsets, bags);
     const struct bag_tensor weights =

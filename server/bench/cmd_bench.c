@@ -96,6 +96,8 @@ static void find_processor(char *name, size_t capacity)
         fclose(stream);
 }
 
+/* Fills in the date, the host and the processor of the report. A value that cannot be read stays
+ * empty. */
 static void describe_machine(struct bag_bench_report *report)
 {
     struct utsname machine;
@@ -112,6 +114,8 @@ static void describe_machine(struct bag_bench_report *report)
 
 /* ---- files that are written ------------------------------------------------------------------ */
 
+/* Opens a file for writing, with an older one emptied. Returns NULL and sets *problem on failure.
+ */
 static FILE *open_file(const char *path, struct bag_problem *problem)
 {
     FILE *stream = fopen(path, "we");
@@ -130,6 +134,7 @@ static bool close_file(FILE *stream, const char *path, bool ok, struct bag_probl
                            strerror(errno));
 }
 
+/* Writes the report as JSON to a file, or to standard output for "-". */
 static bool write_report(const struct bag_bench_session *session, struct bag_problem *problem)
 {
     const char *path = session->options->report;
@@ -145,6 +150,7 @@ static bool write_report(const struct bag_bench_session *session, struct bag_pro
     return stream && close_file(stream, path, ok, problem);
 }
 
+/* Writes the page of --html. */
 static bool write_page(const struct bag_bench_session *session, struct bag_problem *problem)
 {
     FILE *stream = open_file(session->options->html, problem);

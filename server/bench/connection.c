@@ -160,10 +160,12 @@ enum bag_bench_outcome bag_bench_connection_move(struct bag_bench_connection *co
                                                  int epoll_fd, uint32_t events)
 {
     static char scratch[RECEIVE_BYTES];
+    /* Read first: a reply or the end of the connection makes the rest of the request pointless. */
     if (events & ~(uint32_t)EPOLLOUT) {
         ssize_t count = recv(connection->fd, scratch, sizeof scratch, 0);
         if (count > 0 && connection->busy)
             return take(connection, scratch, (size_t)count);
+        /* The connection is closed, has failed, or has sent bytes that nobody asked for. */
         if (count >= 0 || errno != EAGAIN) {
             if (connection->busy)
                 return fail(connection, count < 0 ? strerror(errno)

@@ -1,5 +1,9 @@
 /* One keep-alive HTTP/1.1 connection that never blocks: it sends a request and reads its reply.
  *
+ * The owner waits with epoll and calls bag_bench_connection_move() for each event. The outcome says
+ * what the connection did: it needs another event, has a reply, lost its request, or was closed
+ * while it was idle. The owner measures times and decides about the next request.
+ *
  * Bodies of replies are read and dropped. Only the beginning of an error's body is kept. */
 #ifndef BAG_BENCH_CONNECTION_H
 #define BAG_BENCH_CONNECTION_H
@@ -62,6 +66,7 @@ struct bag_bench_connection {
 bool bag_bench_connection_open(struct bag_bench_connection *connection, int epoll_fd,
                                const struct bag_bench_address *address);
 
+/* Closes the socket, which epoll then forgets. */
 void bag_bench_connection_close(struct bag_bench_connection *connection);
 
 /* Starts a request on an open, free connection. The bytes must stay until the reply is here. */

@@ -1,7 +1,8 @@
 /* Counters of one run: replies, errors and latencies, from which its figures in the report follow.
  *
  * A request belongs to the run in which it was due, and to the window of its due time. Rates count
- * the replies that arrived during the run. One thread uses the counters. */
+ * the replies that arrived during the run. If requests counted in the window of their replies, a
+ * pause of the server would show in the windows after it. One thread uses the counters. */
 #ifndef BAG_BENCH_COUNT_H
 #define BAG_BENCH_COUNT_H
 

@@ -122,6 +122,7 @@ size_t bag_bench_length(const struct bag_bench_lengths *lengths, size_t place, s
 
 /* ---- which ids ------------------------------------------------------------------------------- */
 
+/* Returns the greatest common divisor, by Euclid's algorithm. */
 static uint64_t common_divisor(uint64_t a, uint64_t b)
 {
     while (b) {

@@ -93,7 +93,8 @@ static struct bag_source *open_table(const char *path, const struct bag_client_t
     return other;
 }
 
-/* Returns false and sets *problem if the rows are not those that the server says it has. */
+/* Checks that the rows have the format and the size that the server reports. Returns false and sets
+ * *problem (CONFLICT) if not, or if the server changes pooled rows. */
 static bool check_facts(const struct bag_client_table *facts, const struct bag_table *table,
                         struct bag_problem *problem)
 {

@@ -1,15 +1,14 @@
-/* Files of tables, keys and numbers, read as a server reads them: every path that
- * `serve --table NAME=PATH` takes is allowed, with the keys of a model after it, as in
- * "items.npy,datatype=BF16". */
+/* Files of tables, keys and numbers, read as a server reads them. A path may be any that `serve
+ * --table NAME=PATH` takes, with the keys of a model after it, as in "items.npy,datatype=BF16". */
 #ifndef BAG_BENCH_FILES_H
 #define BAG_BENCH_FILES_H
 
 #include "proto/v2_client.h"
 #include "server/tables/memory.h"
 
-/* Loads integers. With `of_keys` they are the keys of the table at that path, or the path is that
- * of an array of keys itself: INT64 or UINT64, of one dimension, at least one. Returns false and
- * sets *problem if there are none. The caller calls bag_table_unload. */
+/* Loads integers. With `of_keys`, `path` is that of a keyed table or of an array of keys. The keys
+ * are INT64 or UINT64, of one dimension, and at least one. Returns false and sets *problem if there
+ * are none. The caller calls bag_table_unload. */
 bool bag_bench_integers_load(const char *path, bool of_keys, struct bag_table_memory *integers,
                              struct bag_problem *problem);
 

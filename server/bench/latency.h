@@ -15,6 +15,7 @@ struct bag_bench_latency {
     uint64_t total, max_ns;
 };
 
+/* Counts a latency. */
 void bag_bench_latency_add(struct bag_bench_latency *latency, uint64_t ns);
 
 /* Returns the latency that a share of all, 0 to 1, does not exceed, in milliseconds; 0 if the

@@ -9,6 +9,7 @@
 
 #define MAX_TEXT_BYTES ((size_t)64 << 20)
 
+/* Sets the problem to what a file of lengths must contain. Returns false. */
 static bool reject_lengths(struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_FILE,
@@ -53,6 +54,7 @@ static bool lengths_of_text(const char *text, struct bag_bench_lengths *lengths,
     }
 }
 
+/* Reads the lengths from a .npy file of any shape. */
 static bool read_array_lengths(const char *path, struct bag_bench_lengths *lengths,
                                struct bag_problem *problem)
 {

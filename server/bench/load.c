@@ -53,6 +53,7 @@ struct bag_bench_load {
 /* Set by SIGINT and SIGTERM. All loops end then. */
 static volatile sig_atomic_t stopped;
 
+/* Runs as a signal handler. */
 static void on_signal(int number)
 {
     (void)number;
@@ -326,6 +327,7 @@ static bool run_open_step(struct bag_bench_load *load, uint64_t last_ns)
 {
     struct bag_bench_count *step = &load->counts[load->step];
     static const char late[] = "no connection was free for it in time";
+    /* Gaps are added up as they are drawn, so that a late request does not move later ones. */
     double due = (double)step->start_ns;
     unsigned burst = 0;
     while ((due += gap_ns(load, step->rate)) < (double)step->end_ns) {
@@ -352,7 +354,7 @@ static void run_open(struct bag_bench_load *load)
         if (!run_open_step(load, last_ns))
             return;
     }
-    load->step--;
+    load->step--; /* the last step, for the progress that is reported meanwhile */
     for (uint64_t now; (now = now_ns()) < (load->pending ? last_ns : end_ns) && !stopped;)
         serve(load, now < end_ns ? end_ns : last_ns);
 }
@@ -390,6 +392,7 @@ static bool begin_run(struct bag_bench_load *load, const struct bag_bench_plan *
     load->counts = calloc(load->num_counts, sizeof *load->counts);
     if (!load->counts)
         return bag_problem_no_memory(problem);
+    /* Element 0 is the warm-up if there is one. Each step begins when the one before it ends. */
     for (size_t i = 0; i < load->num_counts; i++) {
         const struct bag_bench_step *step = &plan->steps[i < warms ? 0 : i - warms];
         bag_bench_count_begin(&load->counts[i], step->rate,
@@ -438,6 +441,7 @@ bool bag_bench_load_run(struct bag_bench_load *load, const struct bag_bench_plan
         struct bag_bench_count *count = &load->counts[i];
         if (end_ns <= count->start_ns)
             break;
+        /* The rates of a step that was cut short are those of its actual duration. */
         if (end_ns < count->end_ns)
             count->seconds = (double)(end_ns - count->start_ns) / 1e9;
         bag_bench_count_finish(count, cpu, &runs[(*ran)++]);
@@ -491,7 +495,7 @@ struct bag_bench_load *bag_bench_load_make(const struct bag_bench_options *optio
         bag_bench_load_free(load);
         return NULL;
     }
-    /* By default the kernel may end a wait 50 us late, and requests are due more often than that.
+    /* By default the kernel may end a wait 50 us late. Requests are often due at shorter intervals.
      */
     prctl(PR_SET_TIMERSLACK, 1000);
     sigaction(SIGINT, &action, NULL);

@@ -2,12 +2,23 @@
  *
  * In a closed loop every connection sends its next request when it has the reply to the one before.
  * In an open loop requests are due at a rate, whatever became of earlier ones. A request that is
- * due takes a free connection, or waits for one. Latencies count from the time at which a request
- * was due, so that a server that falls behind cannot slow down its clients and look fast.
+ * due takes a free connection, or waits for one. Latencies count from due times. Therefore a server
+ * that falls behind cannot slow down its clients and look fast.
  *
  * bag_bench_load_run executes a plan: steps that follow each other without a pause, each with a
  * rate and a duration, after a warm-up that is not counted. Every step gives one run of the report.
- * SIGINT and SIGTERM end a run early. */
+ * SIGINT and SIGTERM end a run early.
+ *
+ * Connections. A connection is opened when a request needs it and no idle one exists, up to
+ * --connections. It carries one request at a time. When the server closes it, the next request
+ * opens it again. In a closed loop a connection over which nothing was ever received is not used
+ * again: it would fail at once, and the loop would only count refused connections.
+ *
+ * The end of a run. An open loop waits for the last replies (drain_s) and counts the requests that
+ * are still unanswered as errors. A closed loop drops them uncounted, because their connections are
+ * always busy when the time is over. A server is gone if all
+ * requests of a closed loop ended before its time. In an open loop, it is gone after eight failures
+ * in a row without a reply for a second. */
 #ifndef BAG_BENCH_LOAD_H
 #define BAG_BENCH_LOAD_H
 

@@ -94,6 +94,7 @@ static bool try_once(struct bag_bench_session *session, double rate, bool *holds
 static bool try_rate(struct bag_bench_session *session, double rate, bool *holds,
                      struct bag_problem *problem)
 {
+    /* A wide margin decides at once, and otherwise the majority. */
     int held = 0, broke = 0;
     for (int i = 0; i < TRIES && held < 2 && broke < 2; i++) {
         if (!try_once(session, rate, holds, problem))
@@ -111,6 +112,7 @@ static bool find_bounds(struct bag_bench_session *session, double peak, double *
                         struct bag_problem *problem)
 {
     bool holds;
+    /* Far below the peak of the closed loop, larger steps are enough. */
     double rate = peak / 4;
     *low = *high = 0;
     for (int i = 0; i < MAX_RISES && (*low == 0 || *high == 0) && rate >= 0.1; i++) {
@@ -154,6 +156,7 @@ static void sort_runs(struct bag_bench_session *session)
 {
     struct bag_bench_report *report = &session->report;
     qsort(report->runs, report->num_runs, sizeof *report->runs, compare_runs);
+    /* The runs at the highest rate that holds are from `first` to `end`, ordered by p99. */
     size_t first = 0, end;
     while (first < report->num_runs && report->runs[first].rate < report->highest_rate)
         first++;

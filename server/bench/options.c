@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The limits of numbers in flags. */
 #define MAX_SECONDS     86400.0
 #define MAX_RATE        1e8
 #define MAX_CONNECTIONS 65536
@@ -75,6 +76,7 @@ static bool read_real(const char *const *values, int flag, double least, double 
     return reject(values, flag, right, problem);
 }
 
+/* Reads the whole number of a flag from `least` to `most` if the flag is given. */
 static bool read_count(const char *const *values, int flag, size_t least, size_t most,
                        size_t *number, struct bag_problem *problem)
 {
@@ -184,6 +186,7 @@ static bool read_files(int flag, bool is_named, int argc, char *argv[],
     return true;
 }
 
+/* Reads the form of bodies, and the reduction. */
 static bool read_body(struct bag_bench_options *options, const char *const *values,
                       struct bag_problem *problem)
 {
@@ -198,6 +201,7 @@ static bool read_body(struct bag_bench_options *options, const char *const *valu
     return true;
 }
 
+/* Reads all flags that decide about the requests. */
 static bool read_query(struct bag_bench_options *options, const char *const *values, int argc,
                        char *argv[], struct bag_problem *problem)
 {

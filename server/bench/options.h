@@ -1,4 +1,8 @@
-/* The command line of `bagserve bench`. */
+/* The command line of `bagserve bench`.
+ *
+ * The flags are declared in config/config.h (BAG_BENCH_FLAGS), from which --help, the manual page
+ * and the completion scripts are made, too. Texts are borrowed from the arguments. A preset is read
+ * first, and other flags override its parts. */
 #ifndef BAG_BENCH_OPTIONS_H
 #define BAG_BENCH_OPTIONS_H
 
@@ -26,8 +30,8 @@ struct bag_bench_files {
 struct bag_bench_options {
     const char *url_text; /* as written */
     struct bag_url url;
-    const char *model; /* NULL: the only one */
-    const char *unix_path, *token_file, *get_path;
+    const char *model;                             /* NULL: the only one */
+    const char *unix_path, *token_file, *get_path; /* NULL: not given */
 
     size_t bags;                      /* in a request, for each table of the model */
     struct bag_bench_lengths lengths; /* owned; numbers of ids in a bag */
@@ -39,9 +43,9 @@ struct bag_bench_options {
     const char *mlperf;    /* the preset, for one collection only; NULL: another */
     const char *reduction; /* NULL: the model's */
     struct bag_bench_files keys, tables;
-    size_t bodies; /* 0: as many as fit */
-    uint64_t seed;
-    size_t connections;
+    size_t bodies;      /* 0: as many as fit */
+    uint64_t seed;      /* seed of ids, weights and due times */
+    size_t connections; /* maximum number of open connections */
 
     enum bag_bench_mode mode;
     bool constant; /* requests are due at equal intervals, not at random times */
@@ -54,13 +58,15 @@ struct bag_bench_options {
     size_t checks;                             /* replies to compare with files; 0: none */
 };
 
-/* Reads the arguments after the command's name. Returns false and sets *problem if they are wrong,
- * or a file that they name is. The caller must call bag_bench_options_free in either case. */
+/* Reads the arguments after the command's name. Returns false and sets *problem if they or the
+ * files that they name are wrong. The caller must call bag_bench_options_free in either case. */
 bool bag_bench_options_read(struct bag_bench_options *options, int argc, char *argv[],
                             struct bag_problem *problem);
 
+/* Frees the lists. The texts are borrowed. */
 void bag_bench_options_free(struct bag_bench_options *options);
 
+/* Prints the help on standard output. */
 void bag_bench_print_help(void);
 
 #endif

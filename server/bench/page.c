@@ -45,6 +45,7 @@ static void write_json(FILE *stream, const char *json)
     }
 }
 
+/* Returns whether the name at `at` is that of this mark. */
 static bool is_mark(const char *at, size_t bytes, const char *mark)
 {
     return strlen(mark) == bytes && memcmp(at, mark, bytes) == 0;

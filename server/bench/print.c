@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The bytes of a GB. */
 #define GIGA 1e9
 
 /* A number with as few digits as say enough, and the prefix of its unit: "41.2k". By value, so that
@@ -31,6 +32,7 @@ static struct digits digits_of(double value)
     return text;
 }
 
+/* Returns the number of errors of all kinds. */
 static uint64_t num_errors(const struct bag_bench_run *run)
 {
     uint64_t count = 0;
@@ -130,6 +132,7 @@ static void print_runs(const struct bag_bench_report *report, FILE *stream)
         print_row(&report->runs[i], i == report->deciding_run, stream);
 }
 
+/* Explains the columns that are not obvious. */
 static void print_legend(const struct bag_bench_report *report, FILE *stream)
 {
     fputs("late p99: the generator's own delay in ms; p50 to max count from when a request was "
@@ -139,6 +142,7 @@ static void print_legend(const struct bag_bench_report *report, FILE *stream)
         fputs("*: the run that decides.\n", stream);
 }
 
+/* Prints each kind of error of each run, with its first text. */
 static void print_errors(const struct bag_bench_report *report, FILE *stream)
 {
     for (size_t i = 0; i < report->num_runs; i++) {

@@ -204,13 +204,14 @@ static bool draw_lengths(const struct bag_bench_query *query, uint64_t *state,
     return true;
 }
 
+/* Orders ids for qsort. */
 static int compare_ids(const void *a, const void *b)
 {
     const uint64_t *x = a, *y = b;
     return (*x > *y) - (*x < *y);
 }
 
-/* Sorts ids and keeps each once. Returns how many there are. */
+/* Sorts ids and keeps each once. Returns the number of ids that remain. */
 static size_t keep_unique(uint64_t *ids, size_t count)
 {
     size_t kept = 0;
@@ -367,6 +368,7 @@ bool bag_bench_request_make(const struct bag_bench_query *query,
                             struct bag_bench_request *request, struct bag_problem *problem)
 {
     bool is_collection = query->target->model.is_collection;
+    /* Name the tensors as the model's form wants them. */
     int64_t *bags = make_bags(query, tensors);
     const struct input inputs[] = {
         {is_collection ? "values" : "indices", query->target->model.ids_dtype, tensors->ids,
@@ -375,6 +377,7 @@ bool bag_bench_request_make(const struct bag_bench_query *query,
         {is_collection ? "weights" : "per_sample_weights", BAG_F32, tensors->weights,
          tensors->num_ids}};
     const size_t num_inputs = tensors->weights ? 3 : 2;
+    /* The maximum size of the body. Each tensor of JSON has two bytes of brackets more. */
     size_t bytes = JSON_BYTES, json_bytes;
     for (size_t i = 0; i < num_inputs; i++)
         bytes += input_bytes(&inputs[i], query->options->json) + 2;
@@ -390,6 +393,7 @@ bool bag_bench_request_make(const struct bag_bench_query *query,
     return ok || bag_problem_no_memory(problem);
 }
 
+/* Draws the tensors of a request and makes the request. */
 static bool draw_request(const struct bag_bench_query *query, uint64_t *state,
                          struct bag_bench_request *request, struct bag_problem *problem)
 {
@@ -401,6 +405,7 @@ static bool draw_request(const struct bag_bench_query *query, uint64_t *state,
     return ok;
 }
 
+/* Makes the request of --get, which has no body. */
 static bool make_get(const struct bag_bench_query *query, struct bag_bench_request *request,
                      struct bag_problem *problem)
 {

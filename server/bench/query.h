@@ -1,9 +1,14 @@
 /* The requests that are sent: bags of random ids, as whole HTTP requests.
  *
  * A query knows for each table of the model which ids may be drawn: rows of a dense table, or the
- * keys of a file. bag_bench_tensors_draw draws the tensors of one request, and
+ * keys of a file. The function bag_bench_tensors_draw draws the tensors of one request, and
  * bag_bench_request_make puts them into bytes. All requests of a measurement are made before it
- * starts, and are sent in turn. The same seed gives the same requests. */
+ * starts, and are sent in turn. The same seed gives the same requests.
+ *
+ * A single table gets `indices` and `offsets`, and a collection gets `values` and `lengths`: the
+ * forms that clients of each use. Weights are a third tensor. In binary, the tensors follow a JSON
+ * header; with --body json, their numbers are in the JSON. A request also stores the bags, rows and
+ * bytes that it asks for, from which the report has its rates. */
 #ifndef BAG_BENCH_QUERY_H
 #define BAG_BENCH_QUERY_H
 
@@ -47,6 +52,7 @@ struct bag_bench_tensors {
 bool bag_bench_query_init(struct bag_bench_query *query, const struct bag_bench_options *options,
                           const struct bag_bench_target *target, struct bag_problem *problem);
 
+/* Frees the keys and the ranges. */
 void bag_bench_query_free(struct bag_bench_query *query);
 
 /* Returns the path of the last file for this table of the model; NULL if there is none. */
@@ -58,6 +64,7 @@ const char *bag_bench_find_file(const struct bag_bench_files *files,
 bool bag_bench_tensors_draw(const struct bag_bench_query *query, uint64_t *state,
                             struct bag_bench_tensors *tensors, struct bag_problem *problem);
 
+/* Frees the arrays. */
 void bag_bench_tensors_free(struct bag_bench_tensors *tensors);
 
 /* Makes the request with these tensors. Returns false and sets *problem on failure; then nothing is
@@ -71,6 +78,7 @@ bool bag_bench_request_make(const struct bag_bench_query *query,
 struct bag_bench_request *bag_bench_requests_make(const struct bag_bench_query *query,
                                                   size_t *count, struct bag_problem *problem);
 
+/* Frees requests and their bytes. NULL is ignored. */
 void bag_bench_requests_free(struct bag_bench_request *requests, size_t count);
 
 #endif

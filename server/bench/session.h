@@ -1,7 +1,7 @@
 /* One measurement by `bagserve bench`, from the command line to the report.
  *
  *   options.h      reads the command line
- *   target.h       finds the server and asks it which model it has
+ *   target.h       finds the server and its model
  *   query.h        makes requests for this model, of random ids
  *   check.h        compares replies with the tables' files, if --check asks for it
  *   load.h         sends the requests over many connections and counts the replies (count.h)

@@ -86,6 +86,7 @@ static size_t receive_head(int fd, char *text, size_t room, size_t *used,
     return head_bytes;
 }
 
+/* Receives the rest of the body, of which `have` bytes are there, and ends it with a NUL. */
 static bool receive_body(int fd, struct bag_bench_answer *answer, size_t have,
                          struct bag_problem *problem)
 {
@@ -281,6 +282,7 @@ static void list_names(const struct bag_client_names *names, char *text, size_t 
 static bool choose_model(struct bag_bench_target *target, const struct bag_client_names *names,
                          struct bag_problem *problem)
 {
+    /* If several models include a single collection, that collection is chosen. */
     char list[300];
     size_t collections = 0;
     for (size_t i = 0; i < names->count; i++) {
@@ -327,6 +329,7 @@ static bool reject_name(const char *name, const struct bag_client_names *names,
                            bag_quote(suggestion.nearest, strlen(suggestion.nearest)).text, list);
 }
 
+/* Reads the model with this name, if the server lists it. */
 static bool find_named(struct bag_bench_target *target, const char *name,
                        const struct bag_client_names *names, struct bag_problem *problem)
 {

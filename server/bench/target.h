@@ -31,6 +31,7 @@ struct bag_bench_answer {
 bool bag_bench_target_find(struct bag_bench_target *target, const struct bag_bench_options *options,
                            struct bag_problem *problem);
 
+/* Frees the members. The struct may be all zeros. */
 void bag_bench_target_free(struct bag_bench_target *target);
 
 /* Returns whether the model's metadata is unchanged. Also returns true if it cannot be read now, or
