@@ -14,6 +14,7 @@ void bag_attempt_begin(struct bag_subrequest *subrequest, struct bag_attempt *at
     attempt->number = subrequest->num_attempts;
 }
 
+/* Returns the place of the attempt's span, whose parent is the span of the request. */
 static struct bag_span_place place_of(const struct bag_subrequest *subrequest,
                                       const struct bag_attempt *attempt)
 {
@@ -66,6 +67,7 @@ void bag_attempt_export(const struct bag_subrequest *subrequest, const struct ba
                             .resends = attempt->number,
                             .is_hedge = attempt == &subrequest->attempts[1],
                             .became = labels[outcome]};
+    /* An attempt that is no longer needed does not count as an error. */
     if (status >= 400)
         snprintf(span.error, sizeof span.error, "%d", status);
     else if (outcome != BAG_SHARD_OK && outcome != BAG_ATTEMPT_UNNEEDED)

@@ -21,25 +21,29 @@
 
 /* ---- entries by shard ------------------------------------------------------------------------ */
 
+/* Returns whether empty bags get the row of a default id instead of zeros. */
 static bool has_default(const struct bag_partitioner *partitioner)
 {
     return partitioner->args->keyed ? partitioner->op->keys.has_default
                                     : partitioner->args->default_row >= 0;
 }
 
+/* Returns the key or the row number whose row empty bags get. has_default() must be true. */
 static int64_t default_id(const struct bag_partitioner *partitioner)
 {
     return partitioner->args->keyed ? partitioner->op->keys.default_key
                                     : partitioner->args->default_row;
 }
 
-/* Called for every entry that is sent, bag by bag; and at the end of every bag. */
+/* Called for every entry that is sent, bag by bag. `bag` counts the bags of all joined ops. */
 typedef void entry_fn(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls,
                       size_t bag, size_t entry, int64_t id);
+/* Called at the end of every bag, if calls have all bags (lists_bags is false). */
 typedef void bag_end_fn(struct bag_fanout_call *calls, size_t bag);
 
-/* Returns the number of bags without an entry. Always inlined, as each entry would cost two calls.
- */
+/* Calls `of_entry` for the entries of an op that are sent and, unless it is NULL, `of_bag` at the
+ * end of each bag. Returns the number of bags without such an entry. Always inlined, because each
+ * entry would otherwise cost two calls. */
 static inline __attribute__((always_inline)) size_t
 each_entry(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls,
            entry_fn *of_entry, bag_end_fn *of_bag)
@@ -69,6 +73,8 @@ each_entry(const struct bag_partitioner *partitioner, struct bag_fanout_call *ca
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
+/* Counts an entry for its call. The entries of a bag follow each other, so a bag is new if it is
+ * not the last one. */
 static void count_entry(const struct bag_partitioner *partitioner, struct bag_fanout_call *call,
                         size_t bag, size_t entry, int64_t id)
 {
@@ -78,14 +84,15 @@ static void count_entry(const struct bag_partitioner *partitioner, struct bag_fa
     call->num_ids++;
 }
 
+/* Adds the bag of the default row to a call. */
 static void ask_default(struct bag_fanout_call *call)
 {
     call->asks_default = true;
     call->num_ids++;
 }
 
-/* Returns whether the default row is asked of several shards, since each has a copy of it and the
- * one that it is of may become unavailable. */
+/* Returns whether the default row is asked of several shards. Each of them has a copy of the
+ * model's own default row, and the shard that stores it may become unavailable. */
 static bool takes_kept(const struct bag_partitioner *partitioner)
 {
     const struct bag_shard_rules *rules = &partitioner->remote->table.rules;
@@ -93,6 +100,7 @@ static bool takes_kept(const struct bag_partitioner *partitioner)
            rules->has_default_index && default_id(partitioner) == rules->default_index;
 }
 
+/* Returns whether a shard is not known to be unavailable. */
 static bool is_available(const struct bag_partitioner *partitioner, size_t shard)
 {
     const struct bag_remote *remote = partitioner->remote;
@@ -161,6 +169,7 @@ static bool has_narrow_ids(const struct bag_partitioner *partitioner,
            call->num_ids <= INT32_MAX;
 }
 
+/* Describes the request of a call. */
 static struct bag_shard_request request_of(const struct bag_partitioner *partitioner,
                                            const struct bag_fanout_call *call)
 {
@@ -185,10 +194,11 @@ static struct bag_shard_request request_of(const struct bag_partitioner *partiti
         .weights_dtype = args->weights_dtype,
         .rejects_missing = args->keyed && partitioner->op->keys.missing == BAG_MISSING_ERROR,
         .explains = partitioner->explains,
-        .rejects_outside = !args->keyed, /* none is left */
+        .rejects_outside = !args->keyed, /* this server has removed them */
     };
 }
 
+/* Writes an id or an offset of this type. Returns its end. */
 static char *put_id(char *at, enum bag_dtype dtype, int64_t id)
 {
     int32_t narrow = (int32_t)id;
@@ -222,15 +232,17 @@ static bool begin_body(const struct bag_infer *infer, const struct bag_partition
     if (request.has_default)
         call->next_weight = put_id(call->next_weight, call->ids_dtype,
                                    has_default(partitioner) ? default_id(partitioner) : -1);
-    call->num_ids = call->num_bags = 0; /* and counted again as they are written */
+    call->num_ids = call->num_bags = 0; /* put_entry() counts them again */
     return true;
 }
 
+/* Writes the end of the last bag. */
 static void end_bag(struct bag_fanout_call *call)
 {
     call->next_offset = put_id(call->next_offset, call->ids_dtype, (int64_t)call->num_ids);
 }
 
+/* Writes an entry into the body of its call, and begins a bag if the entry is the first of one. */
 static void put_entry(const struct bag_partitioner *partitioner, struct bag_fanout_call *call,
                       size_t bag, size_t entry, int64_t id)
 {
@@ -250,6 +262,7 @@ static void put_entry(const struct bag_partitioner *partitioner, struct bag_fano
     call->next_weight += weight_bytes;
 }
 
+/* Ends a bag of parts by columns. Only the first call is written; copy_bodies() copies it. */
 static void end_every_bag(struct bag_fanout_call *calls, size_t bag)
 {
     (void)bag;
@@ -298,6 +311,7 @@ static void copy_bodies(const struct bag_partitioner *partitioner, struct bag_fa
     }
 }
 
+/* Returns the maximum size of a good reply to a call. */
 static inline size_t reply_bytes_of(const struct bag_partitioner *partitioner,
                                     const struct bag_fanout_call *call)
 {
@@ -381,7 +395,8 @@ static bool fits_in_one(const struct bag_infer *infer, const struct bag_partitio
             (bag_bytes + row_bytes) / sent_bytes < limits->max_work_ns_per_byte);
 }
 
-/* Joins an op to an earlier one if possible. Returns whether it was. */
+/* Joins an op to an earlier one whose requests would be alike, if one request for all of them fits.
+ * Returns false if the op needs calls of its own. */
 static bool join(const struct bag_infer *infer, size_t op, struct bag_fanout *fanout)
 {
     const struct bag_partitioner partitioner = bag_partitioner_of(infer, op);
@@ -448,6 +463,7 @@ static bool take_calls(const struct bag_infer *infer, struct bag_fanout *fanout)
     return true;
 }
 
+/* Allocates the lists of bags of all calls. */
 static bool take_bags(const struct bag_infer *infer, struct bag_fanout *fanout)
 {
     size_t num_bags = 0;
@@ -457,6 +473,7 @@ static bool take_bags(const struct bag_infer *infer, struct bag_fanout *fanout)
     return fanout->bags != NULL;
 }
 
+/* Writes the bodies of all calls. */
 static bool write_all(const struct bag_infer *infer, struct bag_fanout *fanout)
 {
     uint32_t *bags = fanout->bags;

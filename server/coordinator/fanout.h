@@ -1,15 +1,16 @@
-/* Fan-out: turns one inference into requests to shards, and their replies into its results.
+/* Fan-out: turns one inference into requests to shards, and their replies into its results. It
+ * knows neither sockets nor threads.
  *
- * Pure: knows neither sockets nor threads. A plan consists of ops, each of which pools ids of one
- * feature. For every remote op the ids are partitioned by shard (partitioner.h), and each shard
- * that has some of them gets a call: the body of one request. Ops on the same table with the same
- * rules are joined, so that each shard gets one request for all of them; the bags of an op follow
- * those of the op before.
+ * A plan consists of ops, each of which pools ids of one feature. For every remote op the ids are
+ * partitioned by shard (partitioner.h), and each shard that has some of them gets a call: the body
+ * of one request. Ops on the same table with the same rules are joined, so that each shard gets one
+ * request for all of them. The bags of an op follow those of the op before.
  *
- * What a call asks for depends on how the table is divided. By columns, every shard gets all ids
+ * The content of a call depends on how the table is divided. By columns, every shard gets all ids
  * and replies its columns of the result. By rows and by keys, each shard gets its own ids in the
  * bags that have some, and replies sums, which are added up here. The default row of empty bags is
- * asked for once, as one more bag of the shard that stores it.
+ * one more bag of the call to the shard that stores it. If absent shards are skipped, several
+ * shards are asked for their copies of it.
  *
  *   bag_fanout_make               after bag_infer_prepare: makes the calls
  *   bag_fanout_check              for each reply of status 200
@@ -17,10 +18,11 @@
  *   bag_fanout_merge              when all calls are checked or absent
  *   bag_fanout_free
  *
- * bag_infer_pool pools the local ops, before, after or meanwhile; it skips remote ones.
+ * bag_infer_pool pools the local ops at any time between bag_infer_prepare and the end; it skips
+ * remote ones.
  *
- * Threads: bag_fanout_check of different calls may run at the same time; all else runs on one
- * thread at a time. */
+ * Threads: bag_fanout_check of different calls may run at the same time. All other functions run on
+ * one thread at a time. */
 #ifndef BAG_FANOUT_H
 #define BAG_FANOUT_H
 
@@ -73,10 +75,9 @@ bool bag_fanout_make(const struct bag_infer *infer, struct bag_fanout *fanout,
                      struct bag_problem *problem);
 
 /* Checks a reply of status 200: its number, the model's version, the names, types, shapes and sizes
- * of its tensors, and the number of ids that were pooled. Returns false and sets *problem if it is
- * not what was asked for. The kind is BAD_GATEWAY, or NO_MEMORY; the text continues the shard's
- * name
- * ("answered ..."). */
+ * of its tensors, and the number of ids that were pooled. Returns false and sets *problem if the
+ * reply is not what was asked for. The kind is BAD_GATEWAY, or NO_MEMORY. The text follows the
+ * shard's name ("answered ..."). */
 bool bag_fanout_check(const struct bag_infer *infer, struct bag_fanout *fanout, size_t call,
                       struct bag_problem *problem);
 

@@ -22,6 +22,7 @@ static struct bag_fanout_call *find_call(const struct bag_partitioner *partition
                                          struct bag_fanout_call *calls, size_t num_calls,
                                          size_t shard)
 {
+    /* Calls are in the order of their shards, and shards without a call are left out. */
     size_t first = 0, end = num_calls;
     if (partitioner->by_columns) {
         while (first < end && calls[first].is_absent)
@@ -78,6 +79,8 @@ void bag_partitioner_explain(const struct bag_partitioner *partitioner,
     struct bag_pool_args *args = &op->args;
     const size_t end = bag_pool_first_entry(args, args->num_bags);
     bool has_other = false, asks_default = false, has_default = false;
+    /* The first of several joined ops starts the readers of all explanations; the others continue.
+     */
     for (size_t i = 0; partitioner->explains && partitioner->first_bag == 0 && i < num_calls; i++) {
         struct bag_fanout_call *call = &calls[i];
         call->next_told = 0;

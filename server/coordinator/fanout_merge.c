@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+/* Returns the number of ids that a shard has pooled for a bag of the call. */
 static int64_t count_at(const struct bag_fanout_call *call, size_t bag)
 {
     int64_t count;
@@ -18,6 +19,7 @@ static int64_t sent_ids(const struct bag_fanout_call *call, size_t bag)
     return bag_id_at(&offsets, bag + 1) - bag_id_at(&offsets, bag);
 }
 
+/* Checks that a shard has pooled the ids that it was sent, or fewer if it may skip some. */
 static bool check_counts(const struct bag_partitioner *partitioner,
                          const struct bag_fanout_call *call, struct bag_problem *problem)
 {
@@ -51,6 +53,7 @@ bool bag_fanout_check(const struct bag_infer *infer, struct bag_fanout *fanout, 
 
 /* ---- errors of the client -------------------------------------------------------------------- */
 
+/* Sets *problem to the fault with the client's feature. Always returns true. */
 static bool blame_key(const struct bag_infer *infer, const struct bag_partitioner *partitioner,
                       struct bag_fault fault, struct bag_problem *problem)
 {
@@ -80,7 +83,8 @@ static void find_op(struct bag_partitioner *partitioner, const struct bag_fanout
         ;
 }
 
-/* The first place of a key that is missing is the one that is named. */
+/* A key may occur several times. The message has its first position, like that of a single server.
+ */
 bool bag_fanout_find_client_error(const struct bag_infer *infer, const struct bag_fanout *fanout,
                                   size_t index, struct bag_problem *problem)
 {
@@ -119,7 +123,7 @@ bool bag_fanout_find_client_error(const struct bag_infer *infer, const struct ba
 
 /* ---- putting together ------------------------------------------------------------------------ */
 
-/* Copies the columns of a call's rows, which are not pooled, to the ids that they are of; others
+/* Copies the columns of a call's rows, which are not pooled, to their ids. Ids that were not sent
  * get zeros. */
 static void merge_rows(const struct bag_partitioner *partitioner, struct bag_fanout_call *call,
                        size_t bytes, char *to)
@@ -136,7 +140,8 @@ static void merge_rows(const struct bag_partitioner *partitioner, struct bag_fan
     }
 }
 
-/* Columns side by side. All are here: without some no row is whole, and none may be absent. */
+/* Copies the columns of all calls side by side. All calls have replies: a row without some of its
+ * columns is of no use, so no shard of parts by columns may be absent. */
 static void merge_columns(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls,
                           size_t num_calls, char *result)
 {
@@ -202,6 +207,8 @@ static size_t take_shares(const struct bag_merge *merge, struct bag_fanout_call 
     return num_shares;
 }
 
+/* Adds up the shares of each bag, call by call in the order of the shards, and stores the results.
+ * A bag without pooled entries gets the default row, or zeros. */
 static void merge_sums(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls,
                        size_t num_calls, struct bag_share *shares, char *result)
 {

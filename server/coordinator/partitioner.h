@@ -17,10 +17,11 @@ struct bag_partitioner {
     const struct bag_remote *remote;
     size_t first_bag; /* position of the op's first bag in the calls */
     bool by_columns;  /* every shard gets all entries */
-    bool lists_bags;  /* calls have the positions of their bags, of those that have an entry; false:
-                         all bags are  sent, in their order */
+    bool lists_bags;  /* a call has only the bags that have an entry, and lists their positions;
+                         false: a call has all bags in their order */
     bool explains;    /* shards report which keys are missing */
 };
+/* Returns the partitioner of a remote op. */
 struct bag_partitioner bag_partitioner_of(const struct bag_infer *infer, size_t op);
 
 /* Advances to the next joined op. Returns false if there is none. */
@@ -65,7 +66,7 @@ static inline size_t bag_partitioner_shard(const struct bag_partitioner *partiti
     return bag_part_of_row((uint64_t)id, (uint64_t)partitioner->args->table.num_rows, of);
 }
 
-/* Returns the first column that a shard stores of parts by columns. */
+/* Returns the first column that a shard of parts by columns stores. */
 static inline size_t bag_partitioner_first_column(const struct bag_partitioner *partitioner,
                                                   size_t shard)
 {
@@ -82,7 +83,8 @@ void bag_partitioner_explain(const struct bag_partitioner *partitioner,
 bool bag_partitioner_check_explanation(const struct bag_fanout_call *call,
                                        struct bag_problem *problem);
 
-/* The outputs that the reply to a call must have. */
+/* The outputs that the reply to a call must have: the sums or columns, the counts, and the sums of
+ * weights. */
 struct bag_fanout_form {
     struct bag_v2_reply_output outputs[3];
     size_t num_outputs;

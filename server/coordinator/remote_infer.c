@@ -6,26 +6,28 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Estimated CPU time of a remote inference. */
+/* Estimated CPU time of a remote inference in ns. */
 #define ID_NS            4 /* for an id that is sent to a shard */
 #define SUM_BYTES_PER_NS 4 /* bytes of replies that are merged */
 
-/* Time after which a client may have left, and the interval at which that is checked. */
+/* Age in ns of an inference from which on the client's connection is checked, and the interval of
+ * these checks. */
 #define PATIENCE_NS     (UINT64_C(1000000000))
 #define CLIENT_CHECK_NS (UINT64_C(250000000))
 
 /* Maximum number of unavailable shards that a reply names. */
 #define MAX_NAMED_ABSENT 256
 
-/* Maximum time for which a newer model is waited for, and the interval at which that is checked. */
+/* Maximum time in ns of REFRESHING, and the interval in which it is checked whether a newer model
+ * is served. */
 #define REFRESH_NS       (UINT64_C(2000000000))
 #define REFRESH_CHECK_NS (UINT64_C(20000000))
 
 /* ---- making -----------------------------------------------------------------------------------
  */
 
-/* Counts partitioning and merging, and in addition what the inference costs on tables that are
- * here: all of that if some are, otherwise all but the pooling. */
+/* Adds to the time of partitioning and merging that of the inference on this server. If all its
+ * tables are remote, nothing is pooled here. */
 uint64_t bag_remote_infer_cost_ns(const struct bag_infer *infer)
 {
     uint64_t reply_bytes = 0, pooling_ns = bag_infer_pool_cost_ns(infer);
@@ -84,11 +86,13 @@ static void wake_at(struct bag_coordinator *coordinator, uint64_t due_ns)
                    due_ns > now_ns ? (due_ns - now_ns + 999999) / 1000000 : 0, 0);
 }
 
+/* Returns whether the inference is in the coordinator's list of active ones. */
 static bool is_active(const struct bag_remote_infer *run)
 {
     return run->state == BAG_REMOTE_INFER_RUNNING || run->state == BAG_REMOTE_INFER_REFRESHING;
 }
 
+/* Cancels the subrequests that are under way. */
 static void cancel_all(struct bag_remote_infer *run)
 {
     for (size_t i = 0; i < run->subrequests.fanout.count; i++)
@@ -120,7 +124,9 @@ static void refresh(struct bag_remote_infer *run)
     wake_at(run->coordinator, run->refresh_check_ns);
 }
 
-/* A subrequest has ended by itself. */
+/* Handles a subrequest that has ended by itself. The last one ends the inference, and so does one
+ * that has FAILED. After a mismatch the inference waits for a newer model instead, unless the
+ * caller does not want that. */
 static void on_subrequest_ended(struct bag_remote_infer *run,
                                 const struct bag_subrequest *subrequest)
 {
@@ -167,6 +173,8 @@ static bool lacks_versions(const struct bag_remote_infer *run)
     return found;
 }
 
+/* Ends a REFRESHING inference if a newer model is served, none can be, or the deadline has passed.
+ * It always fails, and `done` decides whether to start again. */
 static void check_refreshing(struct bag_remote_infer *run, uint64_t now_ns)
 {
     run->refresh_check_ns = now_ns + REFRESH_CHECK_NS;
@@ -174,6 +182,7 @@ static void check_refreshing(struct bag_remote_infer *run, uint64_t now_ns)
         end(run, true);
 }
 
+/* Checks the deadline, the client and the hedges of a RUNNING inference. */
 static void check_running(struct bag_remote_infer *run, uint64_t now_ns)
 {
     struct bag_subrequests *all = &run->subrequests;
@@ -228,6 +237,7 @@ static void run_callbacks(struct bag_coordinator *coordinator)
         coordinator->on_turn(coordinator->context);
 }
 
+/* Called by libuv for the sockets of all upstreams of a loop. */
 static void on_socket(uv_poll_t *poll, int status, int events)
 {
     struct bag_upstreams *upstreams = bag_upstreams_on_socket(poll, status, events);
@@ -265,7 +275,7 @@ void bag_coordinator_check(struct bag_coordinator *coordinator)
         uint64_t own_ns = due_of(run);
         due_ns = own_ns < due_ns ? own_ns : due_ns;
     }
-    wake_at(coordinator, due_ns); /* not if none is active */
+    wake_at(coordinator, due_ns); /* does nothing for UINT64_MAX, if no inference is active */
     run_callbacks(coordinator);
 }
 

@@ -20,14 +20,20 @@
  *   bag_remote_infer_free    loop
  *
  * If a shard has another part or version than this server knows, the inference is REFRESHING for a
- * while: the threads of server/shards query the shards meanwhile. As soon as the server serves a
- * newer model, the inference fails, and the caller starts again with that model.
+ * while, if the caller has set has_newer_model. The threads of server/shards query the shards
+ * meanwhile. As soon as the server serves a newer model, the inference fails, and the caller starts
+ * again with that model. A retry with the old model would find the same mismatch.
+ *
+ * A request is encoded once. A repeated attempt or a hedge sends the same tensors from the same
+ * memory; only the head and the remaining time are written for each attempt. A shard that is known
+ * to be unavailable gets no request.
  *
  * How events travel: libuv calls this file for a socket or for the timer. It has upstream.c handle
  * the socket, takes the resulting events one after the other, and gives each to its subrequest. A
  * subrequest that has ended says so by its return value. When no event is left, `done` is called
  * for the inferences that have ended. So nothing is called back in the middle of its own work, and
- * nothing recurses: whatever a step causes is a further event or a further entry of a list.
+ * nothing recurses: a step can only cause a further event or a further entry of a list. With
+ * callbacks, `done` could free an inference whose functions are still on the stack.
  *
  * Deadlines, hedges and checks share one timer for each loop. It fires at the earliest time that a
  * running inference has given, and may fire earlier than necessary.

@@ -18,6 +18,7 @@
 /* ---- the set ----------------------------------------------------------------------------------
  */
 
+/* Returns the remote table that a call pools. */
 static const struct bag_remote *remote_of(const struct bag_subrequests *all,
                                           const struct bag_fanout_call *call)
 {
@@ -58,6 +59,7 @@ void bag_subrequests_free(struct bag_subrequests *all)
 /* ---- ends -------------------------------------------------------------------------------------
  */
 
+/* Records the outcome of the subrequest and counts it for the shard. */
 static void count(struct bag_subrequest *subrequest, enum bag_shard_outcome outcome)
 {
     subrequest->outcome = outcome;
@@ -95,6 +97,7 @@ void bag_subrequest_cancel(struct bag_subrequest *subrequest)
         end(subrequest, BAG_SUBREQUEST_CANCELLED);
 }
 
+/* Returns whether an attempt is under way. */
 static bool has_attempt(const struct bag_subrequest *subrequest)
 {
     return subrequest->attempts[0].exchange.state != BAG_EXCHANGE_UNUSED ||
@@ -174,6 +177,7 @@ bool bag_subrequest_expire(struct bag_subrequest *subrequest)
 /* ---- sending ----------------------------------------------------------------------------------
  */
 
+/* Starts an attempt, whose span begins while it may still wait for a connection. */
 static void start_attempt(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
 {
     bag_attempt_begin(subrequest, attempt);
@@ -198,7 +202,8 @@ bool bag_subrequest_start(struct bag_subrequest *subrequest)
     return fail(subrequest, BAG_SHARD_REFUSED, "%s", reason);
 }
 
-/* Starts an attempt once more, unless the other one is under way. */
+/* Starts an attempt once more, unless the other one is under way. Returns false: the subrequest
+ * goes on. */
 static bool repeat(struct bag_subrequest *subrequest, struct bag_attempt *attempt,
                    enum bag_shard_outcome outcome)
 {
@@ -214,6 +219,7 @@ struct text {
     size_t bytes;
 };
 
+/* Appends bytes, as many as there is room for. */
 static void put_bytes(struct text *text, const char *from, size_t bytes)
 {
     size_t left = BAG_EXCHANGE_TEXT_BYTES - text->bytes;
@@ -241,6 +247,7 @@ static void put_line(struct text *text, const char *name, const char *value)
     put(text, "\r\n");
 }
 
+/* Writes the request line and the Host. */
 static void put_target(const struct bag_subrequest *subrequest, struct text *text)
 {
     const struct bag_shard_address *address = &subrequest->member->host->address;
@@ -315,7 +322,8 @@ static bool send_attempt(struct bag_subrequest *subrequest, struct bag_attempt *
 /* ---- events -----------------------------------------------------------------------------------
  */
 
-/* A reply of status 200. */
+/* Handles a reply of status 200. Its latency counts from the start of the inference, as the time of
+ * a hedge does. */
 static bool on_success(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
 {
     struct bag_subrequests *all = subrequest->all;
@@ -352,8 +360,9 @@ static enum bag_shard_outcome outcome_of_status(int status)
     }
 }
 
-/* A reply of another status. It may be about an id of the client's, that only a shard can judge. A
- * shard that gives the request up when its time is over counts as late. */
+/* Handles a reply of another status. A 400 may be about an id of the client's that only a shard can
+ * judge; the subrequest then ends with the client's error. A shard that gives up the request when
+ * its time is over counts as late. */
 static bool on_error(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
 {
     struct bag_subrequests *all = subrequest->all;
@@ -379,6 +388,7 @@ static bool on_error(struct bag_subrequest *subrequest, struct bag_attempt *atte
     return fail(subrequest, outcome, "answered %d%s%s", status, *sentence ? ": " : "", sentence);
 }
 
+/* Handles a complete reply. The shard is available, whatever it has replied. */
 static bool on_reply(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
 {
     struct bag_exchange *exchange = &attempt->exchange;
@@ -399,7 +409,7 @@ static bool on_refused(struct bag_subrequest *subrequest, struct bag_attempt *at
     const int error = attempt->exchange.error;
     if (subrequest->refusals++ == 0)
         return repeat(subrequest, attempt, BAG_SHARD_REFUSED);
-    if (error != EAGAIN) { /* the shard is overloaded */
+    if (error != EAGAIN) { /* EAGAIN: the shard is overloaded, but it is available */
         bag_shard_host_set_unavailable(subrequest->member->host, true);
         bag_shard_group_poll(subrequest->group);
     }
@@ -407,7 +417,8 @@ static bool on_refused(struct bag_subrequest *subrequest, struct bag_attempt *at
     return fail(subrequest, BAG_SHARD_REFUSED, "%s", strerror(error));
 }
 
-/* This server lacks what the exchange needs. The shard does not count as absent. */
+/* Handles an exchange for which this server lacks descriptors or memory. The shard does not count
+ * as absent. */
 static bool on_lack(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
 {
     const struct bag_exchange *exchange = &attempt->exchange;
@@ -424,6 +435,7 @@ static bool on_lack(struct bag_subrequest *subrequest, struct bag_attempt *attem
     return fail_for(subrequest, BAG_SHARD_NO_RESOURCES, &problem);
 }
 
+/* Ends an attempt without a reply and fails the subrequest with a sentence about the shard. */
 static bool on_lost(struct bag_subrequest *subrequest, struct bag_attempt *attempt,
                     enum bag_shard_outcome outcome, const char *sentence)
 {

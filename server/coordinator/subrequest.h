@@ -15,9 +15,14 @@
  *     bag_subrequest_cancel         PENDING or HEDGED -> CANCELLED
  *
  * The first good reply ends the subrequest, and so does the failure of the last attempt, which may
- * be one that waits for a connection. Two failures end it at once: the deadline, and a shard that
- * has another part or version than this server knows (404, 409), because the other attempt would
- * find the same. Functions that can end a subrequest return true if they did; the caller
+ * be one that waits for a connection. Three replies or events end it at once, because the other
+ * attempt would find the same:
+ *
+ *   - the deadline has passed;
+ *   - the shard has another part or version than this server knows (404, 409);
+ *   - an id of the client is wrong, and only the shard can judge it (400).
+ *
+ * Functions that can end a subrequest return true if they did; the caller
  * (remote_infer.c) then looks at `state`. Nothing is called back.
  *
  * Threads: all functions must be called on the thread of the loop. */
@@ -33,7 +38,8 @@ struct bag_attempt {
     struct bag_exchange exchange;
     uint64_t span; /* 0: the request is not sampled */
     uint64_t started_ns;
-    unsigned number; /* position among all attempts of the subrequest, from 0 */
+    unsigned number; /* position among all attempts of the subrequest, from 0; set only if it has a
+                        span */
 };
 
 enum bag_subrequest_state {
@@ -67,7 +73,7 @@ struct bag_subrequests {
     struct bag_subrequest *list; /* owned; one for each call of the fan-out */
     struct bag_upstreams *upstreams;
     uint64_t started_ns, deadline_ns;
-    uint64_t timeout_ms;        /* deadline_ns in words */
+    uint64_t timeout_ms;        /* timeout for messages: the request's own, or shard_timeout_ms */
     bool has_client_deadline;   /* deadline_ns is the request's own timeout, not shard_timeout_ms */
     struct bag_problem problem; /* why one of them FAILED */
 

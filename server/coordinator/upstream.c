@@ -19,12 +19,13 @@
 /* Maximum bytes that are read from one connection in one iteration of the loop. */
 #define ITERATION_BYTES ((size_t)1 << 20)
 
-/* Maximum body of a reply of another status than 200: it is a sentence. */
+/* Maximum size in bytes of the body of a reply of another status than 200, which is a sentence. */
 #define MAX_ERROR_BYTES ((size_t)64 << 10)
 
 /* Time after which an idle connection is closed: a NAT or firewall may have dropped its state. */
 #define IDLE_NS (UINT64_C(20) * 1000000000)
 
+/* The states of a connection. All but IDLE have an exchange. */
 enum connection_state {
     CONNECTING,
     ESTABLISHED, /* belongs to an exchange that is READY, or whose request is being written */
@@ -129,6 +130,7 @@ static void keep_connection(struct bag_upstream_connection *connection, uint64_t
     LIST_INSERT_HEAD(&connection->upstream->idle, connection, entry);
 }
 
+/* Closes the idle connections of an upstream that became idle at this time or earlier. */
 static void close_idle_since(struct bag_upstream *upstream, uint64_t until_ns)
 {
     struct bag_upstream_connection *connection = LIST_FIRST(&upstream->idle);
@@ -146,6 +148,7 @@ static void close_idle_since(struct bag_upstream *upstream, uint64_t until_ns)
 /* ---- exchanges and connections ----------------------------------------------------------------
  */
 
+/* Appends an exchange to the list of events. */
 static void add_event(struct bag_upstreams *upstreams, struct bag_exchange *exchange,
                       enum bag_exchange_state state)
 {
@@ -153,6 +156,8 @@ static void add_event(struct bag_upstreams *upstreams, struct bag_exchange *exch
     TAILQ_INSERT_TAIL(&upstreams->events, exchange, entry);
 }
 
+/* Ends an exchange, whose connection the caller closes or keeps. Frees the body unless it is
+ * complete. */
 static void end_exchange(struct bag_upstreams *upstreams, struct bag_exchange *exchange,
                          enum bag_exchange_result result)
 {
@@ -165,6 +170,7 @@ static void end_exchange(struct bag_upstreams *upstreams, struct bag_exchange *e
     add_event(upstreams, exchange, BAG_EXCHANGE_ENDED);
 }
 
+/* Gives a connection to an exchange. It is READY if the connection is established. */
 static void join(struct bag_upstream_connection *connection, struct bag_exchange *exchange)
 {
     connection->exchange = exchange;
@@ -239,8 +245,8 @@ static void fail(struct bag_upstream_connection *connection, enum bag_exchange_r
     serve(upstream);
 }
 
-/* The peer has closed the connection. A shard may close a kept one while the request is on its
- * way. */
+/* Ends an exchange whose connection the peer has closed. A shard may close a kept connection while
+ * a request is on its way; the exchange is then STALE and can safely be repeated. */
 static void fail_closed(struct bag_upstream_connection *connection)
 {
     struct bag_exchange *exchange = connection->exchange;
@@ -249,7 +255,8 @@ static void fail_closed(struct bag_upstream_connection *connection)
          connection->is_kept && !exchange->has_begun ? BAG_EXCHANGE_STALE : BAG_EXCHANGE_CLOSED);
 }
 
-/* The whole reply has arrived. The connection is kept if both sides are done with this exchange. */
+/* Ends an exchange whose reply is complete. Keeps the connection unless the shard closes it, or a
+ * part of the request was not sent. */
 static void complete(struct bag_upstream_connection *connection)
 {
     struct bag_upstream *upstream = connection->upstream;
@@ -330,6 +337,8 @@ static bool read_head(struct bag_upstream_connection *connection)
     return head_bytes > 0 && begin_body(connection, head_bytes);
 }
 
+/* Reads the body up to its end, or ITERATION_BYTES of it: other connections must not wait for a
+ * long one. */
 static void read_body(struct bag_upstream_connection *connection)
 {
     const size_t total = (size_t)connection->exchange->reply.body_bytes;
@@ -386,14 +395,16 @@ static bool write_some(struct bag_upstream_connection *connection)
     return true;
 }
 
-/* Returns whether a reply to a request that cannot be sent has arrived: it outlasts the connection.
- */
+/* Returns whether a reply has arrived to a request that could not be sent completely. A shard may
+ * reject a request before it has read all of it and close the connection; the reply can still be
+ * read. */
 static bool is_answered(const struct bag_upstream_connection *connection)
 {
     char byte;
     return connection->sent > 0 && recv(connection->fd, &byte, 1, MSG_PEEK) > 0;
 }
 
+/* Sends as much of the request as the socket takes. Polls for room if some of it is left. */
 static void send_some(struct bag_upstream_connection *connection)
 {
     if (!write_some(connection)) {
@@ -408,7 +419,8 @@ static void send_some(struct bag_upstream_connection *connection)
         fail(connection, BAG_EXCHANGE_UNPOLLED);
 }
 
-/* connect(2) has an outcome. */
+/* Handles the outcome of connect(2). Every error that is reported later than by connect(2) itself
+ * counts as a refusal. */
 static void on_connected(struct bag_upstream_connection *connection)
 {
     int error = 0;
@@ -421,7 +433,7 @@ static void on_connected(struct bag_upstream_connection *connection)
         return;
     }
     connection->state = ESTABLISHED;
-    connection->polls_writable = true; /* the poll for CONNECTING is */
+    connection->polls_writable = true; /* the poll still waits for UV_WRITABLE, as in CONNECTING */
     add_event(connection->upstream->upstreams, connection->exchange, BAG_EXCHANGE_READY);
 }
 
@@ -582,6 +594,7 @@ void bag_upstreams_init(struct bag_upstreams *upstreams, uv_loop_t *loop,
     TAILQ_INIT(&upstreams->events);
 }
 
+/* Closes the connections of all upstreams that became idle at this time or earlier. */
 static void close_all_idle_since(struct bag_upstreams *upstreams, uint64_t until_ns)
 {
     for (size_t i = 0; i < upstreams->count; i++) {

@@ -3,8 +3,8 @@
  * An upstream is one address with the connections that one loop has to it. An exchange is one
  * request and its reply. Its owner starts it. One event says that the request may be written, and a
  * second one how the exchange ended. Events are collected in a list, from which the owner takes
- * them when the socket callback is done. So this file calls nobody back. Whatever the owner does
- * with an event (start, send, cancel) can only add further events.
+ * them when the socket callback is done. So this file calls nobody back. The functions that an
+ * owner may call for an event (start, send, cancel) can only add further events.
  *
  * The life of an exchange:
  *
@@ -20,7 +20,7 @@
  *   bag_exchange_cancel   makes it UNUSED from any state, without an event.
  *
  * A connection that becomes idle, or is closed, makes room for the exchange that waits longest;
- * this happens in one place, serve() in upstream.c. There are at most BAG_UPSTREAM_MAX_CONNECTIONS
+ * this happens in one place, serve() in upstream.c. A loop has at most BAG_UPSTREAM_MAX_CONNECTIONS
  * to an address. If the system has no descriptor for a new one, the exchange waits for one of the
  * others.
  *
@@ -55,9 +55,11 @@ enum bag_exchange_state {
 
 enum bag_exchange_result {
     BAG_EXCHANGE_REPLIED,      /* `reply` and `body` hold the whole reply */
-    BAG_EXCHANGE_REFUSED,      /* no connection: nobody listens there; `error` */
+    BAG_EXCHANGE_REFUSED,      /* no connection: nobody listens there, or connecting failed after a
+                                  while; `error` */
     BAG_EXCHANGE_UNRESOLVED,   /* no connection: the name does not resolve */
-    BAG_EXCHANGE_UNCONNECTED,  /* no connection for another reason; `error` */
+    BAG_EXCHANGE_UNCONNECTED,  /* no connection: connect(2) failed at once for another reason;
+                                  `error` */
     BAG_EXCHANGE_STALE,        /* a kept connection had been closed before the reply began */
     BAG_EXCHANGE_CLOSED,       /* the connection was closed before the reply was complete */
     BAG_EXCHANGE_UNPOLLED,     /* the connection could not be polled: not enough memory */

@@ -2,8 +2,8 @@
  * remote inference (server/coordinator/remote_infer.h).
  *
  * The handler (infer.c) plans such a request like any other. The remote inference is made on the
- * loop if that is little work, otherwise on a worker; its subrequests are sent by the loop; and the
- * replies are merged on the loop or on a worker, again by the amount of work.
+ * loop if that is little work, otherwise on a worker. The loop sends its subrequests. The replies
+ * are merged on the loop or on a worker, again by the amount of work.
  *
  * All functions must be called on the loop's thread except bag_http_remote_run. */
 #ifndef BAG_HTTP_COORDINATOR_H
