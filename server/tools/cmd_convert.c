@@ -94,6 +94,7 @@ static bool choose_format(const char *const *values, const struct bag_source *so
         return false;
     if (values[FLAG_ROW_FORMAT] && !find_row_format(values[FLAG_ROW_FORMAT], to, problem))
         return false;
+    /* Tables of integers can only be copied. */
     bool same = to->dtype == source->table.dtype && to->row_format == source->table.row_format;
     if (!same && bag_dtypes[source->table.dtype].kind != BAG_KIND_FLOAT)
         return bag_problem_set(problem, BAG_ERROR_FILE,
@@ -263,6 +264,8 @@ static bool convert(const struct bag_source *source, const char *const *values, 
     return ok;
 }
 
+/* Opens the source, also with the forms of rows that only convert understands (source->imports),
+ * and converts it. */
 static bool open_and_convert(const char *in, const char *out, const char *const *values,
                              struct bag_problem *problem)
 {

@@ -1,5 +1,10 @@
 /* `bagserve inspect`: what is in a table's file, what serving it takes, and the configuration for
- * it. */
+ * it.
+ *
+ * The headers say which tensors there are and which one is the table. The values say whether the
+ * table is healthy: NaN and infinities, rows of zeros, equal rows, and norms that are far apart.
+ * Larger tables are sampled in blocks that are spread over the file. With
+ * --all, all rows are read. */
 #include "kernels/rowformat.h"
 #include "proto/formats.h"
 #include "server/commands.h"
@@ -82,6 +87,7 @@ static void sample_row(struct inspection *inspection, const struct bag_table *ta
     inspection->hashes[report->sampled_rows++] = hash_row(row, row_bytes);
 }
 
+/* Orders hashes for qsort. */
 static int compare_hashes(const void *one, const void *other)
 {
     uint64_t a, b;
@@ -129,6 +135,7 @@ static bool sample_values(struct inspection *inspection, const struct bag_rows_r
     bool ok = (rows && decoded && inspection->norms && inspection->hashes) ||
               bag_problem_no_memory(problem);
     for (size_t i = 0; ok && i < num_sampled; i++) {
+        /* The i-th of the sampled blocks; all are sampled if num_sampled is num_blocks. */
         size_t first = i * num_blocks / num_sampled * block_rows;
         size_t count =
             reader->num_rows - first < block_rows ? reader->num_rows - first : block_rows;
@@ -189,6 +196,7 @@ static void print_plot(const struct inspection *inspection)
         least = fmin(least, inspection->norms[i]);
         largest = fmax(largest, inspection->norms[i]);
     }
+    /* Count the rows in intervals of equal width. */
     double step = (largest - least) / PLOT_LINES;
     for (size_t i = 0; i < rows; i++) {
         size_t line = step > 0 ? (size_t)((inspection->norms[i] - least) / step) : 0;
@@ -265,6 +273,7 @@ struct tensors {
     size_t count;
 };
 
+/* Frees the list and the names in it. */
 static void free_tensors(struct tensors *tensors)
 {
     for (size_t i = 0; i < tensors->count; i++)
@@ -347,6 +356,7 @@ static bool is_said(const char *text)
     return text && *text;
 }
 
+/* Prints the report as text or JSON. Returns false and sets *problem without memory. */
 static bool print(const struct inspection *inspection, const char *in, const char *unclear,
                   bool json, struct bag_problem *problem)
 {
@@ -372,6 +382,7 @@ static bool inspect_file(struct bag_source *source, const char *in, const char *
     bool opened = bag_source_open_table(source, &unclear);
     bool ok = list_tensors(&tensors, source, opened, problem);
     char *path = realpath(model->path, NULL);
+    /* The reason why no table can be chosen is the problem, unless there are tensors to show. */
     if (!opened && (!ok || tensors.count == 0)) {
         *problem = unclear;
         ok = false;
@@ -391,6 +402,7 @@ static bool inspect_file(struct bag_source *source, const char *in, const char *
     return ok;
 }
 
+/* Describes a configuration file, or the table at a path. */
 static bool inspect(const char *in, const char *const *values, struct bag_problem *problem)
 {
     if (bag_inspects_models(in))

@@ -1,4 +1,8 @@
-/* `bagserve verify`: reads all of a table and says whether it is valid. */
+/* `bagserve verify`: reads all of a table and says whether it is valid.
+ *
+ * The files are first compared with the checksums beside them, if there are any, and then read as a
+ * server would read them. A table that this command accepts can be loaded. Exit codes separate a
+ * table that is wrong (1) from one that cannot be read (2). */
 #include "kernels/rowformat.h"
 #include "proto/text.h"
 #include "server/commands.h"
@@ -117,6 +121,7 @@ static bool check_line(const char *folder, const char *line, const char *only, s
 {
     size_t digits = strspn(line, "0123456789abcdefABCDEF");
     char found[2 * SHA256_DIGEST_SIZE + 1], *path = NULL;
+    /* The two characters are a blank, and a blank or * for the mode of sha256sum. */
     const char *name = line + digits + 2;
     if (digits != sizeof found - 1 || strlen(line) <= digits + 2 || line[digits] != ' ')
         return bag_problem_set(problem, BAG_ERROR_FILE,
@@ -184,6 +189,7 @@ static bool check_contents(const struct bag_rows_reader *reader, bool finite,
            bag_rows_reader_check(reader, problem);
 }
 
+/* Prints what was checked. */
 static void print_valid(const char *in, const struct bag_source *source, size_t checked)
 {
     printf("%s is valid: %zu rows of %zu elements%s; ", in, (size_t)source->table.num_rows,

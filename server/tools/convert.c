@@ -190,6 +190,8 @@ static void add_worst(struct job *job, const struct bag_worst_rows *worst)
     pthread_mutex_unlock(&job->team.lock);
 }
 
+/* Allocates the memory of a thread. Returns false without memory; free_buffers must be called in
+ * either case. */
 static bool allocate_buffers(const struct job *job, struct buffers *buffers)
 {
     size_t row = job->conversion->to.row_elements * sizeof(float);
@@ -265,6 +267,7 @@ static bool order_keys(struct job *job, struct bag_problem *problem)
     return ok;
 }
 
+/* Writes the keys of a keyed table after the rows. */
 static bool write_keys(struct job *job, struct bag_problem *problem)
 {
     if (!bag_source_is_keyed(job->conversion->source))
@@ -386,6 +389,7 @@ static bool plan(struct job *job, const struct bag_conversion *conversion,
     size_t larger;
     job->copies = from->dtype == to->dtype && from->row_format == to->row_format;
     job->to_bytes = bag_row_bytes(to);
+    /* A block holds at least one row. */
     larger = job->to_bytes > job->reader.row_bytes ? job->to_bytes : job->reader.row_bytes;
     job->block_rows = larger < BLOCK_BYTES ? BLOCK_BYTES / (larger + (larger == 0)) : 1;
     job->num_blocks = (job->reader.num_rows + job->block_rows - 1) / job->block_rows;

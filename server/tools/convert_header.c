@@ -92,6 +92,7 @@ char *bag_convert_header(const struct bag_conversion *conversion, size_t *header
     size_t count = own.count;
     if (notes)
         memcpy(notes, own.notes, own.count * sizeof *notes);
+    /* Keep the other metadata of the source's file. */
     for (size_t i = 0; notes && i < said.count; i++) {
         if (!is_own(said.notes[i].key))
             notes[count++] = said.notes[i];

@@ -31,6 +31,7 @@ static void describe(struct bag_inspected_model *inspected, const struct bag_mod
 {
     const struct bag_table *table = &source->table;
     const struct bag_rules *rules = &source->features[0].rules;
+    /* The system may drop the pages of a mapped table, unless they are locked. */
     bool is_cached = source->maps && !model->lock_pages;
     *inspected = (struct bag_inspected_model){
         .name = model->name,
@@ -114,6 +115,7 @@ static void print_bytes(size_t serving_bytes, uint64_t mapped_bytes)
     putchar('\n');
 }
 
+/* Prints a line for each table, and the sums. */
 static void print_text(const struct inspection *inspection)
 {
     size_t serving_bytes = 0;
@@ -130,6 +132,7 @@ static void print_text(const struct inspection *inspection)
     print_bytes(serving_bytes, mapped_bytes);
 }
 
+/* Prints the tables as JSON. Returns false and sets *problem without memory. */
 static bool print_json(const struct inspection *inspection, struct bag_problem *problem)
 {
     char *text = bag_inspected_models_print(inspection->models, inspection->count);

@@ -1,4 +1,7 @@
-/* The order of rows by how often they are used; see tools.h. */
+/* The order of rows by how often they are used; see tools.h.
+ *
+ * Rows that are used often then lie together at the beginning of the file. A mapped table needs
+ * fewer pages of memory for them, and a table in memory fewer pages of the address space. */
 #include "tools.h"
 
 #include <math.h>
@@ -102,6 +105,7 @@ static size_t *sort_rows(const struct bag_rows_reader *reader, size_t fixed_rows
                          struct bag_problem *problem)
 {
     struct counted *rows = calloc(reader->num_rows + 1, sizeof *rows);
+    /* Rows and their counts are sorted together; the counts are not needed afterwards. */
     size_t *order = rows ? calloc(reader->num_rows + 1, sizeof *order) : NULL;
     bool ok = (order || bag_problem_no_memory(problem)) && read_counts(reader, rows, problem);
     if (ok)
