@@ -101,6 +101,7 @@ static bool has_values(const struct tool_flag *flag)
     return strchr(flag->follows, '|');
 }
 
+/* Prints the values of a flag with blanks between them. */
 static void put_values(FILE *stream, const struct tool_flag *flag)
 {
     for (const char *at = flag->follows; *at; at++)
@@ -130,6 +131,8 @@ static void put_bash_tools(FILE *stream)
     }
 }
 
+/* Prints a branch of the script for each of these commands. The function _files of zsh completes
+ * files. */
 static void put_zsh_tools(FILE *stream)
 {
     for (size_t i = 0; i < NUM_TOOL_FLAGS; i++) {
@@ -174,6 +177,7 @@ static void put_bash(FILE *stream)
           stream);
 }
 
+/* Prints the script for zsh, which completes the same words as that for bash. */
 static void put_zsh(FILE *stream)
 {
     fputs("#compdef bagserve\nif (( CURRENT == 2 )); then\n    compadd ", stream);
@@ -202,6 +206,7 @@ static void put_fish_text(FILE *stream, const char *text)
     fputs("'\n", stream);
 }
 
+/* Prints a declaration for each flag of these commands. */
 static void put_fish_tools(FILE *stream)
 {
     for (size_t i = 0; i < NUM_TOOL_FLAGS; i++) {
@@ -217,6 +222,7 @@ static void put_fish_tools(FILE *stream)
     }
 }
 
+/* Prints the script for fish: declarations in place of a function. */
 static void put_fish(FILE *stream)
 {
 #define BAG_X(name, follows, sentence)                                        \

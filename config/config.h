@@ -243,7 +243,7 @@ struct bag_config {
     unsigned char
         origins[BAG_OPTION_COUNT];   /* enum bag_origin of each option, indexed as bag_options */
     struct bag_model_config *models; /* owned; in the order in which they were configured */
-    size_t num_models;
+    size_t num_models;               /* number of models; each version counts as one */
     struct bag_names names; /* index of the models, by name and version, and by name alone for the
                                 highest version */
     bool demo;              /* --demo */
@@ -277,9 +277,9 @@ bool bag_config_apply_file(struct bag_config *config, const char *file_name, con
 bool bag_config_apply_environment(struct bag_config *config, char *const environment[],
                                   struct bag_problem *problem);
 
-/* Applies flags, as "--flag VALUE" or "--flag=VALUE", and then adds the tables of a preset. argv[0]
- * is the first flag, not the program. --help and --version change nothing; the caller prints.
- * Returns false and sets *problem if a flag is wrong. */
+/* Applies flags, as "--flag VALUE" or "--flag=VALUE". Then adds the tables of a preset. The first
+ * flag is argv[0], which is not the program. Ignores --help and --version, for which the caller
+ * prints. Returns false and sets *problem if a flag is wrong. */
 bool bag_config_apply_flags(struct bag_config *config, int argc, char *const argv[],
                             struct bag_problem *problem);
 

@@ -265,6 +265,7 @@ static bool apply_model_entry(const struct bag_config_json *json, const cJSON *o
     return bag_entry_check_keys(&entry) && add_model(&entry, config);
 }
 
+/* Applies all entries of "models". An entry that is wrong ends the loop. */
 static bool apply_models(const struct bag_config_json *json, const cJSON *models,
                          struct bag_config *config)
 {
@@ -405,6 +406,7 @@ static bool reject_in_section(const struct bag_config_json *json, const cJSON *i
     return bag_config_json_unknown(json, item, where, suggestion.nearest);
 }
 
+/* Applies an option, and stores that the file has set it. */
 static bool apply_option(const struct bag_config_json *json, const cJSON *item, const char *where,
                          const struct bag_option *option, struct bag_config *config)
 {
@@ -453,6 +455,8 @@ static bool reject_at_top(const struct bag_config_json *json, const cJSON *item)
     return bag_config_json_unknown(json, item, "", suggestion.nearest);
 }
 
+/* Applies the members of the document in their order. "models_dir" is the key of the option
+ * `models` in a file, where "models" is the list. */
 static bool apply_document(const struct bag_config_json *json, struct bag_config *config)
 {
     const cJSON *item;

@@ -154,6 +154,7 @@ static void identify(struct flag *flag)
     flag->takes_value = flag->option != NULL;
 }
 
+/* Returns whether a word begins with --. */
 static bool looks_like_flag(const char *argument)
 {
     return argument[0] == '-' && argument[1] == '-';
@@ -277,6 +278,7 @@ static bool apply_table(struct bag_config *config, const char *value, struct bag
     return added;
 }
 
+/* Applies a flag that is an option, and stores that a flag has set it. */
 static bool apply_option(struct bag_config *config, const struct flag *flag,
                          struct bag_problem *problem)
 {
@@ -348,6 +350,7 @@ static bool apply_preset(struct bag_config *config, struct bag_problem *problem)
     return bag_synthetic_add_preset(config, config->synthetic_preset, bytes, problem);
 }
 
+/* Applies one flag. Flags that only print are left to the caller. */
 static bool apply_flag(struct bag_config *config, const struct flag *flag,
                        struct bag_problem *problem)
 {

@@ -61,6 +61,7 @@ void bag_option_value_text(const struct bag_option *option, char *text, size_t t
                                  setting->words.names[i]);
 }
 
+/* Prints the entry of an option, and its alias if it has one. */
 static void print_option(FILE *stream, const struct bag_option *option)
 {
     char follows[40];
@@ -119,6 +120,7 @@ static void print_model_keys(FILE *stream)
 #undef BAG_X
 }
 
+/* Prints the options that most operators need. */
 static void print_common(FILE *stream)
 {
     static const char *const keys[] = {
@@ -207,6 +209,7 @@ static void put_option(FILE *stream, const struct bag_option *option)
     put_entry(stream, bag_flag_of(option->setting.key).text, follows, sentence);
 }
 
+/* Prints the commands and the flags of those that have a list of their own. */
 static void put_commands(FILE *stream)
 {
     fputs(".SH COMMANDS\n", stream);
@@ -225,6 +228,7 @@ static void put_commands(FILE *stream)
 #undef BAG_X
 }
 
+/* Prints the options of serve, section by section. */
 static void put_options(FILE *stream)
 {
     const char *section = "";

@@ -282,7 +282,8 @@ bool bag_entry_check_keys(const struct bag_entry *entry)
     return true;
 }
 
-/* Applies one value, and sets has_padding_idx and has_default_index if it is one of these. */
+/* Applies one value. Also sets has_padding_idx or has_default_index if the setting is padding_idx
+ * or default_index. For these, null means that there is no index. */
 static bool apply_value(const struct bag_entry *entry, const cJSON *item,
                         const struct bag_setting *setting, void *base, struct bag_rules *rules)
 {

@@ -11,7 +11,7 @@
 /* A document that is being applied. Lives for one call of bag_config_apply_file or
  * bag_config_apply_model_file. */
 struct bag_config_json {
-    const char *file_name; /* borrowed, like `text` */
+    const char *file_name; /* borrowed, like `text`; its folder is that of relative paths */
     const char *text;
     size_t text_bytes;
     cJSON *tree;                 /* owned; freed with bag_json_free */
@@ -69,7 +69,7 @@ const char *bag_setting_misfit(const struct bag_setting *setting,
 /* An object of the document, and its name in messages, such as " in model 'items'". */
 struct bag_entry {
     const struct bag_config_json *json;
-    const cJSON *object;
+    const cJSON *object; /* borrowed from the tree */
     const struct bag_entry_keys *keys;
     char where[320];
 };

@@ -475,6 +475,7 @@ static uint64_t hash_rules(uint64_t hash, const struct bag_rules *rules)
     return bag_hash_bytes(hash, set, sizeof set);
 }
 
+/* Continues a hash with a feature: its names, its flags and all its settings. */
 static uint64_t hash_feature(uint64_t hash, const struct bag_feature_config *feature)
 {
     hash = hash_text(hash_text(hash, feature->name), feature->model);

@@ -1,9 +1,9 @@
 /* The configured addresses of the servers that have the parts of a model's table.
  *
  * A model of shards stores its addresses in `path`, as "shards:ADDRESS ADDRESS ...". It is then
- * copied, hashed and compared as any other model, without members of its own. bag_shards_next()
- * reads the addresses back one by one. server/shards polls them, and server/coordinator sends them
- * subrequests. */
+ * copied, hashed and compared as any other model, without members of its own.
+ * The function bag_shards_next() reads the addresses back one by one. The threads of server/shards
+ * poll them, and server/coordinator sends subrequests to them. */
 #ifndef BAG_CONFIG_SHARDS_H
 #define BAG_CONFIG_SHARDS_H
 
