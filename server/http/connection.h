@@ -5,6 +5,24 @@
  * new one when the limit is reached. When the server stops, it drains the connections without
  * losing a reply.
  *
+ * The life of a connection:
+ *
+ *   ACCEPTED -> PROXIED -> ADMITTED -> IDLE -> HEAD -> BODY -> WAITING -> SENDING_REPLY -> IDLE ...
+ *
+ *   - Only connections of trusted proxies are PROXIED.
+ *   - If the engine is full and a large request has arrived, an ADMITTED connection is DEFERRED
+ *     until it is ADMITTED again.
+ *   - Beyond max_connections it is SURPLUS in place of IDLE and HEAD, and is answered with 503.
+ *   - Every request is in BODY once its head is complete, even if it has no body.
+ *   - A connection that this server ends early is SHUT_DOWN until the library has noticed.
+ *   - LINGERING is a duplicate of a socket that the library has closed.
+ *
+ * Each stage has a list, ordered by the time from which its deadline counts. All connections of a
+ * stage have the same deadline, so a timer checks only the beginning of each list. A sweep finds
+ * what no deadline covers. At every tick it checks a part of each list that has a deadline, for
+ * three things: a client that has disconnected, a connection on which nothing moves, and a partial
+ * request line.
+ *
  * This module never closes the socket of a connection that the library serves. It shuts the socket
  * down, the library notices, closes the connection and reports it. The library's own timeout would
  * be restarted by each received byte. It is used only for Unix-domain sockets, which do not report
@@ -36,7 +54,7 @@ enum bag_http_connection_stage {
     BAG_HTTP_CONNECTION_WAITING,  /* the request is complete and is being processed */
     BAG_HTTP_CONNECTION_SENDING_REPLY, /* the client is reading its reply */
     BAG_HTTP_CONNECTION_SHUT_DOWN,     /* shut down; the library has not noticed yet */
-    BAG_HTTP_CONNECTION_LINGERING,     /* closed by the library; further input is discarded */
+    BAG_HTTP_CONNECTION_LINGERING, /* a duplicate of a closed socket, whose input is discarded */
     BAG_HTTP_CONNECTION_STAGES
 };
 
