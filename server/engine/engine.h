@@ -297,8 +297,8 @@ bool bag_engine_is_below_share(const struct bag_engine *engine, uint64_t client)
  * the target. */
 bool bag_engine_reserve(struct bag_engine *engine, struct bag_job *job);
 
-/* Cancels the reservation of a job that will not be submitted. Does nothing if the
- * reservation has already been dropped. */
+/* Cancels the reservation of a job that will not be submitted. Does nothing if the reservation has
+ * already been dropped. */
 void bag_engine_cancel(struct bag_engine *engine, struct bag_job *job);
 
 /* Queues a job whose work was reserved or for which bag_engine_has_room() returned true. `done` is

@@ -253,8 +253,8 @@ static bool find_unloaded_first(struct bag_change_plan *plan, struct bag_problem
     return true;
 }
 
-/* Returns the number of the plan's own references to a model that is unloaded first: one in its
- * list, one in the published models, and those of collections in the list. */
+/* Returns the number of the plan's own references to a model that is unloaded first. The list and
+ * the published models have one each; the others are those of collections in the list. */
 static size_t own_references(const struct bag_change_plan *plan, const struct bag_model *model)
 {
     size_t count = 2;

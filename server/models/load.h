@@ -8,11 +8,10 @@
  * projects. Returns false and sets *problem if it cannot be loaded. */
 bool bag_change_plan_load_gemm(const struct bag_change_plan *plan, struct bag_problem *problem);
 
-/* Makes the models of all entries that have none. Returns false and sets *problem if one
- * cannot be made; plan->failed is its entry, or NULL if the function that multiplies matrices could
- * not be loaded. First makes the models of tables, then the collections over them. The load status
- * shows the progress until bag_change_plan_finish_loading().
- */
+/* Makes the models of all entries that have none. Returns false and sets *problem if one cannot be
+ * made; plan->failed is its entry, or NULL if the function that multiplies matrices could not be
+ * loaded. First makes the models of tables, then the collections over them. The load status shows
+ * the progress until bag_change_plan_finish_loading(). */
 bool bag_change_plan_load(struct bag_change_plan *plan, struct bag_problem *problem);
 
 /* Ends the progress that the load status shows, and counts the change as made if `ok`. */

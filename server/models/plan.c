@@ -81,8 +81,7 @@ static struct bag_model *make_unavailable(const char *name, const char *version,
     return model;
 }
 
-/* Adds a version that is UNAVAILABLE. A model that is published with the same reason
- * stays. */
+/* Adds a version that is UNAVAILABLE. A model that is published with the same reason stays. */
 static bool add_unavailable(struct bag_change_plan *plan, const char *name, const char *version,
                             const char *reason, bool is_unloaded, struct bag_problem *problem)
 {

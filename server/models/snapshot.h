@@ -116,7 +116,8 @@ struct bag_model *bag_model_of_table(const char *name, const char *version,
                                      struct bag_projection_memory *projection);
 
 /* Makes a READY collection of copies of `count` features, at least 1. Uses their names, rules,
- * models of tables, and projections, which it takes over. Returns NULL without memory. */
+ * models of tables, and projections, which it takes over. Returns NULL without memory; the
+ * projections then stay the caller's. The caller has the first reference to the model. */
 struct bag_model *bag_model_of_features(const char *name, const char *version,
                                         const struct bag_feature *features, size_t count);
 

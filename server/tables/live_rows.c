@@ -103,7 +103,8 @@ static bool try_write(struct bag_live_rows *live, unsigned bits)
 }
 
 /* Locks the table for writing. First lets those readers in that waited for the last writer, then
- * all readers for PATIENCE_NS, and then keeps new ones out until the earlier ones have gone. */
+ * all readers until PATIENCE_NS after it was called. Then keeps new ones out until the earlier ones
+ * have gone. */
 static void write_begin(struct bag_live_rows *live)
 {
     struct timespec end = patience_ends();

@@ -1,8 +1,15 @@
 /* Tables in memory: rows that the kernels read, with what belongs to them.
  *
- * Rows are copied into private anonymous memory (64-byte aligned, in huge pages if the system has
- * them), so that their file may be replaced, truncated or removed afterwards; or they stay in their
- * file, which is mapped (map.h); or other servers have them (remote.h).
+ * The rows of a table are in one of three places:
+ *
+ *   copied   in private anonymous memory, 64-byte aligned, in huge pages if the system has them.
+ *            Their file may be replaced, truncated or removed afterwards.
+ *   mapped   in their file (map.h)
+ *   remote   on other servers, the shards (remote.h)
+ *
+ * A table is described first: type, shape and part, without memory. Then its rows are allocated and
+ * read, or mapped, and the index of its keys is built (load.h). If the server takes updates, the
+ * rows become live (live_rows.h). bag_table_unload() frees everything.
  *
  * A stored table is a table in memory with the identity of its files. Models are rules over it, and
  * several models may share one. */

@@ -32,7 +32,8 @@ void bag_progress_init(struct bag_progress *progress, bag_progress_print *print,
                        bool terminal);
 
 /* Starts a table. Any number of updates follow, then finish or abandon. An update prints nothing
- * within 0.1 s (in a log: 5 s) after the last print. */
+ * within 0.1 s (in a log: 5 s) after the last print. The first line of a log is printed after
+ * quiet_ns. */
 void bag_progress_start(struct bag_progress *progress, const char *name, size_t total_bytes,
                         uint64_t now_ns);
 void bag_progress_update(struct bag_progress *progress, size_t done_bytes, uint64_t now_ns);

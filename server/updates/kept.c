@@ -33,9 +33,8 @@ static void release(struct bag_kept_update *kept)
         free(kept);
 }
 
-/* Evicts the oldest kept update. A table that lacks it can then only be
- * attached if a delta folder has it. The caller holds
- * the lock of all streams. */
+/* Evicts the oldest kept update. A table that lacks it can then only be attached if a delta folder
+ * has it. The caller holds the lock of all streams. */
 static void forget_first(struct bag_updates_stream *stream)
 {
     struct bag_kept_update *first = stream->first_kept;
