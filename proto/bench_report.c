@@ -187,7 +187,7 @@ static bool append_difference(const cJSON *before, const cJSON *now, char *text,
     return ok;
 }
 
-/* Returns the workload as a tree; NULL without memory. */
+/* Returns the workload as a tree, which the caller frees. Returns NULL if memory is exhausted. */
 static cJSON *make_tree(const struct bag_bench_workload *workload)
 {
     struct bag_json_writer json = {.is_pretty = false};

@@ -130,6 +130,7 @@ char *bag_bench_report_print(const struct bag_bench_report *report);
 bool bag_bench_report_parse(const char *text, size_t bytes, struct bag_bench_report *report,
                             struct bag_problem *problem);
 
+/* Frees the members of a report and zeroes it. A zeroed report is allowed. */
 void bag_bench_report_free(struct bag_bench_report *report);
 
 #endif

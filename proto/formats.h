@@ -202,6 +202,7 @@ size_t bag_safetensors_header_bytes(const void *bytes, size_t count);
 bool bag_safetensors_parse(const void *bytes, size_t count, uint64_t file_bytes,
                            struct bag_safetensors *file, struct bag_problem *problem);
 
+/* Frees the tree of a header. A zeroed struct is allowed. */
 void bag_safetensors_free(struct bag_safetensors *file);
 
 /* Returns the names of the tensors one by one, in the header's order. *cursor is NULL before the
@@ -268,6 +269,7 @@ struct bag_safetensors_index {
 bool bag_safetensors_index_parse(const char *text, size_t bytes,
                                  struct bag_safetensors_index *index, struct bag_problem *problem);
 
+/* Frees the tree of an index. A zeroed struct is allowed. */
 void bag_safetensors_index_free(struct bag_safetensors_index *index);
 
 /* Returns the name of the file that contains the tensor, or NULL if there is no such tensor. */
@@ -430,6 +432,7 @@ struct bag_worst_rows {
     size_t count;
 };
 
+/* Adds a copy of a row, and drops the best one if there are more than BAG_WORST_ROWS. */
 void bag_worst_rows_add(struct bag_worst_rows *worst, const struct bag_worst_row *row);
 
 struct bag_convert_report {

@@ -19,6 +19,7 @@
  * line and column) or memory is exhausted (NO_MEMORY). */
 cJSON *bag_json_parse(const char *text, size_t text_bytes, struct bag_problem *problem);
 
+/* Frees a tree. NULL is ignored. */
 void bag_json_free(cJSON *tree);
 
 /* Returns a member of an object. Returns NULL if `object` is not an object or has no such member.
@@ -158,11 +159,13 @@ static inline void bag_json_put(struct bag_json_scan *scan, const char *bytes, s
     scan->copy += count;
 }
 
+/* Returns whether the next readable byte is this one. */
 static inline bool bag_json_next_is(const struct bag_json_scan *scan, char byte)
 {
     return scan->at < scan->end && *scan->at == byte;
 }
 
+/* Skips white space. */
 static inline void bag_json_skip_space(struct bag_json_scan *scan)
 {
     while (scan->at < scan->end &&

@@ -33,6 +33,7 @@ struct bag_json_member {
     } value;
 };
 
+/* Make members of each type; see BAG_KEY. The texts are borrowed. */
 static inline struct bag_json_member bag_key_text(const char *key, const char *text)
 {
     return (struct bag_json_member){key, BAG_JSON_TEXT, {.text = text}};

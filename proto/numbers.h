@@ -198,6 +198,8 @@ struct bag_value_bits {
     int exponent;
 };
 
+/* Returns the first bits of digits * 10^exponent. `digits` is not 0, and the exponent is in the
+ * table of powers. */
 static inline struct bag_value_bits bag_decimal_product(uint64_t digits, int exponent)
 {
     const struct bag_power *power = &bag_powers[exponent - BAG_POWER_LEAST];

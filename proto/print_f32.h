@@ -34,6 +34,8 @@ struct batch {
     int32_t shortest[BATCH];    /* bytes of the text that are written in any case */
 };
 
+/* Returns whether a batch cannot print the float: its magnitude is at least 2^25, below 10^-5 but
+ * not 0, or not finite. */
 static inline bool is_outside(uint32_t bits)
 {
     uint32_t magnitude = bits & UINT32_C(0x7FFFFFFF);
@@ -163,6 +165,7 @@ static __attribute__((noinline)) char *put_mixed(const struct batch *batch, cons
     return out;
 }
 
+/* The function of this instruction set; see bag_f32_print_generic in numbers.h. */
 char *BAG_PRINT_F32(const char *data, size_t count, char *out)
 {
     struct batch batch;

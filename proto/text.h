@@ -17,6 +17,7 @@ struct bag_text {
 /* Returns whether the text is exactly `name`. */
 bool bag_text_is(struct bag_text text, const char *name);
 
+/* Returns whether both texts have the same bytes. */
 bool bag_text_equal(struct bag_text a, struct bag_text b);
 
 /* Returns the FNV-1a hash of the bytes, continued from `hash`, which is BAG_HASH_START for the

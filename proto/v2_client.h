@@ -24,6 +24,7 @@ struct bag_client_names {
 bool bag_client_read_names(const char *text, size_t bytes, struct bag_client_names *names,
                            struct bag_problem *problem);
 
+/* Frees the names. A zeroed list is allowed. */
 void bag_client_names_free(struct bag_client_names *names);
 
 /* ---- one model ------------------------------------------------------------------------------- */
@@ -70,6 +71,7 @@ bool bag_client_read_model(const char *text, size_t bytes, struct bag_client_mod
 bool bag_client_read_rules(const char *text, size_t bytes, struct bag_client_model *model,
                            struct bag_problem *problem);
 
+/* Frees the members of a model and zeroes it. A zeroed model is allowed. */
 void bag_client_model_free(struct bag_client_model *model);
 
 /* ---- replies --------------------------------------------------------------------------------- */

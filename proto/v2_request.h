@@ -331,6 +331,7 @@ const struct bag_v2_request *bag_header_cache_find(struct bag_header_cache *cach
 void bag_header_cache_learn(struct bag_header_cache *cache, const char *body, size_t body_bytes,
                             size_t header_bytes);
 
+/* Frees all templates. The cache is then empty and can be used again. */
 void bag_header_cache_free(struct bag_header_cache *cache);
 
 #endif

@@ -42,6 +42,7 @@ struct bag_v2_writer {
     enum bag_v2_writer_state state;
 };
 
+/* Begins a header in `text`, which the caller owns. */
 void bag_v2_writer_begin(struct bag_v2_writer *writer, char *text);
 
 /* Writes the id, as a string. */

@@ -209,7 +209,7 @@ static char *put_id(char *at, enum bag_dtype dtype, int64_t id)
     return at + bag_dtypes[dtype].bytes;
 }
 
-/* Takes memory for the body of a call and writes its header. Returns false without memory. */
+/* Allocates the body of a call and writes its header. Returns false if memory is exhausted. */
 static bool begin_body(const struct bag_infer *infer, const struct bag_partitioner *partitioner,
                        struct bag_fanout_call *call)
 {
@@ -326,7 +326,8 @@ static inline size_t reply_bytes_of(const struct bag_partitioner *partitioner,
     return bytes;
 }
 
-/* Writes the bodies of the calls of joined ops, after counting. Returns false without memory. */
+/* Writes the bodies of the calls of joined ops, after counting. Returns false if memory is
+ * exhausted. */
 static bool write_calls(const struct bag_infer *infer, struct bag_partitioner *partitioner,
                         struct bag_fanout_call *calls, uint32_t **bags)
 {
@@ -435,8 +436,8 @@ static void add_calls(const struct bag_infer *infer, size_t op, struct bag_fanou
     fanout->count += num_shards;
 }
 
-/* Makes the calls of all remote ops, and counts their ids and bags. Returns false without memory.
- */
+/* Makes the calls of all remote ops, and counts their ids and bags. Returns false if memory is
+ * exhausted. */
 static bool take_calls(const struct bag_infer *infer, struct bag_fanout *fanout)
 {
     const struct bag_plan *plan = &infer->plan;

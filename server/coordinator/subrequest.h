@@ -91,7 +91,8 @@ static inline bool bag_subrequest_is_pending(const struct bag_subrequest *subreq
            subrequest->state == BAG_SUBREQUEST_HEDGED;
 }
 
-/* Makes the subrequests of an inference whose fan-out is made. Returns false without memory. */
+/* Makes the subrequests of an inference whose fan-out is made. Returns false if memory is
+ * exhausted. */
 bool bag_subrequests_make(struct bag_subrequests *all);
 
 /* Frees the subrequests, their replies and the fan-out. None may be PENDING or HEDGED. */

@@ -469,7 +469,8 @@ struct bag_upstreams *bag_upstreams_on_socket(uv_poll_t *poll, int status, int e
 /* ---- exchanges --------------------------------------------------------------------------------
  */
 
-/* Returns the upstream to a host, made if there is none. Returns NULL without memory. */
+/* Returns the upstream to a host, and makes it if there is none. Returns NULL if memory is
+ * exhausted. */
 static struct bag_upstream *find_upstream(struct bag_upstreams *upstreams,
                                           struct bag_shard_host *host)
 {

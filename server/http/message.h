@@ -32,6 +32,7 @@ struct bag_http_peer {
 /* Returns the peer with an address. */
 struct bag_http_peer bag_http_peer_of(const struct sockaddr_storage *address);
 
+/* Returns whether the peer has an IPv4 address. */
 bool bag_http_peer_is_ipv4(const struct bag_http_peer *peer);
 
 /* Returns a number that is equal for all connections of one client: an IPv4 address or an IPv6 /64
@@ -187,9 +188,7 @@ void bag_http_reply_drop(struct bag_http_reply *reply);
 
 /* Return the status that a client sees for a kind of error, and the reason that metrics count. One
  * table in message.c has both. */
-
 int bag_http_error_status(enum bag_error kind);
-
 enum bag_rejection bag_http_error_reason(enum bag_error kind);
 
 /* Returns the reason of the first kind with the status. */

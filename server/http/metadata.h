@@ -29,6 +29,8 @@ struct bag_http_model_state {
     char text[BAG_PROBLEM_TEXT_BYTES];
 };
 
+/* Finds the state of a model and the reason for it. `stops`: the server is stopping, so that every
+ * model is UNLOADING. `view` is the progress of the change that loads tables now. */
 void bag_http_find_state(const struct bag_snapshot *snapshot, const struct bag_model *model,
                          bool stops, const struct bag_load_view *view,
                          struct bag_http_model_state *found);

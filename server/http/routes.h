@@ -115,6 +115,7 @@ struct bag_http_tokens {
     struct bag_tokens *list; /* owned */
 };
 
+/* Makes an empty list. Returns false if the lock cannot be made. */
 bool bag_http_tokens_init(struct bag_http_tokens *tokens);
 
 /* Replaces the tokens by those of a file. Returns false, sets *problem and keeps the tokens if the
@@ -125,6 +126,7 @@ bool bag_http_tokens_load(struct bag_http_tokens *tokens, const char *path,
 /* Returns the number of tokens. */
 size_t bag_http_tokens_count(struct bag_http_tokens *tokens);
 
+/* Overwrites and frees the tokens. No loop may use them any more. */
 void bag_http_tokens_free(struct bag_http_tokens *tokens);
 
 /* Returns true if the request may use its route: its token covers the scope, and the page of a
