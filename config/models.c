@@ -359,6 +359,7 @@ void bag_config_pooling(const struct bag_model_config *table,
                         const struct bag_feature_config *feature,
                         struct bag_feature_config *pooling)
 {
+    /* `bit` is that of the current key. It moves in the order in which find_set() numbers them. */
     uint32_t set = feature ? feature->set : 0, bit = 1;
     pooling->rules = table->rules;
 #define BAG_X(member, key, ...)                                              \
@@ -417,6 +418,8 @@ static bool copy_features(struct bag_model_config *copy, const struct bag_model_
 bool bag_model_config_copy(struct bag_model_config *copy, const struct bag_model_config *model)
 {
     *copy = *model;
+    /* Every text that the copy shares with the original is replaced, also after a failure, so that
+     * the copy can be freed. */
     bool ok = copy_texts(model_settings, COUNT_OF(model_settings), copy);
     copy->path = model->path ? strdup(model->path) : NULL;
     copy->name = strdup(model->name);

@@ -156,6 +156,7 @@ static bool apply_seconds(const struct bag_setting *setting, int64_t *member, co
     if (!bag_integer_parse(whole, &seconds) || seconds < 0 || seconds > setting->maximum / 1000 ||
         (decimals && (num_decimals < 1 || num_decimals > 3 || decimals[num_decimals])))
         return reject(setting, reason);
+    /* Missing decimals count as zeros. */
     for (size_t i = 0; i < 3; i++)
         ms = 10 * ms + (i < num_decimals ? decimals[i] - '0' : 0);
     /* `seconds` is at most the maximum, so that this does not overflow. */
@@ -184,6 +185,7 @@ static bool apply_shape(const struct bag_setting *setting, struct bag_shape *mem
 {
     struct bag_shape shape = {.rank = 0};
     const char *at = *text == '[' ? text : NULL;
+    /* Only the first dimension may be -1. */
     do {
         if (at && shape.rank < BAG_MAX_RANK)
             at = read_dimension(at + 1, shape.rank ? 0 : -1, &shape.sizes[shape.rank]);
@@ -314,6 +316,7 @@ bool bag_setting_apply(const struct bag_setting *setting, void *base, const char
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
+/* The initialisers of choices, by TYPE. Their lists are in options.h. */
 #define BAG_TYPE_CHOICE_JOURNAL_SYNC   BAG_TYPE_CHOICE(BAG_JOURNAL_SYNCS)
 #define BAG_TYPE_CHOICE_HUGEPAGES      BAG_TYPE_CHOICE(BAG_HUGEPAGES_KINDS)
 #define BAG_TYPE_CHOICE_NUMA           BAG_TYPE_CHOICE(BAG_NUMA_POLICIES)
@@ -325,6 +328,7 @@ bool bag_setting_apply(const struct bag_setting *setting, void *base, const char
 #define BAG_TYPE_CHOICE_PROXY_PROTOCOL BAG_TYPE_CHOICE(BAG_PROXY_PROTOCOLS)
 #define BAG_TYPE_CHOICE_MODEL_CONTROL  BAG_TYPE_CHOICE(BAG_MODEL_CONTROLS)
 
+/* The initialiser of one option. `place` is the member of struct bag_config. */
 #define BAG_OPTION(place, section_, key_, TYPE, default_, minimum_, maximum_, unit_, sentence_) \
     {                                                                                           \
         .setting = {.key = (key_),                                                              \
@@ -393,6 +397,7 @@ static const struct {
 const struct bag_option *bag_option_find(struct bag_text text,
                                          struct bag_spelling (*spell)(const char *key))
 {
+    /* An alias is found as the key that it stands for. */
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
         struct bag_spelling key = spell(aliases[i].key);
         if (bag_text_is(text, spell(aliases[i].name).text))

@@ -115,6 +115,10 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
 
 /* ---- the options ----------------------------------------------------------------------------- */
 
+/* The words of choices. X(enum constant, "word")
+ *
+ * The options below explain the words in their sentences. The order is that of the enums, which
+ * may matter: levels of the log are compared. */
 #define BAG_LOG_FORMATS(X)         \
     X(BAG_LOG_FORMAT_TEXT, "text") \
     X(BAG_LOG_FORMAT_JSON, "json")
@@ -138,11 +142,13 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(BAG_MODEL_CONTROL_EXPLICIT, "explicit") \
     X(BAG_MODEL_CONTROL_POLL, "poll")
 
+/* The readers of metrics. OFF also stops counting, and PRIVATE restricts readers only. */
 #define BAG_METRICS_WORDS(X)          \
     X(BAG_METRICS_ON, "on")           \
     X(BAG_METRICS_PRIVATE, "private") \
     X(BAG_METRICS_OFF, "off")
 
+/* Options that are on or off. A bool is written as true or false, and only in models. */
 #define BAG_SWITCHES(X)      \
     X(BAG_SWITCH_OFF, "off") \
     X(BAG_SWITCH_ON, "on")
@@ -153,14 +159,17 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(BAG_HUGEPAGES_TRANSPARENT, "transparent") \
     X(BAG_HUGEPAGES_EXPLICIT, "explicit")
 
+/* The distribution of tables over the memory nodes of the machine. */
 #define BAG_NUMA_POLICIES(X) \
     X(BAG_NUMA_OFF, "off")   \
     X(BAG_NUMA_INTERLEAVE, "interleave")
 
+/* The place of rows while they are served: in memory, or in their mapped files. */
 #define BAG_LOADS(X)         \
     X(BAG_LOAD_COPY, "copy") \
     X(BAG_LOAD_MAP, "map")
 
+/* The header that trusted proxies send before a connection's first request. */
 #define BAG_PROXY_PROTOCOLS(X)       \
     X(BAG_PROXY_PROTOCOL_OFF, "off") \
     X(BAG_PROXY_PROTOCOL_V2, "v2")
@@ -391,6 +400,7 @@ enum bag_proxy_protocol { BAG_PROXY_PROTOCOLS(BAG_ID) };
 enum bag_metrics_word { BAG_METRICS_WORDS(BAG_ID) };
 enum bag_switch { BAG_SWITCHES(BAG_ID) };
 
+/* The types of the members, by TYPE. */
 #define BAG_C_COUNT                 int64_t
 #define BAG_C_BYTES                 int64_t
 #define BAG_C_SECONDS               int64_t
@@ -416,6 +426,8 @@ struct bag_option_values {
 
 /* ---- the list of them ------------------------------------------------------------------------ */
 
+/* An option at run time: one element of bag_options for each line of BAG_SOURCES and BAG_OPTIONS.
+ */
 struct bag_option {
     struct bag_setting setting; /* setting of a member of struct bag_config */
     const char *section;        /* "" for those of BAG_SOURCES */
@@ -427,6 +439,7 @@ struct bag_option {
 enum { BAG_OPTION_COUNT = BAG_SOURCES(BAG_X) BAG_OPTIONS(BAG_X) };
 #undef BAG_X
 
+/* All options. The sources come first, and the lines of a section are adjacent. */
 extern const struct bag_option bag_options[];
 extern const size_t bag_num_options;
 

@@ -26,6 +26,7 @@ const char *bag_shards_model(const struct bag_model_config *model)
 char *bag_shards_path(const cJSON *addresses)
 {
     const cJSON *item;
+    /* Each address takes its length and one blank. */
     size_t bytes = sizeof BAG_SHARDS_PREFIX, used = sizeof BAG_SHARDS_PREFIX - 1;
     cJSON_ArrayForEach(item, addresses)
     {
