@@ -157,6 +157,7 @@ static bool reject_report(const char *path, struct bag_problem *problem)
 /* Checks that the report can be written, before anything is converted. Creates no file. */
 static bool can_report(const char *path, struct bag_problem *problem)
 {
+    /* Opening for appending changes no file that exists. */
     bool is_stdout = strcmp(path, "-") == 0, is_new = access(path, F_OK) != 0;
     FILE *file = is_stdout ? stdout : fopen(path, "a");
     if (!file)

@@ -168,6 +168,7 @@ static bool convert_block(struct job *job, size_t index, struct buffers *buffers
 static bool next_block(struct job *job, size_t *index)
 {
     pthread_mutex_lock(&job->team.lock);
+    /* The first thread that sees a signal stops all threads. */
     bool more = !job->team.failed && job->next_block < job->num_blocks;
     if (more && job->conversion->find_signal()) {
         job->team.failed = true;
@@ -312,6 +313,7 @@ static bool sample_bags(const struct job *job, struct bag_convert_report *report
                         struct bag_problem *problem)
 {
     size_t elements = job->conversion->to.row_elements;
+    /* Bags are pooled by mean if the model does so, and by sum for all other reductions. */
     bool mean = job->conversion->source->model->rules.reduction == BAG_MEAN;
     float *sums = malloc(2 * elements * sizeof *sums + 1), *got = sums ? sums + elements : NULL;
     struct buffers buffers;

@@ -84,7 +84,7 @@ char *bag_convert_header(const struct bag_conversion *conversion, size_t *header
                          struct bag_problem *problem)
 {
     struct own_notes own;
-    struct bag_file_notes said;
+    struct bag_file_notes said; /* metadata of the source's file */
     note_own(conversion, &own);
     if (!bag_file_read_notes(&conversion->source->files[0], &said, problem))
         return NULL;

@@ -1,7 +1,7 @@
 /* The order of rows by how often they are used; see tools.h.
  *
- * Rows that are used often then lie together at the beginning of the file. A mapped table needs
- * fewer pages of memory for them, and a table in memory fewer pages of the address space. */
+ * Rows that are used often then lie together at the beginning of the file. A mapped table then
+ * needs fewer pages of memory for them. */
 #include "tools.h"
 
 #include <math.h>
