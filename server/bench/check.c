@@ -50,6 +50,7 @@ static struct number read_number(const char *at, enum bag_dtype dtype)
         bag_row_decode(&one, 0, 0, 1, &single);
         number.value = (double)single;
     } else {
+        /* Shift an integer of fewer bytes to the top and back, which extends its sign. */
         unsigned unused = 64 - 8 * (unsigned)bag_dtypes[dtype].bytes;
         bool has_sign = bag_dtypes[dtype].kind == BAG_KIND_SIGNED;
         memcpy(&bits, at, bag_dtypes[dtype].bytes);

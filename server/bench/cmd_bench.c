@@ -177,7 +177,7 @@ static bool publish(const struct bag_bench_session *session, struct bag_problem 
 static bool measure(struct bag_bench_session *session, const struct bag_bench_request *requests,
                     size_t num_requests, FILE *log, struct bag_problem *problem)
 {
-    struct bag_problem cut;
+    struct bag_problem cut; /* why the measurement ended early; reported after publishing */
     session->load = bag_bench_load_make(session->options, &session->target->address, requests,
                                         num_requests, log, problem);
     if (!session->load)

@@ -1,4 +1,7 @@
-/* Random numbers by seed: how many ids a bag has, and which. */
+/* Random numbers by seed: how many ids a bag has, and which.
+ *
+ * Every function takes the state of the generator and advances it, so that the order of the calls
+ * and the seed decide about all numbers. */
 #ifndef BAG_BENCH_DRAW_H
 #define BAG_BENCH_DRAW_H
 

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+/* The tables of a check are loaded before the measurement, so threads do not disturb it. */
 static const struct bag_load_options load_options = {.threads = 4};
 
 static bool is_float(enum bag_dtype dtype)
@@ -62,6 +63,7 @@ static struct bag_source *open_as(const char *path, const struct bag_client_tabl
     struct bag_model_config *model = source->model;
     if (dtype != BAG_DTYPE_COUNT)
         model->datatype = dtype;
+    /* A .npy file has no metadata, so the server's facts complete what the path does not say. */
     if (!model->row_format)
         model->row_format = facts->row_format;
     if (model->row_format && !model->row_elements)
@@ -152,6 +154,7 @@ static struct bag_stored_table *load(struct bag_source *source,
     struct bag_problem ignored;
     if (!check_facts(facts, &source->table, problem))
         return NULL;
+    /* A table in one file is mapped: few of its rows are needed. */
     source->maps = source->num_files == 1 && bag_table_can_map(&source->files[0], &ignored);
     struct bag_stored_table *stored = bag_source_load(source, &load_options, problem);
     if (!stored || !keys->table.rows || bag_table_is_keyed(&stored->memory) ||

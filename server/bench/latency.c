@@ -36,6 +36,7 @@ void bag_bench_latency_add(struct bag_bench_latency *latency, uint64_t ns)
 
 double bag_bench_latency_ms(const struct bag_bench_latency *latency, double share)
 {
+    /* The bucket in which the count from the fastest reaches the share. */
     double rank = share * (double)latency->total, seen = 0;
     if (!latency->total)
         return 0;

@@ -1,4 +1,7 @@
-/* Files of lengths of bags. */
+/* Files of lengths of bags.
+ *
+ * Lengths that were recorded in production give requests the same distribution. Each bag takes a
+ * random element of the list. */
 #ifndef BAG_BENCH_LENGTHS_H
 #define BAG_BENCH_LENGTHS_H
 

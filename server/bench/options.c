@@ -38,6 +38,7 @@ void bag_bench_print_help(void)
     bag_tool_print_help(stdout, &tool);
 }
 
+/* The options without flags: a sweep of requests of one bag of 10 ids. */
 static const struct bag_bench_options defaults = {.bags = 1,
                                                   .lengths = {.low = 10, .high = 10},
                                                   .ids_text = "10",
@@ -298,7 +299,7 @@ static bool read_target(struct bag_bench_options *options, const char *const *va
 bool bag_bench_options_read(struct bag_bench_options *options, int argc, char *argv[],
                             struct bag_problem *problem)
 {
-    const char *values[FLAG_COUNT], *operands[2];
+    const char *values[FLAG_COUNT], *operands[2]; /* NULL: not given */
     *options = defaults;
     if (!bag_tool_parse(&tool, argc, argv, values, operands, problem) ||
         !read_target(options, values, operands, problem) ||

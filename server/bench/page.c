@@ -79,6 +79,7 @@ static void write_mark(FILE *stream, const char *mark, size_t bytes, const struc
 static void write_frame(FILE *stream, const char *frame, const struct page *page)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    /* A mark is @NAME@ in capitals. Any other @ is written unchanged. */
     for (const char *at; (at = strchr(frame, '@')); frame = at) {
         fwrite(frame, 1, (size_t)(at - frame), stream);
         size_t bytes = strspn(at + 1, letters);

@@ -105,6 +105,7 @@ static void print_workload(const struct bag_bench_report *report, FILE *stream)
             report->date, report->host, report->processor);
 }
 
+/* Prints the heading of the table. The widths are those of print_row(). */
 static void print_heading(FILE *stream)
 {
     fprintf(stream, "%8s %10s %6s %6s %5s %6s %6s %6s %6s %6s %6s %8s\n", "wanted/s", "requests/s",
@@ -125,6 +126,7 @@ static void print_row(const struct bag_bench_run *run, bool decides, FILE *strea
             run->rate > 0 ? digits_of(run->late_p99_ms).text : "-", decides ? " *" : "");
 }
 
+/* Prints a row for each run. */
 static void print_runs(const struct bag_bench_report *report, FILE *stream)
 {
     print_heading(stream);
@@ -178,6 +180,7 @@ static double ratio(double now, double before)
 static void print_before(const struct bag_bench_session *session, FILE *stream)
 {
     const struct bag_bench_report *before = &session->before, *report = &session->report;
+    /* Runs of a sweep have other rates each time, and only equal rates can be compared. */
     size_t compared = 0;
     fprintf(stream, "\nBefore, %s of %s: ", before->model, before->url);
     print_workload(before, stream);

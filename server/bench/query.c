@@ -47,6 +47,7 @@ const char *bag_bench_find_file(const struct bag_bench_files *files,
 static bool select_keys(struct bag_table_memory *keys, const struct bag_part *part,
                         struct bag_problem *problem)
 {
+    /* The keys that remain move to the front of the mapping. */
     uint64_t *all = keys->mapping;
     size_t count = 0;
     for (int64_t i = 0; i < keys->table.num_rows; i++) {
@@ -90,6 +91,7 @@ static bool make_ranges(const struct bag_bench_options *options,
                         struct bag_bench_source *source, struct bag_problem *problem)
 {
     const struct bag_client_table *table = &model->tables[place];
+    /* Several numbers for a single table divide it: each bag has rows of its own. */
     bool splits = !model->is_collection && options->num_rows > 1;
     int64_t held = source->keys.table.rows ? source->keys.table.num_rows : table->rows, first = 0;
     source->num_ranges = splits ? options->num_rows : 1;
@@ -431,6 +433,7 @@ static size_t choose_count(const struct bag_bench_query *query, size_t first_byt
 struct bag_bench_request *bag_bench_requests_make(const struct bag_bench_query *query,
                                                   size_t *count, struct bag_problem *problem)
 {
+    /* The number of requests depends on the size of the first one. */
     uint64_t state = query->options->seed;
     struct bag_bench_request first = {0}, *requests;
     *count = 0;

@@ -185,6 +185,7 @@ char *bag_bench_model_path(const char *name, const char *what)
 {
     static const char digits[] = "0123456789ABCDEF";
     static const char prefix[] = "/v2/models/";
+    /* A byte takes three characters if it is percent-encoded. */
     char *path = malloc(sizeof prefix + 3 * strlen(name) + strlen(what));
     char *out = path ? stpcpy(path, prefix) : NULL;
     for (; out && *name; name++) {
@@ -293,6 +294,7 @@ static bool choose_model(struct bag_bench_target *target, const struct bag_clien
                 return false; /* the model is being loaded, for example */
             continue;         /* the model's inputs are not bags */
         }
+        /* Keep the metadata of the model that is chosen so far. */
         collections += model.is_collection;
         if (names->count == 1 || (model.is_collection && collections == 1)) {
             target->model = model;
