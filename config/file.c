@@ -239,6 +239,7 @@ static bool add_model(const struct bag_entry *entry, struct bag_config *config)
     const char *version = NULL, *name = bag_entry_required(entry, "name");
     if (name && read_path(entry, name, &path))
         version = read_version(entry, buffer, sizeof buffer);
+    /* The reason has no position yet; the entry's position is added to it. */
     bool added = version && bag_config_add_model(config, name, path, version, &reason);
     if (version && !added)
         bag_config_json_reject(entry->json, entry->object, "%s", reason.text);

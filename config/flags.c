@@ -402,6 +402,7 @@ const char *bag_config_find_path(int argc, char *const argv[], char *const envir
     size_t bytes = strlen(variable.text);
     struct arguments left = {argc, argv};
     struct flag flag;
+    /* The last --config wins over the variable, as it does for other options. */
     const char *path = NULL;
     for (; *environment; environment++) {
         if (strncmp(*environment, variable.text, bytes) == 0 && (*environment)[bytes] == '=')

@@ -26,6 +26,7 @@ static struct bag_name *slot_of(const struct bag_names *names, const char *name,
     uint64_t hash = bag_hash_bytes(BAG_HASH_START, name, strlen(name) + 1);
     if (version)
         hash = bag_hash_bytes(hash, version, strlen(version));
+    /* The number of slots is a power of two, so that a mask replaces a division. */
     size_t at = (size_t)(hash ^ hash >> 32) & (names->num_slots - 1);
     while (names->slots[at].name && !is_same(&names->slots[at], name, version))
         at = (at + 1) & (names->num_slots - 1);
