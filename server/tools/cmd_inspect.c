@@ -165,6 +165,7 @@ static bool inspect_table(struct inspection *inspection, const struct bag_source
     report->serving_bytes = bag_source_bytes(source);
     report->datatype = bag_dtypes[source->table.dtype].name;
     report->row_format = bag_row_format_names[source->table.row_format];
+    /* Bytes of two dimensions may be quantised rows whose format the file does not name. */
     if (source->num_files && source->files[0].npy.dtype == BAG_U8 && source->rank == 2 &&
         source->files[0].row_format == BAG_ROWS_PLAIN)
         report->untold_row_bytes = bag_row_bytes(&source->table);

@@ -75,6 +75,7 @@ static bool read_rows(const struct bag_rows_reader *reader, bool finite,
     unsigned char *rows = malloc(block * bytes);
     float *decoded = malloc((reader->source->table.row_elements + 1) * sizeof *decoded);
     bool ok = (rows && decoded) || bag_problem_no_memory(problem);
+    /* Integers are always finite. */
     finite = finite && bag_dtypes[reader->source->table.dtype].kind == BAG_KIND_FLOAT;
     for (size_t first = 0; ok && first < reader->num_rows; first += block) {
         size_t count = reader->num_rows - first < block ? reader->num_rows - first : block;

@@ -317,7 +317,7 @@ static bool sample_bags(const struct job *job, struct bag_convert_report *report
     bool mean = job->conversion->source->model->rules.reduction == BAG_MEAN;
     float *sums = malloc(2 * elements * sizeof *sums + 1), *got = sums ? sums + elements : NULL;
     struct buffers buffers;
-    uint64_t random = 1;
+    uint64_t random = 1; /* a constant seed, so that the same files give the same report */
     bool ok = (allocate_buffers(job, &buffers) && sums) || bag_problem_no_memory(problem);
     report->reduction = mean ? "mean" : "sum";
     report->ids_per_bag = BAG_LENGTH;

@@ -112,6 +112,8 @@ static bool rename_file(const struct bag_out_file *file)
 
 bool bag_out_file_publish(const struct bag_out_file *file, struct bag_problem *problem)
 {
+    /* The data must be on the disk before the name: after a crash, the name would otherwise refer
+     * to a file without its data. */
     if (fsync(file->fd) != 0)
         return bag_problem_set(problem, BAG_ERROR_STORAGE, "%s: %s", file->partial,
                                strerror(errno));
