@@ -278,7 +278,7 @@ static bool compare_table(const struct check *check, size_t place, size_t *first
 static bool compare_answer(const struct check *check, struct bag_problem *problem)
 {
     const struct bag_bench_answer *answer = check->answer;
-    size_t first_id = 0;
+    size_t first_id = 0; /* index of the first id of the current table */
     bool ok = true;
     if (answer->head.status != 200) {
         char sentence[300];
@@ -362,6 +362,7 @@ bool bag_bench_check(struct bag_bench_query *query, struct bag_client_model *mod
     bool ok = read_rules(query, model, problem);
     for (size_t i = 0; ok && i < query->num_sources; i++)
         ok = load_table(&check, i, problem);
+    /* Numbers are compared by their bits, which replies in binary have. */
     query->binary_replies = true;
     for (size_t i = 0; ok && i < query->options->checks; i++)
         ok = check_one(&check, &state, problem);

@@ -163,6 +163,7 @@ static bool write_page(const struct bag_bench_session *session, struct bag_probl
 static bool publish(const struct bag_bench_session *session, struct bag_problem *problem)
 {
     const struct bag_bench_options *options = session->options;
+    /* Standard output has either the report or the table, so that programs can read it. */
     bool taken = options->report && strcmp(options->report, "-") == 0;
     if (session->report.num_runs == 0)
         return true;

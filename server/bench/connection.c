@@ -105,6 +105,7 @@ enum bag_bench_outcome bag_bench_connection_begin(struct bag_bench_connection *c
 static bool take_head(struct bag_bench_connection *connection, const char *bytes, size_t count,
                       size_t *taken, struct bag_problem *problem)
 {
+    /* The head may arrive in several pieces. Only the new bytes are searched for its end. */
     size_t before = connection->head_bytes, room = sizeof connection->head - before;
     *taken = count < room ? count : room;
     memcpy(connection->head + before, bytes, *taken);

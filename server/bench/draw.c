@@ -75,6 +75,7 @@ bool bag_bench_lengths_parse(const char *text, struct bag_bench_lengths *lengths
         return parse_lognormal(text + sizeof lognormal - 1, lengths);
     if (strchr(text, ','))
         return parse_list(text, lengths);
+    /* N is the range N-N. */
     const char *high = text[bytes] ? text + bytes + 1 : text;
     return parse_count(text, bytes, &lengths->low) &&
            parse_count(high, strlen(high), &lengths->high) && lengths->low <= lengths->high;
@@ -149,6 +150,7 @@ struct bag_bench_ids bag_bench_ids_of(uint64_t rows, double zipf)
  * inverse. */
 static uint64_t zipf_rank(double exponent, uint64_t rows, uint64_t *state)
 {
+    /* An exponent of 1 has another integral: the logarithm. */
     double power = 1 - exponent, unit = bag_random_unit(state), end = (double)rows + 1;
     double rank = exponent == 1 ? pow(end, unit) : pow(1 + unit * (pow(end, power) - 1), 1 / power);
     return rank >= 1 && rank < end ? (uint64_t)rank - 1 : rank < 1 ? 0 : rows - 1;

@@ -228,6 +228,8 @@ static void report_progress(struct bag_bench_load *load, uint64_t now)
     const struct bag_bench_count *step = &load->counts[load->step];
     if (!load->plan->on_progress || now < load->reported_ns + NS_PER_S)
         return;
+    /* The counters of a step that has just begun may be lower than the reported ones. Nothing is
+     * reported then. */
     bool warms = load->plan->warmup_s > 0 && load->step == 0;
     struct bag_bench_progress progress = {.rate = step->rate,
                                           .elapsed_s = (double)(now - load->first_ns) / 1e9,

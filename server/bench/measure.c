@@ -14,6 +14,8 @@
 /* Returns whether the generator, not the server, kept a run from its rate. */
 static bool is_generator_limit(const struct bag_bench_run *run)
 {
+    /* The generator was late if its own delay makes up half of p99 and exceeds 1 ms. It was busy if
+     * it used more than 95 % of a processor. */
     bool is_late = run->late_p99_ms > 1 && run->late_p99_ms > run->latency_ms.p99 / 2;
     return is_late || run->generator_cpu > 0.95;
 }

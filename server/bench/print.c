@@ -26,6 +26,7 @@ static struct digits digits_of(double value)
         value /= 1000;
         prefix++;
     }
+    /* About three significant digits. */
     int decimals = value >= 99.95 || value == 0 ? 0 : value >= 9.995 ? 1 : value >= 0.9995 ? 2 : 3;
     snprintf(text.text, sizeof text.text, "%.*f%.*s", decimals, value, prefix > 0,
              &prefixes[prefix]);

@@ -147,6 +147,7 @@ bool bag_bench_query_init(struct bag_bench_query *query, const struct bag_bench_
     if (options->weights && !model->takes_weights)
         return bag_problem_set(problem, BAG_ERROR_USAGE, "model '%s' takes no weights",
                                model->name);
+    /* Pooling needs every id as often as it occurs. */
     bool is_pooled = options->reduction ? strcmp(options->reduction, "none") != 0 : model->pools;
     if (options->unique && is_pooled)
         return bag_problem_set(problem, BAG_ERROR_USAGE,

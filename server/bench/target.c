@@ -238,6 +238,7 @@ static bool ask_names(const struct bag_bench_target *target, struct bag_client_n
         bool ok = answer.head.status == 200
                       ? bag_client_read_names(answer.body, answer.bytes, names, problem)
                       : reject_status(ways[i][0], ways[i][1], &answer, problem);
+        /* The other way would be rejected, too. */
         bool is_last = answer.head.status == 401 || answer.head.status == 403;
         free(answer.body);
         if (ok || is_last)
