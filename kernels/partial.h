@@ -1,6 +1,6 @@
 /* Partial results: the answers of the parts of a table, and how they are merged.
  *
- * If several servers have parts of a table by rows or by keys, each pools the entries that it has.
+ * If several servers have parts of a table by rows or by keys, each pools its own entries.
  * Its answer for a bag contains
  *
  *   sums         the sum of the rows, not divided, in the type of accumulation: FP32 for tables of

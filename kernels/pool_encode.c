@@ -3,7 +3,7 @@
 
 #include "pool_block.h"
 
-/* So many elements are pooled before they are encoded, in the nearest cache, or one longer row. */
+/* Elements that are pooled before they are encoded: they fit the first cache. Or one longer row. */
 #define STAGE_ELEMENTS 4096
 
 /* The most rows that are prefetched meanwhile. */

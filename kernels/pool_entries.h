@@ -61,9 +61,9 @@ enum bag_entry_status {
 
 extern const char *const bag_entry_status_names[BAG_ENTRY_COUNT];
 
-/* Values with which bag_keys_resolve replaces indices and keys that have no row: PADDING for
- * padding, OTHER for ids of another part, MISSING for all others, and BEHIND for indices after the
- * last row of a table of which this is a part. */
+/* Values with which bag_keys_resolve replaces indices and keys that have no row. PADDING stands for
+ * padding, OTHER for ids of another part, and MISSING for all others. BEHIND stands for indices
+ * after the last row of a table of which this is a part. */
 #define BAG_ROW_MISSING (-1)
 #define BAG_ROW_PADDING (-2)
 #define BAG_ROW_OTHER   (-3)
