@@ -31,6 +31,7 @@ static void print_model(const struct bag_source *source)
     if (part->of)
         printf("; of it part %u of %u by %s, %zu bytes", part->index, part->of,
                bag_part_way_names[part->by], bag_source_table_bytes(source));
+    fputs(table->num_rows == 0 ? "; it has no row that a request could ask for" : "", stdout);
     putchar('\n');
 }
 

@@ -161,7 +161,7 @@ def test_what_is_listed(directory):
     lines = ended.stdout.splitlines()
     expect_equal(sorted(lines[:-1]), [
         "both version 1: 2 features",
-        "empty version 1: 0 rows of 4 elements, FP32",
+        "empty version 1: 0 rows of 4 elements, FP32; it has no row that a request could ask for",
         "half version 1: 5 rows of 4 elements, FP16",
         "keyed version 2: 12 rows of 4 elements, FP32, with keys",
         "one version 1: 1 feature",
