@@ -14,8 +14,7 @@ add_custom_command(OUTPUT ${generated}/bagserve.1.gz ${generated}/bagserve ${gen
     COMMAND bagserve completion zsh > ${generated}/_bagserve
     COMMAND bagserve completion fish > ${generated}/bagserve.fish
     # The unit is the package's alone, which has a prefix of its own.
-    COMMAND sed -e "s|/usr/local/bin/|${CPACK_PACKAGING_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/|"
-        -e "s|/etc/bagserve.json|/etc/bagserve/bagserve.json|"
+    COMMAND sed "s|/usr/local/bin/|${CPACK_PACKAGING_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/|"
         ${CMAKE_SOURCE_DIR}/deploy/systemd/bagserve.service > ${generated}/bagserve.service
     COMMAND gzip -9nc ${CMAKE_SOURCE_DIR}/deploy/debian/changelog > ${generated}/changelog.gz
     DEPENDS bagserve deploy/systemd/bagserve.service deploy/debian/changelog
