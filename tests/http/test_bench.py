@@ -396,6 +396,16 @@ def test_help_fits_a_terminal(command):
     expect_equal([line for line in ended.stdout.splitlines() if len(line) > 80 or line.endswith(" ")], [])
 
 
+def test_lines_fit_a_terminal(server):
+    """What is printed of a run has at most 100 columns."""
+    ended = run("bench", "--rate", "200,400", "--duration", "0.3", "--warmup", "0", server.url, "items")
+    expect_equal(ended.returncode, 0, ended.stderr)
+    lines = (ended.stderr + ended.stdout).splitlines()
+    expect(any("p99.9" in line for line in lines) and any("different requests" in line for line in lines), f"{lines}")
+    # A note is wrapped on a terminal, which this is not.
+    expect_equal([line for line in lines if len(line) > 100 and not line.startswith("The generator was")], [])
+
+
 def test_models_by_name(server):
     for model, words in (("item", "there is no model 'item'; did you mean items?"), ("\x1b[0m", "\\x1b[0m")):
         said = bench_model(server, model, code=1)
