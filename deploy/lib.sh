@@ -58,7 +58,8 @@ as_root() {
 # apt_install PACKAGE... shows what apt-get does, and waits for another one to finish instead of failing
 # beside it.
 apt_install() {
-    local options=(-o DPkg::Lock::Timeout=300)
+    # Without a network each server is tried once, not four times with growing pauses.
+    local options=(-o DPkg::Lock::Timeout=300 -o Acquire::Retries=0)
     # Lists that cannot be brought up to date may still do: the installation is what decides.
     as_root apt-get "${options[@]}" update || true
     as_root env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes apt-get "${options[@]}" \
