@@ -251,16 +251,6 @@ struct bag_tile_set {
  * bag. */
 enum bag_parity { BAG_PARITY_BOTH, BAG_PARITY_EVEN, BAG_PARITY_ODD };
 
-BAG_LANE unsigned bag_kind_bits(enum bag_row_kind kind)
-{
-    static const unsigned bits_of[BAG_ROW_KIND_COUNT] = {
-#define BAG_X(id, bits, vector) [BAG_KIND_OF_##id] = bits,
-        BAG_ROW_KINDS(BAG_X)
-#undef BAG_X
-    };
-    return bits_of[kind];
-}
-
 /* Returns whether all rows of a kind have a scale. */
 BAG_LANE bool bag_kind_has_params(enum bag_row_kind kind)
 {

@@ -7,14 +7,6 @@
 /* The longest rows that bag_pool_encode takes, in elements. */
 #define BAG_ENCODE_ELEMENTS 8192
 
-/* Returns the bytes of a row of so many f32 elements in a row format. */
-static inline size_t bag_encoded_row_bytes(enum bag_row_format format, size_t row_elements)
-{
-    const struct bag_table table = {
-        .dtype = BAG_F32, .row_elements = row_elements, .row_format = format};
-    return bag_row_bytes(&table);
-}
-
 /* Returns whether results of the table can be encoded: sums of f32. */
 static inline bool bag_table_can_be_encoded(const struct bag_table *table)
 {

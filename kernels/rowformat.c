@@ -69,8 +69,7 @@ size_t bag_row_elements(enum bag_row_format format, size_t row_bytes)
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* Returns the scale (number 0) or the bias (1) of a row. */
-static float param(const struct bag_row_layout *layout, const char *params, size_t number)
+float bag_row_param(const struct bag_row_layout *layout, const char *params, size_t number)
 {
     if (layout->param_dtype == BAG_F16)
         return bag_f32_from_f16(bag_load_u16(params, number));
@@ -134,8 +133,8 @@ void bag_row_decode(const struct bag_table *table, int64_t row, size_t column, s
     struct bag_row_places places = bag_row_places(table);
     const char *from = (const char *)table->rows + (size_t)row * places.bytes;
     const char *codes = from + places.codes_at, *params = from + places.params_at;
-    float scale = layout->num_params > 0 ? param(layout, params, 0) : 1;
-    float bias = layout->num_params > 1 ? param(layout, params, 1) : 0;
+    float scale = layout->num_params > 0 ? bag_row_param(layout, params, 0) : 1;
+    float bias = layout->num_params > 1 ? bag_row_param(layout, params, 1) : 0;
     switch (bag_row_kind(table)) {
     case BAG_KIND_OF_INT8:
         decode_int8(codes + column, scale, bias, count, values);

@@ -46,10 +46,23 @@ struct bag_row_layout {
 
 extern const struct bag_row_layout bag_row_layouts[BAG_ROW_FORMAT_COUNT];
 
-/* Returns how many codes of a kind of quantised rows a byte holds. */
+/* Returns the bits of an element or code of a kind, or 0 for kinds that are not in BAG_ROW_KINDS.
+ */
+static inline __attribute__((always_inline)) unsigned bag_kind_bits(enum bag_row_kind kind)
+{
+    static const unsigned bits_of[BAG_ROW_KIND_COUNT + 1] = {
+#define BAG_X(id, bits, vector) [BAG_KIND_OF_##id] = bits,
+        BAG_ROW_KINDS(BAG_X)
+#undef BAG_X
+    };
+    return bits_of[kind];
+}
+
+/* Returns how many elements or codes of a kind share a byte; 1 for those of whole bytes. */
 static inline size_t bag_codes_per_byte(enum bag_row_kind kind)
 {
-    return kind == BAG_KIND_OF_INT4 ? 2 : kind == BAG_KIND_OF_INT2 ? 4 : 1;
+    const unsigned bits = bag_kind_bits(kind);
+    return bits % 8 ? 8 / bits : 1;
 }
 
 /* Returns the kind of the table's elements, or of its rows' codes. */
@@ -64,6 +77,17 @@ struct bag_row_places bag_row_places(const struct bag_table *table);
 
 /* Returns the size of a row's scale and bias. */
 size_t bag_row_params_bytes(enum bag_row_format format);
+
+/* Returns the scale (number 0) or the bias (1) of a row whose scale begins at `params`. */
+float bag_row_param(const struct bag_row_layout *layout, const char *params, size_t number);
+
+/* Returns the bytes of a row of so many f32 elements in a row format. */
+static inline size_t bag_encoded_row_bytes(enum bag_row_format format, size_t row_elements)
+{
+    const struct bag_table table = {
+        .dtype = BAG_F32, .row_elements = row_elements, .row_format = format};
+    return bag_row_bytes(&table);
+}
 
 /* Decodes columns of a row to f32 values. The table must not be of f64 or integers. */
 void bag_row_decode(const struct bag_table *table, int64_t row, size_t column, size_t count,

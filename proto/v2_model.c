@@ -1,6 +1,6 @@
 /* Writes a model's metadata and configuration as JSON documents of the V2 protocol; see
  * v2_documents.h. */
-#include "kernels/pool_encode.h"
+#include "kernels/rowformat.h"
 #include "v2_documents.h"
 
 #include "json_writer.h"

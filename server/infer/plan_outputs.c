@@ -4,6 +4,7 @@
  * this file splits a list of ops into ranges. */
 #include "kernels/partial.h"
 #include "kernels/pool_encode.h"
+#include "kernels/rowformat.h"
 #include "plan.h"
 #include "proto/text.h"
 

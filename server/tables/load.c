@@ -72,11 +72,9 @@ static bool make_range(const struct bag_source *source, const struct bag_table_m
     float *row = malloc((columns + 1) * sizeof *row);
     if (!row)
         return bag_problem_no_memory(problem);
-    uint16_t *halves = out;
     for (size_t i = 0; i < count; i++) {
         source->make(row, first + i, 1, memory->first_column, columns);
-        for (size_t column = 0; column < columns; column++)
-            *halves++ = bag_f16_from_f32(row[column]);
+        bag_elements_encode(row, columns, BAG_F16, (uint16_t *)out + i * columns);
     }
     free(row);
     return true;

@@ -16,13 +16,11 @@ void bag_row_formats_list(size_t row_bytes, size_t row_elements, enum bag_row_fo
     *text = '\0';
     for (int i = BAG_ROWS_PLAIN + 1; i < BAG_ROW_FORMAT_COUNT && used < BAG_ROW_FORMATS_TEXT; i++) {
         enum bag_row_format format = (enum bag_row_format)i;
-        struct bag_table table = {
-            .dtype = BAG_F32, .row_elements = row_elements, .row_format = format};
         size_t elements = bag_row_elements(format, row_bytes), room = BAG_ROW_FORMATS_TEXT - used;
         const char *name = bag_row_format_names[i], *comma = used ? ", " : "";
         if (format == except)
             continue;
-        if (row_elements && bag_row_bytes(&table) == row_bytes)
+        if (row_elements && bag_encoded_row_bytes(format, row_elements) == row_bytes)
             used += (size_t)snprintf(text + used, room, "%s%s", comma, name);
         else if (!row_elements && elements)
             used += (size_t)snprintf(text + used, room, "%s%zu as %s", comma, elements, name);
@@ -33,11 +31,8 @@ void bag_row_formats_list(size_t row_bytes, size_t row_elements, enum bag_row_fo
 static bool is_plausible(const struct bag_row_layout *layout, const char *params)
 {
     bool plausible = true;
-    for (size_t i = 0; i < layout->num_params; i++) {
-        float value = layout->param_dtype == BAG_F16 ? bag_f32_from_f16(bag_load_u16(params, i))
-                                                     : bag_load_f32(params, i);
-        plausible &= fabsf(value) <= MOST_PLAUSIBLE;
-    }
+    for (size_t i = 0; i < layout->num_params; i++)
+        plausible &= fabsf(bag_row_param(layout, params, i)) <= MOST_PLAUSIBLE;
     return plausible;
 }
 

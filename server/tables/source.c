@@ -2,6 +2,7 @@
 #include "source.h"
 
 #include "import.h"
+#include "kernels/rowformat.h"
 #include "locate.h"
 #include "part.h"
 #include "projection.h"
@@ -27,7 +28,7 @@ static bool check_row_elements(enum bag_row_format format, size_t row_elements, 
                                bool imports, struct bag_problem *problem)
 {
     const char *name = bag_row_format_names[format];
-    struct bag_table table = {.dtype = BAG_F32, .row_elements = row_elements, .row_format = format};
+    const size_t bytes = bag_encoded_row_bytes(format, row_elements);
     char formats[BAG_ROW_FORMATS_TEXT];
     bag_row_formats_list(row_bytes, row_elements, BAG_ROWS_PLAIN, formats);
     if (row_elements == 0)
@@ -35,20 +36,19 @@ static bool check_row_elements(enum bag_row_format format, size_t row_elements, 
                                "row_format %s needs row_elements, how many elements a row stands "
                                "for; rows of %zu bytes hold %s; the file does not tell which",
                                name, row_bytes, *formats ? formats : "none in any format");
-    if (bag_row_bytes(&table) == row_bytes)
+    if (bytes == row_bytes)
         return true;
-    if (is_padded(bag_row_bytes(&table), row_bytes))
+    if (is_padded(bytes, row_bytes))
         return imports ||
                bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "row_format %s: rows of %zu elements take %zu bytes; those of the "
                                "file are padded to %zu: 'bagserve convert' drops the padding",
-                               name, row_elements, bag_row_bytes(&table), row_bytes);
+                               name, row_elements, bytes, row_bytes);
     return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                            "row_format %s: rows of %zu elements take %zu bytes, but those of the "
                            "file have %zu%s%s%s",
-                           name, row_elements, bag_row_bytes(&table), row_bytes,
-                           *formats ? ", as in " : "", formats,
-                           strchr(formats, ',') ? "; the file does not tell which" : "");
+                           name, row_elements, bytes, row_bytes, *formats ? ", as in " : "",
+                           formats, strchr(formats, ',') ? "; the file does not tell which" : "");
 }
 
 /* Sets the row format and the elements of a row as configured, or else as the file says. Rejects a
