@@ -87,6 +87,13 @@ static void print_real(char *text, size_t capacity, double real)
         snprintf(text, capacity, "%.17g", real);
 }
 
+void bag_json_count(struct bag_json_writer *json, const char *key, uint64_t count)
+{
+    char digits[BAG_DIGITS_BYTES + 1];
+    *bag_digits_put(digits, count) = 0;
+    bag_json_raw(json, key, digits);
+}
+
 void bag_json_write(struct bag_json_writer *json, const struct bag_json_member *members,
                     size_t count)
 {
@@ -94,14 +101,16 @@ void bag_json_write(struct bag_json_writer *json, const struct bag_json_member *
         char text[32] = "null";
         if (!at->key)
             continue;
+        if (at->kind == BAG_JSON_COUNT) {
+            bag_json_count(json, at->key, at->value.count);
+            continue;
+        }
         begin_value(json, at->key);
         if (at->kind == BAG_JSON_TEXT && at->value.text) {
             put_text(json, at->value.text);
             continue;
         }
-        if (at->kind == BAG_JSON_COUNT)
-            *bag_digits_put(text, at->value.count) = 0;
-        else if (at->kind == BAG_JSON_INTEGER)
+        if (at->kind == BAG_JSON_INTEGER)
             snprintf(text, sizeof text, "%" PRId64, at->value.integer);
         else if (at->kind == BAG_JSON_REAL)
             print_real(text, sizeof text, at->value.real);

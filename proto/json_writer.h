@@ -84,6 +84,9 @@ void bag_json_write(struct bag_json_writer *json, const struct bag_json_member *
 void bag_json_open(struct bag_json_writer *json, const char *key, char bracket);
 void bag_json_close(struct bag_json_writer *json);
 
+/* Writes a number as a member, or as an element of an array if `key` is NULL. */
+void bag_json_count(struct bag_json_writer *json, const char *key, uint64_t count);
+
 /* Write arrays of texts, and of integers. */
 void bag_json_texts(struct bag_json_writer *json, const char *key, const char *const *texts,
                     size_t count);

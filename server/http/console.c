@@ -166,11 +166,8 @@ static void write_numbers(struct bag_json_writer *json, const char *key, const u
                           size_t count)
 {
     bag_json_open(json, key, '[');
-    for (size_t i = 0; i < count; i++) {
-        char digits[BAG_DIGITS_BYTES + 1];
-        *bag_digits_put(digits, numbers[i]) = 0;
-        bag_json_raw(json, NULL, digits);
-    }
+    for (size_t i = 0; i < count; i++)
+        bag_json_count(json, NULL, numbers[i]);
     bag_json_close(json);
 }
 

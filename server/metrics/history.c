@@ -149,9 +149,10 @@ static uint64_t quantile(const uint32_t *durations, uint64_t percent)
 /* Writes a number, or null if it is UNKNOWN. */
 static void write_value(struct bag_json_writer *json, const char *key, uint64_t value)
 {
-    char digits[BAG_DIGITS_BYTES + 1];
-    *bag_digits_put(digits, value) = 0;
-    bag_json_raw(json, key, value == UNKNOWN ? "null" : digits);
+    if (value == UNKNOWN)
+        bag_json_raw(json, key, "null");
+    else
+        bag_json_count(json, key, value);
 }
 
 /* A copy of the samples in their order. */
