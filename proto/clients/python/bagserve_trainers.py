@@ -355,6 +355,11 @@ def _cut_rows(path, rows, keys):
 
 
 # ---- deltas -----------------------------------------------------------------------------------
+def _names_of(path):
+    """What the model of a table may be called: by its whole path, else by the last part of that."""
+    return model_name(path), model_name(path.rpartition(".")[2])
+
+
 class _Folder:
     """A folder of models whose newest versions get deltas, and what was taken already: deltas.json in it."""
 
@@ -369,11 +374,8 @@ class _Folder:
         return max(self.state["steps"], default=None)
 
     def find(self, path):
-        """The name of the model of a table: its whole path, else the last part of that."""
-        for name in (model_name(path), model_name(path.rpartition(".")[2])):
-            if self._versions(name):
-                return name
-        return None
+        """The name of the model of a table, or None."""
+        return next((name for name in _names_of(path) if self._versions(name)), None)
 
     def _versions(self, name):
         if not (self.folder / name).is_dir():
@@ -449,11 +451,10 @@ class _Server:
 
     def find(self, path):
         served = self.client.models()
-        for name in (model_name(path), model_name(path.rpartition(".")[2])):
-            if name in served:
-                self._ask(name)
-                return name
-        return None
+        name = next((name for name in _names_of(path) if name in served), None)
+        if name is not None:
+            self._ask(name)
+        return name
 
     def facts(self, name):
         return self._ask(name)["keyed"], self._ask(name)["row_format"]
@@ -621,16 +622,13 @@ def _split(step, table, chunks, is_keyed, row_format):
         if differs.any():
             raise ValueError(f"step {step}: key {keys[differs][0]} of table '{table}' comes twice, with other rows")
         keys, rows = unique, rows[first]
-    decoded = decode_int8_f16_back(rows) if rows.dtype == np.uint8 else rows
+    decoded = rows
+    if rows.dtype == np.uint8:
+        from bagserve_client import decode_rows  # pylint: disable=import-outside-toplevel
+        decoded = decode_rows(rows, "int8_f16_back", rows.shape[1] - _SCALES_BYTES)
     rows = rows if rows.dtype == np.uint8 and row_format == "int8_f16_back" else decoded.astype(np.float32, copy=False)
     removed = ~decoded.any(axis=1) if is_keyed else np.zeros(len(keys), bool)
     return keys[~removed], rows[~removed], keys[removed]
-
-
-def decode_int8_f16_back(rows: np.ndarray) -> np.ndarray:
-    """The FP32 of rows of codes, each with an FP16 scale and bias after them."""
-    scales = np.ascontiguousarray(rows[:, -_SCALES_BYTES:]).view("<f2").astype(np.float32)
-    return rows[:, :-_SCALES_BYTES] * scales[:, :1] + scales[:, 1:]
 
 
 def incremental(dump: tuple, before: Union[int, Mapping[str, Mapping[str, int]]], folder: _Path,
