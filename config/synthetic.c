@@ -96,9 +96,11 @@ static const struct preset {
 
 enum bag_synthetic_preset bag_synthetic_find_preset(const char *name)
 {
-    if (strcmp(name, BAG_MLPERF_DLRM_V2_NAME) == 0)
-        return BAG_SYNTHETIC_DLRM_V2;
-    return strcmp(name, BAG_MLPERF_DLRM_V3_NAME) == 0 ? BAG_SYNTHETIC_DLRM_V3 : BAG_SYNTHETIC_NONE;
+    for (size_t i = BAG_SYNTHETIC_NONE + 1; i < sizeof presets / sizeof *presets; i++) {
+        if (strcmp(name, presets[i].name) == 0)
+            return (enum bag_synthetic_preset)i;
+    }
+    return BAG_SYNTHETIC_NONE;
 }
 
 /* Returns the number of rows of a table that may have at most `most`. */

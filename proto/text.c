@@ -200,9 +200,9 @@ static size_t distance_of(const char *a, const char *b)
     for (size_t i = 0; i < a_bytes; i++)
         places[letter_of(a[i])] |= UINT64_C(1) << i;
     uint64_t more = UINT64_MAX, less = 0; /* one more than the cell above; one less */
-    uint64_t diagonal = 0,
-             before = 0;       /* equal to the cell up and left; matches of the previous letter */
-    size_t distance = a_bytes; /* value of the lowest cell */
+    uint64_t diagonal = 0;                /* equal to the cell up and left */
+    uint64_t before = 0;                  /* matches of the previous letter */
+    size_t distance = a_bytes;            /* value of the lowest cell */
     for (size_t j = 0; j < b_bytes; j++) {
         uint64_t same = places[letter_of(b[j])];
         uint64_t swapped = ((~diagonal & same) << 1) & before;

@@ -234,9 +234,8 @@ static bool run(struct feed *feed, struct bag_problem *problem)
             ok = problem->kind == BAG_ERROR_CONFLICT && find_place(feed, problem);
         else if (feed->batch.messages)
             ok = flush(feed, problem);
-        else
-            begin_batch(feed, feed->batch.first_sequence -
-                                  1); /* the end of the partition may have moved */
+        else /* the end of the partition may have moved */
+            begin_batch(feed, feed->batch.first_sequence - 1);
         if (!ok)
             return false;
     }

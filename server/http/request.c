@@ -262,8 +262,8 @@ enum bag_http_next bag_http_request_on_body(struct bag_http_request *request, co
     request->access.received_bytes += bytes;
     if (request->stage == BAG_HTTP_DROPPING)
         return BAG_HTTP_READ;
-    if (bytes > request->max_body_bytes -
-                    request->body_bytes) { /* the length of the body was not announced */
+    /* Only if the length of the body was not announced. */
+    if (bytes > request->max_body_bytes - request->body_bytes) {
         reject_length(request);
         request->rejected = request->body_unread = true;
         enter(request, IN(BODY), BAG_HTTP_READY);

@@ -602,11 +602,12 @@ static bool close_updates(const struct bag_change_plan *plan, struct bag_problem
             continue;
         for (size_t j = 0; j < plan->facts.num_published; j++) {
             const struct bag_model *old = plan->facts.published[j].model;
-            const char *closed_by = NULL;
-            if (old->stored && strcmp(old->name, model->name) == 0 &&
-                !bag_change_plan_uses(plan, old->stored) && (closed_by = find_misfit(model, old))) {
-                bag_updates_close(old->memory->live, closed_by);
-                misfit = closed_by;
+            const bool is_replaced = old->stored && strcmp(old->name, model->name) == 0 &&
+                                     !bag_change_plan_uses(plan, old->stored);
+            const char *reason = is_replaced ? find_misfit(model, old) : NULL;
+            if (reason) {
+                bag_updates_close(old->memory->live, reason);
+                misfit = reason;
             }
         }
         ok = (!misfit && !model->mapped) || check_updates(updates, model, misfit, problem);

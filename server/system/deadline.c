@@ -67,13 +67,11 @@ static void free_lookup(struct lookup *lookup)
 static void *look_up(void *context)
 {
     struct lookup *lookup = context;
-    struct bag_problem problem;
-    struct addrinfo *list = bag_address_find(lookup->host, lookup->port, 0, &problem);
+    struct addrinfo *list = bag_address_find(lookup->host, lookup->port, 0, &lookup->problem);
     atomic_fetch_sub(&num_lookups, 1);
     bag_monitor_lock(&lookup->monitor);
     lookup->is_done = true;
     lookup->list = list;
-    lookup->problem = problem;
     bool is_abandoned = lookup->is_abandoned;
     bag_monitor_wake(&lookup->monitor);
     bag_monitor_unlock(&lookup->monitor);
@@ -129,7 +127,8 @@ struct addrinfo *bag_deadline_find(const char *host, int64_t port, uint64_t dead
     }
     list = lookup->list;
     lookup->list = NULL;
-    *problem = lookup->problem;
+    if (!list)
+        *problem = lookup->problem;
     free_lookup(lookup);
     return list;
 }
