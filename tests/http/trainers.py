@@ -9,6 +9,7 @@ import types
 import numpy as np
 
 from bagserve_export import write_safetensors
+from numerics import Storage
 
 DIM = 4
 EBC, EC = "model.embedding_group.ebc.embedding_bags.", "model.embedding_group.ec_dict.4.embeddings."
@@ -25,8 +26,7 @@ def quantise(rows):
 
 
 def dequantise(rows):
-    scales = rows[:, -4:].copy().view(np.float16).astype(np.float32)
-    return rows[:, :-4] * scales[:, :1] + scales[:, 1:]
+    return Storage("FP32", "int8_f16_back").decode(rows, rows.shape[1] - 4)
 
 
 def _facts(path, rows, is_quantised):

@@ -9,9 +9,10 @@ import sys
 
 import numpy as np
 
+from control import tokens
 from harness import Server, run, write_json
 from live_versions import delta
-from updates import AUTHORIZED, TOKEN, rows_of, update
+from updates import AUTHORIZED, rows_of, update
 from v2 import Client
 
 ROWS, COLUMNS = 8, 4
@@ -32,11 +33,7 @@ def table():
 
 def serve(folder):
     """A server of such a folder. It adds to the journal there."""
-    tokens = folder / "tokens"
-    tokens.touch(0o600)
-    tokens.chmod(0o600)
-    tokens.write_text(f"admin {TOKEN}\n")
-    return Server("--config", folder / "config.json", "--token-file", tokens, "--journal-dir", folder / "journal")
+    return Server("--config", folder / "config.json", "--token-file", tokens(folder), "--journal-dir", folder / "journal")
 
 
 def write(folder):
