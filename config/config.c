@@ -98,10 +98,8 @@ static bool check_endpoint(const char *endpoint, struct bag_problem *problem)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "otlp_endpoint '%s': must be a URL that begins with http://",
                                bag_quote(endpoint, strlen(endpoint)).text);
-    if (!endpoint || bag_url_parse(endpoint, &url, problem))
-        return true;
-    bag_problem_prefix(problem, "otlp_endpoint");
-    return false;
+    return !endpoint || bag_url_parse(endpoint, &url, problem) ||
+           bag_problem_prefix(problem, "otlp_endpoint");
 }
 
 /* Checks the values that are texts of several parts, and proxy_protocol, which depends on another

@@ -50,10 +50,7 @@ bool bag_synthetic_add(struct bag_config *config, const char *text, struct bag_p
                                "items=1000000x64, or " BAG_MLPERF_DLRM_V2_NAME
                                " or " BAG_MLPERF_DLRM_V3_NAME,
                                shown.text);
-    if (add(config, text, problem))
-        return true;
-    bag_problem_prefix(problem, "--synthetic %s", shown.text);
-    return false;
+    return add(config, text, problem) || bag_problem_prefix(problem, "--synthetic %s", shown.text);
 }
 
 /* ---- presets --------------------------------------------------------------------------------- */

@@ -157,10 +157,8 @@ static bool read_models(const cJSON *models, struct bag_control *control,
         if (ok && is_repeated(control, item->name))
             ok = bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "name '%s' is there twice",
                                  bag_quote(item->name, strlen(item->name)).text);
-        if (!ok) {
-            bag_problem_prefix(problem, "models[%zu]", control->count);
-            return false;
-        }
+        if (!ok)
+            return bag_problem_prefix(problem, "models[%zu]", control->count);
         control->count++;
     }
     return true;

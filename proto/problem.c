@@ -39,7 +39,7 @@ bool bag_problem_no_memory(struct bag_problem *problem)
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
 }
 
-void bag_problem_prefix(struct bag_problem *problem, const char *format, ...)
+bool bag_problem_prefix(struct bag_problem *problem, const char *format, ...)
 {
     char text[BAG_PROBLEM_TEXT_BYTES];
     va_list arguments;
@@ -50,6 +50,7 @@ void bag_problem_prefix(struct bag_problem *problem, const char *format, ...)
     size_t used = strlen(problem->text);
     snprintf(problem->text + used, sizeof problem->text - used, ": %s", text);
     trim_broken_end(problem->text);
+    return false;
 }
 
 /* ---- sentences of the kernels' findings ------------------------------------------------------ */

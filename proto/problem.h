@@ -67,8 +67,8 @@ bool bag_problem_set(struct bag_problem *problem, enum bag_error kind, const cha
 /* Sets *problem to NO_MEMORY with the text "not enough memory". Returns false. */
 bool bag_problem_no_memory(struct bag_problem *problem);
 
-/* Prepends a context and ": " to the text, as in "model 'items': ...". */
-void bag_problem_prefix(struct bag_problem *problem, const char *format, ...)
+/* Prepends a context and ": " to the text, as in "model 'items': ...". Returns false. */
+bool bag_problem_prefix(struct bag_problem *problem, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Sets *problem (BAD_REQUEST) to the sentence that describes a fault found by a kernel. Returns

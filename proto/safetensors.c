@@ -147,8 +147,8 @@ const char *bag_safetensors_type(const struct bag_table *table)
 /* Prefixes the problem with "tensor 'NAME'". Returns false. */
 static bool reject(const cJSON *item, struct bag_problem *problem)
 {
-    bag_problem_prefix(problem, "tensor '%s'", bag_quote(item->string, strlen(item->string)).text);
-    return false;
+    return bag_problem_prefix(problem, "tensor '%s'",
+                              bag_quote(item->string, strlen(item->string)).text);
 }
 
 /* Returns whether the item is a whole number from 0 that JSON represents exactly. */

@@ -128,16 +128,12 @@ static bool read_data(struct bag_v2_reader *reader, const cJSON *item, struct ba
 static bool read_input(struct bag_v2_reader *reader, const cJSON *item, size_t position)
 {
     struct bag_v2_input *input = &reader->request->inputs[position];
-    if (!bag_v2_read_name(reader, item, &input->name)) {
-        bag_problem_prefix(reader->problem, "inputs[%zu]", position);
-        return false;
-    }
+    if (!bag_v2_read_name(reader, item, &input->name))
+        return bag_problem_prefix(reader->problem, "inputs[%zu]", position);
     if (!read_dtype(item, input, reader->problem) || !read_shape(item, input, reader->problem) ||
-        !read_data(reader, item, input)) {
-        bag_problem_prefix(reader->problem, "input '%s'",
-                           bag_quote(input->name.data, input->name.bytes).text);
-        return false;
-    }
+        !read_data(reader, item, input))
+        return bag_problem_prefix(reader->problem, "input '%s'",
+                                  bag_quote(input->name.data, input->name.bytes).text);
     return true;
 }
 
@@ -186,12 +182,10 @@ bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena
     if (!data)
         return bag_v2_reject_memory(problem);
     if (!bag_numbers_parse(input->raw.data, input->raw.bytes, input->dtype, input->count, data,
-                           &end, &error_at, problem)) {
-        bag_problem_prefix(problem, "input '%s', at byte %zu",
-                           bag_quote(input->name.data, input->name.bytes).text,
-                           input->position + (size_t)(error_at - input->raw.data));
-        return false;
-    }
+                           &end, &error_at, problem))
+        return bag_problem_prefix(problem, "input '%s', at byte %zu",
+                                  bag_quote(input->name.data, input->name.bytes).text,
+                                  input->position + (size_t)(error_at - input->raw.data));
     tensor->data = data;
     return true;
 }

@@ -40,17 +40,14 @@ static bool read_output(struct bag_v2_reader *reader, const cJSON *item, size_t 
     struct bag_v2_output *output = &reader->request->outputs[position];
     const cJSON *parameters;
     output->encoding = BAG_V2_DEFAULT;
-    if (!bag_v2_read_name(reader, item, &output->name)) {
-        bag_problem_prefix(reader->problem, "outputs[%zu]", position);
-        return false;
-    }
+    if (!bag_v2_read_name(reader, item, &output->name))
+        return bag_problem_prefix(reader->problem, "outputs[%zu]", position);
     if (bag_v2_read_parameters(item, &parameters, reader->problem) &&
         bag_v2_check_no_shared_memory(parameters, reader->problem) &&
         read_encoding(parameters, "binary_data", &output->encoding, reader->problem))
         return true;
-    bag_problem_prefix(reader->problem, "output '%s'",
-                       bag_quote(output->name.data, output->name.bytes).text);
-    return false;
+    return bag_problem_prefix(reader->problem, "output '%s'",
+                              bag_quote(output->name.data, output->name.bytes).text);
 }
 
 /* Reads "outputs" if the request has it. */
@@ -450,10 +447,8 @@ bool bag_v2_index_read(const char *body, size_t body_bytes, bool *ready_only,
     if (body_bytes == 0)
         return true;
     cJSON *tree = bag_json_parse(body, body_bytes, problem);
-    if (!tree) {
-        bag_problem_prefix(problem, "malformed JSON");
-        return false;
-    }
+    if (!tree)
+        return bag_problem_prefix(problem, "malformed JSON");
     const cJSON *ready = cJSON_IsObject(tree) ? bag_v2_member(tree, "ready") : NULL;
     bool ok = true;
     if (!cJSON_IsObject(tree))

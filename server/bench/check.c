@@ -251,10 +251,8 @@ static bool pool_table(const struct check *check, size_t place, size_t first_id,
          [BAG_PER_SAMPLE_WEIGHTS] = tensors->weights ? &weights : NULL}};
     const struct bag_rules rules = rules_of(check, place, output);
     pooled->got = got;
-    if (pool(memory, &rules, &inputs, pooled, problem))
-        return true;
-    bag_problem_prefix(problem, "--check: output '%s'", facts->name);
-    return false;
+    return pool(memory, &rules, &inputs, pooled, problem) ||
+           bag_problem_prefix(problem, "--check: output '%s'", facts->name);
 }
 
 /* Compares the bags of one table. *first_id becomes the first id of the next table. */
@@ -324,9 +322,7 @@ static bool read_rules(const struct bag_bench_query *query, struct bag_client_mo
     char *text = bag_bench_get_model(query->target, model->name, "/config", problem);
     bool ok = text && bag_client_read_rules(text, strlen(text), model, problem);
     free(text);
-    if (!ok)
-        bag_problem_prefix(problem, "--check: how '%s' pools cannot be read", model->name);
-    return ok;
+    return ok || bag_problem_prefix(problem, "--check: how '%s' pools cannot be read", model->name);
 }
 
 /* Loads the files of one table of the model. Parts of tables cannot be compared. */
@@ -345,10 +341,7 @@ static bool load_table(struct check *check, size_t place, struct bag_problem *pr
         return bag_problem_set(problem, BAG_ERROR_USAGE, "--check needs --table %s=PATH",
                                facts->model ? facts->model : model->name);
     check->tables[place] = bag_bench_table_load(path, facts, &query->sources[place].keys, problem);
-    if (check->tables[place])
-        return true;
-    bag_problem_prefix(problem, "--check");
-    return false;
+    return check->tables[place] || bag_problem_prefix(problem, "--check");
 }
 
 bool bag_bench_check(struct bag_bench_query *query, struct bag_client_model *model,

@@ -29,9 +29,7 @@ static bool read_before(struct bag_bench_session *session, struct bag_problem *p
         return false;
     session->has_before = bag_bench_report_parse(text, bytes, &session->before, problem);
     free(text);
-    if (!session->has_before)
-        bag_problem_prefix(problem, "--compare %s", path);
-    return session->has_before;
+    return session->has_before || bag_problem_prefix(problem, "--compare %s", path);
 }
 
 /* ---- what is measured, and where --------------------------------------------------------------

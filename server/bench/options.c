@@ -134,15 +134,13 @@ static bool read_lengths(struct bag_bench_options *options, const char *const *v
         return true;
     free(options->lengths.list);
     options->ids_text = text;
-    if (bag_bench_lengths_parse(text, &options->lengths))
-        return true;
-    if (bag_bench_read_lengths(text, &options->lengths, problem))
+    if (bag_bench_lengths_parse(text, &options->lengths) ||
+        bag_bench_read_lengths(text, &options->lengths, problem))
         return true;
     problem->kind = BAG_ERROR_USAGE;
-    bag_problem_prefix(problem,
-                       "--ids is neither N, LOW-HIGH, lognormal:MEDIAN,SIGMA nor N,N,..., and as a "
-                       "file");
-    return false;
+    return bag_problem_prefix(
+        problem, "--ids is neither N, LOW-HIGH, lognormal:MEDIAN,SIGMA nor N,N,..., and as a "
+                 "file");
 }
 
 /* Reads --rows: numbers with commas between them. */

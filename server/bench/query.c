@@ -79,9 +79,8 @@ static bool read_keys(const struct bag_bench_options *options, const struct bag_
     if (bag_bench_integers_load(path, true, &source->keys, problem))
         return !table->part.of || table->part.by != BAG_PART_KEYS ||
                select_keys(&source->keys, &table->part, problem);
-    if (!bag_bench_find_file(&options->keys, model, table))
-        bag_problem_prefix(problem, "the keys, unless --keys FILE names them");
-    return false;
+    return !bag_bench_find_file(&options->keys, model, table) &&
+           bag_problem_prefix(problem, "the keys, unless --keys FILE names them");
 }
 
 /* Sets the rows from which ids are drawn. A number of --rows is for a feature or, for a single

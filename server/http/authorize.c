@@ -40,10 +40,8 @@ bool bag_http_tokens_load(struct bag_http_tokens *tokens, const char *path,
                           struct bag_problem *problem)
 {
     struct bag_tokens *read = read_file(path, problem);
-    if (!read) {
-        bag_problem_prefix(problem, "token file");
-        return false;
-    }
+    if (!read)
+        return bag_problem_prefix(problem, "token file");
     uv_mutex_lock(&tokens->lock);
     struct bag_tokens *before = tokens->list;
     tokens->list = read;

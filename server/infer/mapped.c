@@ -16,8 +16,7 @@ static bool reject_op(const struct bag_infer *infer, const struct bag_op *op,
                       struct bag_problem *problem)
 {
     const struct bag_model *table = infer->input.model->features[op->feature].model;
-    bag_problem_prefix(problem, "model '%s'", (table ? table : infer->input.model)->name);
-    return false;
+    return bag_problem_prefix(problem, "model '%s'", (table ? table : infer->input.model)->name);
 }
 
 /* ---- prefetching ----------------------------------------------------------------------------- */

@@ -128,11 +128,9 @@ static bool name_feature(const struct bag_planner *planner, size_t feature)
     if (!bag_model_is_collection(planner->model))
         return false;
     if (planner->kjt)
-        bag_problem_prefix(planner->problem, "feature '%s' ('values' from position %zu on)", name,
-                           planner->kjt->firsts[feature]);
-    else
-        bag_problem_prefix(planner->problem, "feature '%s'", name);
-    return false;
+        return bag_problem_prefix(planner->problem, "feature '%s' ('values' from position %zu on)",
+                                  name, planner->kjt->firsts[feature]);
+    return bag_problem_prefix(planner->problem, "feature '%s'", name);
 }
 
 /* Sets the problem that the request's weights apply to a feature that takes none. Returns false. */

@@ -172,9 +172,7 @@ static bool check_front(const struct bag_model_config *model, struct bag_problem
     free(token);
     ok = ok && (!matrix || bag_table_file_open(matrix, BAG_DTYPE_COUNT, &file, problem)) &&
          (!bias || bag_table_file_open(bias, BAG_DTYPE_COUNT, &file, problem));
-    if (!ok)
-        bag_problem_prefix(problem, "model '%s'", model->name);
-    return ok;
+    return ok || bag_problem_prefix(problem, "model '%s'", model->name);
 }
 
 /* Opens the files of every version that exists, also of those that are not served. */

@@ -76,10 +76,8 @@ static bool enter_features(struct bag_model *model, struct bag_problem *problem)
         struct bag_feature *feature = &model->features[i];
         struct bag_live_rows *live = feature->memory->live;
         snprintf(what, sizeof what, "model '%s', feature '%s'", model->name, feature->name);
-        if (live && !bag_updates_enter(live, &feature->reader, problem)) {
-            bag_problem_prefix(problem, "%s", what);
-            return false;
-        }
+        if (live && !bag_updates_enter(live, &feature->reader, problem))
+            return bag_problem_prefix(problem, "%s", what);
         if (!bag_source_check_keys(&feature->rules, feature->memory, what, problem))
             return false;
     }

@@ -14,8 +14,7 @@
 
 bool bag_file_reject(const char *path, struct bag_problem *problem)
 {
-    bag_problem_prefix(problem, "%s", path);
-    return false;
+    return bag_problem_prefix(problem, "%s", path);
 }
 
 ssize_t bag_file_read_some(int fd, void *out, size_t bytes, uint64_t at,

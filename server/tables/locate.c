@@ -126,9 +126,8 @@ static bool reject_choice(const struct bag_archive *archive, const struct bag_fi
     if (names->count == 1 && !open_array(archive, names->names[0], BAG_DTYPE_COUNT, &file, problem))
         return false;
     bag_file_reject_choice(names, problem);
-    bag_problem_prefix(problem, "%s: name the table, as PATH#TENSOR or \"tensor\"",
-                       archive->file.path);
-    return false;
+    return bag_problem_prefix(problem, "%s: name the table, as PATH#TENSOR or \"tensor\"",
+                              archive->file.path);
 }
 
 /* Returns the array of the values' keys: as configured, or "keys" beside "values". Returns NULL if

@@ -139,8 +139,7 @@ bool bag_source_complete_rules(struct bag_feature_source *feature,
     if (bag_rules_check(table, &feature->rules, &fault) == BAG_STATUS_OK)
         return check_shards(feature, what, problem);
     bag_problem_from_fault(problem, &fault);
-    bag_problem_prefix(problem, "%s", what);
-    return false;
+    return bag_problem_prefix(problem, "%s", what);
 }
 
 bool bag_source_check_keys(const struct bag_rules *rules, const struct bag_table_memory *memory,

@@ -150,11 +150,8 @@ static void name_source(const struct bag_source *source, char *what, size_t byte
 static bool describe_file(struct bag_source *source, struct bag_problem *problem)
 {
     const struct bag_model_config *model = source->model;
-    if (!bag_source_locate(source, problem)) {
-        if (!source->is_unnamed)
-            bag_problem_prefix(problem, "model '%s'", model->name);
-        return false;
-    }
+    if (!bag_source_locate(source, problem))
+        return !source->is_unnamed && bag_problem_prefix(problem, "model '%s'", model->name);
     char what[512];
     const struct bag_npy *npy = &source->files[0].npy;
     source->rank = npy->rank;
@@ -168,8 +165,7 @@ static bool describe_file(struct bag_source *source, struct bag_problem *problem
         check_spare_rows(source, problem) && check_load(source, problem))
         return true;
     name_source(source, what, sizeof what);
-    bag_problem_prefix(problem, "%s", what);
-    return false;
+    return bag_problem_prefix(problem, "%s", what);
 }
 
 /* Describes a table that is computed. */
@@ -410,14 +406,6 @@ static bool fits_memory(const struct bag_source *source, struct bag_problem *pro
            bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "the tables are larger than any memory");
 }
 
-static bool describe_own(struct bag_source *source, const char *what, struct bag_problem *problem)
-{
-    if (bag_source_describe_own(source, problem))
-        return true;
-    bag_problem_prefix(problem, "%s", what);
-    return false;
-}
-
 bool bag_source_open_table(struct bag_source *source, struct bag_problem *problem)
 {
     const struct bag_model_config *model = source->model;
@@ -428,10 +416,11 @@ bool bag_source_open_table(struct bag_source *source, struct bag_problem *proble
     struct bag_feature_config pooling;
     bag_config_pooling(model, NULL, &pooling);
     source->features[0] = (struct bag_feature_source){.name = BAG_EMBEDDINGS, .table = source};
-    source->is_open = bag_source_complete_rules(&source->features[0], &pooling, what, problem) &&
-                      describe_own(source, what, problem) &&
-                      bag_source_open_projection(&source->features[0], NULL, problem) &&
-                      fits_memory(source, problem);
+    source->is_open =
+        bag_source_complete_rules(&source->features[0], &pooling, what, problem) &&
+        (bag_source_describe_own(source, problem) || bag_problem_prefix(problem, "%s", what)) &&
+        bag_source_open_projection(&source->features[0], NULL, problem) &&
+        fits_memory(source, problem);
     source->table_fingerprint = hash_table(source);
     source->fingerprint = hash_source(source);
     return source->is_open;

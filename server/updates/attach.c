@@ -85,10 +85,9 @@ static bool check_part(struct bag_updates_stream *stream, const struct bag_updat
         stream->journal.header = own;
     if (bag_journal_check_part(&stream->journal.header, &own, problem))
         return true;
-    bag_problem_prefix(problem, "%s%s",
-                       bag_journal_is_open(&stream->journal) ? "journal " : "updates in memory",
-                       stream->journal.folder);
-    return false;
+    return bag_problem_prefix(
+        problem, "%s%s", bag_journal_is_open(&stream->journal) ? "journal " : "updates in memory",
+        stream->journal.folder);
 }
 
 /* Checks that the table's rows match the rows in the journal. */
@@ -410,10 +409,8 @@ static bool attach(struct bag_updates *updates, const struct bag_updates_table *
 bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_table *table,
                         struct bag_problem *problem)
 {
-    bool ok = attach(updates, table, problem);
-    if (!ok)
-        bag_problem_prefix(problem, "model '%s' version %" PRIu64, table->name, table->version);
-    return ok;
+    return attach(updates, table, problem) ||
+           bag_problem_prefix(problem, "model '%s' version %" PRIu64, table->name, table->version);
 }
 
 void bag_updates_close(struct bag_live_rows *live, const char *closed_by)

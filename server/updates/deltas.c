@@ -112,8 +112,7 @@ static void free_delta(struct delta *delta)
 static bool reject_delta(const struct delta *delta, struct bag_problem *problem)
 {
     problem->kind = BAG_ERROR_FILE;
-    bag_problem_prefix(problem, "delta %s", delta->folder);
-    return false;
+    return bag_problem_prefix(problem, "delta %s", delta->folder);
 }
 
 /* Sets the delta's folder. Returns false if the path is too long. */

@@ -43,10 +43,8 @@ bool bag_journal_read_file(struct bag_journal_reader *reader, const struct bag_d
     disk->close(disk->context, opened);
     if (error)
         return bag_journal_reject(path.text, "reading it failed", error, problem);
-    if (!bag_journal_read_header(bytes, file->bytes, &reader->header, &header_bytes, problem)) {
-        bag_problem_prefix(problem, "journal %s", path.text);
-        return false;
-    }
+    if (!bag_journal_read_header(bytes, file->bytes, &reader->header, &header_bytes, problem))
+        return bag_problem_prefix(problem, "journal %s", path.text);
     if (file->first_sequence != reader->file.first_sequence) {
         reader->at = header_bytes;
         reader->last_sequence = file->first_sequence - 1;
@@ -186,8 +184,7 @@ static bool check_header(const struct bag_journal *journal, const struct bag_jou
         bag_problem_set(problem, BAG_ERROR_FILE, "by its header it begins with update %" PRIu64,
                         header->first_sequence);
     }
-    bag_problem_prefix(problem, "journal %s", path.text);
-    return false;
+    return bag_problem_prefix(problem, "journal %s", path.text);
 }
 
 /* Finds the end of the last file's records. `bytes` is the content of the file. */

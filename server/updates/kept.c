@@ -182,8 +182,7 @@ static bool apply_one(struct bag_live_rows *live, const struct bag_kept_update *
     if (bag_updates_check_ids(live, kept->has_keys, problem) &&
         bag_updates_apply(live, kept->sequence, &kept->from, &kept->batch, problem))
         return true;
-    bag_problem_prefix(problem, "update %" PRIu64 " that was taken before", kept->sequence);
-    return false;
+    return bag_problem_prefix(problem, "update %" PRIu64 " that was taken before", kept->sequence);
 }
 
 bool bag_updates_apply_kept(struct bag_live_rows *live, const char *deltas, uint64_t *applied,
