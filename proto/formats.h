@@ -1,4 +1,4 @@
-/* Parsers and writers of file formats: tables, journals of updates, and reports on tables. The
+/* Parsers and writers of file formats: tables, journals of updates, and reports of conversions. The
  * caller reads and writes the files; these functions work on bytes in memory. */
 #ifndef BAG_FORMATS_H
 #define BAG_FORMATS_H
@@ -393,12 +393,7 @@ static inline bool bag_journal_follows(const struct bag_journal_record *record,
 bool bag_journal_tail_is_torn(const void *bytes, size_t count, size_t at,
                               const struct bag_journal_header *header);
 
-/* ---- reports on files (table_report.c) ------------------------------------------------------- */
-
-/* Descriptions of table files in JSON: the report of `bagserve convert` and the output of `bagserve
- * inspect --json`. */
-
-/* ---- convert --------------------------------------------------------------------------------- */
+/* ---- the report of `bagserve convert` (table_report.c) --------------------------------------- */
 
 /* The error of quantised values. A NaN in place of a NaN, or an infinity in place of the same
  * infinity, is no error. The cosine is that of the angle between the original and the quantised
@@ -447,56 +442,5 @@ struct bag_convert_report {
 /* Returns the report as JSON text, which the caller frees, or NULL if there is not enough
  * memory. */
 char *bag_convert_report_print(const struct bag_convert_report *report);
-
-/* ---- inspect --------------------------------------------------------------------------------- */
-
-struct bag_inspected_tensor {
-    char *name;
-    const char *datatype; /* name in the V2 protocol, or the file's own */
-    uint32_t rank;
-    int64_t shape[BAG_MAX_RANK];
-    uint64_t bytes;
-};
-
-struct bag_inspect_report {
-    const struct bag_inspected_tensor *tensors;
-    size_t num_tensors;
-    bool has_table; /* the members below are known */
-    bool keyed;
-    size_t nan, inf;                  /* number of such elements, */
-    size_t rows, row_elements;        /* size of the table */
-    size_t sampled_rows;              /* number of rows whose values were read */
-    size_t zero_rows, duplicate_rows; /* numbers among the sampled rows */
-    size_t implausible_rows; /* sampled rows whose scale or bias is not finite or beyond 1e4 */
-    size_t untold_row_bytes; /* row size of UINT8 rows without a known format; 0: not such rows */
-    size_t serving_bytes;
-    const char *datatype, *row_format;
-    const char *path;                 /* absolute, for the configuration */
-    const char *tensor, *keys_tensor; /* NULL: not needed */
-};
-
-/* Returns the description as JSON text, which the caller frees, or NULL if there is not enough
- * memory. */
-char *bag_inspect_report_print(const struct bag_inspect_report *report);
-
-/* Returns a configuration that serves only this table. The caller frees it. Returns NULL if there
- * is not enough memory. */
-char *bag_inspect_configuration_print(const struct bag_inspect_report *report);
-
-/* The resources that one version of a configured model takes when it is served. */
-struct bag_inspected_model {
-    const char *name, *version, *datatype, *row_format; /* borrowed */
-    uint32_t rank;
-    int64_t shape[BAG_MAX_RANK]; /* shape of the table; the first dimension is its rows */
-    size_t row_bytes;
-    bool keyed, is_mapped, is_locked;
-    size_t serving_bytes;  /* bytes of memory, with projections */
-    uint64_t mapped_bytes; /* bytes of the file, which the kernel caches; 0: not mapped */
-    int64_t hash_rows;     /* rows that replace missing keys */
-    int64_t default_index; /* -1: none */
-};
-
-/* Returns {"models": [...]} as JSON text on the heap, or NULL if memory is exhausted. */
-char *bag_inspected_models_print(const struct bag_inspected_model *models, size_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* Writes the header of a converted table, and reports on tables; see formats.h. */
+/* Writes the header and the report of a converted table; see formats.h. */
 #include "formats.h"
 
 #include "json_writer.h"
@@ -130,98 +130,6 @@ char *bag_convert_report_print(const struct bag_convert_report *report)
                    BAG_KEY("ids_per_bag", report->ids_per_bag),
                    BAG_KEY("reduction", report->reduction));
     write_errors(&json, &report->bags);
-    return bag_json_end(&json);
-}
-
-/* Writes the model of the configuration that serves the table. */
-static void write_models(struct bag_json_writer *json, const struct bag_inspect_report *report)
-{
-    const bool is_plain = strcmp(report->row_format, "plain") == 0;
-    bag_json_open(json, "models", '[');
-    bag_json_open(json, NULL, '{');
-    BAG_JSON_WRITE(json, BAG_KEY("name", "table"), BAG_KEY("path", report->path),
-                   BAG_KEY_IF(report->tensor, "tensor", report->tensor),
-                   BAG_KEY_IF(report->keys_tensor, "keys_tensor", report->keys_tensor),
-                   BAG_KEY_IF(!is_plain, "row_format", report->row_format),
-                   BAG_KEY_IF(!is_plain, "row_elements", report->row_elements));
-    bag_json_close(json);
-    bag_json_close(json);
-}
-
-char *bag_inspect_configuration_print(const struct bag_inspect_report *report)
-{
-    struct bag_json_writer json = {.is_pretty = true};
-    bag_json_open(&json, NULL, '{');
-    write_models(&json, report);
-    return bag_json_end(&json);
-}
-
-/* Writes the formats that rows of this width may have, with the elements of such a row. */
-static void write_possible_formats(struct bag_json_writer *json, size_t row_bytes)
-{
-    bag_json_open(json, "possible_row_formats", '[');
-    for (int i = BAG_ROWS_PLAIN + 1; i < BAG_ROW_FORMAT_COUNT; i++) {
-        const size_t elements = bag_row_elements((enum bag_row_format)i, row_bytes);
-        if (!elements)
-            continue;
-        bag_json_open(json, NULL, '{');
-        BAG_JSON_WRITE(json, BAG_KEY("row_format", bag_row_format_names[i]),
-                       BAG_KEY("row_elements", elements));
-        bag_json_close(json);
-    }
-    bag_json_close(json);
-}
-
-char *bag_inspect_report_print(const struct bag_inspect_report *report)
-{
-    struct bag_json_writer json = {.is_pretty = true};
-    bag_json_open(&json, NULL, '{');
-    bag_json_open(&json, "tensors", '[');
-    for (size_t i = 0; i < report->num_tensors; i++) {
-        const struct bag_inspected_tensor *tensor = &report->tensors[i];
-        bag_json_open(&json, NULL, '{');
-        BAG_JSON_WRITE(&json, BAG_KEY("name", tensor->name), BAG_KEY("datatype", tensor->datatype));
-        bag_json_integers(&json, "shape", tensor->shape, tensor->rank);
-        BAG_JSON_WRITE(&json, BAG_KEY("bytes", tensor->bytes));
-        bag_json_close(&json);
-    }
-    bag_json_close(&json);
-    if (!report->has_table)
-        return bag_json_end(&json);
-    BAG_JSON_WRITE(&json, BAG_KEY("keyed", report->keyed), BAG_KEY("rows", report->rows),
-                   BAG_KEY("row_elements", report->row_elements),
-                   BAG_KEY("datatype", report->datatype), BAG_KEY("row_format", report->row_format),
-                   BAG_KEY("sampled_rows", report->sampled_rows), BAG_KEY("nan", report->nan),
-                   BAG_KEY("inf", report->inf), BAG_KEY("zero_rows", report->zero_rows),
-                   BAG_KEY("duplicate_rows", report->duplicate_rows),
-                   BAG_KEY("implausible_rows", report->implausible_rows));
-    if (report->untold_row_bytes)
-        write_possible_formats(&json, report->untold_row_bytes);
-    BAG_JSON_WRITE(&json, BAG_KEY("serving_bytes", report->serving_bytes));
-    bag_json_open(&json, "configuration", '{');
-    write_models(&json, report);
-    return bag_json_end(&json);
-}
-
-char *bag_inspected_models_print(const struct bag_inspected_model *models, size_t count)
-{
-    struct bag_json_writer json = {.is_pretty = true};
-    bag_json_open(&json, NULL, '{');
-    bag_json_open(&json, "models", '[');
-    for (const struct bag_inspected_model *model = models; model < models + count; model++) {
-        bag_json_open(&json, NULL, '{');
-        BAG_JSON_WRITE(&json, BAG_KEY("name", model->name), BAG_KEY("version", model->version),
-                       BAG_KEY("datatype", model->datatype),
-                       BAG_KEY("row_format", model->row_format));
-        bag_json_integers(&json, "shape", model->shape, model->rank);
-        BAG_JSON_WRITE(
-            &json, BAG_KEY("row_bytes", model->row_bytes), BAG_KEY("keyed", model->keyed),
-            BAG_KEY("load", model->is_mapped ? "map" : "copy"), BAG_KEY("mlock", model->is_locked),
-            BAG_KEY("serving_bytes", model->serving_bytes),
-            BAG_KEY("mapped_bytes", model->mapped_bytes), BAG_KEY("hash_rows", model->hash_rows),
-            BAG_KEY("default_index", model->default_index));
-        bag_json_close(&json);
-    }
     return bag_json_end(&json);
 }
 

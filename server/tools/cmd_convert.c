@@ -23,8 +23,8 @@ static const struct bag_tool tool = {
     "written; 1: it is not; 2: IN cannot be read, or the command line is wrong.",
     flags,
     FLAG_COUNT,
-    2,
-    2};
+    BAG_TOOL_MAX_OPERANDS,
+    BAG_TOOL_MAX_OPERANDS};
 
 /* Blocks the signals that end a conversion in every thread. They are polled between two blocks. */
 static void block_signals(void)
@@ -214,86 +214,62 @@ static bool read_flags(const char *const *values, struct bag_conversion *convers
     return true;
 }
 
-/* Converts and shows progress, which bag_convert starts once OUT is open. */
-static bool convert_rows(struct bag_conversion *conversion, struct bag_convert_report *report,
-                         struct bag_problem *problem)
-{
-    struct bag_progress *progress = conversion->progress;
-    bag_progress_init(progress, print_progress, progress, isatty(STDERR_FILENO));
-    progress->doing = "converting";
-    progress->done = "converted";
-    bool ok = bag_convert(conversion, report, problem);
-    if (ok)
-        bag_progress_finish(progress, uv_hrtime());
-    else
-        bag_progress_abandon(progress);
-    return ok;
-}
-
-/* Writes the report also if --max-error made the conversion fail. */
-static bool convert_and_report(struct bag_conversion *conversion, const char *report_path,
-                               struct bag_problem *problem)
-{
-    struct bag_convert_report report;
-    struct bag_problem writing;
-    bool ok = convert_rows(conversion, &report, problem);
-    bool has_report = ok || problem->kind == BAG_ERROR_CONFLICT;
-    if (has_report && report_path && !write_report(report_path, &report, &writing)) {
-        *problem = ok ? writing : *problem;
-        return false;
-    }
-    if (ok)
-        print_summary(conversion, &report);
-    return ok;
-}
-
-/* Converts an open source as the flags say. */
+/* Converts an open source as the flags say. Shows progress, which bag_convert starts once OUT is
+ * open. Writes the report also if --max-error made the conversion fail. */
 static bool convert(const struct bag_source *source, const char *const *values, const char *out,
                     struct bag_problem *problem)
 {
     struct bag_progress progress;
     struct bag_conversion conversion = {
         .source = source, .out = out, .find_signal = find_signal, .progress = &progress};
-    const char *counts = values[FLAG_ORDER_BY];
+    struct bag_convert_report report;
+    struct bag_problem writing;
+    const char *counts = values[FLAG_ORDER_BY], *report_path = values[FLAG_REPORT];
     size_t *order = NULL;
     if (!check_name(out, problem) || !read_flags(values, &conversion, problem) ||
         (counts && !(order = bag_rows_order(source, counts, problem))))
         return false;
     conversion.order = order;
-    bool ok = convert_and_report(&conversion, values[FLAG_REPORT], problem);
+    bag_progress_init(&progress, print_progress, &progress, isatty(STDERR_FILENO));
+    progress.doing = "converting";
+    progress.done = "converted";
+    bool ok = bag_convert(&conversion, &report, problem);
     free(order);
+    if (ok)
+        bag_progress_finish(&progress, uv_hrtime());
+    else
+        bag_progress_abandon(&progress);
+    bool has_report = ok || problem->kind == BAG_ERROR_CONFLICT;
+    if (has_report && report_path && !write_report(report_path, &report, &writing)) {
+        *problem = ok ? writing : *problem;
+        return false;
+    }
+    if (ok)
+        print_summary(&conversion, &report);
     return ok;
 }
 
 /* Opens the source, also with the forms of rows that only convert understands (source->imports),
  * and converts it. */
-static bool open_and_convert(const char *in, const char *out, const char *const *values,
+static bool open_and_convert(const char *const *operands, const char *const *values,
                              struct bag_problem *problem)
 {
-    struct bag_source *source = bag_source_find(in, problem);
+    struct bag_source *source = bag_source_find(operands[0], problem);
     if (source)
         source->imports = true;
-    bool ok =
-        source && bag_source_open_table(source, problem) && convert(source, values, out, problem);
+    bool ok = source && bag_source_open_table(source, problem) &&
+              convert(source, values, operands[1], problem);
     bag_source_free(source);
     return ok;
 }
 
 int bag_cmd_convert(int argc, char *argv[])
 {
-    const char *values[FLAG_COUNT], *operands[2];
-    struct bag_problem problem;
-    if (bag_arguments_ask_help(argc, argv)) {
-        bag_tool_print_help(stdout, &tool);
-        return BAG_EXIT_OK;
-    }
+    const char *values[FLAG_COUNT];
     block_signals();
     bag_isa_use(bag_isa_best());
-    if (bag_tool_parse(&tool, argc, argv, values, operands, &problem) &&
-        open_and_convert(operands[0], operands[1], values, &problem))
-        return BAG_EXIT_OK;
-    fprintf(stderr, "bagserve: %s\n", problem.text);
+    int code = bag_tool_run(&tool, argc, argv, values, open_and_convert);
     /* A shell reports the end by a signal in the same way. */
-    int number = find_signal();
-    return number ? 128 + number : bag_commands_exit_code(problem.kind);
+    int number = code ? find_signal() : 0;
+    return number ? 128 + number : code;
 }

@@ -7,6 +7,7 @@
  * --all, all rows are read. */
 #include "kernels/rowformat.h"
 #include "proto/formats.h"
+#include "proto/json_writer.h"
 #include "server/commands.h"
 #include "server/memory/memory.h"
 #include "server/tables/archive.h"
@@ -41,10 +42,22 @@ static const struct bag_tool tool = {
     1,
     1};
 
+/* A table's file or folder, and what was found in it. */
 struct inspection {
-    struct bag_inspect_report report;
-    double *norms;    /* norms of the sampled rows; owned */
-    uint64_t *hashes; /* hashes of their bytes; owned */
+    const struct bag_source *source;
+    const char *path;             /* absolute, for the configuration */
+    bool is_archive;              /* `arrays` lists its tensors */
+    struct bag_file_names arrays; /* owned */
+    bool has_table;               /* the members below are known */
+    size_t rows;
+    size_t sampled_rows;     /* rows whose values were read; */
+    size_t nan, inf;         /* such elements in them; */
+    size_t zero_rows;        /* rows of zeros; */
+    size_t duplicate_rows;   /* rows that are equal to another one; */
+    size_t implausible_rows; /* rows whose scale or bias is not finite or beyond 1e4 */
+    size_t untold_row_bytes; /* row size of UINT8 rows without a known format; 0: not such rows */
+    double *norms;           /* norms of the sampled rows; owned */
+    uint64_t *hashes;        /* hashes of their bytes; owned */
 };
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -67,24 +80,23 @@ static uint64_t hash_row(const unsigned char *row, size_t bytes)
 static void sample_row(struct inspection *inspection, const struct bag_table *table,
                        const unsigned char *row, size_t row_bytes, float *decoded)
 {
-    struct bag_inspect_report *report = &inspection->report;
     double squares = 0;
     bool zero = true;
     bag_row_to_floats(table, row, decoded);
     for (size_t i = 0; i < table->row_elements; i++) {
         double value = bag_row_value(table, row, decoded, i);
-        report->nan += isnan(value) != 0;
-        report->inf += isinf(value) != 0;
+        inspection->nan += isnan(value) != 0;
+        inspection->inf += isinf(value) != 0;
         zero &= value == 0;
         squares += isfinite(value) ? value * value : 0;
     }
-    report->zero_rows += zero;
+    inspection->zero_rows += zero;
     struct bag_table one = *table;
     one.rows = row;
     one.num_rows = 1;
-    report->implausible_rows += bag_row_formats_count_implausible(&one, 1);
-    inspection->norms[report->sampled_rows] = sqrt(squares);
-    inspection->hashes[report->sampled_rows++] = hash_row(row, row_bytes);
+    inspection->implausible_rows += bag_row_formats_count_implausible(&one, 1);
+    inspection->norms[inspection->sampled_rows] = sqrt(squares);
+    inspection->hashes[inspection->sampled_rows++] = hash_row(row, row_bytes);
 }
 
 /* Orders hashes for qsort. */
@@ -99,23 +111,9 @@ static int compare_hashes(const void *one, const void *other)
 /* Counts the sampled rows that are equal to another one, by their sorted hashes. */
 static void count_duplicates(struct inspection *inspection)
 {
-    struct bag_inspect_report *report = &inspection->report;
-    qsort(inspection->hashes, report->sampled_rows, sizeof *inspection->hashes, compare_hashes);
-    for (size_t i = 1; i < report->sampled_rows; i++)
-        report->duplicate_rows += inspection->hashes[i] == inspection->hashes[i - 1];
-}
-
-/* Samples `count` rows from `first` on. */
-static bool sample_block(struct inspection *inspection, const struct bag_rows_reader *reader,
-                         size_t first, size_t count, unsigned char *rows, float *decoded,
-                         struct bag_problem *problem)
-{
-    if (!bag_rows_read(reader, first, count, rows, problem))
-        return false;
-    for (size_t i = 0; i < count; i++)
-        sample_row(inspection, &reader->source->table, rows + i * reader->row_bytes,
-                   reader->row_bytes, decoded);
-    return true;
+    qsort(inspection->hashes, inspection->sampled_rows, sizeof *inspection->hashes, compare_hashes);
+    for (size_t i = 1; i < inspection->sampled_rows; i++)
+        inspection->duplicate_rows += inspection->hashes[i] == inspection->hashes[i - 1];
 }
 
 /* Samples all blocks, or evenly spread ones. */
@@ -139,7 +137,10 @@ static bool sample_values(struct inspection *inspection, const struct bag_rows_r
         size_t first = i * num_blocks / num_sampled * block_rows;
         size_t count =
             reader->num_rows - first < block_rows ? reader->num_rows - first : block_rows;
-        ok = sample_block(inspection, reader, first, count, rows, decoded, problem);
+        ok = bag_rows_read(reader, first, count, rows, problem);
+        for (size_t row = 0; ok && row < count; row++)
+            sample_row(inspection, &reader->source->table, rows + row * reader->row_bytes,
+                       reader->row_bytes, decoded);
     }
     if (ok)
         count_duplicates(inspection);
@@ -151,47 +152,139 @@ static bool sample_values(struct inspection *inspection, const struct bag_rows_r
 /* ---- the table ------------------------------------------------------------------------------- */
 
 /* Describes the table of an open source. Only values of floats are sampled. */
-static bool inspect_table(struct inspection *inspection, const struct bag_source *source, bool all,
-                          struct bag_problem *problem)
+static bool inspect_table(struct inspection *inspection, bool all, struct bag_problem *problem)
 {
-    struct bag_inspect_report *report = &inspection->report;
+    const struct bag_source *source = inspection->source;
     struct bag_rows_reader reader;
     if (!bag_rows_reader_open(&reader, source, problem))
         return false;
-    report->has_table = true;
-    report->keyed = bag_source_is_keyed(source);
-    report->rows = reader.num_rows;
-    report->row_elements = source->table.row_elements;
-    report->serving_bytes = bag_source_bytes(source);
-    report->datatype = bag_dtypes[source->table.dtype].name;
-    report->row_format = bag_row_format_names[source->table.row_format];
+    inspection->rows = reader.num_rows;
     /* Bytes of two dimensions may be quantised rows whose format the file does not name. */
     if (source->num_files && source->files[0].npy.dtype == BAG_U8 && source->rank == 2 &&
         source->files[0].row_format == BAG_ROWS_PLAIN)
-        report->untold_row_bytes = bag_row_bytes(&source->table);
+        inspection->untold_row_bytes = bag_row_bytes(&source->table);
     bool ok = bag_dtypes[source->table.dtype].kind != BAG_KIND_FLOAT ||
               sample_values(inspection, &reader, all, problem);
     bag_rows_reader_close(&reader);
     return ok;
 }
 
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+/* Returns a tensor and sets *name: an array of the archive, or a file of the table. Returns NULL
+ * after the last one. If the table could not be opened, only an archive has some. */
+static const struct bag_table_file *tensor_at(const struct inspection *inspection, size_t i,
+                                              const char **name)
+{
+    const struct bag_source *source = inspection->source;
+    const struct bag_file_names *arrays = &inspection->arrays;
+    if (inspection->is_archive) {
+        *name = i < arrays->count ? arrays->names[i] : NULL;
+        return *name ? &arrays->files[i] : NULL;
+    }
+    bool is_key = i >= source->num_files;
+    *name = is_key ? "keys" : "values";
+    if (!inspection->has_table || i >= source->num_files + source->num_key_files)
+        return NULL;
+    return is_key ? &source->key_files[i - source->num_files] : &source->files[i];
+}
+
+/* Returns the name of a tensor's type. A tensor of an unsupported type has no path and no shape. */
+static const char *type_of(const struct bag_table_file *file)
+{
+    bool is_f8 = file->row_format == BAG_ROWS_F8_E4M3 || file->row_format == BAG_ROWS_F8_E5M2;
+    return !file->path ? "unsupported"
+           : is_f8     ? bag_row_format_names[file->row_format]
+                       : bag_dtypes[file->npy.dtype].name;
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+/* Writes the models of a configuration that serves only this table. */
+static void write_models(struct bag_json_writer *json, const struct inspection *inspection)
+{
+    const struct bag_table *table = &inspection->source->table;
+    const struct bag_model_config *model = inspection->source->model;
+    const bool is_plain = table->row_format == BAG_ROWS_PLAIN;
+    bag_json_open(json, "models", '[');
+    bag_json_open(json, NULL, '{');
+    BAG_JSON_WRITE(
+        json, BAG_KEY("name", "table"), BAG_KEY("path", inspection->path),
+        BAG_KEY_IF(model->tensor && *model->tensor, "tensor", model->tensor),
+        BAG_KEY_IF(model->keys_tensor && *model->keys_tensor, "keys_tensor", model->keys_tensor),
+        BAG_KEY_IF(!is_plain, "row_format", bag_row_format_names[table->row_format]),
+        BAG_KEY_IF(!is_plain, "row_elements", table->row_elements));
+    bag_json_close(json);
+    bag_json_close(json);
+}
+
+/* Returns the whole description. The caller frees it; NULL without memory. */
+static char *make_json(const struct inspection *inspection)
+{
+    const struct bag_table *table = &inspection->source->table;
+    const struct bag_table_file *file;
+    const char *name;
+    struct bag_json_writer json = {.is_pretty = true};
+    bag_json_open(&json, NULL, '{');
+    bag_json_open(&json, "tensors", '[');
+    for (size_t i = 0; (file = tensor_at(inspection, i, &name)); i++) {
+        bag_json_open(&json, NULL, '{');
+        BAG_JSON_WRITE(&json, BAG_KEY("name", name), BAG_KEY("datatype", type_of(file)));
+        bag_json_integers(&json, "shape", file->npy.shape, file->npy.rank);
+        BAG_JSON_WRITE(&json, BAG_KEY("bytes", file->npy.data_bytes));
+        bag_json_close(&json);
+    }
+    bag_json_close(&json);
+    if (!inspection->has_table)
+        return bag_json_end(&json);
+    BAG_JSON_WRITE(&json, BAG_KEY("keyed", bag_source_is_keyed(inspection->source)),
+                   BAG_KEY("rows", inspection->rows), BAG_KEY("row_elements", table->row_elements),
+                   BAG_KEY("datatype", bag_dtypes[table->dtype].name),
+                   BAG_KEY("row_format", bag_row_format_names[table->row_format]),
+                   BAG_KEY("sampled_rows", inspection->sampled_rows),
+                   BAG_KEY("nan", inspection->nan), BAG_KEY("inf", inspection->inf),
+                   BAG_KEY("zero_rows", inspection->zero_rows),
+                   BAG_KEY("duplicate_rows", inspection->duplicate_rows),
+                   BAG_KEY("implausible_rows", inspection->implausible_rows));
+    if (inspection->untold_row_bytes) {
+        /* The formats that rows of this width may have, with the elements of such a row. */
+        bag_json_open(&json, "possible_row_formats", '[');
+        for (int i = BAG_ROWS_PLAIN + 1; i < BAG_ROW_FORMAT_COUNT; i++) {
+            const size_t elements =
+                bag_row_elements((enum bag_row_format)i, inspection->untold_row_bytes);
+            if (!elements)
+                continue;
+            bag_json_open(&json, NULL, '{');
+            BAG_JSON_WRITE(&json, BAG_KEY("row_format", bag_row_format_names[i]),
+                           BAG_KEY("row_elements", elements));
+            bag_json_close(&json);
+        }
+        bag_json_close(&json);
+    }
+    BAG_JSON_WRITE(&json, BAG_KEY("serving_bytes", bag_source_bytes(inspection->source)));
+    bag_json_open(&json, "configuration", '{');
+    write_models(&json, inspection);
+    return bag_json_end(&json);
+}
+
 /* ---- the text -------------------------------------------------------------------------------- */
 
-static void print_tensors(const struct bag_inspect_report *report)
+static void print_tensors(const struct inspection *inspection)
 {
-    for (size_t i = 0; i < report->num_tensors; i++) {
-        const struct bag_inspected_tensor *tensor = &report->tensors[i];
-        printf("  %s  %s [", bag_quote(tensor->name, strlen(tensor->name)).text, tensor->datatype);
-        for (uint32_t axis = 0; axis < tensor->rank; axis++)
-            printf("%s%" PRId64, axis ? ", " : "", tensor->shape[axis]);
-        printf("]  %s\n", bag_format_bytes(tensor->bytes).text);
+    const struct bag_table_file *file;
+    const char *name;
+    for (size_t i = 0; (file = tensor_at(inspection, i, &name)); i++) {
+        printf("  %s  %s [", bag_quote(name, strlen(name)).text, type_of(file));
+        for (uint32_t axis = 0; axis < file->npy.rank; axis++)
+            printf("%s%" PRId64, axis ? ", " : "", file->npy.shape[axis]);
+        printf("]  %s\n", bag_format_bytes(file->npy.data_bytes).text);
     }
 }
 
 /* Plots how many rows have a norm in each of PLOT_LINES intervals. */
 static void print_plot(const struct inspection *inspection)
 {
-    size_t counts[PLOT_LINES] = {0}, rows = inspection->report.sampled_rows, most = 1;
+    size_t counts[PLOT_LINES] = {0}, rows = inspection->sampled_rows, most = 1;
     double least = INFINITY, largest = 0;
     for (size_t i = 0; i < rows; i++) {
         least = fmin(least, inspection->norms[i]);
@@ -216,11 +309,11 @@ static void print_plot(const struct inspection *inspection)
 }
 
 /* Prints which formats the rows may have, if the file does not tell. */
-static void print_formats(const struct bag_inspect_report *report)
+static void print_formats(const struct inspection *inspection)
 {
-    const size_t length = strlen(report->row_format), bytes = report->untold_row_bytes;
-    const enum bag_row_format format = bag_row_format_find(report->row_format, length);
-    const size_t elements = format == BAG_ROWS_PLAIN ? 0 : report->row_elements;
+    const enum bag_row_format format = inspection->source->table.row_format;
+    const size_t bytes = inspection->untold_row_bytes;
+    const size_t elements = format == BAG_ROWS_PLAIN ? 0 : inspection->source->table.row_elements;
     char formats[BAG_ROW_FORMATS_TEXT] = "";
     if (bytes)
         bag_row_formats_list(bytes, elements, format, formats);
@@ -232,143 +325,58 @@ static void print_formats(const struct bag_inspect_report *report)
         printf("The file does not tell the format: rows of %zu elements take %zu bytes as %s, "
                "too\n",
                elements, bytes, formats);
-    if (bag_row_format_is_implausible(report->implausible_rows, report->sampled_rows))
+    if (bag_row_format_is_implausible(inspection->implausible_rows, inspection->sampled_rows))
         printf("The scale or bias of %zu rows is not finite or beyond 1e4: probably the format is "
                "another one\n",
-               report->implausible_rows);
+               inspection->implausible_rows);
 }
 
-/* Prints the report as text. `unclear` says why no table can be chosen, if the report has none. */
+/* Prints the description as text. `unclear` says why no table can be chosen, if there is none. */
 static void print_text(const struct inspection *inspection, const char *what, const char *unclear)
 {
-    const struct bag_inspect_report *report = &inspection->report;
-    char *configuration;
+    const struct bag_source *source = inspection->source;
+    const struct bag_table *table = &source->table;
+    struct bag_json_writer json = {.is_pretty = true};
     printf("%s\n", what);
-    print_tensors(report);
-    if (!report->has_table) {
+    print_tensors(inspection);
+    if (!inspection->has_table) {
         printf("No table can be chosen: %s\n", unclear);
         return;
     }
-    printf("Table: %zu rows of %zu elements, %s", report->rows, report->row_elements,
-           report->datatype);
-    if (strcmp(report->row_format, "plain") != 0)
-        printf(" as %s rows", report->row_format);
-    printf(", %s; serving it takes %s\n", report->keyed ? "with keys" : "without keys",
-           bag_format_bytes(report->serving_bytes).text);
-    print_formats(report);
-    if (report->sampled_rows) {
+    printf("Table: %zu rows of %zu elements, %s", inspection->rows, table->row_elements,
+           bag_dtypes[table->dtype].name);
+    if (table->row_format != BAG_ROWS_PLAIN)
+        printf(" as %s rows", bag_row_format_names[table->row_format]);
+    printf(", %s; serving it takes %s\n",
+           bag_source_is_keyed(source) ? "with keys" : "without keys",
+           bag_format_bytes(bag_source_bytes(source)).text);
+    print_formats(inspection);
+    if (inspection->sampled_rows) {
         printf("Values of %zu rows%s: %zu NaN, %zu infinite; %zu zero rows, %zu duplicate rows\n",
-               report->sampled_rows, report->sampled_rows < report->rows ? " (a sample)" : "",
-               report->nan, report->inf, report->zero_rows, report->duplicate_rows);
+               inspection->sampled_rows,
+               inspection->sampled_rows < inspection->rows ? " (a sample)" : "", inspection->nan,
+               inspection->inf, inspection->zero_rows, inspection->duplicate_rows);
         print_plot(inspection);
     }
-    configuration = bag_inspect_configuration_print(report);
+    bag_json_open(&json, NULL, '{');
+    write_models(&json, inspection);
+    char *configuration = bag_json_end(&json);
     printf("Configuration:\n%s\n", configuration ? configuration : "(not enough memory)");
     free(configuration);
 }
 
-/* ---- tensors --------------------------------------------------------------------------------- */
-
-struct tensors {
-    struct bag_inspected_tensor *list; /* owned, and so are the names in it */
-    size_t count;
-};
-
-/* Frees the list and the names in it. */
-static void free_tensors(struct tensors *tensors)
-{
-    for (size_t i = 0; i < tensors->count; i++)
-        free(tensors->list[i].name);
-    free(tensors->list);
-}
-
-/* Allocates the list. Returns false and sets *problem without memory. */
-static bool make_room(struct tensors *tensors, size_t count, struct bag_problem *problem)
-{
-    tensors->list = calloc(count + 1, sizeof *tensors->list);
-    return tensors->list || bag_problem_no_memory(problem);
-}
-
-/* Adds a tensor to the list. A tensor of an unsupported type has no shape. */
-static bool add_tensor(struct tensors *tensors, const char *name, const struct bag_table_file *file,
-                       struct bag_problem *problem)
-{
-    struct bag_inspected_tensor *tensor = &tensors->list[tensors->count];
-    tensor->name = strdup(name);
-    if (!tensor->name)
-        return bag_problem_no_memory(problem);
-    tensors->count++;
-    tensor->datatype = "unsupported";
-    if (file) {
-        bool is_f8 = file->row_format == BAG_ROWS_F8_E4M3 || file->row_format == BAG_ROWS_F8_E5M2;
-        tensor->datatype =
-            is_f8 ? bag_row_format_names[file->row_format] : bag_dtypes[file->npy.dtype].name;
-        tensor->rank = file->npy.rank;
-        tensor->bytes = file->npy.data_bytes;
-        memcpy(tensor->shape, file->npy.shape, sizeof tensor->shape);
-    }
-    return true;
-}
-
-/* Lists all tensors of a safetensors or .npz file. */
-static bool list_archive(struct tensors *tensors, const char *path, struct bag_problem *problem)
-{
-    struct bag_archive archive;
-    struct bag_file_names names = {.count = 0};
-    if (!bag_archive_open(path, &archive, problem))
-        return false;
-    bool ok =
-        bag_archive_list(&archive, &names, problem) && make_room(tensors, names.count, problem);
-    for (size_t i = 0; ok && i < names.count; i++)
-        ok = add_tensor(tensors, names.names[i], names.files[i].path ? &names.files[i] : NULL,
-                        problem);
-    bag_file_names_free(&names);
-    bag_archive_close(&archive);
-    return ok;
-}
-
-/* Lists the files of values and keys of an open source. */
-static bool list_files(struct tensors *tensors, const struct bag_source *source,
-                       struct bag_problem *problem)
-{
-    bool ok = make_room(tensors, source->num_files + source->num_key_files, problem);
-    for (size_t i = 0; ok && i < source->num_files; i++)
-        ok = add_tensor(tensors, "values", &source->files[i], problem);
-    for (size_t i = 0; ok && i < source->num_key_files; i++)
-        ok = add_tensor(tensors, "keys", &source->key_files[i], problem);
-    return ok;
-}
-
-/* Lists the tensors. If the table could not be opened, only an archive has some. */
-static bool list_tensors(struct tensors *tensors, const struct bag_source *source, bool opened,
-                         struct bag_problem *problem)
-{
-    const char *path = source->model->path;
-    if (bag_has_suffix(path, ".safetensors") || bag_has_suffix(path, ".npz"))
-        return list_archive(tensors, path, problem);
-    return !opened || list_files(tensors, source, problem);
-}
-
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* Returns whether a text of a model's configuration is set. */
-static bool is_said(const char *text)
+/* Lists all arrays of a safetensors or .npz file. */
+static bool list_arrays(const char *path, struct bag_file_names *arrays,
+                        struct bag_problem *problem)
 {
-    return text && *text;
-}
-
-/* Prints the report as text or JSON. Returns false and sets *problem without memory. */
-static bool print(const struct inspection *inspection, const char *in, const char *unclear,
-                  bool json, struct bag_problem *problem)
-{
-    if (!json) {
-        print_text(inspection, in, unclear);
-        return true;
-    }
-    char *text = bag_inspect_report_print(&inspection->report);
-    bool ok = text && puts(text) >= 0;
-    free(text);
-    return ok || bag_problem_no_memory(problem);
+    struct bag_archive archive;
+    if (!bag_archive_open(path, &archive, problem))
+        return false;
+    bool ok = bag_archive_list(&archive, arrays, problem);
+    bag_archive_close(&archive);
+    return ok;
 }
 
 /* Describes a file. If its tensors can be listed, it is described even if none of them is the
@@ -376,36 +384,38 @@ static bool print(const struct inspection *inspection, const char *in, const cha
 static bool inspect_file(struct bag_source *source, const char *in, const char *const *values,
                          struct bag_problem *problem)
 {
-    struct inspection inspection = {0};
-    struct tensors tensors = {0};
+    const char *given = source->model->path, *name;
     struct bag_problem unclear = {.text = ""};
-    const struct bag_model_config *model = source->model;
-    bool opened = bag_source_open_table(source, &unclear);
-    bool ok = list_tensors(&tensors, source, opened, problem);
-    char *path = realpath(model->path, NULL);
+    struct inspection inspection = {.source = source,
+                                    .is_archive = bag_has_suffix(given, ".safetensors") ||
+                                                  bag_has_suffix(given, ".npz"),
+                                    .has_table = bag_source_open_table(source, &unclear)};
+    char *path = realpath(given, NULL);
+    bool ok = !inspection.is_archive || list_arrays(given, &inspection.arrays, problem);
+    inspection.path = path ? path : given;
     /* The reason why no table can be chosen is the problem, unless there are tensors to show. */
-    if (!opened && (!ok || tensors.count == 0)) {
+    if (!inspection.has_table && (!ok || !tensor_at(&inspection, 0, &name))) {
         *problem = unclear;
         ok = false;
     }
-    inspection.report = (struct bag_inspect_report){
-        .tensors = tensors.list,
-        .num_tensors = tensors.count,
-        .path = path ? path : model->path,
-        .tensor = is_said(model->tensor) ? model->tensor : NULL,
-        .keys_tensor = is_said(model->keys_tensor) ? model->keys_tensor : NULL};
-    ok = ok && (!opened || inspect_table(&inspection, source, values[FLAG_ALL] != NULL, problem)) &&
-         print(&inspection, in, unclear.text, values[FLAG_JSON] != NULL, problem);
+    ok = ok &&
+         (!inspection.has_table || inspect_table(&inspection, values[FLAG_ALL] != NULL, problem));
+    if (ok && values[FLAG_JSON])
+        ok = bag_tool_put(make_json(&inspection), problem);
+    else if (ok)
+        print_text(&inspection, in, unclear.text);
     free(inspection.norms);
     free(inspection.hashes);
     free(path);
-    free_tensors(&tensors);
+    bag_file_names_free(&inspection.arrays);
     return ok;
 }
 
 /* Describes a configuration file, or the table at a path. */
-static bool inspect(const char *in, const char *const *values, struct bag_problem *problem)
+static bool inspect(const char *const *operands, const char *const *values,
+                    struct bag_problem *problem)
 {
+    const char *in = operands[0];
     if (bag_inspects_models(in))
         return bag_inspect_models(in, values[FLAG_JSON] != NULL, problem);
     struct bag_source *source = bag_source_find(in, problem);

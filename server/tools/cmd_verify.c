@@ -41,26 +41,20 @@ static const struct bag_tool tool = {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Returns whether all values of a row are finite. Sets *column to the first one that is not. */
-static bool is_finite(const struct bag_table *table, const unsigned char *row, float *decoded,
-                      size_t *column)
-{
-    bag_row_to_floats(table, row, decoded);
-    *column = 0;
-    while (*column < table->row_elements && isfinite(bag_row_value(table, row, decoded, *column)))
-        ++*column;
-    return *column == table->row_elements;
-}
-
 /* Returns false and sets *problem (CONFLICT) at the first value that is not finite. */
 static bool check_rows(const struct bag_rows_reader *reader, const unsigned char *rows,
                        size_t first, size_t count, float *decoded, struct bag_problem *problem)
 {
-    size_t column;
+    const struct bag_table *table = &reader->source->table;
     for (size_t i = 0; i < count; i++) {
-        if (!is_finite(&reader->source->table, rows + i * reader->row_bytes, decoded, &column))
-            return bag_problem_set(problem, BAG_ERROR_CONFLICT,
-                                   "row %zu, element %zu is not finite", first + i, column);
+        const unsigned char *row = rows + i * reader->row_bytes;
+        bag_row_to_floats(table, row, decoded);
+        for (size_t column = 0; column < table->row_elements; column++) {
+            if (!isfinite(bag_row_value(table, row, decoded, column)))
+                return bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                                       "%s: row %zu, element %zu is not finite",
+                                       reader->source->model->path, first + i, column);
+        }
     }
     return true;
 }
@@ -177,37 +171,15 @@ static bool check_files(const char *path, size_t *checked, struct bag_problem *p
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* Reads the rows and the keys of an open table. */
-static bool check_contents(const struct bag_rows_reader *reader, bool finite,
-                           struct bag_problem *problem)
-{
-    if (!read_rows(reader, finite, problem)) {
-        if (problem->kind == BAG_ERROR_CONFLICT)
-            bag_problem_prefix(problem, "%s", reader->source->model->path);
-        return false;
-    }
-    return bag_tool_check_keys(reader->source, (unsigned)uv_available_parallelism(), problem) &&
-           bag_rows_reader_check(reader, problem);
-}
-
-/* Prints what was checked. */
-static void print_valid(const char *in, const struct bag_source *source, size_t checked)
-{
-    printf("%s is valid: %zu rows of %zu elements%s; ", in, (size_t)source->table.num_rows,
-           source->table.row_elements, bag_source_is_keyed(source) ? ", no key duplicated" : "");
-    if (checked > 0)
-        printf("%zu of its files have the right checksum\n", checked);
-    else
-        puts("it has no file of checksums");
-}
-
-/* Opens and reads all of a table. */
+/* Opens a table and reads all rows and keys. */
 static bool check_table(struct bag_source *source, bool finite, struct bag_problem *problem)
 {
     struct bag_rows_reader reader;
     if (!bag_source_open_table(source, problem) || !bag_rows_reader_open(&reader, source, problem))
         return false;
-    bool ok = check_contents(&reader, finite, problem);
+    bool ok = read_rows(&reader, finite, problem) &&
+              bag_tool_check_keys(source, (unsigned)uv_available_parallelism(), problem) &&
+              bag_rows_reader_check(&reader, problem);
     bag_rows_reader_close(&reader);
     return ok;
 }
@@ -220,19 +192,25 @@ static bool verify_table(struct bag_source *source, const char *in, const char *
     size_t checked = 0;
     if (!check_files(path, &checked, problem))
         return false;
-    if (check_table(source, values[FLAG_FINITE] != NULL, problem)) {
-        print_valid(in, source, checked);
-        return true;
+    if (!check_table(source, values[FLAG_FINITE] != NULL, problem)) {
+        if (problem->kind == BAG_ERROR_FILE && access(path, R_OK) == 0)
+            problem->kind = BAG_ERROR_CONFLICT; /* the file can be read; its contents are wrong */
+        return false;
     }
-    if (problem->kind == BAG_ERROR_FILE && access(path, R_OK) == 0)
-        problem->kind = BAG_ERROR_CONFLICT; /* the file can be read, and its contents are wrong */
-    return false;
+    printf("%s is valid: %zu rows of %zu elements%s; ", in, (size_t)source->table.num_rows,
+           source->table.row_elements, bag_source_is_keyed(source) ? ", no key duplicated" : "");
+    if (checked > 0)
+        printf("%zu of its files have the right checksum\n", checked);
+    else
+        puts("it has no file of checksums");
+    return true;
 }
 
-static bool verify(const char *in, const char *const *values, struct bag_problem *problem)
+static bool verify(const char *const *operands, const char *const *values,
+                   struct bag_problem *problem)
 {
-    struct bag_source *source = bag_source_find(in, problem);
-    bool ok = source && verify_table(source, in, values, problem);
+    struct bag_source *source = bag_source_find(operands[0], problem);
+    bool ok = source && verify_table(source, operands[0], values, problem);
     bag_source_free(source);
     return ok;
 }

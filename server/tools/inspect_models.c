@@ -2,6 +2,7 @@
  * served.
  */
 #include "config/shards.h"
+#include "proto/json_writer.h"
 #include "server/memory/memory.h"
 #include "server/system/files.h"
 #include "tools.h"
@@ -11,11 +12,11 @@
 /* The maximum size of a configuration file. */
 #define MAX_CONFIG_BYTES ((size_t)64 << 20)
 
-/* A configuration and what is known of its tables. */
+/* A configuration and the sources of its tables. */
 struct inspection {
     struct bag_config config;
-    struct bag_inspected_model *models; /* owned; their strings are the configuration's */
-    size_t count; /* models that have a table; collections and models of shards are left out */
+    struct bag_source **sources; /* owned; open. Collections and models of shards are left out */
+    size_t count;
 };
 
 bool bag_inspects_models(const char *in)
@@ -25,32 +26,7 @@ bool bag_inspects_models(const char *in)
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-/* Fills *inspected from a source whose table is open. `model` outlives it. */
-static void describe(struct bag_inspected_model *inspected, const struct bag_model_config *model,
-                     const struct bag_source *source)
-{
-    const struct bag_table *table = &source->table;
-    const struct bag_rules *rules = &source->features[0].rules;
-    /* The system may drop the pages of a mapped table, unless they are locked. */
-    bool is_cached = source->maps && !model->lock_pages;
-    *inspected = (struct bag_inspected_model){
-        .name = model->name,
-        .version = model->version,
-        .datatype = bag_dtypes[table->dtype].name,
-        .row_format = bag_row_format_names[table->row_format],
-        .rank = source->rank,
-        .row_bytes = bag_row_bytes(table),
-        .keyed = bag_source_is_keyed(source),
-        .is_mapped = source->maps,
-        .is_locked = model->lock_pages,
-        .serving_bytes = bag_source_bytes(source),
-        .mapped_bytes = is_cached ? (uint64_t)table->num_rows * bag_row_bytes(table) : 0,
-        .hash_rows = (int64_t)rules->hash_rows,
-        .default_index = rules->default_index};
-    memcpy(inspected->shape, source->shape, sizeof inspected->shape);
-}
-
-/* Opens the table of a model as the server would, copied or mapped, and describes it. */
+/* Opens the table of a model as the server would, copied or mapped. */
 static bool add_table(struct inspection *inspection, const struct bag_model_config *model,
                       struct bag_problem *problem)
 {
@@ -62,14 +38,20 @@ static bool add_table(struct inspection *inspection, const struct bag_model_conf
         bag_model_config_free(&copy);
         return bag_problem_no_memory(problem);
     }
+    inspection->sources[inspection->count++] = source;
     enum bag_load load =
         model->load == BAG_LOAD_COUNT ? inspection->config.options.load : model->load;
     source->maps = load == BAG_LOAD_MAP;
-    bool ok = bag_source_open_table(source, problem);
-    if (ok)
-        describe(&inspection->models[inspection->count++], model, source);
-    bag_source_free(source);
-    return ok;
+    return bag_source_open_table(source, problem);
+}
+
+/* Returns the bytes of the file that the kernel caches: it may drop the pages of a mapped table
+ * again, unless they are locked. */
+static uint64_t mapped_bytes(const struct bag_source *source)
+{
+    return source->maps && !source->model->lock_pages
+               ? (uint64_t)source->table.num_rows * bag_row_bytes(&source->table)
+               : 0;
 }
 
 /* Reads the configuration and the heads of its tables' files. The caller must call free_inspection
@@ -87,8 +69,8 @@ static bool read_models(struct inspection *inspection, const char *path,
     free(text);
     if (!ok)
         return false;
-    inspection->models = calloc(config->num_models + 1, sizeof *inspection->models);
-    if (!inspection->models)
+    inspection->sources = calloc(config->num_models + 1, sizeof *inspection->sources);
+    if (!inspection->sources)
         return bag_problem_no_memory(problem);
     for (size_t i = 0; ok && i < config->num_models; i++) {
         const struct bag_model_config *model = &config->models[i];
@@ -100,18 +82,20 @@ static bool read_models(struct inspection *inspection, const char *path,
 
 static void free_inspection(struct inspection *inspection)
 {
-    free(inspection->models);
+    for (size_t i = 0; i < inspection->count; i++)
+        bag_source_free(inspection->sources[i]);
+    free(inspection->sources);
     bag_config_free(&inspection->config);
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
 /* Prints "NN of memory", and the bytes in mapped files if there are any. */
-static void print_bytes(size_t serving_bytes, uint64_t mapped_bytes)
+static void print_bytes(size_t serving_bytes, uint64_t in_files)
 {
     printf("%s of memory", bag_format_bytes(serving_bytes).text);
-    if (mapped_bytes > 0)
-        printf(", %s in mapped files", bag_format_bytes(mapped_bytes).text);
+    if (in_files > 0)
+        printf(", %s in mapped files", bag_format_bytes(in_files).text);
     putchar('\n');
 }
 
@@ -119,26 +103,46 @@ static void print_bytes(size_t serving_bytes, uint64_t mapped_bytes)
 static void print_text(const struct inspection *inspection)
 {
     size_t serving_bytes = 0;
-    uint64_t mapped_bytes = 0;
+    uint64_t in_files = 0;
     for (size_t i = 0; i < inspection->count; i++) {
-        const struct bag_inspected_model *model = &inspection->models[i];
-        serving_bytes += model->serving_bytes;
-        mapped_bytes += model->mapped_bytes;
-        printf("%s version %s: %lld rows of %zu bytes%s, ", model->name, model->version,
-               (long long)model->shape[0], model->row_bytes, model->keyed ? " with keys" : "");
-        print_bytes(model->serving_bytes, model->mapped_bytes);
+        const struct bag_source *source = inspection->sources[i];
+        serving_bytes += bag_source_bytes(source);
+        in_files += mapped_bytes(source);
+        printf("%s version %s: %lld rows of %zu bytes%s, ", source->model->name,
+               source->model->version, (long long)source->shape[0], bag_row_bytes(&source->table),
+               bag_source_is_keyed(source) ? " with keys" : "");
+        print_bytes(bag_source_bytes(source), mapped_bytes(source));
     }
     printf("%zu table%s: ", inspection->count, inspection->count == 1 ? "" : "s");
-    print_bytes(serving_bytes, mapped_bytes);
+    print_bytes(serving_bytes, in_files);
 }
 
-/* Prints the tables as JSON. Returns false and sets *problem without memory. */
-static bool print_json(const struct inspection *inspection, struct bag_problem *problem)
+/* Returns {"models": [...]}. The caller frees it; NULL without memory. */
+static char *make_json(const struct inspection *inspection)
 {
-    char *text = bag_inspected_models_print(inspection->models, inspection->count);
-    bool ok = text && puts(text) >= 0;
-    free(text);
-    return ok || bag_problem_no_memory(problem);
+    struct bag_json_writer json = {.is_pretty = true};
+    bag_json_open(&json, NULL, '{');
+    bag_json_open(&json, "models", '[');
+    for (size_t i = 0; i < inspection->count; i++) {
+        const struct bag_source *source = inspection->sources[i];
+        const struct bag_model_config *model = source->model;
+        const struct bag_table *table = &source->table;
+        const struct bag_rules *rules = &source->features[0].rules;
+        bag_json_open(&json, NULL, '{');
+        BAG_JSON_WRITE(&json, BAG_KEY("name", model->name), BAG_KEY("version", model->version),
+                       BAG_KEY("datatype", bag_dtypes[table->dtype].name),
+                       BAG_KEY("row_format", bag_row_format_names[table->row_format]));
+        bag_json_integers(&json, "shape", source->shape, source->rank);
+        BAG_JSON_WRITE(
+            &json, BAG_KEY("row_bytes", bag_row_bytes(table)),
+            BAG_KEY("keyed", bag_source_is_keyed(source)),
+            BAG_KEY("load", source->maps ? "map" : "copy"), BAG_KEY("mlock", model->lock_pages),
+            BAG_KEY("serving_bytes", bag_source_bytes(source)),
+            BAG_KEY("mapped_bytes", mapped_bytes(source)), BAG_KEY("hash_rows", rules->hash_rows),
+            BAG_KEY("default_index", rules->default_index));
+        bag_json_close(&json);
+    }
+    return bag_json_end(&json);
 }
 
 bool bag_inspect_models(const char *path, bool as_json, struct bag_problem *problem)
@@ -146,7 +150,7 @@ bool bag_inspect_models(const char *path, bool as_json, struct bag_problem *prob
     struct inspection inspection = {.count = 0};
     bool ok = read_models(&inspection, path, problem);
     if (ok && as_json)
-        ok = print_json(&inspection, problem);
+        ok = bag_tool_put(make_json(&inspection), problem);
     else if (ok)
         print_text(&inspection);
     free_inspection(&inspection);

@@ -7,7 +7,7 @@
  * block by block (rows_reader.h), so that a table may be larger than memory.
  *
  *   cmd_*.c           command lines, signals and what is printed
- *   run.c             runs a command of one operand
+ *   run.c             runs a command
  *   convert.c         converts rows by several threads; convert_header.c: the new file's header
  *   rows_order.c      sorts rows by how often they are used
  *   out_file.c        the file that is written
@@ -38,15 +38,21 @@
 
 /* ---- running a command (run.c) --------------------------------------------------------------- */
 
-/* Does the work of a command on its operand `in`. */
-typedef bool bag_tool_run_fn(const char *in, const char *const *values,
+#define BAG_TOOL_MAX_OPERANDS 2
+
+/* Does the work of a command on its operands. */
+typedef bool bag_tool_run_fn(const char *const *operands, const char *const *values,
                              struct bag_problem *problem);
 
-/* Runs a command of one operand: prints its help, or parses its arguments and calls `run`. `values`
- * has room for all flags, and `run` gets them in the order of the flags. Returns the exit code.
- * Reports a failure on standard error. */
+/* Runs a command: prints its help, or parses its arguments and calls `run`. `values` has room for
+ * all flags, and `run` gets them in the order of the flags. Returns the exit code. Reports a
+ * failure on standard error. */
 int bag_tool_run(const struct bag_tool *tool, int argc, char *argv[], const char **values,
                  bag_tool_run_fn *run);
+
+/* Prints a JSON text and frees it. Returns false and sets *problem if it is NULL, as there was no
+ * memory for it, or if it cannot be written. */
+bool bag_tool_put(char *text, struct bag_problem *problem);
 
 /* Checks that no two keys of the table are the same, by building the index of all keys in memory.
  * Tables without keys pass. Returns false and sets *problem if a key is duplicated or cannot be
