@@ -11,7 +11,7 @@ import pytest
 
 from harness import Server, expect, expect_equal, expect_words, free_port, run, seed, wait_until, write_json
 from shards import COLUMNS, OF, ROWS, Between, ask, front_of, make_tables, parts_of  # noqa: F401
-from v2 import Client, Tensor
+from v2 import Client
 
 
 @pytest.fixture(scope="module", params=["rows", "columns", "keys"], name="trio")
@@ -45,47 +45,6 @@ def same(got, want, what):
     for mine, other in zip(got.outputs().values(), want.outputs().values()):
         mine, other = mine.array, other.array
         expect_equal((mine.dtype, mine.shape, mine.tobytes()), (other.dtype, other.shape, other.tobytes()), what)
-
-
-@pytest.mark.parametrize("way", ["keys", "columns"])
-def test_keys_that_are_told_and_replaced(directory, tables, way):
-    """In the client's type; and by columns by any row."""
-    keys = np.load(tables["keys"]["keys"])
-    model = tables["keys"] | {"missing": "default", "default_index": int(keys[0])}
-    config = write_json(directory / "one.json", {"models": [{"name": "items"} | model]})
-    with parts_of(directory, model, way) as servers, Server("--config", config) as one, \
-            front_of(directory, [server.url for server in servers]) as front, \
-            Client(front) as asked, Client(one) as compared:
-        def both(key, dtype, default, **parameters):
-            inputs = [Tensor("indices", np.array([[keys[1], key]]).astype(dtype))]
-            if default is not None:
-                inputs.append(Tensor("default_index", np.array([default]).astype(dtype)))
-            parameters |= {"binary_data_output": True}
-            return [client.infer("items", inputs, binary=True, parameters=parameters) for client in (asked, compared)]
-
-        for dtype in (np.int32, np.int64, np.uint64):
-            for key, default in ((-5, None), (keys[2], -5)):
-                got, want = both(key, dtype, default, missing="error")
-                expect_equal((got.status, got.error()), (400, want.error()))
-        got, want = both(-5, np.int64, keys[2])
-        expect_equal(want.status, 200)
-        if way == "columns":
-            same(got, want, "another default")
-        else:
-            expect_words(got.expect(400).error(), ["default_index", "another key than the model's"])
-
-
-def test_encoded_rows(trio, rng, shared_directory):
-    """The coordinator encodes what its shards answer in FP32: the bytes are one server's."""
-    way, asked, compared, _ = trio
-    ids = np.load(shared_directory / "keys.npy") if way == "keys" else np.arange(ROWS)
-    for row_format in ("int8", "int4_f16_front", "int8_symmetric", "int2", "f8_e5m2"):
-        for reduction in ("none", "max"):
-            values, offsets = random_bags(rng, ids, 17)
-            got, want = (ask(one, values, offsets, binary=True, reduction=reduction, output_row_format=row_format)
-                         for one in (asked, compared))
-            expect_equal(got.header()[0]["outputs"], want.header()[0]["outputs"])
-            same(got, want, (way, row_format, reduction))
 
 
 def test_metadata(trio, rng, shared_directory):

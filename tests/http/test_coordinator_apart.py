@@ -5,7 +5,6 @@ import contextlib
 import os
 import resource
 import socket
-import threading
 import time
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 
 from harness import expect, expect_equal, expect_words, has_openblas, wait_until
 from shards import StandIn, ask, front_of, parts_of, read_message, ready
-from v2 import Client, Tensor, head, infer_body
+from v2 import Client
 
 ROWS = 300
 
@@ -64,19 +63,6 @@ def test_timeout_behind_another_request(directory, model):
             expect(ask(client, [1, 120], [0], timeout=250000).expect().embeddings().shape == (1, 4), "shape")
 
 
-def test_rules_of_the_shards(directory, model):
-    """What the front has done by the client's rules, shards do not do once more by their own."""
-    rules = {"out_of_range": "default", "default_index": 1}
-    for way in ("columns", "rows"):
-        with parts_of(directory, model | rules, way) as servers, \
-                front_of(directory, [server.url for server in servers]) as front, Client(front) as client:
-            inputs = [Tensor("indices", np.array([7, 299])), Tensor("offsets", np.array([0, 2, 2])),
-                      Tensor("default_index", np.array([-1]))]
-            answer = client.infer("items", inputs, binary=True, parameters={"out_of_range": "error"}).expect()
-            want = np.arange(ROWS * 4, dtype=np.float32).reshape(ROWS, 4)[[7, 299]].sum(axis=0)
-            expect_equal(answer.embeddings().tolist(), [want.tolist(), [0] * 4, [0] * 4], way)
-
-
 def test_front_without_descriptors(directory, model):
     """A front that has none to ask its shards with has not lost them."""
     with parts_of(directory, model, "rows") as servers, \
@@ -93,24 +79,6 @@ def test_front_without_descriptors(directory, model):
             while time.monotonic() - begun < 2:
                 ask(client, [1, 120, 299], [0]).expect()
         expect_equal([event for event in front.events() if event.get("event") == "shard unavailable"], [])
-
-
-def test_one_type_for_all_index_tensors(directory, model):
-    """A model that requires it gets it of the front, too."""
-    np.save(directory / "keys.npy", np.arange(ROWS) * 3)
-    rules = {"require_matching_index_types": True, "require_zero_first_offset": True, "default_index": 3}
-    table = np.arange(ROWS * 4, dtype=np.float32).reshape(ROWS, 4)
-    for way, keys in (("rows", {}), ("columns", {}), ("keys", {"keys": str(directory / "keys.npy")}),
-                      ("columns", {"keys": str(directory / "keys.npy")})):
-        with parts_of(directory, model | rules | keys, way) as servers, \
-                front_of(directory, [server.url for server in servers]) as front, Client(front) as client:
-            scale, empty = (3, table[1]) if keys else (1, table[3])
-            for dtype in (np.int32, np.int64):
-                inputs = [Tensor("indices", np.array([7, 150, 299], dtype) * dtype(scale)),
-                          Tensor("offsets", np.array([0, 3], dtype))]
-                for more in ([], [Tensor("default_index", np.array([3], dtype))]):
-                    answer = client.infer("items", inputs + more, binary=True).expect().embeddings()
-                    expect_equal(answer.tolist(), [table[[7, 150, 299]].sum(axis=0).tolist(), empty.tolist()], (way, keys))
 
 
 @pytest.mark.parametrize("absent", ["error", "skip"])
@@ -141,72 +109,6 @@ def test_no_descriptor_for_the_first_request(directory, model, absent):
             expect(f'shard="{servers[0].url}",outcome="no_resources"}} 1' in counted, counted)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
         wait_until(lambda: ask(client, [1, 120, 299], [0]).status == 200, "it does not answer again")
-
-
-def test_parts_without_columns_or_rows(directory):
-    """Fewer columns, and fewer rows, than there are parts."""
-    table = np.arange(4, dtype=np.float32).reshape(2, 2)
-    np.save(directory / "two.npy", table)
-    for way in ("columns", "rows"):
-        with parts_of(directory, {"path": str(directory / "two.npy")}, way) as servers, \
-                front_of(directory, [server.url for server in servers]) as front, Client(front) as client:
-            for binary in (True, False):
-                answer = ask(client, [0, 1, 1], [0, 3], binary=binary).expect()
-                expect_equal(ask(client, [0, 1], [0], binary=binary).expect().embeddings().ravel().tolist(),
-                             (table[0] + table[1]).tolist(), way)
-                expect_equal(answer.embeddings().reshape(2, 2).tolist(), [(table[0] + 2 * table[1]).tolist(), [0, 0]], way)
-
-
-class Holding:
-    """A Unix socket that passes a shard's metadata on, and never answers an inference."""
-
-    def __init__(self, path, server):
-        self.path, self.server, self.held = path, server, []
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(path))
-        self.listener.listen(512)
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                threading.Thread(target=self._serve, args=(self.listener.accept()[0],), daemon=True).start()
-
-    def _serve(self, connection):
-        with contextlib.suppress(OSError), socket.create_connection((self.server.host, self.server.port)) as shard:
-            source, answers = connection.makefile("rb"), shard.makefile("rb")
-            while message := read_message(source):
-                if b"/infer" in message.split(b"\r\n", 1)[0]:
-                    self.held.append(connection)
-                    return
-                shard.sendall(message)
-                connection.sendall(read_message(answers))
-
-    def leave(self):
-        """As a process that is killed."""
-        self.path.unlink()
-        self.listener.shutdown(socket.SHUT_RDWR)
-        for connection in self.held:
-            connection.shutdown(socket.SHUT_RDWR)
-
-
-def test_requests_that_wait_for_a_connection(directory, model):
-    """More than a front has connections to a shard: where that goes, all of them are answered, not at their deadline."""
-    body, _ = infer_body([Tensor("indices", np.array([[1]]))])
-    message = head("POST", "/v2/models/items/infer", body=body)
-    with parts_of(directory, model, "rows", 1) as [server], contextlib.ExitStack() as stack:
-        holding = Holding(directory / "shard.sock", server)
-        front = stack.enter_context(front_of(directory, [f"unix:{directory}/shard.sock"],
-                                             options=("--shard-timeout-ms", "600000", "--loops", "1")))
-        clients = [stack.enter_context(socket.create_connection((front.host, front.port))) for _ in range(900)]
-        for client in clients:
-            client.sendall(message)
-        wait_until(lambda: len(holding.held) == 256, "it has other connections")
-        holding.leave()
-        for client in clients:
-            client.settimeout(60)
-            answer = read_message(client.makefile("rb"))
-            expect(answer.split()[1] in (b"502", b"503"), answer)
 
 
 def test_token_file_that_is_missing(directory, model):
