@@ -24,16 +24,16 @@ def is_ours(reply):
     return reply.headers.get("content-type") == "application/json"
 
 
-class Answer:
+class Answer(threading.Thread):
     """All that a connection brings until its end."""
 
     def __init__(self, server, request):
-        self.replies = []
-        self.problem = None
-        self._thread = threading.Thread(target=self._ask, args=(server, request))
-        self._thread.start()
+        super().__init__()
+        self.server, self.request, self.replies, self.problem = server, request, [], None
+        self.start()
 
-    def _ask(self, server, request):
+    def run(self):
+        server, request = self.server, self.request
         method = request[:4].decode("latin-1").strip()
         try:
             with Raw(server, timeout_s=30) as raw:
@@ -47,9 +47,6 @@ class Answer:
             pass  # a close with bytes unread; what came before counts
         except Exception as problem:  # pylint: disable=broad-except
             self.problem = problem
-
-    def wait(self):
-        self._thread.join()
 
 
 def accepted(name, request, statuses):
@@ -99,7 +96,7 @@ def ask_in_batches(server):
             first = number - number % BATCH
             batch = [Answer(server, request) for _, request, _ in CASES[first:first + BATCH]]
             for i, one in enumerate(batch):
-                one.wait()
+                one.join()
                 answers[first + i] = one
             with Client(server) as client:
                 is_alive(client)
