@@ -130,12 +130,12 @@ def differences(got, want):
 class World:
     """A server of model t, and a change of it. `want` is what becomes of each request."""
 
-    options, before, is_keyed, inputs = (), 1, False, ()
+    options, before, is_keyed, inputs, want = (), 1, False, (), {}
     runs = True  # or the worker stands still before the first request that needs it
     waits = False  # the change is made when those that read the table have been answered
 
     def __init__(self, directory, stack):
-        self.directory, self.root, self.asking = directory, directory / "models", None
+        self.directory, self.stack, self.root, self.asking = directory, stack, directory / "models", None
         self.root.mkdir()
         self.prepare()
         self.server = stack.enter_context(
@@ -186,99 +186,6 @@ class World:
         expect_equal(np.unique(got).tolist(), [UPDATED], "the rows that were changed")
 
 
-class Unload(World):
-    """While others read the table, it is UNLOADING."""
-    want = {"head": (503, "being unloaded"), "half": (503, ""), "half of rows": (503, "")}
-
-    def change(self):
-        self.ask(lambda: self.server.admin.unload("t"))
-        self.becomes(503)
-
-    def end(self):
-        super().end()
-        self.server.admin.load("t").expect(200)
-        self.has_updates(OF_ROWS)
-
-
-class Unloaded(World):
-    waits = True
-    want = {"head": (404, "is unloaded"), "half": (404, "is unloaded"), "half of rows": (404, "is unloaded")}
-
-    def change(self):
-        self.server.admin.unload("t").expect(200)
-
-    def end(self):
-        self.server.admin.load("t").expect(200)
-        self.has_updates(OF_ROWS)
-
-
-class NewVersion(World):
-    want = {"head": "2", "half": "2", "half of rows": "applied to 2"}
-
-    def change(self):
-        publish(self.root, "t", 2)
-        self.ask(lambda: self.server.admin.load("t"))
-        self.becomes(2)
-
-    def end(self):
-        super().end()
-        self.has_updates(OF_ROWS, OF_HALF_OF_ROWS)
-
-
-class RollBack(World):
-    before = 2
-    want = {name: "2" for name in ("reply", "running", "queued")} | {
-        "explain": "2 explained", "rows": "applied to 2", "head": "1", "half": "1", "half of rows": "applied to 1"}
-
-    def prepare(self):
-        publish(self.root, "t", 1)
-        publish(self.root, "t", 2)
-
-    def change(self):
-        self.ask(lambda: self.server.admin.load("t", 1))
-        self.becomes(1)
-
-    def end(self):
-        super().end()
-        self.has_updates(OF_ROWS, OF_HALF_OF_ROWS)
-
-
-class UnloadFirst(World):
-    """The change waits for those that read the old table: meanwhile nothing is served."""
-    want = {"head": (503, "being loaded"), "half": (503, "being loaded"), "half of rows": (503, "being loaded")}
-
-    def prepare(self):
-        publish(self.root, "t", 1)
-        write_json(self.root / "t" / "config.json", {"reload": "unload_first"})
-
-    def change(self):
-        publish(self.root, "t", 2)
-        self.ask(lambda: self.server.admin.load("t"))
-        self.becomes(503)
-
-    def end(self):
-        super().end()
-        self.becomes(2)
-
-
-class UnloadFirstFails(UnloadFirst):
-    """The old table is gone by then."""
-    waits, is_keyed = True, True
-    want = {name: (503, "UNAVAILABLE") for name in ("head", "half", "half of rows")}
-
-    def prepare(self):
-        publish_keyed(self.root, "t", 1)
-        write_json(self.root / "t" / "config.json", {"reload": "unload_first"})
-
-    def change(self):
-        publish_keyed(self.root, "t", 2, KEYS_TWICE)
-        self.server.admin.load("t").expect(400)
-
-    def end(self):
-        self.server.admin.load("t", 1).expect(200)
-        self.has_updates(OF_ROWS)
-
-
 class Configured(World):
     """Model t is one of the configuration, which is read again."""
 
@@ -286,113 +193,144 @@ class Configured(World):
         np.save(self.directory / "t.npy", rows_of(1))
         np.save(self.directory / "new.npy", rows_of(2))
         self.config = self.directory / "config.json"
-        self.write({"name": "t", "path": "t.npy"})
+        write_json(self.config, {"models": [T]})
         self.options = ("--config", self.config)
 
-    def write(self, *models):
-        write_json(self.config, {"models": models})
-
     def change_to(self, *models):
-        self.write(*models)
+        write_json(self.config, {"models": models})
         self.server.send(signal.SIGHUP)
         self.server.wait_event("change done")
 
 
-class Same(Configured):
-    want = {"head": "1", "half": "1", "half of rows": "applied to 1"}
+class Keyed(World):
+    """A keyed table, with other settings of its folder."""
 
-    def change(self):
-        self.change_to({"name": "t", "path": "t.npy"})
-
-
-class Gone(Configured):
-    want = {"head": (404, "unknown model 't'"), "half": (404, "unknown"), "half of rows": (404, "unknown")}
-
-    def change(self):
-        self.change_to({"name": "u", "path": "t.npy"})
-
-
-class Mapped(Configured):
-    want = {"rows": (409, "mapped"), "head": "2", "half": "2", "half of rows": (409, "mapped")}
-
-    def change(self):
-        self.change_to({"name": "t", "path": "new.npy", "load": "map"})
-
-
-class Collection(Configured):
-    want = {"head": (400, "'f.indices'"), "half": (400, "'f.indices'"), "half of rows": (400, "is a collection")}
-
-    def change(self):
-        self.change_to({"name": "u", "path": "new.npy"}, {"name": "t", "features": [{"name": "f", "model": "u"}]})
-
-
-class Keyed(Configured):
-    """The form of ids is that of the model that there is."""
-    want = {"rows": (409, "a version with keys"), "head": "2", "half": "2", "half of rows": (400, "send 'keys'")}
-
-    def change(self):
-        publish_keyed(self.directory / "aside", "k", 2)
-        self.change_to({"name": "t", "path": str(self.directory / "aside" / "k" / "2")})
-
-
-class Remote(Configured):
-    want = {"head": "2", "half": "2", "half of rows": (409, "on its shards")}
-
-    def __init__(self, directory, stack):
-        super().__init__(directory, stack)
-        self.shard = stack.enter_context(Server("--table", f"t={directory / 'new.npy'}"))
-
-    def change(self):
-        self.change_to({"name": "t", "shards": [self.shard.url]})
-        wait_until(lambda: served(self.server.client) == 2, "the shard is not asked")
-
-
-class Stop(World):
-    want = {"head": "1", "half": "1", "half of rows": "applied to 1"}
-
-    def change(self):
-        self.server.send(signal.SIGTERM)
-        self.server.wait_event("draining")
-
-    def end(self):
-        self.server.check_end()
-
-
-class DefaultKey(World):
-    """The model's default row is deleted, which cannot be."""
-    is_keyed, inputs = True, [Tensor("default_index", np.array([OWN_DEFAULT]))]
-    want = {"head": "1", "half": "1", "half of rows": "applied to 1"}
-    deleted, status = 0, 400
+    is_keyed, settings = True, {}
 
     def prepare(self):
         publish_keyed(self.root, "t", 1)
-        write_json(self.root / "t" / "config.json", {"missing": "default", "default_index": 0})
+        write_json(self.root / "t" / "config.json", self.settings)
 
-    def change(self):
+
+class DefaultKey(Keyed):
+    """Key `deleted` is to be removed by a folder of updates; requests bring a default row of their own."""
+
+    settings, inputs = {"missing": "default", "default_index": 0}, [Tensor("default_index", np.array([OWN_DEFAULT]))]
+
+    def remove(self, key, status):
         folder = self.root / "t" / "1" / "deltas" / "1"
         folder.mkdir(parents=True)
-        np.save(folder / "deleted_keys.npy", np.array([self.deleted], np.int64))
-        self.server.admin.load("t").expect(self.status)
-
-    def end(self):
-        self.has_updates(OF_ROWS, OF_HALF_OF_ROWS)
+        np.save(folder / "deleted_keys.npy", np.array([key], np.int64))
+        self.server.admin.load("t").expect(status)
 
 
-class OwnDefaultKey(DefaultKey):
-    """A request's own default row is deleted. The reader that runs would keep it from being deleted."""
-    runs, deleted, status = False, OWN_DEFAULT, 200
-    want = {name: (400, "'default_index' is 5, a key that the table does not have") for name in ("queued", "explain", "head", "half")} | {
-        "half of rows": "applied to 1"}
+T, COLLECTION = {"name": "t", "path": "t.npy"}, {"name": "t", "features": [{"name": "f", "model": "u"}]}
+U = {"name": "u", "path": "new.npy"}
 
 
+def publish_two(world):
+    for version in (1, 2):
+        publish(world.root, "t", version)
+
+
+def publish_unload_first(world):
+    publish(world.root, "t", 1)
+    write_json(world.root / "t" / "config.json", {"reload": "unload_first"})
+
+
+def load_newer(world, becomes):
+    publish(world.root, "t", 2)
+    world.ask(lambda: world.server.admin.load("t"))
+    world.becomes(becomes)
+
+
+def load_bad(world):
+    publish_keyed(world.root, "t", 2, KEYS_TWICE)
+    world.server.admin.load("t").expect(400)
+
+
+def become_keyed(world):
+    publish_keyed(world.directory / "aside", "k", 2)
+    world.change_to({"name": "t", "path": str(world.directory / "aside" / "k" / "2")})
+
+
+def become_remote(world):
+    shard = world.stack.enter_context(Server("--table", f"t={world.directory / 'new.npy'}"))
+    world.change_to({"name": "t", "shards": [shard.url]})
+    wait_until(lambda: served(world.server.client) == 2, "the shard is not asked")
+
+
+def stop(world):
+    world.server.send(signal.SIGTERM)
+    world.server.wait_event("draining")
+
+
+def load_again(world, *version):
+    world.server.admin.load("t", *version).expect(200)
+    world.has_updates(OF_ROWS)
+
+
+def has_both(world):
+    world.has_updates(OF_ROWS, OF_HALF_OF_ROWS)
+
+
+def wanted(head, rows=None, names=("head", "half")):
+    """What becomes of the requests whose heads are here, and of the rows whose first half is."""
+    return dict.fromkeys(names, head) | ({"half of rows": rows or head} if rows != "" else {})
+
+
+def make(base, want, change, end=lambda world: None, **more):
+    """A world of this change. `end` is done when all is over, and has been checked."""
+    def end_all(self):
+        base.end(self)
+        end(self)
+    return type("Made", (base,), {"want": want, "change": change, "end": end_all} | more)
+
+
+def unload(world):
+    """While others read the table, it is UNLOADING."""
+    world.ask(lambda: world.server.admin.unload("t"))
+    world.becomes(503)
+
+
+BEFORE_IS_2 = {name: "2" for name in ("reply", "running", "queued")} | {"explain": "2 explained", "rows": "applied to 2"}
+CHANGES = {
+    "unload": make(World, wanted((503, "")) | {"head": (503, "being unloaded")}, unload, load_again),
+    "unloaded": make(World, wanted((404, "is unloaded")), lambda world: world.server.admin.unload("t").expect(200), load_again,
+                     waits=True),
+    "new version": make(World, wanted("2", "applied to 2"), lambda world: load_newer(world, 2), has_both),
+    "roll back": make(World, BEFORE_IS_2 | wanted("1", "applied to 1"), lambda world: (
+        world.ask(lambda: world.server.admin.load("t", 1)), world.becomes(1)), has_both, before=2, prepare=publish_two),
+    # The change waits for those that read the old table: meanwhile nothing is served.
+    "unload first": make(World, wanted((503, "being loaded")), lambda world: load_newer(world, 503),
+                         lambda world: world.becomes(2), prepare=publish_unload_first),
+    # The old table is gone by then.
+    "unload first fails": make(Keyed, wanted((503, "UNAVAILABLE")), load_bad, lambda world: load_again(world, 1),
+                               waits=True, settings={"reload": "unload_first"}),
+    "same": make(Configured, wanted("1", "applied to 1"), lambda world: world.change_to(T)),
+    "gone": make(Configured, wanted((404, "unknown")) | {"head": (404, "unknown model 't'")},
+                 lambda world: world.change_to({"name": "u", "path": "t.npy"})),
+    "mapped": make(Configured, wanted("2", (409, "mapped")) | {"rows": (409, "mapped")},
+                   lambda world: world.change_to(U | {"name": "t", "load": "map"})),
+    "collection": make(Configured, wanted((400, "'f.indices'"), (400, "is a collection")),
+                       lambda world: world.change_to(U, COLLECTION)),
+    # The form of ids is that of the model that there is.
+    "keyed": make(Configured, wanted("2", (400, "send 'keys'")) | {"rows": (409, "a version with keys")}, become_keyed),
+    "remote": make(Configured, wanted("2", (409, "on its shards")), become_remote),
+    "stop": make(World, wanted("1", "applied to 1"), stop, lambda world: world.server.check_end()),
+    # The model's default row is deleted, which cannot be.
+    "default key": make(DefaultKey, wanted("1", "applied to 1"), lambda world: world.remove(0, 400), has_both),
+    # A request's own default row is deleted. The reader that runs would keep it from being deleted.
+    "own default key": make(DefaultKey, wanted((400, "'default_index' is 5, a key that the table does not have"), "applied to 1",
+                                               ("queued", "explain", "head", "half")),
+                            lambda world: world.remove(OWN_DEFAULT, 200), has_both, runs=False)}
 UNCHANGED = {"reply": "1", "running": "1", "queued": "1", "explain": "1 explained", "rows": "applied to 1"}
 
 
-@pytest.mark.parametrize("change", [Unload, Unloaded, UnloadFirst, UnloadFirstFails, NewVersion, RollBack, Same, Gone, Mapped, Collection, Keyed,
-                                    Remote, Stop, DefaultKey, OwnDefaultKey])
+@pytest.mark.parametrize("change", CHANGES)
 def test_change(directory, change):
     with contextlib.ExitStack() as stack:
-        world = change(directory, stack)
+        world = CHANGES[change](directory, stack)
         requests, held = world.send(stack)
         if world.waits:
             held.close()
@@ -453,13 +391,13 @@ class Courier(StandIn):
         self.go_on.set()
 
 
-class Sharded(World):
+class Sharded(Configured):
     """Model t of two shards, each behind a courier; one loop and one worker ask them."""
 
     bag, way, settings = (0, 4), "rows", {}
 
     def __init__(self, directory, stack):
-        self.directory, self.asking = directory, None
+        self.directory, self.stack, self.asking = directory, stack, None
         self.shards, self.couriers = [], []
         for index in range(2):
             self.shards.append(stack.enter_context(self.start_shard(directory / str(index), index)))
@@ -535,155 +473,85 @@ class Counts:
 AWAY = {name: (503, "shard http://127.0.0.1:") for name in ("queued", "subrequest", "head", "half")}
 
 
-class ShardsUnload(Sharded):
-    want = AWAY
-
-    def change(self):
-        self.at_shards(lambda admin: admin.unload("t"))
-        self.becomes(503)
+def shards_load(world, becomes, *version):
+    world.at_shards(lambda admin: admin.load("t", *version))
+    world.becomes(becomes)
 
 
-class ShardsNewVersion(Sharded):
-    want = {name: "2" for name in AWAY}
-
-    def change(self):
-        self.publish(2)
-        self.at_shards(lambda admin: admin.load("t"))
-        self.becomes(2)
+def shards_publish(world, settings=None):
+    world.publish(2)
+    for shard in world.shards if settings else ():
+        write_json(shard.directory / "models" / "t" / "2" / "config.json", settings)
+    shards_load(world, 2)
 
 
-class ShardsRollBack(Sharded):
-    want = {name: "1" for name in AWAY} | {"reply": "2", "answer of a shard": "2"}
-    before = 2
-
-    def prepare_shard(self, root):
-        publish(root, "t", 1)
-        publish(root, "t", 2)
-
-    def change(self):
-        self.at_shards(lambda admin: admin.load("t", 1))
-        self.becomes(1)
-
-
-class ShardsUnloadFirstFails(Sharded):
-    want = AWAY
+def shards_load_bad(world):
     """Of one shard the old part is gone by then; the other one has version 2."""
-    bag, way, settings = (0, 1), "keys", {"reload": "unload_first"}
-
-    def prepare_shard(self, root):
-        publish_keyed(root, "t", 1)
-
-    def change(self):
-        for shard in self.shards:
-            publish_keyed(shard.directory / "models", "t", 2, KEYS_TWICE)
-        expect_equal(sorted(shard.admin.load("t").status for shard in self.shards), [200, 400])
-        self.becomes(503)
+    for shard in world.shards:
+        publish_keyed(shard.directory / "models", "t", 2, KEYS_TWICE)
+    expect_equal(sorted(shard.admin.load("t").status for shard in world.shards), [200, 400])
+    world.becomes(503)
 
 
-class ShardsMapped(Sharded):
-    """Version 2 is mapped."""
-    want = {name: "2" for name in AWAY}
-
-    def change(self):
-        self.publish(2)
-        for shard in self.shards:
-            write_json(shard.directory / "models" / "t" / "2" / "config.json", {"load": "map"})
-        self.at_shards(lambda admin: admin.load("t"))
-        self.becomes(2)
+def shards_become_collections(world):
+    for shard in world.shards:
+        publish(shard.directory / "models", "u", 1)
+        folder = shard.directory / "models" / "t" / "2"
+        folder.mkdir()
+        write_json(folder / "config.json", {"features": COLLECTION["features"]})
+    world.at_shards(lambda admin: admin.group({"name": "u"}, {"name": "t"}))
+    world.becomes(503)
 
 
-class ShardsCollection(Sharded):
-    want = AWAY
-
-    def change(self):
-        for shard in self.shards:
-            publish(shard.directory / "models", "u", 1)
-            folder = shard.directory / "models" / "t" / "2"
-            folder.mkdir()
-            write_json(folder / "config.json", {"features": [{"name": "f", "model": "u"}]})
-        self.at_shards(lambda admin: admin.group({"name": "u"}, {"name": "t"}))
-        self.becomes(503)
+def shards_unload(world):
+    world.at_shards(lambda admin: admin.unload("t"))
+    world.becomes(503)
 
 
-class ShardLeaves(Sharded):
-    want = AWAY | {name: (502, "closed the connection without an answer")
-                   for name in ("subrequest", "answer of a shard")}
-
-    def change(self):
-        self.couriers[1].leave()
-        self.becomes(503)
+def shard_leaves(world):
+    world.couriers[1].leave()
+    world.becomes(503)
 
 
-class FrontUnload(Sharded):
-    want = {"head": (503, "UNLOADING"), "half": (503, "UNLOADING")}
-
-    def change(self):
-        self.ask(lambda: self.server.admin.unload("t"))
-        self.becomes(503)
+def rename(world):
+    world.change_to(world.model | {"name": "u"})
+    world.becomes(404)
 
 
-class FrontStop(Sharded):
-    want = {"head": "1", "half": "1"}
-
-    def change(self):
-        self.server.send(signal.SIGTERM)
-        self.server.wait_event("draining")
-
-    def end(self):
-        self.server.check_end()
+def publish_two_parts(_, root):
+    for version in (1, 2):
+        publish(root, "t", version)
 
 
-class FrontReads(Sharded):
-    """The front reads its configuration again."""
-
-    def change_to(self, *models):
-        write_json(self.config, {"models": models})
-        self.server.send(signal.SIGHUP)
-        self.server.wait_event("change done")
+def front(head, change, **more):
+    """The coordinator's own change: only what has not been read yet notices."""
+    return make(Sharded, wanted(head, ""), change, **more)
 
 
-class FrontSame(FrontReads):
-    want = {"head": "1", "half": "1"}
-
-    def change(self):
-        self.change_to(self.model)
-
-
-class FrontLocal(FrontReads):
-    want = {"head": "2", "half": "2"}
-
-    def change(self):
-        self.change_to({"name": "t", "path": "new.npy"})
-
-
-class FrontMapped(FrontReads):
-    want = {"head": "2", "half": "2"}
-
-    def change(self):
-        self.change_to({"name": "t", "path": "new.npy", "load": "map"})
-
-
-class FrontCollection(FrontReads):
-    want = {"head": (400, "'f.indices'"), "half": (400, "'f.indices'")}
-
-    def change(self):
-        self.change_to({"name": "u", "path": "new.npy"}, {"name": "t", "features": [{"name": "f", "model": "u"}]})
+CHANGES_OF_SHARDS = {
+    "shards unload": make(Sharded, AWAY, shards_unload),
+    "shards' unload first fails": make(
+        Sharded, AWAY, shards_load_bad, bag=(0, 1), way="keys", settings={"reload": "unload_first"},
+        prepare_shard=lambda _, root: publish_keyed(root, "t", 1)),
+    "shards' new version": make(Sharded, dict.fromkeys(AWAY, "2"), shards_publish),
+    "shards roll back": make(Sharded, dict.fromkeys(AWAY, "1") | {"reply": "2", "answer of a shard": "2"},
+                             lambda world: shards_load(world, 1, 1), before=2, prepare_shard=publish_two_parts),
+    "shards map": make(Sharded, dict.fromkeys(AWAY, "2"), lambda world: shards_publish(world, {"load": "map"})),
+    "shards' collections": make(Sharded, AWAY, shards_become_collections),
+    "a shard leaves": make(Sharded, AWAY | dict.fromkeys(
+        ("subrequest", "answer of a shard"), (502, "closed the connection without an answer")), shard_leaves),
+    "unload": front((503, "UNLOADING"), unload), "stop": front("1", stop, end=lambda world: world.server.check_end()),
+    "same": front("1", lambda world: world.change_to(world.model)),
+    "local": front("2", lambda world: world.change_to(U | {"name": "t"})),
+    "mapped": front("2", lambda world: world.change_to(U | {"name": "t", "load": "map"})),
+    "collection": front((400, "'f.indices'"), lambda world: world.change_to(U, COLLECTION)),
+    "gone": front((404, "unknown model 't'"), rename)}
 
 
-class FrontGone(FrontReads):
-    want = {"head": (404, "unknown model 't'"), "half": (404, "unknown model 't'")}
-
-    def change(self):
-        self.change_to(self.model | {"name": "u"})
-        self.becomes(404)
-
-
-@pytest.mark.parametrize("change", [ShardsUnload, ShardsUnloadFirstFails, ShardsNewVersion, ShardsRollBack, ShardsMapped,
-                                    ShardsCollection, ShardLeaves, FrontUnload, FrontStop, FrontSame, FrontLocal, FrontMapped,
-                                    FrontCollection, FrontGone])
+@pytest.mark.parametrize("change", CHANGES_OF_SHARDS)
 def test_change_of_shards(directory, change):
     with contextlib.ExitStack() as stack:
-        world = change(directory, stack)
+        world = CHANGES_OF_SHARDS[change](directory, stack)
         requests, held = world.send(stack)
         world.change()
         requests.send_rest()
@@ -695,10 +563,10 @@ def test_change_of_shards(directory, change):
 
 # ---- changes beside a feed of updates ---------------------------------------------------------
 # What a feed does whose batch arrives after the change: it is applied, or the feed waits or ends with a reason.
-FEEDS = {NewVersion: "applied", RollBack: "applied", Same: "applied", Unloaded: "waits 404: model 't' is unloaded",
-         Gone: "waits 404: unknown model 't'", Mapped: "waits 409: the rows of this model cannot be changed",
-         Remote: "waits 409: the rows of this model are on its shards", Stop: "waits ",
-         Collection: "ends 400: the model is a collection", Keyed: "ends 400: the table has keys"}
+FEEDS = {"new version": "applied", "roll back": "applied", "same": "applied", "unloaded": "waits 404: model 't' is unloaded",
+         "gone": "waits 404: unknown model 't'", "mapped": "waits 409: the rows of this model cannot be changed",
+         "remote": "waits 409: the rows of this model are on its shards", "stop": "waits ",
+         "collection": "ends 400: the model is a collection", "keyed": "ends 400: the table has keys"}
 
 
 @contextlib.contextmanager
@@ -722,7 +590,7 @@ feeds = pytest.mark.skipif(not os.path.exists(FEED) or not os.path.exists(MOCK_K
 @pytest.mark.parametrize("change", FEEDS)
 def test_change_before_a_batch_arrives(directory, change):
     with contextlib.ExitStack() as stack:
-        world = change(directory, stack)
+        world = CHANGES[change](directory, stack)
         with batch_on_its_way(world, directory, BEFORE) as (feed, go_on):
             world.change()
             go_on()
@@ -731,23 +599,23 @@ def test_change_before_a_batch_arrives(directory, change):
                 expect(reason in feed.ends_with(1), feed.log())
             elif action == "waits":
                 feed.wait_for(f'waiting for=server message="{reason}')
-            if change is Unloaded:
+            if change == "unloaded":
                 world.server.admin.load("t").expect(200)
-            if change is Unloaded or action == "applied":
+            if change == "unloaded" or action == "applied":
                 reaches(world.server.client, 1, "t")
                 world.has_updates(OF_ROWS)
-        if change is Stop:
+        if change == "stop":
             world.end()
 
 
 @feeds
-@pytest.mark.parametrize("change", [NewVersion, RollBack, Same, Unloaded])
+@pytest.mark.parametrize("change", ["new version", "roll back", "same", "unloaded"])
 def test_change_before_a_batch_is_acknowledged(directory, change):
     with contextlib.ExitStack() as stack:
-        world = change(directory, stack)
+        world = CHANGES[change](directory, stack)
         with batch_on_its_way(world, directory, AFTER) as (feed, go_on):
             world.change()
-            if change is Unloaded:
+            if change == "unloaded":
                 world.server.admin.load("t").expect(200)
             go_on()
             reaches(world.server.client, 1, "t")
