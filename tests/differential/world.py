@@ -77,13 +77,13 @@ class World:
             raise
 
     def documents(self):
-        """The configuration files, for somebody who repeats a case by hand."""
+        """What happened, and the configuration files, for somebody who repeats a case by hand."""
+        yield f"steps: {', '.join(self.steps)}"
+        yield f"arguments: {self.arguments}"
         for path in [self.folder / "config.json", *sorted(self.folder.glob("models/**/config.json"))]:
             if path.exists():
                 yield f"{path.relative_to(self.folder)}: {path.read_text()}"
-
-    def last_lines(self):
-        return [self.serving.said] if self.serving.said else []
+        yield from [self.serving.said] if self.serving.said else []
 
     def choose_step(self):
         steps = {self.ask_more: 3, self.update: 6, self.load_newer: 3, self.load_older: 1.5, self.load_bad: 1, self.change_rules: 1, self.delta: 1, self.load_group: 1,

@@ -439,35 +439,49 @@ def test_mapped_tables_take_none(world):
 
 
 def test_readers_see_whole_batches(world):
-    """Batches set all rows of both tables' first half to their number; sums show every mix."""
-    batches, half = scaled(200, at_least=20), 25
+    """Two writers set groups of rows of both tables to the numbers of their batches; keys go and come back. Whatever is
+    torn, a batch of which a reply shows a part, and rows that are older than before, show in the numbers."""
+    batches, half = scaled(200, at_least=20), 24
+    wrong, done = [], threading.Event()
     with world.server("--workers", 2) as server:
-        done = threading.Event()
-        wrong = []
+        def write(model, ids):
+            with Client(server) as client:
+                for number in range(1, batches + 1):
+                    if model == "keyed" and number % 5 == 0:
+                        update(client, model, ids, **REMOVED).expect(200)
+                    update(client, model, ids, np.full((half, COLUMNS), number, np.float32)).expect(200)
 
         def read():
+            rows, last = np.arange(half).reshape(1, -1), {"b": 0.0, "a": 0.0}
             with Client(server) as client:
-                last = 0
                 while not done.is_set():
-                    reply = client.infer("dense", [i64("indices", np.tile(np.arange(half), 40),
-                                                       (40, half))], AUTHORIZED, binary=True)
-                    got = reply.embeddings()
-                    if not (got == got[0, 0]).all() or got[0, 0] % half or got[0, 0] < last:
-                        wrong.append(got)
-                    last = got[0, 0]
+                    got = client.infer("twice", [Tensor(f"{name}.indices", np.tile(ids, (40, 1))) for name, ids in (
+                        ("a", rows), ("b", keys()[rows]), ("c", rows))], AUTHORIZED, binary=True).outputs()
+                    if not np.array_equal(got["a"].array, got["c"].array):
+                        wrong.append("two states of one table")
+                    for name in last:
+                        value = got[name].array[0, 0]
+                        # Keys that are gone pool to zeros, and come back newer.
+                        if not (got[name].array == value).all() or value % half or (value and value < last[name]):
+                            wrong.append((name, last[name], got[name].array))
+                        last[name] = max(value, last[name])
 
         with Client(server) as client:
-            applied(update(client, "dense", np.arange(half), np.zeros((half, COLUMNS))), 1, half)
-            readers = [threading.Thread(target=read) for _ in range(3)]
-            for reader in readers:
-                reader.start()
-            for number in range(1, batches + 1):
-                applied(update(client, "dense", np.arange(half),
-                               np.full((half, COLUMNS), number, np.float32)), number + 1, half)
-            done.set()
-            for reader in readers:
-                reader.join()
-        expect(not wrong, f"{len(wrong)} replies mix batches, as {wrong[:1]}")
+            for model, ids in (("dense", np.arange(half)), ("keyed", keys()[:half])):
+                update(client, model, ids, np.zeros((half, COLUMNS))).expect(200)
+        readers = [threading.Thread(target=read) for _ in range(3)]
+        writers = [threading.Thread(target=write, args=one) for one in (("dense", np.arange(half)), ("keyed", keys()[:half]))]
+        for thread in readers + writers:
+            thread.start()
+        for thread in writers:
+            thread.join()
+        done.set()
+        for thread in readers:
+            thread.join()
+        with Client(server) as client:
+            check_rows(rows_of(client, "dense", np.arange(half)), np.full((half, COLUMNS), batches))
+            check_rows(rows_of(client, "keyed", keys()[:half]), np.full((half, COLUMNS), batches))
+    expect(not wrong, f"{len(wrong)} replies are wrong, as {wrong[:1]}")
 
 
 def test_metrics(world):

@@ -47,7 +47,9 @@ class World:
             {"name": "double", "path": "double.npy"},
             {"name": "int8", "path": "int8.npy", "row_format": "int8", "row_elements": 4},
             {"name": "both", "features": [{"name": "a", "model": "dense"},
-                                          {"name": "b", "model": "keyed"}]}]}""" % SPARE)
+                                          {"name": "b", "model": "keyed"}]},
+            {"name": "twice", "features": [{"name": "a", "model": "dense"}, {"name": "b", "model": "keyed"},
+                                           {"name": "c", "model": "dense"}]}]}""" % SPARE)
 
     def server(self, *arguments, **options):
         return Server("--config", self.config, "--updates", "on", "--token-file", self.tokens,
