@@ -22,7 +22,23 @@ static int *holder_of(void *mutex)
     return mutex;
 }
 
-static void lock(void *mutex)
+/* The server's own calls, by the linker's --wrap: libraries keep theirs. libuv's names for them are
+ * the same functions (CMakeLists.txt). */
+int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes)
+{
+    (void)attributes;
+    *holder_of(mutex) = 0;
+    return 0;
+}
+
+int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex)
+{
+    sim_require(*holder_of(mutex) == 0, "a lock is destroyed that is held");
+    *holder_of(mutex) = -1;
+    return 0;
+}
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 {
     int own = (int)sim_thread() + 1;
     sim_pause();
@@ -30,25 +46,48 @@ static void lock(void *mutex)
     while (*holder_of(mutex))
         sim_wait(mutex, UINT64_MAX);
     *holder_of(mutex) = own;
+    return 0;
 }
 
-static void unlock(void *mutex)
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 {
     sim_require(*holder_of(mutex) == (int)sim_thread() + 1,
                 "a thread unlocks what it does not hold");
     *holder_of(mutex) = 0;
     sim_wake_one(mutex);
     sim_pause();
+    return 0;
 }
 
-static void destroy(void *mutex)
+int __wrap_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes)
 {
-    sim_require(*holder_of(mutex) == 0, "a lock is destroyed that is held");
-    *holder_of(mutex) = -1;
+    (void)attributes;
+    memset(condition, 0, sizeof *condition);
+    return 0;
+}
+
+int __wrap_pthread_cond_destroy(pthread_cond_t *condition)
+{
+    (void)condition;
+    return 0;
+}
+
+int __wrap_pthread_cond_signal(pthread_cond_t *condition)
+{
+    sim_wake_one(condition);
+    sim_pause();
+    return 0;
+}
+
+int __wrap_pthread_cond_broadcast(pthread_cond_t *condition)
+{
+    sim_wake_all(condition);
+    sim_pause();
+    return 0;
 }
 
 /* Waiters may wake without a reason. */
-static bool wait_on(void *condition, void *mutex, uint64_t until_ns)
+static bool wait_on(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns)
 {
     *holder_of(mutex) = 0;
     sim_wake_one(mutex);
@@ -60,124 +99,6 @@ static bool wait_on(void *condition, void *mutex, uint64_t until_ns)
         sim_wait(mutex, UINT64_MAX);
     *holder_of(mutex) = (int)sim_thread() + 1;
     return woken;
-}
-
-int uv_mutex_init(uv_mutex_t *mutex)
-{
-    *holder_of(mutex) = 0;
-    return 0;
-}
-
-void uv_mutex_destroy(uv_mutex_t *mutex)
-{
-    destroy(mutex);
-}
-
-void uv_mutex_lock(uv_mutex_t *mutex)
-{
-    lock(mutex);
-}
-
-void uv_mutex_unlock(uv_mutex_t *mutex)
-{
-    unlock(mutex);
-}
-
-int uv_cond_init(uv_cond_t *condition)
-{
-    memset(condition, 0, sizeof *condition);
-    return 0;
-}
-
-void uv_cond_destroy(uv_cond_t *condition)
-{
-    (void)condition;
-}
-
-void uv_cond_signal(uv_cond_t *condition)
-{
-    sim_wake_one(condition);
-    sim_pause();
-}
-
-void uv_cond_broadcast(uv_cond_t *condition)
-{
-    sim_wake_all(condition);
-    sim_pause();
-}
-
-void uv_cond_wait(uv_cond_t *condition, uv_mutex_t *mutex)
-{
-    wait_on(condition, mutex, UINT64_MAX);
-}
-
-int uv_cond_timedwait(uv_cond_t *condition, uv_mutex_t *mutex, uint64_t timeout_ns)
-{
-    return wait_on(condition, mutex, sim.now_ns + timeout_ns) ? 0 : UV_ETIMEDOUT;
-}
-
-/* The server's own calls, by the linker's --wrap: libraries keep theirs. */
-int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes);
-int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex);
-int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
-int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
-int __wrap_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes);
-int __wrap_pthread_cond_destroy(pthread_cond_t *condition);
-int __wrap_pthread_cond_signal(pthread_cond_t *condition);
-int __wrap_pthread_cond_broadcast(pthread_cond_t *condition);
-int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
-int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
-                                  const struct timespec *until);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
-                          void *(*run)(void *context), void *context);
-int __wrap_pthread_join(pthread_t thread, void **result);
-
-int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes)
-{
-    (void)attributes;
-    return uv_mutex_init(mutex);
-}
-
-int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex)
-{
-    destroy(mutex);
-    return 0;
-}
-
-int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
-{
-    lock(mutex);
-    return 0;
-}
-
-int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
-{
-    unlock(mutex);
-    return 0;
-}
-
-int __wrap_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes)
-{
-    (void)attributes;
-    return uv_cond_init(condition);
-}
-
-int __wrap_pthread_cond_destroy(pthread_cond_t *condition)
-{
-    (void)condition;
-    return 0;
-}
-
-int __wrap_pthread_cond_signal(pthread_cond_t *condition)
-{
-    uv_cond_signal(condition);
-    return 0;
-}
-
-int __wrap_pthread_cond_broadcast(pthread_cond_t *condition)
-{
-    uv_cond_broadcast(condition);
-    return 0;
 }
 
 int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
@@ -287,7 +208,6 @@ SIM_PUBLIC int sched_yield(void)
 
 #define BAG_X(result, name, parameters, arguments) \
     result __real_##name parameters;               \
-    result __wrap_##name parameters;               \
     result __wrap_##name parameters                \
     {                                              \
         sim_pause();                               \
@@ -299,7 +219,6 @@ PAUSED(BAG_X)
 /* The clients here are too few to fill a queue: with a latency target it is at times full anyway.
  */
 bool __real_bag_engine_is_full(struct bag_engine *engine);
-bool __wrap_bag_engine_is_full(struct bag_engine *engine);
 
 bool __wrap_bag_engine_is_full(struct bag_engine *engine)
 {
@@ -311,10 +230,7 @@ static size_t applying;
 
 bool __real_bag_live_rows_apply(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                                 struct bag_problem *problem);
-bool __wrap_bag_live_rows_apply(struct bag_live_rows *live, const struct bag_rows_batch *batch,
-                                struct bag_problem *problem);
 void *__real_memcpy(void *to, const void *from, size_t bytes);
-void *__wrap_memcpy(void *to, const void *from, size_t bytes);
 
 bool __wrap_bag_live_rows_apply(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                                 struct bag_problem *problem)

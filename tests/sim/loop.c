@@ -328,11 +328,6 @@ void uv_close(uv_handle_t *uv_handle, uv_close_cb on_close)
     handle->on_close = on_close;
 }
 
-const char *uv_strerror(int error)
-{
-    return strerror(-error);
-}
-
 /* ---- turns ----------------------------------------------------------------------------------- */
 
 static void run_idle(struct loop *loop)

@@ -361,14 +361,6 @@ SIM_PUBLIC int getpriority(__priority_which_t which, id_t who)
     return 0;
 }
 
-void __wrap__exit(int code);
-int __wrap_isatty(int fd);
-FILE *__real_fopen(const char *path, const char *mode);
-FILE *__wrap_fopen(const char *path, const char *mode);
-void (*__wrap_signal(int number, void (*handler)(int)))(int);
-int __wrap_mallopt(int what, int value);
-ssize_t __wrap_getrandom(void *bytes, size_t count, unsigned flags);
-
 void __wrap__exit(int code)
 {
     sim_on_exit(code);
@@ -379,6 +371,8 @@ int __wrap_isatty(int fd)
     (void)fd;
     return 0;
 }
+
+FILE *__real_fopen(const char *path, const char *mode);
 
 /* This machine's processors have no counter that can be trusted: uv_hrtime is the only clock. */
 FILE *__wrap_fopen(const char *path, const char *mode)

@@ -23,7 +23,9 @@
 #define MS UINT64_C(1000000)
 #define S  (1000 * MS)
 
-/* Functions that take the place of a library's. */
+/* Functions that take the place of a library's, by the dynamic linker, and by --wrap: those have no
+ * declaration. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
 #define SIM_PUBLIC __attribute__((visibility("default")))
 
 /* ---- threads.c ------------------------------------------------------------------------------- */

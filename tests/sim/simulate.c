@@ -29,7 +29,6 @@ void __sanitizer_set_death_callback(void (*callback)(void));
 #endif
 
 /* Memory that a schedule frees stays in AddressSanitizer's quarantine for the next schedules. */
-const char *__asan_default_options(void);
 SIM_PUBLIC const char *__asan_default_options(void)
 {
     return "quarantine_size_mb=8:malloc_context_size=8:detect_stack_use_after_return=0";
@@ -214,7 +213,6 @@ void sim_on_ready(void)
 }
 
 void __real_bag_loops_free(struct bag_loops *loops);
-void __wrap_bag_loops_free(struct bag_loops *loops);
 
 /* All requests have ended: what they held was given back. */
 void __wrap_bag_loops_free(struct bag_loops *loops)
