@@ -19,8 +19,7 @@
 const struct bag_kernels bag_generic_kernels = PLAIN_KERNELS;
 
 #ifdef BAG_PLAIN_KERNELS
-/* Builds with a sanitizer have the plain C kernels in the place of these, so that it sees every
- * access. */
+/* Builds without the vector kernels have the plain C kernels in their place. */
 const struct bag_kernels bag_avx2_kernels = PLAIN_KERNELS;
 const struct bag_kernels bag_avx512_kernels = PLAIN_KERNELS;
 #endif
