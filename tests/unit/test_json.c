@@ -165,6 +165,49 @@ TEST(test_bounds_the_depth)
 /* ---- JSON headers -------------------------------------------------------------------------------
  */
 
+/* What a header was parsed into, and the texts around it. */
+struct parsed {
+    struct bag_json_header header;
+    struct bag_problem problem; /* its text is "" if the header was taken */
+    struct bag_arena arena;
+    char *copy;
+};
+
+static struct parsed parse_within(const char *text, size_t bytes, size_t arena_bytes,
+                                  const struct bag_json_limits *limits)
+{
+    struct parsed parsed = {.copy = exact_copy(text, bytes)};
+    bag_arena_init(&parsed.arena, arena_bytes);
+    if (!bag_json_parse_header(parsed.copy, bytes, limits, &parsed.arena, &parsed.header,
+                               &parsed.problem))
+        parsed.header.tree = NULL;
+    return parsed;
+}
+
+static void free_parsed(struct parsed *parsed)
+{
+    bag_json_free(parsed->header.tree);
+    bag_arena_free(&parsed->arena);
+    free(parsed->copy);
+}
+
+static struct parsed parse(const char *text)
+{
+    struct parsed parsed = parse_within(text, strlen(text), 8 << 20, &bag_json_default_limits);
+    if (!parsed.header.tree)
+        fail_msg("%s: %s", text, parsed.problem.text);
+    return parsed;
+}
+
+/* Returns the problem of a header under limits, whose text is "" if the header is taken. */
+static struct bag_problem parse_limited(const char *text, size_t bytes,
+                                        const struct bag_json_limits *limits)
+{
+    struct parsed parsed = parse_within(text, bytes, 8 << 20, limits);
+    free_parsed(&parsed);
+    return parsed.problem;
+}
+
 static void span_is(struct bag_text span, const char *text)
 {
     assert_int_equal(span.bytes, strlen(text));
@@ -176,45 +219,30 @@ TEST(test_cuts_data_out_of_a_header)
     const char *text = "{\"id\":\"a\\u0000b\", \"junk\":[1,{\"data\":[9]}],"
                        "\"inputs\":[{\"name\":\"x\",\"data\":[1, [2,\"]\"]]},"
                        "{\"d\\u0061ta\":[],\"shape\":[3]},{\"data\":null}]}";
-    struct bag_json_header header;
-    struct bag_problem problem;
-    struct bag_arena arena;
-    char *copy = exact_copy(text, strlen(text));
-    bag_arena_init(&arena, 1 << 20);
-    assert_true(bag_json_parse_header(copy, strlen(text), &bag_json_default_limits, &arena, &header,
-                                      &problem));
-    span_is(header.id, "\"a\\u0000b\"");
-    assert_int_equal(header.num_data, 2);
-    span_is(header.data[0], "[1, [2,\"]\"]]");
-    span_is(header.data[1], "[]");
-    char *tree = cJSON_PrintUnformatted(header.tree);
+    struct parsed parsed = parse(text);
+    span_is(parsed.header.id, "\"a\\u0000b\"");
+    assert_int_equal(parsed.header.num_data, 2);
+    span_is(parsed.header.data[0], "[1, [2,\"]\"]]");
+    span_is(parsed.header.data[1], "[]");
+    char *tree = cJSON_PrintUnformatted(parsed.header.tree);
     assert_string_equal(tree, "{\"id\":\"a\xef\xbf\xbd"
                               "b\",\"junk\":null,\"inputs\":[{\"name\":\"x\",\"data\":0},"
                               "{\"data\":1,\"shape\":[3]},{\"data\":null}]}");
     cJSON_free(tree);
-    bag_json_free(header.tree);
-    bag_arena_free(&arena);
-    free(copy);
+    free_parsed(&parsed);
 }
 
 /* More inputs than the spans have room for at first. */
 TEST(test_cuts_many_arrays)
 {
     char text[4096] = "{\"inputs\":[";
-    struct bag_json_header header;
-    struct bag_problem problem;
-    struct bag_arena arena;
     for (int i = 0; i < 33; i++)
         sprintf(text + strlen(text), "%s{\"data\":[%d]}", i ? "," : "", i);
-    strcat(text, "]}");
-    bag_arena_init(&arena, 1 << 20);
-    assert_true(bag_json_parse_header(text, strlen(text), &bag_json_default_limits, &arena, &header,
-                                      &problem));
-    assert_int_equal(header.num_data, 33);
-    span_is(header.data[0], "[0]");
-    span_is(header.data[32], "[32]");
-    bag_json_free(header.tree);
-    bag_arena_free(&arena);
+    struct parsed parsed = parse(strcat(text, "]}"));
+    assert_int_equal(parsed.header.num_data, 33);
+    span_is(parsed.header.data[0], "[0]");
+    span_is(parsed.header.data[32], "[32]");
+    free_parsed(&parsed);
 }
 
 /* Brackets and quotes are found wherever they are among bytes that are skipped eight at a time,
@@ -222,22 +250,15 @@ TEST(test_cuts_many_arrays)
 TEST(test_finds_the_end_of_data_at_any_distance)
 {
     static const char *const middles[] = {"[2]", "{\"]\":3}", "\"]]\"", "\"\\\"]\"", "1e5", "NaN"};
-    for (size_t i = 0; i < sizeof middles / sizeof middles[0]; i++) {
-        for (int before = 0; before < 18; before++) {
-            char data[64], text[128];
-            struct bag_json_header header;
-            struct bag_problem problem;
-            struct bag_arena arena = {0};
-            sprintf(data, "[%.*s%s%.*s]", before, "123456789012345678", middles[i], 17 - before,
-                    "12345678901234567");
-            sprintf(text, "{\"inputs\":[{\"data\":%s,\"name\":\"x\"}]}", data);
-            bag_arena_init(&arena, 1 << 20);
-            assert_true(bag_json_parse_header(text, strlen(text), &bag_json_default_limits, &arena,
-                                              &header, &problem));
-            span_is(header.data[0], data);
-            bag_json_free(header.tree);
-            bag_arena_free(&arena);
-        }
+    for (size_t i = 0; i < 18 * COUNT_OF(middles); i++) {
+        char data[64], text[128];
+        int before = (int)(i % 18);
+        sprintf(data, "[%.*s%s%.*s]", before, "123456789012345678", middles[i / 18], 17 - before,
+                "12345678901234567");
+        sprintf(text, "{\"inputs\":[{\"data\":%s,\"name\":\"x\"}]}", data);
+        struct parsed parsed = parse(text);
+        span_is(parsed.header.data[0], data);
+        free_parsed(&parsed);
     }
 }
 
@@ -256,17 +277,10 @@ TEST(test_rejects_bad_headers)
         {"{}x", "at byte 2: nothing may follow"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct bag_json_header header;
-        struct bag_problem problem;
-        struct bag_arena arena;
-        bag_arena_init(&arena, 1 << 20);
-        char *copy = exact_copy(cases[i][0], strlen(cases[i][0]));
-        assert_false(bag_json_parse_header(copy, strlen(cases[i][0]), &bag_json_default_limits,
-                                           &arena, &header, &problem));
+        struct bag_problem problem =
+            parse_limited(cases[i][0], strlen(cases[i][0]), &bag_json_default_limits);
         if (!strstr(problem.text, cases[i][1]))
             fail_msg("%s: '%s' does not contain '%s'", cases[i][0], problem.text, cases[i][1]);
-        free(copy);
-        bag_arena_free(&arena);
     }
 }
 
@@ -277,16 +291,9 @@ TEST(test_rejects_every_truncation)
         "{\"id\":\"\\ud834\\udd1e\",\"u\":-1.5e+3,\"inputs\":[{\"name\":\"\xc3\xa9\","
         "\"shape\":[2,1],\"data\":[[1],[2]]}],\"outputs\":[true,null]}";
     for (size_t bytes = 0; bytes < strlen(text); bytes++) {
-        struct bag_json_header header;
-        struct bag_problem problem;
-        struct bag_arena arena;
-        bag_arena_init(&arena, 1 << 20);
-        char *copy = exact_copy(text, bytes);
-        assert_false(bag_json_parse_header(copy, bytes, &bag_json_default_limits, &arena, &header,
-                                           &problem));
+        struct bag_problem problem = parse_limited(text, bytes, &bag_json_default_limits);
+        assert_string_not_equal(problem.text, "");
         assert_int_equal(problem.kind, BAG_ERROR_BAD_REQUEST);
-        free(copy);
-        bag_arena_free(&arena);
     }
 }
 
@@ -300,22 +307,6 @@ static const struct bag_json_limits small = {
     .max_bytes = 200,
     .max_depth = 6,
 };
-
-/* Parses a header under limits. Returns the problem, whose text is "" if the header is accepted. */
-static struct bag_problem parse_limited(const char *text, size_t bytes,
-                                        const struct bag_json_limits *limits)
-{
-    struct bag_problem problem = {.text = ""};
-    struct bag_json_header header;
-    struct bag_arena arena;
-    char *copy = exact_copy(text, bytes);
-    bag_arena_init(&arena, 8 << 20);
-    if (bag_json_parse_header(copy, bytes, limits, &arena, &header, &problem))
-        bag_json_free(header.tree);
-    bag_arena_free(&arena);
-    free(copy);
-    return problem;
-}
 
 static void limited(const char *text, const char *wanted)
 {
@@ -367,7 +358,7 @@ TEST(test_limits_values_and_depth)
 /* Limits of bytes: data of any length does not count, everything else does. */
 TEST(test_limits_bytes)
 {
-    char text[1024], wanted[128];
+    char text[1024];
     for (int over = 0; over < 2; over++) {
         int around = (int)strlen("{\"inputs\":[{\"data\":,\"name\":\"\"}]}");
         sprintf(text, "{\"inputs\":[{\"data\":[%0300d],\"name\":\"%0*d\"}]}", 7,
@@ -381,8 +372,7 @@ TEST(test_limits_bytes)
         sprintf(text, "{\"x\":\"%0*d\",\"parameters\":{\"\\ud834\\udd1e\":false,\"a\":-1.5e+300}}",
                 before, 1);
         struct bag_problem problem = parse_limited(text, strlen(text), &small);
-        sprintf(wanted, "more than 200 bytes outside of \"data\"");
-        assert_non_null(strstr(problem.text, wanted));
+        assert_non_null(strstr(problem.text, "more than 200 bytes outside of \"data\""));
     }
 }
 
@@ -436,16 +426,12 @@ TEST(test_default_limits)
 TEST(test_lack_of_memory_is_told_as_such)
 {
     const char *text = "{\"inputs\":[{\"data\":[1]}]}";
-    struct bag_problem problem;
-    struct bag_json_header header;
-    struct bag_arena arena;
     /* With less memory the allocation of the copy fails, with more the allocation of the data. */
     for (size_t bytes = 16; bytes < 96 + 128; bytes += 16) {
-        bag_arena_init(&arena, bytes);
-        assert_false(bag_json_parse_header(text, strlen(text), &bag_json_default_limits, &arena,
-                                           &header, &problem));
-        assert_int_equal(problem.kind, BAG_ERROR_NO_MEMORY);
-        bag_arena_free(&arena);
+        struct parsed parsed = parse_within(text, strlen(text), bytes, &bag_json_default_limits);
+        assert_null(parsed.header.tree);
+        assert_int_equal(parsed.problem.kind, BAG_ERROR_NO_MEMORY);
+        free_parsed(&parsed);
     }
 }
 

@@ -1,4 +1,5 @@
-/* Parts of a result: ranges, bags with gaps between, and how work is counted for splitting it. */
+/* Parts of a result: ranges of every form of bags, and how work is counted for splitting it. Gaps
+ * and streamed results are checked by tests/kernels/check_kernels.c. */
 #include "pool_fixture.h"
 
 enum { BAGS = 700, LENGTH = 3, COLUMNS = 130, ROWS = 50 };
@@ -61,69 +62,6 @@ TEST(a_range_writes_nothing_else)
     bag_pool_run(&args, (struct bag_range){5, 5, 0, COLUMNS}, out);
     bag_pool_run(&args, (struct bag_range){0, 3, 9, 9}, out);
     assert_true(out[0] == -1 && out[9] == -1);
-}
-
-/* As where the results of several calls are side by side. */
-TEST(a_stride_leaves_gaps)
-{
-    enum { GAP = 3, STRIDE = COLUMNS + GAP };
-    static float whole[BAGS * COLUMNS], out[BAGS * STRIDE];
-    struct bag_pool_args args;
-    fill_pool(&args, BAG_FORM_OFFSETS);
-    assert_int_equal(args.bag_stride, COLUMNS * sizeof(float));
-    bag_pool_run(&args, bag_range_all(&args), whole);
-    for (size_t i = 0; i < COUNT_OF(out); i++)
-        out[i] = -1;
-    args.bag_stride = STRIDE * sizeof(float);
-    bag_pool_run(&args, bag_range_all(&args), out);
-    for (size_t bag = 0; bag < BAGS; bag++) {
-        assert_memory_equal(out + bag * STRIDE, whole + bag * COLUMNS, COLUMNS * sizeof(float));
-        for (size_t i = COLUMNS; i < STRIDE; i++)
-            assert_true(out[bag * STRIDE + i] == -1);
-    }
-}
-
-/* At every alignment, and the bytes around are left alone. */
-TEST(streamed_results_have_the_same_bits)
-{
-    enum { AROUND = 64, BYTES = BAGS * COLUMNS * sizeof(float) };
-    static float whole[BAGS * COLUMNS];
-    static unsigned char out[BYTES + 2 * AROUND];
-    struct bag_pool_args args;
-    fill_pool(&args, BAG_FORM_OFFSETS);
-    bag_pool_run(&args, bag_range_all(&args), whole);
-    args.streams = true;
-    for (size_t shift = 0; shift < AROUND; shift++) {
-        memset(out, 0xa5, sizeof out);
-        bag_pool_run(&args, bag_range_all(&args), out + shift);
-        assert_memory_equal(out + shift, whole, BYTES);
-        for (size_t i = 0; i < AROUND; i++)
-            assert_true((i >= shift || out[i] == 0xa5) && out[shift + BYTES + i] == 0xa5);
-    }
-}
-
-/* Tests ranges of bags and columns; results with gaps are written like others. */
-TEST(streamed_parts_have_the_same_bits)
-{
-    enum { STRIDE = COLUMNS + 1 };
-    static float whole[BAGS * COLUMNS], parts[BAGS * COLUMNS], apart[BAGS * STRIDE];
-    struct bag_pool_args args;
-    fill_pool(&args, BAG_FORM_SEGMENTS);
-    bag_pool_run(&args, bag_range_all(&args), whole);
-    args.streams = true;
-    bag_pool_run(&args, (struct bag_range){0, 1, 0, COLUMNS}, parts);
-    bag_pool_run(&args, (struct bag_range){1, 600, 0, COLUMNS}, parts);
-    bag_pool_run(&args, (struct bag_range){600, 600, 0, COLUMNS}, parts);
-    assert_true(parts[600 * COLUMNS] == 0);
-    bag_pool_run(&args, (struct bag_range){600, BAGS, 0, 64}, parts);
-    bag_pool_run(&args, (struct bag_range){600, BAGS, 64, COLUMNS}, parts);
-    assert_memory_equal(whole, parts, sizeof whole);
-    args.bag_stride = STRIDE * sizeof(float);
-    bag_pool_run(&args, bag_range_all(&args), apart);
-    for (size_t bag = 0; bag < BAGS; bag++) {
-        assert_memory_equal(apart + bag * STRIDE, whole + bag * COLUMNS, COLUMNS * sizeof(float));
-        assert_true(apart[bag * STRIDE + COLUMNS] == 0);
-    }
 }
 
 /* Tests a bag that is longer than a streamed piece, and one of the same length. */
