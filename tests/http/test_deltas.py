@@ -9,29 +9,10 @@ import numpy as np
 import control
 from control import publish
 from example import check_rows
-from harness import Server, expect, expect_equal, wait_until
+from harness import expect, expect_equal, wait_until
 from live_versions import after, all_rows, change, delta, has, numbered, serve_plain, serve_versions
-from updates import COLUMNS as WORLD_COLUMNS, World, applied, rows_of, table, update
-from v2 import Client, Tensor
-
-
-def test_deltas_at_the_start(directory):
-    world = World(directory)
-    folder = world.directory / "models" / "deltas" / "3"
-    folder.mkdir(parents=True)
-    np.save(folder / "table.npy", table())
-    config = folder / "config.json"
-    config.write_text('{"updates_through": 4}')
-    for number, rows in ((5, [[1] * WORLD_COLUMNS]), (6, [[2] * WORLD_COLUMNS])):
-        delta = folder / "deltas" / str(number)
-        delta.mkdir(parents=True)
-        np.save(delta / "indices.npy", np.array([number]))
-        np.save(delta / "rows.npy", np.array(rows, np.float32))
-    with Server("--models", world.directory / "models", "--updates", "on", "--token-file",
-                world.tokens) as server, Client(server) as client:
-        check_rows(rows_of(client, "deltas", [5, 6, 7]),
-                   [[1] * WORLD_COLUMNS, [2] * WORLD_COLUMNS, table()[7]])
-        applied(update(client, "deltas", [1], [[0] * WORLD_COLUMNS], sequence=7), 7, 1)
+from updates import applied, rows_of
+from v2 import Tensor
 
 
 def test_deltas_are_polled(directory):

@@ -2,7 +2,6 @@
 
 import resource
 import shutil
-import zlib
 
 import numpy as np
 import pytest
@@ -16,30 +15,6 @@ from v2 import Client
 @pytest.fixture(name="world")
 def make_world(directory):
     return World(directory)
-
-
-def test_restart_keeps_updates(world):
-    new = np.array([1, 2], np.uint64)
-    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
-    with world.server() as server, Client(server) as client:
-        for number in range(1, 21):
-            applied(update(client, "dense", [number], [[number] * COLUMNS], sequence=number),
-                    number, 1)
-        applied(update(client, "keyed", new, rows), 1, 2)
-        applied(update(client, "keyed", new[:1], **{"delete": True}), 2, 1)
-    want = table()
-    want[1:21] = np.arange(1, 21)[:, None]
-    with world.server("--journal-sync", "off") as server, Client(server) as client:
-        check_rows(rows_of(client, "dense", np.arange(ROWS)), want)
-        check_rows(rows_of(client, "keyed", new), [[0] * 4, rows[1]])
-        applied(update(client, "dense", [1], [[0] * COLUMNS], sequence=20), 20, 0, yes=False)
-        applied(update(client, "dense", [1], [[5] * COLUMNS], sequence=21), 21, 1)
-        server.process.kill()
-        server.process.wait()
-        server._end_checked = True
-    with world.server("--journal-sync", "interval") as server, Client(server) as client:
-        check_rows(rows_of(client, "dense", [1]), [[5] * COLUMNS])
-        applied(update(client, "dense", [1], [[6] * COLUMNS], sequence=22), 22, 1)
 
 
 def fill(world, count=5):
@@ -101,35 +76,6 @@ def test_journal_of_another_table(world):
     check_unavailable(world, "format 2")
 
 
-def rewrite(path, place, value, crc_at, begin, end):
-    """Puts a number of 32 bits into a journal's header or record, whose checksum is right again."""
-    whole = bytearray(path.read_bytes())
-    whole[place:place + 4] = value.to_bytes(4, "little")
-    whole[crc_at:crc_at + 4] = bytes(4)
-    first = begin if crc_at > begin else crc_at + 4
-    whole[crc_at:crc_at + 4] = zlib.crc32(whole[first:end]).to_bytes(4, "little")
-    path.write_bytes(whole)
-
-
-@pytest.mark.parametrize("row_bytes", [0, 4, 17])
-def test_journal_of_rows_that_cannot_be(world, row_bytes):
-    """Whose checksum is right: what is behind a short row is no row."""
-    fill(world, 1)
-    rewrite(journal_of(world, "dense"), 32, row_bytes, 44, 0, 64)
-    check_unavailable(world, f"rows of {COLUMNS} elements of FP32 take {4 * COLUMNS} bytes, and "
-                             f"it says {row_bytes}")
-
-
-def test_deletes_in_a_journal_of_a_dense_table(world):
-    """Whose id and row are read as keys."""
-    fill(world, 2)
-    path = journal_of(world, "dense")
-    end = 64 + (path.stat().st_size - 64) // 2
-    rewrite(path, 64 + 40, 1 + COLUMNS * 4 // 8, 64 + 4, 64, end)
-    rewrite(path, 64 + 32, 2, 64 + 4, 64, end)
-    check_unavailable(world, "damaged at byte 64")
-
-
 def test_journal_of_another_model(world):
     """A folder that was moved to another model's name."""
     fill(world)
@@ -162,25 +108,6 @@ def test_full_disk_refuses_updates_alone(world):
         applied(update(client, "dense", [2], row, sequence=2), 2, 1)
     with world.server() as server, Client(server) as client:
         check_rows(rows_of(client, "dense", [1, 2, 3]), [row[0], row[0], table()[3]])
-
-
-def test_snapshots_say_what_they_include(world):
-    fill(world)
-    snapshot = table()
-    snapshot[1:4] = 77  # later than updates 1 to 3
-    np.save(world.directory / "dense.npy", snapshot)
-    config = world.config.read_text()
-    world.config.write_text(config.replace('"dense.npy"', '"dense.npy", "updates_through": 3', 1))
-    snapshot[4:6] = [[-4], [-5]]
-    with world.server() as server, Client(server) as client:
-        check_rows(rows_of(client, "dense", np.arange(ROWS)), snapshot)
-        applied(update(client, "dense", [9], [[0] * COLUMNS], sequence=6), 6, 1)
-    # A snapshot that is ahead of the journal.
-    world.config.write_text(config.replace('"dense.npy"', '"dense.npy", "updates_through": 10', 1))
-    with world.server() as server, Client(server) as client:
-        check_rows(rows_of(client, "dense", [2, 4]), [[77] * COLUMNS, table()[4]])
-        update(client, "dense", [9], [[0] * COLUMNS], sequence=12).expect(409)
-        applied(update(client, "dense", [9], [[0] * COLUMNS], sequence=11), 11, 1)
 
 
 def test_journal_errors_are_counted(world):

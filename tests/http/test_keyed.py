@@ -5,7 +5,6 @@ asks them at random.
 import numpy as np
 import pytest
 
-import oracle
 from clients import bc
 from harness import Server, expect, expect_equal, run, wait_until, write_json
 from keyed import HASH_ROWS, MASK, POLICIES, Table
@@ -119,71 +118,6 @@ def test_parameters(server, client, table):
     for asked in (key, bags[0][0], str(key)):
         rows = mine.packed("skipping", bags[0].reshape(1, 2), padding_idx=asked)
         expect_equal(rows.tobytes(), want.tobytes())
-
-
-def test_dense_default(client, table):
-    indices = np.array([[0, ROWS, -5], [ROWS - 1, 2**40, 7]])
-    reply = client.infer("dense", [Tensor("indices", indices)], parameters={"explain": True})
-    rows = [np.array([0, 3, 3]), np.array([3, 7])]
-    want = oracle.pool(table.values, rows, None, oracle.Rules())
-    expect_equal(reply.embeddings().tobytes(), want.tobytes())
-    expect_equal(reply.json()["parameters"]["explain"][0]["bags"], [
-        {"rows": 3, "default": False, "out_of_range": [1, 2]},
-        {"rows": 2, "default": False, "padding": [3], "out_of_range": [4]}])
-    reply = client.infer("dense", [Tensor("indices", indices),
-                                   Tensor("default_index", np.array(-1))]).expect(400)
-    expect("default_index" in reply.error() and "-1" in reply.error(), reply.error())
-    client.infer("dense", [Tensor("indices", indices.astype(np.uint64))]).expect(400)
-
-
-def test_dense_default_that_is_padding(client):
-    indices = Tensor("indices", np.array([[0, 99, 1]]))
-    want = {"rows": 2, "default": False, "padding": [0], "out_of_range": [1]}
-    for model in ("both", "both_keyed"):
-        reply = client.infer(model, [indices], parameters={"explain": True})
-        expect_equal(reply.embeddings().tolist(), [[30]], model)
-        fates = want if model == "both" else {
-            {"out_of_range": "missing"}.get(key, key): value for key, value in want.items()}
-        expect_equal(reply.json()["parameters"]["explain"][0]["bags"], [fates], model)
-    reply = client.infer("both", [indices], parameters={"padding_idx": 1})
-    expect_equal(reply.embeddings().tolist(), [[20]])
-    reply = client.infer("both_pair", [Tensor("values", np.array([0, 99, 1, 99, 0])),
-                                       Tensor("lengths", np.array([3, 0, 0, 2]))],
-                         parameters={"explain": True})
-    expect_equal(reply.outputs()["a"].array.tolist(), [[30], [10]])
-    expect_equal(reply.outputs()["b"].array.tolist(), [[10], [10]])
-    expect_equal([feature["bags"] for feature in reply.json()["parameters"]["explain"]], [
-        [want, {"rows": 0, "default": True}],
-        [{"rows": 0, "default": True},
-         {"rows": 1, "default": False, "padding": [1], "out_of_range": [0]}]])
-
-
-def test_explain(client):
-    indices = [Tensor("indices", np.array([[5, 77778, 0], [77779, -1, 77778]]))]
-    for model, bags in [
-            ("skipping", [{"rows": 2, "default": False, "missing": [1]},
-                          {"rows": 1, "default": False, "missing": [3, 5]}]),
-            ("padded", [{"rows": 2, "default": False, "missing": [1]},
-                        {"rows": 0, "default": False, "padding": [4], "missing": [3, 5]}]),
-            ("hashing", [{"rows": 3, "default": False, "missing": [1]},
-                         {"rows": 3, "default": False, "missing": [3, 5]}])]:
-        reply = client.infer(model, indices, parameters={"explain": True})
-        expect_equal(reply.json()["parameters"]["explain"], [{"name": "embeddings", "bags": bags}],
-                     model)
-
-
-# ---- collections ----------------------------------------------------------------------------------
-
-def test_collections(client, table):
-    reply = client.infer("pair", [Tensor("own.indices", np.array([[77778, 5]], np.uint64))])
-    expect_equal(reply.outputs()["own"].array.tobytes(),
-                 table.pool([[77778, 5]], None, {"missing": "default", "default_index": 5}).tobytes())
-    reply = client.infer("quiet", [Tensor("a.indices", np.array([[77778, 5]], np.uint64))])
-    expect_equal(reply.outputs()["a"].array.tobytes(),
-                 table.pool([[77778, 5]], None, {"missing": "skip"}).tobytes())
-    reply = client.infer("pair", [Tensor("hash.indices", np.array([[77778]]))],
-                         parameters={"missing": "error"}).expect(400)
-    expect("feature 'hash'" in reply.error() and "77778" in reply.error(), reply.error())
 
 
 # ---- documents ------------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ import pytest
 
 from harness import (SANITIZED, Server, expect, expect_equal, has_openblas, run, scaled, served, wait_until,
                      write_json)
-from table_files import write_safetensors
-from v2 import Client, Tensor, bf16_from_f32
+from v2 import Client, Tensor
 
 ROWS, COLUMNS = 40000, 48  # 192 bytes a row: some straddle two pages
 ROW_BYTES = 4 * COLUMNS
@@ -44,72 +43,6 @@ def expect_missing(client, rows, row, path, model="cut"):
 
 
 # ---- the same answers -----------------------------------------------------------------------------
-
-def write_tables(directory, rng):
-    """Files of many kinds -> the keys of a model of each."""
-    values = rng.standard_normal((3000, 20)).astype(np.float32)
-    np.save(directory / "f32.npy", values)
-    np.save(directory / "f16.npy", values.astype(np.float16))
-    np.save(directory / "i64.npy", rng.integers(-99, 99, (900, 2, 3)))
-    np.save(directory / "codes.npy", rng.integers(0, 99, (800, 28)).astype(np.uint8))
-    np.savez(directory / "stored.npz", values=values)
-    # The second array begins at an odd place, and ends at the file's end.
-    for odd in (1, 2, 3):
-        write_safetensors(directory / f"odd{odd}.safetensors",
-                          {"pad": ("U8", np.zeros((odd,), np.uint8)), "t": ("F32", values),
-                           "h": ("BF16", bf16_from_f32(values))})
-    values.tofile(directory / "raw.bin")
-    keyed = directory / "keyed"
-    keyed.mkdir()
-    np.save(keyed / "values.npy", values)
-    np.save(keyed / "keys.npy", np.arange(3000)[::-1].copy())
-    np.save(directory / "empty.npy", np.zeros((0, 4), np.float32))
-    np.save(directory / "matrix.npy", rng.standard_normal((20, 8)).astype(np.float32))
-    return served({"f32": {"path": "f32.npy", "warm": True}, "f16": {"path": "f16.npy"},
-            "i64": {"path": "i64.npy", "mlock": True}, "mean": {"path": "f32.npy", "reduction": "mean"},
-            "codes": {"path": "codes.npy", "row_format": "int8", "row_elements": 20,
-                      "default_index": 799},
-            "stored": {"path": "stored.npz"}, "keyed": {"path": "keyed"},
-            **{f"odd{n}{t}": {"path": f"odd{n}.safetensors", "tensor": t}
-               for n in (1, 2, 3) for t in "th"},
-            "raw": {"path": "raw.bin", "datatype": "FP32", "shape": [-1, 20]},
-            "projected": {"path": "f32.npy", "projection": "matrix.npy"}})
-
-
-def random_bags(rng, rows, bags):
-    lengths = rng.integers(0, 30, bags)
-    offsets = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    return [Tensor("indices", rng.integers(0, rows, int(lengths.sum()))),
-            Tensor("offsets", offsets.astype(np.int64))]
-
-
-@pytest.mark.parametrize("isa", ["", "generic"])
-def test_answers_are_those_of_copies(directory, rng, isa):
-    models = write_tables(directory, rng)
-    listed = []
-    for name, keys in models.items():
-        copied = {k: v for k, v in keys.items() if k not in ("warm", "mlock")}
-        listed += [{"name": name, "load": "map", **keys}, {"name": f"{name}.copied", **copied}]
-    listed.append({"name": "empty", "path": "empty.npy", "load": "map"})
-    for suffix in ("", ".copied"):
-        listed.append({"name": f"all{suffix}", "features": [
-            {"name": f.replace(".", "_"), "model": f"{f}{suffix}"} for f in ("f32", "mean", "odd1t")]})
-    config = write_json(directory / "config.json", {"models": listed})
-    rows = {"i64": 900, "codes": 800}
-    with Server("--config", config, *(["--isa", isa] if isa else [])) as server, \
-            Client(server) as client:
-        for name in models:
-            for bags in (1, 7, 300, scaled(9000, 900)):  # the last one is split, and asked in windows
-                inputs = random_bags(rng, rows.get(name, 3000), bags)
-                (got,), (want,) = (client.infer(m, inputs, binary=True, parameters=BINARY)
-                                   .outputs().values() for m in (name, f"{name}.copied"))
-                expect_equal(got.raw(), want.raw(), f"{name}, {bags} bags")
-        inputs = [Tensor(f"{f}.{t.name}", t.array) for f in ("f32", "mean", "odd1t")
-                  for t in random_bags(rng, 3000, 40)]
-        got, want = (client.infer(m, inputs, binary=True).outputs() for m in ("all", "all.copied"))
-        expect_equal({k: v.raw() for k, v in got.items()}, {k: v.raw() for k, v in want.items()})
-        if not SANITIZED:  # which do not lock
-            expect(server.memory_bytes("VmLck") >= 900 * 48, "the table with mlock is locked")
 
 
 def test_small_requests_go_to_a_worker(directory):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import control
-from harness import Server, expect_equal, expect_words, wait_until, write_json
-from parts import COLUMNS, OF, RANGES, ROWS, ask, divided, expect_bits, make_keys, part_of_key, part_of_row
+from harness import Server, expect_words, wait_until, write_json
+from parts import COLUMNS, OF, RANGES, ROWS, ask, divided, expect_bits, make_keys
 from table_files import random_rows
 from updates import AUTHORIZED, applied, update
-from v2 import Client, Tensor
+from v2 import Client
 
 
 class Live:
@@ -42,76 +42,6 @@ class Live:
 @pytest.fixture(name="live")
 def make_live(directory, rng):
     return Live(directory, rng)
-
-
-def names_of(model, way):
-    return [model] + [f"{model}_{way}_{index}" for index in range(OF)]
-
-
-def send(client, model, way, ids, rows=None, **parameters):
-    """To the whole table, and to each part; rows that each left out."""
-    left_out = []
-    for name in names_of(model, way):
-        got = update(client, name, ids, rows, **parameters).expect(200).json()
-        expect_equal(got["rows"] + got.get("rows_left_out", 0), len(np.asarray(getattr(ids, "array", ids))), name)
-        left_out.append(got.get("rows_left_out", 0))
-    expect_equal(left_out[0], 0)
-    return left_out[1:]
-
-
-def check_live(client, live, new_keys):
-    """Every part's rows are the whole table's."""
-    whole = ask(client, "rows", range(ROWS))
-    for index in range(OF):
-        begin, end = RANGES[ROWS][index:index + 2]
-        expect_bits(ask(client, f"rows_rows_{index}", range(begin, end)), whole[begin:end], index)
-        empty = [Tensor("indices", np.zeros(0, np.int64)), Tensor("offsets", np.zeros(1, np.int64))]
-        expect_bits(client.infer(f"rows_rows_{index}", empty, AUTHORIZED, binary=True).embeddings(), whole[[77]], index)
-    for model in ("columns", "int8"):
-        whole = ask(client, model, range(ROWS))
-        for index in range(OF):
-            begin, end = RANGES[whole.shape[1]][index:index + 2]
-            expect_bits(ask(client, f"{model}_columns_{index}", range(ROWS)),
-                        np.ascontiguousarray(whole[:, begin:end]), (model, index))
-    ids = np.concatenate([live.keys, new_keys])
-    whole = ask(client, "keys", ids)
-    for index in range(OF):
-        own = np.array([part_of_key(key) == index for key in ids.tolist()])
-        expect_bits(ask(client, f"keys_keys_{index}", ids[own]), whole[own], index)
-        # Keys that are missing take one of the first rows, which every part has as it is now.
-        absent = np.array([key for key in range(9000, 9100) if part_of_key(key) == index])
-        expect_bits(ask(client, f"keys_keys_{index}", absent), ask(client, "keys", absent), index)
-
-
-def counter(client, name, model):
-    return int(next(value for key, value in client.metrics().items()
-                    if key.startswith(name) and f'model="{model}"' in key))
-
-
-def test_updates(live, rng):
-    """With a journal, over a restart."""
-    new_keys = np.arange(5000, 5006)
-    with live.server() as server, Client(server, headers=AUTHORIZED) as client:
-        ids = rng.permutation(ROWS)[:100]
-        ids[0] = 77 if 77 not in ids else ids[0]
-        rows = rng.standard_normal((100, COLUMNS)).astype(np.float32)
-        owners = np.array([part_of_row(row) for row in ids.tolist()])
-        want = [int(sum((owners != index) & (ids != 77))) for index in range(OF)]
-        expect_equal(send(client, "rows", "rows", ids, rows), want)
-        expect_equal(counter(client, "bagserve_updated_rows_left_out_total", "rows_rows_0"), want[0])
-        expect_equal(send(client, "columns", "columns", ids, rows), [0] * OF)
-        expect_equal(send(client, "int8", "columns", ids, rng.standard_normal((100, 9)).astype(np.float32)), [0] * OF)
-        changed = np.concatenate([rng.permutation(live.keys)[:90], live.keys[:10], new_keys]).view(np.uint64)
-        changed = np.unique(changed)
-        send(client, "keys", "keys", changed, rng.standard_normal((len(changed), COLUMNS)).astype(np.float32))
-        removed = np.concatenate([live.keys[100:120], live.keys[5:7], new_keys[:1]]).view(np.uint64)
-        send(client, "keys", "keys", removed, delete=True)
-        check_live(client, live, new_keys)
-        before = ask(client, "keys", live.keys)
-    with live.server() as server, Client(server, headers=AUTHORIZED) as client:
-        check_live(client, live, new_keys)
-        expect_bits(ask(client, "keys", live.keys), before, "after the restart")
-        applied(update(client, "rows_rows_2", [0], rows[:1]), 2, 0)  # it uses up its number
 
 
 def test_bad_updates(live):

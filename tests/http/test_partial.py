@@ -11,144 +11,11 @@ import pytest
 
 from harness import Server, expect, expect_equal, expect_words, has_openblas, served, write_json
 from parts import part_of_key
-from test_conformance import CASES, DATATYPES, Models, array_of, compare, inputs_of, rules_of
-from v2 import Client, Tensor, bf16_from_f32
+from v2 import Client, Tensor
 
 OF = 3
-ANSWERED = [case for case in CASES if "error" not in case]
 ROWS, COLUMNS = 300, 8
 BINARY = {"binary_data_output": True}
-
-
-# ---- adding up ------------------------------------------------------------------------------------
-
-def exact(words):
-    """The integers that arrays [..., 3] of words stand for."""
-    values = words.astype(object)
-    whole = values[..., 0] + (values[..., 1] << 64) + (values[..., 2] << 128)
-    return np.where(values[..., 2] >> 63 != 0, whole - (1 << 192), whole)
-
-
-def divide(sums, divisor, dtype):
-    """Toward zero, modulo 2^width."""
-    width = 8 * np.dtype(dtype).itemsize
-    quotient = [0 if d == 0 else int(abs(s) // abs(d)) * (1 if (s < 0) == (d < 0) else -1)
-                for s, d in zip(sums.ravel(), np.broadcast_to(divisor, sums.shape).ravel())]
-    return np.array([q % 2**width for q in quotient], f"u{width // 8}").view(dtype).reshape(sums.shape)
-
-
-def add(parts, reduction, datatype, default=None):
-    """The whole's rows [B, elements] of parts' answers, in the table's type; bf16 as uint16."""
-    counts = [part["counts"].array for part in parts]
-    total = sum(counts)
-    is_float = datatype.startswith(("FP", "BF"))
-    bags = len(total)
-    weights = [part["weight_sums"].array for part in parts if "weight_sums" in part]
-    if not is_float and reduction == "mean":
-        sums = sum(exact(part["embeddings"].array) for part in parts).reshape(bags, -1)
-        divisor = sum(exact(one) for one in weights) if weights else total
-        rows = divide(sums, np.asarray(divisor, object).reshape(-1, 1), parts[0]["dtype"])
-    else:
-        rows = None
-        for part, count in zip(parts, counts):
-            own = part["embeddings"].array.reshape(bags, -1)
-            if rows is None:
-                rows, so_far = own.copy(), count.copy()
-                continue
-            has = (count > 0).reshape(-1, 1)
-            joined = np.maximum(rows, own) if reduction == "max" else rows + own
-            rows = np.where(has & (so_far > 0).reshape(-1, 1), joined, np.where(has, own, rows))
-            so_far = so_far + count
-    if is_float and reduction in ("mean", "sqrtn"):
-        divisor = sum(weights[1:], weights[0]) if weights else total.astype(rows.dtype)
-        divisor = np.sqrt(divisor) if reduction == "sqrtn" else divisor
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rows = np.where(divisor.reshape(-1, 1) == 0, 0, rows / divisor.reshape(-1, 1)).astype(rows.dtype)
-    rows = np.where((total == 0).reshape(-1, 1), 0, rows).astype(rows.dtype)
-    if datatype == "BF16":
-        rows = bf16_from_f32(rows)
-    elif datatype == "FP16":
-        with np.errstate(over="ignore"):
-            rows = rows.astype(np.float16)
-    if default is not None:
-        rows[total == 0] = default
-    return rows
-
-
-# ---- every case of conformance --------------------------------------------------------------------
-
-class Parts:
-    """Models of the parts of each case's model: NAME_WAY_INDEX."""
-
-    def __init__(self, directory):
-        self.whole = Models(directory)
-        self.entries = []
-
-    def add(self, case):
-        count = len(self.whole.entries)
-        name = self.whole.model(case, with_rules=False)
-        for entry in self.whole.entries[count:]:
-            for way in ways_of(case):
-                self.entries += [entry | {"name": f"{name}_{way}_{index}",
-                                          "part": {"by": way, "index": index, "of": parts_of(case, way)}}
-                                 for index in range(parts_of(case, way))]
-        return name
-
-
-def ways_of(case):
-    return ("rows", "columns") if len(case["table"]["shape"]) == 2 else ("rows",)
-
-
-def parts_of(case, way):
-    return max(1, min(OF, case["table"]["shape"][way == "columns"]))
-
-
-@pytest.fixture(scope="module", name="parts")
-def make_parts(shared_directory):
-    parts = Parts(shared_directory)
-    for case in ANSWERED:
-        parts.add(case)
-    return parts
-
-
-@pytest.fixture(scope="module", name="conforming")
-def serve_parts(parts, shared_directory):
-    config = write_json(shared_directory / "parts.json", {"models": parts.entries})
-    with Server("--config", config) as server, Client(server) as client:
-        yield client
-
-
-def answers(client, case, name, way, number, **parameters):
-    """The outputs of each part."""
-    found = []
-    for index in range(parts_of(case, way)):
-        part = {"by": way, "index": index, "of": parts_of(case, way)}
-        reply = client.infer(f"{name}_{way}_{index}", inputs_of(case, number), binary=True,
-                             parameters=BINARY | {"part": part} | rules_of(case) | parameters)
-        found.append(reply.expect(200).outputs())
-    return found
-
-
-@pytest.mark.parametrize("number", range(len(ANSWERED)), ids=[case["name"] for case in ANSWERED])
-def test_case(conforming, parts, number):
-    case = ANSWERED[number]
-    name = parts.add(case)
-    datatype, shape = DATATYPES[case["expected"]["dtype"]], case["expected"]["shape"]
-    for way in ways_of(case):
-        if way == "columns":
-            found = answers(conforming, case, name, way, number)
-            compare(np.concatenate([one["embeddings"].array for one in found], 1), datatype, case)
-            continue
-        found = answers(conforming, case, name, way, number, partial=True)
-        if shape[0] == 0:
-            expect(all(one[output].array.shape[0] == 0 for one in found for output in one), case["name"])
-            continue
-        table = array_of(case["table"])
-        default = case.get("default_index")
-        default = default["data"][0] if isinstance(default, dict) else default
-        default = None if default in (None, -1) else table.reshape(len(table), -1)[default]
-        rows = add([one | {"dtype": table.dtype} for one in found], case["reduction"], datatype, default)
-        compare(rows.reshape(shape), datatype, case)
 
 
 # ---- tables with keys -----------------------------------------------------------------------------
@@ -187,34 +54,6 @@ def make_keyed(shared_directory, rng):
 def serve_keyed(keyed):
     with Server("--config", keyed.config) as server, Client(server) as client:
         yield client
-
-
-def random_bags(rng, keyed, known):
-    """Keys, some of which the table has not, with offsets and weights."""
-    ids = rng.choice(keyed.keys, 400)
-    if not known:
-        ids[rng.random(400) < 0.2] = rng.integers(-50, 50)
-    return [Tensor("indices", ids), Tensor("offsets", np.sort(rng.integers(0, 401, 60))),
-            Tensor("per_sample_weights", rng.integers(1, 5, 400).astype(np.float32))]
-
-
-@pytest.mark.parametrize("name", ("skip", "hash", "default", "error"))
-@pytest.mark.parametrize("binary", (True, False))
-def test_keys(client, keyed, rng, name, binary):
-    for _ in range(10):
-        inputs = random_bags(rng, keyed, name == "error")
-        for reduction in ("sum", "max", "sqrtn", "mean"):
-            own = inputs if reduction in ("sum", "sqrtn") else inputs[:2]
-            parameters = {"reduction": reduction, "binary_data_output": binary}
-            whole = client.infer(name, own, binary=binary, parameters=parameters).expect().embeddings()
-            found = [client.infer(f"{name}_{index}", own, binary=binary, parameters=parameters |
-                                  {"partial": True, "part": {"by": "keys", "index": index, "of": OF}}).outputs()
-                     for index in range(OF)]
-            expect_equal(set(found[0]), {"embeddings", "counts"} | ({"weight_sums"} if len(own) == 3 else set()))
-            total = sum(one["counts"].array for one in found)
-            rows = add(found, reduction, "FP32")
-            got, want = rows[total > 0], whole[total > 0]
-            expect(np.array_equal(got, want), f"{name}, {reduction}: {np.abs(got - want).max()}")
 
 
 def test_collections(client, keyed, rng):

@@ -1,7 +1,7 @@
 """Parts of tables: what servers that have a part each hold, and answer, together is what one with all of it does.
 
-A server serves tables in all formats whole, and in parts: each row, asked of the part that has it by the
-protocol's own rules, must have the bits of the whole table's.
+A server serves tables whole, and in parts: each row, asked of the part that has it by the protocol's own rules, must
+have the bits of the whole table's.
 """
 
 import json
@@ -14,8 +14,8 @@ import control
 from harness import Server, expect, expect_equal, expect_words, run, wait_until, write_json
 from keyed import hashed_row
 from parts import COLUMNS, OF, RANGES, ROWS, ask, divided, expect_bits, make_keys, part_of_key, part_of_row
-from table_files import random_rows, write_safetensors
-from v2 import Client, Tensor, bf16_from_f32
+from table_files import random_rows
+from v2 import Client, Tensor
 
 
 # ---- the protocol's rules -------------------------------------------------------------------------
@@ -26,79 +26,26 @@ def test_hash_of_the_protocol():
         expect_equal((part_of_key(key), part_of_key(key, 4096)), (of_3, of_4096), key)
 
 
-# ---- tables in all formats ------------------------------------------------------------------------
-
-def write_dense(directory, rng):
-    """Files of tables without keys -> what a model of each says."""
-    values = rng.standard_normal((ROWS, COLUMNS)).astype(np.float32)
-    np.save(directory / "f32.npy", values)
-    np.save(directory / "big.npy", values.astype(">f4"))
-    np.save(directory / "fortran.npy", np.asfortranarray(values))
-    np.save(directory / "f16.npy", values.astype(np.float16))
-    np.save(directory / "f64.npy", values.astype(np.float64))
-    np.save(directory / "bf16.npy", bf16_from_f32(values))
-    np.save(directory / "i32.npy", rng.integers(-9999, 9999, (ROWS, COLUMNS)).astype(np.int32))
-    np.savez(directory / "z.npz", first=np.zeros(3), table=values)
-    (directory / "raw.bin").write_bytes(values.tobytes())
-    write_safetensors(directory / "t.safetensors", {"pad": ("U8", np.zeros((5,), np.uint8)), "t": ("F32", values)})
-    (directory / "split").mkdir()
-    write_safetensors(directory / "split" / "a-1.safetensors", {"t": ("F16", values.astype(np.float16))})
-    write_json(directory / "split" / "a.safetensors.index.json", {"weight_map": {"t": "a-1.safetensors"}})
-    models = {"f32": {"path": "f32.npy"}, "big": {"path": "big.npy"}, "fortran": {"path": "fortran.npy"},
-              "f16": {"path": "f16.npy"}, "f64": {"path": "f64.npy"}, "i32": {"path": "i32.npy"},
-              "bf16": {"path": "bf16.npy", "datatype": "BF16"}, "npz": {"path": "z.npz", "tensor": "table"},
-              "raw": {"path": "raw.bin", "datatype": "FP32", "shape": [-1, COLUMNS]},
-              "safetensors": {"path": "t.safetensors", "tensor": "t"}, "index": {"path": "split", "tensor": "t"}}
-    for row_format in ("int8", "int4", "int8_f16_front", "int4_f16_front", "f8_e4m3", "f8_e5m2",
-                       "f8_e4m3_scaled", "f8_e5m2_scaled", "int8_f16_back", "int8_symmetric",
-                       "int8_symmetric_f16", "int2", "int2_f16_front"):
-        elements = 8 if "int4" in row_format or "int2" in row_format else 9
-        np.save(directory / f"{row_format}.npy", random_rows(rng, row_format, elements, ROWS)[0])
-        models[row_format] = {"path": f"{row_format}.npy", "row_format": row_format, "row_elements": elements}
-    return models
-
-
-def write_keyed(directory, rng, keys):
-    """The same of tables with keys, whose files have them in one order."""
-    values = rng.standard_normal((ROWS, COLUMNS)).astype(np.float32)
-    folder = directory / "keyed"
-    folder.mkdir()
-    np.save(folder / "keys.npy", keys)
-    np.save(folder / "values.npy", values)
-    np.save(directory / "big_keys.npy", keys.astype(">u8"))
-    np.savez(directory / "keyed.npz", keys=keys, values=values)
-    write_safetensors(directory / "keyed.safetensors", {"keys": ("I64", keys), "values": ("F32", values)})
-    dumps = directory / "dumps"
-    dumps.mkdir()
-    for rank, (begin, end) in enumerate(((0, 100), (100, 100), (100, ROWS))):
-        (dumps / f"t_emb_keys.rank_{rank}.world_size_3").write_bytes(keys[begin:end].tobytes())
-        (dumps / f"t_emb_values.rank_{rank}.world_size_3").write_bytes(values[begin:end].tobytes())
-    np.save(directory / "keyed_int8.npy", random_rows(rng, "int8", 9, ROWS)[0])
-    own = {"keys": "keyed/keys.npy"}
-    return {"keyed": {"path": "keyed"}, "keyed_big": {"path": "big.npy", "keys": "big_keys.npy"},
-            "keyed_fortran": {"path": "fortran.npy"} | own, "keyed_npz": {"path": "keyed.npz"},
-            "keyed_safetensors": {"path": "keyed.safetensors"}, "dumps": {"path": "dumps"},
-            "keyed_int8": {"path": "keyed_int8.npy", "row_format": "int8", "row_elements": 9} | own}
-
-
-CAN_MAP = ("f32", "f16", "raw", "npz", "safetensors", "int4", "keyed", "keyed_npz")
-
-
+# ---- tables; tests/coordinator_matrix draws them in all formats --------------------------------------
 class World:
-    """The tables, and one server that has all of them, and all of their parts."""
+    """Tables with and without keys, and one server that has all of them, and all of their parts."""
 
     def __init__(self, directory, rng):
         self.keys = make_keys(rng)
-        self.dense, self.keyed = write_dense(directory, rng), write_keyed(directory, rng, self.keys)
-        whole = [{"name": name} | model for name, model in (self.dense | self.keyed).items()]
-        self.parts = (divided(self.dense, "rows") + divided(self.dense, "columns") +
+        values = rng.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+        np.save(directory / "f32.npy", values)
+        np.save(directory / "int4.npy", random_rows(rng, "int4", 8, ROWS)[0])
+        (directory / "keyed").mkdir()
+        np.save(directory / "keyed" / "keys.npy", self.keys)
+        np.save(directory / "keyed" / "values.npy", values)
+        dense = {"f32": {"path": "f32.npy"}, "int4": {"path": "int4.npy", "row_format": "int4", "row_elements": 8}}
+        self.keyed = {"keyed": {"path": "keyed"}}
+        self.parts = (divided(dense, "rows") + divided(dense, "columns") +
                       divided(self.keyed, "keys") + divided(self.keyed, "columns"))
-        mapped = []
-        for model in divided(self.dense, "rows") + divided(self.keyed, "keys"):
-            if model["name"].rsplit("_", 2)[0] in CAN_MAP:
-                mapped.append(model | {"name": f"mapped_{model['name']}", "load": "map"})
-        self.mapped = mapped
-        self.config = write_json(directory / "config.json", {"models": whole + self.parts + mapped})
+        self.mapped = [model | {"name": f"mapped_{model['name']}", "load": "map"}
+                       for model in divided(dense, "rows") + divided(self.keyed, "keys")]
+        whole = [{"name": name} | model for name, model in (dense | self.keyed).items()]
+        self.config = write_json(directory / "config.json", {"models": whole + self.parts + self.mapped})
 
 
 @pytest.fixture(scope="module", name="world")
@@ -124,8 +71,7 @@ def test_parts_hold_the_whole(client, world):
         ids = ids_of(world, name)
         whole = ask(client, name, ids)
         if way == "columns":
-            begin, end = RANGES[whole.shape[1]][index:index + 2] if whole.shape[1] in RANGES else \
-                [whole.shape[1] * part // OF for part in (index, index + 1)]
+            begin, end = [whole.shape[1] * part // OF for part in (index, index + 1)]
             expect_bits(ask(client, model["name"], ids), np.ascontiguousarray(whole[:, begin:end]), model["name"])
             continue
         owner = part_of_key if way == "keys" else part_of_row

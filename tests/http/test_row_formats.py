@@ -16,28 +16,11 @@ from v2 import Client, Tensor
 ROWS = 30
 
 
-
 def check_rows(client, model, rows):
     """Every row alone, bit for bit, and a weighted sum of all."""
     ids = np.arange(ROWS, dtype=np.int64)[:, None]
     got = client.infer(model, [Tensor("indices", ids)], binary=True).embeddings()
     expect(np.array_equal(got, rows), f"{model}: rows are {got[:2]} instead of {rows[:2]}")
-
-
-@pytest.mark.parametrize("elements", [1, 7, 16, 65])
-def test_all_formats(directory, rng, elements):
-    models, wanted = [], {}
-    for row_format in ROW_FORMATS:
-        stored, wanted[row_format] = random_rows(rng, row_format, elements)
-        np.save(directory / f"{row_format}.npy", stored)
-        models.append({"name": row_format, "path": f"{row_format}.npy", "row_format": row_format,
-                       "row_elements": elements})
-    write_json(directory / "config.json", {"models": models})
-    with Server("--config", directory / "config.json") as server, Client(server) as client:
-        for name, rows in wanted.items():
-            check_rows(client, name, rows)
-            output = client.get(f"/v2/models/{name}").json()["outputs"][0]
-            expect_equal((output["datatype"], output["shape"]), ("FP32", [-1, elements]))
 
 
 def test_files_that_describe_themselves(directory, rng):

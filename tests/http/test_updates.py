@@ -19,21 +19,6 @@ def make_world(directory):
     return World(directory)
 
 
-def test_replaces_rows(world):
-    new = np.full((2, COLUMNS), 0.5, np.float32)
-    with world.server() as server, Client(server) as client:
-        got = applied(update(client, "dense", [3, 49], new), 1, 2)
-        expect_equal((got["model_name"], got["model_version"]), ("dense", "1"))
-        want = table()
-        want[[3, 49]] = new
-        check_rows(rows_of(client, "dense", np.arange(ROWS)), want)
-        applied(update(client, "dense", np.array([0], np.int32), [[1, 2, 3, 4]], sequence=2), 2, 1)
-        check_rows(rows_of(client, "dense", [0]), [[1, 2, 3, 4]])
-        # The collection has the same rows.
-        reply = client.infer("both", [i64("a.indices", [[0]]), i64("b.indices", [[0]])], AUTHORIZED)
-        check_rows(reply.outputs()["a"].array, [[1, 2, 3, 4]])
-
-
 def test_numbers(world):
     row = [[9, 9, 9, 9]]
     with world.server() as server, Client(server) as client:
@@ -61,64 +46,6 @@ def through(client, model):
     return [feature["updates_through"] for feature in parameters.get("features", [parameters])]
 
 
-def skip(client, model, first, last):
-    """What stands for these updates changes nothing."""
-    return client.infer(model, [], AUTHORIZED, path=f"/v2/models/{model}/rows", binary=True,
-                        parameters={"first_sequence": first, "sequence": last})
-
-
-def test_ranges(world):
-    """One batch for several updates: the last row of an id counts, and what had been applied before may
-    be among them."""
-    rows = np.arange(5 * COLUMNS, dtype=np.float32).reshape(5, COLUMNS)
-    want = table()
-    with world.server() as server, Client(server) as client:
-        expect_equal(through(client, "both"), [0, 0])
-        applied(ranged(client, "dense", [3, 4, 3, 5, 4], rows, 1, 5), 5, 3)
-        want[[3, 4, 5]] = rows[[2, 4, 3]]
-        check_rows(rows_of(client, "dense", np.arange(ROWS)), want)
-        expect_equal((through(client, "dense"), through(client, "both")), ([5], [5, 0]))
-        applied(ranged(client, "dense", [4, 6], rows[:2], 4, 7), 7, 2)
-        want[[4, 6]] = rows[:2]
-        check_rows(rows_of(client, "dense", np.arange(ROWS)), want)
-        applied(ranged(client, "dense", [0], rows[:1], 2, 7), 7, 0, yes=False)
-        applied(ranged(client, "dense", [0], rows[:1], 1, 3), 7, 0, yes=False)
-        error = ranged(client, "dense", [0], rows[:1], 9, 12).expect(409).error()
-        expect("first_sequence is 9; the next update of model 'dense' is 8" in error, error)
-        check_rows(rows_of(client, "dense", np.arange(ROWS)), want)
-        applied(skip(client, "dense", 8, 1000), 1000, 0)
-        applied(update(client, "dense", [7], rows[:1], sequence=1001), 1001, 1)
-        want[7] = rows[0]
-        applied(skip(client, "dense", 1002, 1002), 1002, 0)
-        applied(ranged(client, "int8", [1, 1], [[9] * COLUMNS, [0, 51, 102, 255]], 1, 1), 1, 1)
-        server.process.kill()
-        server.process.wait()
-        server._end_checked = True
-    with world.server() as server, Client(server) as client:
-        expect_equal(through(client, "both"), [1002, 0])
-        check_rows(rows_of(client, "dense", np.arange(ROWS)), want)
-        check_rows(rows_of(client, "int8", [1]), [[0, 51, 102, 255]])
-        applied(update(client, "dense", [7], rows[:1]), 1003, 1)
-
-
-def test_ranges_of_keys(world):
-    """Keys that an earlier part of a range removed are gone already."""
-    new = np.array([1, 2, 3], np.uint64)
-    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
-    with world.server() as server, Client(server) as client:
-        applied(ranged(client, "keyed", new[[0, 1, 0]], rows, 1, 3), 3, 2)
-        check_rows(rows_of(client, "keyed", new), [rows[2], rows[1], [0] * 4])
-        applied(update(client, "keyed", new[:1], **{"delete": True}), 4, 1)
-        error = ranged(client, "keyed", new[:2], None, 5, 6, **{"delete": True}).expect(400).error()
-        expect("'keys' has 1 at position 0: the table does not have it" in error, error)
-        applied(ranged(client, "keyed", new[[0, 1, 1]], None, 4, 6, **{"delete": True}), 6, 2)
-        applied(update(client, "keyed", new, rows), 7, 3)
-        check_rows(rows_of(client, "keyed", new), rows)
-    with world.server() as server, Client(server) as client:
-        check_rows(rows_of(client, "keyed", new), rows)
-        expect_equal(through(client, "keyed"), [7])
-
-
 def test_bad_ranges(world):
     row = np.zeros((1, COLUMNS), np.float32)
     with world.server() as server, Client(server) as client:
@@ -138,44 +65,6 @@ def test_bad_ranges(world):
                              binary=True).expect(400).error()
         expect("is missing" in error, error)
         expect_equal(through(client, "dense"), [0])
-
-
-def test_snapshots_within_a_range(world):
-    """A table that has some of what a record of the journal stands for gets all of it."""
-    rows = np.arange(3 * COLUMNS, dtype=np.float32).reshape(3, COLUMNS)
-    with world.server() as server, Client(server) as client:
-        applied(ranged(client, "dense", [1, 2, 1], rows, 1, 3), 3, 2)
-    snapshot = table()
-    snapshot[1] = rows[0]
-    config = world.config.read_text()
-    for number in (1, 2, 3):
-        np.save(world.directory / "dense.npy", snapshot)
-        world.config.write_text(config.replace('"dense.npy"',
-                                               f'"dense.npy", "updates_through": {number}', 1))
-        with world.server() as server, Client(server) as client:
-            expect_equal(through(client, "dense"), [3])
-            if number < 3:
-                check_rows(rows_of(client, "dense", [1, 2]), rows[[2, 1]])
-
-
-def test_keys_come_and_go(world):
-    new = np.array([1, 2, MASK], np.uint64)
-    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
-    with world.server() as server, Client(server) as client:
-        applied(update(client, "keyed", new, rows), 1, 3)
-        check_rows(rows_of(client, "keyed", new), rows)
-        check_rows(rows_of(client, "keyed", keys()), table())
-        error = update(client, "keyed", np.array([4], np.uint64), rows[:1]).expect(507).error()
-        expect("spare_rows" in error, error)
-        applied(update(client, "keyed", new[:2], **{"delete": True}), 2, 2)
-        check_rows(rows_of(client, "keyed", new), np.stack([np.zeros(4), np.zeros(4), rows[2]]))
-        error = update(client, "keyed", new[1:], **{"delete": True}).expect(400).error()
-        expect("'keys' has 2 at position 0" in error, error)
-        # Their rows are free for others; one of the table's own too.
-        applied(update(client, "keyed", keys()[5:6], **{"delete": True}), 3, 1)
-        applied(update(client, "keyed", np.array([5, 6, 7], np.uint64), rows), 4, 3)
-        check_rows(rows_of(client, "keyed", np.array([5, 6, 7], np.uint64)), rows)
-        check_rows(rows_of(client, "keyed", keys()[5:6]), np.zeros((1, 4)))
 
 
 def test_growth_is_seen(world):
@@ -242,25 +131,6 @@ def test_default_keys_of_features_stay(world):
         check_rows(pooled(client, keys()[[5, 7, 8]]), table()[[7, 7, 8]])
 
 
-def test_rows_of_missing_keys_stay(world):
-    """Rows that a feature hashes to are not given to new keys, now and after a restart."""
-    collect(world, missing="hash", hash_rows=3)
-    new = np.array([1, 2, 3, 4], np.uint64)
-    rows = np.full((4, COLUMNS), -1, np.float32)
-    with world.server() as server, Client(server) as client:
-        applied(update(client, "keyed", keys()[:4], **REMOVED), 1, 4)
-        want = pooled(client, keys()[:4])
-        expect(np.isin(want, table()[:3]).all(), want)
-        applied(update(client, "keyed", new, rows), 2, 4)
-        error = update(client, "keyed", np.array([9], np.uint64), rows[:1]).expect(507).error()
-        expect("has room for 0" in error, error)
-        check_rows(pooled(client, keys()[:4]), want)
-        check_rows(pooled(client, new), rows)
-    with world.server() as server, Client(server) as client:
-        check_rows(pooled(client, keys()[:4]), want)
-        check_rows(pooled(client, new), rows)
-
-
 def test_default_key_that_was_removed(world):
     """Of a feature that came later: it is not served, and what it stands on is."""
     with world.server() as server, Client(server) as client:
@@ -303,24 +173,6 @@ def test_metadata_is_not_kept(world):
         for path, want in (("/v2/models/dense", "no-store"), ("/v2/models/dense/config", None)):
             reply = client.request("GET", path, headers=AUTHORIZED).expect(200)
             expect_equal(reply.headers.get("cache-control"), want, path)
-
-
-def test_row_formats(world):
-    with world.server() as server, Client(server) as client:
-        raw = np.zeros((1, COLUMNS + 8), np.uint8)
-        raw[0, :COLUMNS] = [0, 1, 2, 255]
-        raw[0, COLUMNS:] = np.frombuffer(np.array([0.5, -1], np.float32).tobytes(), np.uint8)
-        applied(update(client, "int8", [4], Tensor("rows", raw)), 1, 1)
-        check_rows(rows_of(client, "int8", [4]), [[-1, -0.5, 0, 126.5]])
-        applied(update(client, "int8", [5], [[0, 51, 102, 255]]), 2, 1)
-        check_rows(rows_of(client, "int8", [5]), [[0, 51, 102, 255]])
-        rows = np.array([[0.1, -1e30, 3, np.inf]], np.float32)
-        applied(update(client, "double", [4], rows), 1, 1)
-        check_rows(rows_of(client, "double", [4]), rows.astype(np.float64))
-        applied(update(client, "double", [4], Tensor("rows", np.array([[0.1, 1e300, 3, 0]]))), 2, 1)
-        check_rows(rows_of(client, "double", [4]), np.array([[0.1, 1e300, 3, 0]]))
-        error = update(client, "int8", [5], [[0, 1, np.nan, 2]]).expect(400).error()
-        expect("row 0" in error and "int8" in error, error)
 
 
 def test_bad_batches(world):
