@@ -37,19 +37,6 @@ def test_load_and_unload(directory):
         expect_equal(served(client, "new"), 4)
 
 
-@pytest.mark.parametrize("version", ["1", 1])
-def test_rollback(directory, version):
-    """An older version becomes the default, and under `latest` the newer is unloaded."""
-    root = directory / "models"
-    publish(root, "t", 1)
-    publish(root, "t", 2)
-    with serve(directory) as server:
-        server.admin.load("t", version).expect(200)
-        expect_equal((served(server.client), server.admin.states("t")), (1, {"1": "READY"}))
-        server.admin.load("t").expect(200)
-        expect_equal(served(server.client), 2)
-
-
 def test_default_version_of_all(directory):
     root = directory / "models"
     for version in (1, 2, 3):
@@ -296,32 +283,6 @@ def test_failed_group_of_new_models(directory):
         error = server.admin.group({"name": "a"}, {"name": "b"}).expect(400).error().replace(f"{root}/b/1/", "")
         expect_equal(server.admin.index(), {("t", "1"): ("READY", ""), ("a", "1"): ("UNAVAILABLE", error),
                                             ("b", "1"): ("UNAVAILABLE", error)})
-
-
-def test_answers_never_mix_versions(directory):
-    root = directory / "models"
-    for name in ("a", "b"):
-        publish(root, name, 1)
-    collection(root, "c", ["a", "b"])
-    with serve(directory, "--loops", 2) as server:
-        seen, stop = set(), threading.Event()
-
-        def ask():
-            with Client(server, headers=BEARER) as client:
-                while not stop.is_set():
-                    seen.add(tuple(served_together(client, "c", ["f_a", "f_b"])))
-
-        threads = [threading.Thread(target=ask) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for version in range(2, 12):
-            for name in ("a", "b"):
-                publish(root, name, version)
-            server.admin.group({"name": "a"}, {"name": "b"}).expect(200)
-        stop.set()
-        for thread in threads:
-            thread.join()
-        expect(all(a == b for a, b in seen) and len(seen) > 1, f"{seen}")
 
 
 def test_dependents(directory):

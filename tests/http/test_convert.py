@@ -126,21 +126,6 @@ def test_formats(directory, rows, keys, name):
         expect(np.array_equal(reply.embeddings(), got), "the server answers something else")
 
 
-def test_int4_is_as_good_as_its_range(rows, directory):
-    """Scale and bias of a row are searched for: better than those of its least and largest value."""
-    np.save(directory / "t.npy", rows)
-    convert("--row-format", "int4", "--report", directory / "r.json", directory / "t.npy",
-            directory / "o.safetensors")
-    least, largest = rows.min(1, keepdims=True).astype(F16), rows.max(1, keepdims=True)
-    scale = ((largest - least.astype(F32)) / 15).astype(F16).astype(float)
-    codes = np.clip(np.round(np.divide(rows - least.astype(float), scale,
-                                       out=np.zeros(rows.shape), where=scale > 0)), 0, 15)
-    plain = ((codes * scale + least - rows) ** 2).mean()
-    got = json.loads((directory / "r.json").read_text())["mean_squared_error"]
-    print(f"{got:.3g} against {plain:.3g}")
-    expect(got < 0.9 * plain, f"{got} against {plain}")
-
-
 def fbgemm_errors(rows):
     """The squared errors of FBGEMM's greedy search: 200 steps, of which 16 % may be given up."""
     def errors(low, high):
@@ -175,37 +160,6 @@ def test_int4_is_as_good_as_a_greedy_search(rng, directory, kind, columns):
     want = fbgemm_errors(rows).sum() / rows.size
     print(f"{got:.4g} against {want:.4g}")
     expect(got <= want, f"{got} against {want}")
-
-
-def train(rng, rows, columns):
-    """A table of items that was trained: SGD on the factors of a matrix of preferences, as
-    recommenders have them. Rows of popular items grow long, rows nobody asks for stay small."""
-    items = rng.normal(0, 0.01, (rows, columns)).astype(F32)
-    users = rng.normal(0, 0.01, (200, columns)).astype(F32)
-    tastes, kinds = rng.normal(0, 1, (200, 4)), rng.normal(0, 1, (rows, 4))
-    popular = np.minimum(rng.zipf(1.3, 20000) - 1, rows - 1)
-    for start in range(0, len(popular), 100):
-        item, user = popular[start:start + 100], rng.integers(0, 200, 100)
-        error = ((tastes[user] * kinds[item]).sum(1) - (users[user] * items[item]).sum(1))
-        step = F32(0.05) * error.astype(F32)[:, None]
-        changes = step * users[user]
-        np.add.at(users, user, step * items[item])
-        np.add.at(items, item, changes)
-    return items
-
-
-@pytest.mark.parametrize("name", ROW_FORMATS)
-def test_the_report_of_a_trained_table(directory, name):
-    """Every field of the report is what NumPy makes of the file."""
-    items = train(np.random.default_rng(14), 500, COLUMNS)
-    lengths = np.sqrt((items ** 2).sum(1))
-    expect(lengths.max() > 10 * np.median(lengths), "the table has not learned")
-    np.save(directory / "items.npy", items)
-    convert("--row-format", name, "--report", directory / "r.json", directory / "items.npy",
-            directory / "out.safetensors")
-    _, tensors, _ = read_safetensors(directory / "out.safetensors")
-    got = STORAGES[name].decode(tensors["values"], COLUMNS)
-    check_report(json.loads((directory / "r.json").read_text()), items, got)
 
 
 def test_the_report_of_a_mean_table(directory, rows):

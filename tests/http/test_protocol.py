@@ -10,8 +10,6 @@ from example import BODY, EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
 from harness import Server, expect, expect_equal, write_json
 from v2 import HEADER_LENGTH, Tensor, infer_body
 
-BITS = [0.1, -0.1, 1.5, 2.0, 1e-7, 1e-45, 1.1754944e-38, 3.4028235e38, 16777216.0, 16777217.5,
-        0.3, 1 / 3, 123456.789, 1e10, 1e21, 1e22, 9.999999e22, 1e-5, 0.0, -0.0, 5e-324, 65504.0]
 WHOLE = [0, 1, -1, 2**53, 2**53 + 1, -(2**53) - 1, 2**62 + 1, 2**63 - 1, -(2**63)]
 
 
@@ -165,52 +163,7 @@ def test_which_encoding(client):
             expect_equal(HEADER_LENGTH.lower() in reply.headers, want, f"binary {top} {own}")
 
 
-def test_no_rows(client):
-    """No bags: an empty tensor, which JSON and binary must be able to say."""
-    for inputs in ([i64("indices", []), i64("offsets", [])], [i64("indices", [], (0, 3))],
-                   [i64("indices", []), i64("segment_ids", [])]):
-        for binary in (False, True):
-            outputs = client.infer("items", inputs, binary=binary,
-                                   parameters={"binary_data_output": binary}).outputs()
-            expect_equal(list(outputs["embeddings"].array.shape), [0, 2])
-
-
-def test_no_indices(client):
-    check_rows(client.infer("items", [i64("indices", []), i64("offsets", [0, 0])]).embeddings(),
-               np.zeros((2, 2), np.float32))
-    check_rows(client.infer("items", [i64("indices", [], (3, 0))]).embeddings(),
-               np.zeros((3, 2), np.float32))
-
-
 # ---- requests ---------------------------------------------------------------------------------
-def test_every_form(client):
-    packed = [i64("indices", [[0, 2], [1, 2], [3, 4]])]
-    pairs = EXAMPLE[[0, 1, 3]] + EXAMPLE[[2, 2, 4]]
-    check_rows(client.infer("items", packed).embeddings(), pairs)
-    segments = [i64("indices", [0, 2, 3]), i64("segment_ids", [0, 0, 2])]
-    zeros = np.zeros(2, np.float32)
-    check_rows(client.infer("items", segments).embeddings(), [pairs[0], zeros, EXAMPLE[3]])
-    for shape in ([], [1]):
-        more = [i64("num_segments", [4], shape), i64("default_index", [1], shape)]
-        check_rows(client.infer("items", segments + more).embeddings(),
-                   [pairs[0], EXAMPLE[1], EXAMPLE[3], EXAMPLE[1]])
-
-
-def test_parameters(client):
-    last = [INPUTS[0], i64("offsets", [0, 3, 3])]
-    check_rows(client.infer("items", last, parameters={"include_last_offset": True}).embeddings(),
-               [WANT[0], [0, 0]])
-    three = [np.float32(1) * (EXAMPLE[0] + EXAMPLE[2] + EXAMPLE[3]) / np.float32(3), EXAMPLE[4]]
-    check_rows(client.infer("items", INPUTS, parameters={"reduction": "mean"}).embeddings(), three)
-    check_rows(client.infer("items", INPUTS, parameters={"reduction": "max"}).embeddings(),
-               [EXAMPLE[[0, 2, 3]].max(axis=0), EXAMPLE[4]])
-    for padding_idx in (2, -3):
-        check_rows(client.infer("items", INPUTS,
-                                parameters={"padding_idx": padding_idx}).embeddings(),
-                   [EXAMPLE[0] + EXAMPLE[3], EXAMPLE[4]])
-    half = client.infer("items", INPUTS, parameters={"output_datatype": "FP16",
-                                                     "binary_data_output": True}).outputs()
-    check_rows(half["embeddings"].array, WANT.astype(np.float16))
 
 
 def test_nulls_are_absent(client):
@@ -237,42 +190,12 @@ def test_null_data_beside_no_bytes(client):
     check_rows(reply.embeddings(), np.zeros((1, 2), np.float32))
 
 
-def test_nested_data(client):
-    for data in ([[0, 2], [3, 4]], [[[0], [2], [3], [4]]], [0, [2, [3]], 4]):
-        request = json.loads(BODY)
-        request["inputs"][0]["data"] = data
-        check_rows(client.request("POST", INFER, json.dumps(request)).embeddings(), WANT)
-
-
 def test_keys_in_any_order(client):
     """`data` before the datatype and shape that say how to read it; white space anywhere."""
     text = ('\r\n{ "outputs" : [ ] ,\t"inputs" : [ {"data" : [ 0 ,\n2, 3 ,4 ] , "datatype":"INT32",'
             ' "shape" : [ 4 ] , "name" : "indices" } , {"data":[0,3],"name":"off\\u0073ets",'
             '"shape":[2],"datatype":"INT64"} ] } \n ')
     check_rows(client.request("POST", INFER, text).embeddings(), WANT)
-
-
-def test_any_alignment(client):
-    """Raw tensors start wherever the JSON header ends."""
-    weights = Tensor("per_sample_weights", np.array([1, 2, 3, 4], np.float32))
-    want = [EXAMPLE[0] + 2 * EXAMPLE[2] + 3 * EXAMPLE[3], 4 * EXAMPLE[4]]
-    for pad in range(9):
-        body = infer_body(INPUTS + [weights], binary=True, x=" " * pad,
-                          parameters={"binary_data_output": True})
-        check_close(client.request("POST", INFER, *body).embeddings(), want)
-
-
-def check_close(got, want):
-    expect(np.allclose(got, want, rtol=1e-6, atol=1e-6), f"{got} instead of {want}")
-
-
-def test_mixed_inputs(client):
-    """Each subset of the tensors in binary, the others in JSON."""
-    tensors = INPUTS + [Tensor("per_sample_weights", np.ones(4, np.float32)),
-                        i64("default_index", [3])]
-    for subset in range(16):
-        binary = [t.name for i, t in enumerate(tensors) if subset >> i & 1]
-        check_rows(client.infer("items", tensors, binary=binary).embeddings(), WANT)
 
 
 def test_header_length_of_plain_json(client):
@@ -318,35 +241,6 @@ def test_whole_numbers_are_exact(client):
     expect_equal(raw_numbers(reply), [str(2**62 + 1)])
 
 
-def significant(text):
-    """How many significant digits a decimal has."""
-    mantissa = text.lower().lstrip("-").partition("e")[0]
-    whole, _, fraction = mantissa.partition(".")
-    return len((whole + fraction).strip("0"))
-
-
-def check_shortest(numbers, values):
-    for text, value in zip(numbers, values, strict=True):
-        expect(re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?", text), f"{text} is no JSON")
-        expect(re.search(r"[.eE]", text), f"{text} looks like an integer")
-        back = type(value)(float(text))
-        expect(back.tobytes() == value.tobytes(), f"{text} is not {value!r}")
-        shortest = np.format_float_scientific(value, unique=True)
-        expect_equal(significant(text), significant(shortest), f"digits of {text} for {shortest}")
-
-
-def test_floats_are_shortest(client):
-    for model, dtype in (("floats", np.float32), ("doubles", np.float64)):
-        values = np.array(BITS, dtype)
-        # Pooling adds to +0: a negative zero need not keep its sign.
-        numbers = raw_numbers(client.infer(**each_row(model, len(values))))
-        for i in np.nonzero(values == 0)[0]:
-            expect(numbers[i] in ("0.0", "-0.0"), f"zero is written {numbers[i]}")
-            numbers[i] = "0.0"
-        values[values == 0] = 0.0
-        check_shortest(numbers, values)
-
-
 def test_special_floats(client):
     reply = client.infer(**each_row("special", 3))
     expect_equal(raw_numbers(reply), ["NaN", "Infinity", "-Infinity"])
@@ -367,8 +261,6 @@ def tables():
             "cube": np.arange(30, dtype=np.int16).reshape(5, 2, 3),
             "whole": np.array(WHOLE, np.int64),
             "natural": np.array([0, 2**63, 2**64 - 1], np.uint64).reshape(3, 1),
-            "floats": np.array(BITS, np.float32).reshape(-1, 1),
-            "doubles": np.array(BITS, np.float64),
             "special": np.array([[np.nan], [np.inf], [-np.inf]], np.float32)}
 
 
