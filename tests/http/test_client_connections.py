@@ -134,38 +134,6 @@ def test_tokens(guarded):
             expect_equal(problem.status, 401)
 
 
-def test_updates(directory):
-    tokens = directory / "tokens"
-    tokens.touch(0o600)
-    tokens.write_text("admin 0123456789abcdef\n")
-    np.save(directory / "items.npy", EXAMPLE)
-    (directory / "keyed").mkdir()
-    np.save(directory / "keyed" / "keys.npy", np.arange(5, dtype=np.uint64) + 2**63)
-    np.save(directory / "keyed" / "values.npy", EXAMPLE)
-    with Server("--table", f"items={directory}/items.npy", "--table",
-                f"keyed={directory}/keyed,spare_rows=1,missing=skip", "--updates", "on",
-                "--token-file", tokens) as server, \
-            bc.Client(address(server), token="0123456789abcdef") as client:
-        got = client.update("items", [[1, 2], [3, 4]], indices=[4, 0], sequence=1)
-        expect_equal((got["sequence"], got["applied"], got["rows"]), (1, True, 2))
-        check_rows(client.packed("items", [[0], [4]]), [[3, 4], [1, 2]])
-        got = client.update("items", [[9, 9]], indices=[0], sequence=1)
-        expect_equal((got["sequence"], got["applied"], got["rows"]), (1, False, 0))
-        expect_raises(bc.Conflict, lambda: client.update("items", [[9, 9]], indices=[0],
-                                                         sequence=3), "is 3", "is 2")
-        expect_raises(bc.BadRequest, lambda: client.update("items", [[9]], indices=[0]), "'rows'")
-        expect_raises(ValueError, lambda: client.update("items", [[9, 9]]), "indices")
-        new = np.array([7, 2**63], np.uint64)
-        client.update("keyed", [[5, 6], [7, 8]], keys=new)
-        check_rows(client.packed("keyed", new.reshape(-1, 1)), [[5, 6], [7, 8]])
-        expect_raises(bc.StorageFull, lambda: client.update("keyed", [[0, 0]], keys=[8]), "spare")
-        got = client.update("keyed", [[1, 1], [5, 6]], keys=new[[0, 0]], sequence=9, first_sequence=2)
-        expect_equal((got["sequence"], got["rows"]), (9, 1))
-        check_rows(client.packed("keyed", new[:1].reshape(-1, 1)), [[5, 6]])
-        client.delete("keyed", new[:1], sequence=12, first_sequence=10)
-        check_rows(client.packed("keyed", new.reshape(-1, 1)), [[0, 0], [7, 8]])
-
-
 def test_tls(guarded, directory):
     with Proxy(guarded, directory) as proxy:
         context = ssl.create_default_context(cafile=proxy.certificate)

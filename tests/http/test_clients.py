@@ -15,32 +15,11 @@ import pytest
 
 from clients import (  # noqa: F401
     BUSY, MODELS, Script, address, bc, connect, expect_raises, serve)
-from example import EXAMPLE, WANT, check_rows
+from example import EXAMPLE, check_rows
 from harness import ROOT, TIMEOUT_S, Server, expect, expect_equal
 
 
 # ---- calls ------------------------------------------------------------------------------------
-def test_offsets(client):
-    check_rows(client.offsets("items", [0, 2, 3, 4], [0, 3]), WANT)
-    check_rows(client.offsets("items", np.array([0, 2, 3, 4], np.int32), [0, 3], version=1), WANT)
-    check_rows(client.offsets("items", [0, 2, 3, 4], [0, 3, 4], include_last_offset=True), WANT)
-    check_rows(client.offsets("items", [], [0], default_index=1), EXAMPLE[[1]])
-    weights = [1.0, 2.0, 0.5, 4.0]
-    got = client.offsets("items", [0, 1, 2, 3], [0, 1, 2, 3], weights=weights)
-    check_rows(got, EXAMPLE[:4] * np.array(weights, np.float32)[:, None])
-
-
-def test_packed(client):
-    check_rows(client.packed("items", [[0], [4]]), EXAMPLE[[0, 4]])
-    check_rows(client.packed("items", np.zeros((3, 0), np.int64)), np.zeros((3, 2), np.float32))
-    check_rows(client.packed("items", np.array([[0, 4], [1, 3]]).T, reduction="max"),
-               np.maximum(EXAMPLE[[0, 4]], EXAMPLE[[1, 3]]))
-
-
-def test_segments(client):
-    got = client.segments("items", [0, 4], [0, 2], num_segments=4)
-    check_rows(got, [EXAMPLE[0], [0, 0], EXAMPLE[4], [0, 0]])
-    check_rows(client.segments("items", [0, 4], [0, 1]), EXAMPLE[[0, 4]])
 
 
 def test_types(client):
@@ -74,18 +53,6 @@ def test_any_tensors(client):
     outputs = client.infer("items", {"indices": np.array([[0], [4]])}, request_id="7")
     expect_equal(list(outputs), ["embeddings"])
     check_rows(outputs["embeddings"], EXAMPLE[[0, 4]])
-
-
-def test_collections(client):
-    got = client.kjt("pair", [0, 2, 3, 4, 1], lengths=[1, 2, 2, 0])
-    expect_equal(list(got), ["a", "b"])
-    check_rows(got["a"], [EXAMPLE[0], (EXAMPLE[2] + EXAMPLE[3]) / np.float32(2)])
-    check_rows(got["b"], [EXAMPLE[4] + EXAMPLE[1], [0, 0]])
-    again = client.kjt("pair", [0, 2, 3, 4, 1], offsets=[0, 1, 3, 5, 5], outputs=["embeddings"])
-    check_rows(again["embeddings"], np.concatenate([got["a"], got["b"]], axis=1))
-    expect_raises(bc.BadRequest, lambda: client.kjt("pair", [0], [1, 0], weights=[1.0]), "'a'")
-    named = client.infer("pair", {"b.indices": np.array([[4]])}, outputs=["b"])
-    check_rows(named["b"], EXAMPLE[[4]])
 
 
 def test_asking_around(client):

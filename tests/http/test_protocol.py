@@ -178,31 +178,12 @@ def test_unknown_keys_are_ignored(client):
     check_rows(client.request("POST", INFER, json.dumps(request)).embeddings(), WANT)
 
 
-def test_null_data_beside_no_bytes(client):
-    """What the KServe SDK sends for an empty tensor."""
-    text = json.dumps({"model_name": "items", "inputs": [
-        {"name": "indices", "shape": [0], "datatype": "INT64", "data": None,
-         "parameters": {"binary_data_size": 0}},
-        {"name": "offsets", "shape": [1], "datatype": "INT64", "data": None,
-         "parameters": {"binary_data_size": 8}}]})
-    headers = {HEADER_LENGTH: str(len(text)), "Content-Type": "application/octet-stream"}
-    reply = client.request("POST", INFER, text.encode() + bytes(8), headers)
-    check_rows(reply.embeddings(), np.zeros((1, 2), np.float32))
-
-
 def test_keys_in_any_order(client):
     """`data` before the datatype and shape that say how to read it; white space anywhere."""
     text = ('\r\n{ "outputs" : [ ] ,\t"inputs" : [ {"data" : [ 0 ,\n2, 3 ,4 ] , "datatype":"INT32",'
             ' "shape" : [ 4 ] , "name" : "indices" } , {"data":[0,3],"name":"off\\u0073ets",'
             '"shape":[2],"datatype":"INT64"} ] } \n ')
     check_rows(client.request("POST", INFER, text).embeddings(), WANT)
-
-
-def test_header_length_of_plain_json(client):
-    """The C++ client says so always, with a Content-Type that is not JSON's, and an empty id."""
-    body = infer_body(INPUTS, id="")[0]
-    headers = {HEADER_LENGTH: str(len(body)), "Content-Type": "application/octet-stream"}
-    check_rows(client.request("POST", INFER, body, headers).embeddings(), WANT)
 
 
 def test_header_names_in_any_case(client):
