@@ -11,7 +11,7 @@ import tempfile
 import time
 import typing
 
-from servers import HERE, TICKS_PER_S, Unusable, end_with_parent, on_cpus
+from servers import TICKS_PER_S, Unusable, end_with_parent, on_cpus
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,16 +24,12 @@ class Query:
     bags: int
     ids: int  # per bag
     json: bool = False
-    varied: bool = False  # ids is the most; not with wrk
+    varied: bool = False  # ids is the most
 
     def for_bench(self):
         """Arguments of `bagserve bench`."""
         return ["--bags", self.bags, "--ids", f"1-{self.ids}" if self.varied else self.ids,
                 "--body", "json" if self.json else "binary", "--bodies", "1000" if self.varied else "64"]
-
-    def for_wrk(self):
-        return [f"model={self.model}", f"rows={self.rows}", f"bags={self.bags}",
-                f"ids={self.ids}", *(["json=1"] if self.json else [])]
 
 
 @dataclasses.dataclass
@@ -138,46 +134,32 @@ def phase_of(run, requests, start, normal_ms):
 
 
 class Clients:
-    """wrk and `bagserve bench`, kept on processors of their own where there are enough."""
+    """`bagserve bench`, kept on processors of its own where there are enough."""
 
     def __init__(self, program, cpus):
         self.program = program
         self.cpus = cpus
-
-    def wrk(self, server, query, connections, seconds):
-        # wrk takes whole seconds only.
-        return run_json(["wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s",
-                         "-s", HERE / "binary.lua", f"http://127.0.0.1:{server.port}", "--",
-                         *query.for_wrk()], self.cpus)
 
     def bench(self, server, asked, *arguments):
         """The runs of its report."""
         return run_json([self.program, "bench", "--report", "-", "--warmup", "0", *arguments, *asked[1:],
                          f"http://127.0.0.1:{server.port}", *asked[:1]], self.cpus)["runs"]
 
-    def closed(self, tool, server, query, connections, seconds):
-        """A closed loop by either client, as a Sample."""
+    def closed(self, server, query, connections, seconds):
+        """A closed loop, as a Sample."""
         started, cpu, client, busy = time.monotonic(), server.cpu_s(), _children_s(), _busy_s()
-        if tool == "wrk":
-            result = self.wrk(server, query, connections, seconds)
-            requests, bad = result["requests"], result["not_200"] + result["lost"]
-            per_s, elapsed = result["per_s"], result["seconds"]
-            p50_us, p99_us = result["p50_us"], result["p99_us"]
-        else:
-            result, = self.bench(server, [query.model, *query.for_bench()], "--closed",
-                                 "--connections", connections, "--duration", seconds)
-            requests = result["answered"]
-            bad = sum(error["count"] for error in result["errors"].values())
-            per_s, elapsed = result["requests_per_s"], result["seconds"]
-            p50_us, p99_us = (result["latency_ms"][key] * 1e3 for key in ("p50", "p99"))
+        result, = self.bench(server, [query.model, *query.for_bench()], "--closed",
+                             "--connections", connections, "--duration", seconds)
+        requests, (p50_us, p99_us) = result["answered"], (result["latency_ms"][key] * 1e3 for key in ("p50", "p99"))
         cpu, client, busy = server.cpu_s() - cpu, _children_s() - client, _busy_s() - busy
         if not requests:
             raise Unusable(f"{server.name} answered nothing to {query.name}: {result}; its log: "
                            f"{server.last_words()}")
         wall = time.monotonic() - started
-        return Sample(requests=requests, per_s=per_s, p50_us=p50_us, p99_us=p99_us,
-                      cpu_us=cpu * 1e6 / requests, busy=cpu / elapsed,
-                      client_cpu_us=client * 1e6 / requests, bad=bad,
+        return Sample(requests=requests, per_s=result["requests_per_s"], p50_us=p50_us, p99_us=p99_us,
+                      cpu_us=cpu * 1e6 / requests, busy=cpu / result["seconds"],
+                      client_cpu_us=client * 1e6 / requests,
+                      bad=sum(error["count"] for error in result["errors"].values()),
                       others=max(0, busy - cpu - client) / wall / os.cpu_count())
 
     def _phases(self, server, asked, phases, connections, normal_ms):

@@ -1,5 +1,4 @@
-/* Compares pooling by keys with pooling of dense rows and with a binary search; see
- * tests/bench/keyed.
+/* Compares pooling by keys with pooling of dense rows; see tests/bench/keyed.
  *
  * All sides pool the same rows of one table from the same calls, in turn, round after round, on one
  * thread. Times are those of the processor, and the median of the rounds is shown. */
@@ -13,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #define BAGS       128
 #define BAG_LENGTH 32
@@ -23,10 +21,10 @@
 
 static uint64_t random_state = 1;
 
-static double seconds(clockid_t clock)
+static double cpu_seconds(void)
 {
     struct timespec now;
-    clock_gettime(clock, &now);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
@@ -48,10 +46,6 @@ struct bench {
     struct bag_table table;
     uint64_t *keys; /* key of each row */
     struct bag_keys_index index;
-    struct sorted {
-        uint64_t key;
-        uint32_t row;
-    } __attribute__((packed)) * sorted;
     char *out;
 };
 
@@ -62,34 +56,6 @@ static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
     (void)rows;
     memcpy(keys, (const uint64_t *)context + first, count * sizeof *keys);
     return true;
-}
-
-static void build(uint64_t *keys, size_t count, unsigned threads, struct bag_keys_index *index)
-{
-    struct bag_keys_source source = {read_keys, keys, count, true, 0, false};
-    struct bag_problem problem;
-    if (!bag_keys_index_build(&source, &(struct bag_load_options){.threads = threads}, index,
-                              &problem)) {
-        fprintf(stderr, "%s\n", problem.text);
-        exit(1);
-    }
-}
-
-static int compare_sorted(const void *a, const void *b)
-{
-    uint64_t x = ((const struct sorted *)a)->key, y = ((const struct sorted *)b)->key;
-    return (x > y) - (x < y);
-}
-
-static size_t resident_bytes(void)
-{
-    size_t pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (!file || fscanf(file, "%*s %zu", &pages) != 1)
-        pages = 0;
-    if (file)
-        fclose(file);
-    return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 static void make_table(struct bench *bench)
@@ -104,26 +70,19 @@ static void make_table(struct bench *bench)
                                       .row_elements = bench->dim};
     bench->out = malloc(BAGS * bench->dim * sizeof(float));
     bench->keys = map(bench->rows * sizeof *bench->keys);
-    bench->sorted = map(bench->rows * sizeof *bench->sorted);
-    for (size_t i = 0; i < bench->rows; i++) {
+    for (size_t i = 0; i < bench->rows; i++)
         bench->keys[i] = bag_mix(i + 1);
-        bench->sorted[i] = (struct sorted){bench->keys[i], (uint32_t)i};
-    }
-    qsort(bench->sorted, bench->rows, sizeof *bench->sorted, compare_sorted);
 }
 
 static void make_index(struct bench *bench)
 {
-    size_t before = resident_bytes();
-    double start = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
-    build(bench->keys, bench->rows, 2, &bench->index);
-    double took = seconds(CLOCK_MONOTONIC) - start;
-    cpu = seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
-    printf(
-        "build: %.1f M keys/s with two threads, %.1f M a second of the processor's; %.2f bytes a "
-        "key resident\n",
-        (double)bench->rows / took * 1e-6, (double)bench->rows / cpu * 1e-6,
-        (double)(resident_bytes() - before) / (double)bench->rows);
+    struct bag_keys_source source = {read_keys, bench->keys, bench->rows, true, 0, false};
+    struct bag_problem problem;
+    if (!bag_keys_index_build(&source, &(struct bag_load_options){.threads = 2}, &bench->index,
+                              &problem)) {
+        fprintf(stderr, "%s\n", problem.text);
+        exit(1);
+    }
 }
 
 /* ---- ids ------------------------------------------------------------------------------------- */
@@ -188,35 +147,13 @@ static void run_lookup(const struct bench *bench, const int64_t *rows, const uin
     find(bench, keys, found);
 }
 
-/* As lookup alone: without pooling. */
-static int64_t searched; /* so that nothing is left out */
-
-static void run_search(const struct bench *bench, const int64_t *rows, const uint64_t *keys)
-{
-    static int64_t found[IDS];
-    (void)rows;
-    for (size_t i = 0; i < IDS; i++) {
-        size_t low = 0, high = bench->rows;
-        while (low + 1 < high) {
-            size_t middle = (low + high) / 2;
-            if (bench->sorted[middle].key <= keys[i])
-                low = middle;
-            else
-                high = middle;
-        }
-        found[i] = bench->sorted[low].key == keys[i] ? (int64_t)bench->sorted[low].row : -1;
-    }
-    searched += found[IDS - 1];
-}
-
 typedef void side(const struct bench *bench, const int64_t *rows, const uint64_t *keys);
 
 /* X(name, function) */
-#define SIDES(X)                  \
-    X("dense", run_dense)         \
-    X("keyed", run_keyed)         \
-    X("lookup alone", run_lookup) \
-    X("binary search", run_search)
+#define SIDES(X)          \
+    X("dense", run_dense) \
+    X("keyed", run_keyed) \
+    X("lookup alone", run_lookup)
 
 static const struct {
     const char *name;
@@ -243,10 +180,10 @@ static void measure(const struct bench *bench, const char *title, bool zipf)
         for (size_t i = 0; i < NUM_SIDES; i++) {
             size_t which = (i + (size_t)round) % NUM_SIDES;
             make_ids(bench, zipf, rows, keys);
-            double start = seconds(CLOCK_THREAD_CPUTIME_ID);
+            double start = cpu_seconds();
             for (size_t call = 0; call < CALLS; call++)
                 sides[which].run(bench, rows + call * IDS, keys + call * IDS);
-            took[which][round] = (seconds(CLOCK_THREAD_CPUTIME_ID) - start) / (CALLS * IDS) * 1e9;
+            took[which][round] = (cpu_seconds() - start) / (CALLS * IDS) * 1e9;
         }
     }
     for (size_t i = 0; i < NUM_SIDES; i++)
@@ -255,50 +192,6 @@ static void measure(const struct bench *bench, const char *title, bool zipf)
         printf("%-9s %-16s %7.1f ns an id  %5.2f of dense\n", title, sides[i].name,
                took[i][ROUNDS / 2], took[0][ROUNDS / 2] / took[i][ROUNDS / 2]);
     free(rows);
-    free(keys);
-}
-
-/* ---- keys that somebody chose ---------------------------------------------------------------- */
-
-/* X(name, the i-th key) */
-#define PATTERNS(X)                 \
-    X("random", bag_mix(i))         \
-    X("sequential", i)              \
-    X("multiples of 2^32", i << 32) \
-    X("equal low 40 bits", i << 40 | 77)
-
-static void measure_pattern(uint64_t *keys, size_t count, const char *name)
-{
-    struct bag_keys_index index;
-    double start = seconds(CLOCK_PROCESS_CPUTIME_ID);
-    build(keys, count, 2, &index);
-    double built = seconds(CLOCK_PROCESS_CPUTIME_ID);
-    for (size_t i = count - 1; i > 0; i--) {
-        size_t other = bag_random(&random_state) % (i + 1);
-        uint64_t key = keys[i];
-        keys[i] = keys[other];
-        keys[other] = key;
-    }
-    static int64_t found[IDS];
-    double cpu = seconds(CLOCK_THREAD_CPUTIME_ID);
-    for (size_t i = 0; i + IDS <= count; i += IDS)
-        bag_keys_find(&index.keys, &(struct bag_ids){keys + i, IDS, true}, found);
-    cpu = seconds(CLOCK_THREAD_CPUTIME_ID) - cpu;
-    printf("%-20s build %5.1f M keys/s of the processor, lookup %5.1f ns a key\n", name,
-           (double)count / (built - start) * 1e-6, cpu / (double)(count / IDS * IDS) * 1e9);
-    bag_keys_index_free(&index);
-}
-
-static void measure_patterns(size_t count)
-{
-    count = count < (size_t)1 << 24 ? count : (size_t)1 << 24;
-    uint64_t *keys = malloc(count * sizeof *keys);
-#define BAG_X(name, key)               \
-    for (size_t i = 0; i < count; i++) \
-        keys[i] = key;                 \
-    measure_pattern(keys, count, name);
-    PATTERNS(BAG_X)
-#undef BAG_X
     free(keys);
 }
 
@@ -314,7 +207,6 @@ int main(int argc, char *argv[])
     bag_isa_use(bag_isa_best());
     printf("%zu rows of %zu f32, calls of %d bags of %d ids\n", bench.rows, bench.dim, BAGS,
            BAG_LENGTH);
-    measure_patterns(bench.rows);
     make_table(&bench);
     make_index(&bench);
     measure(&bench, "uniform", false);

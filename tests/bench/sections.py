@@ -45,40 +45,37 @@ def start_bare(stack, bench, like, query):
                                     bench.server_cpus))
 
 
-def measure(bench, tool, server, query, connections):
+def measure(bench, server, query, connections):
     """One sample of a closed loop."""
-    sample = bench.clients.closed(tool, server, query, connections, bench.seconds)
+    sample = bench.clients.closed(server, query, connections, bench.seconds)
     bench.others.append(sample.others)
     return sample
 
 
-def take_turns(bench, servers, rounds, tool, query, connections):
+def take_turns(bench, servers, rounds, query, connections):
     """A B C, C B A, ...: the samples of each server by its name."""
     samples = {server.name: [] for server in servers}
     for turn in range(rounds):
         for server in servers[::-1] if turn % 2 else servers:
-            samples[server.name].append(measure(bench, tool, server, query, connections))
+            samples[server.name].append(measure(bench, server, query, connections))
     return samples
 
 
 # --- closed --------------------------------------------------------------------------------------
 
 def plan_closed(bench):
-    """(query, client, connections) in the order they are printed."""
+    """(query, connections) in the order they are printed."""
     if bench.quick:
-        return [(SMALL, "bench", 8), (SMALL, "bench", 64), (SMALL, "wrk", 64),
-                (VARIED, "bench", 64), (MEDIUM, "bench", 64), (MLPERF, "bench", 8),
-                (JSON, "bench", 64)]
-    return [(query, tool, connections) for query in (SMALL, VARIED, MEDIUM, MLPERF, JSON)
-            for connections in (1, 8, 64, 200) for tool in ("bench", "wrk")
-            if tool == "bench" or (connections == 64 and not query.varied)]
+        return [(SMALL, 8), (SMALL, 64), (VARIED, 64), (MEDIUM, 64), (MLPERF, 8), (JSON, 64)]
+    return [(query, connections) for query in (SMALL, VARIED, MEDIUM, MLPERF, JSON)
+            for connections in (1, 8, 64, 200)]
 
 
-def print_ceiling(tool, bare):
+def print_ceiling(bare):
     """How many requests a processor of its own lets the client send, beside what bare takes."""
     client, server = (median(1e6 / getattr(sample, figure) for sample in bare)
                       for figure in ("client_cpu_us", "cpu_us"))
-    print(f"{tool} can ask {client:,.0f} times a second, bare can answer {server:,.0f} times "
+    print(f"the client can ask {client:,.0f} times a second, bare can answer {server:,.0f} times "
           "(a second over the CPU each takes)")
 
 
@@ -89,7 +86,7 @@ def closed(bench):
         fastapi = stack.enter_context(FastApi(bench.tables, bench.server_cpus)) \
             if bench.fastapi else None
         bares, kernels_us = {}, {}
-        for query, tool, connections in plan_closed(bench):
+        for query, connections in plan_closed(bench):
             if query not in bares:
                 bares[query] = start_bare(stack, bench, bagserve, query)
                 kernels_us[query] = call_in_process(bench, query, bench.server_cpus,
@@ -98,17 +95,17 @@ def closed(bench):
                     raise Unusable(f"FastAPI and bagserve differ on {query.name}")
             servers = [bares[query], bagserve]
             # FastAPI is far from the limits that other numbers of connections would show.
-            if fastapi and tool == "bench" and connections in (1, 64):
+            if fastapi and connections in (1, 64):
                 servers.append(fastapi)
-            samples = take_turns(bench, servers, bench.rounds, tool, query, connections)
-            print_heading(f"{query.name}; {tool}, {connections} connections", "bare")
+            samples = take_turns(bench, servers, bench.rounds, query, connections)
+            print_heading(f"{query.name}; {connections} connections", "bare")
             for name, taken in samples.items():
                 print_row(name, taken, samples["bare"])
             share = 1 / ratio(samples["bagserve"], samples["bare"], "cpu_us")
             print(f"requests per second of CPU: {share:.2f} of bare's; "
                   f"kernels alone: {kernels_us[query]:.1f} us")
             if query == SMALL and connections == 64:
-                print_ceiling(tool, samples["bare"])
+                print_ceiling(samples["bare"])
             if fastapi in servers:
                 factor = ratio(samples["bagserve"], samples["fastapi"], "per_s")
                 print(f"bagserve / fastapi: {factor:.1f}")
@@ -178,7 +175,7 @@ def inprocess(bench):
         for _ in range(bench.rounds):
             called.append(call_in_process(bench, MLPERF, bench.server_cpus, bench.seconds))
             before = server.workers_cpu_s()
-            asked.append(measure(bench, "bench", server, MLPERF, 4))
+            asked.append(measure(bench, server, MLPERF, 4))
             worker_us.append((server.workers_cpu_s() - before) * 1e6 / asked[-1].requests)
     rates = [call["rows_per_s"] for call in called]
     costs = [call["cpu_us_per_query"] for call in called]
@@ -198,7 +195,7 @@ def inprocess(bench):
 
 def peak_of(bench, server, query, connections=8):
     """So few that none is rejected, and enough to keep the server busy."""
-    return measure(bench, "bench", server, query, connections).per_s
+    return measure(bench, server, query, connections).per_s
 
 
 def open_at_70(bench, query):
@@ -289,7 +286,7 @@ def json_beside_binary(bench):
         server = start_bagserve(stack, bench)
         for turn in range(2 * bench.rounds):
             for query in list(samples)[::-1 if turn % 2 else 1]:
-                samples[query].append(measure(bench, "bench", server, query, 8))
+                samples[query].append(measure(bench, server, query, 8))
     print_heading("1000 ids, dim 64; bagserve bench, 8 connections", BINARY.name)
     for query, taken in samples.items():
         print_row(query.name.partition(",")[0], taken, samples[BINARY])
