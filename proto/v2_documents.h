@@ -1,7 +1,4 @@
-/* Writes the replies of the V2 protocol: small JSON documents, and replies with tensors.
- *
- * Each function that describes something returns a JSON document on the heap, which the caller
- * frees, or NULL if there is not enough memory. */
+/* The inputs that metadata lists, and replies of the V2 protocol with tensors. */
 #ifndef BAG_V2_DOCUMENTS_H
 #define BAG_V2_DOCUMENTS_H
 
@@ -31,54 +28,6 @@ struct bag_v2_shown {
     enum bag_form form;
     enum bag_v2_optional_inputs optional_inputs;
 };
-
-/* A table with the output that its bags make. */
-struct bag_v2_feature {
-    const char *name;  /* name of the output */
-    const char *table; /* model that the table belongs to */
-    const struct bag_table *rows;
-    int64_t num_rows;         /* for a keyed table, the keys that it has now */
-    size_t table_bytes;       /* bytes of its rows and its index of keys */
-    uint64_t updates_through; /* last update of its rows */
-    enum bag_dtype output_dtype;
-    enum bag_row_format output_row_format;
-    enum bag_dtype keys_dtype; /* type of the keys of a keyed table */
-    const int64_t *row_shape;  /* dimensions of the output after the first */
-    uint32_t row_rank;
-    size_t row_elements; /* product of row_shape */
-    bool projected;      /* the output's rows are projected, so row_shape is the matrix's */
-    const struct bag_rules *rules;
-    struct bag_part part; /* part of a table of whole_rows rows; part.of is 0 for a whole table */
-    uint64_t whole_rows;  /* rows of the whole table */
-    uint64_t whole_elements; /* elements of a row of the whole table */
-    uint64_t digest;         /* digest of the files from which the part was cut */
-    size_t num_shards;       /* number of servers that have its parts; 0: the rows are here */
-};
-
-/* A model as its metadata describes it. */
-struct bag_v2_model {
-    const char *name;
-    const char *const *versions;
-    size_t num_versions;
-    const struct bag_v2_feature *features; /* at least 1 */
-    size_t num_features;
-    bool is_collection; /* false: its only feature is its own table */
-    /* The versions that are served: the last `latest` ones, the `specific` ones, or all. */
-    int64_t latest; /* 0: not the last ones */
-    const int64_t *specific;
-    size_t num_specific;
-    struct bag_v2_shown shown;
-};
-
-/* Returns the document of GET /v2/models/M. A table's model lists the inputs of its shown form and
- * its output. A collection lists the inputs of KeyedJaggedTensor's layout with lengths; its outputs
- * are the features and, if they have one type, their concatenation. A dimension of any size is -1.
- * The parameters describe the tables. */
-char *bag_v2_describe_model(const struct bag_v2_model *model);
-
-/* Returns the document of GET /v2/models/M/config: the same facts under the names of Triton's
- * ModelConfig, and the pooling rules as parameters. */
-char *bag_v2_describe_config(const struct bag_v2_model *model);
 
 /* The document of GET /openapi.json: proto/openapi.json, which the build embeds into the
  * program. */

@@ -19,7 +19,7 @@
  * The other headers:
  *
  *   json.h, numbers.h         strict JSON; arrays of numbers as text
- *   v2_documents.h            metadata of models, and replies with tensors
+ *   v2_documents.h            replies with tensors
  *   formats.h                 table files, and journals of updates
  *   v2_writer.h, v2_client.h  the client's side of the protocol
  *   shard.h, v2_shard.h       requests to shards, and what shards report about themselves

@@ -206,12 +206,13 @@ static void write_model(struct bag_json_writer *json, const struct bag_http_requ
                    BAG_KEY("features", model->num_features), BAG_KEY("mapped", model->mapped),
                    BAG_KEY("bytes", bytes_of(model)));
     if (model->memory) {
-        const struct bag_v2_feature table = bag_http_describe_feature(&model->features[0]);
-        BAG_JSON_WRITE(json, BAG_KEY("num_rows", table.num_rows));
-        bag_json_integers(json, "row_shape", table.row_shape, table.row_rank);
-        BAG_JSON_WRITE(json, BAG_KEY("datatype", bag_dtypes[table.output_dtype].name),
-                       BAG_KEY("row_format", bag_row_format_names[table.rows->row_format]),
-                       BAG_KEY("keyed", table.rules->keyed));
+        const struct bag_feature *feature = &model->features[0];
+        const struct bag_table_memory *rows = bag_http_shape_of(feature);
+        BAG_JSON_WRITE(json, BAG_KEY("num_rows", bag_table_rows_now(model->memory)));
+        bag_json_integers(json, "row_shape", &rows->shape[1], rows->rank - 1);
+        BAG_JSON_WRITE(json, BAG_KEY("datatype", bag_dtypes[feature->rules.output_dtype].name),
+                       BAG_KEY("row_format", bag_row_format_names[model->memory->table.row_format]),
+                       BAG_KEY("keyed", feature->rules.keyed));
     }
     if (metrics->on)
         write_counts(json, metrics, model);

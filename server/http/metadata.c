@@ -122,49 +122,6 @@ enum bag_http_outcome bag_http_get_models(struct bag_http_request *request)
     return describe_all(request, make_models);
 }
 
-/* Returns the number of the last update that the rows of a table contain. */
-static uint64_t updates_through(const struct bag_feature *feature)
-{
-    const struct bag_live_rows *live = feature->memory->live;
-    const struct bag_source *source = feature->model->source;
-    return live ? live->through : source ? bag_source_updates_through(source) : 0;
-}
-
-struct bag_v2_feature bag_http_describe_feature(const struct bag_feature *feature)
-{
-    return (struct bag_v2_feature){
-        .name = feature->name,
-        .table = feature->model->name,
-        .rows = &feature->memory->table,
-        .num_rows = bag_table_rows_now(feature->memory),
-        .table_bytes = bag_table_memory_bytes(feature->memory),
-        .updates_through = updates_through(feature),
-        .output_dtype = feature->rules.output_dtype,
-        .output_row_format = feature->output_row_format,
-        .keys_dtype = feature->memory->keys_dtype,
-        .row_shape = feature->projection ? &feature->projection->matrix.shape[1]
-                                         : &feature->memory->shape[1],
-        .row_rank = feature->projection ? 1 : feature->memory->rank - 1,
-        .row_elements = bag_feature_columns(feature),
-        .projected = feature->projection != NULL,
-        .rules = &feature->rules,
-        .part = feature->memory->part,
-        .whole_rows = feature->memory->whole_rows,
-        .whole_elements = feature->memory->whole_elements,
-        .digest = feature->memory->digest,
-        .num_shards = feature->memory->remote ? feature->memory->remote->num_shards : 0};
-}
-
-/* Returns the features as documents show them, which the caller frees. Returns NULL if memory is
- * exhausted. */
-static struct bag_v2_feature *describe_features(const struct bag_model *model)
-{
-    struct bag_v2_feature *features = malloc(model->num_features * sizeof *features);
-    for (size_t i = 0; features && i < model->num_features; i++)
-        features[i] = bag_http_describe_feature(&model->features[i]);
-    return features;
-}
-
 /* Returns the version policy of the highest version. */
 static struct bag_version_policy find_policy(struct bag_model *const *models, size_t count)
 {
@@ -177,47 +134,35 @@ static struct bag_version_policy find_policy(struct bag_model *const *models, si
 
 /* Answers with the document that `describe` makes of the model in the path, which must exist. */
 static void answer_model(struct bag_http_request *request,
-                         char *(*describe)(const struct bag_v2_model *))
+                         char *(*describe)(const struct bag_model *,
+                                           const struct bag_http_versions *))
 {
     const struct bag_snapshot *snapshot = request->snapshot;
     const struct bag_model *model =
         bag_snapshot_find(snapshot, request->target.model, request->target.version);
-    size_t count, ready = 0;
+    size_t count;
     struct bag_model *const *models = bag_snapshot_versions(snapshot, model->name, &count);
-    const char **versions = malloc(count * sizeof *versions);
-    struct bag_v2_feature *features = describe_features(model);
-    for (size_t i = 0; versions && i < count; i++) {
+    const char **ready = malloc(count * sizeof *ready);
+    struct bag_http_versions versions = {.ready = ready, .policy = find_policy(models, count)};
+    for (size_t i = 0; ready && i < count; i++) {
         if (models[i]->state == BAG_MODEL_READY)
-            versions[ready++] = models[i]->version;
+            ready[versions.num_ready++] = models[i]->version;
     }
-    struct bag_version_policy policy = find_policy(models, count);
-    struct bag_v2_model description = {.name = model->name,
-                                       .versions = versions,
-                                       .num_versions = ready,
-                                       .features = features,
-                                       .num_features = model->num_features,
-                                       .is_collection = bag_model_is_collection(model),
-                                       .shown = model->shown};
-    if (policy.kind == BAG_VERSIONS_LATEST)
-        description.latest = policy.numbers[0];
-    description.specific = policy.numbers;
-    description.num_specific = policy.kind == BAG_VERSIONS_SPECIFIC ? policy.count : 0;
-    answer(request, 200, versions && features ? describe(&description) : NULL);
-    free(features);
-    free(versions);
+    answer(request, 200, ready ? describe(model, &versions) : NULL);
+    free(ready);
 }
 
 /* The metadata contains the last update of the rows, so it must not be cached if rows may
  * change. */
 static void make_model(struct bag_http_request *request)
 {
-    answer_model(request, bag_v2_describe_model);
+    answer_model(request, bag_http_describe_model);
     request->reply.no_store = request->context->service->updates != NULL;
 }
 
 static void make_config(struct bag_http_request *request)
 {
-    answer_model(request, bag_v2_describe_config);
+    answer_model(request, bag_http_describe_config);
 }
 
 /* Answers with a document about the model in the path, which the loop makes if it is short. */

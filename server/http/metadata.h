@@ -39,8 +39,32 @@ void bag_http_find_state(const struct bag_snapshot *snapshot, const struct bag_m
 void bag_http_write_state(struct bag_json_writer *json, const struct bag_model *model,
                           const struct bag_http_model_state *found);
 
-/* A feature of a model that is READY; borrows from it. */
-struct bag_v2_feature bag_http_describe_feature(const struct bag_feature *feature);
+/* Returns the memory whose dimensions after the first are those of the output's rows: that of the
+ * table, or of the matrix of a projection. */
+static inline const struct bag_table_memory *bag_http_shape_of(const struct bag_feature *feature)
+{
+    return feature->projection ? &feature->projection->matrix : feature->memory;
+}
+
+/* The versions of a model as its documents show them. */
+struct bag_http_versions {
+    const char *const *ready; /* borrowed */
+    size_t num_ready;
+    struct bag_version_policy policy; /* which of them are served */
+};
+
+/* Returns the document of GET /v2/models/M. A table's model lists the inputs of its shown form and
+ * its output. A collection lists the inputs of KeyedJaggedTensor's layout with lengths; its outputs
+ * are the features and, if they have one type, their concatenation. A dimension of any size is -1.
+ * The parameters describe the tables. The model is READY. The caller frees the document, which is
+ * NULL if there is not enough memory. */
+char *bag_http_describe_model(const struct bag_model *model,
+                              const struct bag_http_versions *versions);
+
+/* Returns the document of GET /v2/models/M/config: the same facts under the names of Triton's
+ * ModelConfig, and the pooling rules as parameters. */
+char *bag_http_describe_config(const struct bag_model *model,
+                               const struct bag_http_versions *versions);
 
 /* Return whether metrics are counted, and whether the request's listener shows them. Otherwise fill
  * in the error reply. */

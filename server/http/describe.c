@@ -1,10 +1,9 @@
-/* Writes a model's metadata and configuration as JSON documents of the V2 protocol; see
- * v2_documents.h. */
-#include "kernels/rowformat.h"
-#include "v2_documents.h"
+/* Describes a model: its metadata, and its configuration, as JSON documents of the V2 protocol; see
+ * metadata.h. */
+#include "metadata.h"
 
-#include "json_writer.h"
-#include "v2_request.h"
+#include "kernels/rowformat.h"
+#include "server/tables/live_rows.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -41,10 +40,10 @@ static enum bag_dtype shown_weights(enum bag_dtype dtype)
 }
 
 /* Returns whether metadata lists an optional input. */
-static bool shows(const struct bag_v2_model *model, enum bag_input input)
+static bool shows(const struct bag_model *model, enum bag_input input)
 {
     enum bag_v2_optional_inputs shown = model->shown.optional_inputs;
-    if (input == BAG_PER_SAMPLE_WEIGHTS && !takes_weights(model->features->rules))
+    if (input == BAG_PER_SAMPLE_WEIGHTS && !takes_weights(&model->features->rules))
         return false;
     return shown == BAG_V2_OPTIONAL_ALL ||
            (shown == BAG_V2_OPTIONAL_WEIGHTS && input == BAG_PER_SAMPLE_WEIGHTS);
@@ -65,14 +64,14 @@ static const struct {
                     {BAG_DEFAULT_INDEX, EVERY_FORM, true, true}};
 
 /* Returns the form whose inputs the model shows. Rows that are not pooled have only indices. */
-static unsigned shown_forms(const struct bag_v2_model *model)
+static unsigned shown_forms(const struct bag_model *model)
 {
-    return model->features->rules->reduction == BAG_NONE ? 0 : 1u << model->shown.form;
+    return model->features->rules.reduction == BAG_NONE ? 0 : 1u << model->shown.form;
 }
 
 /* Sets *tensor to the input at this position of the form that the model shows. Returns false if
  * there are fewer. */
-static bool table_input(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
+static bool table_input(const struct bag_model *model, size_t position, struct tensor *tensor)
 {
     static const int64_t any = -1;
     size_t i = 0;
@@ -87,29 +86,28 @@ static bool table_input(const struct bag_v2_model *model, size_t position, struc
         return false;
     bool is_weights = table_inputs[i].input == BAG_PER_SAMPLE_WEIGHTS;
     bool is_matrix = shown_forms(model) == 1u << BAG_FORM_PACKED && !table_inputs[i].scalar;
-    *tensor =
-        (struct tensor){.name = bag_input_names[table_inputs[i].input],
-                        .dtype = is_weights ? shown_weights(model->features->rows->dtype) : BAG_I64,
-                        .optional = table_inputs[i].optional,
-                        .first = table_inputs[i].scalar ? 1 : -1,
-                        .rest = &any,
-                        .rest_rank = is_matrix};
+    *tensor = (struct tensor){
+        .name = bag_input_names[table_inputs[i].input],
+        .dtype = is_weights ? shown_weights(model->features->memory->table.dtype) : BAG_I64,
+        .optional = table_inputs[i].optional,
+        .first = table_inputs[i].scalar ? 1 : -1,
+        .rest = &any,
+        .rest_rank = is_matrix};
     return true;
 }
 
 /* Returns whether all features of the model are pooled. */
-static bool pools_all(const struct bag_v2_model *model)
+static bool pools_all(const struct bag_model *model)
 {
     bool all = true;
     for (size_t i = 0; i < model->num_features; i++)
-        all &= model->features[i].rules->reduction != BAG_NONE;
+        all &= model->features[i].rules.reduction != BAG_NONE;
     return all;
 }
 
 /* Sets *tensor to the input at this position of KeyedJaggedTensor's layout. It includes weights
  * only if all features are pooled. Returns false if there are fewer. */
-static bool collection_input(const struct bag_v2_model *model, size_t position,
-                             struct tensor *tensor)
+static bool collection_input(const struct bag_model *model, size_t position, struct tensor *tensor)
 {
     static const enum bag_kjt_input inputs[] = {BAG_KJT_VALUES, BAG_KJT_LENGTHS, BAG_KJT_STRIDES,
                                                 BAG_KJT_WEIGHTS};
@@ -125,16 +123,16 @@ static bool collection_input(const struct bag_v2_model *model, size_t position,
 }
 
 /* Sets *tensor to the model's input at this position. Returns false if there are fewer. */
-static bool model_input(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
+static bool model_input(const struct bag_model *model, size_t position, struct tensor *tensor)
 {
-    if (model->is_collection)
+    if (bag_model_is_collection(model))
         return collection_input(model, position, tensor);
     if (!table_input(model, position, tensor))
         return false;
     bool is_key = strcmp(tensor->name, bag_input_names[BAG_INDICES]) == 0 ||
                   strcmp(tensor->name, bag_input_names[BAG_DEFAULT_INDEX]) == 0;
-    if (is_key && model->features->rules->keyed)
-        tensor->dtype = model->features->keys_dtype;
+    if (is_key && model->features->rules.keyed)
+        tensor->dtype = model->features->memory->keys_dtype;
     return true;
 }
 
@@ -151,22 +149,22 @@ static void encode_rows(enum bag_row_format format, size_t row_elements, struct 
 
 /* Sets *tensor to the concatenation of all features. Returns false if a feature is not pooled or
  * the types differ. */
-static bool concatenation(const struct bag_v2_model *model, struct tensor *tensor)
+static bool concatenation(const struct bag_model *model, struct tensor *tensor)
 {
-    const struct bag_v2_feature *first = &model->features[0];
+    const struct bag_feature *first = &model->features[0];
     const enum bag_row_format format = first->output_row_format;
     size_t columns = 0;
     if (!pools_all(model))
         return false;
     for (size_t i = 0; i < model->num_features; i++) {
-        const struct bag_v2_feature *feature = &model->features[i];
+        const struct bag_feature *feature = &model->features[i];
         if (feature->output_row_format != format ||
-            (format == BAG_ROWS_PLAIN && feature->output_dtype != first->output_dtype))
+            (format == BAG_ROWS_PLAIN && feature->rules.output_dtype != first->rules.output_dtype))
             return false;
-        columns += feature->row_elements;
+        columns += bag_feature_columns(feature);
     }
     *tensor = (struct tensor){.name = "embeddings",
-                              .dtype = first->output_dtype,
+                              .dtype = first->rules.output_dtype,
                               .first = -1,
                               .rest_rank = 1,
                               .columns = (int64_t)columns};
@@ -175,19 +173,20 @@ static bool concatenation(const struct bag_v2_model *model, struct tensor *tenso
 }
 
 /* Sets *tensor to the model's output at this position. Returns false if there are fewer. */
-static bool model_output(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
+static bool model_output(const struct bag_model *model, size_t position, struct tensor *tensor)
 {
-    if (position == model->num_features && model->is_collection)
+    if (position == model->num_features && bag_model_is_collection(model))
         return concatenation(model, tensor);
     if (position >= model->num_features)
         return false;
-    const struct bag_v2_feature *feature = &model->features[position];
+    const struct bag_feature *feature = &model->features[position];
+    const struct bag_table_memory *memory = bag_http_shape_of(feature);
     *tensor = (struct tensor){.name = feature->name,
-                              .dtype = feature->output_dtype,
+                              .dtype = feature->rules.output_dtype,
                               .first = -1,
-                              .rest = feature->row_shape,
-                              .rest_rank = feature->row_rank};
-    encode_rows(feature->output_row_format, feature->row_elements, tensor);
+                              .rest = &memory->shape[1],
+                              .rest_rank = memory->rank - 1};
+    encode_rows(feature->output_row_format, bag_feature_columns(feature), tensor);
     return true;
 }
 
@@ -212,7 +211,7 @@ static void write_tensor(struct bag_json_writer *json, const struct tensor *tens
 }
 
 /* Writes the inputs and outputs that metadata or a configuration shows. */
-static void write_tensors(struct bag_json_writer *json, const struct bag_v2_model *model,
+static void write_tensors(struct bag_json_writer *json, const struct bag_model *model,
                           bool is_config)
 {
     struct tensor tensor;
@@ -226,40 +225,50 @@ static void write_tensors(struct bag_json_writer *json, const struct bag_v2_mode
     bag_json_close(json);
 }
 
+/* Returns the number of the last update that the rows of a table contain. */
+static uint64_t updates_through(const struct bag_feature *feature)
+{
+    const struct bag_live_rows *live = feature->memory->live;
+    const struct bag_source *source = feature->model->source;
+    return live ? live->through : source ? bag_source_updates_through(source) : 0;
+}
+
 /* Sets the facts about the table of a feature. */
 enum { TABLE_FACTS = 7 };
-static void find_facts(const struct bag_v2_feature *feature,
-                       struct bag_json_member facts[TABLE_FACTS])
+static void find_facts(const struct bag_feature *feature, struct bag_json_member facts[TABLE_FACTS])
 {
+    const struct bag_table_memory *memory = feature->memory;
+    const size_t num_shards = memory->remote ? memory->remote->num_shards : 0;
     const struct bag_json_member found[TABLE_FACTS] = {
-        BAG_KEY("rows", feature->num_rows),
-        BAG_KEY("row_elements", feature->rows->row_elements),
-        BAG_KEY("datatype", bag_dtypes[feature->rows->dtype].name),
-        BAG_KEY("row_format", bag_row_format_names[feature->rows->row_format]),
-        BAG_KEY("bytes", feature->table_bytes),
-        BAG_KEY("keyed", feature->rules->keyed),
-        BAG_KEY_IF(feature->num_shards > 0, "shards", feature->num_shards)};
+        BAG_KEY("rows", bag_table_rows_now(memory)),
+        BAG_KEY("row_elements", memory->table.row_elements),
+        BAG_KEY("datatype", bag_dtypes[memory->table.dtype].name),
+        BAG_KEY("row_format", bag_row_format_names[memory->table.row_format]),
+        BAG_KEY("bytes", bag_table_memory_bytes(memory)),
+        BAG_KEY("keyed", feature->rules.keyed),
+        BAG_KEY_IF(num_shards > 0, "shards", num_shards)};
     memcpy(facts, found, sizeof found);
 }
 
 /* Writes the facts about a feature's table, and its part if it is one. */
-static void write_table(struct bag_json_writer *json, const struct bag_v2_feature *feature)
+static void write_table(struct bag_json_writer *json, const struct bag_feature *feature)
 {
+    const struct bag_table_memory *memory = feature->memory;
     struct bag_json_member facts[TABLE_FACTS];
     char digest[BAG_DIGEST_BYTES];
     find_facts(feature, facts);
     bag_json_write(json, facts, TABLE_FACTS);
-    if (feature->part.of) {
-        bag_digest_put(digest, feature->digest);
+    if (bag_table_is_part(memory)) {
+        bag_digest_put(digest, memory->digest);
         bag_json_open(json, "part", '{');
-        BAG_JSON_WRITE(json, BAG_KEY("by", bag_part_way_names[feature->part.by]),
-                       BAG_KEY("index", feature->part.index), BAG_KEY("of", feature->part.of),
-                       BAG_KEY("rows", feature->whole_rows),
-                       BAG_KEY("row_elements", feature->whole_elements),
+        BAG_JSON_WRITE(json, BAG_KEY("by", bag_part_way_names[memory->part.by]),
+                       BAG_KEY("index", memory->part.index), BAG_KEY("of", memory->part.of),
+                       BAG_KEY("rows", memory->whole_rows),
+                       BAG_KEY("row_elements", memory->whole_elements),
                        BAG_KEY("digest", (const char *)digest));
         bag_json_close(json);
     }
-    BAG_JSON_WRITE(json, BAG_KEY("updates_through", feature->updates_through));
+    BAG_JSON_WRITE(json, BAG_KEY("updates_through", updates_through(feature)));
 }
 
 /* The layouts of a collection: those of KeyedJaggedTensor, and inputs by feature. */
@@ -268,38 +277,41 @@ static const char *const collection_forms[] = {"lengths", "offsets", "features"}
 /* Writes the features of a collection in their order, which is the order of KeyedJaggedTensor's
  * bags. Writes "<feature>.keyed" and the type of the keys for each keyed table, because the input
  * `values` has only one type. */
-static void write_features(struct bag_json_writer *json, const struct bag_v2_model *model)
+static void write_features(struct bag_json_writer *json, const struct bag_model *model)
 {
     bag_json_open(json, "features", '[');
     for (size_t i = 0; i < model->num_features; i++) {
-        const struct bag_v2_feature *feature = &model->features[i];
+        const struct bag_feature *feature = &model->features[i];
         bag_json_open(json, NULL, '{');
-        BAG_JSON_WRITE(json, BAG_KEY("name", feature->name), BAG_KEY("model", feature->table));
+        BAG_JSON_WRITE(json, BAG_KEY("name", feature->name),
+                       BAG_KEY("model", feature->model->name));
         write_table(json, feature);
         bag_json_close(json);
     }
     bag_json_close(json);
     for (size_t i = 0; i < model->num_features; i++) {
-        const struct bag_v2_feature *feature = &model->features[i];
+        const struct bag_feature *feature = &model->features[i];
+        const bool is_keyed = feature->rules.keyed;
         char keyed[192], datatype[192];
         snprintf(keyed, sizeof keyed, "%s.keyed", feature->name);
         snprintf(datatype, sizeof datatype, "%s.keys_datatype", feature->name);
         BAG_JSON_WRITE(
-            json, BAG_KEY_IF(feature->rules->keyed, keyed, feature->rules->keyed),
-            BAG_KEY_IF(feature->rules->keyed, datatype, bag_dtypes[feature->keys_dtype].name));
+            json, BAG_KEY_IF(is_keyed, keyed, is_keyed),
+            BAG_KEY_IF(is_keyed, datatype, bag_dtypes[feature->memory->keys_dtype].name));
     }
 }
 
-char *bag_v2_describe_model(const struct bag_v2_model *model)
+char *bag_http_describe_model(const struct bag_model *model,
+                              const struct bag_http_versions *versions)
 {
     struct bag_json_writer json = {.is_pretty = false};
     bag_json_open(&json, NULL, '{');
     BAG_JSON_WRITE(&json, BAG_KEY("name", model->name));
-    bag_json_texts(&json, "versions", model->versions, model->num_versions);
+    bag_json_texts(&json, "versions", versions->ready, versions->num_ready);
     BAG_JSON_WRITE(&json, BAG_KEY("platform", "bagserve"));
     write_tensors(&json, model, false);
     bag_json_open(&json, "parameters", '{');
-    if (model->is_collection) {
+    if (bag_model_is_collection(model)) {
         write_features(&json, model);
         bag_json_texts(&json, "forms", collection_forms, COUNT_OF(collection_forms));
     } else {
@@ -317,13 +329,17 @@ char *bag_v2_describe_model(const struct bag_v2_model *model)
  * dimension. */
 
 /* {"latest": {"num_versions": 1}}, {"specific": {"versions": [1, 3]}} or {"all": {}} */
-static void write_policy(struct bag_json_writer *json, const struct bag_v2_model *model)
+static void write_policy(struct bag_json_writer *json, const struct bag_version_policy *policy)
 {
+    static const char *const kinds[] = {[BAG_VERSIONS_LATEST] = "latest",
+                                        [BAG_VERSIONS_ALL] = "all",
+                                        [BAG_VERSIONS_SPECIFIC] = "specific"};
     bag_json_open(json, "version_policy", '{');
-    bag_json_open(json, model->latest ? "latest" : model->num_specific ? "specific" : "all", '{');
-    BAG_JSON_WRITE(json, BAG_KEY_IF(model->latest != 0, "num_versions", model->latest));
-    if (model->num_specific)
-        bag_json_integers(json, "versions", model->specific, model->num_specific);
+    bag_json_open(json, kinds[policy->kind], '{');
+    BAG_JSON_WRITE(
+        json, BAG_KEY_IF(policy->kind == BAG_VERSIONS_LATEST, "num_versions", policy->numbers[0]));
+    if (policy->kind == BAG_VERSIONS_SPECIFIC)
+        bag_json_integers(json, "versions", policy->numbers, policy->count);
     bag_json_close(json);
     bag_json_close(json);
     bag_json_open(json, "model_transaction_policy", '{');
@@ -364,41 +380,43 @@ static void write_parameters(struct bag_json_writer *json, const char *feature,
 }
 
 /* Returns a row or a key, if the feature has it. The upper half of UINT64 keys has no sign. */
-static struct bag_json_member index_of(bool has, const char *key,
-                                       const struct bag_v2_feature *feature, int64_t index)
+static struct bag_json_member index_of(bool has, const char *key, const struct bag_feature *feature,
+                                       int64_t index)
 {
-    const bool is_signed = !feature->rules->keyed || feature->keys_dtype != BAG_U64;
+    const bool is_signed = !feature->rules.keyed || feature->memory->keys_dtype != BAG_U64;
     return is_signed ? BAG_KEY_IF(has, key, index) : BAG_KEY_IF(has, key, (uint64_t)index);
 }
 
 /* Writes the facts about a feature's table and its pooling rules under the keys of the
  * configuration. A keyed table has a default key or none; a dense table has a default row or -1. */
-static void write_feature(struct bag_json_writer *json, const struct bag_v2_model *model,
-                          const struct bag_v2_feature *feature)
+static void write_feature(struct bag_json_writer *json, const struct bag_model *model,
+                          const struct bag_feature *feature)
 {
-    const struct bag_rules *rules = feature->rules;
-    const struct bag_part *part = &feature->part;
-    const bool is_collection = model->is_collection, is_part = part->of > 0;
+    const struct bag_rules *rules = &feature->rules;
+    const struct bag_table_memory *memory = feature->memory;
+    const struct bag_part *part = &memory->part;
+    const bool is_collection = bag_model_is_collection(model), is_part = bag_table_is_part(memory);
+    const bool is_projected = feature->projection != NULL;
     const bool hashes = rules->keyed && rules->missing == BAG_MISSING_HASH;
     const char *prefix = is_collection ? feature->name : NULL;
     struct bag_json_member table[TABLE_FACTS];
     char part_text[64];
     snprintf(part_text, sizeof part_text, "%s %" PRIu32 " of %" PRIu32,
              bag_part_way_names[part->by], part->index, part->of);
-    const struct bag_json_member owner = BAG_KEY_IF(is_collection, "model", feature->table);
+    const struct bag_json_member owner = BAG_KEY_IF(is_collection, "model", feature->model->name);
     const struct bag_json_member facts[] = {
         BAG_KEY_IF(is_part, "part", part_text),
-        BAG_KEY_IF(is_part, "part.rows", feature->whole_rows),
-        BAG_KEY_IF(is_part, "part.row_elements", feature->whole_elements),
+        BAG_KEY_IF(is_part, "part.rows", memory->whole_rows),
+        BAG_KEY_IF(is_part, "part.row_elements", memory->whole_elements),
         BAG_KEY_IF(is_collection && rules->keyed, "keys_datatype",
-                   bag_dtypes[feature->keys_dtype].name),
+                   bag_dtypes[memory->keys_dtype].name),
         BAG_KEY("reduction", bag_reduction_names[rules->reduction]),
         index_of(!rules->keyed || rules->has_default_index, "default_index", feature,
                  rules->default_index),
         index_of(rules->has_padding_idx, "padding_idx", feature, rules->padding_idx),
         BAG_KEY("include_last_offset", rules->include_last_offset),
         BAG_KEY("weighted_mean", rules->weighted_mean),
-        BAG_KEY_IF(feature->projected, "projected", feature->projected),
+        BAG_KEY_IF(is_projected, "projected", is_projected),
         BAG_KEY_IF(feature->output_row_format != BAG_ROWS_PLAIN, "output_row_format",
                    bag_row_format_names[feature->output_row_format]),
         BAG_KEY("prune_invalid", rules->prune_invalid),
@@ -414,9 +432,9 @@ static void write_feature(struct bag_json_writer *json, const struct bag_v2_mode
 }
 
 /* Writes the forms as one text with spaces between them, and the order of the features. */
-static void write_forms(struct bag_json_writer *json, const struct bag_v2_model *model)
+static void write_forms(struct bag_json_writer *json, const struct bag_model *model)
 {
-    const bool is_collection = model->is_collection;
+    const bool is_collection = bag_model_is_collection(model);
     const char *const *names = is_collection ? collection_forms : bag_form_names;
     const size_t count = is_collection ? COUNT_OF(collection_forms) : BAG_FORM_COUNT;
     char text[64];
@@ -435,13 +453,14 @@ static void write_forms(struct bag_json_writer *json, const struct bag_v2_model 
     }
 }
 
-char *bag_v2_describe_config(const struct bag_v2_model *model)
+char *bag_http_describe_config(const struct bag_model *model,
+                               const struct bag_http_versions *versions)
 {
     struct bag_json_writer json = {.is_pretty = false};
     bag_json_open(&json, NULL, '{');
     BAG_JSON_WRITE(&json, BAG_KEY("name", model->name), BAG_KEY("platform", "bagserve"),
                    BAG_KEY("backend", "bagserve"));
-    write_policy(&json, model);
+    write_policy(&json, &versions->policy);
     BAG_JSON_WRITE(&json, BAG_KEY("max_batch_size", INT64_C(0)));
     write_tensors(&json, model, true);
     bag_json_open(&json, "parameters", '{');
