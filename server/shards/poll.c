@@ -66,10 +66,10 @@ static void store_endpoints(struct session *session, const struct bag_shard_endp
                             size_t count)
 {
     struct bag_shards *shards = session->group->shards;
-    pthread_mutex_lock(&shards->lock);
+    bag_monitor_lock(&shards->monitor);
     memcpy(session->host->endpoints, endpoints, count * sizeof *endpoints);
     session->host->num_endpoints = count;
-    pthread_mutex_unlock(&shards->lock);
+    bag_monitor_unlock(&shards->monitor);
 }
 
 /* Connects to the first endpoint that accepts, and sets session->contact. Returns false and sets
@@ -252,9 +252,9 @@ static bool poll_all(struct session *session, const char *token,
 /* Stores the token that the shard has accepted, for the requests of the loops. */
 static void store_token(struct bag_shard_group *group, const char *token)
 {
-    pthread_mutex_lock(&group->shards->lock);
+    bag_monitor_lock(&group->shards->monitor);
     snprintf(group->token, sizeof group->token, "%s", token ? token : "");
-    pthread_mutex_unlock(&group->shards->lock);
+    bag_monitor_unlock(&group->shards->monitor);
 }
 
 bool bag_shard_poll(struct bag_shard_group *group, struct bag_shard_host *host,

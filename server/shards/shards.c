@@ -92,7 +92,7 @@ static struct bag_shard_group *make_group(struct bag_shards *shards,
     }
     *shards->last = group;
     shards->last = &group->next;
-    pthread_cond_broadcast(&shards->changed);
+    bag_monitor_wake_all(&shards->monitor);
     return group;
 }
 
@@ -110,7 +110,7 @@ struct bag_shard_group *bag_shards_find(struct bag_shards *shards,
                                         struct bag_problem *problem)
 {
     uint64_t hash = bag_model_config_hash(model);
-    pthread_mutex_lock(&shards->lock);
+    bag_monitor_lock(&shards->monitor);
     /* The catalog looks up all groups, in the order in which they were made. The search therefore
      * starts after the last one that was found. */
     struct bag_shard_group *group =
@@ -124,14 +124,14 @@ struct bag_shard_group *bag_shards_find(struct bag_shards *shards,
         group->is_wanted = true;
         bag_shard_group_retain(group);
     }
-    pthread_mutex_unlock(&shards->lock);
+    bag_monitor_unlock(&shards->monitor);
     return group;
 }
 
 void bag_shards_forget(struct bag_shards *shards)
 {
     struct bag_shard_group **link = &shards->groups, *group;
-    pthread_mutex_lock(&shards->lock);
+    bag_monitor_lock(&shards->monitor);
     shards->found = NULL;
     while ((group = *link)) {
         if (group->is_wanted) {
@@ -144,7 +144,7 @@ void bag_shards_forget(struct bag_shards *shards)
         bag_shard_group_release(group);
     }
     shards->last = link;
-    pthread_mutex_unlock(&shards->lock);
+    bag_monitor_unlock(&shards->monitor);
 }
 
 /* ---- copies for others -------------------------------------------------------------------- */
@@ -176,14 +176,14 @@ static bool copy_version(struct bag_shard_version *copy, const struct bag_shard_
 bool bag_shard_group_list(struct bag_shard_group *group, struct bag_shard_version **versions,
                           size_t *count, char reason[512])
 {
-    pthread_mutex_t *lock = &group->shards->lock;
-    pthread_mutex_lock(lock);
+    struct bag_monitor *monitor = &group->shards->monitor;
+    bag_monitor_lock(monitor);
     *versions = calloc(group->num_versions + 1, sizeof **versions);
     bool ok = *versions != NULL;
     for (*count = 0; ok && *count < group->num_versions; ++*count)
         ok = copy_version(&(*versions)[*count], &group->versions[*count], group->num_members);
     memcpy(reason, group->reason, sizeof group->reason);
-    pthread_mutex_unlock(lock);
+    bag_monitor_unlock(monitor);
     if (!ok)
         bag_shard_versions_free(*versions, *count);
     return ok;
@@ -212,17 +212,17 @@ static bool is_unavailable(const struct bag_shard_group *group, char *text, size
 
 bool bag_shard_group_is_unavailable(struct bag_shard_group *group, char *text, size_t room)
 {
-    pthread_mutex_lock(&group->shards->lock);
+    bag_monitor_lock(&group->shards->monitor);
     bool found = is_unavailable(group, text, room);
-    pthread_mutex_unlock(&group->shards->lock);
+    bag_monitor_unlock(&group->shards->monitor);
     return found;
 }
 
 bool bag_shard_group_lacks_versions(struct bag_shard_group *group)
 {
-    pthread_mutex_lock(&group->shards->lock);
+    bag_monitor_lock(&group->shards->monitor);
     bool lacks = group->reason[0] != 0;
-    pthread_mutex_unlock(&group->shards->lock);
+    bag_monitor_unlock(&group->shards->monitor);
     return lacks;
 }
 
@@ -231,32 +231,32 @@ bool bag_shards_find_unavailable(struct bag_shards *shards,
                                  const void *context, char *text, size_t room)
 {
     bool found = false;
-    pthread_mutex_lock(&shards->lock);
+    bag_monitor_lock(&shards->monitor);
     for (const struct bag_shard_group *group = shards->groups; group && !found;
          group = group->next) {
         int used = snprintf(text, room, "model '%s': ", group->config.name);
         found = counts(context, group->config.name) &&
                 is_unavailable(group, text + used, room - (size_t)used);
     }
-    pthread_mutex_unlock(&shards->lock);
+    bag_monitor_unlock(&shards->monitor);
     return found;
 }
 
 void bag_shard_group_token(struct bag_shard_group *group, char token[BAG_SHARD_TOKEN_BYTES])
 {
-    pthread_mutex_lock(&group->shards->lock);
+    bag_monitor_lock(&group->shards->monitor);
     memcpy(token, group->token, sizeof group->token);
-    pthread_mutex_unlock(&group->shards->lock);
+    bag_monitor_unlock(&group->shards->monitor);
 }
 
 void bag_shard_group_poll(struct bag_shard_group *group)
 {
     struct bag_shards *shards = group->shards;
-    pthread_mutex_lock(&shards->lock);
+    bag_monitor_lock(&shards->monitor);
     for (size_t i = 0; i < group->num_members; i++)
         group->members[i].due_ns = group->members[i].whole_ns = 0;
-    pthread_cond_broadcast(&shards->changed);
-    pthread_mutex_unlock(&shards->lock);
+    bag_monitor_wake_all(&shards->monitor);
+    bag_monitor_unlock(&shards->monitor);
 }
 
 /* ---- endpoints ----------------------------------------------------------------------------------
@@ -265,11 +265,11 @@ void bag_shard_group_poll(struct bag_shard_group *group)
 bool bag_shard_host_endpoint(struct bag_shards *shards, struct bag_shard_host *host,
                              struct bag_shard_endpoint *endpoint)
 {
-    pthread_mutex_lock(&shards->lock);
+    bag_monitor_lock(&shards->monitor);
     bool found = host->num_endpoints > 0;
     if (found)
         *endpoint = host->endpoints[host->turn++ % host->num_endpoints];
-    pthread_mutex_unlock(&shards->lock);
+    bag_monitor_unlock(&shards->monitor);
     return found;
 }
 
@@ -278,19 +278,15 @@ bool bag_shard_host_endpoint(struct bag_shards *shards, struct bag_shard_host *h
 struct bag_shards *bag_shards_make(void)
 {
     struct bag_shards *shards = calloc(1, sizeof *shards);
-    pthread_condattr_t attributes;
     uint64_t number;
-    if (!shards)
+    if (!shards || !bag_monitor_init(&shards->monitor)) {
+        free(shards);
         return NULL;
+    }
     shards->last = &shards->groups;
     if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
         number = (uint64_t)getpid() << 32 ^ uv_hrtime();
     snprintf(shards->instance, sizeof shards->instance, "%016" PRIx64, number);
-    pthread_mutex_init(&shards->lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&shards->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
     return shards;
 }
 
@@ -298,9 +294,9 @@ void bag_shards_free(struct bag_shards *shards)
 {
     if (!shards)
         return;
-    pthread_mutex_lock(&shards->lock);
+    bag_monitor_lock(&shards->monitor);
     bool has_ended = shards->num_ended == shards->num_threads;
-    pthread_mutex_unlock(&shards->lock);
+    bag_monitor_unlock(&shards->monitor);
     if (!has_ended)
         return;
     bag_shards_forget(shards); /* marks the remaining groups as unwanted, */
@@ -309,7 +305,6 @@ void bag_shards_free(struct bag_shards *shards)
         next = host->next;
         free(host);
     }
-    pthread_cond_destroy(&shards->changed);
-    pthread_mutex_destroy(&shards->lock);
+    bag_monitor_free(&shards->monitor);
     free(shards);
 }

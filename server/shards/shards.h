@@ -39,8 +39,8 @@
 
 #include "config/shards.h"
 #include "proto/v2_shard.h"
+#include "server/system/monitor.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -172,8 +172,7 @@ struct bag_shards {
     void (*on_change)(void *context);
     void *context;
 
-    pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t changed;
+    struct bag_monitor monitor;   /* guards what follows */
     struct bag_shard_host *hosts; /* owned */
     size_t num_hosts;
     struct bag_shard_group *groups, **last; /* retained; in the order in which they were made */

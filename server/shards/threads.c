@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <uv.h>
 
 #define SECOND_NS UINT64_C(1000000000)
@@ -62,17 +61,6 @@ static uint64_t find_due(const struct bag_shards *shards, struct query *query)
     return due_ns;
 }
 
-/* Waits for a change, or until the time. Releases the lock meanwhile. */
-static void wait_until(struct bag_shards *shards, uint64_t until_ns)
-{
-    struct timespec until = {.tv_sec = (time_t)(until_ns / SECOND_NS),
-                             .tv_nsec = (long)(until_ns % SECOND_NS)};
-    if (until_ns == UINT64_MAX)
-        pthread_cond_wait(&shards->changed, &shards->lock);
-    else
-        pthread_cond_timedwait(&shards->changed, &shards->lock, &until);
-}
-
 /* Waits until a poll is due, marks its member and retains its group. Returns false if the threads
  * must end. */
 static bool take_query(struct bag_shards *shards, struct query *query)
@@ -82,10 +70,10 @@ static bool take_query(struct bag_shards *shards, struct query *query)
         if (due_ns <= uv_hrtime()) {
             query->member->is_being_polled = true;
             bag_shard_group_retain(query->group);
-            pthread_cond_signal(&shards->changed);
+            bag_monitor_wake(&shards->monitor);
             return true;
         }
-        wait_until(shards, due_ns);
+        bag_monitor_wait(&shards->monitor, due_ns);
     }
     return false;
 }
@@ -187,10 +175,10 @@ static void run_query(struct bag_shards *shards, const struct query *query)
     struct bag_shard_host *host = query->member->host;
     if (is_known) /* find_due takes care that no other thread does the same */
         host->is_confirming = true;
-    pthread_mutex_unlock(&shards->lock);
+    bag_monitor_unlock(&shards->monitor);
     if (report)
         bag_shard_poll(query->group, host, is_known ? &known : NULL, report, &contact, &why);
-    pthread_mutex_lock(&shards->lock);
+    bag_monitor_lock(&shards->monitor);
     if (is_known)
         host->is_confirming = false;
     if (!report) {
@@ -205,12 +193,12 @@ static void run_query(struct bag_shards *shards, const struct query *query)
     else if (!bag_shard_group_find_versions(query->group))
         query->member->whole_ns = 0;
     bool changed = query->group->versions_hash != hash && !shards->stops;
-    pthread_mutex_unlock(&shards->lock);
+    bag_monitor_unlock(&shards->monitor);
     bag_shard_report_free(report);
     free(report);
     if (changed)
         shards->on_change(shards->context);
-    pthread_mutex_lock(&shards->lock);
+    bag_monitor_lock(&shards->monitor);
 }
 
 /* Polls members until the threads must end. */
@@ -218,16 +206,16 @@ static void *run(void *context)
 {
     struct bag_shards *shards = context;
     struct query query;
-    pthread_mutex_lock(&shards->lock);
+    bag_monitor_lock(&shards->monitor);
     while (take_query(shards, &query)) {
         run_query(shards, &query);
-        pthread_mutex_unlock(&shards->lock);
+        bag_monitor_unlock(&shards->monitor);
         bag_shard_group_release(query.group);
-        pthread_mutex_lock(&shards->lock);
+        bag_monitor_lock(&shards->monitor);
     }
     shards->num_ended++;
-    pthread_cond_broadcast(&shards->changed);
-    pthread_mutex_unlock(&shards->lock);
+    bag_monitor_wake_all(&shards->monitor);
+    bag_monitor_unlock(&shards->monitor);
     return NULL;
 }
 
@@ -249,20 +237,20 @@ bool bag_shards_start_threads(struct bag_shards *shards, struct bag_problem *pro
 
 bool bag_shards_start(struct bag_shards *shards, struct bag_problem *problem)
 {
-    pthread_mutex_lock(&shards->lock);
+    bag_monitor_lock(&shards->monitor);
     shards->is_started = true;
     bool ok = bag_shards_start_threads(shards, problem);
-    pthread_mutex_unlock(&shards->lock);
+    bag_monitor_unlock(&shards->monitor);
     return ok;
 }
 
 void bag_shards_stop(struct bag_shards *shards)
 {
     uint64_t until_ns = uv_hrtime() + 2 * SECOND_NS;
-    pthread_mutex_lock(&shards->lock);
+    bag_monitor_lock(&shards->monitor);
     shards->stops = true;
-    pthread_cond_broadcast(&shards->changed);
-    while (shards->num_ended < shards->num_threads && uv_hrtime() < until_ns)
-        wait_until(shards, until_ns);
-    pthread_mutex_unlock(&shards->lock);
+    bag_monitor_wake_all(&shards->monitor);
+    while (shards->num_ended < shards->num_threads && bag_monitor_wait(&shards->monitor, until_ns))
+        continue;
+    bag_monitor_unlock(&shards->monitor);
 }

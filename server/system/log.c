@@ -1,17 +1,18 @@
 /* Formats and writes log lines; see log.h. */
 #include "log.h"
 
+#include "monitor.h"
 #include "thread_team.h"
 
 #include "proto/text.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <uv.h>
 
 /* The maximum length of a line; longer ones are truncated. The message about a rejected file, with
  * its path, fits. */
@@ -41,8 +42,7 @@ struct line {
 /* Lines that wait to be written, in a ring buffer; guarded by the lock. The writer reads the bytes
  * from `begin` on without the lock, because they are not overwritten before they are written. */
 static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed; /* there is something to write, or the thread must stop */
+    struct bag_monitor monitor; /* changed: there is something to write, or the thread must stop */
     pthread_t thread;
     bool runs, stops;
     bool waits, rests; /* the writer waits for any line; the writer pauses */
@@ -50,7 +50,7 @@ static struct {
     size_t begin, bytes;
     uint64_t dropped, told; /* lines that were dropped, and those of them that were logged */
     char ring[BAG_LOG_BUFFER_BYTES];
-} waiting = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} waiting = {.monitor.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *const level_names[] = {BAG_LOG_LEVELS(BAG_NAME)};
 
@@ -307,7 +307,7 @@ static bool put(const struct line *line)
     waiting.bytes += line->bytes;
     if (waiting.waits || (waiting.rests && is_due())) {
         waiting.waits = waiting.rests = false;
-        pthread_cond_broadcast(&waiting.changed);
+        bag_monitor_wake_all(&waiting.monitor);
     }
     return true;
 }
@@ -332,7 +332,7 @@ static void await_lines(void)
 {
     while (waiting.bytes == 0 && !waiting.stops) {
         waiting.waits = true;
-        pthread_cond_wait(&waiting.changed, &waiting.lock);
+        bag_monitor_wait(&waiting.monitor, UINT64_MAX);
     }
     waiting.waits = false;
 }
@@ -340,15 +340,10 @@ static void await_lines(void)
 /* Pauses, so that several lines are written together. The caller holds the lock. */
 static void rest(void)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += REST_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const uint64_t until_ns = uv_hrtime() + REST_NS;
     do
         waiting.rests = true;
-    while (!is_due() &&
-           pthread_cond_timedwait(&waiting.changed, &waiting.lock, &until) != ETIMEDOUT);
+    while (!is_due() && bag_monitor_wait(&waiting.monitor, until_ns));
     waiting.rests = false;
 }
 
@@ -359,9 +354,9 @@ static void write_first(void)
     if (bytes > waiting.bytes)
         bytes = waiting.bytes;
     waiting.urgent = false;
-    pthread_mutex_unlock(&waiting.lock);
+    bag_monitor_unlock(&waiting.monitor);
     write_lines(waiting.ring + begin, bytes);
-    pthread_mutex_lock(&waiting.lock);
+    bag_monitor_lock(&waiting.monitor);
     waiting.begin = (begin + bytes) % sizeof waiting.ring;
     waiting.bytes -= bytes;
     tell_dropped();
@@ -370,7 +365,7 @@ static void write_first(void)
 static void *write_waiting(void *context)
 {
     (void)context;
-    pthread_mutex_lock(&waiting.lock);
+    bag_monitor_lock(&waiting.monitor);
     for (;;) {
         await_lines();
         if (waiting.bytes == 0)
@@ -381,8 +376,8 @@ static void *write_waiting(void *context)
         rest();
     }
     waiting.runs = false;
-    pthread_cond_broadcast(&waiting.changed);
-    pthread_mutex_unlock(&waiting.lock);
+    bag_monitor_wake_all(&waiting.monitor);
+    bag_monitor_unlock(&waiting.monitor);
     return NULL;
 }
 
@@ -391,7 +386,7 @@ bool bag_log_start(struct bag_problem *problem)
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&waiting.changed, &attributes);
+    pthread_cond_init(&waiting.monitor.changed, &attributes);
     pthread_condattr_destroy(&attributes);
     waiting.begin = 0;
     waiting.runs = true;
@@ -407,28 +402,25 @@ bool bag_log_start(struct bag_problem *problem)
 /* A thread that is blocked by its reader is left running until the process ends. */
 void bag_log_stop(void)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += STOP_S;
-    pthread_mutex_lock(&waiting.lock);
+    const uint64_t until_ns = uv_hrtime() + STOP_S * UINT64_C(1000000000);
+    bag_monitor_lock(&waiting.monitor);
     bool started = waiting.runs;
     waiting.stops = true;
     if (started)
-        pthread_cond_broadcast(&waiting.changed);
-    while (waiting.runs &&
-           pthread_cond_timedwait(&waiting.changed, &waiting.lock, &until) != ETIMEDOUT)
-        ;
+        bag_monitor_wake_all(&waiting.monitor);
+    while (waiting.runs && bag_monitor_wait(&waiting.monitor, until_ns))
+        continue;
     bool ended = started && !waiting.runs;
-    pthread_mutex_unlock(&waiting.lock);
+    bag_monitor_unlock(&waiting.monitor);
     if (ended)
         pthread_join(waiting.thread, NULL);
 }
 
 uint64_t bag_log_dropped(void)
 {
-    pthread_mutex_lock(&waiting.lock);
+    bag_monitor_lock(&waiting.monitor);
     uint64_t dropped = waiting.dropped;
-    pthread_mutex_unlock(&waiting.lock);
+    bag_monitor_unlock(&waiting.monitor);
     return dropped;
 }
 
@@ -439,12 +431,12 @@ static void log_line(enum bag_log_level level, bool urgent, const char *event,
     if (level > min_level)
         return;
     make_line(&line, level, event, fields);
-    pthread_mutex_lock(&waiting.lock);
+    bag_monitor_lock(&waiting.monitor);
     bool is_later = waiting.runs;
     waiting.urgent |= urgent;
     if (is_later && !put(&line))
         waiting.dropped++;
-    pthread_mutex_unlock(&waiting.lock);
+    bag_monitor_unlock(&waiting.monitor);
     if (!is_later)
         write_lines(line.text, line.bytes);
 }

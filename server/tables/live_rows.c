@@ -1,12 +1,11 @@
 /* Tables whose rows change; see live_rows.h. */
 #include "live_rows.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <uv.h>
 
 /* ---- the lock -------------------------------------------------------------------------------- */
 
@@ -40,9 +39,9 @@ static void read_end(struct bag_live_rows *live)
     unsigned before = atomic_fetch_sub_explicit(&live->state, 1, memory_order_release);
     if ((before & READERS) > 1 || !(before & (WRITES | WAITS)))
         return;
-    pthread_mutex_lock(&live->mutex);
-    pthread_cond_broadcast(&live->changed);
-    pthread_mutex_unlock(&live->mutex);
+    bag_monitor_lock(&live->monitor);
+    bag_monitor_wake_all(&live->monitor);
+    bag_monitor_unlock(&live->monitor);
 }
 
 /* Locks the table for reading, and waits for that if necessary. The last of the admitted readers
@@ -51,14 +50,14 @@ static void read_one(struct bag_live_rows *live)
 {
     if (try_read(live))
         return;
-    pthread_mutex_lock(&live->mutex);
+    bag_monitor_lock(&live->monitor);
     live->waiting++;
     while (!try_read(live))
-        pthread_cond_wait(&live->changed, &live->mutex);
+        bag_monitor_wait(&live->monitor, UINT64_MAX);
     live->waiting--;
     if (live->admitted > 0 && --live->admitted == 0)
-        pthread_cond_broadcast(&live->changed);
-    pthread_mutex_unlock(&live->mutex);
+        bag_monitor_wake_all(&live->monitor);
+    bag_monitor_unlock(&live->monitor);
 }
 
 bool bag_live_rows_try_read(struct bag_live_rows *const *live, size_t count)
@@ -84,17 +83,6 @@ void bag_live_rows_read_end(struct bag_live_rows *const *live, size_t count)
         read_end(live[i]);
 }
 
-/* Returns the time until which a writer lets readers pass, by CLOCK_MONOTONIC. */
-static struct timespec patience_ends(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    time.tv_nsec += PATIENCE_NS;
-    time.tv_sec += time.tv_nsec / 1000000000;
-    time.tv_nsec %= 1000000000;
-    return time;
-}
-
 /* Takes the lock if there is no reader: if the state has only these bits of the writer. */
 static bool try_write(struct bag_live_rows *live, unsigned bits)
 {
@@ -107,50 +95,32 @@ static bool try_write(struct bag_live_rows *live, unsigned bits)
  * have gone. */
 static void write_begin(struct bag_live_rows *live)
 {
-    struct timespec end = patience_ends();
-    pthread_mutex_lock(&live->mutex);
+    uint64_t until_ns = uv_hrtime() + PATIENCE_NS;
+    bag_monitor_lock(&live->monitor);
     while (live->admitted > 0)
-        pthread_cond_wait(&live->changed, &live->mutex);
+        bag_monitor_wait(&live->monitor, UINT64_MAX);
     atomic_fetch_or_explicit(&live->state, WAITS, memory_order_relaxed);
     unsigned bits = WAITS;
     while (!try_write(live, bits)) {
-        if (bits & WRITES) {
-            pthread_cond_wait(&live->changed, &live->mutex);
-        } else if (pthread_cond_timedwait(&live->changed, &live->mutex, &end) == ETIMEDOUT) {
+        if (!bag_monitor_wait(&live->monitor, bits & WRITES ? UINT64_MAX : until_ns)) {
             atomic_fetch_or_explicit(&live->state, WRITES, memory_order_relaxed);
             bits |= WRITES;
         }
     }
-    pthread_mutex_unlock(&live->mutex);
+    bag_monitor_unlock(&live->monitor);
 }
 
 /* Unlocks the table. Readers that wait now are admitted before the next writer. */
 static void write_end(struct bag_live_rows *live)
 {
-    pthread_mutex_lock(&live->mutex);
+    bag_monitor_lock(&live->monitor);
     live->admitted = live->waiting;
     atomic_fetch_and_explicit(&live->state, ~WRITES, memory_order_release);
-    pthread_cond_broadcast(&live->changed);
-    pthread_mutex_unlock(&live->mutex);
+    bag_monitor_wake_all(&live->monitor);
+    bag_monitor_unlock(&live->monitor);
 }
 
 /* ---- a table --------------------------------------------------------------------------------- */
-
-/* Initialises the lock. Returns false without memory. */
-static bool init_lock(struct bag_live_rows *live)
-{
-    pthread_condattr_t attributes;
-    if (pthread_condattr_init(&attributes) != 0)
-        return false;
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    bool ok = pthread_cond_init(&live->changed, &attributes) == 0;
-    pthread_condattr_destroy(&attributes);
-    if (ok && pthread_mutex_init(&live->mutex, NULL) != 0) {
-        pthread_cond_destroy(&live->changed);
-        ok = false;
-    }
-    return ok;
-}
 
 int64_t bag_live_rows_kept_by(const struct bag_rules *rules)
 {
@@ -163,7 +133,7 @@ bool bag_live_rows_make(struct bag_table_memory *memory, int64_t kept_rows)
     if (!live)
         return false;
     memset(live, 0, sizeof *live);
-    if (!init_lock(live)) {
+    if (!bag_monitor_init(&live->monitor)) {
         free(live);
         return false;
     }
@@ -209,8 +179,7 @@ void bag_live_rows_free(struct bag_live_rows *live)
 {
     if (!live)
         return;
-    pthread_cond_destroy(&live->changed);
-    pthread_mutex_destroy(&live->mutex);
+    bag_monitor_free(&live->monitor);
     free(live->freed);
     free(live->found);
     free(live);
@@ -292,30 +261,25 @@ static bool reserve_freed(struct bag_live_rows *live, size_t count, struct bag_p
     return reserve(&live->freed, &live->freed_room, live->num_freed + count, problem);
 }
 
-/* Returns the reader whose default is this key; NULL if there is none. */
-static const struct bag_live_reader *find_reader(const struct bag_live_rows *live, uint64_t key)
-{
-    const struct bag_live_reader *reader = live->readers;
-    while (reader &&
-           !(reader->rules->has_default_index && (uint64_t)reader->rules->default_index == key))
-        reader = reader->next;
-    return reader;
-}
-
 bool bag_live_rows_check_readers(const struct bag_live_rows *live,
                                  const struct bag_rows_batch *batch, struct bag_problem *problem)
 {
-    const struct bag_live_reader *reader = NULL;
-    size_t at = 0;
-    while (at < batch->count && !(reader = find_reader(live, batch->ids[at])))
-        at++;
-    if (!reader)
-        return true;
-    char why[400];
-    snprintf(why, sizeof why, "it is the default_index of %s%s%smodel '%s' and cannot be removed",
-             reader->feature ? "feature '" : "", reader->feature ? reader->feature : "",
-             reader->feature ? "' of " : "", reader->model);
-    return reject_key(live, batch, at, why, problem);
+    const struct bag_live_reader *reader;
+    for (size_t at = 0; at < batch->count; at++) {
+        SLIST_FOREACH(reader, &live->readers, next)
+        {
+            char why[400];
+            if (!reader->rules->has_default_index ||
+                (uint64_t)reader->rules->default_index != batch->ids[at])
+                continue;
+            snprintf(why, sizeof why,
+                     "it is the default_index of %s%s%smodel '%s' and cannot be removed",
+                     reader->feature ? "feature '" : "", reader->feature ? reader->feature : "",
+                     reader->feature ? "' of " : "", reader->model);
+            return reject_key(live, batch, at, why, problem);
+        }
+    }
+    return true;
 }
 
 /* Checks that all keys can be removed, and reserves memory for their rows. */

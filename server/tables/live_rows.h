@@ -15,9 +15,10 @@
 #define BAG_TABLES_LIVE_ROWS_H
 
 #include "rows_batch.h"
+#include "server/system/monitor.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 struct bag_updates_stream;
 
@@ -25,10 +26,9 @@ struct bag_updates_stream;
 struct bag_live_rows {
     /* The lock: the number of readers, and the bits of a writer (see live_rows.c). */
     _Alignas(64) atomic_uint state;
-    pthread_mutex_t mutex; /* guards the lock's members below */
-    pthread_cond_t changed;
-    unsigned waiting;  /* readers that wait */
-    unsigned admitted; /* number of these that go before the next writer */
+    struct bag_monitor monitor; /* guards the lock's members below */
+    unsigned waiting;           /* readers that wait */
+    unsigned admitted;          /* number of these that go before the next writer */
 
     /* Used by the writer only. */
     struct bag_table_memory *memory; /* borrowed */
@@ -43,10 +43,10 @@ struct bag_live_rows {
                              INT64_MAX: none was */
 
     /* Used by the stream, see server/updates/updates.h. */
-    struct bag_live_reader *readers;
+    SLIST_HEAD(, bag_live_reader) readers;
     struct bag_updates_stream *stream;
     void (*detach)(struct bag_live_rows *live); /* gives the table up, and frees this */
-    struct bag_live_rows *next;
+    SLIST_ENTRY(bag_live_rows) next;
     uint64_t version;          /* version of its model */
     bool fell_behind;          /* an update could not be applied: it gets no more */
     const char *closed_by;     /* what replaced the rows, which take no more updates; NULL: open */
@@ -65,7 +65,7 @@ struct bag_live_reader {
     const char *model, *feature; /* for messages; feature is NULL for the model of the table */
     const struct bag_rules *rules;
     struct bag_live_rows *live; /* NULL: it is not entered */
-    struct bag_live_reader *next;
+    SLIST_ENTRY(bag_live_reader) next;
 };
 
 /* Returns how many rows of a keyed table stand in for missing keys by these rules. */
