@@ -81,7 +81,8 @@ static bool check_part(struct bag_updates_stream *stream, const struct bag_updat
                        struct bag_problem *problem)
 {
     struct bag_journal_header own = header_of(table);
-    if (!bag_journal_is_open(&stream->journal) && !stream->tables && !stream->first_kept)
+    if (!bag_journal_is_open(&stream->journal) && SLIST_EMPTY(&stream->tables) &&
+        !stream->first_kept)
         stream->journal.header = own;
     if (bag_journal_check_part(&stream->journal.header, &own, problem))
         return true;
@@ -279,8 +280,7 @@ static bool read_rest(struct catching_up *up, struct bag_problem *problem)
 static void enter(struct bag_live_rows *live, struct bag_live_reader *reader)
 {
     reader->live = live;
-    reader->next = live->readers;
-    live->readers = reader;
+    SLIST_INSERT_HEAD(&live->readers, reader, next);
 }
 
 bool bag_updates_enter(struct bag_live_rows *live, struct bag_live_reader *reader,
@@ -307,10 +307,7 @@ void bag_updates_leave(struct bag_live_reader *reader)
         return;
     pthread_mutex_t *lock = &reader->live->stream->lock;
     pthread_mutex_lock(lock);
-    struct bag_live_reader **link = &reader->live->readers;
-    while (*link != reader)
-        link = &(*link)->next;
-    *link = reader->next;
+    SLIST_REMOVE(&reader->live->readers, reader, bag_live_reader, next);
     reader->live = NULL;
     pthread_mutex_unlock(lock);
 }
@@ -322,13 +319,13 @@ static void join(struct catching_up *up)
 {
     struct bag_updates_stream *stream = up->stream;
     assert(stream->state >= BAG_STREAM_OPEN);
-    if (stream->tables)
+    bool is_first = SLIST_EMPTY(&stream->tables);
+    if (!is_first)
         bag_journal_begin_file(&stream->journal);
-    if (!stream->tables || up->live->through <= stream->sequence)
+    if (is_first || up->live->through <= stream->sequence)
         bag_updates_go_on(stream, up->live->through);
-    up->live->next = stream->tables;
     up->live->detach = bag_updates_detach;
-    stream->tables = up->live;
+    SLIST_INSERT_HEAD(&stream->tables, up->live, next);
     stream->oldest_through = up->table->oldest_through;
     if (up->table->reader)
         enter(up->live, up->table->reader);
@@ -444,28 +441,19 @@ bool bag_updates_lacks(struct bag_updates *updates, const struct bag_updates_tab
     return fell_behind;
 }
 
-/* Moves the stream to the updates that all remaining tables include. One of these tables was served
- * in place of the detached ones. */
-static void go_on_with_rest(struct bag_updates_stream *stream)
-{
-    uint64_t through = UINT64_MAX;
-    for (const struct bag_live_rows *at = stream->tables; at; at = at->next) {
-        if (at->through < through)
-            through = at->through;
-    }
-    if (stream->tables && through > stream->sequence)
-        bag_updates_go_on(stream, through);
-}
-
 void bag_updates_detach(struct bag_live_rows *live)
 {
     struct bag_updates_stream *stream = live->stream;
     pthread_mutex_lock(&stream->lock);
-    struct bag_live_rows **link = &stream->tables;
-    while (*link != live)
-        link = &(*link)->next;
-    *link = live->next;
-    go_on_with_rest(stream);
+    SLIST_REMOVE(&stream->tables, live, bag_live_rows, next);
+    /* One of the remaining tables was served in place of the detached ones: move the stream to the
+     * updates that all of them include. */
+    uint64_t through = UINT64_MAX;
+    const struct bag_live_rows *at;
+    SLIST_FOREACH(at, &stream->tables, next)
+    through = at->through < through ? at->through : through;
+    if (!SLIST_EMPTY(&stream->tables) && through > stream->sequence)
+        bag_updates_go_on(stream, through);
     bag_updates_remove_files(stream);
     pthread_mutex_unlock(&stream->lock);
     bag_live_rows_free(live);

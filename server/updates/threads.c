@@ -64,7 +64,7 @@ struct bag_updates_stream *bag_updates_make_stream(struct bag_updates *updates, 
         return NULL;
     }
     stream->updates = updates;
-    stream->last = &stream->first;
+    STAILQ_INIT(&stream->waiting);
     strncpy(stream->name, name, sizeof stream->name - 1);
     if (!tsearch(stream, &updates->by_name, compare_names)) {
         pthread_mutex_destroy(&stream->lock);
@@ -116,11 +116,10 @@ static struct bag_updates_stream *take_ready(struct bag_updates *updates)
 static void run_stream(struct bag_updates_stream *stream)
 {
     struct bag_updates *updates = stream->updates;
-    struct bag_update *first = stream->first;
+    struct bag_update *first = STAILQ_FIRST(&stream->waiting);
     bool syncs = stream->waits_for_sync;
     assert(stream->turn == BAG_STREAM_RUNNING);
-    stream->first = NULL;
-    stream->last = &stream->first;
+    STAILQ_INIT(&stream->waiting);
     stream->waits_for_sync = false;
     bag_monitor_unlock(&updates->queue);
     if (first)
@@ -129,7 +128,7 @@ static void run_stream(struct bag_updates_stream *stream)
         bag_updates_sync_stream(stream);
     bag_monitor_lock(&updates->queue);
     stream->turn = BAG_STREAM_IDLE;
-    if (stream->first || stream->waits_for_sync)
+    if (!STAILQ_EMPTY(&stream->waiting) || stream->waits_for_sync)
         make_ready(stream);
 }
 
@@ -195,10 +194,8 @@ void bag_updates_stop(struct bag_updates *updates)
 void bag_updates_submit(struct bag_update *update)
 {
     struct bag_updates_stream *stream = update->live->stream;
-    update->next = NULL;
     bag_monitor_lock(&stream->updates->queue);
-    *stream->last = update;
-    stream->last = &update->next;
+    STAILQ_INSERT_TAIL(&stream->waiting, update, next);
     make_ready(stream);
     bag_monitor_unlock(&stream->updates->queue);
 }

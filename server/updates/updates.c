@@ -119,7 +119,9 @@ static bool apply(struct bag_update *update)
     uint64_t sequence = update->sequence, first = update->first;
     if (!apply_once(update->live, sequence, from, &update->batch, &update->problem))
         return false;
-    for (struct bag_live_rows *at = stream->tables; at; at = at->next) {
+    struct bag_live_rows *at;
+    SLIST_FOREACH(at, &stream->tables, next)
+    {
         if (at != update->live && !at->fell_behind &&
             (!bag_updates_check_ids(at, bag_table_is_keyed(update->live->memory), &problem) ||
              !check_before(at, first, &problem) ||
@@ -201,11 +203,10 @@ static void finish(const struct group *group, struct bag_update *update)
 void bag_updates_remove_files(struct bag_updates_stream *stream)
 {
     uint64_t through = UINT64_MAX;
-    for (const struct bag_live_rows *at = stream->tables; at; at = at->next) {
-        if (at->snapshot_through < through)
-            through = at->snapshot_through;
-    }
-    if (!bag_journal_is_open(&stream->journal) || !stream->tables)
+    const struct bag_live_rows *at;
+    SLIST_FOREACH(at, &stream->tables, next)
+    through = at->snapshot_through < through ? at->snapshot_through : through;
+    if (!bag_journal_is_open(&stream->journal) || SLIST_EMPTY(&stream->tables))
         return;
     uint64_t wanted = stream->oldest_through < through ? stream->oldest_through : through;
     bag_journal_remove(&stream->journal, through, wanted,
@@ -316,9 +317,11 @@ static bool check(struct bag_update *update, bool *changes_keys)
     const struct bag_updates_stream *stream = update->live->stream;
     if (!bag_live_rows_check(update->live, &update->batch, changes_keys, &update->problem))
         return false;
-    for (const struct bag_live_rows *at = stream->tables; update->batch.deletes && at;
-         at = at->next) {
-        if (!bag_live_rows_check_readers(at, &update->batch, &update->problem))
+    const struct bag_live_rows *at;
+    SLIST_FOREACH(at, &stream->tables, next)
+    {
+        if (update->batch.deletes &&
+            !bag_live_rows_check_readers(at, &update->batch, &update->problem))
             return false;
     }
     return true;
@@ -391,7 +394,7 @@ void bag_updates_run(struct bag_update *first)
     struct group group = {.stream = first->live->stream};
     struct bag_update *one;
     size_t total = 0;
-    for (struct bag_update *at = first; at; at = at->next)
+    for (struct bag_update *at = first; at; at = STAILQ_NEXT(at, next))
         total++;
     group.waiting = total > 1 ? calloc(total, sizeof(struct bag_update *)) : NULL;
     bool together = group.waiting != NULL;
@@ -399,16 +402,16 @@ void bag_updates_run(struct bag_update *first)
         group.waiting = &one;
     pthread_mutex_lock(&group.stream->lock);
     assert(group.stream->state >= BAG_STREAM_OPEN);
-    for (struct bag_update *at = first; at; at = at->next) {
+    for (struct bag_update *at = first; at; at = STAILQ_NEXT(at, next)) {
         run_one(&group, at);
-        if (!together || !at->next)
+        if (!together || !STAILQ_NEXT(at, next))
             commit(&group);
     }
     pthread_mutex_unlock(&group.stream->lock);
     if (together)
         free(group.waiting);
     for (struct bag_update *at = first, *next; at; at = next) {
-        next = at->next;
+        next = STAILQ_NEXT(at, next);
         at->done(at);
     }
 }

@@ -110,7 +110,7 @@ struct bag_updates_stream {
     struct bag_updates_stream *next;
 
     /* Guarded by updates->queue: */
-    struct bag_update *first, **last; /* waiting updates */
+    STAILQ_HEAD(, bag_update) waiting;
     bool waits_for_sync;
     enum bag_stream_turn turn;
     STAILQ_ENTRY(bag_updates_stream) next_ready;
@@ -121,7 +121,7 @@ struct bag_updates_stream {
 
     pthread_mutex_t lock; /* guards the members below */
     enum bag_stream_state state;
-    struct bag_live_rows *tables; /* attached tables */
+    SLIST_HEAD(, bag_live_rows) tables; /* attached tables */
     struct bag_journal journal;
     uint64_t oldest_through; /* updates after this one are kept for versions that are not loaded */
     uint64_t taken;          /* last update that was numbered; it may not be applied yet */
@@ -176,7 +176,7 @@ struct bag_update {
     bool applied; /* the update was applied now, not by an earlier attempt */
     struct bag_problem problem;
 
-    struct bag_update *next;
+    STAILQ_ENTRY(bag_update) next;
 };
 
 /* Initialises a set without streams. Returns false if there is not enough memory. */
@@ -194,8 +194,8 @@ void bag_updates_stop(struct bag_updates *updates);
  * thread; returns without waiting. */
 void bag_updates_submit(struct bag_update *update);
 
-/* Processes a list of updates of one stream, linked by `next`, and calls their `done`. Called on an
- * update thread or, for deltas, on the thread that changes tables. */
+/* Processes an update of a stream and those that follow it in a list, and calls their `done`.
+ * Called on an update thread or, for deltas, on the thread that changes tables. */
 void bag_updates_run(struct bag_update *first);
 
 /* Syncs all journals that have unsynced records. */

@@ -251,7 +251,7 @@ static void send(struct story *story)
     for (size_t i = 0; i < count; i++) {
         ask(story, &asked[i], &state);
         asked[i].update.sequence = numbered ? story->acknowledged + 1 + i : 0;
-        asked[i].update.next = i + 1 < count ? &asked[i + 1].update : NULL;
+        STAILQ_NEXT(&asked[i].update, next) = i + 1 < count ? &asked[i + 1].update : NULL;
         apply_to_state(&state, &asked[i].batch);
     }
     bag_updates_run(&asked[0].update);
@@ -474,7 +474,7 @@ static void run_failed_sync(uint64_t seed, size_t together, unsigned failing, bo
         asked[i].batch.deletes = false;
         prepare(story, &asked[i]);
         asked[i].update.sequence = story->acknowledged + 1 + i;
-        asked[i].update.next = i + 1 < together ? &asked[i + 1].update : NULL;
+        STAILQ_NEXT(&asked[i].update, next) = i + 1 < together ? &asked[i + 1].update : NULL;
     }
     story->disk->failing_syncs = failing;
     bag_updates_run(&asked[0].update);
