@@ -6,6 +6,7 @@
 #include "proto/proxy.h"
 #include "proto/text.h"
 #include "server/http/message.h"
+#include "server/system/deadline.h"
 #include "server/system/sockets.h"
 #include "server/system/thread_team.h"
 
@@ -55,20 +56,12 @@ static void on_alarm(int number)
     _exit(BAG_EXIT_FAILED);
 }
 
-/* Limits the time of the whole command, including the look-up of a name, a full backlog of a
- * socket, and a reply that arrives byte by byte. */
-static void limit_time(void)
-{
-    struct sigaction action = {.sa_handler = on_alarm};
-    sigaction(SIGALRM, &action, NULL);
-    alarm(TIMEOUT_S);
-}
-
 static int connect_to(const struct bag_option_values *options, struct bag_problem *problem)
 {
     return options->unix_path
                ? bag_unix_connect(options->unix_path, problem)
-               : bag_tcp_connect(address_to_ask(options->host), options->port, 0, problem);
+               : bag_deadline_connect_host(address_to_ask(options->host), options->port,
+                                           bag_deadline_in_ms(2 * TIMEOUT_S * 1000), problem);
 }
 
 /* Receives until the server closes the connection or `room` is full. Returns false if nothing was
@@ -140,7 +133,11 @@ static int bag_cmd_health(int argc, char *argv[])
     }
     bool ok = bag_configure(&config, argc, argv, &problem);
     if (ok) {
-        limit_time();
+        /* Limits the time of the whole command, including the look-up of a name, a full backlog of
+         * a socket, and a reply that arrives byte by byte. */
+        struct sigaction action = {.sa_handler = on_alarm};
+        sigaction(SIGALRM, &action, NULL);
+        alarm(TIMEOUT_S);
         int fd = connect_to(&config.options, &problem);
         ok = fd >= 0 && introduce(fd, &config.options, &problem) && ask(fd, &problem);
         if (fd >= 0)

@@ -1,6 +1,7 @@
 /* The server that is measured; see target.h. */
 #include "target.h"
 
+#include "server/system/deadline.h"
 #include "server/system/files.h"
 #include "server/system/sockets.h"
 
@@ -12,7 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The time limit for connecting and for each wait, and the maximum size of a document. */
+/* The time limits for finding the server, and for a connection and each wait afterwards; and the
+ * maximum size of a document. */
+#define CONNECT_MS     120000
 #define TIMEOUT_MS     10000
 #define DOCUMENT_BYTES ((size_t)64 << 20)
 
@@ -37,7 +40,8 @@ static bool find_unix(struct bag_bench_target *target, const char *path,
 static bool find_tcp(struct bag_bench_target *target, const struct bag_url *url,
                      struct bag_problem *problem)
 {
-    int fd = bag_tcp_connect(url->host, url->port, 0, problem);
+    int fd =
+        bag_deadline_connect_host(url->host, url->port, bag_deadline_in_ms(CONNECT_MS), problem);
     if (fd < 0)
         return false;
     target->address.bytes = sizeof target->address.address;

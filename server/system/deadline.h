@@ -36,9 +36,6 @@ struct addrinfo *bag_deadline_find(const char *host, int64_t port, uint64_t dead
 int bag_deadline_connect_host(const char *host, int64_t port, uint64_t deadline_ns,
                               struct bag_problem *problem);
 
-/* Connects to a Unix-domain socket. Returns -1 and sets *problem if nobody listens there. */
-int bag_deadline_connect_unix(const char *path, uint64_t deadline_ns, struct bag_problem *problem);
-
 /* Sends all bytes. Returns false and sets errno if that fails. */
 bool bag_deadline_send(int fd, const void *bytes, size_t count, uint64_t deadline_ns);
 

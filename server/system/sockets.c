@@ -52,21 +52,6 @@ int bag_address_connect(const void *address, socklen_t bytes, int timeout_ms)
     return -1;
 }
 
-int bag_tcp_connect(const char *host, int64_t port, int timeout_ms, struct bag_problem *problem)
-{
-    struct addrinfo *list = bag_address_find(host, port, 0, problem);
-    int fd = -1;
-    if (!list)
-        return -1;
-    for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next)
-        fd = bag_address_connect(at->ai_addr, at->ai_addrlen, timeout_ms);
-    if (fd < 0)
-        bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s port %d: %s", host, (int)port,
-                        strerror(errno));
-    freeaddrinfo(list);
-    return fd;
-}
-
 bool bag_send_all(int fd, const void *bytes, size_t count)
 {
     for (const char *at = bytes, *end = at + count; at < end;) {

@@ -22,10 +22,6 @@ struct addrinfo *bag_address_find(const char *host, int64_t port, int flags,
  * `timeout_ms` (0: never). Returns -1 with errno if that fails. */
 int bag_address_connect(const void *address, socklen_t bytes, int timeout_ms);
 
-/* Connects to the first address of a host that accepts, as bag_address_connect does. Returns -1 and
- * sets *problem if none accepts. */
-int bag_tcp_connect(const char *host, int64_t port, int timeout_ms, struct bag_problem *problem);
-
 /* Sends all bytes on a blocking socket. Returns false with errno if that fails; errno is EAGAIN
  * after the socket's timeout. */
 bool bag_send_all(int fd, const void *bytes, size_t count);

@@ -1,3 +1,4 @@
+#include "server/system/deadline.h"
 #include "server/system/sockets.h"
 #include "testing.h"
 
@@ -8,20 +9,25 @@
 
 static struct bag_problem problem;
 
+static int connect_in_ms(const char *host, int64_t port, uint64_t timeout_ms)
+{
+    return bag_deadline_connect_host(host, port, bag_deadline_in_ms(timeout_ms), &problem);
+}
+
 TEST(connects_to_whoever_listens)
 {
     struct bag_listener listener;
     assert_true(bag_listener_open(&listener, "127.0.0.1", 0, "--port", &problem));
-    int fd = bag_tcp_connect("localhost", listener.port, 0, &problem); /* ::1 may come first */
+    int fd = connect_in_ms("localhost", listener.port, 60000); /* ::1 may come first */
     if (fd < 0)
         fail_msg("%s; /etc/hosts should say where localhost is", problem.text);
     close(fd);
     bag_listener_close(&listener);
     char sentence[64];
     snprintf(sentence, sizeof sentence, "127.0.0.1 port %d: Connection refused", listener.port);
-    assert_int_equal(bag_tcp_connect("127.0.0.1", listener.port, 0, &problem), -1);
+    assert_int_equal(connect_in_ms("127.0.0.1", listener.port, 60000), -1);
     assert_string_equal(problem.text, sentence);
-    assert_int_equal(bag_tcp_connect("no..host", 1, 0, &problem), -1);
+    assert_int_equal(connect_in_ms("no..host", 1, 60000), -1);
     assert_non_null(strstr(problem.text, "host 'no..host': "));
 }
 
@@ -35,7 +41,7 @@ TEST(gives_up_connecting)
     assert_int_equal(listen(listener.fd, 1), 0);
     do {
         assert_true(count < 8);
-        waiting[count] = bag_tcp_connect("127.0.0.1", listener.port, 30, &problem);
+        waiting[count] = connect_in_ms("127.0.0.1", listener.port, 30);
     } while (waiting[count++] >= 0);
     snprintf(sentence, sizeof sentence, "127.0.0.1 port %d: Connection timed out", listener.port);
     assert_string_equal(problem.text, sentence);
