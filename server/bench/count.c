@@ -79,22 +79,6 @@ void bag_bench_count_unsent(struct bag_bench_count *count, uint64_t due_ns, cons
     add_error(count, due_ns, 0, text, bytes);
 }
 
-/* Sets the figures of each window, and the curve: percentiles that approach 1, eight for each nine.
- */
-static void finish_windows(const struct bag_bench_count *count, struct bag_bench_run *run)
-{
-    run->window_s = count->seconds / BAG_BENCH_WINDOWS;
-    for (size_t i = 0; i < BAG_BENCH_WINDOWS; i++) {
-        const struct bag_bench_latency *times = &count->windows[i];
-        run->windows[i] = (struct bag_bench_window){.answered = times->total,
-                                                    .errors = count->window_errors[i],
-                                                    .p50_ms = bag_bench_latency_ms(times, 0.5),
-                                                    .p99_ms = bag_bench_latency_ms(times, 0.99)};
-    }
-    for (size_t i = 0; i < BAG_BENCH_CURVE; i++)
-        run->curve_ms[i] = bag_bench_latency_ms(&count->times, 1 - pow(10, -(double)i / 8));
-}
-
 void bag_bench_count_finish(const struct bag_bench_count *count, double generator_cpu,
                             struct bag_bench_run *run)
 {
@@ -116,5 +100,15 @@ void bag_bench_count_finish(const struct bag_bench_count *count, double generato
     run->latency_ms.member = bag_bench_latency_ms(&count->times, share);
     BAG_BENCH_PERCENTILES(BAG_X)
 #undef BAG_X
-    finish_windows(count, run);
+    run->window_s = count->seconds / BAG_BENCH_WINDOWS;
+    for (size_t i = 0; i < BAG_BENCH_WINDOWS; i++) {
+        const struct bag_bench_latency *times = &count->windows[i];
+        run->windows[i] = (struct bag_bench_window){.answered = times->total,
+                                                    .errors = count->window_errors[i],
+                                                    .p50_ms = bag_bench_latency_ms(times, 0.5),
+                                                    .p99_ms = bag_bench_latency_ms(times, 0.99)};
+    }
+    /* The curve has percentiles that approach 1, eight for each nine. */
+    for (size_t i = 0; i < BAG_BENCH_CURVE; i++)
+        run->curve_ms[i] = bag_bench_latency_ms(&count->times, 1 - pow(10, -(double)i / 8));
 }

@@ -81,17 +81,13 @@ bool bag_bench_lengths_parse(const char *text, struct bag_bench_lengths *lengths
            parse_count(high, strlen(high), &lengths->high) && lengths->low <= lengths->high;
 }
 
-/* Returns a normally distributed number, by Box and Muller's transform. */
-static double normal(uint64_t *state)
-{
-    double radius = sqrt(-2 * log1p(-bag_random_unit(state)));
-    return radius * cos(2 * M_PI * bag_random_unit(state));
-}
-
-/* Draws a length from a lognormal distribution, rounded and at least 1. */
+/* Draws a length from a lognormal distribution, rounded and at least 1, by Box and Muller's
+ * transform. */
 static size_t lognormal_length(const struct bag_bench_lengths *lengths, uint64_t *state)
 {
-    double length = round(lengths->median * exp(lengths->sigma * normal(state)));
+    double radius = sqrt(-2 * log1p(-bag_random_unit(state)));
+    double normal = radius * cos(2 * M_PI * bag_random_unit(state));
+    double length = round(lengths->median * exp(lengths->sigma * normal));
     return length < 1 ? 1 : length > BAG_BENCH_MAX_IDS ? BAG_BENCH_MAX_IDS : (size_t)length;
 }
 

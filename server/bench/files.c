@@ -15,12 +15,6 @@ static bool is_float(enum bag_dtype dtype)
 
 /* ---- integers -------------------------------------------------------------------------------- */
 
-/* Returns whether an array can be the keys of a table. */
-static bool are_keys(const struct bag_table_file *file)
-{
-    return file->npy.rank == 1 && (file->npy.dtype == BAG_I64 || file->npy.dtype == BAG_U64);
-}
-
 /* Loads the keys of the source or, if it has none, its own array. */
 static bool load_integers(const struct bag_source *source, bool of_keys,
                           struct bag_table_memory *integers, struct bag_problem *problem)
@@ -28,7 +22,9 @@ static bool load_integers(const struct bag_source *source, bool of_keys,
     bool is_keyed = of_keys && bag_source_is_keyed(source);
     const struct bag_table_file *files = is_keyed ? source->key_files : source->files;
     size_t count = is_keyed ? source->num_key_files : source->num_files;
-    if (!files || (of_keys && !are_keys(&files[0])))
+    const struct bag_npy *npy = files ? &files[0].npy : NULL;
+    bool are_keys = npy && npy->rank == 1 && (npy->dtype == BAG_I64 || npy->dtype == BAG_U64);
+    if (!files || (of_keys && !are_keys))
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "%s: there are no keys; they are INT64 or UINT64 of one dimension",
                                source->model->path);

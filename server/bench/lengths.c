@@ -17,24 +17,6 @@ static bool reject_lengths(struct bag_problem *problem)
                            BAG_BENCH_MAX_IDS);
 }
 
-/* Copies the lengths from an array of integers of 32 or 64 bits. */
-static bool lengths_of_array(const struct bag_table *array, struct bag_bench_lengths *lengths,
-                             struct bag_problem *problem)
-{
-    const enum bag_dtype dtype = array->dtype;
-    const size_t bytes = bag_dtypes[dtype].bytes;
-    const size_t count = (size_t)array->num_rows * array->row_elements;
-    bool is_whole = dtype == BAG_I64 || dtype == BAG_U64 || dtype == BAG_I32 || dtype == BAG_U32;
-    for (size_t i = 0; is_whole && i < count; i++) {
-        uint64_t value = 0;
-        memcpy(&value, (const char *)array->rows + i * bytes, bytes);
-        if (value > BAG_BENCH_MAX_IDS) /* a negative number, too */
-            return reject_lengths(problem);
-        lengths->list[lengths->count++] = value;
-    }
-    return lengths->count > 0 || reject_lengths(problem);
-}
-
 /* Reads the lengths from a text. The list has room for half as many numbers as the text has bytes.
  */
 static bool lengths_of_text(const char *text, struct bag_bench_lengths *lengths,
@@ -54,17 +36,26 @@ static bool lengths_of_text(const char *text, struct bag_bench_lengths *lengths,
     }
 }
 
-/* Reads the lengths from a .npy file of any shape. */
+/* Reads the lengths from a .npy file of any shape, of integers of 32 or 64 bits. */
 static bool read_array_lengths(const char *path, struct bag_bench_lengths *lengths,
                                struct bag_problem *problem)
 {
     struct bag_table_memory array;
     if (!bag_bench_integers_load(path, false, &array, problem))
         return false;
+    const enum bag_dtype dtype = array.table.dtype;
+    const size_t bytes = bag_dtypes[dtype].bytes;
     const size_t count = (size_t)array.table.num_rows * array.table.row_elements;
+    bool is_whole = dtype == BAG_I64 || dtype == BAG_U64 || dtype == BAG_I32 || dtype == BAG_U32;
     lengths->list = calloc(count + 1, sizeof *lengths->list);
-    bool ok = lengths->list ? lengths_of_array(&array.table, lengths, problem)
-                            : bag_problem_no_memory(problem);
+    bool ok = (lengths->list || bag_problem_no_memory(problem)) &&
+              ((is_whole && count > 0) || reject_lengths(problem));
+    for (size_t i = 0; ok && i < count; i++) {
+        uint64_t value = 0;
+        memcpy(&value, (const char *)array.table.rows + i * bytes, bytes);
+        lengths->list[lengths->count++] = value;
+        ok = value <= BAG_BENCH_MAX_IDS || reject_lengths(problem); /* negative numbers, too */
+    }
     bag_table_unload(&array);
     return ok;
 }

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+#include <uv.h>
 
 #define MAX_EVENTS 256
 #define NS_PER_S   UINT64_C(1000000000)
@@ -60,13 +61,6 @@ static void on_signal(int number)
     stopped = 1;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
-}
-
 /* Returns the CPU time of this thread. */
 static double cpu_seconds(void)
 {
@@ -76,14 +70,6 @@ static double cpu_seconds(void)
 }
 
 /* ---- replies --------------------------------------------------------------------------------- */
-
-/* Returns the counters of the step at this time; NULL after the last step. */
-static struct bag_bench_count *count_at(struct bag_bench_load *load, uint64_t now)
-{
-    while (load->arrival_step < load->num_counts && now >= load->counts[load->arrival_step].end_ns)
-        load->arrival_step++;
-    return load->arrival_step < load->num_counts ? &load->counts[load->arrival_step] : NULL;
-}
 
 /* Writes a line of --log, unless the request was part of the warm-up. A status of 0 means that
  * there was no reply. */
@@ -104,7 +90,10 @@ static void write_log(const struct bag_bench_load *load,
 static void count_reply(struct bag_bench_load *load, const struct bag_bench_connection *connection,
                         uint64_t now)
 {
-    struct bag_bench_count *step = &load->counts[connection->step], *current = count_at(load, now);
+    struct bag_bench_count *step = &load->counts[connection->step], *current;
+    while (load->arrival_step < load->num_counts && now >= load->counts[load->arrival_step].end_ns)
+        load->arrival_step++;
+    current = load->arrival_step < load->num_counts ? &load->counts[load->arrival_step] : NULL;
     load->last_reply_ns = now;
     load->failed_in_a_row = 0;
     write_log(load, connection, now, connection->reply.status);
@@ -169,7 +158,7 @@ static bool continues(struct bag_bench_load *load, const struct bag_bench_connec
 static void finish(struct bag_bench_load *load, struct bag_bench_connection *connection,
                    enum bag_bench_outcome outcome)
 {
-    uint64_t now = now_ns();
+    uint64_t now = uv_hrtime();
     if (outcome == BAG_BENCH_ENDED)
         return; /* the connection is idle already, and the next request opens it again */
     load->pending--;
@@ -263,7 +252,7 @@ static int wait_for_events(int epoll_fd, struct epoll_event *events, uint64_t wa
 static void serve(struct bag_bench_load *load, uint64_t until_ns)
 {
     struct epoll_event events[MAX_EVENTS];
-    uint64_t now = now_ns();
+    uint64_t now = uv_hrtime();
     report_progress(load, now);
     uint64_t wait_ns = until_ns > now ? until_ns - now : 0;
     if (load->plan->on_progress && wait_ns > NS_PER_S)
@@ -288,12 +277,12 @@ static void run_closed(struct bag_bench_load *load)
     uint64_t end_ns = load->counts[load->num_counts - 1].end_ns;
     for (size_t i = 0; i < load->options->connections && load->started < load->plan->requests;
          i++) {
-        uint64_t now = now_ns();
+        uint64_t now = uv_hrtime();
         start_request(load, free_connection(load), now, now);
     }
-    while (load->pending && !stopped && now_ns() < end_ns)
+    while (load->pending && !stopped && uv_hrtime() < end_ns)
         serve(load, end_ns);
-    load->gone = load->started < load->plan->requests && now_ns() < end_ns;
+    load->gone = load->started < load->plan->requests && uv_hrtime() < end_ns;
 }
 
 /* Returns the time until the next request is due; exponentially distributed by default. */
@@ -308,7 +297,7 @@ static struct bag_bench_connection *wait_until_due(struct bag_bench_load *load, 
                                                    uint64_t last_ns, unsigned *burst)
 {
     uint64_t now;
-    while ((now = now_ns()) < due_ns && !stopped) {
+    while ((now = uv_hrtime()) < due_ns && !stopped) {
         serve(load, due_ns);
         *burst = 0;
     }
@@ -318,7 +307,7 @@ static struct bag_bench_connection *wait_until_due(struct bag_bench_load *load, 
         *burst = 0;
     }
     struct bag_bench_connection *connection;
-    while (!(connection = free_connection(load)) && !stopped && now_ns() < last_ns)
+    while (!(connection = free_connection(load)) && !stopped && uv_hrtime() < last_ns)
         serve(load, last_ns);
     return connection;
 }
@@ -335,7 +324,7 @@ static bool run_open_step(struct bag_bench_load *load, uint64_t last_ns)
     while ((due += gap_ns(load, step->rate)) < (double)step->end_ns) {
         uint64_t due_ns = (uint64_t)due;
         struct bag_bench_connection *connection = wait_until_due(load, due_ns, last_ns, &burst);
-        uint64_t now = now_ns();
+        uint64_t now = uv_hrtime();
         load->gone = load->failed_in_a_row >= 8 && now - load->last_reply_ns > GONE_NS;
         if (stopped || load->gone)
             return false;
@@ -357,7 +346,7 @@ static void run_open(struct bag_bench_load *load)
             return;
     }
     load->step--; /* the last step, for the progress that is reported meanwhile */
-    for (uint64_t now; (now = now_ns()) < (load->pending ? last_ns : end_ns) && !stopped;)
+    for (uint64_t now; (now = uv_hrtime()) < (load->pending ? last_ns : end_ns) && !stopped;)
         serve(load, now < end_ns ? end_ns : last_ns);
 }
 
@@ -372,10 +361,10 @@ static void drop_pending(struct bag_bench_load *load)
         if (load->plan->open && !stopped) {
             connection->error_bytes = sizeof late - 1;
             memcpy(connection->error, late, sizeof late - 1);
-            count_lost(load, connection, now_ns());
+            count_lost(load, connection, uv_hrtime());
         }
         bag_bench_connection_close(connection);
-        make_idle(load, connection, now_ns());
+        make_idle(load, connection, uv_hrtime());
     }
     load->pending = 0;
 }
@@ -388,7 +377,7 @@ static bool begin_run(struct bag_bench_load *load, const struct bag_bench_plan *
                       struct bag_problem *problem)
 {
     size_t warms = plan->warmup_s > 0;
-    uint64_t at_ns = now_ns();
+    uint64_t at_ns = uv_hrtime();
     load->plan = plan;
     load->num_counts = plan->num_steps + warms;
     load->counts = calloc(load->num_counts, sizeof *load->counts);
@@ -435,7 +424,7 @@ bool bag_bench_load_run(struct bag_bench_load *load, const struct bag_bench_plan
         run_open(load);
     else
         run_closed(load);
-    uint64_t end_ns = now_ns();
+    uint64_t end_ns = uv_hrtime();
     /* The share of one processor that the generator used. */
     cpu = (cpu_seconds() - cpu) / ((double)(end_ns - start_ns) / 1e9);
     drop_pending(load);
@@ -453,8 +442,7 @@ bool bag_bench_load_run(struct bag_bench_load *load, const struct bag_bench_plan
     return judge_end(load, end_ns, problem);
 }
 
-/* ---- the generator
- * ---------------------------------------------------------------------------------- */
+/* ---- the generator --------------------------------------------------------------------------- */
 
 /* Raises the limit of descriptors as far as the system allows. Returns false and sets *problem if
  * that is too few. */

@@ -63,13 +63,6 @@ static const struct bag_bench_run *last(const struct bag_bench_session *session)
 #define MAX_RISES   16
 #define MAX_HALVES  12
 
-/* Waits until the server has emptied the queue that a rate above its limit has left. */
-static void let_settle(void)
-{
-    const struct timespec pause = {.tv_nsec = 200000000};
-    nanosleep(&pause, NULL);
-}
-
 /* Measures one run at a rate. Sets *holds to whether it holds its rate. Returns false and sets
  * *problem if the run ended early. */
 static bool try_once(struct bag_bench_session *session, double rate, bool *holds,
@@ -87,7 +80,8 @@ static bool try_once(struct bag_bench_session *session, double rate, bool *holds
     bag_bench_print_run(last(session), *holds ? "holds" : "does not hold");
     if (!*holds) {
         session->report.generator_limited = is_generator_limit(last(session));
-        let_settle();
+        /* Wait until the server has emptied the queue that a rate above its limit has left. */
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     }
     return true;
 }

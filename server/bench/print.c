@@ -106,14 +106,6 @@ static void print_workload(const struct bag_bench_report *report, FILE *stream)
             report->date, report->host, report->processor);
 }
 
-/* Prints the heading of the table. The widths are those of print_row(). */
-static void print_heading(FILE *stream)
-{
-    fprintf(stream, "%8s %10s %6s %6s %5s %6s %6s %6s %6s %6s %6s %8s\n", "wanted/s", "requests/s",
-            "bags/s", "rows/s", "GB/s", "p50 ms", "p90", "p99", "p99.9", "max", "errors",
-            "late p99");
-}
-
 /* Marks the run that decides. */
 static void print_row(const struct bag_bench_run *run, bool decides, FILE *stream)
 {
@@ -127,22 +119,15 @@ static void print_row(const struct bag_bench_run *run, bool decides, FILE *strea
             run->rate > 0 ? digits_of(run->late_p99_ms).text : "-", decides ? " *" : "");
 }
 
-/* Prints a row for each run. */
+/* Prints the heading of the table, whose widths are those of print_row(), and a row for each run.
+ */
 static void print_runs(const struct bag_bench_report *report, FILE *stream)
 {
-    print_heading(stream);
+    fprintf(stream, "%8s %10s %6s %6s %5s %6s %6s %6s %6s %6s %6s %8s\n", "wanted/s", "requests/s",
+            "bags/s", "rows/s", "GB/s", "p50 ms", "p90", "p99", "p99.9", "max", "errors",
+            "late p99");
     for (size_t i = 0; i < report->num_runs; i++)
         print_row(&report->runs[i], i == report->deciding_run, stream);
-}
-
-/* Explains the columns that are not obvious. */
-static void print_legend(const struct bag_bench_report *report, FILE *stream)
-{
-    fputs("late p99: the generator's own delay in ms; p50 to max count from when a request was "
-          "due.\n",
-          stream);
-    if (report->deciding_run < report->num_runs)
-        fputs("*: the run that decides.\n", stream);
 }
 
 /* Prints each kind of error of each run, with its first text. */
@@ -208,26 +193,25 @@ static void print_before(const struct bag_bench_session *session, FILE *stream)
         fputs("No run before was at the same rate.\n", stream);
 }
 
-/* Prints a sentence on one line, or wrapped if the stream is a terminal. */
-static void print_note(const char *note, FILE *stream)
-{
-    if (isatty(fileno(stream)))
-        bag_help_print_wrapped(stream, note, 0);
-    else
-        fprintf(stream, "%s\n", note);
-}
-
 void bag_bench_print_report(const struct bag_bench_session *session, FILE *stream)
 {
     const struct bag_bench_report *report = &session->report;
     print_workload(report, stream);
     print_runs(report, stream);
-    print_legend(report, stream);
+    fputs("late p99: the generator's own delay in ms; p50 to max count from when a request was "
+          "due.\n",
+          stream);
+    if (report->deciding_run < report->num_runs)
+        fputs("*: the run that decides.\n", stream);
     print_errors(report, stream);
     if (session->has_before)
         print_before(session, stream);
-    for (size_t i = 0; i < report->num_notes; i++)
-        print_note(report->notes[i], stream);
+    for (size_t i = 0; i < report->num_notes; i++) {
+        if (isatty(fileno(stream)))
+            bag_help_print_wrapped(stream, report->notes[i], 0);
+        else
+            fprintf(stream, "%s\n", report->notes[i]);
+    }
     if (report->highest_rate >= 0)
         fprintf(stream, "The highest rate that holds, with p99 within %g ms: %s requests/s\n",
                 report->slo_ms, digits_of(report->highest_rate).text);

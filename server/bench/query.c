@@ -21,23 +21,18 @@
 
 /* ---- the ids of each table ------------------------------------------------------------- */
 
-/* Returns whether the name of a file means this table: its feature, its model, or the model of a
+/* A file belongs to a table if its name is that of the feature, of its model, or of the model of a
  * single table. A file without a name fits every table. */
-static bool is_named(const struct bag_bench_file *file, const struct bag_client_model *model,
-                     const struct bag_client_table *table)
-{
-    return !file->name.data || bag_text_is(file->name, table->name) ||
-           (table->model && bag_text_is(file->name, table->model)) ||
-           (!model->is_collection && bag_text_is(file->name, model->name));
-}
-
 const char *bag_bench_find_file(const struct bag_bench_files *files,
                                 const struct bag_client_model *model,
                                 const struct bag_client_table *table)
 {
     const char *path = NULL;
     for (size_t i = 0; i < files->count; i++) {
-        if (is_named(&files->files[i], model, table))
+        const struct bag_text name = files->files[i].name;
+        if (!name.data || bag_text_is(name, table->name) ||
+            (table->model && bag_text_is(name, table->model)) ||
+            (!model->is_collection && bag_text_is(name, model->name)))
             path = files->files[i].path;
     }
     return path;
@@ -116,20 +111,6 @@ static bool make_ranges(const struct bag_bench_options *options,
     return true;
 }
 
-/* Prepares the ids of one table. If the metadata does not have the bytes of a row, its elements are
- * taken as FP32. */
-static bool init_source(struct bag_bench_query *query, size_t place, struct bag_problem *problem)
-{
-    const struct bag_client_model *model = &query->target->model;
-    const struct bag_client_table *table = &model->tables[place];
-    struct bag_bench_source *source = &query->sources[place];
-    source->row_bytes = table->bytes && table->rows > 0
-                            ? (double)table->bytes / (double)table->rows
-                            : (double)(table->output_elements * sizeof(float));
-    return read_keys(query->options, model, table, source, problem) &&
-           make_ranges(query->options, model, place, source, problem);
-}
-
 bool bag_bench_query_init(struct bag_bench_query *query, const struct bag_bench_options *options,
                           const struct bag_bench_target *target, struct bag_problem *problem)
 {
@@ -156,7 +137,14 @@ bool bag_bench_query_init(struct bag_bench_query *query, const struct bag_bench_
         return bag_problem_no_memory(problem);
     query->num_sources = model->num_tables;
     for (size_t i = 0; i < query->num_sources; i++) {
-        if (!init_source(query, i, problem))
+        const struct bag_client_table *table = &model->tables[i];
+        struct bag_bench_source *source = &query->sources[i];
+        /* If the metadata does not have the bytes of a row, its elements are taken as FP32. */
+        source->row_bytes = table->bytes && table->rows > 0
+                                ? (double)table->bytes / (double)table->rows
+                                : (double)(table->output_elements * sizeof(float));
+        if (!read_keys(options, model, table, source, problem) ||
+            !make_ranges(options, model, i, source, problem))
             return false;
     }
     return true;
@@ -353,18 +341,6 @@ static bool join(const struct bag_bench_query *query, const char *body, size_t b
     return request->bytes != NULL;
 }
 
-/* Sets the work that the request asks for, from which the report has its rates. */
-static void count_work(const struct bag_bench_query *query, const struct bag_bench_tensors *tensors,
-                       struct bag_bench_request *request)
-{
-    double bytes = 0;
-    for (size_t i = 0; i < tensors->num_bags; i++)
-        bytes += (double)tensors->lengths[i] * query->sources[i / query->options->bags].row_bytes;
-    request->bags = tensors->num_bags;
-    request->rows = tensors->num_ids;
-    request->gathered_bytes = bytes;
-}
-
 bool bag_bench_request_make(const struct bag_bench_query *query,
                             const struct bag_bench_tensors *tensors,
                             struct bag_bench_request *request, struct bag_problem *problem)
@@ -388,7 +364,13 @@ bool bag_bench_request_make(const struct bag_bench_query *query,
     if (body && bags) {
         const char *end = write_body(body, query, inputs, num_inputs, &json_bytes);
         ok = join(query, body, (size_t)(end - body), json_bytes, request);
-        count_work(query, tensors, request);
+        /* The work that the request asks for, from which the report has its rates. */
+        request->bags = tensors->num_bags;
+        request->rows = tensors->num_ids;
+        request->gathered_bytes = 0;
+        for (size_t i = 0; i < tensors->num_bags; i++)
+            request->gathered_bytes +=
+                (double)tensors->lengths[i] * query->sources[i / query->options->bags].row_bytes;
     }
     free(body);
     free(bags);

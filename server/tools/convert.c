@@ -268,24 +268,6 @@ static bool order_keys(struct job *job, struct bag_problem *problem)
     return ok;
 }
 
-/* Writes the keys of a keyed table after the rows. */
-static bool write_keys(struct job *job, struct bag_problem *problem)
-{
-    if (!bag_source_is_keyed(job->conversion->source))
-        return true;
-    return job->conversion->order ? order_keys(job, problem) : copy_keys(job, problem);
-}
-
-/* Reads the keys of the worst rows, which the report names. */
-static bool find_keys(const struct job *job, struct bag_worst_rows *worst,
-                      struct bag_problem *problem)
-{
-    bool ok = true;
-    for (size_t i = 0; ok && i < worst->count; i++)
-        ok = bag_rows_read_keys(&job->reader, worst->rows[i].row, 1, &worst->rows[i].key, problem);
-    return ok;
-}
-
 /* ---- bags ------------------------------------------------------------------------------------ */
 
 /* Adds a random row of the source and of the new table to their sums, in f32 as the kernels. */
@@ -354,22 +336,16 @@ static bool make_report(struct job *job, struct bag_convert_report *report,
         report->reduction = "sum";
         return true;
     }
-    return (!keyed || find_keys(job, &report->worst, problem)) && sample_bags(job, report, problem);
+    /* The report names the keys of the worst rows. */
+    bool ok = true;
+    for (size_t i = 0; ok && keyed && i < report->worst.count; i++)
+        ok = bag_rows_read_keys(&job->reader, report->worst.rows[i].row, 1,
+                                &report->worst.rows[i].key, problem);
+    return ok && sample_bags(job, report, problem);
 }
 
-/* Returns false and sets *problem (CONFLICT) if an element differs by more than --max-error. */
-static bool check_error(const struct job *job, const struct bag_convert_report *report,
-                        struct bag_problem *problem)
-{
-    if (report->rows.max <= job->conversion->max_error)
-        return true;
-    return bag_problem_set(
-        problem, BAG_ERROR_CONFLICT,
-        "the largest error of an element is %g, in row %zu; --max-error allows %g",
-        report->rows.max, report->rows.max_row, job->conversion->max_error);
-}
-
-/* Writes the file under its partial name, and fills in the report. */
+/* Writes the file under its partial name, and fills in the report. Fails with CONFLICT if an
+ * element differs by more than --max-error. */
 static bool write_file(struct job *job, struct bag_convert_report *report,
                        struct bag_problem *problem)
 {
@@ -379,24 +355,14 @@ static bool write_file(struct job *job, struct bag_convert_report *report,
            begin_file(job, problem) &&
            bag_thread_team_run(&job->team, job->conversion->threads, run_thread, report_progress,
                                job, problem) &&
-           write_keys(job, problem) && bag_rows_reader_check(&job->reader, problem) &&
-           make_report(job, report, problem) && check_error(job, report, problem);
-}
-
-/* Divides the rows into blocks. */
-static bool plan(struct job *job, const struct bag_conversion *conversion,
-                 struct bag_problem *problem)
-{
-    const struct bag_table *to = &conversion->to, *from = &conversion->source->table;
-    size_t larger;
-    job->copies = from->dtype == to->dtype && from->row_format == to->row_format;
-    job->to_bytes = bag_row_bytes(to);
-    /* A block holds at least one row. */
-    larger = job->to_bytes > job->reader.row_bytes ? job->to_bytes : job->reader.row_bytes;
-    job->block_rows = larger < BLOCK_BYTES ? BLOCK_BYTES / (larger + (larger == 0)) : 1;
-    job->num_blocks = (job->reader.num_rows + job->block_rows - 1) / job->block_rows;
-    job->blocks = calloc(job->num_blocks + 1, sizeof *job->blocks);
-    return job->blocks || bag_problem_no_memory(problem);
+           (!bag_source_is_keyed(source) ||
+            (job->conversion->order ? order_keys(job, problem) : copy_keys(job, problem))) &&
+           bag_rows_reader_check(&job->reader, problem) && make_report(job, report, problem) &&
+           (report->rows.max <= job->conversion->max_error ||
+            bag_problem_set(
+                problem, BAG_ERROR_CONFLICT,
+                "the largest error of an element is %g, in row %zu; --max-error allows %g",
+                report->rows.max, report->rows.max_row, job->conversion->max_error));
 }
 
 /* Converts a source whose files are open. */
@@ -404,11 +370,20 @@ static bool convert_opened(struct job *job, struct bag_convert_report *report,
                            struct bag_problem *problem)
 {
     const struct bag_conversion *conversion = job->conversion;
+    const struct bag_table *to = &conversion->to, *from = &conversion->source->table;
+    const size_t from_bytes = job->reader.row_bytes, num_rows = job->reader.num_rows;
     if (!bag_out_file_open(&job->out, conversion->out, conversion->replace, problem))
         return false;
-    bag_progress_start(conversion->progress, conversion->source->model->path,
-                       job->reader.num_rows * job->reader.row_bytes, uv_hrtime());
-    bool ok = plan(job, conversion, problem) && write_file(job, report, problem) &&
+    bag_progress_start(conversion->progress, conversion->source->model->path, num_rows * from_bytes,
+                       uv_hrtime());
+    job->copies = from->dtype == to->dtype && from->row_format == to->row_format;
+    job->to_bytes = bag_row_bytes(to);
+    /* Divide the rows into blocks, of at least one row each. */
+    size_t larger = job->to_bytes > from_bytes ? job->to_bytes : from_bytes;
+    job->block_rows = larger < BLOCK_BYTES ? BLOCK_BYTES / (larger + (larger == 0)) : 1;
+    job->num_blocks = (num_rows + job->block_rows - 1) / job->block_rows;
+    job->blocks = calloc(job->num_blocks + 1, sizeof *job->blocks);
+    bool ok = (job->blocks || bag_problem_no_memory(problem)) && write_file(job, report, problem) &&
               bag_out_file_publish(&job->out, problem);
     bag_out_file_close(&job->out, ok);
     free(job->blocks);

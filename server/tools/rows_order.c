@@ -68,23 +68,6 @@ static double number_of(const struct bag_table *table, const unsigned char *byte
     }
 }
 
-/* Reads a block of counts; `values` has room for it in any type. */
-static bool read_block(const struct bag_rows_reader *reader, size_t first, size_t count,
-                       unsigned char *values, struct counted *rows, struct bag_problem *problem)
-{
-    if (!bag_rows_read(reader, first, count, values, problem))
-        return false;
-    for (size_t i = 0; i < count; i++) {
-        rows[i].count = number_of(&reader->source->table, values + i * reader->row_bytes);
-        rows[i].row = first + i;
-        if (isnan(rows[i].count))
-            return bag_problem_set(problem, BAG_ERROR_FILE,
-                                   "%s: the count of row %zu is not a number",
-                                   reader->source->model->path, first + i);
-    }
-    return true;
-}
-
 /* Reads all counts, block by block. */
 static bool read_counts(const struct bag_rows_reader *reader, struct counted *rows,
                         struct bag_problem *problem)
@@ -92,9 +75,17 @@ static bool read_counts(const struct bag_rows_reader *reader, struct counted *ro
     unsigned char *values = malloc(BLOCK_ROWS * reader->row_bytes);
     bool ok = values || bag_problem_no_memory(problem);
     for (size_t first = 0; ok && first < reader->num_rows; first += BLOCK_ROWS) {
-        size_t left = reader->num_rows - first;
-        ok = read_block(reader, first, left < BLOCK_ROWS ? left : BLOCK_ROWS, values, rows + first,
-                        problem);
+        size_t left = reader->num_rows - first, count = left < BLOCK_ROWS ? left : BLOCK_ROWS;
+        ok = bag_rows_read(reader, first, count, values, problem);
+        for (size_t i = 0; ok && i < count; i++) {
+            struct counted *row = &rows[first + i];
+            row->count = number_of(&reader->source->table, values + i * reader->row_bytes);
+            row->row = first + i;
+            if (isnan(row->count))
+                ok = bag_problem_set(problem, BAG_ERROR_FILE,
+                                     "%s: the count of row %zu is not a number",
+                                     reader->source->model->path, row->row);
+        }
     }
     free(values);
     return ok && bag_rows_reader_check(reader, problem);
@@ -119,19 +110,6 @@ static size_t *sort_rows(const struct bag_rows_reader *reader, size_t fixed_rows
     return NULL;
 }
 
-/* Opens the files of the counts and sorts the rows of `source` by them. */
-static size_t *order_by(const struct bag_source *counts, const struct bag_source *source,
-                        struct bag_problem *problem)
-{
-    struct bag_rows_reader reader;
-    if (!check_shape(counts, (size_t)source->table.num_rows, problem) ||
-        !bag_rows_reader_open(&reader, counts, problem))
-        return NULL;
-    size_t *order = sort_rows(&reader, bag_rows_fixed(source), problem);
-    bag_rows_reader_close(&reader);
-    return order;
-}
-
 size_t bag_rows_fixed(const struct bag_source *source)
 {
     return (size_t)source->features[0].rules.hash_rows;
@@ -148,8 +126,14 @@ size_t *bag_rows_order(const struct bag_source *source, const char *path,
         return NULL;
     }
     struct bag_source *counts = bag_source_find(path, problem);
-    size_t *order =
-        counts && bag_source_open_table(counts, problem) ? order_by(counts, source, problem) : NULL;
+    struct bag_rows_reader reader;
+    size_t *order = NULL;
+    if (counts && bag_source_open_table(counts, problem) &&
+        check_shape(counts, (size_t)source->table.num_rows, problem) &&
+        bag_rows_reader_open(&reader, counts, problem)) {
+        order = sort_rows(&reader, bag_rows_fixed(source), problem);
+        bag_rows_reader_close(&reader);
+    }
     bag_source_free(counts);
     return order;
 }
