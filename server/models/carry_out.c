@@ -551,16 +551,6 @@ static void show_failure(struct bag_change_plan *plan, const struct bag_problem 
         log_failure(&ignored);
 }
 
-/* Returns whether a version of a table becomes the default version. */
-static bool is_new_default(const struct bag_change_plan *plan, const struct bag_entry *entry)
-{
-    bool found = entry->is_default && entry->model->stored;
-    for (size_t i = 0; found && i < plan->facts.num_published; i++)
-        found =
-            plan->facts.published[i].model != entry->model || !plan->facts.published[i].is_default;
-    return found;
-}
-
 /* Returns why updates of a version are none of the version that replaces it; NULL: they are. */
 static const char *find_misfit(const struct bag_model *model, const struct bag_model *old)
 {
@@ -597,8 +587,11 @@ static bool close_updates(const struct bag_change_plan *plan, struct bag_problem
     bool checks = updates && plan->facts.kind != BAG_CHANGE_START, ok = true;
     for (size_t i = 0; checks && ok && i < plan->count; i++) {
         const struct bag_model *model = plan->entries[i].model;
+        const struct bag_published *published =
+            bag_facts_find(&plan->facts, model->name, model->version);
         const char *misfit = NULL;
-        if (!is_new_default(plan, &plan->entries[i]))
+        bool was_default = published && published->model == model && published->is_default;
+        if (!plan->entries[i].is_default || !model->stored || was_default)
             continue;
         for (size_t j = 0; j < plan->facts.num_published; j++) {
             const struct bag_model *old = plan->facts.published[j].model;

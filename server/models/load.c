@@ -177,8 +177,9 @@ static size_t list_features(const struct bag_change_plan *plan, const struct bag
             if (strcmp(feature->model, model->name) != 0)
                 continue;
             if (readers)
-                readers[count] = (struct bag_live_reader){source->model->name, feature->name,
-                                                          &source->features[j].rules, NULL, NULL};
+                readers[count] = (struct bag_live_reader){.model = source->model->name,
+                                                          .feature = feature->name,
+                                                          .rules = &source->features[j].rules};
             count++;
         }
     }

@@ -275,20 +275,6 @@ static bool fail(const struct bag_model_facts *of_model, enum bag_plan_outcome o
 
 /* ---- one model ------------------------------------------------------------------------------- */
 
-/* Decides about the versions of a model and adds their entries. Returns false and sets *problem if
- * the change fails for this model. */
-static bool carry_out_outcome(struct bag_change_plan *plan, struct bag_model_facts *of_model,
-                              struct bag_problem *problem)
-{
-    enum bag_plan_outcome outcome = bag_plan_model(&of_model->plan);
-    if (of_model->lacks_memory)
-        return bag_problem_no_memory(problem);
-    if (outcome == BAG_PLAN_ACTIONS)
-        return take_actions(plan, of_model, problem);
-    return outcome == BAG_PLAN_UNCHANGED ? add_all_published(plan, of_model->name, problem)
-                                         : fail(of_model, outcome, problem);
-}
-
 /* Adds the versions of a model that the change is about, once in a plan. */
 static bool add_versions(struct bag_change_plan *plan, const char *name,
                          struct bag_problem *problem)
@@ -301,8 +287,14 @@ static bool add_versions(struct bag_change_plan *plan, const char *name,
     if (record->planned_by == plan->facts.plan)
         return true;
     record->planned_by = plan->facts.plan;
-    bool ok = bag_facts_gather_model(&plan->facts, name, &of_model, problem) &&
-              carry_out_outcome(plan, &of_model, problem);
+    bool ok = bag_facts_gather_model(&plan->facts, name, &of_model, problem);
+    if (ok) {
+        enum bag_plan_outcome outcome = bag_plan_model(&of_model.plan);
+        ok = of_model.lacks_memory           ? bag_problem_no_memory(problem)
+             : outcome == BAG_PLAN_ACTIONS   ? take_actions(plan, &of_model, problem)
+             : outcome == BAG_PLAN_UNCHANGED ? add_all_published(plan, name, problem)
+                                             : fail(&of_model, outcome, problem);
+    }
     free(of_model.plan.versions);
     if (!ok || !plan->facts.models->updates || plan->is_trial)
         return ok;

@@ -405,24 +405,17 @@ static void serve_changes(struct bag_reconciler *reconciler)
     bag_monitor_unlock(&models->monitor);
 }
 
-/* Loads the first models. Goes on without versions that cannot be loaded, unless the configuration
- * names them. Returns false and sets *problem if the server cannot start. */
-static bool load_first(struct bag_reconciler *reconciler, struct bag_problem *problem)
-{
-    bool ok = carry_out_plan(reconciler, &reconciler->first, problem);
-    if (ok)
-        reconciler->first_models = bag_change_plan_count(reconciler->first);
-    bag_change_plan_free(reconciler->first);
-    reconciler->first = NULL;
-    return ok;
-}
-
-/* Runs the reconciler's thread: loads the first models, reports the outcome, and serves changes. */
+/* Runs the reconciler's thread: loads the first models, reports the outcome, and serves changes.
+ * The server starts without versions that cannot be loaded, unless the configuration names them. */
 static void *run(void *argument)
 {
     struct bag_reconciler *reconciler = argument;
     struct bag_problem problem;
-    bool failed = !load_first(reconciler, &problem);
+    bool failed = !carry_out_plan(reconciler, &reconciler->first, &problem);
+    if (!failed)
+        reconciler->first_models = bag_change_plan_count(reconciler->first);
+    bag_change_plan_free(reconciler->first);
+    reconciler->first = NULL;
     bag_monitor_lock(&reconciler->models.monitor);
     reconciler->failed = failed;
     if (failed)

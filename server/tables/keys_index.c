@@ -155,28 +155,10 @@ static enum bag_keys_outcome insert_crowds(struct building *building)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Draws a random seed, so that clients cannot choose keys that collide. */
-static bool choose_seed(struct bag_keys_seed *seed, struct bag_problem *problem)
-{
-    if (getrandom(seed, sizeof *seed, 0) == (ssize_t)sizeof *seed)
-        return true;
-    return bag_problem_set(problem, BAG_ERROR_SYSTEM, "no random numbers can be had: %s",
-                           strerror(errno));
-}
-
 /* Removes all keys, before they are added once more. */
 static void clear_lines(struct building *building)
 {
     memset(building->keys.lines, 0, building->keys.num_lines * sizeof *building->keys.lines);
-}
-
-/* Adds the keys of one piece in order. */
-static enum bag_keys_outcome insert_piece(struct building *building, struct piece piece,
-                                          struct buffers *buffers, size_t *stopped, int64_t *other)
-{
-    for (size_t i = 0; i < piece.count; i++)
-        buffers->crowded[i] = (struct bag_keys_entry){buffers->keys[i], (int64_t)(piece.first + i)};
-    return bag_keys_insert_all(&building->keys, buffers->crowded, piece.count, stopped, other);
 }
 
 /* Sets a problem that names two rows of the table with the same key. `twin` and `other` have their
@@ -213,7 +195,11 @@ static bool reject_duplicate(struct building *building, struct bag_problem *prob
     building->duplicate = false;
     while (ok && next_piece(building, &piece)) {
         ok = source->read(source->context, piece.first, piece.count, buffers->keys, NULL, problem);
-        if (ok && insert_piece(building, piece, buffers, &stopped, &other) == BAG_KEYS_DUPLICATE)
+        for (size_t i = 0; ok && i < piece.count; i++)
+            buffers->crowded[i] =
+                (struct bag_keys_entry){buffers->keys[i], (int64_t)(piece.first + i)};
+        if (ok && bag_keys_insert_all(&building->keys, buffers->crowded, piece.count, &stopped,
+                                      &other) == BAG_KEYS_DUPLICATE)
             ok = name_duplicate(building, buffers->crowded[stopped], other, problem);
     }
     free(buffers);
@@ -226,7 +212,12 @@ static bool try_seeds(struct building *building, struct bag_problem *problem)
     for (int tries = 0; tries < MAX_TRIES; tries++) {
         if (tries > 0)
             clear_lines(building);
-        bool ok = choose_seed(&building->keys.seed, problem) && run_builders(building, problem);
+        struct bag_keys_seed *seed = &building->keys.seed;
+        /* A random seed, so that clients cannot choose keys that collide. */
+        bool ok = getrandom(seed, sizeof *seed, 0) == (ssize_t)sizeof *seed ||
+                  bag_problem_set(problem, BAG_ERROR_SYSTEM, "no random numbers can be had: %s",
+                                  strerror(errno));
+        ok = ok && run_builders(building, problem);
         enum bag_keys_outcome outcome = insert_crowds(building);
         if (!ok || outcome == BAG_KEYS_ADDED)
             return ok;

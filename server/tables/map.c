@@ -282,24 +282,15 @@ void bag_map_prefetch_row(struct bag_map_prefetch *prefetch, int64_t row)
 
 /* ---- mapping --------------------------------------------------------------------------------- */
 
-static bool check_mappable(const struct bag_npy *npy, struct bag_problem *problem)
-{
-    if (npy->count == 0)
-        return true;
-    if (npy->swap)
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "its elements are big-endian, which load map cannot turn; say load "
-                               "copy, or convert the file");
-    if (!bag_npy_is_plain(npy))
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "it is column-major, which load map cannot turn; say load copy, or "
-                               "convert the file");
-    return true;
-}
-
 bool bag_table_can_map(const struct bag_table_file *file, struct bag_problem *problem)
 {
-    return check_mappable(&file->npy, problem) || bag_file_reject(file->path, problem);
+    const struct bag_npy *npy = &file->npy;
+    if (npy->count == 0 || (!npy->swap && bag_npy_is_plain(npy)))
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_FILE,
+                           "%s: %s, which load map cannot turn; say load copy, or convert the file",
+                           file->path,
+                           npy->swap ? "its elements are big-endian" : "it is column-major");
 }
 
 /* Reads the whole file ahead by its descriptor, and enters its pages. */
@@ -494,15 +485,6 @@ bool bag_map_has_read(void)
     return has_read;
 }
 
-/* Counts consecutive jobs without a read from the disk. */
-static void count_quiet(struct bag_map *map, bool has_read)
-{
-    if (has_read)
-        atomic_store_explicit(&map->quiet_jobs, 0, memory_order_relaxed);
-    else if (atomic_load_explicit(&map->quiet_jobs, memory_order_relaxed) < QUIET_JOBS)
-        atomic_fetch_add_explicit(&map->quiet_jobs, 1, memory_order_relaxed);
-}
-
 /* Logs a truncation, or that the file is whole again. Clients get the number of a row only. */
 static void log_size(const struct bag_map *map, size_t file_bytes)
 {
@@ -537,18 +519,16 @@ static void refresh(struct bag_map *map)
     pthread_mutex_unlock(&map->lock);
 }
 
-/* Waits until no thread makes or fills a hole. They take no lock, so this is short. */
-static void await_changers(const struct bag_map *map)
-{
-    while (atomic_load(&map->changers))
-        sched_yield();
-}
-
 void bag_map_refresh(struct bag_map *map, bool has_read)
 {
     struct stat state;
-    count_quiet(map, has_read);
-    await_changers(map);
+    if (has_read)
+        atomic_store_explicit(&map->quiet_jobs, 0, memory_order_relaxed);
+    else if (atomic_load_explicit(&map->quiet_jobs, memory_order_relaxed) < QUIET_JOBS)
+        atomic_fetch_add_explicit(&map->quiet_jobs, 1, memory_order_relaxed);
+    /* Wait until no thread makes or fills a hole. They take no lock, so this is short. */
+    while (atomic_load(&map->changers))
+        sched_yield();
     if (fstat(map->fd, &state) != 0 || change_time(&state) != atomic_load(&map->changed) ||
         file_bytes_of(map, &state) != atomic_load(&map->file_bytes) || atomic_load(&map->num_holes))
         refresh(map);

@@ -45,17 +45,6 @@ static bool takes_bias(const char *path, const struct bag_npy *npy, int64_t colu
                            (long long)npy->shape[0]);
 }
 
-static bool open_matrix(const char *matrix, const char *bias, const struct bag_table *table,
-                        struct bag_projection_source *files, struct bag_problem *problem)
-{
-    files->has_bias = bias != NULL;
-    return takes_table(table, problem) &&
-           bag_table_file_open(matrix, BAG_DTYPE_COUNT, &files->matrix, problem) &&
-           takes_matrix(matrix, &files->matrix.npy, table->row_elements, problem) &&
-           (!bias || (bag_table_file_open(bias, BAG_DTYPE_COUNT, &files->bias, problem) &&
-                      takes_bias(bias, &files->bias.npy, files->matrix.npy.shape[1], problem)));
-}
-
 bool bag_source_open_projection(struct bag_feature_source *source,
                                 const struct bag_feature_config *feature,
                                 struct bag_problem *problem)
@@ -72,7 +61,14 @@ bool bag_source_open_projection(struct bag_feature_source *source,
     source->projection = calloc(1, sizeof *source->projection);
     if (!source->projection)
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", matrix);
-    return open_matrix(matrix, bias, &source->table->table, source->projection, problem);
+    struct bag_projection_source *files = source->projection;
+    const struct bag_table *table = &source->table->table;
+    files->has_bias = bias != NULL;
+    return takes_table(table, problem) &&
+           bag_table_file_open(matrix, BAG_DTYPE_COUNT, &files->matrix, problem) &&
+           takes_matrix(matrix, &files->matrix.npy, table->row_elements, problem) &&
+           (!bias || (bag_table_file_open(bias, BAG_DTYPE_COUNT, &files->bias, problem) &&
+                      takes_bias(bias, &files->bias.npy, files->matrix.npy.shape[1], problem)));
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */

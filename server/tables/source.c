@@ -15,13 +15,6 @@
 
 /* ---- row formats ----------------------------------------------------------------------------- */
 
-/* Returns whether rows of `row_bytes` are rows of `bytes` with the padding of FBGEMM, which fills
- * them up to a multiple of 16 bytes for GPUs. */
-static bool is_padded(size_t bytes, size_t row_bytes)
-{
-    return row_bytes % 16 == 0 && row_bytes > bytes && row_bytes - bytes < 16;
-}
-
 /* Checks that a file's rows hold this many elements in this format. They may be padded if the file
  * is imported. */
 static bool check_row_elements(enum bag_row_format format, size_t row_elements, size_t row_bytes,
@@ -38,7 +31,8 @@ static bool check_row_elements(enum bag_row_format format, size_t row_elements, 
                                name, row_bytes, *formats ? formats : "none in any format");
     if (bytes == row_bytes)
         return true;
-    if (is_padded(bytes, row_bytes))
+    /* FBGEMM fills rows up to a multiple of 16 bytes for GPUs. */
+    if (row_bytes % 16 == 0 && row_bytes > bytes && row_bytes - bytes < 16)
         return imports ||
                bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "row_format %s: rows of %zu elements take %zu bytes; those of the "
@@ -202,14 +196,6 @@ static bool describe_remote(struct bag_source *source, struct bag_problem *probl
                            source->model->name);
 }
 
-static bool describe(struct bag_source *source, struct bag_problem *problem)
-{
-    if (source->remote)
-        return describe_remote(source, problem);
-    return bag_demo_has_prefix(source->model->path) ? describe_made(source, problem)
-                                                    : describe_file(source, problem);
-}
-
 /* ---- what an open source says ---------------------------------------------------------------- */
 
 uint64_t bag_source_updates_through(const struct bag_source *source)
@@ -217,14 +203,6 @@ uint64_t bag_source_updates_through(const struct bag_source *source)
     if (source->model->updates_through >= 0)
         return (uint64_t)source->model->updates_through;
     return source->num_files ? source->files[0].updates_through : 0;
-}
-
-static size_t projection_bytes(const struct bag_projection_source *projection)
-{
-    if (!projection)
-        return 0;
-    return projection->matrix.npy.data_bytes +
-           (projection->has_bias ? projection->bias.npy.data_bytes : 0);
 }
 
 size_t bag_source_bytes_of_rows(const struct bag_source *source, size_t num_rows)
@@ -246,8 +224,11 @@ size_t bag_source_table_bytes(const struct bag_source *source)
 size_t bag_source_bytes(const struct bag_source *source)
 {
     size_t bytes = bag_source_table_bytes(source);
-    for (size_t i = 0; i < source->num_features; i++)
-        bytes += projection_bytes(source->features[i].projection);
+    for (size_t i = 0; i < source->num_features; i++) {
+        const struct bag_projection_source *projection = source->features[i].projection;
+        bytes += projection ? projection->matrix.npy.data_bytes : 0;
+        bytes += projection && projection->has_bias ? projection->bias.npy.data_bytes : 0;
+    }
     return bytes;
 }
 
@@ -411,7 +392,10 @@ bool bag_source_open_table(struct bag_source *source, struct bag_problem *proble
     const struct bag_model_config *model = source->model;
     char what[512];
     name_source(source, what, sizeof what);
-    if (!make_features(source, 1, problem) || !describe(source, problem))
+    if (!make_features(source, 1, problem) ||
+        !(source->remote                     ? describe_remote(source, problem)
+          : bag_demo_has_prefix(model->path) ? describe_made(source, problem)
+                                             : describe_file(source, problem)))
         return false;
     struct bag_feature_config pooling;
     bag_config_pooling(model, NULL, &pooling);
