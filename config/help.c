@@ -197,18 +197,6 @@ static void put_entry(FILE *stream, const char *name, const char *follows, const
     fputc('\n', stream);
 }
 
-/* Prints an option as put_entry does, with its default and its variable after the sentence. */
-static void put_option(FILE *stream, const struct bag_option *option)
-{
-    char follows[40], sentence[1024];
-    const char *default_text = option->default_text ? option->default_text : "";
-    bag_option_value_text(option, follows, sizeof follows);
-    snprintf(sentence, sizeof sentence, "%s%s%s%s Variable: %s.", option->sentence,
-             *default_text ? " Default: " : "", default_text, *default_text ? "." : "",
-             bag_variable_of(option->setting.key).text);
-    put_entry(stream, bag_flag_of(option->setting.key).text, follows, sentence);
-}
-
 /* Prints the commands and the flags of those that have a list of their own. */
 static void put_commands(FILE *stream)
 {
@@ -244,7 +232,15 @@ static void put_options(FILE *stream)
             section = bag_options[i].section;
             fprintf(stream, ".SS Section \"%s\"\n", section);
         }
-        put_option(stream, &bag_options[i]);
+        /* The default and the variable follow the sentence. */
+        const struct bag_option *option = &bag_options[i];
+        const char *default_text = option->default_text ? option->default_text : "";
+        char follows[40], sentence[1024];
+        bag_option_value_text(option, follows, sizeof follows);
+        snprintf(sentence, sizeof sentence, "%s%s%s%s Variable: %s.", option->sentence,
+                 *default_text ? " Default: " : "", default_text, *default_text ? "." : "",
+                 bag_variable_of(option->setting.key).text);
+        put_entry(stream, bag_flag_of(option->setting.key).text, follows, sentence);
     }
 }
 

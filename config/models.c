@@ -319,24 +319,20 @@ static bool check_bias(const char *model, const char *projection, const char *bi
                            "model '%s': 'bias' needs a 'projection' beside it", model);
 }
 
-/* Checks the addresses of a model of shards, and its name on the shards. */
-static bool check_front(const struct bag_model_config *model, struct bag_problem *problem)
-{
-    const char *name = bag_shards_model(model);
-    return bag_shards_check(model, problem) &&
-           (bag_model_name_valid(name) ||
-            bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                            "model '%s': shard_model '%s' is no model's name", model->name,
-                            bag_quote(name, strlen(name)).text));
-}
-
 bool bag_config_check_model(const struct bag_config *config, const struct bag_model_config *model,
                             struct bag_problem *problem)
 {
     if (!check_bias(model->name, model->projection, model->bias, problem))
         return false;
-    if (bag_model_has_shards(model) && !check_front(model, problem))
-        return false;
+    if (bag_model_has_shards(model)) {
+        const char *name = bag_shards_model(model);
+        if (!bag_shards_check(model, problem))
+            return false;
+        if (!bag_model_name_valid(name))
+            return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                                   "model '%s': shard_model '%s' is no model's name", model->name,
+                                   bag_quote(name, strlen(name)).text);
+    }
     for (size_t j = 0; j < model->num_features; j++) {
         const struct bag_feature_config *feature = &model->features[j];
         if (!check_feature(config, model->name, feature, problem) ||
@@ -478,16 +474,6 @@ static uint64_t hash_rules(uint64_t hash, const struct bag_rules *rules)
     return bag_hash_bytes(hash, set, sizeof set);
 }
 
-/* Continues a hash with a feature: its names, its flags and all its settings. */
-static uint64_t hash_feature(uint64_t hash, const struct bag_feature_config *feature)
-{
-    hash = hash_text(hash_text(hash, feature->name), feature->model);
-    hash = hash_rules(bag_hash_bytes(hash, &feature->set, sizeof feature->set), &feature->rules);
-    for (size_t i = 0; i < COUNT_OF(feature_settings); i++)
-        hash = hash_setting(hash, &feature_settings[i], feature);
-    return hash;
-}
-
 uint64_t bag_model_config_hash_files(const struct bag_model_config *model)
 {
     uint64_t hash = hash_text(BAG_HASH_START, model->path);
@@ -503,7 +489,13 @@ uint64_t bag_model_config_hash(const struct bag_model_config *model)
         hash = bag_hash_bytes(hash, &model->set, sizeof model->set);
     for (size_t i = NUM_STORED_SETTINGS; i < COUNT_OF(model_settings); i++)
         hash = hash_setting(hash, &model_settings[i], model);
-    for (size_t i = 0; i < model->num_features; i++)
-        hash = hash_feature(hash, &model->features[i]);
+    for (size_t i = 0; i < model->num_features; i++) {
+        const struct bag_feature_config *feature = &model->features[i];
+        hash = hash_text(hash_text(hash, feature->name), feature->model);
+        hash = bag_hash_bytes(hash, &feature->set, sizeof feature->set);
+        hash = hash_rules(hash, &feature->rules);
+        for (size_t j = 0; j < COUNT_OF(feature_settings); j++)
+            hash = hash_setting(hash, &feature_settings[j], feature);
+    }
     return hash;
 }

@@ -51,15 +51,6 @@ static bool read_version(const cJSON *item, char version[21], struct bag_problem
     return true;
 }
 
-static bool read_name(const cJSON *item, char name[129], struct bag_problem *problem)
-{
-    const char *text = cJSON_GetStringValue(item);
-    if (!text || !*text || strlen(text) > 128)
-        return reject(problem, "name must be a text of 1 to 128 bytes");
-    memcpy(name, text, strlen(text) + 1);
-    return true;
-}
-
 /* ---- parameters ------------------------------------------------------------------------------ */
 
 /* Reads one member of "parameters". In the body of a group (`is_group`) a version stands in the
@@ -96,19 +87,6 @@ static bool read_parameters(const cJSON *object, bool is_group, struct bag_contr
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* Reads one member of an entry of "models". */
-static bool read_member(const cJSON *member, struct bag_control_item *item,
-                        struct bag_problem *problem)
-{
-    if (strcmp(member->string, "name") == 0)
-        return read_name(member, item->name, problem);
-    if (strcmp(member->string, "version") == 0)
-        return read_version(member, item->version, problem);
-    if (strcmp(member->string, "unload") == 0)
-        return read_flag(member, &item->unload, problem);
-    return reject_unknown("", member->string, problem);
-}
-
 /* Reads an entry of "models" into *item, which is zeroed. The caller prefixes a problem with the
  * position of the entry. */
 static bool read_item(const cJSON *object, struct bag_control_item *item,
@@ -119,7 +97,19 @@ static bool read_item(const cJSON *object, struct bag_control_item *item,
         return reject(problem, "must be an object: {\"name\": ..., \"version\": ...}");
     cJSON_ArrayForEach(member, object)
     {
-        if (!read_member(member, item, problem))
+        const char *text = cJSON_GetStringValue(member);
+        bool is_name = strcmp(member->string, "name") == 0, ok = true;
+        if (is_name && (!text || !*text || strlen(text) > 128))
+            return reject(problem, "name must be a text of 1 to 128 bytes");
+        if (is_name)
+            memcpy(item->name, text, strlen(text) + 1);
+        else if (strcmp(member->string, "version") == 0)
+            ok = read_version(member, item->version, problem);
+        else if (strcmp(member->string, "unload") == 0)
+            ok = read_flag(member, &item->unload, problem);
+        else
+            ok = reject_unknown("", member->string, problem);
+        if (!ok)
             return false;
     }
     return *item->name || reject(problem, "the key 'name' is missing");

@@ -78,14 +78,6 @@ static bool close_container(struct bag_json_scan *scan)
     return true;
 }
 
-/* Checks the number of members of an object. Only parameters have a limit of their own. */
-static bool check_members(struct bag_json_scan *scan, enum bag_json_place place, size_t count)
-{
-    return place != BAG_JSON_PARAMETERS || count <= scan->limits->max_parameters ||
-           bag_json_fail_limit(scan, "\"parameters\" has more than", scan->limits->max_parameters,
-                               "members");
-}
-
 /* Checks the number of elements of an array, including the one that begins, and stores the index of
  * the current tensor. */
 static bool check_elements(struct bag_json_scan *scan, enum bag_json_place place, size_t count)
@@ -130,7 +122,10 @@ static bool scan_object(struct bag_json_scan *scan, enum bag_json_place place)
     if (bag_json_next_is(scan, '}'))
         return close_container(scan);
     for (;;) {
-        if (!check_members(scan, place, ++count) || !scan_member(scan, place))
+        if (place == BAG_JSON_PARAMETERS && ++count > scan->limits->max_parameters)
+            return bag_json_fail_limit(scan, "\"parameters\" has more than",
+                                       scan->limits->max_parameters, "members");
+        if (!scan_member(scan, place))
             return false;
         if (bag_json_next_is(scan, '}'))
             return close_container(scan);
@@ -140,16 +135,11 @@ static bool scan_object(struct bag_json_scan *scan, enum bag_json_place place)
     }
 }
 
-/* Returns the place of the elements of an array. */
-static enum bag_json_place place_of_element(enum bag_json_place array)
-{
-    return array == BAG_JSON_INPUTS    ? BAG_JSON_INPUT
-           : array == BAG_JSON_OUTPUTS ? BAG_JSON_OUTPUT
-                                       : BAG_JSON_PLAIN;
-}
-
 static bool scan_array(struct bag_json_scan *scan, enum bag_json_place place)
 {
+    const enum bag_json_place element = place == BAG_JSON_INPUTS    ? BAG_JSON_INPUT
+                                        : place == BAG_JSON_OUTPUTS ? BAG_JSON_OUTPUT
+                                                                    : BAG_JSON_PLAIN;
     size_t count = 0;
     if (!open_container(scan))
         return false;
@@ -159,7 +149,7 @@ static bool scan_array(struct bag_json_scan *scan, enum bag_json_place place)
         bag_json_skip_space(scan);
         if (count && bag_json_next_is(scan, ']'))
             return bag_json_fail(scan, "no comma may precede ']'");
-        if (!check_elements(scan, place, ++count) || !scan_value(scan, place_of_element(place)))
+        if (!check_elements(scan, place, ++count) || !scan_value(scan, element))
             return false;
     }
     if (place == BAG_JSON_INPUTS || place == BAG_JSON_OUTPUTS)
@@ -312,15 +302,6 @@ static bool scan_name(struct bag_json_scan *scan)
     return true;
 }
 
-/* Cuts out an array. Copies null unchanged. Copies any other value as false, which makes the reader
- * of inputs reject it with the tensor's name. */
-static bool scan_data(struct bag_json_scan *scan)
-{
-    if (bag_json_next_is(scan, '['))
-        return cut_data(scan);
-    return drop_value(scan, bag_json_next_is(scan, 'n') ? "null" : "false");
-}
-
 /* Scans a value in the way of its place. */
 static bool scan_in_place(struct bag_json_scan *scan, enum bag_json_place place)
 {
@@ -332,7 +313,11 @@ static bool scan_in_place(struct bag_json_scan *scan, enum bag_json_place place)
     case BAG_JSON_NAME:
         return scan_name(scan);
     case BAG_JSON_DATA:
-        return scan_data(scan);
+        /* An array is cut out. Any other value than null is copied as false, which makes the reader
+         * of inputs reject it with the tensor's name. */
+        if (bag_json_next_is(scan, '['))
+            return cut_data(scan);
+        return drop_value(scan, bag_json_next_is(scan, 'n') ? "null" : "false");
     default:
         return scan_plain(scan, place);
     }

@@ -200,10 +200,8 @@ static bool check_shape(const cJSON *item, struct bag_problem *problem)
     bool ok = cJSON_IsArray(shape);
     for (const cJSON *size = ok ? shape->child : NULL; size; size = size->next)
         ok = ok && is_count(size);
-    if (!ok)
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "'shape' must be an array of whole numbers from 0");
-    return true;
+    return ok || bag_problem_set(problem, BAG_ERROR_FILE,
+                                 "'shape' must be an array of whole numbers from 0");
 }
 
 /* Checks that the tensor's data has as many bytes as its elements take. An unknown type may have
@@ -249,10 +247,8 @@ static bool check_metadata(const cJSON *item, struct bag_problem *problem)
     bool ok = cJSON_IsObject(item);
     for (const cJSON *value = ok ? item->child : NULL; value; value = value->next)
         ok = ok && cJSON_IsString(value);
-    if (!ok)
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "'" BAG_SAFETENSORS_METADATA "' must be an object of strings");
-    return true;
+    return ok || bag_problem_set(problem, BAG_ERROR_FILE,
+                                 "'" BAG_SAFETENSORS_METADATA "' must be an object of strings");
 }
 
 static bool is_metadata(const cJSON *item)

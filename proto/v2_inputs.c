@@ -306,20 +306,6 @@ static bool find_inputs(const struct bag_v2_request *request, struct inputs *inp
     return true;
 }
 
-/* Checks that all needed inputs were sent. */
-static bool check_inputs(const struct inputs *inputs, const struct bag_v2_rows *rows,
-                         struct bag_problem *problem)
-{
-    if (!inputs->ids)
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "the input 'indices', or 'keys' of a table with keys, is missing");
-    if (rows->deletes && inputs->rows)
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "input 'rows' cannot be combined with parameter delete");
-    return rows->deletes || inputs->rows ||
-           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "the input 'rows' is missing");
-}
-
 /* Reads the tensors of a batch. A batch with a number but no inputs is valid: it changes nothing
  * but the number of the last update. */
 static bool read_inputs(const struct bag_v2_request *request, struct bag_arena *arena,
@@ -329,8 +315,17 @@ static bool read_inputs(const struct bag_v2_request *request, struct bag_arena *
     rows->is_empty = request->num_inputs == 0 && rows->sequence;
     if (rows->is_empty)
         return true;
-    return find_inputs(request, &inputs, rows, problem) && check_inputs(&inputs, rows, problem) &&
-           bag_v2_input_read(inputs.ids, arena, &rows->ids, problem) &&
+    if (!find_inputs(request, &inputs, rows, problem))
+        return false;
+    if (!inputs.ids)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "the input 'indices', or 'keys' of a table with keys, is missing");
+    if (rows->deletes && inputs.rows)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "input 'rows' cannot be combined with parameter delete");
+    if (!rows->deletes && !inputs.rows)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "the input 'rows' is missing");
+    return bag_v2_input_read(inputs.ids, arena, &rows->ids, problem) &&
            (!inputs.rows || bag_v2_input_read(inputs.rows, arena, &rows->rows, problem));
 }
 

@@ -149,26 +149,20 @@ static void reload_models(struct serve *serve)
     bag_log(BAG_LOG_LEVEL_ERROR, "not reloaded", BAG_LOG_TEXT("reason", problem.text));
 }
 
-static void reload_tokens(struct serve *serve)
-{
-    const char *path = serve->config.options.token_file;
-    struct bag_problem problem;
-    if (!bag_http_tokens_load(&serve->tokens, path, &problem))
-        bag_log(BAG_LOG_LEVEL_ERROR, "not reloaded", BAG_LOG_TEXT("reason", problem.text));
-    else
-        bag_log(BAG_LOG_LEVEL_INFO, "reloaded",
-                BAG_LOG_NUMBER("tokens", bag_http_tokens_count(&serve->tokens)));
-}
-
 /* Reloads tokens, and all models if they may change. */
 static void reload(struct serve *serve)
 {
     bool controls = serve->config.options.model_control != BAG_MODEL_CONTROL_NONE;
-    if (serve->config.options.token_file)
-        reload_tokens(serve);
+    const char *token_file = serve->config.options.token_file;
+    struct bag_problem problem;
+    if (token_file && !bag_http_tokens_load(&serve->tokens, token_file, &problem))
+        bag_log(BAG_LOG_LEVEL_ERROR, "not reloaded", BAG_LOG_TEXT("reason", problem.text));
+    else if (token_file)
+        bag_log(BAG_LOG_LEVEL_INFO, "reloaded",
+                BAG_LOG_NUMBER("tokens", bag_http_tokens_count(&serve->tokens)));
     if (controls && serve->service.state == BAG_SERVICE_READY)
         reload_models(serve);
-    if (!controls && !serve->config.options.token_file)
+    if (!controls && !token_file)
         bag_log(BAG_LOG_LEVEL_WARNING, "not reloaded",
                 BAG_LOG_TEXT("reason", "SIGHUP changes nothing without a token_file or "
                                        "model_control; restart the server to load other tables"));
@@ -235,14 +229,6 @@ static bool load_tokens(struct serve *serve, struct bag_problem *problem)
     return bag_http_tokens_load(&serve->tokens, path, problem);
 }
 
-static void place_tables(const struct bag_option_values *options)
-{
-    bag_pages_configure(options);
-    if (options->numa == BAG_NUMA_INTERLEAVE && bag_pages_nodes() == 1)
-        bag_log(BAG_LOG_LEVEL_INFO, "numa",
-                BAG_LOG_TEXT("message", "there is one memory node: interleave changes nothing"));
-}
-
 static bool configure(struct serve *serve, int argc, char *argv[], struct bag_problem *problem)
 {
     struct bag_config *config = &serve->config;
@@ -255,7 +241,10 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
     if (!bag_unix_mode_parse(config->options.unix_permissions, &mode, problem))
         return bag_config_reject_value(config, "unix_permissions", problem);
     bag_blas_prepare();
-    place_tables(&config->options);
+    bag_pages_configure(&config->options);
+    if (config->options.numa == BAG_NUMA_INTERLEAVE && bag_pages_nodes() == 1)
+        bag_log(BAG_LOG_LEVEL_INFO, "numa",
+                BAG_LOG_TEXT("message", "there is one memory node: interleave changes nothing"));
     return bag_config_validate(config, problem) && load_tokens(serve, problem) &&
            bag_reconciler_open(&serve->reconciler, config, &serve->service.registry, bag_blas_load,
                                problem);
@@ -309,13 +298,6 @@ static void on_watchdog(uv_timer_t *timer)
 {
     (void)timer;
     bag_systemd_notify("WATCHDOG=1");
-}
-
-static bool init_loop(struct serve *serve, struct bag_problem *problem)
-{
-    int error = uv_loop_init(&serve->loop);
-    return !error || bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started: %s",
-                                     uv_strerror(error));
 }
 
 /* Initialises the handles of the first loop besides its server. */
@@ -387,6 +369,7 @@ static bool start_trace(struct serve *serve, struct bag_problem *problem)
 
 static bool start(struct serve *serve, struct bag_problem *problem)
 {
+    int error;
     bag_loops_raise_descriptors();
     mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
     bag_budget_init(&serve->service.budget, (size_t)serve->config.options.max_memory,
@@ -399,7 +382,9 @@ static bool start(struct serve *serve, struct bag_problem *problem)
                              problem) &&
            init_updates(serve, problem) &&
            bag_loops_check_descriptors((size_t)serve->config.options.loops, problem) &&
-           init_loop(serve, problem) &&
+           ((error = uv_loop_init(&serve->loop)) == 0 ||
+            bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started: %s",
+                            uv_strerror(error))) &&
            bag_recording_start(&serve->recording, &serve->loop, &serve->service, problem) &&
            start_loops(serve, problem) && init_handles(serve, problem) &&
            start_reconciler(serve, problem);

@@ -298,13 +298,6 @@ struct bag_http_acceptor_limits bag_loops_limit_connections(size_t wanted, size_
 /* The number of connections beyond the admin listener's limit that are answered with 503. */
 #define ADMIN_SURPLUS 4
 
-/* Returns the default limit of connections from one address: half of all, so that one client cannot
- * lock out the others. If there are only few connections, evicting idle ones is enough. */
-static size_t default_share(size_t connections)
-{
-    return connections > 2 * MIN_SHARE ? connections / 2 : MIN_SHARE;
-}
-
 static struct bag_http_acceptor_limits limit_connections(const struct bag_option_values *options)
 {
     struct rlimit descriptors = {.rlim_cur = RLIM_INFINITY};
@@ -317,7 +310,11 @@ static struct bag_http_acceptor_limits limit_connections(const struct bag_option
                 BAG_LOG_NUMBER("open_files", descriptors.rlim_cur),
                 BAG_LOG_NUMBER("max_connections", limits.connections));
     size_t share = (size_t)options->max_connections_per_client;
-    limits.per_client = share ? share : default_share(limits.connections);
+    /* By default one client has half of all connections, so that it cannot lock out the others. If
+     * there are only few, evicting idle ones is enough. */
+    if (!share)
+        share = limits.connections > 2 * MIN_SHARE ? limits.connections / 2 : MIN_SHARE;
+    limits.per_client = share;
     limits.reads_proxy_headers = options->proxy_protocol == BAG_PROXY_PROTOCOL_V2;
     return limits;
 }
@@ -342,19 +339,6 @@ static bool init_acceptors(struct bag_loops *loops, uv_loop_t *first,
                                    proxies, problem));
 }
 
-static bool start_server(struct bag_loop *loop, struct bag_http_acceptor *acceptor, bool infers,
-                         struct bag_problem *problem)
-{
-    struct bag_service *service = loop->loops->service;
-    loop->order.data = loop->published.data = loop;
-    if (uv_async_init(loop->loop, &loop->order, on_order) != 0 ||
-        uv_async_init(loop->loop, &loop->published, on_published) != 0 ||
-        !bag_reader_open(&loop->reader, &service->registry, wake_reader, loop))
-        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started");
-    return bag_http_server_start(&loop->server, loop->loop, service, &loop->reader, acceptor,
-                                 infers, problem);
-}
-
 static bool start_servers(struct bag_loops *loops, uv_loop_t *first, struct bag_problem *problem)
 {
     for (unsigned i = 0; i < loops->count + loops->has_admin; i++) {
@@ -365,8 +349,14 @@ static bool start_servers(struct bag_loops *loops, uv_loop_t *first, struct bag_
         if (loop->loop != first && uv_loop_init(loop->loop) != 0)
             return bag_problem_set(problem, BAG_ERROR_SYSTEM, "too few descriptors for %u loops",
                                    loops->count);
-        if (!start_server(loop, is_admin ? &loops->admin_acceptor : &loops->acceptor, !is_admin,
-                          problem))
+        loop->order.data = loop->published.data = loop;
+        if (uv_async_init(loop->loop, &loop->order, on_order) != 0 ||
+            uv_async_init(loop->loop, &loop->published, on_published) != 0 ||
+            !bag_reader_open(&loop->reader, &loops->service->registry, wake_reader, loop))
+            return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started");
+        if (!bag_http_server_start(&loop->server, loop->loop, loops->service, &loop->reader,
+                                   is_admin ? &loops->admin_acceptor : &loops->acceptor, !is_admin,
+                                   problem))
             return false;
     }
     return true;

@@ -13,26 +13,21 @@ enum bag_http_outcome bag_http_answer_now(struct bag_http_request *request, int 
     return BAG_HTTP_DONE;
 }
 
-/* Returns whether the file of a mapped table was truncated, or shards of a feature are
- * unavailable. */
-static bool has_fault(const struct bag_table_memory *memory, char *text, size_t room)
-{
-    if (memory->remote)
-        return bag_shard_group_is_unavailable(memory->remote->group, text, room);
-    if (!memory->map || bag_map_has_file(memory->map))
-        return false;
-    snprintf(text, room,
-             "the table's file was truncated while it was served; publish a table by "
-             "renaming a complete file");
-    return true;
-}
-
+/* The file of a mapped table may have been truncated, or shards of a feature may be unavailable. */
 bool bag_http_find_fault(const struct bag_model *model, char *text, size_t room)
 {
-    bool found = false;
-    for (size_t i = 0; !found && i < model->num_features; i++)
-        found = has_fault(model->features[i].memory, text, room);
-    return found;
+    for (size_t i = 0; i < model->num_features; i++) {
+        const struct bag_table_memory *memory = model->features[i].memory;
+        if (memory->remote && bag_shard_group_is_unavailable(memory->remote->group, text, room))
+            return true;
+        if (memory->map && !bag_map_has_file(memory->map)) {
+            snprintf(text, room,
+                     "the table's file was truncated while it was served; publish a table by "
+                     "renaming a complete file");
+            return true;
+        }
+    }
+    return false;
 }
 
 enum bag_http_outcome bag_http_get_live(struct bag_http_request *request)

@@ -180,19 +180,14 @@ static void check_membership(const char *proc, const char *sys, struct room *roo
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
-static void check_machine(const char *proc, struct room *room)
+static struct room find_room(const char *proc, const char *sys)
 {
+    struct room room = {.bytes = SIZE_MAX};
     char path[PATH_BYTES], text[FILE_BYTES];
     size_t kib;
     snprintf(path, sizeof path, "%s/meminfo", proc);
     if (read_text(path, text) && find_number(text, "MemAvailable:", &kib))
-        room->bytes = kib > SIZE_MAX / 1024 ? SIZE_MAX : kib * 1024;
-}
-
-static struct room find_room(const char *proc, const char *sys)
-{
-    struct room room = {.bytes = SIZE_MAX};
-    check_machine(proc, &room);
+        room.bytes = kib > SIZE_MAX / 1024 ? SIZE_MAX : kib * 1024;
     check_membership(proc, sys, &room);
     return room;
 }

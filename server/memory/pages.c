@@ -49,16 +49,6 @@ static void *map_aligned(size_t bytes)
     return start + before;
 }
 
-/* Maps memory with advice to use huge pages. A kernel without them rejects the advice; the memory
- * is then only slower. */
-static void *map_huge(size_t bytes)
-{
-    void *memory = map_aligned(bytes);
-    if (memory)
-        madvise(memory, bytes, MADV_HUGEPAGE);
-    return memory;
-}
-
 static bool fits_address_space(size_t bytes)
 {
     errno = ENOMEM;
@@ -79,9 +69,13 @@ void *bag_memory_map_small(size_t bytes)
 
 void *bag_memory_map(size_t bytes, struct bag_problem *problem)
 {
+    bool is_huge = bytes >= HUGE_PAGE_BYTES;
     void *memory = NULL;
     if (fits_address_space(bytes))
-        memory = bytes < HUGE_PAGE_BYTES ? map_anonymous(bytes) : map_huge(bytes);
+        memory = is_huge ? map_aligned(bytes) : map_anonymous(bytes);
+    /* A kernel without huge pages rejects the advice; the memory is then only slower. */
+    if (memory && is_huge)
+        madvise(memory, bytes, MADV_HUGEPAGE);
     return memory ? memory : reject(bytes, problem);
 }
 
@@ -193,19 +187,12 @@ static void *map_transparent(size_t whole)
     return memory;
 }
 
-/* Names a block, which keeps it apart from its neighbours in /proc/self/smaps. */
-static void give_name(void *memory, size_t whole)
-{
-    static atomic_uint number;
-    char name[32];
-    snprintf(name, sizeof name, "bagserve table %u", atomic_fetch_add(&number, 1));
-    prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, memory, whole, name);
-}
-
 /* Maps memory as configured. If the kernel does not support an option, the memory is only
  * slower. */
 static void *map_large(size_t whole)
 {
+    static atomic_uint number;
+    char name[32];
     void *memory = hugepages == BAG_HUGEPAGES_EXPLICIT ? map_explicit(whole) : NULL;
     if (!memory)
         memory = map_transparent(whole);
@@ -214,7 +201,9 @@ static void *map_large(size_t whole)
     if (interleaved_nodes && syscall(SYS_mbind, memory, whole, MPOL_INTERLEAVE, &interleaved_nodes,
                                      8 * sizeof interleaved_nodes + 1, 0) != 0)
         tell_refused("numa", "memory of any node", whole, &node_refusals);
-    give_name(memory, whole);
+    /* The name keeps the block apart from its neighbours in /proc/self/smaps. */
+    snprintf(name, sizeof name, "bagserve table %u", atomic_fetch_add(&number, 1));
+    prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, memory, whole, name);
     return memory;
 }
 

@@ -162,20 +162,6 @@ struct view {
     uint64_t until_ms;
 };
 
-/* Copies the samples from the oldest to the newest, so that the lock is not held while JSON is
- * written. */
-static void copy(struct bag_history *history, struct view *view)
-{
-    pthread_mutex_lock(&history->lock);
-    view->until_ms = history->until_ms;
-    view->seconds = history->seconds < BAG_HISTORY_SECONDS ? (size_t)history->seconds
-                                                           : (size_t)BAG_HISTORY_SECONDS;
-    for (size_t i = 0; i < view->seconds; i++)
-        view->samples[i] =
-            history->ring[(history->seconds - view->seconds + i) % BAG_HISTORY_SECONDS];
-    pthread_mutex_unlock(&history->lock);
-}
-
 /* Writes an array for each column, with one element for each second. */
 static void write_columns(struct bag_json_writer *json, const struct view *view)
 {
@@ -249,7 +235,16 @@ void bag_history_write(struct bag_history *history, struct bag_json_writer *json
         json->text.failed = true;
         return;
     }
-    copy(history, view);
+    /* Copy the samples from the oldest to the newest, so that the lock is not held while JSON is
+     * written. */
+    pthread_mutex_lock(&history->lock);
+    view->until_ms = history->until_ms;
+    view->seconds = history->seconds < BAG_HISTORY_SECONDS ? (size_t)history->seconds
+                                                           : (size_t)BAG_HISTORY_SECONDS;
+    for (size_t i = 0; i < view->seconds; i++)
+        view->samples[i] =
+            history->ring[(history->seconds - view->seconds + i) % BAG_HISTORY_SECONDS];
+    pthread_mutex_unlock(&history->lock);
     BAG_JSON_WRITE(json, BAG_KEY("until_ms", view->until_ms), BAG_KEY("seconds", view->seconds));
     write_recent(json, view);
     write_columns(json, view);

@@ -80,19 +80,8 @@ static bool post(const struct bag_trace *trace, const char *body, struct bag_pro
     return ok;
 }
 
-/* Logs the first of several failed deliveries, and the first successful one after them. */
-static void log_delivery(struct bag_trace *trace, bool arrived, const struct bag_problem *problem)
-{
-    if (!arrived && !trace->is_losing)
-        bag_log(BAG_LOG_LEVEL_WARNING, "spans lost", BAG_LOG_TEXT("otlp_endpoint", trace->endpoint),
-                BAG_LOG_TEXT("reason", problem->text));
-    if (arrived && trace->is_losing)
-        bag_log(BAG_LOG_LEVEL_INFO, "spans arrive again",
-                BAG_LOG_TEXT("otlp_endpoint", trace->endpoint));
-    trace->is_losing = !arrived;
-}
-
-/* Sends a batch. Counts its spans as dropped if the collector does not accept them. */
+/* Sends a batch. Counts its spans as dropped if the collector does not accept them. Logs the first
+ * of several failed deliveries, and the first successful one after them. */
 static void deliver(struct bag_trace *trace, const struct bag_span *spans, size_t count)
 {
     struct bag_problem problem;
@@ -100,7 +89,13 @@ static void deliver(struct bag_trace *trace, const struct bag_span *spans, size_
     bool arrived = body ? post(trace, body, &problem) : bag_problem_no_memory(&problem);
     if (!arrived)
         atomic_fetch_add(&trace->dropped, count);
-    log_delivery(trace, arrived, &problem);
+    if (!arrived && !trace->is_losing)
+        bag_log(BAG_LOG_LEVEL_WARNING, "spans lost", BAG_LOG_TEXT("otlp_endpoint", trace->endpoint),
+                BAG_LOG_TEXT("reason", problem.text));
+    if (arrived && trace->is_losing)
+        bag_log(BAG_LOG_LEVEL_INFO, "spans arrive again",
+                BAG_LOG_TEXT("otlp_endpoint", trace->endpoint));
+    trace->is_losing = !arrived;
     free(body);
 }
 
