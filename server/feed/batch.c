@@ -195,6 +195,7 @@ enum bag_feed_added bag_feed_batch_add(struct bag_feed_batch *batch,
         take_kind(batch, rows);
     if (!append(&batch->ids, &batch->ids_bytes, &batch->ids_room, rows->ids.data, ids_bytes) ||
         !append(&batch->rows, &batch->rows_bytes, &batch->rows_room, rows->rows.data, rows_bytes)) {
+        batch->ids_bytes = batch->count * bag_dtypes[batch->id_dtype].bytes; /* none without rows */
         bag_problem_no_memory(problem);
         return BAG_FEED_IS_WRONG;
     }

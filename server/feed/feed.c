@@ -144,13 +144,15 @@ static enum bag_feed_outcome send_batch(struct feed *feed, struct bag_problem *p
     return goes_on && outcome != BAG_FEED_REFUSED ? BAG_FEED_DONE : BAG_FEED_REFUSED;
 }
 
-/* Handles a rejected message, for the reason in *problem. Returns false if that ends the feed.
- * Otherwise skips it, and reports its number to the server as used. Owns the message. */
+/* Handles a rejected message, for the reason in *problem. Returns false if that ends the feed:
+ * without
+ * --on-error skip, or if the message is only rejected because memory is exhausted. Otherwise skips
+ * it, and reports its number to the server as used. Owns the message. */
 static bool pass_over(struct feed *feed, rd_kafka_message_t *message, struct bag_problem *problem)
 {
     struct bag_problem why = *problem;
     int64_t offset = message->offset;
-    bool ok = feed->options->skips;
+    bool ok = feed->options->skips && problem->kind != BAG_ERROR_NO_MEMORY;
     if (!ok)
         bag_problem_prefix(problem, "topic %s [%" PRId32 "], offset %" PRId64, feed->options->topic,
                            feed->kafka.partition, offset);
