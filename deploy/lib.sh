@@ -55,15 +55,32 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-# apt_install PACKAGE... shows what apt-get does, and waits for another one to finish instead of failing
-# beside it.
+# apt_install PACKAGE... waits for another apt-get to finish instead of failing beside it. It shows what is fetched
+# and how far it is; every line of apt-get is in build/packages.log.
 apt_install() {
     # Without a network each server is tried once, not four times with growing pauses.
     local options=(-o DPkg::Lock::Timeout=300 -o Acquire::Retries=0)
+    mkdir -p build
     # Lists that cannot be brought up to date may still do: the installation is what decides.
-    as_root apt-get "${options[@]}" update || true
+    as_root apt-get "${options[@]}" update | apt_progress || true
     as_root env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes apt-get "${options[@]}" \
-        install --yes --no-install-recommends "$@" < /dev/null
+        install --yes --no-install-recommends "$@" < /dev/null | apt_progress
+}
+
+# Passes on the lines of apt-get that tell how long it takes, and counts the packages that are set up.
+apt_progress() {
+    local line total='' done=0
+    while read -r line; do
+        printf '%s\n' "$line" >> build/packages.log
+        case $line in
+        *" newly installed"*) total=$(awk '{ print $3 }' <<< "$line") ;;
+        "Need to get"* | "After this operation"* | Fetched* | Waiting* | "Err:"*) say "$line" ;;
+        "Setting up"*)
+            done=$((done + 1))
+            ((done % 20 != 0 && done != total)) || say "set up $done of $total packages"
+            ;;
+        esac
+    done
 }
 
 # cannot_install "PACKAGE..." WHY says what to do by hand, and stops.
