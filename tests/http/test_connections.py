@@ -15,17 +15,10 @@ import requests
 
 from example import BODY, EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
 from harness import TIMEOUT_S, Server, expect, expect_equal, reads_chunks, scaled, wait_until
-from lifecycle import save
 from v2 import Client, Raw, Tensor, head, infer_body
 
 
 # ---- connections ------------------------------------------------------------------------------
-def test_keep_alive(client):
-    with Raw(client.server) as raw:
-        for number in range(50):
-            body = infer_body(INPUTS, id=str(number))[0]
-            raw.send(head("POST", INFER, body=body))
-            expect_equal(raw.reply().expect().json()["id"], str(number))
 
 
 def test_pipelining(client):
@@ -54,13 +47,6 @@ def test_connection_close(client):
             expect(raw.at_end(), f"HTTP/{version} {headers}: still open")
 
 
-def test_byte_by_byte(client):
-    with Raw(client.server) as raw:
-        for byte in head("POST", INFER, body=BODY):
-            raw.send(bytes([byte]))
-        check_rows(raw.reply().embeddings(), WANT)
-
-
 def test_chunked_body(client):
     body, headers = infer_body(INPUTS, binary=["indices"])
     for size in (1, 7, len(body)):
@@ -74,19 +60,6 @@ def test_chunked_body(client):
             else:
                 expect("libmicrohttpd 0" in reply.expect(411).error(), reply.error())
             expect_equal(reply.headers["connection"], "close")
-
-
-def test_chunk_extensions(client):
-    """libmicrohttpd at its strictest rejects them; nothing behind such a request is read."""
-    body, headers = infer_body(INPUTS, binary=["indices"])
-    for size in (1, 7, len(body)):
-        chunks = [body[i:i + size] for i in range(0, len(body), size)] + [b""]
-        framed = b"".join(b"%x;a=b\r\n%s\r\n" % (len(c), c) for c in chunks)
-        request = head("POST", INFER, headers | {"Transfer-Encoding": "chunked"}, framed)
-        with Raw(client.server) as raw:
-            raw.send(request + request)
-            expect(raw.reply().status == (400 if reads_chunks() else 411), "the status")
-            expect(raw.at_end(), "something follows")
 
 
 def test_expect_continue(client):

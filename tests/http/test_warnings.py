@@ -1,95 +1,28 @@
-"""What used to be answered with other numbers than meant, without a word: parameters that nobody knows, and
-FP32 weights, which only KeyedJaggedTensor's layout took for every table."""
+"""What would be answered with other numbers than meant: parameters and keys that nobody knows are told."""
 
 import json
 
 import numpy as np
 import pytest
 
-from harness import Server, expect, expect_equal, write_json
-from oracle import Rules, pool
-from table_files import random_rows
-from v2 import Tensor, bf16_from_f32, f32_from_bf16
+from harness import Server, expect, expect_equal
+from v2 import Tensor
 
 F32, F16 = np.float32, np.float16
 IDS = [[0, 2, 5], [1, 1, 4]]
-WEIGHTS = [[0.5, -1.25, 2.0], [1.0, 0.1, 3.0]]
 INDICES = Tensor("indices", np.array(IDS))
 
 
 @pytest.fixture(name="server", scope="module")
 def serve(shared_directory, rng):
-    """Tables of every kind of numbers, and a collection of a mean and a weighted feature."""
-    rows = rng.standard_normal((30, 5)).astype(F32)
-    tables = {"f32": (rows, {}), "f16": (rows.astype(F16), {}),
-              "bf16": (bf16_from_f32(rows), {"datatype": "BF16"})}
-    for row_format in ("int8", "int4_f16_front", "f8_e4m3_scaled"):
-        tables[row_format] = (random_rows(rng, row_format, 5)[0],
-                              {"row_format": row_format, "row_elements": 5})
-    models = []
-    for name, (table, keys) in tables.items():
-        np.save(shared_directory / f"{name}.npy", table)
-        models.append({"name": name, "path": f"{name}.npy"} | keys)
-    models.append({"name": "mixed", "features": [
-        {"name": "average", "model": "f32", "reduction": "mean"},
-        {"name": "half", "model": "f16"}, {"name": "codes", "model": "int8"}]})
-    write_json(shared_directory / "config.json", {"models": models})
-    with Server("--config", shared_directory / "config.json") as server:
+    np.save(shared_directory / "f32.npy", rng.standard_normal((30, 5)).astype(np.float32))
+    with Server("--table", f"f32={shared_directory}/f32.npy") as server:
         yield server
 
 
 def infer(client, model, inputs, **parameters):
     """The reply to a request of JSON alone."""
     return client.infer(model, inputs, parameters=parameters)
-
-
-def rows_of(client, model):
-    """What the server has in its table, as f32."""
-    ids = [Tensor("indices", np.arange(30)[:, None])]
-    return infer(client, model, ids, output_datatype="FP32").embeddings()
-
-
-def forms():
-    """The same two bags in every form."""
-    flat, weights = np.ravel(IDS), np.ravel(WEIGHTS).astype(F32)
-    factors = Tensor("per_sample_weights", weights)
-    yield [INDICES, Tensor("per_sample_weights", np.array(WEIGHTS, F32))]
-    yield [Tensor("indices", flat), Tensor("offsets", np.array([0, 3])), factors]
-    yield [Tensor("indices", flat), Tensor("segment_ids", np.repeat([0, 1], 3)), factors]
-
-
-@pytest.mark.parametrize("model",
-                         ["f32", "f16", "bf16", "int8", "int4_f16_front", "f8_e4m3_scaled"])
-def test_f32_weights(client, model):
-    table = rows_of(client, model)
-    want = pool(table, [np.array(b) for b in IDS], [np.array(w, F32) for w in WEIGHTS],
-                Rules("sum", None, -1))
-    for inputs in forms():
-        got = infer(client, model, inputs, output_datatype="FP32").embeddings()
-        expect(np.array_equal(got, want), f"{model}: {got} instead of {want}")
-    if model in ("f16", "bf16"):
-        own = bf16_from_f32 if model == "bf16" else (lambda values: values.astype(F16))
-        weights = Tensor("per_sample_weights", own(np.array(WEIGHTS, F32)),
-                         "FP16" if model == "f16" else "BF16")
-        exact = weights.array.astype(F32) if model == "f16" else f32_from_bf16(weights.array)
-        want = pool(table, [np.array(b) for b in IDS], list(exact), Rules("sum", None, -1))
-        reply = client.infer(model, [INDICES, weights], binary=["per_sample_weights"],
-                             parameters={"output_datatype": "FP32"})
-        expect(np.array_equal(reply.embeddings(), want), f"{model}: weights of its own type")
-
-
-def test_a_mean_beside_weighted_features(client):
-    """All of it as JSON: the mean takes no weights, the others have their own."""
-    weights = np.array(WEIGHTS, F32)
-    inputs = [Tensor(f"{name}.indices", np.array(IDS)) for name in ("average", "half", "codes")]
-    inputs += [Tensor(f"{name}.per_sample_weights", weights) for name in ("half", "codes")]
-    got = infer(client, "mixed", inputs, output_datatype="FP32").outputs()
-    bags = [np.array(b) for b in IDS]
-    for feature, model, factors in (("average", "f32", None), ("half", "f16", list(weights)),
-                                    ("codes", "int8", list(weights))):
-        rules = Rules("mean" if factors is None else "sum", None, -1)
-        want = pool(rows_of(client, model), bags, factors, rules)
-        expect(np.array_equal(got[feature].array, want), f"{feature}: {got[feature].array}")
 
 
 # ---- unknown parameters -----------------------------------------------------------------------
