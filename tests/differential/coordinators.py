@@ -268,7 +268,6 @@ class Coordinators:
             return
         part = int(self.rng.integers(max(table.of for table in skipping)))
         shards[part].kill()
-        shards[part]._end_checked = True
         for table in skipping:
             if part < table.of:
                 table.away, table.away_url = part, shards[part].url

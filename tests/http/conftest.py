@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import harness
-from fixtures import empty_directory, pytest_runtest_makereport, shared_directory  # noqa: F401
+from fixtures import empty_directory, pytest_runtest_makereport, root, shared_directory  # noqa: F401
 from v2 import Client
 
 

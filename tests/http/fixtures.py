@@ -12,6 +12,12 @@ def empty_directory():
         yield path
 
 
+@pytest.fixture
+def root(directory):
+    """The folder of models there, which the test makes."""
+    return directory / "models"
+
+
 @pytest.fixture(scope="module")
 def shared_directory():
     """An empty directory for all tests of a file."""

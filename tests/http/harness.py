@@ -235,6 +235,8 @@ class Server:
         return code
 
     def kill(self):
+        """Ends the server by SIGKILL; how it ended need not be checked."""
+        self._end_checked = True
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()

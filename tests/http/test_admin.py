@@ -130,8 +130,7 @@ def test_unix_socket(directory):
 
 
 # ---- clients ----------------------------------------------------------------------------------
-def test_python_client(directory):
-    root = directory / "models"
+def test_python_client(directory, root):
     publish(root, "t", 1)
     publish(root, "u", 1)
     collection(root, "c", ["t"])

@@ -63,8 +63,7 @@ WANT = (("6", "is needed"), ("0", ""), ("0", ""), ("3", "no model 'none'"),
         ("0", "1 1"), ("0", "2 1"), ("3", "'keys' has 11"), ("7", "unload_dependents"), ("0", ""))
 
 
-def test_c_changes(directory):
-    root = directory / "models"
+def test_c_changes(directory, root):
     publish(root, "t", 1)
     (root / "k" / "1").mkdir(parents=True)
     np.save(root / "k" / "1" / "keys.npy", np.array([1, 10], np.uint64))

@@ -113,9 +113,8 @@ def test_every_version(directory):
     expect("models/t/1" in ended.stderr and "key 21 is duplicated" in ended.stderr, ended.stderr)
 
 
-def test_lists_good_and_bad_models(directory):
+def test_lists_good_and_bad_models(directory, root):
     """All models are listed, good ones too; then it fails, and says how many are bad."""
-    root = directory / "models"
     save_keyed(root / "good/1")
     save_keyed(root / "twice/1", twice())
     save_keyed(root / "twice/2")

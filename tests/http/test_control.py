@@ -14,8 +14,7 @@ from v2 import Client, Tensor
 
 
 # ---- load and unload --------------------------------------------------------------------------
-def test_load_and_unload(directory):
-    root = directory / "models"
+def test_load_and_unload(directory, root):
     publish(root, "t", 1)
     with serve(directory) as server:
         client, admin = server.client, server.admin
@@ -37,8 +36,7 @@ def test_load_and_unload(directory):
         expect_equal(served(client, "new"), 4)
 
 
-def test_default_version_of_all(directory):
-    root = directory / "models"
+def test_default_version_of_all(directory, root):
     for version in (1, 2, 3):
         publish(root, "t", version)
     collection(root, "c", ["t"])
@@ -56,8 +54,7 @@ def test_default_version_of_all(directory):
         expect_equal(served(client), 2)
 
 
-def test_specific_versions(directory):
-    root = directory / "models"
+def test_specific_versions(directory, root):
     for version in (1, 2):
         publish(root, "t", version)
     write_json(root / "t" / "config.json", {"version_policy": {"specific": [1]}})
@@ -67,9 +64,8 @@ def test_specific_versions(directory):
         expect_equal(served(server.client), 1)
 
 
-def test_restores_retained_version(directory):
+def test_restores_retained_version(directory, root):
     """A retained version serves again though its files have gone."""
-    root = directory / "models"
     publish(root, "t", 1)
     write_json(root / "t" / "config.json", {"keep_versions": 1})
     with serve(directory) as server:
@@ -85,9 +81,8 @@ def test_restores_retained_version(directory):
         admin.load("t", "1").expect(404)
 
 
-def test_load_again(directory):
+def test_load_again(directory, root):
     """What is loaded is read again where its file changed, and not otherwise."""
-    root = directory / "models"
     path = publish(root, "t", 1)
     with serve(directory) as server:
         client, admin = server.client, server.admin
@@ -108,9 +103,8 @@ def test_load_again(directory):
         expect_equal(document["parameters"]["reduction"]["string_value"], "max")
 
 
-def test_failed_load(directory):
+def test_failed_load(directory, root):
     """What served goes on."""
-    root = directory / "models"
     path = publish(root, "t", 1)
     with serve(directory) as server:
         client, admin = server.client, server.admin
@@ -128,8 +122,7 @@ def test_failed_load(directory):
         expect_equal(served(client), 1)
 
 
-def test_reasons_name_a_model_once(directory):
-    root = directory / "models"
+def test_reasons_name_a_model_once(directory, root):
     publish(root, "t", 1)
     write_json(root / "t" / "1" / "config.json", {"row_format": "int8"})
     with serve(directory) as server:
@@ -137,9 +130,8 @@ def test_reasons_name_a_model_once(directory):
         expect("model 't' cannot be served: " in error and error.count("'t'") == 1, error)
 
 
-def test_load_after_a_failure(directory):
+def test_load_after_a_failure(directory, root):
     """A version that failed is beside another model's; what serves is neither read nor listed twice."""
-    root = directory / "models"
     publish_keyed(root, "t", 1)
     publish(root, "u", 1)
     with serve(directory) as server:
@@ -151,9 +143,8 @@ def test_load_after_a_failure(directory):
         expect_equal(served(server.client), 1)
 
 
-def test_collection_loses_its_table(directory):
+def test_collection_loses_its_table(directory, root):
     """The version that takes its table's place is a collection, which no feature can be of."""
-    root = directory / "models"
     publish(root, "t", 1)
     collection(root, "m", ["t"])
     publish(root, "m", 2)
@@ -166,8 +157,7 @@ def test_collection_loses_its_table(directory):
         expect_equal((admin.states("c"), admin.states("m")), ({"1": "UNAVAILABLE"}, {"1": "READY"}))
 
 
-def test_row_width_may_change(directory):
-    root = directory / "models"
+def test_row_width_may_change(directory, root):
     publish(root, "t", 1)
     publish(root, "t", 2, rows_of(2, columns=7))
     with serve(directory) as server:
@@ -178,8 +168,7 @@ def test_row_width_may_change(directory):
         expect_equal((changed["elements_before"], changed["elements"]), (7, 4))
 
 
-def test_unload_first(directory):
-    root = directory / "models"
+def test_unload_first(directory, root):
     publish(root, "t", 1, rows_of(1, rows=1 << 20))
     collection(root, "c", ["t"])
     write_json(root / "t" / "config.json", {"reload": "unload_first"})
@@ -210,9 +199,8 @@ def test_unload_first(directory):
         expect_equal(served(client), 2)
 
 
-def test_unload_first_that_fails(directory):
+def test_unload_first_that_fails(directory, root):
     """The old table is gone by then: the index says of both versions why, and a load serves again."""
-    root = directory / "models"
     publish_keyed(root, "t", 1)
     publish(root, "u", 1)
     collection(root, "c", ["t", "u"])
@@ -233,9 +221,8 @@ def test_unload_first_that_fails(directory):
         expect_equal((served(client), served_together(client, "c", ["f_t", "f_u"])), (1, [1, 1]))
 
 
-def test_memory_comes_back(directory):
+def test_memory_comes_back(directory, root):
     """Tables that are replaced are freed."""
-    root = directory / "models"
     publish(root, "t", 1, rows_of(1, rows=1 << 20))
     with serve(directory) as server:
         server.admin.load("t").expect()
@@ -251,9 +238,8 @@ def test_memory_comes_back(directory):
 
 
 # ---- groups -----------------------------------------------------------------------------------
-def test_group(directory):
+def test_group(directory, root):
     """All or nothing, in one step."""
-    root = directory / "models"
     for name in ("a", "b"):
         publish(root, name, 1)
     collection(root, "c", ["a", "b"])
@@ -273,9 +259,8 @@ def test_group(directory):
         expect_equal((served(client, "a"), served(client, "b")), (2, 2))
 
 
-def test_failed_group_of_new_models(directory):
+def test_failed_group_of_new_models(directory, root):
     """Those that were loaded before it failed are in the index with its reason, too."""
-    root = directory / "models"
     publish(root, "t", 1)
     with serve(directory) as server:
         publish(root, "a", 1)
@@ -285,8 +270,7 @@ def test_failed_group_of_new_models(directory):
                                             ("b", "1"): ("UNAVAILABLE", error)})
 
 
-def test_dependents(directory):
-    root = directory / "models"
+def test_dependents(directory, root):
     publish(root, "t", 1)
     publish(root, "u", 1)
     collection(root, "c", ["t", "u"])
@@ -306,9 +290,8 @@ def test_dependents(directory):
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_updates_of_rows_are_none_of_keys(directory, is_kept):
+def test_updates_of_rows_are_none_of_keys(directory, is_kept, root):
     """A keyed version does not take row numbers for keys: of those in memory, nor of those that come."""
-    root = directory / "models"
     publish(root, "t", 1)
     with serve(directory, "--updates", "on") as server:
         client, admin = server.client, server.admin
@@ -332,9 +315,8 @@ def test_updates_of_rows_are_none_of_keys(directory, is_kept):
             expect(reply.status != 200 or np.unique(reply.embeddings()).tolist() == [2], f"{reply.body}")
 
 
-def test_updates_while_a_keyed_version_is_loaded(directory):
+def test_updates_while_a_keyed_version_is_loaded(directory, root):
     """It cannot take what was acknowledged for the version that it would replace, so that one goes on."""
-    root = directory / "models"
     for name in "tu":
         publish(root, name, 1)
     with serve(directory, "--updates", "on", "--load-bytes-per-second", "1MiB", "--log-level", "debug") as server:
@@ -355,9 +337,8 @@ def test_updates_while_a_keyed_version_is_loaded(directory):
         expect_equal(client.infer("t", [i64("indices", [[6]])]).embeddings()[0, 0], 7)
 
 
-def test_keys_that_changed(directory):
+def test_keys_that_changed(directory, root):
     """A table whose keys are in a file of their own is read again if that file alone is another."""
-    root = directory / "models"
     publish_keyed(root, "t", 1)
     with serve(directory) as server:
         server.client.infer("t", [i64("indices", [[0]])]).expect(200)
@@ -368,9 +349,8 @@ def test_keys_that_changed(directory):
 
 
 # ---- waiting ----------------------------------------------------------------------------------
-def test_without_waiting(directory):
+def test_without_waiting(directory, root):
     """202 at once; the index says how far it is."""
-    root = directory / "models"
     publish(root, "t", 1)
     with serve(directory, "--load-bytes-per-second", "32MiB") as server:
         publish(root, "t", 2, rows_of(2, rows=4 << 20))
@@ -390,9 +370,8 @@ def test_without_waiting(directory):
                "the metrics of a change that is done")
 
 
-def test_stop_while_loading(directory):
+def test_stop_while_loading(directory, root):
     """What is being loaded is given up."""
-    root = directory / "models"
     publish(root, "t", 1)
     with serve(directory, "--load-bytes-per-second", "8MiB") as server:
         publish(root, "t", 2, rows_of(2, rows=8 << 20))
@@ -405,9 +384,8 @@ def test_stop_while_loading(directory):
         expect_equal([reply.status for reply in replies], [503])
 
 
-def test_too_many_changes(directory):
+def test_too_many_changes(directory, root):
     """Those that nobody waits for are bounded, too; what was accepted is made."""
-    root = directory / "models"
     publish(root, "t", 1)
     publish(root, "u", 1)
     with serve(directory, "--load-bytes-per-second", "1MiB") as server:

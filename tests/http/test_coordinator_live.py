@@ -50,7 +50,6 @@ class Trio:
 
     def restart(self, index):
         self.servers[index].kill()
-        self.servers[index]._end_checked = True
         self.servers[index] = self.serve(str(index), self.parts[index], self.servers[index].port)
         ready(self.front)
 

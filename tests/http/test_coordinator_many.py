@@ -71,7 +71,7 @@ def test_one_cannot_change(directory):
 
     publish(1, a=100, b=100)
     with contextlib.ExitStack() as stack:
-        shard = stack.enter_context(Server("--models", folder, "--model-control", "poll", "--poll-seconds", 1))
+        shard = stack.enter_context(Server("--models", folder, "--model-control", "poll", "--poll-seconds", 0.2))
         front = write_json(directory / "front.json", {"models": [
             {"name": "a", "shards": [shard.url]}, {"name": "b", "shards": [shard.url]},
             {"name": "over_a", "features": [{"name": "x", "model": "a", "default_index": 99}]}]})

@@ -15,12 +15,11 @@ from updates import applied, rows_of
 from v2 import Tensor
 
 
-def test_deltas_are_polled(directory):
+def test_deltas_are_polled(directory, root):
     """Those that follow are taken at each poll, in order; one that is missing is waited for."""
-    root = directory / "models"
     version = publish(root, "t", 1).parent
     numbered(version, 1)
-    with serve_plain(directory, "--poll-seconds", 1, mode="poll") as server:
+    with serve_plain(directory, "--poll-seconds", 0.2, mode="poll") as server:
         client = server.client
         check_rows(all_rows(client), after(control.rows_of(1), 0, 1))
         for number in (2, 3, 5, 7):
@@ -46,8 +45,7 @@ def test_deltas_are_polled(directory):
                    "version 2 is not served with updates 6 and 7")
 
 
-def test_deltas_at_a_load_call_and_sighup(directory):
-    root = directory / "models"
+def test_deltas_at_a_load_call_and_sighup(directory, root):
     version = publish(root, "t", 1).parent
     with serve_plain(directory) as server:
         numbered(version, 1)
@@ -62,17 +60,16 @@ def test_deltas_at_a_load_call_and_sighup(directory):
         wait_until(lambda: has(server.client, 4), "delta 4 is not applied")
 
 
-def test_bad_deltas_are_waited_for(directory):
+def test_bad_deltas_are_waited_for(directory, root):
     """One that is half there changes nothing, is said with its folder, and is taken when it is
     whole; one of another width never is, and what serves goes on."""
-    root = directory / "models"
     version = publish(root, "t", 1).parent
     whole = numbered(directory / "aside", 1)
     half = version / "deltas" / "1"
     half.mkdir(parents=True)
     shutil.copy(whole / "indices.npy", half)
     (half / "rows.npy").write_bytes((whole / "rows.npy").read_bytes()[:-4])
-    with serve_plain(directory, "--poll-seconds", 1, mode="poll") as server:
+    with serve_plain(directory, "--poll-seconds", 0.2, mode="poll") as server:
         check_rows(all_rows(server.client), control.rows_of(1))
         event = server.wait_event("a delta is not applied")
         expect(event["model"] == "t" and str(half) in event["reason"], event)
@@ -105,9 +102,8 @@ def test_a_folder_of_deltas_that_cannot_be_read_is_said(directory):
         check_rows(all_rows(server.client), after(control.rows_of(1), 0, 1))
 
 
-def test_deltas_remove_only_what_they_say(directory):
+def test_deltas_remove_only_what_they_say(directory, root):
     """Keys whose rows have not come yet are not keys to remove."""
-    root = directory / "models"
     control.publish_keyed(root, "k", 1)
     version = root / "k" / "1"
     with serve_plain(directory) as server:
@@ -136,8 +132,7 @@ def test_deltas_remove_only_what_they_say(directory):
         check_rows(rows_of(server.client, "k", [5]), control.rows_of(1)[[5]])
 
 
-def test_deltas_that_need_a_ready_file(directory):
-    root = directory / "models"
+def test_deltas_that_need_a_ready_file(directory, root):
     version = publish(root, "t", 1).parent
     (version / "_READY").touch()
     first = numbered(version, 1)
@@ -149,9 +144,8 @@ def test_deltas_that_need_a_ready_file(directory):
         wait_until(lambda: has(server.client, 1), "the delta is not applied")
 
 
-def test_deltas_are_in_the_journal(directory):
+def test_deltas_are_in_the_journal(directory, root):
     """So that their folders may go, and numbers go on after a restart."""
-    root = directory / "models"
     version = publish(root, "t", 1).parent
     for number in (1, 2):
         numbered(version, number)

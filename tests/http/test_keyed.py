@@ -344,7 +344,7 @@ def test_a_table_beside_a_keyed_one(directory):
         np.save(directory / "m" / f"{name}.npy", array)
     np.save(other, values)
     with Server("--table", f"m={directory}/m", "--table", f"o={other}", "--model-control", "poll",
-                "--poll-seconds", "1") as server, Client(server) as client:
+                "--poll-seconds", "0.2") as server, Client(server) as client:
         def row(model, index):
             return client.infer(model, [Tensor("indices", np.array([[index]]))]).embeddings().tolist()
 

@@ -85,10 +85,9 @@ def test_rolling_back_after_updates(directory):
 
 
 @pytest.mark.parametrize("has_journal", [True, False])
-def test_versions_without_rows_of_updates(directory, has_journal):
+def test_versions_without_rows_of_updates(directory, has_journal, root):
     """A version that lacks a row which an update changed is not loaded, unless it includes the update;
     one that serves beside gets no more."""
-    root = directory / "models"
     publish(root, "t", 1)
     (root / "t" / "config.json").write_text('{"version_policy": "all"}')
     with (serve_versions if has_journal else serve_plain)(directory) as server:
@@ -113,9 +112,8 @@ def test_versions_without_rows_of_updates(directory, has_journal):
 
 
 @pytest.mark.parametrize("arguments", [[], ["--journal-dir", "journal"]])
-def test_updates_after_a_failed_change(directory, arguments):
+def test_updates_after_a_failed_change(directory, arguments, root):
     """What a version includes that was loaded and never served does not count."""
-    root = directory / "models"
     publish(root, "t", 1)
     with control.serve(directory, "--updates", "on", *arguments, cwd=directory) as server:
         admin = server.admin.client
@@ -131,8 +129,7 @@ def test_updates_after_a_failed_change(directory, arguments):
         check_rows(all_rows(server.client), after(control.rows_of(2), 10, 11))
 
 
-def test_a_journal_has_one_server(directory):
-    root = directory / "models"
+def test_a_journal_has_one_server(directory, root):
     publish(root, "t", 1)
     with serve_versions(directory) as server:
         with serve_versions(directory) as other:
@@ -149,7 +146,7 @@ def test_a_journal_has_one_server(directory):
 def test_when_a_journal_is_free_again(directory, mode):
     """A poll tries again; without any, the reason says that a restart does."""
     journal = ["--updates", "on", "--journal-dir", directory / "journal"]
-    polls = ["--poll-seconds", 1] if mode == "poll" else []
+    polls = ["--poll-seconds", 0.2] if mode == "poll" else []
     publish(directory / "models", "t", 1)
     with control.serve(directory, *journal) as server:
         with control.serve(directory, *journal, *polls, mode=mode) as other:
@@ -163,8 +160,7 @@ def test_when_a_journal_is_free_again(directory, mode):
                 check_rows(all_rows(other.client), after(control.rows_of(1), 0, 1))
 
 
-def test_shape_may_change_without_a_journal(directory):
-    root = directory / "models"
+def test_shape_may_change_without_a_journal(directory, root):
     control.publish(root, "t", 1)
     with control.serve(directory, "--updates", "on") as server:
         admin = server.admin.client
@@ -176,8 +172,7 @@ def test_shape_may_change_without_a_journal(directory):
 
 
 @pytest.mark.parametrize("has_journal", [True, False])
-def test_updates_while_versions_are_loaded(directory, has_journal):
-    root = directory / "models"
+def test_updates_while_versions_are_loaded(directory, has_journal, root):
     snapshot = control.rows_of(1)
     control.publish(root, "t", 1, snapshot)
     reloads = scaled(20, at_least=5)
@@ -210,9 +205,8 @@ def test_updates_while_versions_are_loaded(directory, has_journal):
 
 
 # ---- without a journal ----------------------------------------------------------------------------
-def test_loaded_versions_catch_up_from_memory(directory):
+def test_loaded_versions_catch_up_from_memory(directory, root):
     """What the server has taken is applied to versions that come later, while it runs."""
-    root = directory / "models"
     first, second = control.rows_of(1), control.rows_of(2)
     publish(root, "t", 1, first)
     with serve_plain(directory) as server:
@@ -240,10 +234,9 @@ def test_loaded_versions_catch_up_from_memory(directory):
         check_rows(all_rows(client), after(control.rows_of(3), 9, 10))
 
 
-def test_memory_for_updates_is_bounded(directory):
+def test_memory_for_updates_is_bounded(directory, root):
     """A version that lacks more than what was kept is rejected with what it lacks; one that includes
     enough is served."""
-    root = directory / "models"
     publish(root, "t", 1)
     with serve_plain(directory, "--updates-memory", 4096) as server:
         client, admin = server.client, server.admin.client
@@ -262,10 +255,9 @@ def test_memory_for_updates_is_bounded(directory):
         check_rows(all_rows(client), after(control.rows_of(3), 95, 100))
 
 
-def test_versions_that_serve_beside_get_what_follows(directory):
+def test_versions_that_serve_beside_get_what_follows(directory, root):
     """A snapshot may be ahead of what was sent: an update that it has is not applied to it again, and
     one before it that another version lacks is said."""
-    root = directory / "models"
     for version in (1, 2):
         publish(root, "t", version, settings={"updates_through": 4} if version == 2 else None)
     (root / "t" / "config.json").write_text('{"version_policy": "all"}')
@@ -279,9 +271,8 @@ def test_versions_that_serve_beside_get_what_follows(directory):
         expect(reply.status == 404 or "no more updates" in reply.error(), reply.body)
 
 
-def test_safetensors_say_what_they_include(directory):
+def test_safetensors_say_what_they_include(directory, root):
     """As metadata; a config.json goes before it, and what is no number is rejected."""
-    root = directory / "models"
 
     def write(version, text, settings=None):
         folder = root / "t" / str(version)
@@ -342,8 +333,7 @@ def test_mapped_tables_that_lack_updates_are_not_served(directory):
         expect(state == "UNAVAILABLE" and "cannot take the update in 1;" in reason, reason)
 
 
-def test_mapped_versions_after_updates_in_memory(directory):
-    root = directory / "models"
+def test_mapped_versions_after_updates_in_memory(directory, root):
     publish(root, "t", 1)
     with serve_plain(directory) as server:
         applied(change(server.admin.client, 1), 1, 1)
@@ -366,10 +356,9 @@ def remove(client, key):
     return update(client, "t", Tensor("keys", np.array([key])), **{"delete": True})
 
 
-def test_features_that_come_and_go(directory):
+def test_features_that_come_and_go(directory, root):
     """What a feature needs stays from when it is loaded to when it is unloaded; where it is gone already,
     the feature is not loaded."""
-    root = directory / "models"
     control.publish_keyed(root, "t", 1)
     write_json(root / "t" / "config.json", {"spare_rows": 1})
     row = [[9] * control.COLUMNS]

@@ -30,9 +30,8 @@ def failed_changes(client):
 # ---- a table whose files went bad -------------------------------------------------------------
 @pytest.mark.parametrize("damage", [truncate, garbage, os.remove])
 @pytest.mark.parametrize("folder", [True, False])
-def test_load_of_a_bad_only_version(directory, damage, folder):
+def test_load_of_a_bad_only_version(directory, damage, folder, root):
     """A load says what is wrong with it, and so does the index; what was loaded goes on."""
-    root = directory / "models"
     root.mkdir()
     if folder:
         path = publish(root, "t", 1)
@@ -57,9 +56,8 @@ def test_load_of_a_bad_only_version(directory, damage, folder):
         expect_equal(admin.index()["t", "1"], ("READY", ""))
 
 
-def test_load_of_a_bad_newest_version(directory):
+def test_load_of_a_bad_newest_version(directory, root):
     """It is passed over, and the reply says which versions are served."""
-    root = directory / "models"
     publish(root, "t", 1)
     publish(root, "u", 1)
     write_json(root / "u" / "config.json", {"version_policy": "all"})
@@ -77,9 +75,8 @@ def test_load_of_a_bad_newest_version(directory):
                      {"models": [{"name": "t", "versions": []}], "done": True})
 
 
-def test_first_load_that_fails(directory):
+def test_first_load_that_fails(directory, root):
     """Stands in the index with its reason, whether it was refused at once or while it was read."""
-    root = directory / "models"
     publish(root, "t", 1)
     with serve(directory) as server:
         truncate(publish(root, "a", 2))
@@ -115,9 +112,8 @@ def test_reasons_hide_folders(directory):
 
 # ---- names ------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["items (1).npy", ".npy.npy", "a" * 129 + ".npy", "ä.npy"])
-def test_bad_name_of_a_flat_file(directory, name):
+def test_bad_name_of_a_flat_file(directory, name, root):
     """Is told, and neither ends the start nor stops a load of others."""
-    root = directory / "models"
     publish(root, "t", 1)
     before = "before" + name if name.startswith("items") else name
     if not name.startswith("."):
@@ -133,9 +129,8 @@ def test_bad_name_of_a_flat_file(directory, name):
             expect(any(e["path"].endswith(before) for e in skipped), f"{skipped}")
 
 
-def test_file_beside_a_folder_of_its_name(directory):
+def test_file_beside_a_folder_of_its_name(directory, root):
     """That version of that model alone cannot be served; what was loaded goes on."""
-    root = directory / "models"
     publish(root, "t", 1)
     publish(root, "u", 1)
     with serve(directory) as server:
@@ -157,9 +152,8 @@ def test_file_beside_a_folder_of_its_name(directory):
 # ---- unfinished versions ----------------------------------------------------------------------
 @pytest.mark.parametrize("settings", [None, {"padding_idx": 5}])
 @pytest.mark.parametrize("named", [False, True])
-def test_unfinished_version_under_a_collection(directory, settings, named):
+def test_unfinished_version_under_a_collection(directory, settings, named, root):
     """A newest version without a table is passed over, at the start and later."""
-    root = directory / "models"
     publish(root, "t", 1)
     (root / "t" / "2").mkdir()
     if settings:
@@ -183,9 +177,8 @@ def test_unfinished_version_under_a_collection(directory, settings, named):
 
 # ---- what only a change of files, rules or memory shows ----------------------------------------
 @pytest.mark.skipif(not has_openblas(), reason="libopenblas0-pthread is not installed")
-def test_replaced_projection(directory):
+def test_replaced_projection(directory, root):
     """A matrix of other numbers in the same place, of a model and of a feature."""
-    root = directory / "models"
     matrix = directory / "matrix.npy"
     values = np.arange(8, dtype=np.float32).reshape(4, 2)
     np.save(matrix, values)
@@ -214,9 +207,8 @@ def read_bytes(server):
 
 
 @pytest.mark.parametrize("load", ["copy", "map"])
-def test_changed_rules_read_nothing(directory, load):
+def test_changed_rules_read_nothing(directory, load, root):
     """Rules, `form` and projections change over the table that is in memory."""
-    root = directory / "models"
     rows = 1 << 20  # 256 MiB
     publish(root, "t", 1, np.zeros((1, 64), np.float32))
     path = root / "t" / "1" / "table.npy"
@@ -237,9 +229,8 @@ def test_changed_rules_read_nothing(directory, load):
 
 
 # ---- memory -----------------------------------------------------------------------------------
-def test_held_versions_make_room(directory):
+def test_held_versions_make_room(directory, root):
     """Versions that are only held leave where a new one needs their memory, the oldest first."""
-    root = directory / "models"
     mib = 1 << 20
     rows = 8 * mib // 16
     publish(root, "t", 1, rows_of(1, rows))
@@ -264,9 +255,8 @@ def test_held_versions_make_room(directory):
         expect("max_table_bytes" in server.admin.load("u").expect(503).error(), "no word of the limit")
 
 
-def test_unload_first_waits(directory):
+def test_unload_first_waits(directory, root):
     """The new table is not read while requests still read the old one: they are answered before it is there."""
-    root = directory / "models"
     rows = 1 << 16
     publish(root, "t", 1, rows_of(1, rows, 64))
     write_json(root / "t" / "config.json", {"reload": "unload_first"})
@@ -288,9 +278,8 @@ def test_unload_first_waits(directory):
         expect_equal(served(server.client), 2)
 
 
-def test_unload_first_in_a_group(directory):
+def test_unload_first_in_a_group(directory, root):
     """Both tables of a collection, which is made anew over the new ones."""
-    root = directory / "models"
     for name in ("a", "b"):
         publish(root, name, 1)
         write_json(root / name / "config.json", {"reload": "unload_first"})
@@ -304,13 +293,12 @@ def test_unload_first_in_a_group(directory):
             expect_equal(served_together(server.client, "both", ["f_a", "f_b"]), [version] * 2)
 
 
-def test_bad_newer_version_keeps_a_rollback(directory):
+def test_bad_newer_version_keeps_a_rollback(directory, root):
     """While polling, a version that was asked for stays until a newer one can be served."""
-    root = directory / "models"
     for version in (1, 2):
         publish(root, "t", version)
     publish(root, "mark", 1)
-    with serve(directory, "--poll-seconds", 1, mode="poll") as server:
+    with serve(directory, "--poll-seconds", 0.2, mode="poll") as server:
         server.admin.load("t", "1").expect(200)
         truncate(publish(root, "t", 3))
         for version in (2, 3):  # two polls at least
@@ -321,9 +309,8 @@ def test_bad_newer_version_keeps_a_rollback(directory):
         wait_until(lambda: served(server.client) == 4, "the newer version is not served")
 
 
-def test_changed_rules_keep_updates(directory):
+def test_changed_rules_keep_updates(directory, root):
     """Rows and keys that came by updates stay, in memory and of a table with other rules."""
-    root = directory / "models"
     publish_keyed(root, "k", 1)
     write_json(root / "k" / "1" / "config.json", {"spare_rows": 8})
     with serve(directory, "--updates", "on") as server:

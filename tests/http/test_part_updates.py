@@ -71,9 +71,8 @@ def test_a_journal_is_of_one_part(live):
             ask(client, "columns", [0])  # others are served
 
 
-def test_updates_in_memory_are_of_one_part(directory, rng):
+def test_updates_in_memory_are_of_one_part(directory, rng, root):
     """Without a journal what was taken is for versions of the same part."""
-    root = directory / "models"
     values = rng.standard_normal((ROWS, COLUMNS)).astype(np.float32)
     for version in (1, 2):
         (root / "t" / str(version)).mkdir(parents=True)

@@ -233,9 +233,8 @@ def test_commands_take_whole_tables(directory):
 # ---- reloads --------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("reload", ["load_first", "unload_first"])
-def test_reload(directory, rng, reload):
+def test_reload(directory, rng, reload, root):
     """A new version, and then another part, take the place of what served."""
-    root = directory / "models"
     values = rng.standard_normal((2, ROWS, COLUMNS)).astype(np.float32)
     for version in (1, 2):
         (root / "t" / str(version)).mkdir(parents=True)

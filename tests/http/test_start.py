@@ -73,9 +73,8 @@ def skipped(words, *arguments):
                 expect(text in told, f"no {text!r} in {told!r}")
 
 
-def test_models_directory(directory):
+def test_models_directory(directory, root):
     """NAME.npy, and NAME/VERSION/ with a table and its configuration; the highest by default."""
-    root = directory / "models"
     save(root / "plain.npy")
     for version in (1, 2, 10):
         save(root / "items" / str(version) / "table.npy", TABLE * version)
@@ -109,8 +108,7 @@ def test_pipes_are_not_waited_for(directory):
     expect(ended.returncode > 0 and "other: is not a regular file" in ended.stderr, ended.stderr)
 
 
-def test_bad_models_directory(directory):
-    root = directory / "models"
+def test_bad_models_directory(directory, root):
     (root / "items" / "1").mkdir(parents=True)
     skipped([root / "items" / "1"], "--models", root)
     save(root / "items" / "1" / "a.npy")
@@ -225,13 +223,12 @@ def test_what_is_wrong_elsewhere(directory):
         expect_equal(run("serve", "--demo", "--check", variables={f"BAGSERVE_{name}": value}).returncode, 1, name)
 
 
-def test_a_configuration_beside_the_tables(directory):
+def test_a_configuration_beside_the_tables(directory, root):
     """An exporter's, whose reductions are lost where the folder alone is named; said once."""
-    root = directory / "models"
     save(root / "items.npy")
     exported = write_json(root / "bagserve.json", {"models": [
         {"name": "items", "path": "items.npy", "reduction": "mean"}]})
-    with (Server("--models", root, "--model-control", "poll", "--poll-seconds", "1") as server,
+    with (Server("--models", root, "--model-control", "poll", "--poll-seconds", "0.2") as server,
           Client(server) as client):
         expect_equal(client.get("/v2/models/items/config").expect().json()["parameters"]["reduction"],
                      {"string_value": "sum"})

@@ -34,8 +34,7 @@ def expect_second(server, reply, fits):
 
 
 @pytest.mark.parametrize("off, fits", [(-1, False), (0, True), (1, True)])
-def test_load_first_counts_both(directory, off, fits):
-    root = directory / "models"
+def test_load_first_counts_both(directory, off, fits, root):
     publish(root, "t", 1, larger(1, 1))
     with serve(directory, "--max-table-bytes", 4 * BYTES + off, "--log-level", "debug") as server:
         publish(root, "t", 2, larger(2, 3))
@@ -46,8 +45,7 @@ def test_load_first_counts_both(directory, off, fits):
 
 
 @pytest.mark.parametrize("off, fits", [(-1, False), (0, True), (1, True)])
-def test_unload_first_counts_the_larger(directory, off, fits):
-    root = directory / "models"
+def test_unload_first_counts_the_larger(directory, off, fits, root):
     publish(root, "t", 1, larger(1, 2))
     publish(root, "other", 1, larger(9, 1))
     write_json(root / "t" / "config.json", {"reload": "unload_first"})
@@ -136,9 +134,8 @@ def test_a_table_that_another_model_keeps_makes_no_room(directory, off, fits):
         expect_equal([served(client, name) for name in "tu"], [2 if fits else 1, 1])
 
 
-def test_groups_and_held_versions_count(directory):
+def test_groups_and_held_versions_count(directory, root):
     """A group is rejected as a whole; a version that is only held makes room for another table."""
-    root = directory / "models"
     for name in ("t", "u"):
         publish(root, name, 1, larger(1, 1))
     write_json(root / "t" / "config.json", {"keep_versions": 1})

@@ -11,10 +11,9 @@ from updates import update
 
 
 @pytest.mark.parametrize("mode", ["explicit", "none"])
-def test_start_passes_over_what_lacks_updates(directory, mode):
+def test_start_passes_over_what_lacks_updates(directory, mode, root):
     """A version that cannot be brought up to date is a bad one at the start, too: an older one that can is
     served, as before the restart."""
-    root = directory / "models"
     arguments = "--updates", "on", "--journal-dir", directory / "journal"
     publish(root, "t", 1)
     collection(root, "c", ["t"])
@@ -33,10 +32,9 @@ def test_start_passes_over_what_lacks_updates(directory, mode):
             expect(word in found["t", version][1], f"{found}")
 
 
-def test_held_versions_without_all_updates(directory):
+def test_held_versions_without_all_updates(directory, root):
     """One that is held and cannot take an update is not served again from memory, without a word: it is
     read again, and refused for what it lacks."""
-    root = directory / "models"
     publish(root, "t", 1)
     write_json(root / "t" / "config.json", {"keep_versions": 1})
     with serve(directory, "--updates", "on") as server:
@@ -49,9 +47,8 @@ def test_held_versions_without_all_updates(directory):
         expect_equal(served(server.client), 5)
 
 
-def test_deltas_at_the_start_keep_what_features_need(directory):
+def test_deltas_at_the_start_keep_what_features_need(directory, root):
     """One that would remove a feature's default key is refused at the start as it is by a load."""
-    root = directory / "models"
     publish_keyed(root, "t", 1)
     (root / "c" / "1").mkdir(parents=True)
     write_json(root / "c" / "1" / "config.json",
@@ -67,10 +64,9 @@ def test_deltas_at_the_start_keep_what_features_need(directory):
             expect_equal(served_together(server.client, "c", ["f"]), [1])
 
 
-def test_held_mapped_version(directory):
+def test_held_mapped_version(directory, root):
     """One that is mapped from its file and held serves again until there is an update that it lacks, taken or
     as a folder; then it is refused as when it is loaded the first time."""
-    root = directory / "models"
     publish(root, "t", 1, settings={"load": "map"})
     write_json(root / "t" / "config.json", {"keep_versions": 1})
     with serve(directory, "--updates", "on") as server:
@@ -86,8 +82,7 @@ def test_held_mapped_version(directory):
             expect_equal(served(server.client), 5)
 
 
-def test_held_mapped_version_with_a_delta(directory):
-    root = directory / "models"
+def test_held_mapped_version_with_a_delta(directory, root):
     publish(root, "t", 1, settings={"load": "map"})
     write_json(root / "t" / "config.json", {"keep_versions": 1})
     with serve(directory, "--updates", "on") as server:
@@ -101,10 +96,9 @@ def test_held_mapped_version_with_a_delta(directory):
 
 @pytest.mark.parametrize("load, through, word", [("copy", 1, "lacks updates 1 to 1"),
                                                  ("map", 0, "cannot take those through 2")])
-def test_going_back_to_a_version_beside(directory, load, through, word):
+def test_going_back_to_a_version_beside(directory, load, through, word, root):
     """Where several versions serve, one that got no more updates goes on under its number, but nobody goes
     back to it: that would answer with old rows."""
-    root = directory / "models"
     publish(root, "t", 1, settings={"load": load})
     publish(root, "t", 2, settings={"updates_through": through})
     write_json(root / "t" / "config.json", {"version_policy": {"latest": 2}})
@@ -134,10 +128,9 @@ def test_going_back_to_a_version_beside(directory, load, through, word):
         expect_equal(served(client), 1)
 
 
-def test_update_while_a_mapped_version_waits(directory):
+def test_update_while_a_mapped_version_waits(directory, root):
     """An update that is taken after a mapped version was checked, and before it is served with a larger one of
     its group, is not lost: the group is refused for it, and served once the file includes it."""
-    root = directory / "models"
     publish(root, "a", 1)
     publish(root, "b", 1)
     with serve(directory, "--updates", "on", "--load-bytes-per-second", "4MiB") as server:

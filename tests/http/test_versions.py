@@ -79,9 +79,8 @@ def test_many_models(directory):
                      [(name, v) for name in names for v in (["1", "2"] if name in names[:9] else ["1"])])
 
 
-def test_bad_version_is_skipped(directory):
+def test_bad_version_is_skipped(directory, root):
     """The newest good one is served; the others are in the index with their reasons."""
-    root = directory / "models"
     for version in (1, 2, 3, 4):
         publish(root, "t", version)
     truncate(root / "t" / "3" / "table.npy")
@@ -100,9 +99,8 @@ def test_bad_version_is_skipped(directory):
         expect(skipped and skipped[0]["path"].endswith("t/notes"), f"{skipped}")
 
 
-def test_versions_that_cannot_be_loaded(directory):
+def test_versions_that_cannot_be_loaded(directory, root):
     """Each is tried once, and the start goes on."""
-    root = directory / "models"
     for version in (1, 2, 3):
         publish_keyed(root, "t", version, KEYS_TWICE)
     publish(root, "u", 1)
@@ -113,9 +111,8 @@ def test_versions_that_cannot_be_loaded(directory):
         expect_equal(len(tries), 3)
 
 
-def test_folders_that_are_no_versions(directory):
+def test_folders_that_are_no_versions(directory, root):
     """A model without any is told, with the folder that may be meant for one."""
-    root = directory / "models"
     publish(root, "good", 1)
     for name, folder in (("t", "v2"), ("u", "01"), ("w", "")):
         (root / name / folder).mkdir(parents=True)
@@ -128,9 +125,8 @@ def test_folders_that_are_no_versions(directory):
         expect_equal(served(client, "good"), 1)
 
 
-def test_model_without_a_good_version(directory):
+def test_model_without_a_good_version(directory, root):
     """Readiness is 503 where models do not change, and 200 where they may; the model's own is 503."""
-    root = directory / "models"
     truncate(publish(root, "t", 1))
     publish(root, "u", 1)
     (root / "empty").mkdir()
@@ -146,8 +142,7 @@ def test_model_without_a_good_version(directory):
         server.client.get("/v2/models/t/ready").expect(503)
 
 
-def test_named_table_ends_the_start(directory):
-    root = directory / "models"
+def test_named_table_ends_the_start(directory, root):
     publish(root, "u", 1)
     bad = publish(directory, "t", 1)
     truncate(bad)
@@ -163,16 +158,15 @@ FEWER = {"hash": ({"missing": "hash", "hash_rows": ROWS}, "hash_rows from 1 to 4
 
 @pytest.mark.parametrize("rules, word", FEWER.values(), ids=FEWER)
 @pytest.mark.parametrize("mode", ["explicit", "none", "poll"])
-def test_named_collection_over_a_version_that_does_not_fit(directory, mode, rules, word):
+def test_named_collection_over_a_version_that_does_not_fit(directory, mode, rules, word, root):
     """A collection of the configuration does not end the start where a table in the folder is not as it needs
     it, which a load of that version is refused for: it is UNAVAILABLE, until there is a version that fits."""
-    root = directory / "models"
     publish_keyed(root, "t", 1)
     publish(root, "u", 1)
     config = write_json(directory / "c.json", {"models": [
         {"name": "c", "features": [{"name": "f", "model": "t"} | rules]},
         {"name": "d", "features": [{"name": "f", "model": "u"}]}]})
-    arguments = ["--config", config, *(["--poll-seconds", 1] if mode == "poll" else [])]
+    arguments = ["--config", config, *(["--poll-seconds", 0.2] if mode == "poll" else [])]
     with serve(directory, *arguments) as server:
         publish_keyed(root, "t", 2, range(4))
         error = server.admin.load("t").expect(400).error()
@@ -194,10 +188,9 @@ def test_named_collection_over_a_version_that_does_not_fit(directory, mode, rule
 
 
 @pytest.mark.parametrize("rules, word", FEWER.values(), ids=FEWER)
-def test_sighup_and_a_named_collection_that_does_not_fit(directory, rules, word):
+def test_sighup_and_a_named_collection_that_does_not_fit(directory, rules, word, root):
     """What a start goes without does not keep the rest of a configuration from being read again, whether it
     was named before or is named now; one that serves goes on. --check says it in the same words."""
-    root = directory / "models"
     publish_keyed(root, "t", 1, range(4))
     np.save(directory / "own.npy", rows_of(9))
     named = {"name": "c", "features": [{"name": "f", "model": "t"} | rules]}
@@ -226,9 +219,8 @@ def test_sighup_and_a_named_collection_that_does_not_fit(directory, rules, word)
         expect_equal([served_together(server.client, "c", ["f"]), served(server.client, "own")], [[2], 9])
 
 
-def test_named_collection_ends_the_start(directory):
+def test_named_collection_ends_the_start(directory, root):
     """Where what is wrong is the configuration's: a table of its own, a name, or a file."""
-    root = directory / "models"
     publish(root, "t", 1)
     np.save(directory / "own.npy", rows_of(1))
     for feature, word in (({"model": "own", "out_of_range": "default"}, "default_index"),
@@ -239,9 +231,8 @@ def test_named_collection_ends_the_start(directory):
         expect(ended.returncode == 1 and word in ended.stderr, ended.stderr)
 
 
-def test_collection_over_a_bad_table(directory):
+def test_collection_over_a_bad_table(directory, root):
     """It is UNAVAILABLE with it, and others are served."""
-    root = directory / "models"
     publish(root, "u", 1)
     truncate(publish(root, "t", 1))
     collection(root, "both", ["t", "u"])
@@ -252,9 +243,8 @@ def test_collection_over_a_bad_table(directory):
         expect_equal(served_together(client, "one", ["f_u"]), [1])
 
 
-def test_collection_over_a_collection(directory):
+def test_collection_over_a_collection(directory, root):
     """Where the newest version of its table cannot be served, and the one before is a collection."""
-    root = directory / "models"
     publish(root, "t", 1)
     collection(root, "m", ["t"])
     truncate(publish(root, "m", 2))
@@ -265,9 +255,8 @@ def test_collection_over_a_collection(directory):
         expect(state == "UNAVAILABLE" and "'m'" in reason and "is a table" in reason, f"{state}: {reason}")
 
 
-def test_shared_settings(directory):
+def test_shared_settings(directory, root):
     """NAME/config.json holds for all versions, and a version's own for itself."""
-    root = directory / "models"
     publish(root, "t", 1)
     publish(root, "t", 2, settings={"reduction": "sum"})
     write_json(root / "t" / "config.json", {"version_policy": "all", "reduction": "max"})
@@ -277,8 +266,7 @@ def test_shared_settings(directory):
             expect_equal(document["parameters"]["reduction"]["string_value"], want)
 
 
-def test_ready_file(directory):
-    root = directory / "models"
+def test_ready_file(directory, root):
     publish(root, "t", 1)
     publish(root, "t", 2)
     (root / "t" / "1" / "_READY").touch()
@@ -297,12 +285,11 @@ def wait_for(client, version, model="t"):
 
 
 def polling(directory, *arguments):
-    return serve(directory, "--poll-seconds", 1, *arguments, mode="poll")
+    return serve(directory, "--poll-seconds", 0.2, *arguments, mode="poll")
 
 
-def test_poll(directory):
+def test_poll(directory, root):
     """A new version is served, a bad one is not, and is when it is whole."""
-    root = directory / "models"
     publish(root, "t", 1)
     collection(root, "c", ["t"])
     with polling(directory) as server:
@@ -325,8 +312,7 @@ def test_poll(directory):
         wait_for(server.client, 5, "new")
 
 
-def test_poll_takes_replaced_files(directory):
-    root = directory / "models"
+def test_poll_takes_replaced_files(directory, root):
     path = publish(root, "t", 1)
     with polling(directory) as server:
         replace(path, rows_of(9))
@@ -334,9 +320,8 @@ def test_poll_takes_replaced_files(directory):
         expect_equal(set(index(server.client, "t")), {"1"})
 
 
-def test_poll_waits_until_files_rest(directory):
+def test_poll_waits_until_files_rest(directory, root):
     """Whole by its header, but written to: it is loaded when it was the same in two polls."""
-    root = directory / "models"
     publish(root, "t", 1)
     publish(root, "mark", 1)
     with polling(directory) as server:
@@ -360,9 +345,8 @@ def test_poll_waits_until_files_rest(directory):
         wait_for(server.client, 2)
 
 
-def test_poll_keeps_what_serves(directory):
+def test_poll_keeps_what_serves(directory, root):
     """Files that go, or break, leave what is in memory."""
-    root = directory / "models"
     publish(root, "t", 1)
     publish(root, "u", 1)
     with polling(directory) as server:
@@ -388,9 +372,8 @@ def test_poll_leaves_what_lacks_updates(directory):
         expect_equal(len(tries), 2)
 
 
-def test_poll_says_a_problem_once(directory):
+def test_poll_says_a_problem_once(directory, root):
     """Of each model, however many others have one."""
-    root = directory / "models"
     publish(root, "t", 1)
     with polling(directory, "--max-table-bytes", "1KiB") as server:
         for name, rows in (("u", 1000), ("v", 2000)):
@@ -404,9 +387,8 @@ def test_poll_says_a_problem_once(directory):
             expect(all(a != b for a, b in zip(said, said[1:])), f"{said}")
 
 
-def test_poll_tries_collections_quietly(directory):
+def test_poll_tries_collections_quietly(directory, root):
     """Those that could not be served are tried with each poll, and go on saying why."""
-    root = directory / "models"
     publish_keyed(root, "t", 1, range(4))
     publish(root, "u", 1)
     names = [f"c{i}" for i in range(50)]
@@ -424,9 +406,8 @@ def test_poll_tries_collections_quietly(directory):
         wait_until(lambda: served_together(server.client, names[-1], ["f"]) == [2], "it is not pooled")
 
 
-def test_poll_after_a_rollback(directory):
+def test_poll_after_a_rollback(directory, root):
     """An older version that was asked for stays until a still newer one appears."""
-    root = directory / "models"
     for version in (1, 2):
         publish(root, "t", version)
     publish(root, "mark", 1)
@@ -480,9 +461,8 @@ def test_sighup(directory):
 
 
 @pytest.mark.skipif(not has_openblas(), reason="libopenblas0-pthread is not installed")
-def test_first_projection_while_serving(directory):
+def test_first_projection_while_serving(directory, root):
     """A server without any projection takes one by SIGHUP, and one by a load."""
-    root = directory / "models"
     np.save(directory / "a.npy", rows_of(3))
     matrix = np.arange(8, dtype=np.float32).reshape(4, 2)
     np.save(directory / "matrix.npy", matrix)
