@@ -425,4 +425,13 @@ static int tear_down_case(void **state)
     return 0;
 }
 
+/* The first shard answers the next request well and closes the connection; the inference has its
+ * row. */
+static void serve_row(struct asked *asked, int64_t id)
+{
+    struct request request = accept_request(0);
+    close(reply_with(&request, "Connection: close\r\n"));
+    expect_row(asked, id);
+}
+
 #endif

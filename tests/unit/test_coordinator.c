@@ -490,9 +490,7 @@ TEST(closes_an_idle_connection_that_brings_bytes)
     write_all_of(fd, "HTTP/1.1 200 OK\r\n", 17);
     expect_closed(fd);
     ask_for(&asked, IN_FIRST);
-    request = accept_request(0);
-    close(reply_well(&request));
-    expect_row(&asked, IN_FIRST);
+    serve_row(&asked, IN_FIRST);
 }
 
 /* After a wrong reply, bytes on any connection to the shard may be of another request. */
@@ -529,9 +527,7 @@ TEST(repeats_a_request_on_a_stale_connection)
             request = read_request(0, fd);
             drop_request(&request);
         }
-        request = accept_request(0);
-        close(reply_with(&request, "Connection: close\r\n"));
-        expect_row(&asked, id);
+        serve_row(&asked, id);
         assert_int_equal(outcomes(0, BAG_SHARD_CLOSED), 0);
     }
 }
@@ -549,9 +545,7 @@ static void allow_one_connection(void)
 {
     struct asked asked;
     ask_for(&asked, IN_FIRST);
-    struct request request = accept_request(0);
-    close(reply_with(&request, "Connection: close\r\n"));
-    expect_row(&asked, IN_FIRST);
+    serve_row(&asked, IN_FIRST);
     assert_int_equal(upstream()->count, 0);
     upstream()->count = BAG_UPSTREAM_MAX_CONNECTIONS - 1;
 }
@@ -597,12 +591,8 @@ TEST(gives_the_place_of_a_closed_connection_to_the_next)
     bag_infer_drop(&second.infer);
     free_inference(&second); /* is cancelled */
     drop_request(&request);
-    request = accept_request(0);
-    close(reply_with(&request, "Connection: close\r\n"));
-    expect_row(&third, IN_FIRST);
-    request = accept_request(0);
-    close(reply_well(&request));
-    expect_row(&fourth, IN_FIRST);
+    serve_row(&third, IN_FIRST);
+    serve_row(&fourth, IN_FIRST);
     upstream()->count = 0;
 }
 
@@ -748,9 +738,7 @@ TEST(tries_a_refused_connection_once_more)
     strcpy(nobody->sun_path + strlen(nobody->sun_path), "x");
     host->num_endpoints = 2;
     ask_for(&asked, IN_FIRST);
-    struct request request = accept_request(0);
-    close(reply_well(&request));
-    expect_row(&asked, IN_FIRST);
+    serve_row(&asked, IN_FIRST);
     assert_int_equal(outcomes(0, BAG_SHARD_REFUSED), 0);
 }
 

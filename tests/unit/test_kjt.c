@@ -98,64 +98,53 @@ TEST(test_takes_no_bags)
     }
 }
 
+/* Values, elements of lengths or offsets, the message, and the elements. */
+#define LENGTHS(values, count, text, ...)                   \
+    {                                                       \
+        BAG_KJT_LENGTHS, values, count, {__VA_ARGS__}, text \
+    }
+#define OFFSETS(values, count, text, ...)                   \
+    {                                                       \
+        BAG_KJT_OFFSETS, values, count, {__VA_ARGS__}, text \
+    }
+
 static const struct {
     enum bag_kjt_input which;
     size_t num_values, num_elements;
     int64_t elements[8];
     const char *text;
 } rejections[] = {
-    {BAG_KJT_LENGTHS,
-     3,
-     3,
-     {1, -1, 3},
-     "'lengths' at position 1 (feature 'second', bag 0) is -1; it must be from 0 to 2, as many "
-     "'values' as are left"},
-    {BAG_KJT_LENGTHS,
-     3,
-     6,
-     {1, 1, 1, 0, 0, 1},
-     "'lengths' at position 5 (feature 'third', bag 1) is 1; it must be from 0 to 0, as many "
-     "'values' as are left"},
-    {BAG_KJT_LENGTHS,
-     3,
-     3,
-     {1, INT64_MAX, 1},
-     "'lengths' at position 1 (feature 'second', bag 0) is 9223372036854775807; it must be "
-     "from 0 to 2, as many 'values' as are left"},
-    {BAG_KJT_LENGTHS,
-     4,
-     3,
-     {1, 1, 1},
-     "'lengths' counts 3 'values', of which there are 4: each must belong to a bag"},
-    {BAG_KJT_LENGTHS,
-     4,
-     4,
-     {1, 1, 1, 1},
-     "'lengths' has 4 elements; it must have a multiple of 3, the number of features"},
-    {BAG_KJT_OFFSETS,
-     3,
-     4,
-     {0, 2, 1, 3},
-     "'offsets' at position 2 (the end of feature 'second', bag 0) is 1; it must be from 2, "
-     "where the bag begins, to 3, the number of 'values'"},
-    {BAG_KJT_OFFSETS,
-     3,
-     4,
-     {0, 1, 2, 4},
-     "'offsets' at position 3 (the end of feature 'third', bag 0) is 4; it must be from 2, "
-     "where the bag begins, to 3, the number of 'values'"},
-    {BAG_KJT_OFFSETS, 3, 4, {1, 1, 2, 3}, "'offsets' at position 0 is 1; it must be 0"},
-    {BAG_KJT_OFFSETS,
-     3,
-     4,
-     {0, 1, 2, 2},
-     "'offsets' counts 2 'values', of which there are 3: each must belong to a bag"},
-    {BAG_KJT_OFFSETS,
-     3,
-     0,
-     {0},
-     "'offsets' has 0 elements; it must have one more than a multiple of 3, the number of "
-     "features"},
+    LENGTHS(3, 3,
+            "'lengths' at position 1 (feature 'second', bag 0) is -1; it must be from 0 to 2, as "
+            "many 'values' as are left",
+            1, -1, 3),
+    LENGTHS(3, 6,
+            "'lengths' at position 5 (feature 'third', bag 1) is 1; it must be from 0 to 0, as "
+            "many 'values' as are left",
+            1, 1, 1, 0, 0, 1),
+    LENGTHS(3, 3,
+            "'lengths' at position 1 (feature 'second', bag 0) is 9223372036854775807; it must be "
+            "from 0 to 2, as many 'values' as are left",
+            1, INT64_MAX, 1),
+    LENGTHS(4, 3, "'lengths' counts 3 'values', of which there are 4: each must belong to a bag", 1,
+            1, 1),
+    LENGTHS(4, 4, "'lengths' has 4 elements; it must have a multiple of 3, the number of features",
+            1, 1, 1, 1),
+    OFFSETS(3, 4,
+            "'offsets' at position 2 (the end of feature 'second', bag 0) is 1; it must be from 2, "
+            "where the bag begins, to 3, the number of 'values'",
+            0, 2, 1, 3),
+    OFFSETS(3, 4,
+            "'offsets' at position 3 (the end of feature 'third', bag 0) is 4; it must be from 2, "
+            "where the bag begins, to 3, the number of 'values'",
+            0, 1, 2, 4),
+    OFFSETS(3, 4, "'offsets' at position 0 is 1; it must be 0", 1, 1, 2, 3),
+    OFFSETS(3, 4, "'offsets' counts 2 'values', of which there are 3: each must belong to a bag", 0,
+            1, 2, 2),
+    OFFSETS(3, 0,
+            "'offsets' has 0 elements; it must have one more than a multiple of 3, the number of "
+            "features",
+            0),
 };
 
 /* Reads lengths of bags that `strides` divides among the features. */

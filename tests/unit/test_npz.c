@@ -302,84 +302,76 @@ TEST(rejects_directories_that_are_too_long)
                                       "100000000 are read");
 }
 
+/* An archive of one member, before its end. */
+static struct archive *one_member(struct kind kind)
+{
+    static struct archive archive;
+    memset(&archive, 0, sizeof archive);
+    add(&archive, "a.npy", "A", kind);
+    return &archive;
+}
+
+static void end_and_reject(struct archive *archive, const char *sentence)
+{
+    end(archive, false, 0);
+    reject(archive, sentence);
+}
+
 TEST(rejects_damaged_entries)
 {
     static const char first[] =
         "the zip archive is damaged: its directory is wrong at member 0 of 1";
-    static struct archive archive;
     static const struct {
-        size_t at; /* in the directory */
+        size_t at, count; /* in the directory */
         unsigned char byte;
-    } damages[] = {{0, 0}, /* the signature */
-                   {28, 6},
-                   {29, 1}, /* a name beyond the end */
-                   {24, 9}, /* stored, but of two sizes */
-                   {20, 9}};
+    } damages[] = {{0, 1, 0},                    /* the signature */
+                   {28, 1, 6},    {29, 1, 1},    /* a name beyond the end */
+                   {24, 1, 9},                   /* stored, but of two sizes */
+                   {20, 1, 9},    {20, 4, 0xff}, /* 64-bit numbers that are not there */
+                   {24, 4, 0xff}, {42, 4, 0xff}};
     for (size_t i = 0; i < COUNT_OF(damages); i++) {
-        memset(&archive, 0, sizeof archive);
-        add(&archive, "a.npy", "A", stored);
-        archive.directory[damages[i].at] = damages[i].byte;
-        end(&archive, false, 0);
-        reject(&archive, first);
-    }
-    /* The archive lacks the 64-bit numbers that its directory refers to. */
-    for (size_t at = 20; at < 46; at += at == 24 ? 18 : 4) {
-        memset(&archive, 0, sizeof archive);
-        add(&archive, "a.npy", "A", stored);
-        memset(archive.directory + at, 0xff, 4);
-        end(&archive, false, 0);
-        reject(&archive, first);
+        struct archive *archive = one_member(stored);
+        memset(archive->directory + damages[i].at, damages[i].byte, damages[i].count);
+        end_and_reject(archive, first);
     }
     /* An extra field that goes on behind the entry. */
-    memset(&archive, 0, sizeof archive);
-    add(&archive, "a.npy", "A", (struct kind){.wide = true});
-    archive.directory[51 + 2]++;
-    end(&archive, false, 0);
-    reject(&archive, first);
-    memset(&archive, 0, sizeof archive);
-    add(&archive, "a.npy", "A", stored);
-    archive.members++;
-    end(&archive, false, 0);
-    reject(&archive, "the zip archive is damaged: its directory is wrong at member 1 of 2");
-    memset(&archive, 0, sizeof archive);
-    add(&archive, "a.npy", "A", stored);
-    archive.members--;
-    end(&archive, false, 0);
-    reject(&archive, "the zip archive is damaged: its directory goes on behind its 0 members");
+    struct archive *archive = one_member((struct kind){.wide = true});
+    archive->directory[51 + 2]++;
+    end_and_reject(archive, first);
+    archive = one_member(stored);
+    archive->members++;
+    end_and_reject(archive, "the zip archive is damaged: its directory is wrong at member 1 of 2");
+    archive = one_member(stored);
+    archive->members--;
+    end_and_reject(archive,
+                   "the zip archive is damaged: its directory goes on behind its 0 members");
+}
+
+static void end_and_reject_member(struct archive *archive, const char *sentence)
+{
+    end(archive, false, 0);
+    reject_member(archive, sentence);
 }
 
 TEST(rejects_members_that_cannot_be_read)
 {
-    static struct archive archive;
-    add(&archive, "a.npy", "A", (struct kind){.method = 8});
-    end(&archive, false, 0);
-    reject_member(&archive, "member 'a': it is compressed; write it with numpy.savez, not "
-                            "savez_compressed");
-    memset(&archive, 0, sizeof archive);
-    add(&archive, "a.npy", "A", (struct kind){.flags = 1});
-    end(&archive, false, 0);
-    reject_member(&archive, "member 'a': it is encrypted; write it with numpy.savez");
-    memset(&archive, 0, sizeof archive);
-    add(&archive, "a.npy", "A", stored);
-    end(&archive, false, 0);
-    archive.bytes[2] = 0;
-    reject_member(&archive, "member 'a': the zip archive is damaged: its own header is missing");
-    archive.bytes[2] = 3;
-    archive.bytes[28]++;
-    reject_member(&archive, "member 'a': the zip archive is damaged: it does not end before the "
-                            "directory");
-    memset(&archive, 0, sizeof archive);
-    add(&archive, "a.npy", "A", (struct kind){.wide = true});
-    memset(archive.directory + 51 + 4, 0xff, 24);
-    end(&archive, false, 0);
-    reject_member(&archive, "member 'a': the zip archive is damaged: it does not end before the "
-                            "directory");
-    memset(archive.bytes, 0, sizeof archive.bytes);
-    archive.count = archive.directory_bytes = 0;
-    add(&archive, "a.npy", "A", (struct kind){.wide = true});
-    memset(archive.directory + 51 + 4, 0xff, 16);
-    archive.members = 1;
-    end(&archive, false, 0);
-    reject_member(&archive, "member 'a': the zip archive is damaged: it does not end before the "
-                            "directory");
+    static const char no_end[] =
+        "member 'a': the zip archive is damaged: it does not end before the directory";
+    end_and_reject_member(one_member((struct kind){.method = 8}),
+                          "member 'a': it is compressed; write it with numpy.savez, not "
+                          "savez_compressed");
+    end_and_reject_member(one_member((struct kind){.flags = 1}),
+                          "member 'a': it is encrypted; write it with numpy.savez");
+    struct archive *archive = one_member(stored);
+    archive->bytes[2] = 0;
+    end_and_reject_member(archive,
+                          "member 'a': the zip archive is damaged: its own header is missing");
+    archive = one_member(stored);
+    archive->bytes[28]++;
+    end_and_reject_member(archive, no_end);
+    for (size_t count = 16; count <= 24; count += 8) { /* without and with the offset */
+        archive = one_member((struct kind){.wide = true});
+        memset(archive->directory + 51 + 4, 0xff, count);
+        end_and_reject_member(archive, no_end);
+    }
 }

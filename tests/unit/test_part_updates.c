@@ -214,26 +214,10 @@ TEST(rows_have_the_whole_width)
  */
 
 /* With 2 parts, keys 1, 42, 2^31 and 2^63 belong to part 1, and the others to part 0. */
-static const int64_t table_keys[ROWS] = {1,
-                                         0,
-                                         2,
-                                         42,
-                                         INT64_C(1) << 53,
-                                         INT64_C(1) << 31,
-                                         INT64_MIN,
-                                         -1,
-                                         100,
-                                         101,
-                                         102,
-                                         103,
-                                         104,
-                                         105,
-                                         106,
-                                         107,
-                                         108,
-                                         109,
-                                         110,
-                                         111};
+static const int64_t table_keys[ROWS] = {1,          0,         2,   42,  INT64_C(0x20000000000000),
+                                         0x80000000, INT64_MIN, -1,  100, 101,
+                                         102,        103,       104, 105, 106,
+                                         107,        108,       109, 110, 111};
 
 static bool has_key(const struct live *live, int64_t key)
 {

@@ -268,6 +268,10 @@ TEST(rejects_weights_of_another_type_or_shape)
     assert_int_equal(r->fault.want, BAG_F32);
     r = offsets_request();
     r->sends[BAG_PER_SAMPLE_WEIGHTS] = true;
+    r->table.dtype = r->rules.output_dtype = BAG_I32; /* FP32 weights are for floats alone */
+    assert_fault(r, BAG_STATUS_WEIGHTS_DTYPE_MISMATCH, BAG_PER_SAMPLE_WEIGHTS);
+    r = offsets_request();
+    r->sends[BAG_PER_SAMPLE_WEIGHTS] = true;
     r->tensors[BAG_PER_SAMPLE_WEIGHTS] = tensor_of(BAG_F32, 1, 3, r->weights);
     assert_fault(r, BAG_STATUS_WEIGHTS_SHAPE_MISMATCH, BAG_PER_SAMPLE_WEIGHTS);
     assert_int_equal(r->fault.value, 3);

@@ -1,17 +1,9 @@
 /* Rows in place of keys: every policy, padding, and the sentences of what is rejected. */
-#include "kernels/keys.h"
-#include "kernels/pool_entries.h"
-#include "proto/problem.h"
-#include "testing.h"
-
-/* ---- a table of four rows -------------------------------------------------------------------- */
+#include "resolve_fixture.h"
 
 static struct bag_keys_line lines[16];
 static struct bag_keys keys;
 static const int64_t own_keys[] = {-1, 0, 70, INT64_MIN};
-static const float values[4][1] = {{1}, {2}, {4}, {8}};
-static const struct bag_table table = {
-    .rows = values, .dtype = BAG_F32, .num_rows = 4, .row_elements = 1};
 
 static int set_up(void **state)
 {
@@ -26,56 +18,6 @@ static int set_up(void **state)
 }
 
 AROUND_ALL(set_up, NULL)
-
-/* ---- one call -------------------------------------------------------------------------------- */
-
-struct call {
-    struct bag_rules rules;
-    const struct bag_keys *keys;
-    struct bag_tensor indices, default_index, weights;
-    struct bag_inputs inputs;
-    struct bag_pool_args args;
-    struct bag_resolving resolving;
-    struct bag_fault fault;
-    int64_t rows[8];
-    uint8_t replaced[8];
-};
-
-/* A bag of these keys. */
-static enum bag_status resolve(struct call *call, enum bag_dtype dtype, const void *ids,
-                               size_t count)
-{
-    call->rules.output_dtype = BAG_F32;
-    call->rules.keyed = call->keys != NULL;
-    call->indices = (struct bag_tensor){
-        .dtype = dtype, .rank = 2, .shape = {1, (int64_t)count}, .count = count, .data = ids};
-    call->inputs.tensor[BAG_INDICES] = &call->indices;
-    static struct bag_pool_plan plan; /* static, because the call keeps a pointer to it */
-    bag_pool_prepare(&table, &call->rules, &plan);
-    enum bag_status status = bag_pool_check(&plan, &call->inputs, 1000, &call->args, &call->fault);
-    call->resolving = (struct bag_resolving){.keys = call->keys,
-                                             .rules = &call->rules,
-                                             .inputs = &call->inputs,
-                                             .rows = call->rows,
-                                             .replaced = call->replaced};
-    return status == BAG_STATUS_OK ? bag_keys_resolve(&call->resolving, &call->args, &call->fault)
-                                   : status;
-}
-
-static float pool(const struct call *call)
-{
-    float sum;
-    bag_pool_run(&call->args, bag_range_all(&call->args), &sum);
-    return sum;
-}
-
-static void expect_rejected(enum bag_status status, const struct call *call, const char *sentence)
-{
-    struct bag_problem problem;
-    assert_int_not_equal(status, BAG_STATUS_OK);
-    bag_problem_from_fault(&problem, &call->fault);
-    assert_string_equal(problem.text, sentence);
-}
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
@@ -125,8 +67,7 @@ TEST(gives_missing_keys_a_row)
     assert_int_equal(resolve(&call, BAG_I64, ids, 2), BAG_STATUS_OK);
     assert_true(pool(&call) == 10);
     assert_int_equal(call.args.default_row, 3);
-    assert_int_equal(bag_pool_entry_status(&call.args, 0), BAG_ENTRY_MISSING);
-    assert_int_equal(bag_pool_entry_status(&call.args, 1), BAG_ENTRY_KEPT);
+    EXPECT_STATUSES(&call, BAG_ENTRY_MISSING, BAG_ENTRY_KEPT);
     assert_int_equal(bag_count_kept(&call.args, 0, 2), 2);
     call.rules.missing = BAG_MISSING_HASH;
     call.rules.hash_rows = 3;
@@ -202,9 +143,7 @@ TEST(pools_the_default_row_though_it_is_padding)
     assert_int_equal(resolve(&call, BAG_I64, ids, 3), BAG_STATUS_OK);
     assert_true(pool(&call) == 3);
     assert_int_equal(bag_count_kept(&call.args, 0, 3), 2);
-    assert_int_equal(bag_pool_entry_status(&call.args, 0), BAG_ENTRY_PADDING);
-    assert_int_equal(bag_pool_entry_status(&call.args, 1), BAG_ENTRY_OUTSIDE);
-    assert_int_equal(bag_pool_entry_status(&call.args, 2), BAG_ENTRY_KEPT);
+    EXPECT_STATUSES(&call, BAG_ENTRY_PADDING, BAG_ENTRY_OUTSIDE, BAG_ENTRY_KEPT);
     assert_int_equal(resolve(&call, BAG_I64, ids + 1, 2), BAG_STATUS_OK);
     assert_true(pool(&call) == 3);
     assert_true(bag_keeps_all(&call.args)); /* so that the kernels test no entry */

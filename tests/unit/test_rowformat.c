@@ -171,95 +171,41 @@ TEST(knows_the_bytes_of_rows)
     assert_int_equal(bag_row_format_find("int9", 4), BAG_ROW_FORMAT_COUNT);
 }
 
-TEST(decodes_bytes_with_scale_and_bias)
-{
-    unsigned char rows[2 * 11] = {0};
-    const float scale_bias[] = {0.5f, -3};
-    float values[3];
-    rows[11] = 0, rows[12] = 7, rows[13] = 255;
-    memcpy(rows + 14, scale_bias, sizeof scale_bias);
-    struct bag_table table = quantised(BAG_ROWS_INT8, 3, rows);
-    bag_row_decode(&table, 1, 0, 3, values);
-    assert_true(values[0] == -3 && values[1] == 0.5f && values[2] == 124.5f);
-    bag_row_decode(&table, 1, 2, 1, values);
-    assert_true(values[0] == 124.5f);
-}
-
-TEST(decodes_four_bits_low_ones_first)
-{
-    const uint16_t scale_bias[] = {0x3800, 0xbc00}; /* 0.5, -1 */
-    unsigned char rows[2 * 6] = {0};
-    float values[3];
-    rows[6] = 0xf2, rows[7] = 0x01;
-    memcpy(rows + 8, scale_bias, sizeof scale_bias);
-    struct bag_table table = quantised(BAG_ROWS_INT4, 3, rows);
-    bag_row_decode(&table, 1, 0, 3, values);
-    assert_true(values[0] == 0 && values[1] == 6.5f && values[2] == -0.5f);
-    bag_row_decode(&table, 1, 1, 2, values);
-    assert_true(values[0] == 6.5f && values[1] == -0.5f);
-}
-
-/* Scale 0.5 and bias -1 as f16 precede the codes. */
-TEST(decodes_what_stands_behind_scale_and_bias)
-{
-    unsigned char bytes[] = {0, 0, 0, 0, 0, 0, 0, 0x00, 0x38, 0x00, 0xbc, 0, 7, 255};
-    unsigned char pairs[] = {0, 0, 0, 0, 0, 0, 0x00, 0x38, 0x00, 0xbc, 0xf2, 0x01};
-    float values[3];
-    struct bag_table table = quantised(BAG_ROWS_INT8_F16_FRONT, 3, bytes);
-    bag_row_decode(&table, 1, 0, 3, values);
-    assert_true(values[0] == -1 && values[1] == 2.5f && values[2] == 126.5f);
-    table = quantised(BAG_ROWS_INT4_F16_FRONT, 3, pairs);
-    bag_row_decode(&table, 1, 0, 3, values);
-    assert_true(values[0] == 0 && values[1] == 6.5f && values[2] == -0.5f);
-    bag_row_decode(&table, 1, 1, 2, values);
-    assert_true(values[0] == 6.5f && values[1] == -0.5f);
-}
-
-TEST(decodes_two_bits_lowest_ones_first)
-{
-    unsigned char rows[] = {0, 0, 0, 0, 0, 0, 0xe4, 0xfe, 0x00, 0x38, 0x00, 0xbc};
-    const float want[] = {-1, -0.5f, 0, 0.5f, 0};
+/* A row of each format, and its values. Scales are 0.5, and 0.125 of 8-bit floats. */
+static const struct {
+    enum bag_row_format format;
+    const char *bytes;
+    size_t columns;
     float values[5];
-    struct bag_table table = quantised(BAG_ROWS_INT2, 5, rows);
-    bag_row_decode(&table, 1, 0, 5, values);
-    assert_memory_equal(values, want, sizeof want);
-    bag_row_decode(&table, 1, 3, 2, values);
-    assert_memory_equal(values, want + 3, 2 * sizeof *want);
-    memmove(rows + 10, rows + 6, 2);
-    memcpy(rows + 6, "\0\x38\0\xbc", 4);
-    table.row_format = BAG_ROWS_INT2_F16_FRONT;
-    bag_row_decode(&table, 1, 0, 5, values);
-    assert_memory_equal(values, want, sizeof want);
-}
+} decoded[] = {{BAG_ROWS_INT8, "\0\7\xff\0\0\0\x3f\0\0\x40\xc0", 3, {-3, 0.5f, 124.5f}},
+               {BAG_ROWS_INT8_F16_FRONT, "\0\x38\0\xbc\0\7\xff", 3, {-1, 2.5f, 126.5f}},
+               {BAG_ROWS_INT8_F16_BACK, "\0\7\xff\0\x38\0\xbc", 3, {-1, 2.5f, 126.5f}},
+               {BAG_ROWS_INT8_SYMMETRIC, "\x80\0\x7f\0\0\0\x3f", 3, {-64, 0, 63.5f}},
+               {BAG_ROWS_INT8_SYMMETRIC_F16, "\x80\0\x7f\0\x38", 3, {-64, 0, 63.5f}},
+               /* The low bits first. */
+               {BAG_ROWS_INT4, "\xf2\1\0\x38\0\xbc", 3, {0, 6.5f, -0.5f}},
+               {BAG_ROWS_INT4_F16_FRONT, "\0\x38\0\xbc\xf2\1", 3, {0, 6.5f, -0.5f}},
+               {BAG_ROWS_INT2, "\xe4\xfe\0\x38\0\xbc", 5, {-1, -0.5f, 0, 0.5f, 0}},
+               {BAG_ROWS_INT2_F16_FRONT, "\0\x38\0\xbc\xe4\xfe", 5, {-1, -0.5f, 0, 0.5f, 0}},
+               {BAG_ROWS_F8_E4M3_SCALED, "\x38\xb9\1\0\0\0\x3e", 3, {0.125f, -0.140625f, 0x1p-12f}},
+               {BAG_ROWS_F8_E5M2_SCALED, "\x3c\xbd\1\0\0\0\x3e", 3, {0.125f, -0.15625f, 0x1p-19f}}};
 
-TEST(decodes_codes_with_a_sign)
+TEST(decodes_rows_from_every_column)
 {
-    unsigned char wide[] = {0, 0, 0, 0, 0, 0, 0, 0x80, 0, 127, 0, 0, 0, 0x3f}; /* scale 0.5 */
-    unsigned char half[] = {0, 0, 0, 0, 0, 0x80, 0, 127, 0, 0x38};
-    unsigned char back[] = {0, 0, 0, 0, 0, 0, 0, 0, 7, 255, 0, 0x38, 0, 0xbc};
-    float values[3];
-    struct bag_table table = quantised(BAG_ROWS_INT8_SYMMETRIC, 3, wide);
-    bag_row_decode(&table, 1, 0, 3, values);
-    assert_true(values[0] == -64 && values[1] == 0 && values[2] == 63.5f);
-    table = quantised(BAG_ROWS_INT8_SYMMETRIC_F16, 3, half);
-    bag_row_decode(&table, 1, 0, 3, values);
-    assert_true(values[0] == -64 && values[1] == 0 && values[2] == 63.5f);
-    table = quantised(BAG_ROWS_INT8_F16_BACK, 3, back);
-    bag_row_decode(&table, 1, 0, 3, values);
-    assert_true(values[0] == -1 && values[1] == 2.5f && values[2] == 126.5f);
-}
-
-TEST(decodes_bytes_with_a_scale)
-{
-    unsigned char e4m3[] = {0, 0, 0, 0, 0, 0, 0, 0x38, 0xb9, 0x01, 0, 0, 0, 0x3e};
-    unsigned char e5m2[] = {0, 0, 0, 0, 0, 0, 0, 0x3c, 0xbd, 0x01, 0, 0, 0, 0x3e};
-    float values[3];
-    struct bag_table table = quantised(BAG_ROWS_F8_E4M3_SCALED, 3, e4m3); /* scale 0.125 */
-    bag_row_decode(&table, 1, 0, 3, values);
-    assert_true(values[0] == 0.125f && values[1] == -0.140625f && values[2] == 0x1p-12f);
-    table = quantised(BAG_ROWS_F8_E5M2_SCALED, 3, e5m2);
-    bag_row_decode(&table, 1, 0, 3, values);
-    assert_true(values[0] == 0.125f && values[1] == -0.15625f && values[2] == 0x1p-19f);
+    for (size_t i = 0; i < COUNT_OF(decoded); i++) {
+        unsigned char rows[2 * 16] = {0};
+        struct bag_table table = quantised(decoded[i].format, decoded[i].columns, rows);
+        memcpy(rows + bag_row_bytes(&table), decoded[i].bytes, bag_row_bytes(&table));
+        for (size_t first = 0; first < decoded[i].columns; first++) {
+            size_t count = decoded[i].columns - first;
+            float values[5];
+            bag_row_decode(&table, 1, first, count, values);
+            if (memcmp(values, decoded[i].values + first, count * sizeof *values) != 0)
+                fail_msg("%s, from column %zu: %g instead of %g",
+                         bag_row_format_names[decoded[i].format], first, (double)values[0],
+                         (double)decoded[i].values[first]);
+        }
+    }
 }
 
 /* ---- encoding -------------------------------------------------------------------------------- */

@@ -510,24 +510,11 @@ static int read_arguments(void **state)
 
 AROUND_ALL(read_arguments, NULL)
 
+/* Of one update, and of a group of them. */
 TEST(test_failed_syncs_are_taken_back)
 {
-    for (uint64_t seed = 1; seed <= 40; seed++) {
-        run_failed_sync(seed, 1, 1, false);
-        run_failed_sync(seed, 1, 1, true);
-        run_failed_sync(seed, 1, UINT_MAX, false);
-        run_failed_sync(seed, 1, UINT_MAX, true);
-    }
-}
-
-TEST(test_failed_syncs_of_groups_are_taken_back)
-{
-    for (uint64_t seed = 1; seed <= 40; seed++) {
-        run_failed_sync(seed, 3, 1, false);
-        run_failed_sync(seed, 3, 1, true);
-        run_failed_sync(seed, 3, UINT_MAX, false);
-        run_failed_sync(seed, 3, UINT_MAX, true);
-    }
+    for (uint64_t i = 0; i < 8 * 40; i++)
+        run_failed_sync(1 + i / 8, i % 2 ? 3 : 1, i / 2 % 2 ? UINT_MAX : 1, i / 4 % 2);
 }
 
 /* Returns the totals of all stories, which the caller frees. */
