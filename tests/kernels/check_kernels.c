@@ -139,8 +139,7 @@ static int check(uint64_t seed)
     return failed;
 }
 
-/* ---- a table of more rows than 32 bits can number ----------------------------------------------
- */
+/* ---- a table of more rows than 32 bits can number -------------------------------------------- */
 
 /* Rows of e4m3: 1 in row 5, and 2 in the row whose number has the same lower 32 bits. */
 static unsigned char *many_rows(size_t row_bytes, int64_t num_rows)
@@ -199,8 +198,7 @@ static int check_many_rows(void)
     return failed;
 }
 
-/* ---- the check of ids ---------------------------------------------------------------------------
- */
+/* ---- the check of ids ------------------------------------------------------------------------ */
 
 enum { MAX_IDS = 70 };
 
@@ -294,8 +292,7 @@ static int check_ids(void)
     return failed;
 }
 
-/* ---- small calls --------------------------------------------------------------------------------
- */
+/* ---- small calls ----------------------------------------------------------------------------- */
 
 enum { SMALL_RESULT = SMALL_BAGS * (SMALL_COLUMNS * 24 + 16) + 2 * AROUND };
 

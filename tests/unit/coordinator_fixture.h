@@ -37,8 +37,7 @@ static uint64_t read_clock(void)
     return clock_ns;
 }
 
-/* ---- inferences -------------------------------------------------------------------------------
- */
+/* ---- inferences ------------------------------------------------------------------------------ */
 
 /* One inference, which a client of the coordinator would ask for. */
 struct asked {
@@ -169,8 +168,7 @@ static void expect_failure(struct asked *asked, enum bag_error kind, const char 
     free_inference(asked);
 }
 
-/* ---- shards -----------------------------------------------------------------------------------
- */
+/* ---- shards ---------------------------------------------------------------------------------- */
 
 /* A request that the shard has read, and the connection that it came over. */
 struct request {
@@ -332,8 +330,7 @@ static void drop_request(struct request *request)
     turn();
 }
 
-/* ---- counts and states ------------------------------------------------------------------------
- */
+/* ---- counts and states ----------------------------------------------------------------------- */
 
 static struct bag_shard_member *member(size_t shard)
 {

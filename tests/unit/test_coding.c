@@ -218,11 +218,9 @@ TEST(test_reads_names)
     static const struct {
         const char *value;
         enum bag_coding coding;
-    } cases[] = {
-        {"gzip", BAG_CODING_GZIP},         {"GZip", BAG_CODING_GZIP},
-        {"x-gzip", BAG_CODING_GZIP},       {"deflate", BAG_CODING_DEFLATE},
-        {"identity", BAG_CODING_IDENTITY}, {"gzip \t", BAG_CODING_GZIP},
-    };
+    } cases[] = {{"gzip", BAG_CODING_GZIP},         {"GZip", BAG_CODING_GZIP},
+                 {"x-gzip", BAG_CODING_GZIP},       {"deflate", BAG_CODING_DEFLATE},
+                 {"identity", BAG_CODING_IDENTITY}, {"gzip \t", BAG_CODING_GZIP}};
     static const char *const rejected[] = {"",   "br",  "gzip, gzip", "gzip,",
                                            "gz", "zip", "gzip;q=1",   "identity, gzip"};
     struct bag_problem problem;
@@ -243,31 +241,29 @@ TEST(test_chooses)
     static const struct {
         const char *accept;
         enum bag_coding coding;
-    } cases[] = {
-        {"", BAG_CODING_IDENTITY},
-        {"gzip", BAG_CODING_GZIP},
-        {"deflate", BAG_CODING_DEFLATE},
-        {"gzip, deflate", BAG_CODING_GZIP},
-        {"deflate, gzip", BAG_CODING_GZIP},
-        {"br;q=1.0, GZIP;q=0.5", BAG_CODING_GZIP},
-        {"gzip;q=0.5, deflate;q=0.501", BAG_CODING_DEFLATE},
-        {"gzip;q=0", BAG_CODING_IDENTITY},
-        {"gzip;q=0.000", BAG_CODING_IDENTITY},
-        {"gzip;q=0.001", BAG_CODING_GZIP},
-        {"gzip ; q=0 , deflate", BAG_CODING_DEFLATE},
-        {"*", BAG_CODING_GZIP},
-        {"*;q=0.5, gzip;q=0", BAG_CODING_DEFLATE},
-        {"identity, gzip;q=0.5", BAG_CODING_IDENTITY},
-        {"identity, gzip", BAG_CODING_GZIP},
-        {"identity;q=0.5, gzip;q=0.4", BAG_CODING_IDENTITY},
-        {"br, zstd", BAG_CODING_IDENTITY},
-        {"gzipx, xgzip", BAG_CODING_IDENTITY},
-        {"gzip;level=9", BAG_CODING_IDENTITY},
-        {",,gzip,,", BAG_CODING_GZIP},
-        {"gzip;", BAG_CODING_IDENTITY},
-        {"gzip;q", BAG_CODING_IDENTITY},
-        {"gzip;q=", BAG_CODING_IDENTITY},
-    };
+    } cases[] = {{"", BAG_CODING_IDENTITY},
+                 {"gzip", BAG_CODING_GZIP},
+                 {"deflate", BAG_CODING_DEFLATE},
+                 {"gzip, deflate", BAG_CODING_GZIP},
+                 {"deflate, gzip", BAG_CODING_GZIP},
+                 {"br;q=1.0, GZIP;q=0.5", BAG_CODING_GZIP},
+                 {"gzip;q=0.5, deflate;q=0.501", BAG_CODING_DEFLATE},
+                 {"gzip;q=0", BAG_CODING_IDENTITY},
+                 {"gzip;q=0.000", BAG_CODING_IDENTITY},
+                 {"gzip;q=0.001", BAG_CODING_GZIP},
+                 {"gzip ; q=0 , deflate", BAG_CODING_DEFLATE},
+                 {"*", BAG_CODING_GZIP},
+                 {"*;q=0.5, gzip;q=0", BAG_CODING_DEFLATE},
+                 {"identity, gzip;q=0.5", BAG_CODING_IDENTITY},
+                 {"identity, gzip", BAG_CODING_GZIP},
+                 {"identity;q=0.5, gzip;q=0.4", BAG_CODING_IDENTITY},
+                 {"br, zstd", BAG_CODING_IDENTITY},
+                 {"gzipx, xgzip", BAG_CODING_IDENTITY},
+                 {"gzip;level=9", BAG_CODING_IDENTITY},
+                 {",,gzip,,", BAG_CODING_GZIP},
+                 {"gzip;", BAG_CODING_IDENTITY},
+                 {"gzip;q", BAG_CODING_IDENTITY},
+                 {"gzip;q=", BAG_CODING_IDENTITY}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char *copy = exact_copy(cases[i].accept, strlen(cases[i].accept) + 1);
         if (bag_coding_choose(copy) != cases[i].coding)

@@ -84,8 +84,7 @@ TEST(test_rejections)
          "it for itself"},
         {"\"features\": [{\"name\": \"a\", \"model\": \"items\"}], \"bias\": \"b\"",
          "column 48: key 'bias' in model 'c' cannot be combined with 'features'; each feature says "
-         "it for itself"},
-    };
+         "it for itself"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         features(*state, cases[i][0], cases[i][1]);
 }

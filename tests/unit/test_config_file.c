@@ -37,8 +37,7 @@ TEST(test_what_is_no_configuration)
         {"{\"http\": {\"host\": \"\xff\"}}", AT(1, 20) "invalid UTF-8"},
         {"{\"http\": {\"port\": 1,\n\"p\\u006frt\": 2}}",
          AT(2, 1) "key \"port\" is duplicated in one object"},
-        {"{\"http\": {\"port\":\n1e999}}", AT(2, 1) "the number is too large to be represented"},
-    };
+        {"{\"http\": {\"port\":\n1e999}}", AT(2, 1) "the number is too large to be represented"}};
     files(*state, cases, COUNT_OF(cases));
 }
 
@@ -61,8 +60,7 @@ TEST(test_unknown_keys)
         {"{\"http\": {\"workers\": 1}}",
          AT(1, 11) "unknown key 'workers' in 'http'; did you mean 'port'?"},
         {"{\"http\": {\"\\u001b\\\"\": 1}}",
-         AT(1, 11) "unknown key '\\x1b\\x22' in 'http'; did you mean 'host'?"},
-    };
+         AT(1, 11) "unknown key '\\x1b\\x22' in 'http'; did you mean 'host'?"}};
     files(*state, cases, COUNT_OF(cases));
 }
 
@@ -92,8 +90,7 @@ TEST(test_wrong_types)
         {"{\"http\": {\"host\": {}}}",
          AT(1, 11) "host {...} in 'http': must be a text of 1 to 255 bytes"},
         {"{\"log\": {\"log_level\": 1}}",
-         AT(1, 10) "log_level 1 in 'log': must be one of error, warning, info, debug"},
-    };
+         AT(1, 10) "log_level 1 in 'log': must be one of error, warning, info, debug"}};
     files(*state, cases, COUNT_OF(cases));
     file(*state, "{\"http\": {\"port\": 8e3}}", NULL);
     assert_int_equal(((struct fixture *)*state)->config.options.port, 8000);

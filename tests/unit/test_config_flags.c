@@ -182,29 +182,19 @@ TEST(test_variables)
 TEST(test_variables_of_kubernetes)
 {
     static const char *const injected[] = {
-        "BAGSERVE_SERVICE_HOST=10.0.0.1",
-        "BAGSERVE_SERVICE_PORT=8000",
-        "BAGSERVE_SERVICE_PORT_HTTP=8000",
-        "BAGSERVE_SERVICE_PORT_MY_METRICS=9000",
-        "BAGSERVE_PORT=tcp://10.0.0.1:8000",
-        "BAGSERVE_PORT=udp://10.0.0.1:8000",
-        "BAGSERVE_PORT=sctp://10.0.0.1:8000",
-        "BAGSERVE_PORT_8000_TCP=tcp://10.0.0.1:8000",
-        "BAGSERVE_PORT_8000_TCP_PROTO=tcp",
-        "BAGSERVE_PORT_8000_TCP_PORT=8000",
-        "BAGSERVE_PORT_8000_TCP_ADDR=10.0.0.1",
-        "BAGSERVE_PORT_53_UDP_ADDR=10.0.0.1",
-        "BAGSERVE_PORT_1_SCTP=sctp://10.0.0.1:1",
-        "BAGSERVE_BLUE_SERVICE_HOST=10.0.0.2",
-        "BAGSERVE_BLUE_SERVICE_PORT_HTTP=8000",
-        "BAGSERVE_BLUE_PORT=tcp://10.0.0.2:8000",
-        "BAGSERVE_BLUE_PORT_8000_TCP_ADDR=10.0.0.2",
-    };
+        "BAGSERVE_SERVICE_HOST=10.0.0.1",           "BAGSERVE_SERVICE_PORT=8000",
+        "BAGSERVE_SERVICE_PORT_HTTP=8000",          "BAGSERVE_SERVICE_PORT_MY_METRICS=9000",
+        "BAGSERVE_PORT=tcp://10.0.0.1:8000",        "BAGSERVE_PORT=udp://10.0.0.1:8000",
+        "BAGSERVE_PORT=sctp://10.0.0.1:8000",       "BAGSERVE_PORT_8000_TCP=tcp://10.0.0.1:8000",
+        "BAGSERVE_PORT_8000_TCP_PROTO=tcp",         "BAGSERVE_PORT_8000_TCP_PORT=8000",
+        "BAGSERVE_PORT_8000_TCP_ADDR=10.0.0.1",     "BAGSERVE_PORT_53_UDP_ADDR=10.0.0.1",
+        "BAGSERVE_PORT_1_SCTP=sctp://10.0.0.1:1",   "BAGSERVE_BLUE_SERVICE_HOST=10.0.0.2",
+        "BAGSERVE_BLUE_SERVICE_PORT_HTTP=8000",     "BAGSERVE_BLUE_PORT=tcp://10.0.0.2:8000",
+        "BAGSERVE_BLUE_PORT_8000_TCP_ADDR=10.0.0.2"};
     static const char *const others[] = {
         "BAGSERVE_SERVICE",      "BAGSERVE_PORT_TCP",       "BAGSERVE_PORT_8000",
         "BAGSERVE_PORT_80_TCPX", "BAGSERVE_PORT_X_TCP",     "BAGSERVE_BLUE_PORT",
-        "BAGSERVE_PORTS_80_TCP", "BAGSERVE_PORT_8000_HTTP", "BAGSERVE_SERVICES_PORT_HTTP",
-    };
+        "BAGSERVE_PORTS_80_TCP", "BAGSERVE_PORT_8000_HTTP", "BAGSERVE_SERVICES_PORT_HTTP"};
     struct fixture *fixture = *state;
     for (size_t i = 0; i < COUNT_OF(injected); i++)
         variable(fixture, injected[i], NULL);

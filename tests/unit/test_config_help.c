@@ -124,8 +124,7 @@ TEST(test_help_looks)
         "\n  --port NUMBER                          8000        BAGSERVE_PORT\n",
         "\n  --max-body-bytes BYTES                 64 MiB      BAGSERVE_MAX_BODY_BYTES\n",
         "\n  --idle-timeout-s SECONDS               75          BAGSERVE_IDLE_TIMEOUT_S\n",
-        "\n  --log-level error|warning|info|debug   info        BAGSERVE_LOG_LEVEL\n",
-    };
+        "\n  --log-level error|warning|info|debug   info        BAGSERVE_LOG_LEVEL\n"};
     char *help = help_text(true);
     size_t column = 0;
     for (size_t i = 0; i < COUNT_OF(lines); i++) {
@@ -146,13 +145,11 @@ TEST(test_suggestions)
     static const struct {
         const char *written, *nearest;
         size_t distance;
-    } cases[] = {
-        {"port", "port", 0},  {"PORT", "port", 0},
-        {"prot", "port", 1},  {"pot", "port", 1},
-        {"porrt", "port", 1}, {"post", "port", 1}, /* as near as host: the first one */
-        {"hosts", "host", 1}, {"max_body", "max_body_bytes", 1},
-        {"", "port", 4},      {"timeout_s", "idle_timeout_s", 5},
-    };
+    } cases[] = {{"port", "port", 0},  {"PORT", "port", 0},
+                 {"prot", "port", 1},  {"pot", "port", 1},
+                 {"porrt", "port", 1}, {"post", "port", 1}, /* as near as host: the first one */
+                 {"hosts", "host", 1}, {"max_body", "max_body_bytes", 1},
+                 {"", "port", 4},      {"timeout_s", "idle_timeout_s", 5}};
     char long_name[300];
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_suggestion suggestion = {.written = cases[i].written};
@@ -302,8 +299,7 @@ TEST(test_readme_has_every_default)
     free(readme);
 }
 
-/* ---- the manual page and completions ----------------------------------------------------------
- */
+/* ---- the manual page and completions --------------------------------------------------------- */
 
 static char *manual_text(void)
 {

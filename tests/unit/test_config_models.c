@@ -132,8 +132,7 @@ TEST(test_missing_keys)
         {"{\"nmae\": \"a\", \"path\": \"x\"}",
          AT(1, 14) "unknown key 'nmae' in models[0]; did you mean 'name'?"},
         {"{\"name\": \"a/b\", \"path\": \"x\"}",
-         AT(1, 13) "model name 'a/b' must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front"},
-    };
+         AT(1, 13) "model name 'a/b' must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front"}};
     char text[256];
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         snprintf(text, sizeof text, "{\"models\": [%s]}", cases[i][0]);

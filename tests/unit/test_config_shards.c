@@ -34,8 +34,7 @@ TEST(test_keys)
         {"\"path\": \"x\", \"absent\": \"skip\"",
          "key 'absent' in model 'a' needs 'shards' beside it"},
         {"\"shards\": [\"http://a\"], \"hedge\": \"p99\"",
-         "hedge \"p99\" in model 'a': must be one of off, p95"},
-    };
+         "hedge \"p99\" in model 'a': must be one of off, p95"}};
     char text[256];
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         snprintf(text, sizeof text, "{\"models\": [{\"name\": \"a\", %s}]}", cases[i][0]);
@@ -57,8 +56,7 @@ TEST(test_addresses)
         {"http://a http://a", "model 'a': shards: address 'http://a': it is there twice"},
         {"unix:/a\"b", "it has visible ASCII without quotes and backslashes"},
         {"unix:", "model 'a': shards: address 'unix:': a socket's path has 1 to 107 bytes"},
-        {"", "model 'a': shards: there is no address"},
-    };
+        {"", "model 'a': shards: there is no address"}};
     char text[256];
     for (size_t i = 0; i < COUNT_OF(addresses); i++) {
         bag_config_free_models(&fixture->config);

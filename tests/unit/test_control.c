@@ -34,8 +34,7 @@ TEST(test_reads_models)
         {"{\"parameters\": {\"version\": \"12\"}}", "12", true, false},
         {"{\"parameters\": {\"version\": 12}, \"wait\": true}", "12", true, false},
         {"{\"parameters\": {\"version\": 9007199254740991}}", "9007199254740991", true, false},
-        {"{\"parameters\": {\"unload_dependents\": true}}", "", true, true},
-    };
+        {"{\"parameters\": {\"unload_dependents\": true}}", "", true, true}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_control control;
         struct bag_problem problem;
@@ -95,8 +94,7 @@ TEST(test_rejects_models)
          "version must be a whole number from 1, as a text of its digits or as a number"},
         {"{\"parameters\": {\"config\": \"{}\"}}",
          "parameter 'config' is not supported: a model's configuration and files are those in its "
-         "folder"},
-    };
+         "folder"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_control control;
         struct bag_problem problem;
@@ -123,8 +121,7 @@ TEST(test_rejects_groups)
         {"{\"parameters\": {\"version\": 1}, \"models\": [{\"name\": \"a\"}]}",
          "unknown key 'version' in parameters"},
         {"{\"models\": [{\"name\": \"a\"}], \"parameters\": {\"version\": 1}}",
-         "unknown key 'version' in parameters"},
-    };
+         "unknown key 'version' in parameters"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_control control;
         struct bag_problem problem;

@@ -9,8 +9,7 @@
 AROUND_ALL(set_up, tear_down)
 AROUND_EACH(set_up_case, tear_down_case)
 
-/* ---- replies ----------------------------------------------------------------------------------
- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
 TEST(merges_replies_of_all_shards)
 {
@@ -98,8 +97,7 @@ TEST(takes_a_reply_before_all_is_sent)
     free(ids);
 }
 
-/* ---- bad replies ------------------------------------------------------------------------------
- */
+/* ---- bad replies ----------------------------------------------------------------------------- */
 
 static void send_and_close(struct request *request, const char *reply, size_t bytes)
 {
@@ -209,8 +207,7 @@ static const struct bad {
     {send_too_much, BAG_SHARD_INVALID, BAG_ERROR_BAD_GATEWAY, "answered 999999 bytes"},
     {send_an_endless_head, BAG_SHARD_INVALID, BAG_ERROR_BAD_GATEWAY, "head of more than 8 KiB"},
     {send_half, BAG_SHARD_CLOSED, BAG_ERROR_BAD_GATEWAY, "in the middle of its answer"},
-    {send_nothing, BAG_SHARD_CLOSED, BAG_ERROR_BAD_GATEWAY, "without an answer"},
-};
+    {send_nothing, BAG_SHARD_CLOSED, BAG_ERROR_BAD_GATEWAY, "without an answer"}};
 
 TEST(fails_with_a_bad_reply)
 {
@@ -265,8 +262,7 @@ TEST(skips_absent_shards_only)
     }
 }
 
-/* ---- hedges -----------------------------------------------------------------------------------
- */
+/* ---- hedges ---------------------------------------------------------------------------------- */
 
 /* Asks for a row, and lets both attempts arrive. */
 static void begin_hedged(struct asked *asked, struct request attempts[2])
@@ -397,8 +393,7 @@ TEST(counts_times_of_any_length)
     assert_true(bag_shard_latency_p95_ns(&longest) == UINT64_MAX);
 }
 
-/* ---- other versions ---------------------------------------------------------------------------
- */
+/* ---- other versions -------------------------------------------------------------------------- */
 
 TEST(fails_at_once_if_a_shard_has_another_version)
 {
@@ -444,8 +439,7 @@ TEST(waits_for_a_newer_model)
     }
 }
 
-/* ---- connections ------------------------------------------------------------------------------
- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 TEST(reuses_a_kept_connection)
 {
@@ -532,8 +526,7 @@ TEST(repeats_a_request_on_a_stale_connection)
     }
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------
- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static struct bag_upstream *upstream(void)
 {
@@ -726,8 +719,7 @@ TEST(rejects_replies_without_memory)
     bag_buffers_free(&small);
 }
 
-/* ---- shards that are unavailable --------------------------------------------------------------
- */
+/* ---- shards that are unavailable ------------------------------------------------------------- */
 
 TEST(tries_a_refused_connection_once_more)
 {
@@ -803,8 +795,7 @@ TEST(says_that_a_name_does_not_resolve)
     expect_failure(&asked, BAG_ERROR_SHARD_UNAVAILABLE, "its name does not resolve");
 }
 
-/* ---- time and ends ----------------------------------------------------------------------------
- */
+/* ---- time and ends --------------------------------------------------------------------------- */
 
 TEST(fails_at_the_deadline)
 {

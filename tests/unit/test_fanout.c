@@ -56,17 +56,15 @@ TEST(refuses_other_replies)
 {
     static const struct {
         const char *from, *to, *words;
-    } cases[] = {
-        {"\"model_version\":\"3\"", "\"model_version\":\"4\"", "another version than 3"},
-        {"FP32", "INT8", "without output 'embeddings' as FP32 of 2 bags of 7 elements"},
-        {"\"shape\":[2,7]", "\"shape\":[2,6]", "without output 'embeddings'"},
-        {"\"shape\":[2,7]", "\"shape\":[7,2]", "without output 'embeddings'"},
-        {"\"counts\"", "\"count5\"", "without output 'counts'"},
-        {":56}", ":55}", "without output 'embeddings'"},
-        {":16}", ":96}", "without output 'counts'"},
-        {"\"outputs\"", "\"output5\"", "without output 'embeddings'"},
-        {"{\"model", "[\"model", "no JSON object"},
-    };
+    } cases[] = {{"\"model_version\":\"3\"", "\"model_version\":\"4\"", "another version than 3"},
+                 {"FP32", "INT8", "without output 'embeddings' as FP32 of 2 bags of 7 elements"},
+                 {"\"shape\":[2,7]", "\"shape\":[2,6]", "without output 'embeddings'"},
+                 {"\"shape\":[2,7]", "\"shape\":[7,2]", "without output 'embeddings'"},
+                 {"\"counts\"", "\"count5\"", "without output 'counts'"},
+                 {":56}", ":55}", "without output 'embeddings'"},
+                 {":16}", ":96}", "without output 'counts'"},
+                 {"\"outputs\"", "\"output5\"", "without output 'embeddings'"},
+                 {"{\"model", "[\"model", "no JSON object"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_infer infer;
         struct bag_fanout fanout;

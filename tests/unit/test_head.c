@@ -40,19 +40,17 @@ static void check(const char *lines, int status, const char *words)
 
 TEST(test_accepts)
 {
-    static const char *const heads[] = {
-        "Host:a",
-        "Host:",
-        "HOST:[::1]:8000",
-        "Host:a\nX:",
-        "Host:a\n!#$%&'*+-.^_`|~09azAZ:y",
-        "Host:a\nX:a\tb \"\\ \xc3\xa4\xff",
-        "Host:a\nContent-Length:0",
-        "Host:a\ncontent-length:00005",
-        "Host:a\nContent-Length:9223372036854775807",
-        "Host:a\nTransfer-Encoding:Chunked",
-        "Host:a\nContent-Type:x\nTransfer:y",
-    };
+    static const char *const heads[] = {"Host:a",
+                                        "Host:",
+                                        "HOST:[::1]:8000",
+                                        "Host:a\nX:",
+                                        "Host:a\n!#$%&'*+-.^_`|~09azAZ:y",
+                                        "Host:a\nX:a\tb \"\\ \xc3\xa4\xff",
+                                        "Host:a\nContent-Length:0",
+                                        "Host:a\ncontent-length:00005",
+                                        "Host:a\nContent-Length:9223372036854775807",
+                                        "Host:a\nTransfer-Encoding:Chunked",
+                                        "Host:a\nContent-Type:x\nTransfer:y"};
     for (size_t i = 0; i < COUNT_OF(heads); i++)
         check(heads[i], 200, "");
 }
@@ -99,8 +97,7 @@ TEST(test_rejects)
         {"Host:a\nContent-Length:5\nTransfer-Encoding:chunked", 400, "both"},
         {"Host:a\nTransfer-Encoding:chunked\nContent-Length:0", 400, "both"},
         {"Host:a\nTransfer-Encodingchunked:", 400, "'Transfer-Encodingchunked' is not accepted"},
-        {"Host:a\nContent-Length5:", 400, "'Content-Length5' is not accepted"},
-    };
+        {"Host:a\nContent-Length5:", 400, "'Content-Length5' is not accepted"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         check(cases[i].lines, cases[i].status, cases[i].words);
 }
@@ -110,18 +107,16 @@ TEST(test_versions_and_methods)
     static const struct {
         const char *method, *version, *lines;
         int status;
-    } cases[] = {
-        {"GET", "HTTP/1.0", "", 200},
-        {"GET", "HTTP/1.0", "Host:a", 200},
-        {"GET", "HTTP/1.0", "Host:a\nHost:b", 400},
-        {"POST", "HTTP/1.0", "Transfer-Encoding:chunked", 400},
-        {"GET", "HTTP/1.2", "Host:a", 505},
-        {"GET", "HTTP/2.0", "Host:a", 505},
-        {"", "HTTP/1.1", "Host:a", 400},
-        {"G(T", "HTTP/1.1", "Host:a", 400},
-        {"G\xe4T", "HTTP/1.1", "Host:a", 400},
-        {"GE\x01T", "HTTP/1.1", "Host:a", 400},
-    };
+    } cases[] = {{"GET", "HTTP/1.0", "", 200},
+                 {"GET", "HTTP/1.0", "Host:a", 200},
+                 {"GET", "HTTP/1.0", "Host:a\nHost:b", 400},
+                 {"POST", "HTTP/1.0", "Transfer-Encoding:chunked", 400},
+                 {"GET", "HTTP/1.2", "Host:a", 505},
+                 {"GET", "HTTP/2.0", "Host:a", 505},
+                 {"", "HTTP/1.1", "Host:a", 400},
+                 {"G(T", "HTTP/1.1", "Host:a", 400},
+                 {"G\xe4T", "HTTP/1.1", "Host:a", 400},
+                 {"GE\x01T", "HTTP/1.1", "Host:a", 400}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_problem problem;
         struct bag_http_head head;
@@ -159,32 +154,30 @@ TEST(test_targets)
 {
     static const struct {
         const char *target, *path; /* NULL: not valid */
-    } cases[] = {
-        {"/", "/"},
-        {"/a/b", "/a/b"},
-        {"/a?b=c&d/?%zz[]", "/a?b=c&d/?%zz[]"},
-        {"*", "*"},
-        {"http://a", "/"},
-        {"http://a/b", "/b"},
-        {"HTTPS://a:1/b?c", "/b?c"},
-        {"", NULL},
-        {"a", NULL},
-        {"?a", NULL},
-        {"ftp://a/", NULL},
-        {"http://", NULL},
-        {"http:///a", NULL},
-        {"http://?a", NULL},
-        {"/a b", NULL},
-        {"/?a b", NULL},
-        {"/\t", NULL},
-        {"/\x7f", NULL},
-        {"/\x80", NULL},
-        {"/#", NULL},
-        {"/\"", NULL},
-        {"/<", NULL},
-        {"/\\", NULL},
-        {"/{}", NULL},
-    };
+    } cases[] = {{"/", "/"},
+                 {"/a/b", "/a/b"},
+                 {"/a?b=c&d/?%zz[]", "/a?b=c&d/?%zz[]"},
+                 {"*", "*"},
+                 {"http://a", "/"},
+                 {"http://a/b", "/b"},
+                 {"HTTPS://a:1/b?c", "/b?c"},
+                 {"", NULL},
+                 {"a", NULL},
+                 {"?a", NULL},
+                 {"ftp://a/", NULL},
+                 {"http://", NULL},
+                 {"http:///a", NULL},
+                 {"http://?a", NULL},
+                 {"/a b", NULL},
+                 {"/?a b", NULL},
+                 {"/\t", NULL},
+                 {"/\x7f", NULL},
+                 {"/\x80", NULL},
+                 {"/#", NULL},
+                 {"/\"", NULL},
+                 {"/<", NULL},
+                 {"/\\", NULL},
+                 {"/{}", NULL}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         assert_int_equal(!bag_http_target_fault(cases[i].target), cases[i].path != NULL);
         if (cases[i].path)
@@ -209,25 +202,23 @@ TEST(test_hosts)
     static const struct {
         const char *host, *names;
         bool ours;
-    } cases[] = {
-        {NULL, NULL, true},
-        {"", NULL, true},
-        {"localhost", NULL, true},
-        {"LocalHost:8000", NULL, true},
-        {"127.0.0.1", NULL, true},
-        {"10.1.2.3:80", NULL, true},
-        {"[::1]", NULL, true},
-        {"[fe80::1]:8000", NULL, true},
-        {"[a]", NULL, false},
-        {"example.org", NULL, false},
-        {"localhost.example.org", NULL, false},
-        {"127.0.0.1.example.org", NULL, false},
-        {"example.org", "a, Example.Org:", false},
-        {"example.org:80", "a, Example.Org", true},
-        {"a", "a, Example.Org", true},
-        {"org", "a, Example.Org", false},
-        {"example.org", "*", true},
-    };
+    } cases[] = {{NULL, NULL, true},
+                 {"", NULL, true},
+                 {"localhost", NULL, true},
+                 {"LocalHost:8000", NULL, true},
+                 {"127.0.0.1", NULL, true},
+                 {"10.1.2.3:80", NULL, true},
+                 {"[::1]", NULL, true},
+                 {"[fe80::1]:8000", NULL, true},
+                 {"[a]", NULL, false},
+                 {"example.org", NULL, false},
+                 {"localhost.example.org", NULL, false},
+                 {"127.0.0.1.example.org", NULL, false},
+                 {"example.org", "a, Example.Org:", false},
+                 {"example.org:80", "a, Example.Org", true},
+                 {"a", "a, Example.Org", true},
+                 {"org", "a, Example.Org", false},
+                 {"example.org", "*", true}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         if (bag_http_host_is_ours(cases[i].host, cases[i].names) != cases[i].ours)
             fail_msg("%s, %s", cases[i].host, cases[i].names);

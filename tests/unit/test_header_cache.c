@@ -136,8 +136,7 @@ TEST(test_numbers_and_ids)
         {HEADER("\"7\"", "2", "-8"), false},
         {HEADER("\"7\"", "2,1", "8"), false},
         {HEADER("\"7\"", "4611686018427387906", "8"), false}, /* times 4 it is 8 again */
-        {HEADER("\"7\"", "999999999999999", "8"), false},
-    };
+        {HEADER("\"7\"", "999999999999999", "8"), false}};
     struct bag_v2_template *template = make(ONE);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         if (fits(template, cases[i].header, strlen(cases[i].header)) != cases[i].fits)
@@ -155,16 +154,14 @@ TEST(test_timeouts)
     static const struct {
         const char *header;
         bool fits;
-    } cases[] = {
-        {TIMED("5"), true},
-        {TIMED("123456789012345"), true},
-        {TIMED("0"), true},
-        {TIMED("05"), false},
-        {TIMED("1234567890123456"), false},
-        {TIMED("-5"), false},
-        {TIMED("5.0"), false},
-        {TIMED("null"), false},
-    };
+    } cases[] = {{TIMED("5"), true},
+                 {TIMED("123456789012345"), true},
+                 {TIMED("0"), true},
+                 {TIMED("05"), false},
+                 {TIMED("1234567890123456"), false},
+                 {TIMED("-5"), false},
+                 {TIMED("5.0"), false},
+                 {TIMED("null"), false}};
     struct bag_v2_template *template = make(TIMED("4999811"));
     assert_non_null(template);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -192,8 +189,7 @@ TEST(test_no_templates)
         INPUT "\"INT32\"" SIZE "}}],\"parameters\":{\"timeout\":10.0}}",
         INPUT "\"INT32\"" SIZE "}}],\"parameters\":{\"timeout\":null}}",
         INPUT "\"INT32\"" SIZE "}}],\"parameters\":{\"priority\":{\"timeout\":0}}}",
-        INPUT "\"INT32\"" SIZE "}}],\"id\":\"\xc3\xa4\"}",
-    };
+        INPUT "\"INT32\"" SIZE "}}],\"id\":\"\xc3\xa4\"}"};
     for (size_t i = 0; i < COUNT_OF(headers); i++)
         assert_null(make(headers[i]));
 }

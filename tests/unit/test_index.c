@@ -10,8 +10,7 @@ static char *ask(enum bag_service_state state, enum bag_model_state model_state,
     char *reason = (char *)(uintptr_t)(model_state == BAG_MODEL_READY ? "" : "because");
     struct bag_model models[] = {
         {.name = (char *)(uintptr_t) "a", .version = (char *)(uintptr_t) "1", .reason = reason},
-        {.name = (char *)(uintptr_t) "a", .version = (char *)(uintptr_t) "12", .reason = reason},
-    };
+        {.name = (char *)(uintptr_t) "a", .version = (char *)(uintptr_t) "12", .reason = reason}};
     struct bag_model *both[] = {&models[0], &models[1]};
     char *remarks[2] = {NULL, NULL};
     struct bag_snapshot snapshot = {.models = both, .listed = both, .remarks = remarks, .count = 2};

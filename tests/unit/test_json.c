@@ -52,8 +52,7 @@ TEST(test_accepts_all_of_the_grammar)
         "[\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\x7f\"]",
         "[\"\xed\x9f\xbf\xee\x80\x80\xf4\x8f\xbf\xbf\"]",
         "\"text\"",
-        "42",
-    };
+        "42"};
     for (size_t i = 0; i < COUNT_OF(texts); i++)
         accepts(texts[i]);
 }
@@ -119,8 +118,7 @@ static const char *const rejections[][2] = {
     {"\xef\xbb\xbf{}", "expected a value"},
     {"{\"a\":1,\"a\":2}", "key \"a\" is duplicated"},
     {"[{\"b\":{\"a\":1,\"c\":2,\"\\u0061\":2}}]", "key \"a\" is duplicated"},
-    {"/* c */ {}", "expected a value"},
-};
+    {"/* c */ {}", "expected a value"}};
 
 TEST(test_rejects_what_is_not_json)
 {
@@ -162,8 +160,7 @@ TEST(test_bounds_the_depth)
     rejects(text, "nested more than 128 deep");
 }
 
-/* ---- JSON headers -------------------------------------------------------------------------------
- */
+/* ---- JSON headers ---------------------------------------------------------------------------- */
 
 /* What a header was parsed into, and the texts around it. */
 struct parsed {
@@ -274,8 +271,7 @@ TEST(test_rejects_bad_headers)
         {"{\"other\":1,\"other\":2}", "key \"other\" is duplicated"},
         {"{\"inputs\":[],\"inputs\":[]}", "key \"inputs\" is duplicated"},
         {"{\"inputs\":[{\"data\":[1],\"data\":[2]}]}", "key \"data\" is duplicated"},
-        {"{}x", "at byte 2: nothing may follow"},
-    };
+        {"{}x", "at byte 2: nothing may follow"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_problem problem =
             parse_limited(cases[i][0], strlen(cases[i][0]), &bag_json_default_limits);
@@ -299,14 +295,12 @@ TEST(test_rejects_every_truncation)
 
 /* ---- limits of JSON headers ------------------------------------------------------------------ */
 
-static const struct bag_json_limits small = {
-    .max_tensors = 3,
-    .max_dimensions = 4,
-    .max_parameters = 2,
-    .max_values = 20,
-    .max_bytes = 200,
-    .max_depth = 6,
-};
+static const struct bag_json_limits small = {.max_tensors = 3,
+                                             .max_dimensions = 4,
+                                             .max_parameters = 2,
+                                             .max_values = 20,
+                                             .max_bytes = 200,
+                                             .max_depth = 6};
 
 static void limited(const char *text, const char *wanted)
 {
@@ -395,19 +389,17 @@ TEST(test_default_limits)
         const char *start, *piece, *end;
         size_t most; /* pieces; the end has one more */
         const char *words;
-    } cases[] = {
-        {"{\"inputs\":[", "{},", "{}]}", BAG_JSON_MAX_TENSORS - 1,
-         "\"inputs\" has more than 4096 tensors"},
-        {"{\"outputs\":[", "{},", "{}]}", BAG_JSON_MAX_TENSORS - 1,
-         "\"outputs\" has more than 4096 tensors"},
-        {"{\"inputs\":[{\"shape\":[", "1,", "1]}]}", BAG_MAX_RANK - 1,
-         "inputs[0], at byte 85: \"shape\" has more than 32 dimensions"},
-        {"{\"inputs\":[{\"x\":[", "[],", "0]}]}", BAG_JSON_MAX_VALUES - 5,
-         "more than 65536 values outside"},
-        {"{\"id\":\"", "x", "\"}", BAG_JSON_MAX_BYTES - 9,
-         "JSON header, at byte 2097152: more than 2097152 bytes outside of "
-         "\"data\""},
-    };
+    } cases[] = {{"{\"inputs\":[", "{},", "{}]}", BAG_JSON_MAX_TENSORS - 1,
+                  "\"inputs\" has more than 4096 tensors"},
+                 {"{\"outputs\":[", "{},", "{}]}", BAG_JSON_MAX_TENSORS - 1,
+                  "\"outputs\" has more than 4096 tensors"},
+                 {"{\"inputs\":[{\"shape\":[", "1,", "1]}]}", BAG_MAX_RANK - 1,
+                  "inputs[0], at byte 85: \"shape\" has more than 32 dimensions"},
+                 {"{\"inputs\":[{\"x\":[", "[],", "0]}]}", BAG_JSON_MAX_VALUES - 5,
+                  "more than 65536 values outside"},
+                 {"{\"id\":\"", "x", "\"}", BAG_JSON_MAX_BYTES - 9,
+                  "JSON header, at byte 2097152: more than 2097152 bytes outside of "
+                  "\"data\""}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         for (size_t over = 0; over < 3; over++) {
             size_t count = cases[i].most + (over < 2 ? over : 1000000);

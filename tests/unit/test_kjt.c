@@ -144,8 +144,7 @@ static const struct {
     OFFSETS(3, 0,
             "'offsets' has 0 elements; it must have one more than a multiple of 3, the number of "
             "features",
-            0),
-};
+            0)};
 
 /* Reads lengths of bags that `strides` divides among the features. */
 static bool read_strided(struct layout *layout, enum bag_kjt_input which, const int64_t *elements,
@@ -194,8 +193,7 @@ TEST(test_rejects_strides)
          "from 0 to 3, as many bags as 'lengths' has left"},
         {3,
          {1, 1, 1},
-         "'stride_per_key' adds up to 3 bags; 'lengths' has 4 elements and must have 3"},
-    };
+         "'stride_per_key' adds up to 3 bags; 'lengths' has 4 elements and must have 3"}};
     static const int64_t lengths[] = {4, 1, 0, 1};
     struct layout layout;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

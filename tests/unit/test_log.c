@@ -29,20 +29,19 @@ TEST(test_values)
 {
     static const struct {
         const char *value, *json, *text;
-    } cases[] = {
-        {"word", "\"word\"", "word"},
-        {"", "\"\"", "\"\""},
-        {"two words", "\"two words\"", "\"two words\""},
-        {"a\"b\\c", "\"a\\\"b\\\\c\"", "\"a\\\"b\\\\c\""},
-        {"a\nb\x1b\x7f", "\"a\\u000ab\\u001b\\u007f\"", "\"a\\u000ab\\u001b\\u007f\""},
-        {"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", "\"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\"",
-         "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"},
-        {"\xff", "\"\\\\xff\"", "\"\\\\xff\""},
-        {"a\xc3", "\"a\\\\xc3\"", "\"a\\\\xc3\""},
-        {"\xc0\xaf", "\"\\\\xc0\\\\xaf\"", "\"\\\\xc0\\\\xaf\""},
-        {"\xed\xa0\x80z", "\"\\\\xed\\\\xa0\\\\x80z\"", "\"\\\\xed\\\\xa0\\\\x80z\""},
-        {"\xc2\x9b", "\"\\\\xc2\\\\x9b\"", "\"\\\\xc2\\\\x9b\""},
-    };
+    } cases[] = {{"word", "\"word\"", "word"},
+                 {"", "\"\"", "\"\""},
+                 {"two words", "\"two words\"", "\"two words\""},
+                 {"a\"b\\c", "\"a\\\"b\\\\c\"", "\"a\\\"b\\\\c\""},
+                 {"a\nb\x1b\x7f", "\"a\\u000ab\\u001b\\u007f\"", "\"a\\u000ab\\u001b\\u007f\""},
+                 {"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80",
+                  "\"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\"",
+                  "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"},
+                 {"\xff", "\"\\\\xff\"", "\"\\\\xff\""},
+                 {"a\xc3", "\"a\\\\xc3\"", "\"a\\\\xc3\""},
+                 {"\xc0\xaf", "\"\\\\xc0\\\\xaf\"", "\"\\\\xc0\\\\xaf\""},
+                 {"\xed\xa0\x80z", "\"\\\\xed\\\\xa0\\\\x80z\"", "\"\\\\xed\\\\xa0\\\\x80z\""},
+                 {"\xc2\x9b", "\"\\\\xc2\\\\x9b\"", "\"\\\\xc2\\\\x9b\""}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char want[256];
         snprintf(want, sizeof want, "\"key\":%s,\"n\":-7}", cases[i].json);

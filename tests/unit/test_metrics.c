@@ -197,16 +197,14 @@ TEST(test_rejections_have_reasons)
     static const struct {
         enum bag_rejection rejection;
         enum bag_failure failure;
-    } cases[] = {
-        {BAG_REJECTION_BAD_REQUEST, BAG_FAILURE_OTHER},
-        {BAG_REJECTION_NOT_FOUND, BAG_FAILURE_OTHER},
-        {BAG_REJECTION_TOO_LARGE, BAG_FAILURE_OTHER},
-        {BAG_REJECTION_NOT_SUPPORTED, BAG_FAILURE_OTHER},
-        {BAG_REJECTION_INTERNAL, BAG_FAILURE_BACKEND},
-        {BAG_REJECTION_NO_MEMORY, BAG_FAILURE_REJECTED},
-        {BAG_REJECTION_QUEUE_FULL, BAG_FAILURE_REJECTED},
-        {BAG_REJECTION_CANCELLED, BAG_FAILURE_CANCELED},
-    };
+    } cases[] = {{BAG_REJECTION_BAD_REQUEST, BAG_FAILURE_OTHER},
+                 {BAG_REJECTION_NOT_FOUND, BAG_FAILURE_OTHER},
+                 {BAG_REJECTION_TOO_LARGE, BAG_FAILURE_OTHER},
+                 {BAG_REJECTION_NOT_SUPPORTED, BAG_FAILURE_OTHER},
+                 {BAG_REJECTION_INTERNAL, BAG_FAILURE_BACKEND},
+                 {BAG_REJECTION_NO_MEMORY, BAG_FAILURE_REJECTED},
+                 {BAG_REJECTION_QUEUE_FULL, BAG_FAILURE_REJECTED},
+                 {BAG_REJECTION_CANCELLED, BAG_FAILURE_CANCELED}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_loop_counters before, after;
         struct bag_model_counters model_before, model_after;

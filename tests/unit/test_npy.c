@@ -130,8 +130,7 @@ TEST(takes_any_way_of_writing_the_dictionary)
         "{\"descr\": \"<f4\", \"fortran_order\": False, \"shape\": (3, 4)}",
         "{'shape': (3, 4,), \"fortran_order\": False, 'descr': '<f4',}",
         " \t\r\n{ 'fortran_order' : False , 'descr' : '<f4' , 'shape' : ( 3 , 4 , ) , } \n\n",
-        "{'descr': '<f4', 'fortran_order': False, 'shape': (3L, 4L)}",
-    };
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3L, 4L)}"};
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         struct bag_npy npy = accept(texts[i]);
         assert_int_equal(npy.dtype, BAG_F32);
@@ -181,8 +180,7 @@ TEST(takes_a_configured_type_of_the_same_size)
     reject_as(HEADER("|u1", "False", "(2,)"), BAG_BYTES, "datatype BYTES cannot be a table's");
 }
 
-/* ---- what is rejected -------------------------------------------------------------------------
- */
+/* ---- what is rejected ------------------------------------------------------------------------ */
 
 TEST(rejects_other_types_by_name)
 {
@@ -239,44 +237,42 @@ static const struct {
     const char *text;
     int at;
     const char *wrong;
-} malformed[] = {
-    {"   ", 3, "a dictionary must begin here with '{'"},
-    {"[]", 0, "a dictionary must begin here with '{'"},
-    {"{ ", 2, "expected a quoted string"},
-    {"{,}", 1, "expected a quoted string"},
-    {"{descr: 1}", 1, "expected a quoted string"},
-    {"{'descr", 7, "the string is not closed"},
-    {"{'descr\": <f4", 13, "the string is not closed"},
-    {"{'d\\x65scr'}", 3, "strings must not hold escapes or control characters"},
-    {"{'d\nscr'}", 3, "strings must not hold escapes or control characters"},
-    {"{'descr' '<f4'}", 9, "':' must follow the key"},
-    {"{'descr': <f4}", 10, "expected a quoted string"},
-    {"{'descr': '<f4' 'shape': (2,)}", 16, "',' or '}' must follow a value"},
-    {"{'descr': '<f4',, }", 16, "expected a quoted string"},
-    {"{'fortran_order': true}", 18, "'fortran_order' must be True or False"},
-    {"{'fortran_order': 0}", 18, "'fortran_order' must be True or False"},
-    {"{'fortran_order': Fals", 18, "'fortran_order' must be True or False"},
-    {"{'fortran_order': Falsey}", 23, "',' or '}' must follow a value"},
-    {"{'shape': [2]}", 10, "'shape' must be a tuple such as (3, 4)"},
-    {"{'shape': 2}", 10, "'shape' must be a tuple such as (3, 4)"},
-    {"{'shape': (2)}", 12, "a shape of one dimension must have a comma, as in (3,)"},
-    {"{'shape': (2 3)}", 13, "',' or ')' must follow a dimension"},
-    {"{'shape': (2, -3)}", 14, "a dimension must be a whole number from 0"},
-    {"{'shape': (2, 3.5)}", 15, "',' or ')' must follow a dimension"},
-    {"{'shape': (2,,)}", 13, "a dimension must be a whole number from 0"},
-    {"{'shape': (,)}", 11, "a dimension must be a whole number from 0"},
-    {"{'shape': (02,)}", 12, "a number must not begin with 0"},
-    {"{'shape': (2LL,)}", 13, "',' or ')' must follow a dimension"},
-    {"{'shape': (9223372036854775808,)}", 29, "the dimension passes 2^63 - 1"},
-    {"{'shape': (92233720368547758070,)}", 30, "the dimension passes 2^63 - 1"},
-    {"{'shape': (2, 3", 15, "',' or ')' must follow a dimension"},
-    {"{'shape': (2, ", 14, "a dimension must be a whole number from 0"},
-    {"{'shape': (2,)", 14, "',' or '}' must follow a value"},
-    {"{'shape': (1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)}", 75,
-     "the array has more than 32 dimensions"},
-    {HEADER("<f4", "False", "(2,)") " x", 58, "nothing may follow the dictionary"},
-    {HEADER("<f4", "False", "(2,)") "{}", 57, "nothing may follow the dictionary"},
-};
+} malformed[] = {{"   ", 3, "a dictionary must begin here with '{'"},
+                 {"[]", 0, "a dictionary must begin here with '{'"},
+                 {"{ ", 2, "expected a quoted string"},
+                 {"{,}", 1, "expected a quoted string"},
+                 {"{descr: 1}", 1, "expected a quoted string"},
+                 {"{'descr", 7, "the string is not closed"},
+                 {"{'descr\": <f4", 13, "the string is not closed"},
+                 {"{'d\\x65scr'}", 3, "strings must not hold escapes or control characters"},
+                 {"{'d\nscr'}", 3, "strings must not hold escapes or control characters"},
+                 {"{'descr' '<f4'}", 9, "':' must follow the key"},
+                 {"{'descr': <f4}", 10, "expected a quoted string"},
+                 {"{'descr': '<f4' 'shape': (2,)}", 16, "',' or '}' must follow a value"},
+                 {"{'descr': '<f4',, }", 16, "expected a quoted string"},
+                 {"{'fortran_order': true}", 18, "'fortran_order' must be True or False"},
+                 {"{'fortran_order': 0}", 18, "'fortran_order' must be True or False"},
+                 {"{'fortran_order': Fals", 18, "'fortran_order' must be True or False"},
+                 {"{'fortran_order': Falsey}", 23, "',' or '}' must follow a value"},
+                 {"{'shape': [2]}", 10, "'shape' must be a tuple such as (3, 4)"},
+                 {"{'shape': 2}", 10, "'shape' must be a tuple such as (3, 4)"},
+                 {"{'shape': (2)}", 12, "a shape of one dimension must have a comma, as in (3,)"},
+                 {"{'shape': (2 3)}", 13, "',' or ')' must follow a dimension"},
+                 {"{'shape': (2, -3)}", 14, "a dimension must be a whole number from 0"},
+                 {"{'shape': (2, 3.5)}", 15, "',' or ')' must follow a dimension"},
+                 {"{'shape': (2,,)}", 13, "a dimension must be a whole number from 0"},
+                 {"{'shape': (,)}", 11, "a dimension must be a whole number from 0"},
+                 {"{'shape': (02,)}", 12, "a number must not begin with 0"},
+                 {"{'shape': (2LL,)}", 13, "',' or ')' must follow a dimension"},
+                 {"{'shape': (9223372036854775808,)}", 29, "the dimension passes 2^63 - 1"},
+                 {"{'shape': (92233720368547758070,)}", 30, "the dimension passes 2^63 - 1"},
+                 {"{'shape': (2, 3", 15, "',' or ')' must follow a dimension"},
+                 {"{'shape': (2, ", 14, "a dimension must be a whole number from 0"},
+                 {"{'shape': (2,)", 14, "',' or '}' must follow a value"},
+                 {"{'shape': (1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)}",
+                  75, "the array has more than 32 dimensions"},
+                 {HEADER("<f4", "False", "(2,)") " x", 58, "nothing may follow the dictionary"},
+                 {HEADER("<f4", "False", "(2,)") "{}", 57, "nothing may follow the dictionary"}};
 
 TEST(rejects_malformed_dictionaries_at_their_byte)
 {

@@ -131,8 +131,7 @@ static const char *const printed[] = {
     NUMBER("http.request.body.size", "0") ",",
     NUMBER("http.response.body.size", "0") ",",
     TEXT("error.type", "503"),
-    "],\"status\":{\"code\":2}}]}]}]}",
-};
+    "],\"status\":{\"code\":2}}]}]}]}"};
 
 static void expect_parts(const char *at, const char *const *parts, size_t count)
 {
@@ -182,8 +181,7 @@ static const struct bag_span calls[] = {
     {.place = {{0, 1}, 5, 1, true, false},
      .is_client = true,
      .method = "POST",
-     .became = "unneeded"},
-};
+     .became = "unneeded"}};
 
 static const char *const printed_calls[] = {
     "{\"traceId\":\"" TRACE "\",\"spanId\":\"0000000000000003\",",
@@ -228,8 +226,7 @@ static const char *const printed_calls[] = {
     TEXT("bagserve.outcome", "unneeded") ",",
     NUMBER("bagserve.bags", "0") ",",
     NUMBER("bagserve.ids", "0"),
-    "],\"status\":{}}]}]}]}",
-};
+    "],\"status\":{}}]}]}]}"};
 
 TEST(prints_spans_of_calls)
 {

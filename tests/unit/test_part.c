@@ -17,23 +17,21 @@ TEST(begins_where_the_protocol_says)
         uint64_t size;
         uint32_t index, of;
         uint64_t begin;
-    } cases[] = {
-        {10, 0, 3, 0},
-        {10, 1, 3, 3},
-        {10, 2, 3, 6},
-        {10, 3, 3, 10},
-        {0, 0, 1, 0},
-        {0, 5, 7, 0},
-        {0, 7, 7, 0},
-        {1, 6, 7, 0},
-        {1, 7, 7, 1},
-        {2, 2048, BAG_MAX_PARTS, 1},
-        {2, 2047, BAG_MAX_PARTS, 0},
-        {INT64_MAX, 1, 2, INT64_MAX / 2},
-        {INT64_MAX, BAG_MAX_PARTS, BAG_MAX_PARTS, INT64_MAX},
-        {INT64_MAX, BAG_MAX_PARTS - 1, BAG_MAX_PARTS, INT64_MAX - (INT64_C(1) << 51)},
-        {UINT64_MAX, 2, 3, UINT64_MAX / 3 * 2},
-    };
+    } cases[] = {{10, 0, 3, 0},
+                 {10, 1, 3, 3},
+                 {10, 2, 3, 6},
+                 {10, 3, 3, 10},
+                 {0, 0, 1, 0},
+                 {0, 5, 7, 0},
+                 {0, 7, 7, 0},
+                 {1, 6, 7, 0},
+                 {1, 7, 7, 1},
+                 {2, 2048, BAG_MAX_PARTS, 1},
+                 {2, 2047, BAG_MAX_PARTS, 0},
+                 {INT64_MAX, 1, 2, INT64_MAX / 2},
+                 {INT64_MAX, BAG_MAX_PARTS, BAG_MAX_PARTS, INT64_MAX},
+                 {INT64_MAX, BAG_MAX_PARTS - 1, BAG_MAX_PARTS, INT64_MAX - (INT64_C(1) << 51)},
+                 {UINT64_MAX, 2, 3, UINT64_MAX / 3 * 2}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         assert_int_equal(bag_part_begin(cases[i].size, cases[i].index, cases[i].of),
                          cases[i].begin);
@@ -73,16 +71,14 @@ TEST(hashes_keys_as_the_protocol_says)
     static const struct {
         uint64_t key;
         uint32_t of_3, of_4096;
-    } cases[] = {
-        {0, 0, 0},
-        {1, 2, 2885},
-        {2, 0, 939},
-        {42, 1, 2064},
-        {UINT64_C(1) << 31, 2, 3643},
-        {UINT64_C(1) << 53, 0, 185},
-        {UINT64_C(1) << 63, 1, 2295},
-        {UINT64_MAX, 1, 1611},
-    };
+    } cases[] = {{0, 0, 0},
+                 {1, 2, 2885},
+                 {2, 0, 939},
+                 {42, 1, 2064},
+                 {UINT64_C(1) << 31, 2, 3643},
+                 {UINT64_C(1) << 53, 0, 185},
+                 {UINT64_C(1) << 63, 1, 2295},
+                 {UINT64_MAX, 1, 1611}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         assert_int_equal(bag_part_of_key(cases[i].key, 1), 0);
         assert_int_equal(bag_part_of_key(cases[i].key, 3), cases[i].of_3);

@@ -4,8 +4,7 @@
 #include "part_fixture.h"
 #include "testing.h"
 
-/* ---- sources ----------------------------------------------------------------------------------
- */
+/* ---- sources --------------------------------------------------------------------------------- */
 
 /* Adds the settings of a part to those of the whole table. */
 static void with_part(const char *const *settings, const char *by, uint32_t index, uint32_t of,
@@ -32,8 +31,7 @@ static void reject(const char *const *settings, bool maps, const char *rejection
     bag_source_free(source);
 }
 
-/* ---- what is in memory ------------------------------------------------------------------------
- */
+/* ---- what is in memory ----------------------------------------------------------------------- */
 
 static void check_row(const struct bag_table_memory *part, int64_t local,
                       const struct bag_table_memory *whole, int64_t row)
@@ -125,8 +123,7 @@ static void check_keys(const struct bag_table_memory *part, const struct bag_tab
     assert_int_equal(part->table.num_rows, found);
 }
 
-/* ---- the whole of a table ----------------------------------------------------------------------
- */
+/* ---- the whole of a table -------------------------------------------------------------------- */
 
 struct table {
     bool maps;
@@ -194,8 +191,7 @@ static void check_table(const struct table *table)
     bag_source_free(source);
 }
 
-/* ---- files ------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 /* Elements that differ, of any type; NaNs among floats do not matter. */
 static void write_rows(const char *descr, const char *order, size_t rows, size_t columns,
@@ -365,8 +361,7 @@ TEST(cuts_rows_of_two_bits)
     assert_memory_equal(out, want, sizeof want);
 }
 
-/* ---- keys -------------------------------------------------------------------------------------
- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 static int64_t *make_keys(size_t count)
 {
@@ -435,8 +430,7 @@ TEST_BETWEEN(keys_of_wide_rows, set_up_both, tear_down_both)
     free(keys);
 }
 
-/* ---- what cannot be ----------------------------------------------------------------------------
- */
+/* ---- what cannot be -------------------------------------------------------------------------- */
 
 TEST_BETWEEN(rejects_what_cannot_be_divided, set_up_both, tear_down_both)
 {

@@ -7,8 +7,7 @@
 #define ROWS    20
 #define COLUMNS 7
 
-/* ---- a table, whole or a part -----------------------------------------------------------------
- */
+/* ---- a table, whole or a part ---------------------------------------------------------------- */
 
 struct live {
     struct bag_source *source;
@@ -41,8 +40,7 @@ static void close_live(struct live *live)
     bag_source_free(live->source);
 }
 
-/* ---- batches ----------------------------------------------------------------------------------
- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 struct sent {
     struct bag_tensor ids, rows;
@@ -113,8 +111,7 @@ static void write_rows(void)
     write_table("<f4", "False", shape, data, sizeof data);
 }
 
-/* ---- rows and columns --------------------------------------------------------------------------
- */
+/* ---- rows and columns ------------------------------------------------------------------------ */
 
 static const int64_t ids[] = {19, 0, 7, 6, 13, 12, 1};
 static float sent_rows[COUNT_OF(ids)][COLUMNS];
@@ -210,8 +207,7 @@ TEST(rows_have_the_whole_width)
     close_live(&part);
 }
 
-/* ---- keys -------------------------------------------------------------------------------------
- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 /* With 2 parts, keys 1, 42, 2^31 and 2^63 belong to part 1, and the others to part 0. */
 static const int64_t table_keys[ROWS] = {1,          0,         2,   42,  INT64_C(0x20000000000000),

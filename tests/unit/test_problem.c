@@ -47,8 +47,7 @@ TEST(test_makes_sentences_of_faults)
          "ids of each] without"},
         {{.status = BAG_STATUS_WEIGHTS_SHAPE_MISMATCH, .value = 2, .low = 1, .high = 1},
          "'per_sample_weights' has 2 elements in 1 dimension; it must have the shape of 'indices' "
-         "(1 element)"},
-    };
+         "(1 element)"}};
     struct bag_problem problem;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         assert_false(bag_problem_from_fault(&problem, &cases[i].fault));
@@ -144,14 +143,12 @@ TEST(test_hides_folders)
 {
     static const struct {
         const char *text, *shown;
-    } cases[] = {
-        {"", ""},
-        {"/srv/a/t.npy", "t.npy"},
-        {"/t.npy: no rows", "t.npy: no rows"},
-        {"model 't' (/srv/a/t.npy): 3/4 of '/srv/b c'", "model 't' (t.npy): 3/4 of 'b c'"},
-        {"in /srv/a/ and / or a/b", "in a/ and / or a/b"},
-        {"a\t\"/x/y\"\n/z", "a\t\"y\"\nz"},
-    };
+    } cases[] = {{"", ""},
+                 {"/srv/a/t.npy", "t.npy"},
+                 {"/t.npy: no rows", "t.npy: no rows"},
+                 {"model 't' (/srv/a/t.npy): 3/4 of '/srv/b c'", "model 't' (t.npy): 3/4 of 'b c'"},
+                 {"in /srv/a/ and / or a/b", "in a/ and / or a/b"},
+                 {"a\t\"/x/y\"\n/z", "a\t\"y\"\nz"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[64];
         strcpy(text, cases[i].text);

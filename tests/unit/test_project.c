@@ -51,11 +51,9 @@ TEST(test_stores)
     static const struct {
         enum bag_dtype dtype;
         unsigned char rows[2][8];
-    } cases[] = {
-        {BAG_F32, {{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0}, {0, 0, 0, 0x3f, 0, 0, 0x80, 0x47}}},
-        {BAG_F16, {{0, 0x3c, 0, 0xc0}, {0, 0x38, 0, 0x7c}}},
-        {BAG_BF16, {{0x80, 0x3f, 0, 0xc0}, {0, 0x3f, 0x80, 0x47}}},
-    };
+    } cases[] = {{BAG_F32, {{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0}, {0, 0, 0, 0x3f, 0, 0, 0x80, 0x47}}},
+                 {BAG_F16, {{0, 0x3c, 0, 0xc0}, {0, 0x38, 0, 0x7c}}},
+                 {BAG_BF16, {{0x80, 0x3f, 0, 0xc0}, {0, 0x3f, 0x80, 0x47}}}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         size_t bytes = 2 * bag_dtypes[cases[i].dtype].bytes, stride = bytes + 3;
         unsigned char out[64];

@@ -227,13 +227,11 @@ TEST(test_rejected_body)
         size_t length;
         bool chunked, expects;
         enum bag_http_next next;
-    } cases[] = {
-        {0, false, false, BAG_HTTP_READ},
-        {64 << 10, false, false, BAG_HTTP_READ},
-        {(64 << 10) + 1, false, false, BAG_HTTP_SEND},
-        {0, true, false, BAG_HTTP_SEND},
-        {10, false, true, BAG_HTTP_SEND},
-    };
+    } cases[] = {{0, false, false, BAG_HTTP_READ},
+                 {64 << 10, false, false, BAG_HTTP_READ},
+                 {(64 << 10) + 1, false, false, BAG_HTTP_SEND},
+                 {0, true, false, BAG_HTTP_SEND},
+                 {10, false, true, BAG_HTTP_SEND}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_http_request *request = begin("POST", "/v3");
         request->head.has_length = !cases[i].chunked;

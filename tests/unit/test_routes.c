@@ -17,23 +17,21 @@ TEST(test_finds_paths)
 {
     static const struct {
         const char *method, *path, *pattern, *model, *version;
-    } cases[] = {
-        {"GET", "/", "/", "", ""},
-        {"HEAD", "/", "/", "", ""},
-        {"GET", "/v2", "/v2", "", ""},
-        {"GET", "/v2/health/live", "/v2/health/live", "", ""},
-        {"GET", "/v2/models", "/v2/models", "", ""},
-        {"GET", "/v2/models/items", "/v2/models/{model}", "items", ""},
-        {"GET", "/v2/models/a%20b%2Fc", "/v2/models/{model}", "a b/c", ""},
-        {"GET", "/v2/models/versions", "/v2/models/{model}", "versions", ""},
-        {"GET", "/v2/models/items/versions/12", "/v2/models/{model}/versions/{version}", "items",
-         "12"},
-        {"GET", "/v2/models/i/versions/l%61test", "/v2/models/{model}/versions/{version}", "i",
-         "latest"},
-        {"POST", "/v2/models/infer/infer", "/v2/models/{model}/infer", "infer", ""},
-        {"POST", "/v2/models/i/versions/1/infer", "/v2/models/{model}/versions/{version}/infer",
-         "i", "1"},
-    };
+    } cases[] = {{"GET", "/", "/", "", ""},
+                 {"HEAD", "/", "/", "", ""},
+                 {"GET", "/v2", "/v2", "", ""},
+                 {"GET", "/v2/health/live", "/v2/health/live", "", ""},
+                 {"GET", "/v2/models", "/v2/models", "", ""},
+                 {"GET", "/v2/models/items", "/v2/models/{model}", "items", ""},
+                 {"GET", "/v2/models/a%20b%2Fc", "/v2/models/{model}", "a b/c", ""},
+                 {"GET", "/v2/models/versions", "/v2/models/{model}", "versions", ""},
+                 {"GET", "/v2/models/items/versions/12", "/v2/models/{model}/versions/{version}",
+                  "items", "12"},
+                 {"GET", "/v2/models/i/versions/l%61test", "/v2/models/{model}/versions/{version}",
+                  "i", "latest"},
+                 {"POST", "/v2/models/infer/infer", "/v2/models/{model}/infer", "infer", ""},
+                 {"POST", "/v2/models/i/versions/1/infer",
+                  "/v2/models/{model}/versions/{version}/infer", "i", "1"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_http_target target;
         struct bag_http_reply reply;
@@ -52,28 +50,26 @@ TEST(test_finds_paths)
 
 TEST(test_rejects_unknown_paths)
 {
-    static const char *const paths[] = {
-        "",
-        "/v1",
-        "/v2/",
-        "/v22",
-        "/v",
-        "/v2/health",
-        "/v2/models/",
-        "/v2/models//ready",
-        "/v2/models/items/",
-        "/v2/models/items/readyx",
-        "/v2/models/items/versions",
-        "/v2/models/items/versions/",
-        "/v2/models/items/versions/%00",
-        "/v2/models/items/versions/123456789012345678901",
-        "/v2/models/items/versions/1/",
-        "/v2/models/%00",
-        "/v2/models/a%2",
-        "/v2/models/a%zz",
-        "/V2",
-        "/v1/models/items:predict",
-    };
+    static const char *const paths[] = {"",
+                                        "/v1",
+                                        "/v2/",
+                                        "/v22",
+                                        "/v",
+                                        "/v2/health",
+                                        "/v2/models/",
+                                        "/v2/models//ready",
+                                        "/v2/models/items/",
+                                        "/v2/models/items/readyx",
+                                        "/v2/models/items/versions",
+                                        "/v2/models/items/versions/",
+                                        "/v2/models/items/versions/%00",
+                                        "/v2/models/items/versions/123456789012345678901",
+                                        "/v2/models/items/versions/1/",
+                                        "/v2/models/%00",
+                                        "/v2/models/a%2",
+                                        "/v2/models/a%zz",
+                                        "/V2",
+                                        "/v1/models/items:predict"};
     char longest[256] = "/v2/models/";
     for (size_t i = 0; i < COUNT_OF(paths); i++) {
         struct bag_http_target target;
@@ -100,15 +96,13 @@ TEST(test_names_the_methods_that_there_are)
 {
     static const struct {
         const char *method, *path, *allow;
-    } cases[] = {
-        {"POST", "/v2", "GET, HEAD, OPTIONS"},
-        {"GE", "/v2", "GET, HEAD, OPTIONS"},
-        {"GET, HEAD", "/v2", "GET, HEAD, OPTIONS"},
-        {"", "/v2", "GET, HEAD, OPTIONS"},
-        {"get", "/v2", "GET, HEAD, OPTIONS"},
-        {"GET", "/v2/models/items/infer", "POST, OPTIONS"},
-        {"PUT", "/v2/models/items/infer", "POST, OPTIONS"},
-    };
+    } cases[] = {{"POST", "/v2", "GET, HEAD, OPTIONS"},
+                 {"GE", "/v2", "GET, HEAD, OPTIONS"},
+                 {"GET, HEAD", "/v2", "GET, HEAD, OPTIONS"},
+                 {"", "/v2", "GET, HEAD, OPTIONS"},
+                 {"get", "/v2", "GET, HEAD, OPTIONS"},
+                 {"GET", "/v2/models/items/infer", "POST, OPTIONS"},
+                 {"PUT", "/v2/models/items/infer", "POST, OPTIONS"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_http_target target;
         struct bag_http_reply reply;
@@ -123,11 +117,9 @@ TEST(test_names_the_methods_that_there_are)
  * them. */
 TEST(test_a_path_of_two_methods)
 {
-    static const struct bag_http_route two[] = {
-        {.pattern = "/v2/a", .method = BAG_HTTP_GET},
-        {.pattern = "/v2/{model}", .method = BAG_HTTP_POST},
-        {.pattern = "/v2/a", .method = BAG_HTTP_POST},
-    };
+    static const struct bag_http_route two[] = {{.pattern = "/v2/a", .method = BAG_HTTP_GET},
+                                                {.pattern = "/v2/{model}", .method = BAG_HTTP_POST},
+                                                {.pattern = "/v2/a", .method = BAG_HTTP_POST}};
     static const struct {
         const char *method, *path;
         int line; /* -1: none */
@@ -152,13 +144,11 @@ TEST(test_answers_options)
 {
     static const struct {
         const char *path, *allow;
-    } cases[] = {
-        {"/", "GET, HEAD, OPTIONS"},
-        {"/v2/models/items", "GET, HEAD, OPTIONS"},
-        {"/v2/models/items/infer", "POST, OPTIONS"},
-        {"/v2/repository/index", "POST, OPTIONS"},
-        {"*", "GET, HEAD, POST, OPTIONS"},
-    };
+    } cases[] = {{"/", "GET, HEAD, OPTIONS"},
+                 {"/v2/models/items", "GET, HEAD, OPTIONS"},
+                 {"/v2/models/items/infer", "POST, OPTIONS"},
+                 {"/v2/repository/index", "POST, OPTIONS"},
+                 {"*", "GET, HEAD, POST, OPTIONS"}};
     struct bag_http_target target;
     struct bag_http_reply reply;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {

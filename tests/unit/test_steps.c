@@ -264,8 +264,7 @@ static const struct plan_case cases[] = {
     {POLL, "latest 1", "1s+ 2n 3m", "1 of 2", NULL, "1K* 2. 3."},
     {POLL, "latest 1", "1s+ 2n 3n", "1 of 2", NULL, "1. 2. 3L*"},
     {POLL, "latest 1", "1s+ 2n 3n 4b", "1 of 2", NULL, "1. 2. 3L* 4U"},
-    {MODELS, "latest 1", "1s+ 2n 3n", "1 of 2", "load", "1. 2. 3L*"},
-};
+    {MODELS, "latest 1", "1s+ 2n 3n", "1 of 2", "load", "1. 2. 3L*"}};
 
 TEST(test_plans_versions)
 {
@@ -417,36 +416,34 @@ TEST(test_plans_collections)
     static const struct {
         enum bag_change_kind kind;
         const char *words, *want;
-    } given[] = {
-        {START, "", "load"},
-        {START, "named", "load"},
-        {POLL, "published same", "keep"},
-        {POLL, "published", "load"},
-        {AGAIN, "ready same", "load"}, /* the rules of the table may be different */
-        {MODELS, "published same", "keep"},
-        {MODELS, "published", "load"},
-        {MODELS, "requested", "load"},
+    } given[] = {{START, "", "load"},
+                 {START, "named", "load"},
+                 {POLL, "published same", "keep"},
+                 {POLL, "published", "load"},
+                 {AGAIN, "ready same", "load"}, /* the rules of the table may be different */
+                 {MODELS, "published same", "keep"},
+                 {MODELS, "published", "load"},
+                 {MODELS, "requested", "load"},
 
-        /* A table that a collection needs goes: never silently. */
-        {MODELS, "published lacks", "refuse"},
-        {MODELS, "published lacks dependents", "unload"},
-        {POLL, "published lacks", "refuse"},
-        {AGAIN, "published lacks", "refuse"},
-        {AGAIN, "published lacks dependents", "refuse"},
+                 /* A table that a collection needs goes: never silently. */
+                 {MODELS, "published lacks", "refuse"},
+                 {MODELS, "published lacks dependents", "unload"},
+                 {POLL, "published lacks", "refuse"},
+                 {AGAIN, "published lacks", "refuse"},
+                 {AGAIN, "published lacks dependents", "refuse"},
 
-        /* A table is not there. A version that was only found does not fail a change. */
-        {START, "lacks", "unavailable"},
-        {START, "named lacks", "fail"},
-        {START, "named lacks folder", "unavailable"},
-        {AGAIN, "named lacks folder", "unavailable"},
-        {AGAIN, "named lacks folder ready", "fail"},
-        {POLL, "named lacks", "unavailable"},
-        {POLL, "lacks ready", "unavailable"},
-        {MODELS, "requested lacks", "fail"},
-        {MODELS, "retried lacks", "unavailable"},
-        {MODELS, "retried named lacks", "unavailable"},
-        {MODELS, "named lacks folder", "fail"},
-    };
+                 /* A table is not there. A version that was only found does not fail a change. */
+                 {START, "lacks", "unavailable"},
+                 {START, "named lacks", "fail"},
+                 {START, "named lacks folder", "unavailable"},
+                 {AGAIN, "named lacks folder", "unavailable"},
+                 {AGAIN, "named lacks folder ready", "fail"},
+                 {POLL, "named lacks", "unavailable"},
+                 {POLL, "lacks ready", "unavailable"},
+                 {MODELS, "requested lacks", "fail"},
+                 {MODELS, "retried lacks", "unavailable"},
+                 {MODELS, "retried named lacks", "unavailable"},
+                 {MODELS, "named lacks folder", "fail"}};
     for (size_t i = 0; i < COUNT_OF(given); i++) {
         struct bag_collection_plan plan = read_collection(given[i].kind, given[i].words);
         const char *got = collection_actions[bag_plan_collection(&plan)];
@@ -463,25 +460,23 @@ TEST(test_plans_failed_collections)
         const char *words;
         enum bag_error why;
         const char *unopened, *unloadable;
-    } given[] = {
-        {START, "", BAG_ERROR_FILE, "unavailable", "fail"},
-        {START, "named", BAG_ERROR_CONFIGURATION, "fail", "fail"},
-        {START, "named updates", BAG_ERROR_CONFIGURATION, "fail", "unavailable"},
-        {START, "named updates", BAG_ERROR_NO_MEMORY, "fail", "fail"},
-        {AGAIN, "named updates", BAG_ERROR_CONFIGURATION, "fail", "fail"},
-        {START, "named folder", BAG_ERROR_CONFIGURATION, "unavailable", "unavailable"},
-        {START, "named folder", BAG_ERROR_FILE, "fail", "fail"},
-        {START, "named folder", BAG_ERROR_NO_MEMORY, "fail", "fail"},
-        {AGAIN, "named folder", BAG_ERROR_CONFIGURATION, "unavailable", "unavailable"},
-        {AGAIN, "named folder ready", BAG_ERROR_CONFIGURATION, "fail", "fail"},
-        {POLL, "", BAG_ERROR_CONFIGURATION, "unavailable", "fail"},
-        {POLL, "ready", BAG_ERROR_CONFIGURATION, "fail", "fail"},
-        {POLL, "published", BAG_ERROR_CONFIGURATION, "fail", "fail"},
-        {MODELS, "requested", BAG_ERROR_CONFIGURATION, "fail", "fail"},
-        {MODELS, "", BAG_ERROR_CONFIGURATION, "unavailable", "fail"},
-        {MODELS, "retried named", BAG_ERROR_FILE, "unavailable", "unavailable"},
-        {MODELS, "retried named", BAG_ERROR_NO_MEMORY, "fail", "fail"},
-    };
+    } given[] = {{START, "", BAG_ERROR_FILE, "unavailable", "fail"},
+                 {START, "named", BAG_ERROR_CONFIGURATION, "fail", "fail"},
+                 {START, "named updates", BAG_ERROR_CONFIGURATION, "fail", "unavailable"},
+                 {START, "named updates", BAG_ERROR_NO_MEMORY, "fail", "fail"},
+                 {AGAIN, "named updates", BAG_ERROR_CONFIGURATION, "fail", "fail"},
+                 {START, "named folder", BAG_ERROR_CONFIGURATION, "unavailable", "unavailable"},
+                 {START, "named folder", BAG_ERROR_FILE, "fail", "fail"},
+                 {START, "named folder", BAG_ERROR_NO_MEMORY, "fail", "fail"},
+                 {AGAIN, "named folder", BAG_ERROR_CONFIGURATION, "unavailable", "unavailable"},
+                 {AGAIN, "named folder ready", BAG_ERROR_CONFIGURATION, "fail", "fail"},
+                 {POLL, "", BAG_ERROR_CONFIGURATION, "unavailable", "fail"},
+                 {POLL, "ready", BAG_ERROR_CONFIGURATION, "fail", "fail"},
+                 {POLL, "published", BAG_ERROR_CONFIGURATION, "fail", "fail"},
+                 {MODELS, "requested", BAG_ERROR_CONFIGURATION, "fail", "fail"},
+                 {MODELS, "", BAG_ERROR_CONFIGURATION, "unavailable", "fail"},
+                 {MODELS, "retried named", BAG_ERROR_FILE, "unavailable", "unavailable"},
+                 {MODELS, "retried named", BAG_ERROR_NO_MEMORY, "fail", "fail"}};
     for (size_t i = 0; i < COUNT_OF(given); i++) {
         struct bag_collection_plan plan = read_collection(given[i].kind, given[i].words);
         const char *unopened =
@@ -514,21 +509,19 @@ TEST(test_goes_without_failed_versions)
         bool is_default, is_named;
         enum bag_error why;
         bool want;
-    } given[] = {
-        {START, true, false, BAG_ERROR_FILE, true},
-        {START, true, true, BAG_ERROR_FILE, false},
-        {START, true, false, BAG_ERROR_NO_MEMORY, true},
-        {START, true, false, BAG_ERROR_DRAINING, false},
-        {POLL, true, false, BAG_ERROR_FILE, true},
-        {POLL, true, false, BAG_ERROR_NO_MEMORY, true},
-        {MODELS, true, false, BAG_ERROR_FILE, false},
-        {MODELS, false, false, BAG_ERROR_FILE, true},
-        {MODELS, false, true, BAG_ERROR_FILE, false},
-        {MODELS, false, false, BAG_ERROR_NO_MEMORY, false},
-        {AGAIN, true, false, BAG_ERROR_FILE, false},
-        {AGAIN, false, false, BAG_ERROR_FILE, true},
-        {AGAIN, false, false, BAG_ERROR_DRAINING, false},
-    };
+    } given[] = {{START, true, false, BAG_ERROR_FILE, true},
+                 {START, true, true, BAG_ERROR_FILE, false},
+                 {START, true, false, BAG_ERROR_NO_MEMORY, true},
+                 {START, true, false, BAG_ERROR_DRAINING, false},
+                 {POLL, true, false, BAG_ERROR_FILE, true},
+                 {POLL, true, false, BAG_ERROR_NO_MEMORY, true},
+                 {MODELS, true, false, BAG_ERROR_FILE, false},
+                 {MODELS, false, false, BAG_ERROR_FILE, true},
+                 {MODELS, false, true, BAG_ERROR_FILE, false},
+                 {MODELS, false, false, BAG_ERROR_NO_MEMORY, false},
+                 {AGAIN, true, false, BAG_ERROR_FILE, false},
+                 {AGAIN, false, false, BAG_ERROR_FILE, true},
+                 {AGAIN, false, false, BAG_ERROR_DRAINING, false}};
     for (size_t i = 0; i < COUNT_OF(given); i++) {
         if (bag_plan_goes_without(given[i].kind, given[i].is_default, given[i].is_named,
                                   given[i].why) != given[i].want)

@@ -32,15 +32,13 @@ TEST(test_reads_files)
         const char *text;
         size_t count;
         unsigned a, b, c;
-    } cases[] = {
-        {"infer " A16, 1, BIT(INFER), 0, 0},
-        {"infer " A16 "\n", 1, BIT(INFER), 0, 0},
-        {"read " A16 "\r\nadmin " B16 "\r\n", 2, BIT(READ), BIT(ADMIN), 0},
-        {"# infer " B16 "\n\n  \t\n \t#x\n\tinfer\t \t" A16 " \t \nadmin " C16, 2, BIT(INFER), 0,
-         BIT(ADMIN)},
-        {"infer " A16 "\nread " B16 "\nread " A16 "\ninfer " A16 "\n", 4, BIT(INFER) | BIT(READ),
-         BIT(READ), 0},
-    };
+    } cases[] = {{"infer " A16, 1, BIT(INFER), 0, 0},
+                 {"infer " A16 "\n", 1, BIT(INFER), 0, 0},
+                 {"read " A16 "\r\nadmin " B16 "\r\n", 2, BIT(READ), BIT(ADMIN), 0},
+                 {"# infer " B16 "\n\n  \t\n \t#x\n\tinfer\t \t" A16 " \t \nadmin " C16, 2,
+                  BIT(INFER), 0, BIT(ADMIN)},
+                 {"infer " A16 "\nread " B16 "\nread " A16 "\ninfer " A16 "\n", 4,
+                  BIT(INFER) | BIT(READ), BIT(READ), 0}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_problem problem;
         struct bag_tokens *tokens = parse(cases[i].text, &problem);
@@ -68,23 +66,21 @@ TEST(test_rejects_files)
         const char *text;
         size_t line; /* 0: of the whole file */
         const char *wrong;
-    } cases[] = {
-        {"", 0, "there is no token in it"},
-        {"\n# infer " A16 "\n", 0, "there is no token in it"},
-        {A16, 1, scope},
-        {A16 " infer", 1, scope},
-        {"INFER " A16, 1, scope},
-        {"infe " A16, 1, scope},
-        {"infer", 1, follow},
-        {"infer " A16 "\nread  \t", 2, follow},
-        {"infer " A16 " #", 1, behind},
-        {"\n\n#\ninfer a b", 4, behind},
-        {"infer \x7f" A16, 1, ascii},
-        {"infer \x01" A16, 1, ascii},
-        {"infer \xc3\xa4" A16, 1, ascii},
-        {"infer 0123456789abcde", 1, length},
-        {"infer\v" A16, 1, scope},
-    };
+    } cases[] = {{"", 0, "there is no token in it"},
+                 {"\n# infer " A16 "\n", 0, "there is no token in it"},
+                 {A16, 1, scope},
+                 {A16 " infer", 1, scope},
+                 {"INFER " A16, 1, scope},
+                 {"infe " A16, 1, scope},
+                 {"infer", 1, follow},
+                 {"infer " A16 "\nread  \t", 2, follow},
+                 {"infer " A16 " #", 1, behind},
+                 {"\n\n#\ninfer a b", 4, behind},
+                 {"infer \x7f" A16, 1, ascii},
+                 {"infer \x01" A16, 1, ascii},
+                 {"infer \xc3\xa4" A16, 1, ascii},
+                 {"infer 0123456789abcde", 1, length},
+                 {"infer\v" A16, 1, scope}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_problem problem;
         char expected[128];
@@ -145,19 +141,17 @@ TEST(test_chooses)
         const char *text;
         enum bag_scope scope;
         const char *token, *wrong;
-    } cases[] = {
-        {"infer " A16 "\nadmin " B16 "\nadmin " C16, BAG_SCOPE_ADMIN, B16, NULL},
-        {"# x\ninfer " A16 "\nadmin " B16, BAG_SCOPE_COUNT, A16, NULL},
-        {"infer " A16 "\nread " B16 "\n", BAG_SCOPE_ADMIN, NULL, none},
-        {"\n\tshort \r\n\n", BAG_SCOPE_ADMIN, "short", NULL},
-        {"x", BAG_SCOPE_COUNT, "x", NULL},
-        {"x\ny", BAG_SCOPE_COUNT, NULL,
-         "line 1: the first word must be the scope infer, read or admin"},
-        {"\xc3\xa4", BAG_SCOPE_COUNT, NULL,
-         "line 1: the first word must be the scope infer, read or admin"},
-        {" \n", BAG_SCOPE_COUNT, NULL, "there is no token in it"},
-        {"", BAG_SCOPE_COUNT, NULL, "there is no token in it"},
-    };
+    } cases[] = {{"infer " A16 "\nadmin " B16 "\nadmin " C16, BAG_SCOPE_ADMIN, B16, NULL},
+                 {"# x\ninfer " A16 "\nadmin " B16, BAG_SCOPE_COUNT, A16, NULL},
+                 {"infer " A16 "\nread " B16 "\n", BAG_SCOPE_ADMIN, NULL, none},
+                 {"\n\tshort \r\n\n", BAG_SCOPE_ADMIN, "short", NULL},
+                 {"x", BAG_SCOPE_COUNT, "x", NULL},
+                 {"x\ny", BAG_SCOPE_COUNT, NULL,
+                  "line 1: the first word must be the scope infer, read or admin"},
+                 {"\xc3\xa4", BAG_SCOPE_COUNT, NULL,
+                  "line 1: the first word must be the scope infer, read or admin"},
+                 {" \n", BAG_SCOPE_COUNT, NULL, "there is no token in it"},
+                 {"", BAG_SCOPE_COUNT, NULL, "there is no token in it"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_problem problem = {.text = ""};
         size_t bytes = strlen(cases[i].text);

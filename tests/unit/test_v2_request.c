@@ -172,8 +172,7 @@ TEST(test_rejects_malformed_inputs)
          "{\"name\":\"a\"," INT32 "\"shape\":[0],\"data\":[]}]}",
          "input 'a' is duplicated"},
         {TENSOR(INT32 "\"shape\":[9007199254740993],\"data\":[1]"),
-         "dimension 0 of \"shape\" must be an integer from 0 to 9007199254740991"},
-    };
+         "dimension 0 of \"shape\" must be an integer from 0 to 9007199254740991"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         rejects(cases[i][0], cases[i][1]);
 }
@@ -226,8 +225,7 @@ TEST(test_rejects_malformed_outputs_and_parameters)
         {"{\"inputs\":[],\"parameters\":{\"output_datatype\":\"F32\"}}",
          "output_datatype is \"F32\"; it must be"},
         {"{\"inputs\":[],\"parameters\":{\"binary_data_output\":\"yes\"}}",
-         "binary_data_output must be true or false"},
-    };
+         "binary_data_output must be true or false"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         rejects(cases[i][0], cases[i][1]);
 }
@@ -255,8 +253,7 @@ TEST(test_rejects_data_that_does_not_fit)
         {TENSOR("\"datatype\":\"FP16\",\"shape\":[1],\"data\":[1]"), "FP16 has no JSON form"},
         {TENSOR("\"datatype\":\"BF16\",\"shape\":[1],\"data\":[1]"), "BF16 has no JSON form"},
         {TENSOR(INT32 "\"shape\":[9007199254740991],\"data\":[1]"),
-         "has 1 element, the shape needs 9007199254740991"},
-    };
+         "has 1 element, the shape needs 9007199254740991"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct decoded decoded;
         struct bag_tensor tensor;
@@ -316,8 +313,7 @@ TEST(test_chooses_encodings)
         {"{\"inputs\":[],\"parameters\":{\"binary_data_output\":true},"
          "\"outputs\":[{\"name\":\"e\",\"parameters\":{\"binary_data\":false}}]}",
          BAG_V2_JSON},
-        {"{\"inputs\":[],\"outputs\":[{\"name\":\"e\",\"parameters\":null}]}", BAG_V2_JSON},
-    };
+        {"{\"inputs\":[],\"outputs\":[{\"name\":\"e\",\"parameters\":null}]}", BAG_V2_JSON}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct decoded decoded;
         assert_true(decode_json(&decoded, cases[i].text));

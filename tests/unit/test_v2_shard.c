@@ -64,8 +64,7 @@ TEST(test_wrong_parts)
         ", \"part\": {\"by\": \"rows\", \"index\": 0, \"of\": 3, \"rows\": -1, \"row_elements\": "
         "3}",
         ", \"part\": {\"by\": \"rows\", \"index\": 0.5, \"of\": 3, \"rows\": 12, "
-        "\"row_elements\": 3}",
-    };
+        "\"row_elements\": 3}"};
     struct bag_shard_table table;
     struct bag_problem problem;
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
@@ -82,8 +81,7 @@ TEST(test_wrong_parts)
          "\"row_elements\": 8}",
          "its rows are projected there; the coordinator has 'projection'"},
         {", \"shards\": 3", "its table is on shards of its own: name those here"},
-        {", \"features\": []", "its model is a collection: a model of shards is one table"},
-    };
+        {", \"features\": []", "its model is a collection: a model of shards is one table"}};
     for (size_t i = 0; i < COUNT_OF(others); i++) {
         assert_false(read(others[i][0], &table, &problem));
         assert_string_equal(problem.text, others[i][1]);
