@@ -205,6 +205,19 @@ BAG_LANE void bag_fetch_lines(int cache, const char *from, size_t bytes)
         bag_fetch_line(cache, from + i);
 }
 
+/* Prefetches `bytes` from byte `at` on of the row that is walk->ahead entries after `entry`. It
+ * must be before `end`. For tables that need no prefetching, does nothing. */
+BAG_LANE void bag_fetch_ahead(const struct bag_pool_args *args, size_t entry, size_t end, size_t at,
+                              size_t bytes)
+{
+    const struct bag_row_walk *walk = args->walk;
+    if (!walk->is_far || walk->ahead >= end || entry >= end - walk->ahead)
+        return;
+    uintptr_t id = (uintptr_t)bag_id_at(&args->indices, entry + walk->ahead);
+    uintptr_t row = (uintptr_t)args->table.rows + id * walk->row_bytes;
+    bag_fetch_lines(1, (const char *)row + at, bytes);
+}
+
 /* Loads 1 to 8 bytes into the low bytes of the result; the others are zero. */
 BAG_LANE uint64_t bag_load_some(const char *from, size_t bytes)
 {
@@ -250,13 +263,6 @@ struct bag_tile_set {
  * widened with fewer instructions in the latter way. The columns are reordered once for each
  * bag. */
 enum bag_parity { BAG_PARITY_BOTH, BAG_PARITY_EVEN, BAG_PARITY_ODD };
-
-/* Returns whether all rows of a kind have a scale. */
-BAG_LANE bool bag_kind_has_params(enum bag_row_kind kind)
-{
-    return kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_SINT8 || kind == BAG_KIND_OF_INT4 ||
-           kind == BAG_KIND_OF_INT2;
-}
 
 /* Returns whether rows of this kind may have scale and bias. */
 static inline __attribute__((always_inline)) bool bag_kind_quantised(enum bag_row_kind kind)

@@ -16,7 +16,7 @@ void bag_rows_encode(const float *values, size_t count, size_t row_elements,
         .dtype = BAG_F32, .row_elements = row_elements, .row_format = format};
     const size_t row_bytes = bag_row_bytes(&table);
     for (size_t i = 0; i < count; i++)
-        bag_row_encode_fast(&table, values + i * row_elements,
+        bag_row_encode_fast(&table, BAG_F32, values + i * row_elements,
                             (unsigned char *)out + i * row_bytes);
 }
 
@@ -36,20 +36,48 @@ static void fetch_bags(const struct bag_pool_args *args, size_t first_bag, size_
     }
 }
 
+/* Returns whether rows are encoded from where they are stored. */
+static bool encodes_stored(const struct bag_pool_args *args, enum bag_row_format format)
+{
+    const struct bag_table *table = &args->table;
+    return args->reduction == BAG_NONE && bag_kind_has_params(bag_row_layouts[format].kind) &&
+           table->row_format == BAG_ROWS_PLAIN &&
+           (table->dtype == BAG_F16 || table->dtype == BAG_F32);
+}
+
+/* Encodes the stored row of each entry, and zeros for those that do not count. */
+static void encode_stored(const struct bag_pool_args *args, enum bag_row_format format,
+                          const struct bag_range *range, unsigned char *out)
+{
+    const struct bag_table to = {
+        .dtype = BAG_F32, .row_elements = args->table.row_elements, .row_format = format};
+    static const float zeros[BAG_ENCODE_ELEMENTS]; /* of f16, too */
+    const size_t row_bytes = args->walk->row_bytes, to_bytes = bag_row_bytes(&to);
+    const bool keeps_all = bag_keeps_all(args);
+    for (size_t entry = range->first_bag; entry < range->end_bag; entry++) {
+        const int64_t row = bag_id_at(&args->indices, entry);
+        const void *from = zeros;
+        if (keeps_all || bag_keeps(args, entry, row))
+            from = (const char *)args->table.rows + (size_t)row * row_bytes;
+        bag_fetch_ahead(args, entry, range->end_bag, 0, row_bytes);
+        bag_row_encode_fast(&to, args->table.dtype, from, out + entry * to_bytes);
+    }
+}
+
 /* Returns the call that pools the rows to encode. A row alone is the sum of that row, which takes
  * less than copying it, but for the sign of a zero: integers' codes have none. */
 static struct bag_pool_args pooled_as(const struct bag_pool_args *args, enum bag_row_format format)
 {
     struct bag_pool_args own = *args;
-    const enum bag_row_kind kind = bag_row_layouts[format].kind;
-    if (args->reduction == BAG_NONE && bag_keeps_all(args) && kind != BAG_KIND_OF_E4M3 &&
-        kind != BAG_KIND_OF_E5M2)
+    if (args->reduction == BAG_NONE && bag_keeps_all(args) &&
+        bag_kind_has_params(bag_row_layouts[format].kind))
         own.reduction = BAG_SUM;
     return own;
 }
 
-void bag_pool_encode(const struct bag_pool_args *args, enum bag_row_format format,
-                     const struct bag_range *range, void *out)
+/* Pools bags in pieces that stay in the first cache, and encodes each. */
+static void encode_pooled(const struct bag_pool_args *args, enum bag_row_format format,
+                          const struct bag_range *range, char *out)
 {
     float stage[BAG_ENCODE_ELEMENTS] BAG_UNSET;
     const struct bag_pool_args own = pooled_as(args, format);
@@ -64,8 +92,17 @@ void bag_pool_encode(const struct bag_pool_args *args, enum bag_row_format forma
         /* The kernels count from the first bag of the whole result. */
         bag_pool_range(&own, &part, (void *)((uintptr_t)stage - bag * args->bag_stride));
         fetch_bags(&own, part.end_bag, part.end_bag + (left - count < most ? left - count : most));
-        bag_rows_encode(stage, count, columns, format, (char *)out + bag * row_bytes);
+        bag_rows_encode(stage, count, columns, format, out + bag * row_bytes);
     }
+}
+
+void bag_pool_encode(const struct bag_pool_args *args, enum bag_row_format format,
+                     const struct bag_range *range, void *out)
+{
+    if (encodes_stored(args, format))
+        encode_stored(args, format, range, out);
+    else
+        encode_pooled(args, format, range, out);
 }
 
 void bag_pool_copy_stored(struct bag_pool_args *args)

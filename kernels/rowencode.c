@@ -1,4 +1,4 @@
-/* Encodes rows of f32 values: computes scale and bias, and writes codes.
+/* Encodes rows of f32 and f16 values: computes scale and bias, and writes codes.
  *
  * Replies encode megabytes, and for f16 scale and bias a search may try dozens of grids for each
  * row. The loops over a row are therefore also compiled for AVX2. They keep their order of
@@ -7,6 +7,10 @@
 #include "rowformat.h"
 
 #include <math.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 /* FBGEMM's search. It gives up at most 16 % of 200 steps of the row's range, and stops earlier when
  * the error has grown by a quarter. With fewer steps, or an earlier stop, the mean error is no
@@ -31,7 +35,7 @@
 #define SMALLEST_F32 0x1p-126f /* smallest normal number */
 
 struct row {
-    const float *values;
+    const void *values; /* elements of f32, or of f16 if the loops take them; at any alignment */
     size_t count;
     float least, largest;
     const struct loops *loops; /* loops for this processor */
@@ -118,36 +122,66 @@ static float squared_error(const struct grid *grid, float inverse, float value)
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Converts the bits of a number to an integer of the same order, and back. */
-INLINE int32_t ordered_bits(int32_t bits)
+/* Returns a value of a row. `dtype` is F32 or F16. */
+INLINE float load(enum bag_dtype dtype, const void *values, size_t position)
 {
-    return bits ^ (bits >> 31 & 0x7fffffff);
+    return dtype == BAG_F16 ? bag_f32_from_f16(bag_load_u16(values, position))
+                            : bag_load_f32(values, position);
 }
+
+/* Defines a function that finds the bits of the least and the largest number, or zeros if there is
+ * none. As a signed integer the largest bits belong to the largest number if any is positive. As an
+ * unsigned one they belong to the least number if any is negative. If all have one sign, the
+ * smallest bits are those of the number nearest to zero. Integers, unlike floats, have an order
+ * that compilers make vectors of. */
+#define DEFINE_EXTREMES(bits, load_bits)                                                       \
+    INLINE void find_extremes_u##bits(const void *values, size_t count, uint##bits##_t *least, \
+                                      uint##bits##_t *largest)                                 \
+    {                                                                                          \
+        int##bits##_t most = count ? INT##bits##_MIN : 0;                                      \
+        uint##bits##_t nearest = count ? UINT##bits##_MAX : 0, lowest = 0;                     \
+        for (size_t i = 0; i < count; i++) {                                                   \
+            uint##bits##_t value = load_bits;                                                  \
+            most = (int##bits##_t)value > most ? (int##bits##_t)value : most;                  \
+            lowest = value > lowest ? value : lowest;                                          \
+            nearest = value < nearest ? value : nearest;                                       \
+        }                                                                                      \
+        *least = (int##bits##_t)lowest < 0 ? lowest : nearest;                                 \
+        *largest = most < 0 ? nearest : (uint##bits##_t)most;                                  \
+    }
+
+DEFINE_EXTREMES(16, bag_load_u16(values, i))
+DEFINE_EXTREMES(32, bag_f32_bits(bag_load_f32(values, i)))
 
 /* Finds the least and the largest value, of zeros +0. Returns false if a value is a NaN or an
- * infinity. Integers, unlike floats, have a least and a largest in any order, so that compilers
- * make vectors of the loop. */
-INLINE bool find_range(const float *values, size_t count, float *least, float *largest)
+ * infinity, whose bits are beyond those of all numbers. */
+INLINE bool find_range(enum bag_dtype dtype, struct row *row)
 {
-    int32_t low = count ? INT32_MAX : 0, high = count ? INT32_MIN : 0;
-    for (size_t i = 0; i < count; i++) {
-        int32_t bits = ordered_bits((int32_t)bag_f32_bits(values[i]));
-        low = bits < low ? bits : low;
-        high = bits > high ? bits : high;
+    uint16_t least_half, largest_half;
+    uint32_t least, largest;
+    if (dtype == BAG_F16) {
+        find_extremes_u16(row->values, row->count, &least_half, &largest_half);
+        row->least = bag_f32_from_f16(least_half);
+        row->largest = bag_f32_from_f16(largest_half);
+    } else {
+        find_extremes_u32(row->values, row->count, &least, &largest);
+        row->least = bag_f32_from_bits(least);
+        row->largest = bag_f32_from_bits(largest);
     }
-    *least = bag_f32_from_bits((uint32_t)ordered_bits(low)) + 0.0f;
-    *largest = bag_f32_from_bits((uint32_t)ordered_bits(high)) + 0.0f;
-    return is_finite(*least) && is_finite(*largest);
+    row->least += 0.0f;
+    row->largest += 0.0f;
+    return is_finite(row->least) && is_finite(row->largest);
 }
 
-/* Writes a byte for each value. */
-INLINE void write_codes(const float *values, size_t count, struct grid grid,
-                        unsigned char *restrict codes)
+/* Writes a byte for each value from `from` on. */
+INLINE void write_codes(enum bag_dtype dtype, const void *values, size_t from, size_t count,
+                        struct grid grid, unsigned char *restrict codes)
 {
     const float inverse = 1 / grid.scale;
-    for (size_t i = 0; i < count; i++)
-        codes[i] =
-            (unsigned char)bag_f32_bits(rounded_code(&grid, place_of(&grid, inverse, values[i])));
+    for (size_t i = 0; i < count; i++) {
+        float place = place_of(&grid, inverse, load(dtype, values, from + i));
+        codes[i] = (unsigned char)bag_f32_bits(rounded_code(&grid, place));
+    }
 }
 
 /* Adds the lanes in pairs, which need not wait for each other. Overwrites the lanes. */
@@ -160,16 +194,16 @@ INLINE float add_lanes(float *lanes)
 }
 
 /* Returns the sum of squared errors of the values on a grid, whose scale is above zero. */
-INLINE float sum_errors(const float *values, size_t count, struct grid grid)
+INLINE float sum_errors(const void *values, size_t count, struct grid grid)
 {
     const float inverse = 1 / grid.scale;
     float sums[LANES] = {0}, total = 0;
     size_t i = 0;
     for (; i + LANES <= count; i += LANES)
         for (size_t lane = 0; lane < LANES; lane++)
-            sums[lane] += squared_error(&grid, inverse, values[i + lane]);
+            sums[lane] += squared_error(&grid, inverse, bag_load_f32(values, i + lane));
     for (; i < count; i++)
-        total += squared_error(&grid, inverse, values[i]);
+        total += squared_error(&grid, inverse, bag_load_f32(values, i));
     return (total + add_lanes(sums)) * grid.scale * grid.scale;
 }
 
@@ -189,7 +223,7 @@ INLINE void add_to_line(struct line *line, const struct grid *grid, float invers
     line->products += beyond * code;
 }
 
-INLINE void sum_line(const float *values, size_t count, struct grid grid, struct line *total)
+INLINE void sum_line(const void *values, size_t count, struct grid grid, struct line *total)
 {
     const float inverse = 1 / grid.scale;
     float codes[LANES] = {0}, squares[LANES] = {0}, beyond[LANES] = {0}, products[LANES] = {0};
@@ -197,7 +231,7 @@ INLINE void sum_line(const float *values, size_t count, struct grid grid, struct
     for (; i + LANES <= count; i += LANES)
         for (size_t lane = 0; lane < LANES; lane++) {
             struct line one = {codes[lane], squares[lane], beyond[lane], products[lane]};
-            add_to_line(&one, &grid, inverse, values[i + lane]);
+            add_to_line(&one, &grid, inverse, bag_load_f32(values, i + lane));
             codes[lane] = one.codes;
             squares[lane] = one.squares;
             beyond[lane] = one.beyond;
@@ -205,27 +239,42 @@ INLINE void sum_line(const float *values, size_t count, struct grid grid, struct
         }
     *total = (struct line){0};
     for (; i < count; i++)
-        add_to_line(total, &grid, inverse, values[i]);
+        add_to_line(total, &grid, inverse, bag_load_f32(values, i));
     total->codes += add_lanes(codes);
     total->squares += add_lanes(squares);
     total->beyond += add_lanes(beyond);
     total->products += add_lanes(products);
 }
 
-/* The loops above, for one instruction set. */
+/* The loops above, for one instruction set and type of values. */
 struct loops {
     bool (*range)(struct row *row);
-    float (*errors)(const struct row *row, struct grid grid);
-    void (*line)(const struct row *row, struct grid grid, struct line *line);
     void (*codes)(const struct row *row, size_t from, size_t count, struct grid grid,
                   unsigned char *codes);
+    /* For the search, which takes f32 values; NULL for f16. */
+    float (*errors)(const struct row *row, struct grid grid);
+    void (*line)(const struct row *row, struct grid grid, struct line *line);
 };
 
-#define DEFINE_LOOPS(name, target)                                                             \
-    target static bool range_##name(struct row *row)                                           \
-    {                                                                                          \
-        return find_range(row->values, row->count, &row->least, &row->largest);                \
-    }                                                                                          \
+#define DEFINE_RANGE(name, dtype, target)            \
+    target static bool range_##name(struct row *row) \
+    {                                                \
+        return find_range(dtype, row);               \
+    }
+
+#define DEFINE_CODES(name, dtype, target, write)                                      \
+    target static void codes_##name(const struct row *row, size_t from, size_t count, \
+                                    struct grid grid, unsigned char *codes)           \
+    {                                                                                 \
+        write(dtype, row->values, from, count, grid, codes);                          \
+    }
+
+/* Defines the loops of an instruction set, for which `write` writes codes. */
+#define DEFINE_LOOPS(name, target, write)                                                      \
+    DEFINE_RANGE(name##_f32, BAG_F32, target)                                                  \
+    DEFINE_RANGE(name##_f16, BAG_F16, target)                                                  \
+    DEFINE_CODES(name##_f32, BAG_F32, target, write)                                           \
+    DEFINE_CODES(name##_f16, BAG_F16, target, write)                                           \
                                                                                                \
     target static float errors_##name(const struct row *row, struct grid grid)                 \
     {                                                                                          \
@@ -237,27 +286,63 @@ struct loops {
         sum_line(row->values, row->count, grid, line);                                         \
     }                                                                                          \
                                                                                                \
-    target static void codes_##name(const struct row *row, size_t from, size_t count,          \
-                                    struct grid grid, unsigned char *codes)                    \
-    {                                                                                          \
-        write_codes(row->values + from, count, grid, codes);                                   \
-    }                                                                                          \
-                                                                                               \
-    static const struct loops loops_##name = {range_##name, errors_##name, line_##name,        \
-                                              codes_##name};
+    static const struct loops loops_##name[] = {                                               \
+        {range_##name##_f32, codes_##name##_f32, errors_##name, line_##name},                  \
+        {.range = range_##name##_f16, .codes = codes_##name##_f16}};
 
-DEFINE_LOOPS(generic, )
+DEFINE_LOOPS(generic, , write_codes)
+
 #if defined(__x86_64__)
-DEFINE_LOOPS(avx2, __attribute__((target("avx2"))))
+#define AVX2 __attribute__((target("avx2,f16c")))
+
+/* Returns the whole numbers nearest to the positions of eight values. */
+AVX2 INLINE __m256i nearest_eight(enum bag_dtype dtype, const void *values, size_t from,
+                                  __m256 bias, __m256 inverse)
+{
+    const char *at = (const char *)values + from * (dtype == BAG_F16 ? 2 : 4);
+    __m256 eight = dtype == BAG_F16 ? _mm256_cvtph_ps(_mm_loadu_si128((const __m128i_u *)at))
+                                    : _mm256_loadu_ps((const float *)(const void *)at);
+    return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_sub_ps(eight, bias), inverse));
+}
+
+/* Writes codes as write_codes does, 32 at a time; the last 32 may repeat some. A position that is
+ * NaN becomes the least integer, and none is as large as 2^31. Packing brings all integers that
+ * have no code to the nearest one. */
+AVX2 INLINE void write_codes_avx2(enum bag_dtype dtype, const void *values, size_t from,
+                                  size_t count, struct grid grid, unsigned char *restrict codes)
+{
+    const __m256 bias = _mm256_set1_ps(grid.bias), inverse = _mm256_set1_ps(1 / grid.scale);
+    const __m256i first = _mm256_set1_epi8((char)grid.first);
+    const __m256i last = _mm256_set1_epi8((char)(unsigned char)grid.last);
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    if (count < 32) {
+        write_codes(dtype, values, from, count, grid, codes);
+        return;
+    }
+    for (size_t i = 0; i < count; i += 32) {
+        const size_t at = i + 32 <= count ? i : count - 32;
+        __m256i four[4], low, high, bytes;
+        for (size_t k = 0; k < 4; k++)
+            four[k] = nearest_eight(dtype, values, from + at + 8 * k, bias, inverse);
+        low = _mm256_packs_epi32(four[0], four[1]);
+        high = _mm256_packs_epi32(four[2], four[3]);
+        bytes = grid.first < 0 ? _mm256_max_epi8(_mm256_packs_epi16(low, high), first)
+                               : _mm256_min_epu8(_mm256_packus_epi16(low, high), last);
+        _mm256_storeu_si256((__m256i_u *)(codes + at), _mm256_permutevar8x32_epi32(bytes, order));
+    }
+}
+
+DEFINE_LOOPS(avx2, AVX2, write_codes_avx2)
 #endif
 
-static const struct loops *choose_loops(void)
+/* Returns the loops for this processor and type of values. */
+static const struct loops *choose_loops(enum bag_dtype dtype)
 {
 #if defined(__x86_64__)
     if (bag_isa_used() != BAG_ISA_GENERIC)
-        return &loops_avx2;
+        return &loops_avx2[dtype == BAG_F16];
 #endif
-    return &loops_generic;
+    return &loops_generic[dtype == BAG_F16];
 }
 
 /* ---- the search ------------------------------------------------------------------------------ */
@@ -394,8 +479,14 @@ static void write_packed(const struct row *row, const struct grid *grid, size_t 
 static void write_params(const struct bag_row_layout *layout, float scale, float bias,
                          unsigned char *out)
 {
-    const float params[] = {scale, bias};
-    bag_elements_encode(params, layout->num_params, layout->param_dtype, out);
+    for (unsigned i = 0; i < layout->num_params; i++) {
+        const float param = i == 0 ? scale : bias;
+        const uint16_t half = bag_f16_from_f32(param);
+        if (layout->param_dtype == BAG_F16)
+            memcpy(out + i * sizeof half, &half, sizeof half);
+        else
+            memcpy(out + i * sizeof param, &param, sizeof param);
+    }
 }
 
 static bool choose_grid(const struct bag_row_layout *layout, const struct row *row, bool searches,
@@ -410,13 +501,13 @@ static bool choose_grid(const struct bag_row_layout *layout, const struct row *r
     return halves ? choose_grid_f16(row, searches, grid) : choose_grid_f32(row, grid);
 }
 
-static bool encode_integers(const struct bag_table *table, const float *values, bool searches,
-                            unsigned char *out)
+static bool encode_integers(const struct bag_table *table, enum bag_dtype dtype, const void *values,
+                            bool searches, unsigned char *out)
 {
     const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
     const struct bag_row_places places = bag_row_places(table);
     const size_t per_byte = bag_codes_per_byte(layout->kind);
-    struct row row = {.values = values, .count = table->row_elements, .loops = choose_loops()};
+    struct row row = {.values = values, .count = table->row_elements, .loops = choose_loops(dtype)};
     struct grid grid;
     if (!row.loops->range(&row) || !choose_grid(layout, &row, searches, &grid))
         return false;
@@ -453,7 +544,8 @@ static bool encode_f8(const struct bag_table *table, const float *values, unsign
 {
     const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
     float largest = layout->kind == BAG_KIND_OF_E4M3 ? LARGEST_E4M3 : LARGEST_E5M2, scale = 1;
-    struct row row = {.values = values, .count = table->row_elements, .loops = choose_loops()};
+    struct row row = {
+        .values = values, .count = table->row_elements, .loops = choose_loops(BAG_F32)};
     if (layout->num_params > 0) {
         if (!row.loops->range(&row))
             return false;
@@ -481,32 +573,25 @@ static bool encode_plain(const struct bag_table *table, const float *values, uns
 }
 
 /* Encodes a row of any format. Returns false if the format cannot hold a value. */
-static bool encode(const struct bag_table *table, const float *values, bool searches,
-                   unsigned char *out)
+static bool encode(const struct bag_table *table, enum bag_dtype dtype, const void *values,
+                   bool searches, unsigned char *out)
 {
-    switch (bag_row_kind(table)) {
-    case BAG_KIND_OF_INT8:
-    case BAG_KIND_OF_SINT8:
-    case BAG_KIND_OF_INT4:
-    case BAG_KIND_OF_INT2:
-        return encode_integers(table, values, searches, out);
-    case BAG_KIND_OF_E4M3:
-    case BAG_KIND_OF_E5M2:
-        return encode_f8(table, values, out);
-    default:
-        return encode_plain(table, values, out);
-    }
+    if (bag_kind_has_params(bag_row_layouts[table->row_format].kind))
+        return encode_integers(table, dtype, values, searches, out);
+    return table->row_format == BAG_ROWS_PLAIN ? encode_plain(table, values, out)
+                                               : encode_f8(table, values, out);
 }
 
 bool bag_row_encode(const struct bag_table *table, const float *values, unsigned char *out)
 {
-    return encode(table, values, true, out);
+    return encode(table, BAG_F32, values, true, out);
 }
 
-void bag_row_encode_fast(const struct bag_table *table, const float *values, unsigned char *out)
+void bag_row_encode_fast(const struct bag_table *table, enum bag_dtype dtype, const void *values,
+                         unsigned char *out)
 {
     const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
-    if (encode(table, values, false, out) || layout->num_params == 0)
+    if (encode(table, dtype, values, false, out) || layout->num_params == 0)
         return;
     memset(out, 0, bag_row_bytes(table));
     write_params(layout, NAN, NAN, out + bag_row_places(table).params_at);

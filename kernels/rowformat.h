@@ -46,6 +46,13 @@ struct bag_row_layout {
 
 extern const struct bag_row_layout bag_row_layouts[BAG_ROW_FORMAT_COUNT];
 
+/* Returns whether the codes of a kind are integers, whose rows all have a scale. */
+static inline __attribute__((always_inline)) bool bag_kind_has_params(enum bag_row_kind kind)
+{
+    return kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_SINT8 || kind == BAG_KIND_OF_INT4 ||
+           kind == BAG_KIND_OF_INT2;
+}
+
 /* Returns the bits of an element or code of a kind, or 0 for kinds that are not in BAG_ROW_KINDS.
  */
 static inline __attribute__((always_inline)) unsigned bag_kind_bits(enum bag_row_kind kind)
@@ -109,8 +116,10 @@ bool bag_row_encode(const struct bag_table *table, const float *values, unsigned
 
 /* Encodes a row for a reply, without a search: scale and bias are those of FBGEMM's quantisers
  * without one. A row that bag_row_encode rejects becomes one of NaNs if the format has a scale;
- * otherwise each element is rounded by itself. */
-void bag_row_encode_fast(const struct bag_table *table, const float *values, unsigned char *out);
+ * otherwise each element is rounded by itself. The values are of `dtype`: F32, or also F16 at any
+ * alignment if the format's codes are integers. */
+void bag_row_encode_fast(const struct bag_table *table, enum bag_dtype dtype, const void *values,
+                         unsigned char *out);
 
 /* Writes f32 values as F16, BF16 or F32 elements. */
 void bag_elements_encode(const float *values, size_t count, enum bag_dtype dtype, void *out);

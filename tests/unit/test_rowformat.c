@@ -278,10 +278,82 @@ TEST(encodes_the_same_on_every_instruction_set)
             bag_isa_use(bag_isa_best());
             assert_true(bag_row_encode(&table, values, out));
             assert_memory_equal(out, generic, bag_row_bytes(&table));
-            bag_row_encode_fast(&table, values, out);
+            bag_row_encode_fast(&table, BAG_F32, values, out);
             bag_isa_use(BAG_ISA_GENERIC);
-            bag_row_encode_fast(&table, values, generic);
+            bag_row_encode_fast(&table, BAG_F32, values, generic);
             assert_memory_equal(out, generic, bag_row_bytes(&table));
+        }
+    }
+}
+
+/* Checks the scale and the bias of an int8 row of finite values. */
+static void check_int8_range(const struct bag_table *table, const float *values,
+                             const unsigned char *row)
+{
+    float least = table->row_elements ? values[0] : 0, largest = least;
+    for (size_t i = 0; i < table->row_elements; i++) {
+        if (!isfinite(values[i]))
+            return;
+        least = values[i] < least ? values[i] : least;
+        largest = values[i] > largest ? values[i] : largest;
+    }
+    const float params[] = {(largest - least) / 255, least + 0.0f};
+    assert_memory_equal(row + table->row_elements, params, sizeof params);
+}
+
+/* Checks that a row of f32 values and the same values as f16 elements at an odd address have the
+ * same bytes on every instruction set. */
+static void check_halves(const struct bag_table *table, const float *values)
+{
+    const size_t row_bytes = bag_row_bytes(table);
+    unsigned char expected[256], out[256], halves[1 + 2 * 140];
+    bag_elements_encode(values, table->row_elements, BAG_F16, halves + 1);
+    bag_isa_use(BAG_ISA_GENERIC);
+    bag_row_encode_fast(table, BAG_F32, values, expected);
+    if (table->row_format == BAG_ROWS_INT8)
+        check_int8_range(table, values, expected);
+    for (int isa = 0; isa < BAG_ISA_COUNT; isa++) {
+        if (!bag_isa_usable((enum bag_isa)isa))
+            continue;
+        bag_isa_use((enum bag_isa)isa);
+        for (int is_half = 0; is_half < 2; is_half++) {
+            out[row_bytes] = 0xaa; /* bytes after the row are not written */
+            bag_row_encode_fast(table, is_half ? BAG_F16 : BAG_F32,
+                                is_half ? (const void *)(halves + 1) : values, out);
+            assert_memory_equal(out, expected, row_bytes);
+            assert_int_equal(out[row_bytes], 0xaa);
+        }
+    }
+    bag_isa_use(bag_isa_best());
+}
+
+/* Rows of one sign, of zeros, and of numbers at the ends of f16 have the same bytes, too. */
+TEST(encodes_halves_as_the_numbers_that_they_are)
+{
+    static const float special[][3] = {
+        {0, -0.0f, 0},        {-0.0f, -0.0f, -0.0f},   {1, 2, 3},
+        {-1, -2, -3},         {-0.0f, 1, 2},           {0, -1, -2},
+        {65504, -65504, 1},   {65504, 65504, 65472},   {5, 5, 5},
+        {0x1p-24f, 0, 0},     {-0x1p-24f, 0x1p-24f},   {0x1p-14f},
+        {NAN, 1, 2},          {1, INFINITY, 0},        {-INFINITY, 1},
+        {1, -NAN, -INFINITY}, {-65504, -65504, -65504}};
+    float values[140];
+    uint32_t random = 7;
+    for (int format = BAG_ROWS_PLAIN + 1; format < BAG_ROW_FORMAT_COUNT; format++) {
+        if (!bag_kind_has_params(bag_row_layouts[format].kind))
+            continue;
+        for (size_t width = 0; width <= 140; width++) {
+            struct bag_table table = quantised((enum bag_row_format)format, width, NULL);
+            for (size_t i = 0; i < width; i++) {
+                random = random * 1664525 + 1013904223;
+                values[i] = bag_f32_from_f16((uint16_t)(random >> 16 & 0xbfff));
+            }
+            check_halves(&table, values);
+            for (size_t row = 0; row < sizeof special / sizeof *special; row++) {
+                for (size_t i = 0; i < width; i++)
+                    values[i] = special[row][(i + width) % 3];
+                check_halves(&table, values);
+            }
         }
     }
 }
@@ -296,17 +368,17 @@ TEST(encodes_for_replies)
         unsigned char out[32];
         float back[4];
         table.rows = out;
-        bag_row_encode_fast(&table, zeros, out);
+        bag_row_encode_fast(&table, BAG_F32, zeros, out);
         bag_row_decode(&table, 0, 0, 4, back);
         assert_memory_equal(back, zeros, sizeof zeros);
-        bag_row_encode_fast(&table, (float[]){1, NAN, INFINITY, 2}, out);
+        bag_row_encode_fast(&table, BAG_F32, (float[]){1, NAN, INFINITY, 2}, out);
         bag_row_decode(&table, 0, 0, 4, back);
         assert_true(isnan(back[1]));
         assert_int_equal(isnan(back[0]), has_scale);
     }
     unsigned char out[8];
     struct bag_table table = quantised(BAG_ROWS_INT2, 4, NULL);
-    bag_row_encode_fast(&table, values, out);
+    bag_row_encode_fast(&table, BAG_F32, values, out);
     assert_memory_equal(out, "\xd4\0\x3d\0\xbc", 5); /* codes 0, 1, 1, 3 of 1.25 */
 }
 
