@@ -80,25 +80,6 @@ def percentile(values, share):
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
-def normal_after_ms(requests, start, end, normal_ms):
-    """Milliseconds from the start until 99 % of answers were in time, for half a second; -1: never."""
-    count = int((end - start) / WINDOW_S) + 1
-    due, normal = [0] * count, [0] * count
-    for request in requests:
-        window = int((request.due - start) / WINDOW_S)
-        due[window] += 1
-        normal[window] += request.status == 200 and request.took_us <= normal_ms * 1e3
-    needed, run = min(5, count), 0
-    for window in range(count):
-        run = run + 1 if normal[window] >= 0.99 * due[window] else 0
-        if run == needed:
-            return (window + 1 - needed) * WINDOW_S * 1e3
-    return -1
-
-
-WINDOW_S = 0.1
-
-
 class Request(typing.NamedTuple):
     """A line of --log: due in seconds, the rest in microseconds after that; status 0: no answer."""
 
@@ -129,8 +110,7 @@ def phase_of(run, requests, start, normal_ms):
             "lost": lost - min(lost, unanswered), "unanswered": unanswered,
             "other": len(mine) - len(took) - len(rejected) - lost,
             "in_time_per_s": sum(us <= normal_ms * 1e3 for us in took) / run["seconds"],
-            "late_p99_us": run["generator_late_ms"]["p99"] * 1e3,
-            "normal_after_ms": normal_after_ms(mine, start, end, normal_ms)}
+            "late_p99_us": run["generator_late_ms"]["p99"] * 1e3}
 
 
 class Clients:
@@ -162,15 +142,12 @@ class Clients:
                       bad=sum(error["count"] for error in result["errors"].values()),
                       others=max(0, busy - cpu - client) / wall / os.cpu_count())
 
-    def _phases(self, server, asked, phases, connections, normal_ms):
+    def open(self, server, query, phases, connections, normal_ms):
+        """An open loop through phases of (rate, seconds); a dict of figures of each."""
         rates = ",".join(f"{rate:.1f}:{seconds}" for rate, seconds in phases)
         with tempfile.NamedTemporaryFile("r") as log:
-            runs = self.bench(server, asked, "--rate", rates, "--connections", connections, "--log",
-                              log.name)
+            runs = self.bench(server, [query.model, *query.for_bench()], "--rate", rates, "--connections",
+                              connections, "--log", log.name)
             requests = [Request(*map(float, line.split())) for line in log]
         starts = itertools.accumulate([0.0, *(seconds for _, seconds in phases)])
         return [phase_of(run, requests, start, normal_ms) for run, start in zip(runs, starts)]
-
-    def open(self, server, query, phases, connections, normal_ms):
-        """An open loop through phases of (rate, seconds); a dict of figures of each."""
-        return self._phases(server, [query.model, *query.for_bench()], phases, connections, normal_ms)

@@ -46,7 +46,7 @@ def print_row(name, samples, base):
 def print_open_heading(title):
     print(f"\n{title}\n{'server':>9} {'load':>10} {'rate/s':>8} {'200s/s':>8} {'good':>6} {'in time':>7} "
           f"{'p50 us':>8} {'p99 us':>9} {'p99/p50':>7} {'503s':>7} {'their p99':>9} {'sent':>7} "
-          f"{'lost':>5} {'no reply':>8} {'late p99':>8} {'normal':>6}")
+          f"{'lost':>5} {'no reply':>8} {'late p99':>8}")
 
 
 def print_phase(name, load, phases):
@@ -62,12 +62,11 @@ def print_phase(name, load, phases):
           f"{figure['spread']:>7.1f} {figure['rejected']:>7.0f} {figure['rejected_p99_us']:>9.0f} "
           f"{figure['rejected_once_sent_p99_us']:>7.0f} "
           f"{figure['broken']:>5.0f} {figure['unanswered']:>8.0f} "
-          f"{figure['late_p99_us']:>8.0f} {figure['normal_after_ms']:>6.0f}", flush=True)
+          f"{figure['late_p99_us']:>8.0f}", flush=True)
     return figure
 
 
 OPEN_LEGEND = """
 Latencies count from when a request was due. good: 200s per second, of the peak; in time: those
-within the limit (10 ms; under overload 50 ms, or the latency target). late p99: how
-late the generator itself was, us; sent: the 503s' p99 from when they were really sent.
-normal: ms from the start of the phase until 99 % of answers were 200 in time; -1: never."""
+within the latency target. late p99: how late the generator itself was, us; sent: the 503s' p99 from
+when they were really sent."""

@@ -10,7 +10,7 @@ from servers import Bagserve, Bare, FastApi, Unusable, metadata_of, reply_size, 
 
 # Open loop: the most connections, below bagserve's own limit.
 OPEN_CONNECTIONS = 3000
-NORMAL_MS, OVERLOADED_NORMAL_MS = 10, 50
+NORMAL_MS = 10
 
 # With a latency target: p99 of what is accepted, in targets, goodput within it, of the peak, and p99
 # of rejections.
@@ -191,56 +191,11 @@ def inprocess(bench):
           "CPU")
 
 
-# --- open ----------------------------------------------------------------------------------------
+# --- target --------------------------------------------------------------------------------------
 
 def peak_of(bench, server, query, connections=8):
     """So few that none is rejected, and enough to keep the server busy."""
     return measure(bench, server, query, connections).per_s
-
-
-def open_at_70(bench, query):
-    """The small request at 70 % of each server's own peak, measured just before."""
-    phases = {"bare": [], "bagserve": []}
-    with contextlib.ExitStack() as stack:
-        bagserve = start_bagserve(stack, bench)
-        servers = [start_bare(stack, bench, bagserve, query), bagserve]
-        for _ in range(bench.rounds):
-            for server in servers:
-                peak = peak_of(bench, server, query)
-                phase, = bench.clients.open(server, query, [(0.7 * peak, bench.seconds)],
-                                            OPEN_CONNECTIONS, NORMAL_MS)
-                phases[server.name].append(phase | {"peak": peak})
-    print_open_heading(f"{query.name}; at 70 % of each server's own peak, {bench.rounds} rounds")
-    for name, taken in phases.items():
-        print_phase(name, "70 %", taken)
-
-
-def open_overload(bench, query, *arguments):
-    """2x and 5x of the peak, with 70 % before, between and after; the medians of each."""
-    loads = [("70 %", 0.7), ("2x", 2), ("then 70 %", 0.7), ("5x", 5), ("then 70 % ", 0.7)]
-    taken = {load: [] for load, _ in loads}
-    seconds = (2 if bench.quick else 3) * bench.seconds
-    rounds = 1 if bench.quick else 3
-    with contextlib.ExitStack() as stack:
-        server = start_with_workers(stack, bench, 1, *arguments)
-        for _ in range(rounds):
-            before = peak_of(bench, server, query)
-            phases = bench.clients.open(server, query,
-                                        [(share * before, seconds) for _, share in loads],
-                                        OPEN_CONNECTIONS, OVERLOADED_NORMAL_MS)
-            peak = (before + peak_of(bench, server, query)) / 2
-            for (load, _), phase in zip(loads, phases, strict=True):
-                taken[load].append(phase | {"peak": peak})
-    print_open_heading(" ".join(map(str, [f"{query.name}; 1 worker, {rounds} rounds", *arguments])))
-    return {load: print_phase("bagserve", load, phases) for load, phases in taken.items()}
-
-
-def open_loop(bench):
-    """open loop: arrivals at random times, whatever became of those before"""
-    open_at_70(bench, SMALL)
-    for work_us in WORK_US[-1:] if bench.quick else WORK_US:
-        open_overload(bench, query_of_work(bench, work_us))
-    print(OPEN_LEGEND)
 
 
 def phase_beside_peaks(bench, server, query, load):

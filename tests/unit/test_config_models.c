@@ -1,6 +1,7 @@
 /* Models: names, versions, doubles, every key, and the config.json of a model's own folder. */
 #include "config_fixture.h"
 
+#include "config/json.h"
 #include "config/model_options.h"
 
 #define AT(line, column) "bagserve.json: line " #line ", column " #column ": "
@@ -182,43 +183,24 @@ TEST(test_defaults_of_a_model)
 TEST(test_switches)
 {
     struct fixture *fixture = *state;
-    char keys[128], rejection[128];
-#define BAG_SWITCH_BOOL(member, key)                                                             \
-    snprintf(keys, sizeof keys, "\"%s\": true", key);                                            \
-    entry(fixture, keys, NULL);                                                                  \
-    assert_true(fixture->config.models[0].member);                                               \
-    snprintf(keys, sizeof keys, "\"%s\": false", key);                                           \
-    entry(fixture, keys, NULL);                                                                  \
-    assert_false(fixture->config.models[0].member);                                              \
-    snprintf(keys, sizeof keys, "\"%s\": \"true\"", key);                                        \
-    snprintf(rejection, sizeof rejection, "%s \"true\" in model 'items': must be true or false", \
-             key);                                                                               \
-    entry(fixture, keys, rejection);
-#define BAG_SWITCH_CHOICE_OUT_OF_RANGE(member, key)
-#define BAG_SWITCH_CHOICE_MISSING(member, key)
-#define BAG_SWITCH_KEY(member, key)
-#define BAG_SWITCH_SHAPE(member, key)
-#define BAG_SWITCH_PART(member, key)
-#define BAG_SWITCH_COUNT(member, key)
-#define BAG_SWITCH_FILE(member, key)
-#define BAG_SWITCH_TEXT(member, key)
-#define BAG_SWITCH_CHOICE_DTYPE(member, key)
-#define BAG_SWITCH_CHOICE_RELOAD(member, key)
-#define BAG_SWITCH_CHOICE_SHARD_READY(member, key)
-#define BAG_SWITCH_CHOICE_SHARD_ABSENT(member, key)
-#define BAG_SWITCH_CHOICE_SHARD_HEDGE(member, key)
-#define BAG_SWITCH_POLICY(member, key)
-#define BAG_SWITCH_CHOICE_REDUCTION(member, key)
-#define BAG_SWITCH_CHOICE_LOAD(member, key)
-#define BAG_SWITCH_CHOICE_ROW_FORMAT(member, key)
-#define BAG_SWITCH_CHOICE_FORM(member, key)
-#define BAG_SWITCH_CHOICE_OPTIONAL_INPUTS(member, key)
-#define BAG_X(member, key, TYPE, ...) BAG_SWITCH_##TYPE(member, key)
-    BAG_MODEL_KEYS(BAG_X)
-#undef BAG_X
-    entry(fixture, "\"weighted_mean\": true", NULL);
-    assert_false(fixture->config.models[0].rules.prune_invalid);
-    assert_false(fixture->config.models[0].rules.include_last_offset);
+    for (size_t i = 0; i < 3 * bag_model_keys.num_settings; i++) {
+        const struct bag_setting *setting = &bag_model_keys.settings[i / 3];
+        const char *value = (const char *const[]){"true", "false", "\"true\""}[i % 3];
+        char keys[128], rejection[128];
+        if (setting->type != BAG_SETTING_BOOL)
+            continue;
+        snprintf(keys, sizeof keys, "\"%s\": %s", setting->key, value);
+        snprintf(rejection, sizeof rejection, "%s \"true\" in model 'items': must be true or false",
+                 setting->key);
+        entry(fixture, keys, i % 3 == 2 ? rejection : NULL);
+        for (size_t j = 0; i % 3 < 2 && j < bag_model_keys.num_settings; j++) {
+            const struct bag_setting *other = &bag_model_keys.settings[j];
+            const char *model = (const char *)&fixture->config.models[0];
+            if (other->type == BAG_SETTING_BOOL)
+                assert_int_equal(*(const bool *)(const void *)(model + other->offset),
+                                 i % 3 == 0 && other == setting);
+        }
+    }
 }
 
 TEST(test_words_of_keys)
