@@ -18,6 +18,13 @@ static void entry(struct fixture *fixture, const char *keys, const char *expecte
     file(fixture, text, expected ? full : NULL);
 }
 
+/* Returns the model of an entry that is taken. */
+static const struct bag_model_config *entry_of(struct fixture *fixture, const char *keys)
+{
+    entry(fixture, keys, NULL);
+    return &fixture->config.models[0];
+}
+
 static bool name_taken(struct fixture *fixture, const char *name)
 {
     return bag_config_add_model(&fixture->config, name, "x", "1", &fixture->problem);
@@ -67,10 +74,8 @@ TEST(test_versions)
     expect(fixture, bag_config_add_model(config, "b", "x", "v1", problem),
            "model 'b': version 'v1' must be a whole number from 1 to 9007199254740991");
     assert_int_equal(config->num_models, 3);
-    entry(fixture, "\"version\": 7", NULL);
-    assert_string_equal(config->models[0].version, "7");
-    entry(fixture, "\"version\": \"12\"", NULL);
-    assert_string_equal(config->models[0].version, "12");
+    assert_string_equal(entry_of(fixture, "\"version\": 7")->version, "7");
+    assert_string_equal(entry_of(fixture, "\"version\": \"12\"")->version, "12");
     entry(fixture, "\"version\": true", "version in model 'items' must be a whole number from 1");
     file(fixture, "{\"models\": [{\"name\": \"b\", \"path\": \"x\", \"version\": 1.5}]}",
          AT(1, 13) "model 'b': version '1.5' must be a whole number from 1 to 9007199254740991");
@@ -206,14 +211,13 @@ TEST(test_switches)
 TEST(test_words_of_keys)
 {
     struct fixture *fixture = *state;
-    entry(fixture, "\"load\": \"map\"", NULL);
-    assert_int_equal(fixture->config.models[0].load, BAG_LOAD_MAP);
+    assert_int_equal(entry_of(fixture, "\"load\": \"map\"")->load, BAG_LOAD_MAP);
     entry(fixture, "\"load\": \"mmap\"",
           "load \"mmap\" in model 'items': must be one of copy, map");
-    entry(fixture, "\"out_of_range\": \"skip\"", NULL);
-    assert_int_equal(fixture->config.models[0].out_of_range, BAG_MISSING_SKIP);
-    entry(fixture, "\"out_of_range\": \"error\"", NULL);
-    assert_int_equal(fixture->config.models[0].out_of_range, BAG_MISSING_ERROR);
+    assert_int_equal(entry_of(fixture, "\"out_of_range\": \"skip\"")->out_of_range,
+                     BAG_MISSING_SKIP);
+    assert_int_equal(entry_of(fixture, "\"out_of_range\": \"error\"")->out_of_range,
+                     BAG_MISSING_ERROR);
     entry(fixture, "\"out_of_range\": \"clip\"",
           "out_of_range \"clip\" in model 'items': must be one of error, skip, default");
     entry(fixture, "\"out_of_range\": true",
@@ -226,14 +230,15 @@ TEST(test_words)
     static const char types[] = "UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, "
                                 "BF16, FP32, FP64";
     char rejection[256];
-    entry(fixture, "\"row_format\": \"int4\"", NULL);
-    assert_int_equal(fixture->config.models[0].row_format, BAG_ROWS_INT4);
+    assert_int_equal(entry_of(fixture, "\"row_format\": \"int4\"")->row_format, BAG_ROWS_INT4);
     assert_int_equal(fixture->config.models[0].row_elements, 0);
-    entry(fixture, "\"row_format\": \"f8_e5m2_scaled\", \"row_elements\": 65", NULL);
-    assert_int_equal(fixture->config.models[0].row_format, BAG_ROWS_F8_E5M2_SCALED);
+    assert_int_equal(
+        entry_of(fixture, "\"row_format\": \"f8_e5m2_scaled\", \"row_elements\": 65")->row_format,
+        BAG_ROWS_F8_E5M2_SCALED);
     assert_int_equal(fixture->config.models[0].row_elements, 65);
-    entry(fixture, "\"datatype\": \"BF16\", \"output_datatype\": \"FP32\"", NULL);
-    assert_int_equal(fixture->config.models[0].datatype, BAG_BF16);
+    assert_int_equal(
+        entry_of(fixture, "\"datatype\": \"BF16\", \"output_datatype\": \"FP32\"")->datatype,
+        BAG_BF16);
     assert_int_equal(fixture->config.models[0].output_datatype, BAG_F32);
     static const char *const bad[] = {"BOOL", "BYTES", "fp32", "F32", ""};
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
@@ -303,8 +308,9 @@ TEST(test_parts)
         {"\"rows 0 of 3\"", "\"rows 0 of 3\""},
         {"[0, 3]", "[0,3]"}};
     char keys[160], rejection[320];
-    entry(fixture, "\"part\": {\"by\": \"keys\", \"index\": 4095, \"of\": 4096}", NULL);
-    assert_int_equal(fixture->config.models[0].part.by, BAG_PART_KEYS);
+    assert_int_equal(
+        entry_of(fixture, "\"part\": {\"by\": \"keys\", \"index\": 4095, \"of\": 4096}")->part.by,
+        BAG_PART_KEYS);
     assert_int_equal(fixture->config.models[0].part.index, 4095);
     assert_int_equal(fixture->config.models[0].part.of, 4096);
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
@@ -367,18 +373,15 @@ TEST(test_keys_of_a_flag)
 TEST(test_indices)
 {
     struct fixture *fixture = *state;
-    entry(fixture, "\"default_index\": 0", NULL);
-    assert_int_equal(fixture->config.models[0].rules.default_index, 0);
+    assert_int_equal(entry_of(fixture, "\"default_index\": 0")->rules.default_index, 0);
     assert_false(fixture->config.models[0].rules.has_padding_idx);
-    entry(fixture, "\"default_index\": 9007199254740991", NULL);
-    assert_int_equal(fixture->config.models[0].rules.default_index, INT64_C(9007199254740991));
-    entry(fixture, "\"default_index\": -2", NULL); /* a key; of a dense table the start says no */
+    assert_int_equal(entry_of(fixture, "\"default_index\": 9007199254740991")->rules.default_index,
+                     INT64_C(9007199254740991));
+    assert_true(entry_of(fixture, "\"default_index\": -2")->rules.has_default_index);
+    assert_int_equal(
+        entry_of(fixture, "\"default_index\": \"18446744073709551615\"")->rules.default_index, -1);
     assert_true(fixture->config.models[0].rules.has_default_index);
-    entry(fixture, "\"default_index\": \"18446744073709551615\"", NULL);
-    assert_int_equal(fixture->config.models[0].rules.default_index, -1);
-    assert_true(fixture->config.models[0].rules.has_default_index);
-    entry(fixture, "\"default_index\": null", NULL);
-    assert_false(fixture->config.models[0].rules.has_default_index);
+    assert_false(entry_of(fixture, "\"default_index\": null")->rules.has_default_index);
     assert_int_equal(fixture->config.models[0].rules.default_index, -1);
     entry(fixture, "\"default_index\": 9007199254740992",
           "default_index 9007199254740992 in model 'items': " NO_KEY);
@@ -387,16 +390,16 @@ TEST(test_indices)
           "default_index \"18446744073709551616\" in model 'items': " NO_KEY);
     entry(fixture, "\"default_index\": \"-9223372036854775809\"",
           "default_index \"-9223372036854775809\" in model 'items': " NO_KEY);
-    entry(fixture, "\"default_index\": 1000000000000000", NULL);
-    assert_int_equal(fixture->config.models[0].rules.default_index, INT64_C(1000000000000000));
-    entry(fixture, "\"padding_idx\": 0", NULL);
-    assert_true(fixture->config.models[0].rules.has_padding_idx);
-    entry(fixture, "\"padding_idx\": -9007199254740991", NULL);
-    assert_int_equal(fixture->config.models[0].rules.padding_idx, INT64_C(-9007199254740991));
+    assert_int_equal(entry_of(fixture, "\"default_index\": 1000000000000000")->rules.default_index,
+                     INT64_C(1000000000000000));
+    assert_true(entry_of(fixture, "\"padding_idx\": 0")->rules.has_padding_idx);
+    assert_int_equal(entry_of(fixture, "\"padding_idx\": -9007199254740991")->rules.padding_idx,
+                     INT64_C(-9007199254740991));
     entry(fixture, "\"padding_idx\": -9007199254740992",
           "padding_idx -9007199254740992 in model 'items': " NO_KEY);
-    entry(fixture, "\"padding_idx\": \"-9223372036854775808\"", NULL);
-    assert_int_equal(fixture->config.models[0].rules.padding_idx, INT64_MIN);
+    assert_int_equal(
+        entry_of(fixture, "\"padding_idx\": \"-9223372036854775808\"")->rules.padding_idx,
+        INT64_MIN);
     entry(fixture, "\"padding_idx\": 123456789012345.5",
           "padding_idx 123456789012345.5 in model 'items': " NO_KEY);
     entry(fixture, "\"reductoin\": \"sum\"",

@@ -175,43 +175,34 @@ TEST(test_no_inference_holds_the_loop)
              "Content-Encoding: gzip\r\nAccept-Encoding: gzip\r\n");
 }
 
+/* Asks with a body of `count` equal pieces between a start and an end. */
+static void ask_pieces(const char *what, const char *path, int status, const char *start,
+                       const char *piece, int count, const char *end)
+{
+    struct text text = {0};
+    print(&text, "%s", start);
+    for (int i = 0; i < count; i++)
+        print(&text, "%s", piece);
+    print(&text, "%s", end);
+    expect_short_turns(what, status, &(struct message){path, "", text.bytes, text.count});
+    free(text.bytes);
+}
+
 /* Few bytes that are much work to read or to answer. */
 TEST(test_no_small_request_holds_the_loop)
 {
-    struct text text = {0};
-    print(&text, "{\"inputs\":[");
-    for (int i = 0; i < 8000; i++)
-        print(&text, "{},");
-    print(&text, "{}]}");
-    struct message message = {"/v2/models/sorted/infer", "", text.bytes, text.count};
-    expect_short_turns("24 KB of empty tensors", 400, &message);
-    text.count = 0;
-    print(&text, "{\"inputs\":[{\"shape\":[");
-    for (int i = 0; i < 12000; i++)
-        print(&text, "1,");
-    print(&text, "1]}]}");
-    message = (struct message){"/v2/models/sorted/infer", "", text.bytes, text.count};
-    expect_short_turns("24 KB of dimensions", 400, &message);
-    text.count = 0;
-    for (int i = 0; i < 12000; i++)
-        print(&text, "[");
-    for (int i = 0; i < 12000; i++)
-        print(&text, "]");
-    message = (struct message){"/v2/models/sorted/infer", "", text.bytes, text.count};
-    expect_short_turns("24 KB of brackets", 400, &message);
-    text.count = 0;
-    print(&text, "{\"x\":[[]");
-    for (int i = 0; i < 21000; i++)
-        print(&text, ",[]");
-    print(&text, "]}");
-    message = (struct message){"/v2/repository/index", "", text.bytes, text.count};
-    expect_short_turns("63 KB of brackets for the index", 200, &message);
-    free(text.bytes);
-
+    static const char infer[] = "/v2/models/sorted/infer";
+    ask_pieces("24 KB of empty tensors", infer, 400, "{\"inputs\":[", "{},", 8000, "{}]}");
+    ask_pieces("24 KB of dimensions", infer, 400, "{\"inputs\":[{\"shape\":[", "1,", 12000,
+               "1]}]}");
+    ask_pieces("24 KB of brackets", infer, 400, "", "[", 24000, "");
+    ask_pieces("63 KB of brackets for the index", "/v2/repository/index", 200, "{\"x\":[[]", ",[]",
+               21000, "]}");
     static const char segments[] =
         "{\"inputs\":[{\"name\":\"indices\",\"shape\":[0],\"datatype\":\"INT64\",\"data\":[]},"
         "{\"name\":\"segment_ids\",\"shape\":[0],\"datatype\":\"INT64\",\"data\":[]},"
         "{\"name\":\"num_segments\",\"shape\":[1],\"datatype\":\"INT64\",\"data\":[100]}]}";
-    message = (struct message){"/v2/models/mean/infer", "", segments, sizeof segments - 1};
-    expect_short_turns("100 default rows as JSON", 200, &message);
+    expect_short_turns(
+        "100 default rows as JSON", 200,
+        &(struct message){"/v2/models/mean/infer", "", segments, sizeof segments - 1});
 }

@@ -266,21 +266,32 @@ static const struct plan_case cases[] = {
     {POLL, "latest 1", "1s+ 2n 3n 4b", "1 of 2", NULL, "1. 2. 3L* 4U"},
     {MODELS, "latest 1", "1s+ 2n 3n", "1 of 2", "load", "1. 2. 3L*"}};
 
+/* A plan for these versions. `item` is what a client asks for, in the words of read_item; NULL:
+ * nothing. */
+static struct bag_model_plan plan_of(enum bag_change_kind kind, const char *policy,
+                                     struct bag_desired_state *desired, const char *item,
+                                     struct world *world)
+{
+    static struct bag_control_item asked; /* the plan points to it */
+    asked = read_item(item ? item : "");
+    return (struct bag_model_plan){.kind = kind,
+                                   .item = item ? &asked : NULL,
+                                   .policy = read_policy(policy),
+                                   .desired = desired,
+                                   .versions = world->versions,
+                                   .count = world->count,
+                                   .check_files = check_files,
+                                   .context = world};
+}
+
 TEST(test_plans_versions)
 {
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         const struct plan_case *given = &cases[i];
         struct world world = read_versions(given->there);
         struct bag_desired_state desired = read_desired(given->desired);
-        struct bag_control_item item = read_item(given->item ? given->item : "");
-        struct bag_model_plan plan = {.kind = given->kind,
-                                      .item = given->item ? &item : NULL,
-                                      .policy = read_policy(given->policy),
-                                      .desired = &desired,
-                                      .versions = world.versions,
-                                      .count = world.count,
-                                      .check_files = check_files,
-                                      .context = &world};
+        struct bag_model_plan plan =
+            plan_of(given->kind, given->policy, &desired, given->item, &world);
         char got[256];
         for (size_t j = 0; j < world.count; j++)
             plan.serves |= world.versions[j].ready != NULL;
@@ -307,13 +318,11 @@ TEST(test_plans_without_files)
                 {MODELS, "", "unload", ""}};
     for (size_t i = 0; i < COUNT_OF(gone); i++) {
         struct bag_desired_state desired = read_desired(gone[i].desired);
-        struct bag_control_item item = read_item(gone[i].item ? gone[i].item : "");
-        struct bag_model_plan plan = {.kind = gone[i].kind,
-                                      .item = gone[i].item ? &item : NULL,
-                                      .policy = read_policy("latest 1"),
-                                      .desired = &desired,
-                                      .serves = true};
+        struct world none = {.count = 0};
+        struct bag_model_plan plan =
+            plan_of(gone[i].kind, "latest 1", &desired, gone[i].item, &none);
         char got[64];
+        plan.serves = true;
         write_plan(&plan, bag_plan_model(&plan), got);
         assert_string_equal(got, gone[i].want);
     }
@@ -324,13 +333,7 @@ TEST(test_checks_files_only_if_needed)
 {
     struct world world = read_versions("1n 2n 3b 4n");
     struct bag_desired_state desired = {.default_version = 3};
-    struct bag_model_plan plan = {.kind = MODELS,
-                                  .policy = read_policy("latest 1"),
-                                  .desired = &desired,
-                                  .versions = world.versions,
-                                  .count = world.count,
-                                  .check_files = check_files,
-                                  .context = &world};
+    struct bag_model_plan plan = plan_of(MODELS, "latest 1", &desired, NULL, &world);
     assert_int_equal(bag_plan_model(&plan), BAG_PLAN_ACTIONS);
     const unsigned want[] = {0, 1, 1, 0};
     assert_memory_equal(world.checks, want, sizeof want);
@@ -352,17 +355,10 @@ TEST(test_desired_state_remembers_newest)
     struct bag_desired_state desired = {.newest = 0};
     for (size_t i = 0; i < COUNT_OF(asked); i++) {
         struct world world = read_versions(asked[i].there);
-        struct bag_control_item item = read_item(asked[i].item ? asked[i].item : "");
-        struct bag_model_plan plan = {.kind = asked[i].kind,
-                                      .item = asked[i].item ? &item : NULL,
-                                      .policy = read_policy("latest 1"),
-                                      .desired = &desired,
-                                      .versions = world.versions,
-                                      .count = world.count,
-                                      .serves = true,
-                                      .check_files = check_files,
-                                      .context = &world};
+        struct bag_model_plan plan =
+            plan_of(asked[i].kind, "latest 1", &desired, asked[i].item, &world);
         char got[128];
+        plan.serves = true;
         write_plan(&plan, bag_plan_model(&plan), got);
         assert_string_equal(got, asked[i].want);
     }

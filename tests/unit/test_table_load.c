@@ -38,17 +38,6 @@ TEST(loads_rows_as_they_are)
     }
 }
 
-TEST(turns_column_major_and_big_endian)
-{
-    static const unsigned char data[] = {0, 1, 0, 3, 0, 5, 0, 2, 0, 4, 0, 6};
-    static const uint16_t expected[] = {1, 2, 3, 4, 5, 6};
-    write_table(">u2", "True", "(3, 2)", data, sizeof data);
-    struct bag_table_file file = open_file();
-    struct bag_table_memory memory = load(&file, 2);
-    assert_memory_equal(memory.table.rows, expected, sizeof expected);
-    bag_table_unload(&memory);
-}
-
 TEST(loads_shapes_of_other_ranks)
 {
     int64_t data[12] = {INT64_MIN, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, INT64_MAX};
@@ -83,19 +72,6 @@ TEST(loads_tables_without_elements)
         assert_null(memory.mapping);
         bag_table_unload(&memory);
     }
-}
-
-TEST(takes_the_configured_type)
-{
-    uint16_t data[4] = {0x3f80, 0xbf80, 0x7fc0, 0};
-    struct bag_table_file file;
-    struct bag_problem problem;
-    write_table("<u2", "False", "(2, 2)", data, sizeof data);
-    assert_true(bag_table_file_open(path, BAG_BF16, &file, &problem));
-    struct bag_table_memory memory = load(&file, 1);
-    assert_int_equal(memory.table.dtype, BAG_BF16);
-    assert_memory_equal(memory.table.rows, data, sizeof data);
-    bag_table_unload(&memory);
 }
 
 /* The table is a copy: nothing that happens to the file afterwards reaches it. */
