@@ -68,7 +68,7 @@ def foreign_metadata(rows=None):
 class Foreign(http.server.BaseHTTPRequestHandler):
     """Triton's way: no GET /v2/models, an index of the repository, metadata without rows."""
 
-    protocol_version = "HTTP/1.1"
+    protocol_version, disable_nagle_algorithm = "HTTP/1.1", True  # which waits 40 ms between a head and its body
     metadata = "/v2/models/t", foreign_metadata()
     answers = 10**9  # before it closes connections without an answer
     lock = threading.Lock()
@@ -111,7 +111,7 @@ class Foreign(http.server.BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def foreign(handler):
     class Listener(http.server.ThreadingHTTPServer):
-        daemon_threads = True
+        daemon_threads, request_queue_size = True, 128
 
         def handle_error(self, *_):
             pass

@@ -98,6 +98,7 @@ def test_collectors_that_fail(collector):
             for _ in range(5):
                 expect_equal(infer(client).status, 200)
             wait_until(lambda: dropped(client) == 5, "five spans were not counted")
+            server.wait_event("spans lost")  # which is logged behind the counting
             lost = [event for event in server.events() if event["event"] == "spans lost"]
             expect_equal(len(lost), 1, "it is logged once")
             expect(lost[0]["reason"] and lost[0]["otlp_endpoint"].startswith("http://"), f"{lost}")
