@@ -53,8 +53,7 @@ def test_bag(browser, server):
     browser.check("bag-light-wide")
     ask(browser, "items", indices="1, 2, 3", offsets="", weights="", reduction="mean")
     browser.wait(lambda: embeddings(browser).shape == (1, 8), "the second answer")
-    expect_equal(embeddings(browser)[0].tolist(),
-                 ((ITEMS[1] + ITEMS[2] + ITEMS[3]) / np.float32(3)).tolist())
+    expect_equal(embeddings(browser)[0].tolist(), ((ITEMS[1] + ITEMS[2] + ITEMS[3]) / np.float32(3)).tolist())
 
 
 def test_offsets_that_end(browser, server):

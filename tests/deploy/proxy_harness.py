@@ -61,8 +61,7 @@ def can_connect(port):
 def make_body(body_bytes):
     """A request of about so many bytes, one bag of as many ids as that takes."""
     ids = [0, 2, 4] * max(1, (body_bytes - 100) // 9)
-    return json.dumps({"inputs": [{"name": "indices", "datatype": "INT64",
-                                   "shape": [1, len(ids)], "data": ids}]})
+    return json.dumps({"inputs": [{"name": "indices", "datatype": "INT64", "shape": [1, len(ids)], "data": ids}]})
 
 
 # --- servers -------------------------------------------------------------------------------------

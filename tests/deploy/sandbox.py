@@ -23,8 +23,7 @@ WRITE_EXECUTE, EXECUTE, SHM_EXECUTE = 2 | 4, 4, 0o100000
 FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10}
 CAP_SYS_RESOURCE = 1 << 24
 NAMESPACES = 0x7E020080  # every CLONE_NEW* flag
-LIMITS = (("LimitNOFILE", resource.RLIMIT_NOFILE, 1024),
-          ("LimitMEMLOCK", resource.RLIMIT_MEMLOCK, 8 << 20))
+LIMITS = (("LimitNOFILE", resource.RLIMIT_NOFILE, 1024), ("LimitMEMLOCK", resource.RLIMIT_MEMLOCK, 8 << 20))
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -70,8 +69,7 @@ def allowed_calls(lines):
     """What the lines of SystemCallFilter allow: the first says that they list what is allowed."""
     allowed = members("@default")
     for line in lines:
-        names = set().union(*(members(name) if name.startswith("@") else {name}
-                              for name in line.lstrip("~").split()))
+        names = set().union(*(members(name) if name.startswith("@") else {name} for name in line.lstrip("~").split()))
         allowed = allowed - names if line.startswith("~") else allowed | names
     return allowed
 

@@ -481,8 +481,7 @@ class Request:
         if "explain" in told:
             told["explain"].sort(key=lambda entry: entry["name"])
         if self.parameters.get("explain"):
-            want = {"explain": [{"name": n, "bags": answers[n].explanation}
-                                for n in self._told(answers)]}
+            want = {"explain": [{"name": n, "bags": answers[n].explanation} for n in self._told(answers)]}
         if told != want:
             raise Failure(f"parameters {json.dumps(told)} instead of {json.dumps(want)}")
 

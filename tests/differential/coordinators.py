@@ -222,8 +222,7 @@ class Coordinators:
         self.settings = {name: table.feature_rules(maker) if maker.some(0.5) else {}
                          for name, table in self.features.items()}
         self.options = [*PATIENT, "--max-reply-ratio", 0, "--workers", rng.integers(1, 3), "--loops", rng.integers(1, 3),
-                        "--inline-work-us", rng.choice([0, 50, 1000]),
-                        "--reply-compression", maker.pick("on", "off")]
+                        "--inline-work-us", rng.choice([0, 50, 1000]), "--reply-compression", maker.pick("on", "off")]
 
     def documents(self):
         """The configuration files, for somebody who repeats the case by hand."""

@@ -6,8 +6,7 @@ import dataclasses
 import numpy as np
 
 from keyed import hashed_row
-from numerics import (CONVERTIBLE, F32, F64, HALVES, pool_floats, pool_integers, quiet, round_halves,
-                      widened)
+from numerics import (CONVERTIBLE, F32, F64, HALVES, pool_floats, pool_integers, quiet, round_halves, widened)
 from tables import MASK
 from v2 import f32_from_bf16
 

@@ -44,8 +44,7 @@ class Admin(Client):
 
     def index(self):
         """{(name, version): (state, reason)}"""
-        return {(e["name"], e["version"]): (e["state"], e["reason"])
-                for e in self.post("index").expect().json()}
+        return {(e["name"], e["version"]): (e["state"], e["reason"]) for e in self.post("index").expect().json()}
 
 
 class Serving:

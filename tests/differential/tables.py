@@ -10,8 +10,7 @@ from table_files import write_safetensors
 
 MASK = 2**64 - 1
 SAFETENSORS = {"FP64": "F64", "FP32": "F32", "FP16": "F16", "BF16": "BF16", "INT8": "I8", "INT16": "I16",
-               "INT32": "I32", "INT64": "I64", "UINT8": "U8", "UINT16": "U16", "UINT32": "U32",
-               "UINT64": "U64"}
+               "INT32": "I32", "INT64": "I64", "UINT8": "U8", "UINT16": "U16", "UINT32": "U32", "UINT64": "U64"}
 # Keys that something might take for a sign, a mark, or the same as another one.
 ODD_KEYS = [0, 1, 5, 2**31 - 1, 2**31, 2**32, 2**32 + 5, 2**53, 2**53 + 1, 2**53 - 1, 2**63 - 1, 2**63,
             2**63 + 1, MASK, MASK - 1, MASK - 4, 2**64 - 2**31, 2**64 - 2**53 - 1]
@@ -199,8 +198,7 @@ class Writer:
     def dynamicemb(self):
         ranks = int(self.rng.integers(1, 4))
         cuts = np.sort(self.rng.integers(0, len(self.table) + 1, ranks - 1))
-        for rank, (keys, rows) in enumerate(zip(np.split(self.table.keys, cuts),
-                                                np.split(self.table.array(), cuts))):
+        for rank, (keys, rows) in enumerate(zip(np.split(self.table.keys, cuts), np.split(self.table.array(), cuts))):
             for kind, array in (("keys", keys), ("values", rows)):
                 name = f"t_emb_{kind}.rank_{rank}.world_size_{ranks}"
                 (self.folder / name).write_bytes(array.tobytes())
@@ -246,13 +244,11 @@ class Writer:
         tensors, metadata = self._tensors()
         tensors.append(("a.other", "F32", np.zeros((2, 7), np.float32)))
         parts = int(self.rng.integers(1, 4))
-        of = {name: f"model-{self.rng.integers(parts) + 1:05}-of-{parts:05}.safetensors"
-              for name, _, _ in tensors}
+        of = {name: f"model-{self.rng.integers(parts) + 1:05}-of-{parts:05}.safetensors" for name, _, _ in tensors}
         for part in sorted(set(of.values())):
             own = {name: (kind, array) for name, kind, array in tensors if of[name] == part}
             write_safetensors(self.folder / part, own, metadata)
-        index = {"metadata": {"total_size": sum(array.nbytes for _, _, array in tensors)},
-                 "weight_map": of}
+        index = {"metadata": {"total_size": sum(array.nbytes for _, _, array in tensors)}, "weight_map": of}
         name = "model.safetensors.index.json"
         (self.folder / name).write_text(json.dumps(index))
         self.path = name if self.rng.integers(2) else ""
@@ -263,14 +259,11 @@ class Writer:
 FORMATS = {
     "npy": (lambda w: w.table.keys is None, Writer.npy),
     "npy_beside_keys": (lambda w: w.table.keys is not None and not w.in_folder, Writer.npy_beside_keys),
-    "pair": (lambda w: w.table.keys is not None, Writer.pair),
-    "npz": (lambda w: True, Writer.npz),
-    "raw": (lambda w: not w.in_folder, Writer.raw),
-    "safetensors": (lambda w: True, Writer.safetensors),
+    "pair": (lambda w: w.table.keys is not None, Writer.pair), "npz": (lambda w: True, Writer.npz),
+    "raw": (lambda w: not w.in_folder, Writer.raw), "safetensors": (lambda w: True, Writer.safetensors),
     "sharded": (lambda w: True, Writer.sharded),
     "huge_ctr": (lambda w: w.is_plain_f32_pair() and not w.mapped, Writer.huge_ctr),
-    "dynamicemb": (lambda w: w.is_plain_f32_pair() and not w.mapped, Writer.dynamicemb),
-}
+    "dynamicemb": (lambda w: w.is_plain_f32_pair() and not w.mapped, Writer.dynamicemb),}
 
 
 def argument(folder, writer):

@@ -100,8 +100,7 @@ class World:
     def find_served(self, model, index):
         """The newest version that can be served is."""
         ready = [int(v) for (name, v), (state, _) in index.items() if name == model.name and state == "READY"]
-        can = [n for n in sorted(model.versions, reverse=True)
-               if model.can_serve(model.versions[n]) is not False]
+        can = [n for n in sorted(model.versions, reverse=True) if model.can_serve(model.versions[n]) is not False]
         sure = [n for n in can if model.can_serve(model.versions[n])]
         allowed = can[:can.index(sure[0]) + 1] if sure else can
         expect(len(ready) == 1 and ready[0] in allowed, f"{model.name}: versions {ready} are served; one of "

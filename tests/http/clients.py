@@ -100,8 +100,7 @@ class Proxy:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, key)
         self.behind = (server.host, server.port)
-        self.listener = context.wrap_socket(socket.create_server(("127.0.0.1", 0)),
-                                            server_side=True)
+        self.listener = context.wrap_socket(socket.create_server(("127.0.0.1", 0)), server_side=True)
         self.url = "https://127.0.0.1:%d" % self.listener.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
 

@@ -58,16 +58,13 @@ def make_models(rng, directory):
         # `items` has mean and default_index 3, which the features keep or override.
         Feature("history", items, {"reduction": "mean", "default_index": 3}, takes_weights=False),
         Feature("user.recent", items, {"reduction": "sqrtn", "default_index": -1}),
-        Feature("half", half, {"padding_idx": 2}, "FP16"),
-        Feature("brain", brain_f32, {}, "BF16"),
-        Feature("wide", wide, {}, "FP64"),
-        Feature("codes", numbers, {"default_index": 5}),
+        Feature("half", half, {"padding_idx": 2}, "FP16"), Feature("brain", brain_f32, {}, "BF16"),
+        Feature("wide", wide, {}, "FP64"), Feature("codes", numbers, {"default_index": 5}),
         Feature("cube", cube, {"reduction": "max"}, takes_weights=False)]
     own = {"history": {}, "user.recent": {"reduction": "sqrtn", "default_index": -1}}
     of = {"history": "items", "user.recent": "items"}
     models.append({"name": "mixed", "features": [
-        {"name": f.name, "model": of.get(f.name, f.name)} | own.get(f.name, f.keys)
-        for f in features]})
+        {"name": f.name, "model": of.get(f.name, f.name)} | own.get(f.name, f.keys) for f in features]})
     integers = Feature("whole", whole, {}, "INT32", takes_weights=False)
     models.append({"name": "integers", "features": [{"name": "whole", "model": "whole"}]})
     floats = [Feature("a", items, {"reduction": "sum"}), Feature("b", numbers),
@@ -77,8 +74,7 @@ def make_models(rng, directory):
         {"name": "b", "model": "codes"}, {"name": "c", "model": "cube"},
         {"name": "d", "model": "half", "output_datatype": "FP32"}]})
     halves = features[2:4]
-    models.append({"name": "halves", "features": [
-        {"name": f.name, "model": f.name} | f.keys for f in halves]})
+    models.append({"name": "halves", "features": [{"name": f.name, "model": f.name} | f.keys for f in halves]})
     config = write_json(directory / "config.json", {"models": models})
     return config, {"mixed": features, "integers": [integers], "floats": floats, "halves": halves}
 

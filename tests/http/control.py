@@ -56,8 +56,7 @@ def replace(path, table):
 def collection(root, name, tables, version=1):
     folder = root / name / str(version)
     folder.mkdir(parents=True)
-    write_json(folder / "config.json",
-               {"features": [{"name": f"f_{table}", "model": table} for table in tables]})
+    write_json(folder / "config.json", {"features": [{"name": f"f_{table}", "model": table} for table in tables]})
 
 
 def tokens(directory):
@@ -93,8 +92,7 @@ class Admin:
         return {(e["name"], e["version"]): (e["state"], e["reason"]) for e in entries}
 
     def states(self, name):
-        return {version: state for (model, version), (state, _) in self.index().items()
-                if model == name}
+        return {version: state for (model, version), (state, _) in self.index().items() if model == name}
 
 
 @contextlib.contextmanager

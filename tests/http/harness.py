@@ -155,8 +155,7 @@ class Server:
         self._end_checked = False
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                        env=environment(**(variables or {})),
-                                        preexec_fn=_die_with_parent, **options)
+                                        env=environment(**(variables or {})), preexec_fn=_die_with_parent, **options)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         try:

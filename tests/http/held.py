@@ -26,8 +26,7 @@ def find_workers(server):
     """Their nice value is 5 above that of the first thread, which runs a loop."""
     tasks = pathlib.Path(f"/proc/{server.process.pid}/task")
     nice = min(nice_value(tasks / str(server.process.pid)) + 5, 19)
-    return [task for task in tasks.iterdir()
-            if nice_value(task) == nice and task.name != str(server.process.pid)]
+    return [task for task in tasks.iterdir() if nice_value(task) == nice and task.name != str(server.process.pid)]
 
 
 def trace(request, worker):

@@ -18,16 +18,12 @@ def hashed_row(key, rows):
 
 
 POLICIES = {
-    "failing": {},
-    "skipping": {"missing": "skip"},
-    "defaulting": {"missing": "default", "default_index": 5},
-    "hashing": {"missing": "hash", "hash_rows": HASH_ROWS},
+    "failing": {}, "skipping": {"missing": "skip"},
+    "defaulting": {"missing": "default", "default_index": 5}, "hashing": {"missing": "hash", "hash_rows": HASH_ROWS},
     "padded": {"missing": "skip", "padding_idx": -1},
     "padding": {"missing": "hash", "hash_rows": 1, "padding_idx": 77777, "reduction": "mean"},
-    "meaning": {"missing": "default", "default_index": str(2**64 - 1), "reduction": "mean",
-                "weighted_mean": True},
-    "largest": {"missing": "skip", "reduction": "max"},
-}
+    "meaning": {"missing": "default", "default_index": str(2**64 - 1), "reduction": "mean", "weighted_mean": True},
+    "largest": {"missing": "skip", "reduction": "max"},}
 
 
 class Table:
@@ -53,14 +49,12 @@ class Table:
     def pool(self, bags, weights, model):
         """The oracle's answer over row numbers."""
         default = model.get("default_index")
-        rules = oracle.Rules(reduction=model.get("reduction", "sum"),
-                             default_index=-1 if default is None
+        rules = oracle.Rules(reduction=model.get("reduction", "sum"), default_index=-1 if default is None
                              else self.rows[int(default) & MASK])
         rows, kept_weights = [], None if weights is None else []
         for i, bag in enumerate(bags):
             found = [self.resolve(key, model) for key in bag]
             rows.append(np.array([row for row in found if row is not None], np.int64))
             if weights is not None:
-                kept_weights.append(np.array(
-                    [w for w, row in zip(weights[i], found) if row is not None], np.float32))
+                kept_weights.append(np.array([w for w, row in zip(weights[i], found) if row is not None], np.float32))
         return oracle.pool(self.values, rows, kept_weights, rules)

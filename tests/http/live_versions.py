@@ -17,8 +17,7 @@ def after(snapshot, through, last):
 
 
 def change(client, number):
-    return update(client, "t", [number % control.ROWS], [[-number] * control.COLUMNS],
-                  sequence=number)
+    return update(client, "t", [number % control.ROWS], [[-number] * control.COLUMNS], sequence=number)
 
 
 def all_rows(client):
@@ -26,8 +25,7 @@ def all_rows(client):
 
 
 def serve_versions(directory, *arguments):
-    return control.serve(directory, "--updates", "on", "--journal-dir", directory / "journal",
-                         *arguments)
+    return control.serve(directory, "--updates", "on", "--journal-dir", directory / "journal", *arguments)
 
 
 def serve_plain(directory, *arguments, **options):

@@ -349,8 +349,7 @@ def pool_integers(reduction, rows, weights):
     if reduction == "max":
         return rows.max(axis=0)
     factors = [1] * len(rows) if weights is None else [int(weight) for weight in weights]
-    totals = sum((row * factor for row, factor in zip(exact, factors)),
-                 start=np.zeros(rows.shape[1], object))
+    totals = sum((row * factor for row, factor in zip(exact, factors)), start=np.zeros(rows.shape[1], object))
     if reduction == "mean":
         totals = [truncated(total, sum(factors)) for total in totals]
     return np.array([total % 2**bits for total in totals], f"u{kind.itemsize}").view(kind)

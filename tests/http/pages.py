@@ -119,8 +119,7 @@ def run_block(block, directory, port, variables):
     if port != PORT:
         clean["BAGSERVE_PORT"] = str(port)
     done = subprocess.run(COMMANDS[block.language] + [text], cwd=directory, env=clean, text=True,
-                          stdin=subprocess.DEVNULL, capture_output=True, check=False,
-                          timeout=BLOCK_TIMEOUT_S)
+                          stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=BLOCK_TIMEOUT_S)
     if done.returncode:
         raise Failure(f"exit code {done.returncode}\n{text}\n{done.stdout}{done.stderr}")
     return done.stdout

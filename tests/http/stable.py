@@ -38,8 +38,7 @@ def names():
     openapi = json.loads((ROOT / "proto/openapi.json").read_text())
     schemas = openapi["components"]["schemas"]
     return {
-        "flags of serve": options,
-        "keys of models": keys_of(pages, "## Models"),
+        "flags of serve": options, "keys of models": keys_of(pages, "## Models"),
         "metrics": sorted(set(re.findall(r"`((?:bagserve|nv_inference)_[a-z0-9_]+)`", metrics))),
         "endpoints": sorted(f"{method.upper()} {path}" for path, methods in openapi["paths"].items()
                             for method in methods if method in ("get", "post")),

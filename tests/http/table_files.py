@@ -25,8 +25,7 @@ def convert(*arguments, code=0, words=(), **options):
 
 # ---- safetensors ------------------------------------------------------------------------------
 TYPES = {"F64": "f8", "F32": "f4", "F16": "f2", "BF16": "u2", "U8": "u1", "F8_E4M3": "u1",
-         "F8_E5M2": "u1", "I8": "i1", "I16": "i2", "I32": "i4", "I64": "i8", "U16": "u2", "U32": "u4",
-         "U64": "u8"}
+         "F8_E5M2": "u1", "I8": "i1", "I16": "i2", "I32": "i4", "I64": "i8", "U16": "u2", "U32": "u4", "U64": "u8"}
 
 
 def read_safetensors(path):
@@ -52,8 +51,7 @@ def write_safetensors(path, tensors, metadata=None):
         header["__metadata__"] = metadata
     for name, (dtype, array) in tensors.items():
         raw = array.tobytes()
-        header[name] = {"dtype": dtype, "shape": list(array.shape),
-                        "data_offsets": [len(data), len(data) + len(raw)]}
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)

@@ -57,8 +57,7 @@ def test_lines(directory):
                  ["info", "request", client, "POST", "/v2/models/items/infer", 200, len(body),
                   len(reply.body), "items", 3, 6, "mine", TRACE], "a line")
     expect(0 <= first["duration_us"] < 60e6, f"{first}")
-    expect_equal((second["path"], second["status"], second["model"], second["request_id"]),
-                 ("/nowhere", 404, "", ""))
+    expect_equal((second["path"], second["status"], second["model"], second["request_id"]), ("/nowhere", 404, "", ""))
     expect_equal(third["request_id"], 'a\\xff"', "an id that is no UTF-8")
     expect_equal((fourth["status"], fourth["request_id"]), (400, "two-hosts"))
     expect_equal(fourth["error"], "the request has 2 Host headers; it must have one")

@@ -105,8 +105,7 @@ INFER_CASES = [
     ("one byte left over", "items", binary(raw=bytes(33)), ["1"]),
     ("all bytes missing", "items", binary(raw=b""), ["indices", "32"]),
     ("binary_data_size too small", "items", binary(size=24, raw=bytes(24)), ["indices", "24", "32"]),
-    ("a wrong index in binary", "items", binary(raw=struct.pack("<4q", 0, 2, 5, 4)), ["indices", "2", "5", "4"]),
-]
+    ("a wrong index in binary", "items", binary(raw=struct.pack("<4q", 0, 2, 5, 4)), ["indices", "2", "5", "4"]),]
 # (name, method, path, words of the message)
 PATHS = [
     ("unknown path", "GET", "/v3", ["/v3"]), ("no model name", "GET", "/v2/models//ready", []),
@@ -120,8 +119,7 @@ PATHS = [
     ("a NUL behind the model", "GET", "/v2/models/items%00", []),
     ("control characters in the model", "GET", "/v2/models/a%0d%0ab%1b", []),
     ("invalid UTF-8 in the model", "GET", "/v2/models/%ff%fe", []),
-    ("a name of 3,000 characters", "GET", "/v2/models/" + "n" * 3000, []),
-]
+    ("a name of 3,000 characters", "GET", "/v2/models/" + "n" * 3000, []),]
 VERBS = [("GET", INFER, "POST"), ("PATCH", INFER, "POST"), ("GET", "/v2/models/items/versions/1/infer", "POST"),
          ("POST", "/", "GET"), ("DELETE", "/v2/models", "GET"), ("POST", "/v2/models/items", "GET")]
 

@@ -53,8 +53,7 @@ class Waiting:
     def send(self, model, rows, **top):
         """A bag of each row, in binary; returns the connection."""
         tensor = Tensor("indices", np.asarray(rows, np.int64).reshape(-1, 1))
-        body, headers = infer_body([tensor], binary=True,
-                                   **{"parameters": {"binary_data_output": True}} | top)
+        body, headers = infer_body([tensor], binary=True, **{"parameters": {"binary_data_output": True}} | top)
         return self.send_body(model, body, headers)
 
     def send_body(self, model, body, headers):
@@ -109,8 +108,7 @@ def test_models_are_not_mixed(config, tables):
 def test_projections_are_not_mixed(config, tables):
     """Whoever mixes these writes a wide model's rows into memory for a narrow one's."""
     check_mixed(config, ["turned", "spread", "a"], {
-        "turned": tables["a"] @ tables["turn"], "spread": tables["wide"] @ tables["spread"],
-        "a": tables["a"]})
+        "turned": tables["a"] @ tables["turn"], "spread": tables["wide"] @ tables["spread"], "a": tables["a"]})
 
 
 def test_own_timeout_after_decoding(config):
@@ -118,8 +116,7 @@ def test_own_timeout_after_decoding(config):
     parameters = {"timeout": 1, "binary_data_output": True}
     for packed in (False, True):
         with Waiting(config) as waiting:
-            body, headers = infer_body([Tensor("indices", np.array([[1, 2]]))], binary=True,
-                                       parameters=parameters)
+            body, headers = infer_body([Tensor("indices", np.array([[1, 2]]))], binary=True, parameters=parameters)
             if packed:
                 body, headers = gzip.compress(body), headers | {"Content-Encoding": "gzip"}
             late = waiting.send_body("a", body, headers)

@@ -45,8 +45,7 @@ def test_report(server):
     expect(re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", report["date"]) and report["processor"], f"{report}")
     figures = only(report)
     expect_equal(list(figures), RUN_KEYS)
-    expect_equal((figures["rate"], figures["sent"], figures["answered"], figures["errors"]),
-                 (None, 30, 30, {}))
+    expect_equal((figures["rate"], figures["sent"], figures["answered"], figures["errors"]), (None, 30, 30, {}))
     for key, factor in (("bags_per_s", 5), ("rows_per_s", 20), ("bytes_gathered_per_s", 640)):
         expect(abs(figures[key] / figures["requests_per_s"] / factor - 1) < 1e-4, f"{key}: {figures}")
     times = list(figures["latency_ms"].values())

@@ -13,8 +13,7 @@ from v2 import Raw, head, infer_body
 TABLE = np.arange(2000, dtype=np.float32).reshape(1000, 2)
 INFER = "/v2/models/rows/infer"
 # Around what the library has room for at once (half of 16 KiB) and what is received at once.
-COUNTS = [1, 900, 1000, 1010, 1024, 1100, 2000, 3000, 4000, 4090, 4100, 5000, 5120, 9000, 20000,
-          50000]
+COUNTS = [1, 900, 1000, 1010, 1024, 1100, 2000, 3000, 4000, 4090, 4100, 5000, 5120, 9000, 20000, 50000]
 
 
 @pytest.fixture(name="server", scope="module")

@@ -49,14 +49,12 @@ def ask(config, limit, model, inputs, binary):
     """The answer of a server with that limit on replies."""
     with Server("--config", config, "--max-reply-bytes", limit) as server, \
             Client(server) as client:
-        return client.infer(model, inputs, binary=True,
-                            parameters={"binary_data_output": binary})
+        return client.infer(model, inputs, binary=True, parameters={"binary_data_output": binary})
 
 
 @pytest.mark.parametrize("binary", [True, False], ids=["binary", "JSON"])
 @pytest.mark.parametrize("model, inputs, result_bytes",
-                         [("items", INDICES, RESULT_BYTES), ("pair", PAIR, PAIR_BYTES)],
-                         ids=["table", "collection"])
+                         [("items", INDICES, RESULT_BYTES), ("pair", PAIR, PAIR_BYTES)], ids=["table", "collection"])
 def test_reply(config, model, inputs, result_bytes, binary):
     """First the results alone are compared with the limit, then the reply that holds them."""
     rejected = ask(config, result_bytes - 1, model, inputs, binary).expect(400).error()
@@ -93,8 +91,7 @@ def test_ratio_of_replies(config):
     with Server("--config", config, "--max-reply-ratio", ratio) as server, \
             Client(server) as client:
         for body_bytes, status in ((limit - 1, 400), (limit, 200), (limit + 1, 200)):
-            reply = client.request("POST", "/v2/models/items/infer",
-                                   padded(body, len(body), body_bytes))
+            reply = client.request("POST", "/v2/models/items/infer", padded(body, len(body), body_bytes))
             if reply.expect(status).status == 400:
                 expect_equal(reply.error(), f"the reply of {bags} bags takes about {bags * DIM * 4} bytes, and 1000 "
                              f"bags are beyond the ids and {FREE_BAGS} more; the request's body has {body_bytes} "
@@ -108,8 +105,7 @@ def zipped(body):
 def test_compressed_bodies_count_as_sent(config):
     """A few bytes become many that ask for more: what was sent bounds reply and work."""
     offsets = np.zeros(100_000, np.int32)
-    body, headers = infer_body([Tensor("indices", np.zeros(0, np.int32)), Tensor("offsets", offsets)],
-                               binary=True)
+    body, headers = infer_body([Tensor("indices", np.zeros(0, np.int32)), Tensor("offsets", offsets)], binary=True)
     packed, coding = zipped(body)
     path = "/v2/models/items/infer"
     with Server("--config", config) as server, Client(server) as client:
@@ -123,8 +119,7 @@ def test_compressed_bodies_count_as_sent(config):
             Client(server) as client:
         client.request("POST", path, body, headers).expect(200)
         reply = client.request("POST", path, packed, headers | coding).expect(400)
-        expect(f"a body of {len(packed)} bytes, as it was sent, may be" in reply.error(),
-               reply.error())
+        expect(f"a body of {len(packed)} bytes, as it was sent, may be" in reply.error(), reply.error())
         # A client that compresses what it sends anyway is not held to fewer bytes than it needs.
         small, coding = zipped(infer_body(INDICES)[0])
         client.request("POST", path, small, coding).expect(200)
@@ -137,10 +132,8 @@ def test_work_for_bytes(config):
     options = ("--max-reply-ratio", 0, "--max-work-us-per-byte", 1)
     with Server("--config", config, *options) as server, Client(server) as client:
         def is_accepted(body_bytes):
-            reply = client.request("POST", "/v2/models/items/infer",
-                                   padded(body, len(body), body_bytes))
-            expect(reply.status == 200 or "(max_work_us_per_byte)" in reply.expect(400).error(),
-                   reply.body)
+            reply = client.request("POST", "/v2/models/items/infer", padded(body, len(body), body_bytes))
+            expect(reply.status == 200 or "(max_work_us_per_byte)" in reply.expect(400).error(), reply.body)
             return reply.status == 200
 
         small, large = len(body), 1 << 20
@@ -162,16 +155,13 @@ def headers_at_limits():
     frame = len(header_of('}],"x":""}'))
     return [
         ("parameters of the request", 128, lambda count: header_of(
-            '}],"parameters":{' + ",".join(f'"p{i}":1' for i in range(count)) + "}}"),
-         "more than 128"),
+            '}],"parameters":{' + ",".join(f'"p{i}":1' for i in range(count)) + "}}"), "more than 128"),
         ("parameters of an input", 128, lambda count: header_of(
-            ',"parameters":{' + ",".join(f'"p{i}":1' for i in range(count)) + "}}]}"),
-         "more than 128"),
+            ',"parameters":{' + ",".join(f'"p{i}":1' for i in range(count)) + "}}]}"), "more than 128"),
         ("depth", 128, lambda count: header_of(
             '}],"x":' + "[" * (count - 1) + "]" * (count - 1) + "}"), "128 deep"),
         ("bytes outside of data", 2 << 20, lambda count: header_of(
-            '}],"x":"' + "y" * (count + len("[0]") - frame) + '"}'), "more than 2097152 bytes"),
-    ]
+            '}],"x":"' + "y" * (count + len("[0]") - frame) + '"}'), "more than 2097152 bytes"),]
 
 
 @pytest.mark.parametrize("name, limit, make, words", headers_at_limits(),

@@ -81,8 +81,7 @@ def call_of(case):
     start = f'bagserve_{call}({of}, "{case["model"]}", '
     if call in POOLING:
         indices = array_of("int64_t", case["indices"])
-        shape = {"offsets": [len(case["indices"])], "segments": [],
-                 "packed": np.shape(case["indices"])}[call]
+        shape = {"offsets": [len(case["indices"])], "segments": [], "packed": np.shape(case["indices"])}[call]
         rest = {"offsets": lambda: [array_of("int64_t", case["offsets"]), len(case["offsets"])],
                 "segments": lambda: [array_of("int64_t", case["segment_ids"]), len(case["indices"]),
                                      case["num_segments"]], "packed": lambda: []}[call]()

@@ -87,12 +87,9 @@ REFUSED = {
     write_duplicated: ["key 21 is duplicated, in rows 3 and 8"],
     write_lacking_default: ["model 't'", "default_index is 8", "the table does not have"],
     write_lacking_default_of_a_feature: ["model 'c', feature 'b'", "default_index is 8"],
-    write_damaged: ["t.npz", "CRC-32"],
-    write_big_endian: ["t.npy", "big-endian"],
-    write_column_major: ["t.npy", "column-major"],
-    write_unguarded_updates: ["updates needs a token_file"],
-    write_control_without_admin: ["explicit needs an admin listener"],
-}
+    write_damaged: ["t.npz", "CRC-32"], write_big_endian: ["t.npy", "big-endian"],
+    write_column_major: ["t.npy", "column-major"], write_unguarded_updates: ["updates needs a token_file"],
+    write_control_without_admin: ["explicit needs an admin listener"],}
 
 
 @pytest.mark.parametrize("write", REFUSED, ids=lambda write: write.__name__[6:])
@@ -161,10 +158,8 @@ def test_what_is_listed(directory):
     expect_equal(sorted(lines[:-1]), [
         "both version 1: 2 features",
         "empty version 1: 0 rows of 4 elements, FP32; it has no row that a request could ask for",
-        "half version 1: 5 rows of 4 elements, FP16",
-        "keyed version 2: 12 rows of 4 elements, FP32, with keys",
-        "one version 1: 1 feature",
-        "small version 1: 12 rows of 4 elements, FP32 as int4 rows, with keys"])
+        "half version 1: 5 rows of 4 elements, FP16", "keyed version 2: 12 rows of 4 elements, FP32, with keys",
+        "one version 1: 1 feature", "small version 1: 12 rows of 4 elements, FP32 as int4 rows, with keys"])
     expect(lines[-1].startswith("The configuration is valid: 6 models,"), lines[-1])
     with Server(*arguments) as server:
         expect_equal([event["models"] for event in server.events() if event["event"] == "ready"], [6])

@@ -105,14 +105,12 @@ int main(int argc, char *argv[])
 def test_c_tokens(guarded, directory):
     program = compile_c(directory, C_TOKENS)
     with Proxy(guarded, directory) as proxy:
-        for url, authority in ((f"http://{address(guarded)}", ""),
-                               (proxy.url, str(proxy.certificate))):
+        for url, authority in ((f"http://{address(guarded)}", ""), (proxy.url, str(proxy.certificate))):
             done = subprocess.run([program, url, authority], capture_output=True, text=True,
                                   check=False, timeout=TIMEOUT_S)
             expect_equal((done.returncode, done.stderr), (0, ""), "the C program")
             lines = done.stdout.splitlines()
-            for line, code, words in zip(lines, "0636", ("", "scope infer", "ASCII", "is needed"),
-                                         strict=True):
+            for line, code, words in zip(lines, "0636", ("", "scope infer", "ASCII", "is needed"), strict=True):
                 expect(line.startswith(code + " ") and words in line, f"{url}: {line}")
         done = subprocess.run([program, proxy.url, ""], capture_output=True, text=True, check=False,
                               timeout=TIMEOUT_S)
@@ -127,6 +125,5 @@ def test_c_example():
     with scratch() as directory, Server("--demo") as server:
         program = compile_c(directory, "int main(void)\n{\n" + example.replace(
             "127.0.0.1:8000", address(server)) + "\nreturn 0;\n}\n")
-        done = subprocess.run([program], capture_output=True, text=True, check=False,
-                              timeout=TIMEOUT_S)
+        done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
     expect_equal((done.stdout, done.stderr), ("2 rows of 64\nhistory has 2 rows\n", ""))

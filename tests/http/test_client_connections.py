@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from clients import (  # noqa: F401
-    BUSY, MODELS, OTHER, TOKEN, Proxy, Script, address, answer, bc, connect, expect_raises, serve,
-    serve_with_tokens)
+    BUSY, MODELS, OTHER, TOKEN, Proxy, Script, address, answer, bc, connect, expect_raises, serve, serve_with_tokens)
 from example import EXAMPLE, check_rows
 from harness import Failure, Server, expect, expect_equal
 

@@ -99,8 +99,7 @@ def ids_of(values):
 
 def query_of(case):
     lines = [f"q.weights = {array_of('float', case['weights'])};"] if "weights" in case else []
-    names = {"padding_idx": "paddingIdx", "default_index": "defaultIndex",
-             "include_last_offset": "includeLastOffset"}
+    names = {"padding_idx": "paddingIdx", "default_index": "defaultIndex", "include_last_offset": "includeLastOffset"}
     for name, value in case.get("options", {}).items():
         text = f"List.of({', '.join(map(json.dumps, value))})" if name == "outputs" else \
             f"{value}L" if isinstance(value, int) and not isinstance(value, bool) else json.dumps(value)

@@ -21,8 +21,7 @@ MODEL = "items"
 
 # ---- bodies -----------------------------------------------------------------------------------
 BINARY_HEADER = (
-    b'{"inputs":[{"name":"indices","shape":[4],"datatype":"INT64",'
-    b'"parameters":{"binary_data_size":32}},'
+    b'{"inputs":[{"name":"indices","shape":[4],"datatype":"INT64",' b'"parameters":{"binary_data_size":32}},'
     b'{"name":"offsets","shape":[2],"datatype":"INT64","parameters":{"binary_data_size":16}}]')
 JSON_INPUTS = (
     b'{"inputs":[{"name":"indices","shape":[4],"datatype":"INT64","data":[0,2,3,4]},'
@@ -44,8 +43,7 @@ def check_answer(reply, binary, identity=None):
     """The rows in the form that was asked for, and no key that a strict client would reject."""
     check_rows(reply.embeddings(), WANT)
     header, raw = reply.header()
-    expect_equal(set(header), {"model_name", "model_version", "outputs"} |
-                 ({"id"} if identity else set()))
+    expect_equal(set(header), {"model_name", "model_version", "outputs"} | ({"id"} if identity else set()))
     expect_equal(header.get("id"), identity)
     output, = header["outputs"]
     form = "parameters" if binary else "data"
@@ -114,8 +112,7 @@ def test_python_parameters(server):
     """Custom parameters, which the reply tells of, stand beside the client's own; sequence and priority
     keys mean nothing."""
     header = (BINARY_HEADER + b',"parameters":{"sequence_id":7,"sequence_start":true,'
-              b'"sequence_end":false,"priority":1,"timeout":10000000,"mine":"x",'
-              b'"binary_data_output":true}}')
+              b'"sequence_end":false,"priority":1,"timeout":10000000,"mine":"x",' b'"binary_data_output":true}}')
     body = header + INDICES + OFFSETS
     lines = python_head(b"/v2/models/items/infer", header, body)
     reply = ask(server, lines, body)
@@ -175,8 +172,7 @@ CPP_HEADER = b'{"id":"",' + BINARY_HEADER[1:]
 
 
 def test_cpp_binary(server):
-    header = (CPP_HEADER +
-              b',"outputs":[{"name":"embeddings","parameters":{"binary_data":true}}]}')
+    header = (CPP_HEADER + b',"outputs":[{"name":"embeddings","parameters":{"binary_data":true}}]}')
     body = header + INDICES + OFFSETS
     for path in (b"/v2/models/items/infer", b"/v2/models/items/versions/1/infer"):
         check_answer(ask(server, cpp_lines(path, header, body), body), True)
@@ -213,8 +209,7 @@ def test_perf_analyzer_starts(server):
         needed = [t["name"] for t in config["input"] if not t.get("optional")]
         expect_equal(needed, ["indices", "offsets"])
         expect_equal([t["name"] for t in config["input"]], [t["name"] for t in metadata["inputs"]])
-        expect_equal([t["name"] for t in config["output"]],
-                     [t["name"] for t in metadata["outputs"]])
+        expect_equal([t["name"] for t in config["output"]], [t["name"] for t in metadata["outputs"]])
         check_statistics(get(b"/v2/models/items/stats"), 1)
         check_statistics(get(b"/v2/models/items/versions/1/stats"), 1)
         check_statistics(get(b"/v2/models/stats"), len(get(b"/v2/models")["models"]))
@@ -260,13 +255,10 @@ def test_kserve_binary(server):
     """An empty tensor has "data":null beside binary_data_size 0."""
     header = (b'{"id": "' + ID.encode() + b'", "model_name": "items", "inputs": ['
               b'{"name": "indices", "shape": [0], "datatype": "INT64", "data": null, '
-              b'"parameters": {"binary_data_size": 0}}, '
-              b'{"name": "offsets", "shape": [2], "datatype": "INT64", '
-              b'"parameters": {"binary_data_size": 16}}], '
-              b'"parameters": {"binary_data_output": true}}')
+              b'"parameters": {"binary_data_size": 0}}, ' b'{"name": "offsets", "shape": [2], "datatype": "INT64", '
+              b'"parameters": {"binary_data_size": 16}}], ' b'"parameters": {"binary_data_output": true}}')
     body = header + bytes(16)
-    lines = kserve_lines(b"/v2/models/items/infer", body,
-                         length(b"inference-header-content-length", header),
+    lines = kserve_lines(b"/v2/models/items/infer", body, length(b"inference-header-content-length", header),
                          b"content-type: application/octet-stream")
     reply = ask(server, lines, body)
     check_rows(reply.embeddings(), np.zeros((2, 2), np.float32))
@@ -276,8 +268,7 @@ def test_kserve_binary(server):
 def test_kserve_health(server):
     for path, key in ((b"/v2/health/live", "live"), (b"/v2/health/ready", "ready"),
                       (b"/v2/models/items/ready", "ready")):
-        lines = [b"GET " + path + b" HTTP/1.1", b"host: 127.0.0.1:8000",
-                 b"accept-encoding: gzip, deflate, br"]
+        lines = [b"GET " + path + b" HTTP/1.1", b"host: 127.0.0.1:8000", b"accept-encoding: gzip, deflate, br"]
         expect_equal(ask(server, lines, method="GET").expect().json()[key], True)
 
 

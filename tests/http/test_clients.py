@@ -66,23 +66,19 @@ def test_errors(client):
     expect_equal(problem.status, 400)
     expect_raises(bc.NotFound, lambda: client.packed("no body", [[0]]), "no body")
     expect_raises(bc.NotFound, lambda: client.packed("items", [[0]], version=9), "9")
-    expect_raises(bc.TooLarge, lambda: client.packed("items", np.zeros((200000, 1), np.int64)),
-                  "max_body_bytes")
+    expect_raises(bc.TooLarge, lambda: client.packed("items", np.zeros((200000, 1), np.int64)), "max_body_bytes")
     check_rows(client.packed("items", [[0]]), EXAMPLE[[0]])
 
 
 def test_bags(client):
     """Lists of lists, of arrays, and an array of two dimensions."""
     want = [EXAMPLE[0] + EXAMPLE[2], [0, 0], EXAMPLE[4]]
-    for bags in ([[0, 2], [], [4]], [np.array([0, 2]), [], np.array([4], np.uint8)],
-                 ([0, 2], (), (4,))):
+    for bags in ([[0, 2], [], [4]], [np.array([0, 2]), [], np.array([4], np.uint8)], ([0, 2], (), (4,))):
         check_rows(client.bags("items", bags), want)
-    check_rows(client.bags("items", np.array([[0, 2], [1, 3]])),
-               [EXAMPLE[0] + EXAMPLE[2], EXAMPLE[1] + EXAMPLE[3]])
+    check_rows(client.bags("items", np.array([[0, 2], [1, 3]])), [EXAMPLE[0] + EXAMPLE[2], EXAMPLE[1] + EXAMPLE[3]])
     check_rows(client.bags("items", []), np.zeros((0, 2), np.float32))
     got = client.bags("items", [[0, 1], [], [2]], weights=[[1, 2], [], [0.5]], default_index=3)
-    check_rows(got, [EXAMPLE[0] + EXAMPLE[1] * np.float32(2), EXAMPLE[3],
-                     EXAMPLE[2] * np.float32(0.5)])
+    check_rows(got, [EXAMPLE[0] + EXAMPLE[1] * np.float32(2), EXAMPLE[3], EXAMPLE[2] * np.float32(0.5)])
     expect_raises(ValueError, lambda: client.bags("items", [[0], [1]], [[1.0], []]), "as long")
     expect_raises(TypeError, lambda: client.bags("items", np.array([0, 2])), "list of bags")
     expect_raises(TypeError, lambda: client.bags("items", [[[0, 1], [2, 3]]]), "list of bags")
@@ -114,8 +110,7 @@ def test_explanations_and_statistics(client):
     expect(mine["inference_stats"]["success"]["count"] > 0, mine)
 
 
-FLOATS = ([[1.9]], [[1.0]], [[0, 2.0]], np.array([[1.0]]), np.zeros((1, 0)), [[True]], [["1"]],
-          [[None]])
+FLOATS = ([[1.9]], [[1.0]], [[0, 2.0]], np.array([[1.0]]), np.zeros((1, 0)), [[True]], [["1"]], [[None]])
 
 
 @pytest.mark.parametrize("ids", FLOATS, ids=str)
@@ -123,12 +118,9 @@ def test_floats_are_no_ids(ids):
     """Said before anything is sent: nobody listens there."""
     client = bc.Client("127.0.0.1:1", retries=0)
     calls = [lambda: client.packed("items", ids), lambda: client.bags("items", ids),
-             lambda: client.infer("items", {"a.indices": ids}),
-             lambda: client.collection("pair", {"a": ids}),
-             lambda: client.offsets("items", np.ravel(ids), [0]),
-             lambda: client.offsets("items", [0], np.ravel(ids)),
-             lambda: client.segments("items", [0], np.ravel(ids)),
-             lambda: client.kjt("pair", np.ravel(ids), [1]),
+             lambda: client.infer("items", {"a.indices": ids}), lambda: client.collection("pair", {"a": ids}),
+             lambda: client.offsets("items", np.ravel(ids), [0]), lambda: client.offsets("items", [0], np.ravel(ids)),
+             lambda: client.segments("items", [0], np.ravel(ids)), lambda: client.kjt("pair", np.ravel(ids), [1]),
              lambda: client.kjt("pair", [1], lengths=np.ravel(ids))]
     for call in calls:
         expect_raises(TypeError, call, "integers")
@@ -160,8 +152,7 @@ def test_many_threads(client):
         results = [None] * 12
 
         def work(i):
-            results[i] = all((shared.packed("items", [[i % 5]]) == EXAMPLE[[i % 5]]).all()
-                             for _ in range(20))
+            results[i] = all((shared.packed("items", [[i % 5]]) == EXAMPLE[[i % 5]]).all() for _ in range(20))
 
         threads = [threading.Thread(target=work, args=(i,)) for i in range(12)]
         for thread in threads:
@@ -187,8 +178,7 @@ def test_closed():
                 done.append(True)
         done, got = [], []
         client = bc.Client("127.0.0.1:%d" % listener.getsockname()[1])
-        threads = [threading.Thread(target=serve),
-                   threading.Thread(target=lambda: got.append(client.models()))]
+        threads = [threading.Thread(target=serve), threading.Thread(target=lambda: got.append(client.models()))]
         for thread in threads:
             thread.start()
         expect(started.wait(TIMEOUT_S), "the call did not begin")
@@ -201,8 +191,7 @@ def test_closed():
         client.close()
 
     async def work():
-        async with bc.AsyncClient("127.0.0.1:1") as shared:
-            pass
+        async with bc.AsyncClient("127.0.0.1:1") as shared: pass
         with pytest.raises(RuntimeError, match="closed"):
             await shared.models()
     asyncio.run(work())
@@ -238,8 +227,7 @@ def test_hints():
 
 def test_whole_numbers(client):
     """Numbers that are not ids are not cut, either."""
-    for call in (lambda: client.metadata("items", version=1.0),
-                 lambda: client.packed("items", [[0]], version=1.9),
+    for call in (lambda: client.metadata("items", version=1.0), lambda: client.packed("items", [[0]], version=1.9),
                  lambda: client.update("items", [[1, 2]], indices=[0], sequence=1.5)):
         expect_raises(TypeError, call, "float")
     expect_equal(client.metadata("items", version="1")["name"], "items")
@@ -272,8 +260,7 @@ def test_async_in_several_loops(client):
     """One AsyncClient in one asyncio.run after the other."""
     shared = bc.AsyncClient(f"{client._host}:{client._port}", connections=1)
     for row in range(3):
-        async def work(row=row):
-            return await asyncio.gather(*(shared.packed("items", [[row]]) for _ in range(4)))
+        async def work(row=row): return await asyncio.gather(*(shared.packed("items", [[row]]) for _ in range(4)))
         for rows in asyncio.run(work()):
             check_rows(rows, EXAMPLE[[row]])
 
@@ -311,8 +298,7 @@ def test_async_chunks():
     script = Script([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
                      b'7;x\r\n{"model\r\n9\r\ns":["m"]}\r\n0\r\nA: b\r\n\r\n'])
 
-    async def work():
-        expect_equal(await bc.AsyncClient(script.address).models(), ["m"])
+    async def work(): expect_equal(await bc.AsyncClient(script.address).models(), ["m"])
     asyncio.run(work())
     script.close()
 
@@ -338,5 +324,4 @@ def test_python_example():
         done = subprocess.run(["/usr/bin/python3", "-c", run], capture_output=True, text=True,
                               check=False, timeout=TIMEOUT_S, env={
                                   "PYTHONPATH": str(ROOT / "proto" / "clients" / "python")})
-        expect_equal((done.stdout, done.stderr),
-                     ("(2, 64) float32 ['history', 'user', 'ad']\n", ""))
+        expect_equal((done.stdout, done.stderr), ("(2, 64) float32 ['history', 'user', 'ad']\n", ""))

@@ -21,8 +21,7 @@ REFUSED = [
     ("named index", "floats", [Tensor("c.indices", np.array([[1, 20]]))], ["feature 'c'", "position 1 is 20"]),
     ("weights where max is", "mixed", kjt([1] * 7, [1] * 7, [1.0] * 7), ["'weights'", "feature 'history'", "mean"]),
     ("weights of a table of integers", "integers", kjt([1], [1], [1.0]), ["'whole'", "INT32"]),
-    ("a default alone", "floats", [Tensor("a.default_index", np.array(0))], ["feature 'a'", "'indices' is missing"]),
-]
+    ("a default alone", "floats", [Tensor("a.default_index", np.array(0))], ["feature 'a'", "'indices' is missing"]),]
 BAD_OUTPUTS = [
     ("unknown", "floats", kjt([], [0] * 4), [{"name": "e"}], ["output 'e'", "did you mean"]),
     ("missing feature", "floats", [Tensor("a.indices", np.array([[1]]))], [{"name": "b"}],
@@ -31,8 +30,7 @@ BAD_OUTPUTS = [
      ["'embeddings'", "inputs of 'b' are missing"]),
     ("unequal bags", "floats", [Tensor(f"{f}.indices", np.zeros((1 + (f == "c"), 1), np.int64))
                                 for f in "abcd"], [{"name": "embeddings"}],
-     ["'a' has 1, 'c' has 2"]),
-]
+     ["'a' has 1, 'c' has 2"]),]
 
 
 def check_rejected(client, name, model, inputs, outputs, words):
@@ -53,11 +51,9 @@ def test_limits(directory):
         for inputs, words in ((kjt([0] * 4, [1] * 4), ["max_reply_bytes"]),
                               ([Tensor("a.indices", none), Tensor("b.indices", none)],
                                ["max_reply_bytes", "2147483648 bags"])):
-            reply = client.infer("two", inputs, binary=True,
-                                 parameters={"binary_data_output": True}).expect(400)
+            reply = client.infer("two", inputs, binary=True, parameters={"binary_data_output": True}).expect(400)
             expect(all(word in reply.error() for word in words), reply.error())
-        client.infer("two", kjt([0] * 6, [3, 3]), binary=True,
-                     parameters={"binary_data_output": True}).expect(200)
+        client.infer("two", kjt([0] * 6, [3, 3]), binary=True, parameters={"binary_data_output": True}).expect(200)
 
 
 @pytest.fixture(scope="module", name="server")
@@ -72,7 +68,6 @@ def test_rejected_inputs(client, name, model, inputs, words):
     check_rejected(client, name, model, inputs, None, words)
 
 
-@pytest.mark.parametrize("name, model, inputs, outputs, words", BAD_OUTPUTS,
-                         ids=[case[0] for case in BAD_OUTPUTS])
+@pytest.mark.parametrize("name, model, inputs, outputs, words", BAD_OUTPUTS, ids=[case[0] for case in BAD_OUTPUTS])
 def test_rejected_outputs(client, name, model, inputs, outputs, words):
     check_rejected(client, name, model, inputs, outputs, words)

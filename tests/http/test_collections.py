@@ -27,8 +27,7 @@ def test_overrides(client, features):
     reply = client.infer("mixed", lengths, outputs=[{"name": "embeddings"}])
     expect("needs one type; 'history' makes FP32 and" not in reply.error(), reply.error())
     expect("'history' makes FP32, 'wide' makes FP64" in reply.error(), reply.error())
-    reply = client.infer("mixed", lengths, outputs=[{"name": "embeddings"}],
-                         parameters={"binary_data_output": True})
+    reply = client.infer("mixed", lengths, outputs=[{"name": "embeddings"}], parameters={"binary_data_output": True})
     expect("'history' makes FP32, 'half' makes FP16" in reply.error(), reply.error())
     joined = [Tensor("a.indices", np.array([[1]])), Tensor("b.indices", np.array([[1]])),
               Tensor("c.indices", np.array([[1]])), Tensor("d.indices", np.array([[1]]))]
@@ -43,8 +42,7 @@ def test_json_of_half_floats(client, features):
     ids = np.array([1, 5, 7, 2, 2])
     bags = {half.name: [ids[:2], ids[2:3]], brain.name: [ids[3:], ids[5:]]}
     inputs = kjt(ids, [2, 1, 2, 0])
-    outputs = [{"name": "embeddings"}, {"name": half.name, "parameters": {"binary_data": True}},
-               {"name": brain.name}]
+    outputs = [{"name": "embeddings"}, {"name": half.name, "parameters": {"binary_data": True}}, {"name": brain.name}]
     got = client.infer("halves", inputs, outputs=outputs).outputs()
     want = {f.name: f.pool(bags[f.name], None) for f in (half, brain)}
     expect_equal([t.datatype for t in got.values()], ["FP32", "FP16", "FP32"])
@@ -53,8 +51,7 @@ def test_json_of_half_floats(client, features):
     expect_equal(got[brain.name].array.tolist(), want[brain.name].tolist())
     reply = client.infer("halves", inputs, parameters={"output_datatype": "BF16"}).expect(400)
     expect(f"'{half.name}' is BF16" in reply.error() and "binary" in reply.error(), reply.error())
-    reply = client.infer("halves", inputs, outputs=outputs[:1], parameters={
-        "binary_data_output": True}).expect(400)
+    reply = client.infer("halves", inputs, outputs=outputs[:1], parameters={"binary_data_output": True}).expect(400)
     expect("'half' makes FP16, 'brain' makes BF16" in reply.error(), reply.error())
 
 
@@ -69,8 +66,7 @@ def test_counted_once(client):
     after = counters("floats")
     expect_equal(after["execution_count"] - before["execution_count"], 1)
     expect_equal(after["inference_count"] - before["inference_count"], 4)
-    expect_equal(after["inference_stats"]["success"]["count"] -
-                 before["inference_stats"]["success"]["count"], 1)
+    expect_equal(after["inference_stats"]["success"]["count"] - before["inference_stats"]["success"]["count"], 1)
     expect_equal(counters("items"), table)
 
 
@@ -99,18 +95,14 @@ def test_split(models, features, rng):
     with Server("--config", models[0], "--workers", 2, "--inline-work-microseconds", 0) as server, \
             Client(server) as client:
         for lengths in ([1000] * 40, [30000, 0]):
-            bags = {f.name: [rng.integers(0, len(f.table), n) for n in lengths]
-                    for f in features["floats"]}
+            bags = {f.name: [rng.integers(0, len(f.table), n) for n in lengths] for f in features["floats"]}
             flat = [ids for own in bags.values() for ids in own]
-            inputs = [Tensor("values", np.concatenate(flat)),
-                      Tensor("lengths", np.array([len(ids) for ids in flat]))]
+            inputs = [Tensor("values", np.concatenate(flat)), Tensor("lengths", np.array([len(ids) for ids in flat]))]
             want = {f.name: f.pool(bags[f.name], None) for f in features["floats"]}
-            whole = np.concatenate([rows.reshape(len(lengths), -1) for rows in want.values()],
-                                   axis=1)
+            whole = np.concatenate([rows.reshape(len(lengths), -1) for rows in want.values()], axis=1)
             for _ in range(5):
                 got = client.infer("floats", inputs, binary=True, outputs=[
-                    {"name": n} for n in [*want, "embeddings"]],
-                    parameters={"binary_data_output": True}).outputs()
+                    {"name": n} for n in [*want, "embeddings"]], parameters={"binary_data_output": True}).outputs()
                 for name, rows in (want | {"embeddings": whole}).items():
                     expect(np.array_equal(got[name].array, rows), f"{name} of {lengths[:2]}")
 

@@ -58,13 +58,11 @@ def test_completions(directory, shell):
     def offered(*words):
         extra = [] if shell == "fish" else [shell]
         ended = subprocess.run([shell, "-c", COMPLETERS[shell], *extra, script, "bagserve", *words],
-                               text=True, capture_output=True, check=False, timeout=TIMEOUT_S,
-                               cwd=directory)
+                               text=True, capture_output=True, check=False, timeout=TIMEOUT_S, cwd=directory)
         expect_equal(ended.stderr, "")
         return set(ended.stdout.split())
 
-    expect_equal(offered("serve", "--journal-"), {"--journal-dir", "--journal-kept-bytes",
-                                                  "--journal-sync"})
+    expect_equal(offered("serve", "--journal-"), {"--journal-dir", "--journal-kept-bytes", "--journal-sync"})
     expect_equal(offered("serve", "--model-control", ""), {"none", "explicit", "poll"})
     expect_equal(offered("health", "--unix-p"), {"--unix-permissions"})
     expect_equal(offered("completion", ""), {"bash", "zsh", "fish"})
@@ -127,8 +125,7 @@ def test_health_of_strangers():
             (b"HTTP/1.1 2000 OK\r\n\r\n", b"not ready: HTTP/1.1 2000 OK"),
             (b"\r\n \n", b"not ready: "),
             (b"", b"the connection was closed without an answer"),
-            (status + b"\r\n\r\n\x1b[2J\x7f\xc2\x9bbagserve: \r\nfine\t\n",
-             b"not ready: ?[2J???bagserve: ??fine")):
+            (status + b"\r\n\r\n\x1b[2J\x7f\xc2\x9bbagserve: \r\nfine\t\n", b"not ready: ?[2J???bagserve: ??fine")):
         expect_equal(health_of(answer), b"bagserve: " + told + b"\n", f"what is said of {answer}")
 
 
@@ -150,7 +147,6 @@ def test_health_waits_no_longer_than_it_says(directory):
         waiting.connect(str(directory / "socket"))
         for arguments in (("--port", slow.getsockname()[1]), ("--unix", directory / "socket")):
             ended = run("health", *arguments, timeout_s=20)
-            expect_equal((ended.returncode, ended.stderr),
-                         (1, "bagserve: no answer within 2 seconds\n"))
+            expect_equal((ended.returncode, ended.stderr), (1, "bagserve: no answer within 2 seconds\n"))
         stop.set()
         dripping.join()

@@ -40,8 +40,7 @@ def test_json_request(client):
         for value in (name, name.upper()):
             reply = post(client, pack(as_bytes(BODY)), {"Content-Encoding": value})
             check_rows(reply.embeddings(), WANT)
-    check_rows(post(client, gzip.compress(as_bytes(BODY)), {"Content-Encoding": "x-gzip"})
-               .embeddings(), WANT)
+    check_rows(post(client, gzip.compress(as_bytes(BODY)), {"Content-Encoding": "x-gzip"}) .embeddings(), WANT)
 
 
 def test_header_length_counts_what_was_compressed(client):
@@ -64,8 +63,7 @@ def test_sizes(client):
         for binary in (True, False):
             body, headers = infer_body(tensors, binary=binary)
             for name, pack in PACK.items():
-                reply = post(client, pack(body), headers | {"Content-Encoding": name},
-                             "/v2/models/wide/infer")
+                reply = post(client, pack(body), headers | {"Content-Encoding": name}, "/v2/models/wide/infer")
                 check_rows(reply.embeddings(), want)
 
 
@@ -97,8 +95,7 @@ def test_codings_that_there_are_not(client):
         text = post(client, BODY, {"Content-Encoding": value}).expect(415).error()
         expect(value in text and "gzip" in text, text)
     with Raw(client.server) as raw:
-        raw.send(head("POST", INFER, {"Content-Encoding": "gzip\r\nContent-Encoding: gzip"},
-                      as_bytes(BODY)))
+        raw.send(head("POST", INFER, {"Content-Encoding": "gzip\r\nContent-Encoding: gzip"}, as_bytes(BODY)))
         raw.reply().expect(415).error()
     text = post(client, gzip.compress(b"{}"), GZIP, "/v2/repository/index").expect(415).error()
     expect("gzip" in text, text)
@@ -179,8 +176,7 @@ def test_small_replies_and_errors_stay(client):
 
 def test_noise_stays(client):
     """What does not become smaller is sent as it is."""
-    reply = client.infer("noise", large(), {"Accept-Encoding": "gzip"},
-                         parameters={"binary_data_output": True})
+    reply = client.infer("noise", large(), {"Accept-Encoding": "gzip"}, parameters={"binary_data_output": True})
     expect("content-encoding" not in reply.headers, "noise was compressed")
     expect(len(reply.expect().body) > MIN_BYTES, "too small to tell")
 

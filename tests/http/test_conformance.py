@@ -21,8 +21,7 @@ EXPECTED_CASES = 537
 DATATYPES = {"f16": "FP16", "bf16": "BF16", "f32": "FP32", "f64": "FP64", "i8": "INT8",
              "i16": "INT16", "i32": "INT32", "i64": "INT64", "u8": "UINT8", "u16": "UINT16",
              "u32": "UINT32", "u64": "UINT64"}
-INPUTS = ("indices", "offsets", "segment_ids", "num_segments", "default_index",
-          "per_sample_weights")
+INPUTS = ("indices", "offsets", "segment_ids", "num_segments", "default_index", "per_sample_weights")
 PARAMETERS = ("padding_idx", "include_last_offset")
 
 
@@ -167,24 +166,18 @@ def words_for(case):
         return [name, datatype(name), "INT32", "INT64"]
     return {
         "default_index_out_of_range": lambda: ["default_index", value("default_index")],
-        "indices_rank": lambda: ["indices"],
-        "offsets_rank": lambda: ["offsets"],
-        "segment_ids_rank": lambda: ["segment_ids"],
-        "segment_ids_shape_mismatch": lambda: ["segment_ids", "indices"],
+        "indices_rank": lambda: ["indices"], "offsets_rank": lambda: ["offsets"],
+        "segment_ids_rank": lambda: ["segment_ids"], "segment_ids_shape_mismatch": lambda: ["segment_ids", "indices"],
         "num_segments_not_scalar": lambda: ["num_segments"],
         "num_segments_negative": lambda: ["num_segments", value("num_segments")],
-        "index_type_mismatch": lambda: ["INT32", "INT64"],
-        "weights_not_supported": lambda: ["per_sample_weights"],
-        "weights_dtype_mismatch": lambda: ["per_sample_weights", datatype("per_sample_weights"),
-                                           datatype("table")],
+        "index_type_mismatch": lambda: ["INT32", "INT64"], "weights_not_supported": lambda: ["per_sample_weights"],
+        "weights_dtype_mismatch": lambda: ["per_sample_weights", datatype("per_sample_weights"), datatype("table")],
         "weights_shape_mismatch": lambda: ["per_sample_weights", "indices"],
         "offsets_not_starting_at_zero": lambda: ["offsets", "0", value("offsets")],
         "offsets_too_short": lambda: ["offsets", "include_last_offset"],
-        "result_too_large": lambda: ["max_reply_bytes"],
-        "table_rank": lambda: ["table", "scalar"],
+        "result_too_large": lambda: ["max_reply_bytes"], "table_rank": lambda: ["table", "scalar"],
         "unsupported_reduction": lambda: [case["reduction"], datatype("table")],
-        "padding_idx_out_of_range": lambda: ["padding_idx", value("padding_idx")],
-    }[reason]()
+        "padding_idx_out_of_range": lambda: ["padding_idx", value("padding_idx")],}[reason]()
 
 
 # ---- asking -----------------------------------------------------------------------------------

@@ -148,8 +148,7 @@ def test_replies_of_a_burst(client):
 
 def large_tensors(count):
     rng = np.random.default_rng(count)
-    return [Tensor("indices", rng.integers(0, 5, count, np.int32)),
-            i64("offsets", [0, count // 3])]
+    return [Tensor("indices", rng.integers(0, 5, count, np.int32)), i64("offsets", [0, count // 3])]
 
 
 def check_large(client, count, **options):
@@ -210,8 +209,7 @@ def test_curl(client):
     check_rows(np.array(json.loads(done.stdout)["outputs"][0]["data"], np.float32), WANT.ravel())
     done = subprocess.run(["curl", "-sS", "--max-time", "20", "-o", "/dev/null", "-w",
                            "%{http_code} %{size_upload}", url, "-H", "Content-Type:",
-                           "--data-binary", "@-"], input=b" " * 2**26 + b"x",
-                          capture_output=True, check=False)
+                           "--data-binary", "@-"], input=b" " * 2**26 + b"x", capture_output=True, check=False)
     expect_equal(done.stdout, b"413 0", "curl with a body over the limit")
 
 

@@ -138,8 +138,7 @@ def test_history(client):
 
     def total():
         document = client.get("/v2/server/history").expect().json()
-        return (sum(filter(None, document["columns"]["requests"])),
-                sum(filter(None, document["columns"]["rows"])),
+        return (sum(filter(None, document["columns"]["requests"])), sum(filter(None, document["columns"]["rows"])),
                 sum(filter(None, document["rejected"].get("bad_request", []))))
 
     before = tuple(sum(filter(None, column)) for column in (
@@ -164,8 +163,7 @@ def test_without_metrics(directory):
 def test_private_metrics(directory):
     np.save(directory / "items.npy", EXAMPLE)
     port = free_port()
-    with Server("--table", f"items={directory}/items.npy", "--metrics", "private",
-                "--admin-port", port) as server, \
+    with Server("--table", f"items={directory}/items.npy", "--metrics", "private", "--admin-port", port) as server, \
             Client(server) as client, Client(second(server, port)) as admin:
         for path in ("/v2/server/history", "/v2/server/options", "/v2/models/items/metrics"):
             client.get(path).expect(403)
@@ -273,8 +271,7 @@ def test_admin_infers_on_the_second_listener(directory):
         reply = server.admin.client.request("POST", "/v2/models/t/infer", body, BEARER).expect()
         expect_equal(reply.json()["outputs"][0]["data"], [1, 1, 1, 1])
         document, _ = options_of(server.admin.client, BEARER)
-        expect_equal((document["listener"], document["infers"], document["changes_models"]),
-                     ("admin", True, True))
+        expect_equal((document["listener"], document["infers"], document["changes_models"]), ("admin", True, True))
         expect_equal(options_of(server.client, BEARER)[0]["changes_models"], False)
 
 

@@ -358,8 +358,7 @@ def test_without_waiting(directory, root):
         expect_equal(reply.json(), {"models": [{"name": "t", "version": "2"}], "done": False})
         wait_until(lambda: "are read" in server.admin.index().get(("t", "2"), ("", ""))[1],
                    "no progress in the index")
-        expect_equal((server.admin.states("t"), served(server.client)),
-                     ({"1": "READY", "2": "LOADING"}, 1))
+        expect_equal((server.admin.states("t"), served(server.client)), ({"1": "READY", "2": "LOADING"}, 1))
         server.client.get("/v2/models/t/versions/2/ready").expect(503)
         text = server.client.get("/metrics").expect().body.decode()
         expect("bagserve_load_total_bytes 67108" in text, "no progress in the metrics")

@@ -73,8 +73,7 @@ def check_report(report, want, got, keys=None, reduction="sum"):
     expect(np.allclose([entry["mean_squared_error"] for entry in listed], squares[worst], rtol=1e-9,
                        atol=0), f"{listed} instead of {worst}")
     for entry in listed:
-        expect(np.isclose(squares[entry["row"]], entry["mean_squared_error"], rtol=1e-9, atol=0),
-               str(entry))
+        expect(np.isclose(squares[entry["row"]], entry["mean_squared_error"], rtol=1e-9, atol=0), str(entry))
         expect_equal(entry["key"], None if keys is None else int(keys[entry["row"]]))
         expect(np.isclose(entry["max_error"], abs(want[entry["row"]].astype(float)
                                                   - got[entry["row"]]).max(), rtol=1e-9), str(entry))
@@ -110,8 +109,7 @@ def test_formats(directory, rows, keys, name):
     convert(*flag_of(name), "--report", report, directory / "in", out)
     metadata, tensors, begin = read_safetensors(out)
     expect_equal(begin % 4096, 0, "where the values begin")
-    expect_equal(metadata, {"row_format": STORAGES[name].row_format,
-                            "row_elements": str(COLUMNS)})
+    expect_equal(metadata, {"row_format": STORAGES[name].row_format, "row_elements": str(COLUMNS)})
     expect_equal(tensors["keys"].tolist(), keys.tolist())
     got = STORAGES[name].decode(tensors["values"], COLUMNS)
     report = json.loads(report.read_text())
@@ -176,8 +174,7 @@ SOURCES = {
     "big-endian.npy": lambda path, rows: np.save(path, rows.astype(">f4")),
     "column-major.npy": lambda path, rows: np.save(path, np.asfortranarray(rows)),
     "double.npy": lambda path, rows: np.save(path, rows.astype("f8")),
-    "some.npz": lambda path, rows: np.savez(path, values=rows),
-}
+    "some.npz": lambda path, rows: np.savez(path, values=rows),}
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -198,8 +195,7 @@ def test_few_rows(directory, rows, count):
             directory / "o.safetensors")
     report = json.loads((directory / "r.json").read_text())
     expect_equal(report["rows"], count)
-    expect_equal(read_safetensors(directory / "o.safetensors")[1]["values"].shape,
-                 (count, COLUMNS + 8))
+    expect_equal(read_safetensors(directory / "o.safetensors")[1]["values"].shape, (count, COLUMNS + 8))
 
 
 def test_threads(directory, rng):
@@ -208,8 +204,7 @@ def test_threads(directory, rng):
     made = []
     for threads in (1, 2, 7):
         out, report = directory / f"o{threads}", directory / f"r{threads}"
-        convert("--row-format", "int8", "--threads", threads, "--report", report,
-                directory / "t.npy", out)
+        convert("--row-format", "int8", "--threads", threads, "--report", report, directory / "t.npy", out)
         made.append((out.read_bytes(), report.read_text()))
     expect(made[0] == made[1] == made[2], "the threads made a difference")
 
@@ -229,8 +224,7 @@ COUNTS = {
     "fractions": lambda rng: rng.standard_normal((ROWS, 1)),
     "negative": lambda rng: rng.integers(-100, 100, ROWS).astype(np.int8),
     "infinite": lambda rng: np.where(rng.random(ROWS) < 0.5, np.inf, -np.inf).astype(F32),
-    "equal": lambda rng: np.zeros(ROWS, np.uint8),
-}
+    "equal": lambda rng: np.zeros(ROWS, np.uint8),}
 
 
 @pytest.mark.parametrize("kind", COUNTS)
@@ -295,8 +289,7 @@ def test_order_by_is_rejected(directory, rows, keys):
             ("pairs", "in", ["pairs.npy has 700 rows of 2 elements", "one number for each row"]),
             ("nan", "in", ["nan.npy", "row 5 is not a number"]),
             ("absent", "in", ["absent.npy", "No such file"])]:
-        convert("--order-by", directory / f"{counts}.npy", directory / table, directory / "out",
-                code=2, words=words)
+        convert("--order-by", directory / f"{counts}.npy", directory / table, directory / "out", code=2, words=words)
         expect(not (directory / "out").exists(), f"{counts}: a file was written")
 
 

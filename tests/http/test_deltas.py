@@ -92,8 +92,7 @@ def test_a_folder_of_deltas_that_cannot_be_read_is_said(directory):
     version = publish(directory / "models", "t", 1).parent
     (version / "deltas").write_text("no folder")
     with serve_plain(directory) as server:
-        expect(str(version / "deltas") in server.wait_event("a delta is not applied")["reason"],
-               server.log())
+        expect(str(version / "deltas") in server.wait_event("a delta is not applied")["reason"], server.log())
         error = server.admin.load("t").expect(400).error()
         expect(error.endswith(f"{version}/deltas: the folder cannot be read: Not a directory"), error)
         (version / "deltas").unlink()
@@ -136,8 +135,7 @@ def test_deltas_that_need_a_ready_file(directory, root):
     version = publish(root, "t", 1).parent
     (version / "_READY").touch()
     first = numbered(version, 1)
-    with serve_plain(directory, "--ready-file", "_READY", "--poll-seconds", 0.2,
-                     mode="poll") as server:
+    with serve_plain(directory, "--ready-file", "_READY", "--poll-seconds", 0.2, mode="poll") as server:
         expect("_READY" in server.wait_event("a delta is not applied")["reason"], server.log())
         check_rows(all_rows(server.client), control.rows_of(1))
         (first / "_READY").touch()

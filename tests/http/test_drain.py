@@ -39,8 +39,7 @@ class Load:
         self.halfway = threading.Event()
         body, headers = infer_body([Tensor("indices", np.array([[1, 2]]))], binary=True)
         self._request = head("POST", "/v2/models/items/infer", headers, body)
-        self._threads = [threading.Thread(target=self._run, args=(i % 2 == 0,))
-                         for i in range(CLIENTS)]
+        self._threads = [threading.Thread(target=self._run, args=(i % 2 == 0,)) for i in range(CLIENTS)]
         for thread in self._threads:
             thread.start()
 

@@ -25,8 +25,7 @@ def test_unsorted_segments(directory, rng, bags):
     """Each weight goes with its entry, and segments are sorted by all of their bytes."""
     rows = rng.integers(-9, 9, (50, 2)).astype(F32)
     np.save(directory / "t.npy", rows)
-    config = write_json(directory / "c.json", {"models": [
-        {"name": "t", "path": "t.npy", "unsorted_segments": True}]})
+    config = write_json(directory / "c.json", {"models": [{"name": "t", "path": "t.npy", "unsorted_segments": True}]})
     ids, weights = rng.integers(0, 50, 5000), rng.integers(1, 1000, 5000).astype(F32)
     segments = rng.integers(0, bags, 5000)
     segments[:6] = [bags - 1, 0, 65_536 % bags, 256, 255, 0]
@@ -92,8 +91,7 @@ def test_memory_of_a_projection_without_its_row(directory):
     """A row of a mapped table that is missing ends a request after its pooled rows have memory."""
     np.save(directory / "t.npy", np.ones((40_000, 48), F32))
     np.save(directory / "eye.npy", np.eye(48, dtype=F32))
-    config = write_json(directory / "c.json", {"models": [
-        {"name": "t", "path": "t.npy", "projection": "eye.npy"}]})
+    config = write_json(directory / "c.json", {"models": [{"name": "t", "path": "t.npy", "projection": "eye.npy"}]})
     with Server("--config", config, "--load", "map", "--workers", "2") as server, Client(server) as client:
         def held():
             return int(client.metrics()["bagserve_memory_bytes"])

@@ -35,8 +35,7 @@ def parameters(**changed):
     values = {"reduction": "sum", "default_index": "-1", "include_last_offset": "false",
               "weighted_mean": "false", "prune_invalid": "false", "unsorted_segments": "false",
               "require_zero_first_offset": "false", "require_matching_index_types": "false",
-              "out_of_range": "error", "forms": "offsets packed segments",
-              "form": "offsets"} | changed
+              "out_of_range": "error", "forms": "offsets packed segments", "form": "offsets"} | changed
     return {key: {"string_value": value} for key, value in values.items()}
 
 
@@ -46,8 +45,7 @@ def test_config(client):
     for path in ("/v2/models/items/config", "/v2/models/items/versions/1/config"):
         expect_equal(client.get(path).expect().json(), {
             "name": "items", "platform": "bagserve", "backend": "bagserve",
-            "version_policy": {"all": {}}, "model_transaction_policy": {"decoupled": False},
-            "max_batch_size": 0,
+            "version_policy": {"all": {}}, "model_transaction_policy": {"decoupled": False}, "max_batch_size": 0,
             "input": [i64("indices", [-1], False), i64("offsets", [-1], False),
                       {"name": "per_sample_weights", "data_type": "TYPE_FP32", "dims": [-1],
                        "optional": True}, i64("default_index", [1], True)],
@@ -57,14 +55,12 @@ def test_config(client):
 
 def test_config_of_another_model(client):
     value = client.get("/v2/models/cube/config").expect().json()
-    expect_equal(value["output"],
-                 [{"name": "embeddings", "data_type": "TYPE_INT16", "dims": [-1, 2, 3]}])
+    expect_equal(value["output"], [{"name": "embeddings", "data_type": "TYPE_INT16", "dims": [-1, 2, 3]}])
     expect_equal(value["input"][2]["data_type"], "TYPE_INT16")
     expect_equal(value["parameters"], parameters(
         **facts(5, 6, 60, "INT16"), reduction="mean", default_index="4", padding_idx="-2", include_last_offset="true",
         weighted_mean="true", prune_invalid="true", unsorted_segments="true",
-        require_zero_first_offset="true", require_matching_index_types="true",
-        out_of_range="skip"))
+        require_zero_first_offset="true", require_matching_index_types="true", out_of_range="skip"))
     half = client.get("/v2/models/half/config").expect().json()
     expect_equal(half["output"][0]["data_type"], "TYPE_FP32")
     expect_equal(half["input"][2]["data_type"], "TYPE_FP32")
@@ -85,8 +81,7 @@ READY = [{"name": name, "version": version, "state": "READY", "reason": ""}
 
 
 def test_index(client):
-    for body in (None, b"", b"{}", b'{"ready":false}', b'{"ready":true}', b'{"ready":null}',
-                 b'{"unknown":[1]}'):
+    for body in (None, b"", b"{}", b'{"ready":false}', b'{"ready":true}', b'{"ready":null}', b'{"unknown":[1]}'):
         reply = client.request("POST", "/v2/repository/index", body).expect()
         expect_equal(reply.json(), READY, f"index for {body}")
         expect_equal(reply.headers["content-type"], "application/json")
@@ -171,8 +166,7 @@ def test_options_keeps_the_connection(client):
 # ---- CORS -------------------------------------------------------------------------------------
 def cors_of(reply):
     names = ("vary", "access-control-allow-origin", "access-control-expose-headers",
-             "access-control-allow-methods", "access-control-allow-headers",
-             "access-control-max-age")
+             "access-control-allow-methods", "access-control-allow-headers", "access-control-max-age")
     return {name: reply.headers[name] for name in names if name in reply.headers}
 
 
@@ -239,16 +233,14 @@ def serve(shared_directory):
         np.save(shared_directory / f"{name}.npy", table)
 
     def model(name, version=1, **rules):
-        return {"name": name, "version": version,
-                "path": os.path.join(shared_directory, f"{name}.npy")} | rules
+        return {"name": name, "version": version, "path": os.path.join(shared_directory, f"{name}.npy")} | rules
 
     config = write_json(shared_directory / "config.json", {"models": [
         model("items"), model("items", 2),
         model("cube", reduction="mean", default_index=4, padding_idx=-2,
               include_last_offset=True, weighted_mean=True, prune_invalid=True,
               unsorted_segments=True, require_zero_first_offset=True,
-              require_matching_index_types=True, out_of_range="skip"),
-        model("half", output_datatype="FP32")]})
+              require_matching_index_types=True, out_of_range="skip"), model("half", output_datatype="FP32")]})
     with Server("--config", config) as server:
         yield server
 

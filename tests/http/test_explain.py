@@ -11,8 +11,7 @@ ROWS = 20
 MODELS = {model["name"]: model for model in [
     {"name": "plain", "path": "t.npy"},
     {"name": "padded", "path": "t.npy", "padding_idx": -1, "default_index": 3},
-    {"name": "pruned", "path": "t.npy", "prune_invalid": True, "reduction": "mean",
-     "weighted_mean": True},
+    {"name": "pruned", "path": "t.npy", "prune_invalid": True, "reduction": "mean", "weighted_mean": True},
     {"name": "skipping", "path": "t.npy", "out_of_range": "skip", "padding_idx": 0},
     {"name": "both", "path": "t.npy", "out_of_range": "skip", "prune_invalid": True},
     {"name": "unsorted", "path": "t.npy", "unsorted_segments": True},

@@ -36,8 +36,7 @@ def write_parts(folder, parts, metadata=None):
 
 def rows_of(server, model, ids):
     with Client(server) as client:
-        return client.infer(model, [Tensor("indices", np.asarray(ids)[:, None])],
-                            binary=True).embeddings()
+        return client.infer(model, [Tensor("indices", np.asarray(ids)[:, None])], binary=True).embeddings()
 
 
 # ---- keys beside values ----------------------------------------------------------------------------
@@ -46,8 +45,7 @@ VALUES_ENTRY, KEYS_ENTRY = ("F32", VALUES), ("U64", KEYS)
 
 
 @pytest.mark.parametrize("parts", [[{"values": VALUES_ENTRY, "keys": KEYS_ENTRY}],
-                                   [{"values": VALUES_ENTRY}, {"keys": KEYS_ENTRY}]],
-                         ids=["one part", "two parts"])
+                                   [{"values": VALUES_ENTRY}, {"keys": KEYS_ENTRY}]], ids=["one part", "two parts"])
 def test_keys_in_parts(directory, parts):
     """Keys beside values are the table's in a set of parts as in one file: by its index or folder."""
     index = write_parts(directory / "set", parts)
@@ -69,8 +67,7 @@ def test_an_unknown_tensor_of_a_set(directory):
     index = write_parts(directory / "set", [{"values": VALUES_ENTRY}, {"keys": KEYS_ENTRY}])
     done = run("serve", "--check", "--table", f"t={index}#value")
     expect_equal(done.returncode, 1, done.stderr)
-    expect("there is no tensor 'value'; did you mean 'values'? There are values, keys" in done.stderr,
-           done.stderr)
+    expect("there is no tensor 'value'; did you mean 'values'? There are values, keys" in done.stderr, done.stderr)
 
 
 def test_other_keys_than_those_in_parts(directory):
@@ -79,8 +76,7 @@ def test_other_keys_than_those_in_parts(directory):
     tensors = {"values": VALUES_ENTRY, "keys": KEYS_ENTRY, "other": VALUES_ENTRY}
     index = write_parts(directory / "set", [tensors])
     np.save(directory / "own.npy", KEYS[::-1])
-    with Server("--table", f"own={index},keys={directory / 'own.npy'}",
-                "--table", f"dense={index}#other") as server:
+    with Server("--table", f"own={index},keys={directory / 'own.npy'}", "--table", f"dense={index}#other") as server:
         expect_equal(rows_of(server, "own", KEYS[:1]).tolist(), VALUES[-1:].tolist())
         expect_equal(rows_of(server, "dense", [3]).tolist(), VALUES[3:4].tolist())
 
@@ -103,8 +99,7 @@ def test_files_in_a_folder_of_models(directory):
         expect_equal(sorted((entry["name"], entry["state"]) for entry in index),
                      [("dense", "READY"), ("pair", "READY"), ("small.v2", "READY")])
         expect_equal(rows_of(server, "pair", KEYS[4:6]).tolist(), VALUES[4:6].tolist())
-        expect_equal(rows_of(server, "small.v2", KEYS[4:6]).tolist(),
-                     [[16, 16, 18, 20], [20, 20, 22, 24]])
+        expect_equal(rows_of(server, "small.v2", KEYS[4:6]).tolist(), [[16, 16, 18, 20], [20, 20, 22, 24]])
         skipped = [(event["level"], event["path"]) for event in server.events()
                    if event["event"] in ("skipped", "ignored")]
         expect_equal(skipped, [("info", str(models / "notes.txt")),
@@ -124,8 +119,7 @@ def test_many_tensors(directory):
         at += 8
     header["table"] = {"dtype": "F32", "shape": [ROWS, COLUMNS], "data_offsets": [at, at + VALUES.nbytes]}
     text = json.dumps(header).encode()
-    (directory / "m.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(at)
-                                              + VALUES.tobytes())
+    (directory / "m.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(at) + VALUES.tobytes())
     np.savez(directory / "m.npz", **{name: zeros for name in list(tensors)[::20]}, table=VALUES)
     for name, listed in (("m.safetensors", count), ("m.npz", count // 20 + 1)):
         report = json.loads(run("inspect", "--json", directory / name).stdout)
@@ -143,14 +137,12 @@ def test_metadata_survives(directory):
     write_safetensors(path, {"values": VALUES_ENTRY, "keys": KEYS_ENTRY}, noted)
     for flags, row_format in ((["--datatype", "FP16"], "plain"), (["--row-format", "int8"], "int8")):
         convert("--force", *flags, path, out)
-        expect_equal(read_safetensors(out)[0], noted | {"row_format": row_format,
-                                                        "row_elements": str(COLUMNS)})
+        expect_equal(read_safetensors(out)[0], noted | {"row_format": row_format, "row_elements": str(COLUMNS)})
     convert("--force", f"{path},updates_through=9", out)
     expect_equal(read_safetensors(out)[0]["updates_through"], "9", "what is said beside the file")
     convert("--force", f"{path},updates_through=0", out)
     expect("updates_through" not in read_safetensors(out)[0], "none was to be said")
-    convert("--force", write_parts(directory / "set", [{"keys": KEYS_ENTRY}, {"values": VALUES_ENTRY}],
-                                   noted), out)
+    convert("--force", write_parts(directory / "set", [{"keys": KEYS_ENTRY}, {"values": VALUES_ENTRY}], noted), out)
     expect_equal(read_safetensors(out)[0]["updates_through"], "7", "a set in parts")
 
 
@@ -169,8 +161,7 @@ def test_order_keeps_fallback_rows(directory):
     expect_equal(metadata["fixed_rows"], "5")
     missing = np.arange(40)
     want = VALUES[[hashed_row(key, 5) for key in missing]].tolist()
-    with Server("--table", f"in={directory / 'in'},{rules}",
-                "--table", f"out={out},{rules}") as server:
+    with Server("--table", f"in={directory / 'in'},{rules}", "--table", f"out={out},{rules}") as server:
         for model in ("in", "out"):
             expect_equal(rows_of(server, model, missing).tolist(), want, model)
 

@@ -25,8 +25,7 @@ def calls(client):
     """Each makes a reply of 256 MiB."""
     ids, none = np.zeros(IDS, np.int32), np.zeros(0, np.int32)
     lengths = np.append(np.ones(IDS, np.int32), np.zeros(IDS, np.int32))
-    return {"rows": lambda: client.rows("wide", ids),
-            "packed": lambda: client.packed("wide", ids[:, None]),
+    return {"rows": lambda: client.rows("wide", ids), "packed": lambda: client.packed("wide", ids[:, None]),
             "empty packed bags": lambda: client.packed("wide", np.zeros((IDS, 0), np.int64)),
             "offsets": lambda: client.offsets("wide", ids, np.arange(IDS, dtype=np.int32)),
             "empty bags": lambda: client.offsets("wide", none, np.zeros(IDS, np.int32)),

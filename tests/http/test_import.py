@@ -38,8 +38,7 @@ def split(rng, bits, number, columns=COLUMNS):
 def answers(path, count=ROWS):
     """What the server has in the converted table, row by row."""
     with Server("--table", f"t={path}") as server, Client(server) as client:
-        return client.infer("t", [Tensor("indices", np.arange(count)[:, None])],
-                            binary=True).embeddings()
+        return client.infer("t", [Tensor("indices", np.arange(count)[:, None])], binary=True).embeddings()
 
 
 @pytest.mark.parametrize("suffix", ["npz", "safetensors"])
@@ -52,8 +51,7 @@ def test_torchrec(rng, directory, bits, number, suffix):
     other = split(rng, 8, F16)
     write(source, {NAME: codes if bits == 8 else pack(codes, 4), NAME + "_qscale": scale,
                    NAME + "_qbias": bias.ravel(), "embedding_bags.t2.weight": other[0],
-                   "embedding_bags.t2.weight_qscale": other[1],
-                   "embedding_bags.t2.weight_qbias": other[2]})
+                   "embedding_bags.t2.weight_qscale": other[1], "embedding_bags.t2.weight_qbias": other[2]})
     convert("--report", directory / "r.json", f"{source}#{NAME},row_elements={COLUMNS}", out)
     metadata, tensors, _ = read_safetensors(out)
     want = {(8, F16): "int8_f16_front", (8, F32): "int8", (4, F16): "int4", (4, F32): "plain"}
@@ -64,14 +62,12 @@ def test_torchrec(rng, directory, bits, number, suffix):
     elif (bits, number) == (8, F32):
         expect(np.array_equal(rows, np.hstack([codes, scale.view(U8), bias.view(U8)])), "bytes")
     elif number is F16:
-        expect(np.array_equal(rows, np.hstack([pack(codes, 4), scale.view(U8), bias.view(U8)])),
-               "bytes")
+        expect(np.array_equal(rows, np.hstack([pack(codes, 4), scale.view(U8), bias.view(U8)])), "bytes")
     else:
         expect(np.array_equal(rows, values), "values")
     expect(np.array_equal(answers(out), values), "answers")
     report = json.loads((directory / "r.json").read_text())
-    expect_equal((report["rows"], report["row_elements"], report["max_error"]),
-                 (ROWS, COLUMNS, 0))
+    expect_equal((report["rows"], report["row_elements"], report["max_error"]), (ROWS, COLUMNS, 0))
 
 
 def test_torchrec_to_other_rows(rng, directory):
@@ -131,14 +127,12 @@ def test_padded_rows(rng, directory, row_format):
     keys = f"row_format={row_format},row_elements={COLUMNS}"
     done = run("serve", "--table", f"t={directory / 't.npy'},{keys}")
     expect_equal(done.returncode, 1, done.stderr)
-    expect(f"padded to {padded.shape[1]}" in done.stderr and "bagserve convert" in done.stderr,
-           done.stderr)
+    expect(f"padded to {padded.shape[1]}" in done.stderr and "bagserve convert" in done.stderr, done.stderr)
     convert(f"{directory / 't.npy'},{keys}", directory / "o.safetensors")
     expect(np.array_equal(read_safetensors(directory / "o.safetensors")[1]["values"], rows), "bytes")
     expect(np.array_equal(answers(directory / "o.safetensors"), values), "answers")
     np.save(directory / "wide.npy", np.hstack([padded, np.zeros((ROWS, 16), U8)]))
-    convert(f"{directory / 'wide.npy'},{keys}", directory / "p", code=2,
-            words=["rows of 21 elements take"])
+    convert(f"{directory / 'wide.npy'},{keys}", directory / "p", code=2, words=["rows of 21 elements take"])
 
 
 def test_codes_are_not_served(rng, directory):
@@ -146,8 +140,7 @@ def test_codes_are_not_served(rng, directory):
     codes, scale, bias, _ = split(rng, 8, F16)
     write(directory / "t.npz", {NAME: codes, NAME + "_qscale": scale, NAME + "_qbias": bias})
     write(directory / "s.safetensors", {"weight": codes.view(I8), "scale": scale})
-    for path, values, scales in (("t.npz", NAME, NAME + "_qscale"),
-                                 ("s.safetensors", "weight", "scale")):
+    for path, values, scales in (("t.npz", NAME, NAME + "_qscale"), ("s.safetensors", "weight", "scale")):
         path = directory / path
         for source in (path, f"{path}#{values}"):
             done = run("serve", "--table", f"t={source}")
@@ -181,8 +174,7 @@ BAD = [
     ({"weight_qbias": None}, "no 'weight_qbias'"),
     ({"weight": (ROWS, 2, 2)}, "'weight' has 3 dimensions"),
     ({"weight_qscale": np.int32}, "'weight_qscale' is INT32 of shape [300, 1]"),
-    ({"weight": I8}, "codes with biases must be UINT8"),
-]
+    ({"weight": I8}, "codes with biases must be UINT8"),]
 
 
 @pytest.mark.parametrize("change, text", BAD, ids=[text[:40] for _, text in BAD])
@@ -197,8 +189,7 @@ def test_wrong_shapes(rng, directory, change, text):
         else:
             arrays[name] = arrays[name].astype(what)
     np.savez(directory / "t.npz", **arrays)
-    convert(f"{directory / 't.npz'}#weight,row_elements={COLUMNS}", directory / "out", code=2,
-            words=[text, "t.npz"])
+    convert(f"{directory / 't.npz'}#weight,row_elements={COLUMNS}", directory / "out", code=2, words=[text, "t.npz"])
     expect(not (directory / "out").exists(), "there is a file")
 
 
@@ -228,8 +219,7 @@ def test_codes_of_two_bits(rng, directory, number):
     (",row_elements=44", "row_elements is 44"),
     (",row_format=f8_e4m3_scaled,row_elements=21", "no integer codes"),
     (",row_format=int8_symmetric,row_elements=21", "has codes with a sign and no bias"),
-    (",row_format=int4,row_elements=21", "row_elements is 21"),
-])
+    (",row_format=int4,row_elements=21", "row_elements is 21"),])
 def test_widths_are_not_guessed(rng, directory, keys, text):
     codes, scale, bias, _ = split(rng, 8, F16)
     np.savez(directory / "t.npz", weight=codes, weight_qscale=scale, weight_qbias=bias)

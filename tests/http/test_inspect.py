@@ -44,8 +44,7 @@ def test_inspect(directory, rows):
     np.save(directory / "double.npy", np.asfortranarray(rows.astype(">f8")))
     keys = np.arange(ROWS) * 3
     write_safetensors(directory / "m.safetensors", {
-        "values": ("F32", rows), "keys": ("U64", keys.astype(np.uint64)),
-        "mask": ("BOOL", np.zeros(3, np.uint8))})
+        "values": ("F32", rows), "keys": ("U64", keys.astype(np.uint64)), "mask": ("BOOL", np.zeros(3, np.uint8))})
     plain = inspect(directory / "t.npy")
     check_values(plain)
     expect_equal(plain["tensors"], [{"name": "values", "datatype": "FP32", "shape": [ROWS, COLUMNS],
@@ -199,15 +198,13 @@ def test_checksums(directory, rows):
     np.save(directory / "a.npy", rows)
     np.save(directory / "b.npy", rows[:9])
     verify(directory / "a.npy", words=["valid: ", "it has no file of checksums"])
-    said = subprocess.run(["sha256sum", "a.npy", "b.npy"], cwd=directory, capture_output=True,
-                          check=True).stdout
+    said = subprocess.run(["sha256sum", "a.npy", "b.npy"], cwd=directory, capture_output=True, check=True).stdout
     (directory / "SHA256SUMS").write_bytes(said)
     verify(directory / "a.npy", words=["1 of its files have the right checksum"])
     data = bytearray((directory / "a.npy").read_bytes())
     data[-1] ^= 1
     (directory / "a.npy").write_bytes(data)
-    verify(directory / "a.npy", code=1, words=["a.npy", hashlib.sha256(data).hexdigest(),
-                                               said[:64].decode()])
+    verify(directory / "a.npy", code=1, words=["a.npy", hashlib.sha256(data).hexdigest(), said[:64].decode()])
     verify(directory / "b.npy", words=["1 of its files"])
     (directory / "SHA256SUMS").write_text("nonsense\n")
     verify(directory / "b.npy", code=2, words=["SHA256SUMS", "nonsense"])

@@ -37,8 +37,7 @@ def make_config(directory, table):
     np.save(directory / "values.npy", table.values)
     np.save(directory / "keys.npy", table.keys.view(np.int64))
     np.save(directory / "dense.npy", table.values)
-    models = [{"name": name, "path": "values.npy", "keys": "keys.npy", **rules}
-              for name, rules in POLICIES.items()]
+    models = [{"name": name, "path": "values.npy", "keys": "keys.npy", **rules} for name, rules in POLICIES.items()]
     models.append({"name": "dense", "path": "dense.npy", "out_of_range": "default",
                    "default_index": 3, "padding_idx": -1})
     np.save(directory / "tens.npy", np.array([[10], [20], [30], [40]], np.float32))
@@ -46,8 +45,7 @@ def make_config(directory, table):
     both = {"path": "tens.npy", "default_index": 0, "padding_idx": 0}
     models.append(both | {"name": "both", "out_of_range": "default"})
     models.append(both | {"name": "both_keyed", "keys": "tens_keys.npy", "missing": "default"})
-    models.append({"name": "both_pair", "features": [{"name": "a", "model": "both"},
-                                                     {"name": "b", "model": "both"}]})
+    models.append({"name": "both_pair", "features": [{"name": "a", "model": "both"}, {"name": "b", "model": "both"}]})
     models.append({"name": "quiet", "features": [  # has the model's hash_rows, and no use for them
         {"name": "a", "model": "hashing", "missing": "skip"}]})
     models.append({"name": "pair", "features": [
@@ -110,8 +108,7 @@ def test_parameters(server, client, table):
             expect(word in reply.error(), reply.error())
     key = int(table.keys[table.keys > 2**53][0])
     bags = [np.array([key, 5], np.uint64)]
-    reply = client.infer("skipping", [Tensor("indices", bags[0].reshape(1, 2))],
-                         parameters={"padding_idx": str(key)})
+    reply = client.infer("skipping", [Tensor("indices", bags[0].reshape(1, 2))], parameters={"padding_idx": str(key)})
     want = table.pool(bags, None, {"missing": "skip", "padding_idx": key})
     expect_equal(reply.embeddings().tobytes(), want.tobytes())
     mine = bc.Client(f"127.0.0.1:{server.port}")
@@ -153,8 +150,7 @@ def missing_keys(client):
 def test_counters(client):
     before = missing_keys(client)
     client.infer("skipping", [Tensor("indices", np.array([[5, 77778, 77779]]))]).expect(200)
-    client.infer("skipping", [Tensor("indices", np.array([[5, 77778]]))],
-                 parameters={"missing": "error"}).expect(400)
+    client.infer("skipping", [Tensor("indices", np.array([[5, 77778]]))], parameters={"missing": "error"}).expect(400)
     expect_equal(missing_keys(client) - before, 2)
     stats = client.get("/v2/models/skipping/stats").json()["model_stats"][0]
     expect_equal(stats["missing_key_count"], missing_keys(client))
@@ -181,8 +177,7 @@ def write_sources(directory, table):
     tensors = {"odd": ("U8", np.zeros(3, np.uint8)), "values": ("F32", values),
                "other": ("BOOL", np.zeros(5, np.uint8)), "keys": ("I64", keys)}
     write_safetensors(directory / "m.safetensors", tensors, {"format": "np"})
-    write_safetensors(directory / "named.safetensors", {"k": ("U64", table.keys),
-                                                        "v": ("F32", values)})
+    write_safetensors(directory / "named.safetensors", {"k": ("U64", table.keys), "v": ("F32", values)})
     np.savez(directory / "z.npz", keys=keys, values=values)
     write_safetensors(directory / "parts" / "a-1.safetensors", {"v": ("F32", values)})
     write_safetensors(directory / "parts" / "a-2.safetensors", {"k": ("I64", keys)})
@@ -228,14 +223,12 @@ def test_types_of_safetensors(directory):
                         ("I16", "i2"), ("I8", "i1"), ("U64", "u8"), ("U32", "u4"), ("U16", "u2"),
                         ("U8", "u1")]:
         tensors[dtype] = (dtype, np.arange(12).reshape(4, 3).astype(code))
-    tensors["BF16"] = ("BF16", (np.arange(12, dtype="f4").reshape(4, 3).view("u4") >> 16)
-                       .astype("u2"))
+    tensors["BF16"] = ("BF16", (np.arange(12, dtype="f4").reshape(4, 3).view("u4") >> 16) .astype("u2"))
     tensors["F8_E5M2"] = ("F8_E5M2", F8.reshape(64, 4))
     tensors["F8_E4M3"] = ("F8_E4M3", F8.reshape(64, 4))
     write_safetensors(directory / "t.safetensors", tensors)
     names = [name for name in tensors if name != "pad"]
-    flags = [arg for name in names
-             for arg in ("--table", f"{name}={directory}/t.safetensors#{name}")]
+    flags = [arg for name in names for arg in ("--table", f"{name}={directory}/t.safetensors#{name}")]
     with Server(*flags) as server, Client(server) as client:
         for name in names:
             reply = client.infer(name, [Tensor("indices", np.array([[2]]))], parameters={
@@ -245,8 +238,7 @@ def test_types_of_safetensors(directory):
             else:
                 expect_equal(reply.embeddings().ravel().tolist(), [6, 7, 8], name)
         reply = client.infer("F8_E5M2", [Tensor("indices", np.array([[15]]))])
-        expect_equal(reply.embeddings().tobytes(),
-                     (F8[60:64].astype("u2") << 8).view("f2").astype("f4").tobytes())
+        expect_equal(reply.embeddings().tobytes(), (F8[60:64].astype("u2") << 8).view("f2").astype("f4").tobytes())
 
 
 # ---- what does not start --------------------------------------------------------------------------
@@ -259,8 +251,7 @@ def reject(arguments, *words):
 
 
 def config_of(directory, **model):
-    return ("--config", write_json(directory / "c.json",
-                                   {"models": [{"name": "m", "path": "values.npy", **model}]}))
+    return ("--config", write_json(directory / "c.json", {"models": [{"name": "m", "path": "values.npy", **model}]}))
 
 
 def test_rejected_at_the_start(directory):
@@ -303,8 +294,7 @@ def test_rejected_at_the_start(directory):
             ({"default_index": -2}, ["'default_index' is -2"])]:
         reject(config_of(directory, **model), *words)
     for path, words in [
-            ("m.safetensors#weigths", ["no tensor 'weigths'", "did you mean 'weights'",
-                                       "weights, b, weighty"]),
+            ("m.safetensors#weigths", ["no tensor 'weigths'", "did you mean 'weights'", "weights, b, weighty"]),
             ("m.safetensors#b", ["tensor 'b'", "BOOL cannot be pooled"]),
             ("m.safetensors", ["name the table", "it holds weights, b, weighty"]),
             ("two.npz", ["name the table", "it holds first, second"]),
@@ -363,8 +353,7 @@ def test_config_shows_keys_with_the_sign_of_their_type(directory):
     np.save(directory / "unsigned.npy", keys)
     np.save(directory / "signed.npy", keys.view(np.int64))
     rules = {"missing": "default", "default_index": str(2**64 - 1), "padding_idx": str(2**63)}
-    models = [{"name": name, "path": "values.npy", "keys": f"{name}.npy"} | rules
-              for name in ("unsigned", "signed")]
+    models = [{"name": name, "path": "values.npy", "keys": f"{name}.npy"} | rules for name in ("unsigned", "signed")]
     models.append({"name": "both", "features": [
         {"name": "a", "model": "unsigned", "default_index": str(2**63)},
         {"name": "b", "model": "signed", "default_index": 5}]})

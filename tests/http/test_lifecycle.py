@@ -11,8 +11,7 @@ import types
 
 import numpy as np
 
-from harness import (PROGRAM, TIMEOUT_S, Server, environment, expect, expect_equal, free_port,
-                     wait_until)
+from harness import (PROGRAM, TIMEOUT_S, Server, environment, expect, expect_equal, free_port, wait_until)
 from held import wait_until_read
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Raw, Tensor, head, infer_body
@@ -203,8 +202,7 @@ def test_late_requests_after_a_drain_delay(directory):
 def sparse_table(path, rows):
     """A table of zeros that takes time to load but none to write."""
     with open(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(
-            file, {"descr": "<f4", "fortran_order": False, "shape": (rows, 64)})
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (rows, 64)})
         os.truncate(path, file.tell() + rows * 256)
     return path
 
@@ -296,8 +294,7 @@ def test_log_that_nobody_reads(directory):
                     for _ in range(100):
                         client.get("/v2/" + 1000 * "x").expect(404)
                     text = client.get("/metrics").body.decode()
-                    dropped = int(re.search(r"^bagserve_dropped_log_lines_total (\d+)$", text,
-                                            re.MULTILINE).group(1))
+                    dropped = int(re.search(r"^bagserve_dropped_log_lines_total (\d+)$", text, re.MULTILINE).group(1))
                 read_on = []
                 while not any(e["event"] == "log lines dropped" for e in read_on):
                     read_on.append(json.loads(process.stderr.readline()))

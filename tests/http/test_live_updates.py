@@ -62,8 +62,7 @@ def test_rolling_back_after_updates(directory):
         server.admin.load("t").expect(200)
         applied(change(admin, 6), 6, 1)
         applied(change(admin, 7), 7, 1)
-        expect_equal(sorted(path.name for path in journal.iterdir()),
-                     [f"{number:020}.journal" for number in (1, 6)])
+        expect_equal(sorted(path.name for path in journal.iterdir()), [f"{number:020}.journal" for number in (1, 6)])
         server.admin.load("t", 1).expect(200)
         check_rows(all_rows(client), after(control.rows_of(1), 0, 7))
         server.admin.load("t", 2).expect(200)
@@ -192,8 +191,7 @@ def test_updates_while_versions_are_loaded(directory, has_journal, root):
         thread.start()
         for version in range(2, reloads + 2):
             through = sent[0]
-            control.publish(root, "t", version, after(snapshot, 0, through),
-                            {"updates_through": through})
+            control.publish(root, "t", version, after(snapshot, 0, through), {"updates_through": through})
             server.admin.load("t").expect(200)
         done.set()
         thread.join()

@@ -32,8 +32,7 @@ def ask_often(server, count):
         with Client(server) as client:
             for _ in range(5):
                 check_table(client)
-            expensive = client.infer("items", [Tensor("indices", np.ones((1, 50_000), np.int64))],
-                                binary=True)
+            expensive = client.infer("items", [Tensor("indices", np.ones((1, 50_000), np.int64))], binary=True)
             expect(np.array_equal(expensive.embeddings(), 50_000 * TABLE[1:2]), "an expensive one")
             client.request("POST", "/v2/models/items/infer", b"{").expect(400)
 
@@ -206,8 +205,7 @@ def test_queue_limits_are_shared(directory):
         for raw in told():
             reply = raw.reply()
             expect("queue is full" in reply.expect(503).error(), reply)
-            expect(f"{limit} requests wait; the limit (max_queue_size) is {limit}"
-                   in reply.error(), reply.error())
+            expect(f"{limit} requests wait; the limit (max_queue_size) is {limit}" in reply.error(), reply.error())
 
 
 def test_rejects_other_numbers(directory):

@@ -26,8 +26,7 @@ def numbered(rows=ROWS):
 
 
 def ask(client, rows, model="cut", **options):
-    return client.infer(model, [Tensor("indices", np.asarray(rows, np.int64).reshape(1, -1))],
-                        binary=True, **options)
+    return client.infer(model, [Tensor("indices", np.asarray(rows, np.int64).reshape(1, -1))], binary=True, **options)
 
 
 def expect_rows(client, rows, model="cut"):

@@ -48,8 +48,7 @@ class Counters:
     def changes(self):
         after = scrape(self.client)
         expect_equal(sorted(after), sorted(self.before), "the series")
-        return {key: value - self.before[key] for key, value in after.items()
-                if value != self.before[key]}
+        return {key: value - self.before[key] for key, value in after.items() if value != self.before[key]}
 
 
 def of(name, model="items", version="1", **labels):
@@ -87,12 +86,10 @@ def statistics(client, path="/v2/models/stats"):
         expect_equal(sorted(entry["inference_stats"]), sorted(DURATIONS))
         for name, duration in entry["inference_stats"].items():
             expect_equal(sorted(duration), ["count", "ns"], name)
-            expect(all(type(number) is int and number >= 0 for number in duration.values()),
-                   f"{name}: {duration}")
+            expect(all(type(number) is int and number >= 0 for number in duration.values()), f"{name}: {duration}")
         expect(all(type(entry[key]) is int for key in
                    ("last_inference", "inference_count", "execution_count")), f"{entry}")
-        expect(isinstance(entry["version"], str) and isinstance(entry["batch_stats"], list),
-               f"{entry}")
+        expect(isinstance(entry["version"], str) and isinstance(entry["batch_stats"], list), f"{entry}")
         check_batches(entry)
         found[entry["name"], entry["version"]] = entry
     return found
@@ -116,8 +113,7 @@ def test_successes_are_counted(client):
     for binary in (False, True, False):
         check_rows(client.infer("items", INPUTS, binary=binary).embeddings(), WANT)
     changes = counters.changes()
-    expect_equal(pick(changes, "nv_"), {of("nv_inference_request_success"): 3,
-                                        of("nv_inference_count"): 6,
+    expect_equal(pick(changes, "nv_"), {of("nv_inference_request_success"): 3, of("nv_inference_count"): 6,
                                         of("nv_inference_exec_count"): 3})
     expect_equal(pick(changes, "bagserve_gathered"), {of("bagserve_gathered_rows_total"): 12,
                                                       of("bagserve_gathered_bytes_total"): 96})
@@ -139,8 +135,7 @@ def test_dear_requests_are_counted(client):
     for _ in range(3):
         client.infer("items", tensors, binary=True).expect()
     changes = counters.changes()
-    expect_equal(pick(changes, "nv_"), {of("nv_inference_request_success"): 3,
-                                        of("nv_inference_count"): 6,
+    expect_equal(pick(changes, "nv_"), {of("nv_inference_request_success"): 3, of("nv_inference_count"): 6,
                                         of("nv_inference_exec_count"): 3})
     expect_equal(changes[of("bagserve_gathered_rows_total")], 3 * DEAR_IDS)
     for stage in STAGES[:3]:
@@ -172,8 +167,7 @@ def test_failures_are_counted(client):
         key = server_wide("bagserve_refused_requests_total", reason=reason)
         rejected[key] = rejected.get(key, 0) + 1
     expect_equal(pick(changes, "bagserve_refused"), rejected)
-    expect_equal(pick(changes, "nv_"),
-                 {of("nv_inference_request_failure", reason="OTHER"): 5})
+    expect_equal(pick(changes, "nv_"), {of("nv_inference_request_failure", reason="OTHER"): 5})
     answers = pick(changes, "bagserve_http_responses")
     expect_equal(answers, {server_wide("bagserve_http_responses_total", code=code): count for
                            code, count in (("200", 1), ("400", 3), ("404", 2), ("405", 1),
@@ -185,20 +179,17 @@ def test_unsupported_http_is_the_clients_fault(client):
     an unknown coding."""
     counters = Counters(client)
     coding = 400 if reads_chunks() else 501
-    for status, version, header in ((coding, "1.1", "Transfer-Encoding: gzip"),
-                                    (505, "1.2", "Accept: */*")):
+    for status, version, header in ((coding, "1.1", "Transfer-Encoding: gzip"), (505, "1.2", "Accept: */*")):
         with socket.create_connection((client.server.host, client.server.port), 10) as raw:
             raw.sendall(f"GET / HTTP/{version}\r\nHost: localhost\r\n{header}\r\n\r\n".encode())
             expect(raw.recv(4096).startswith(f"HTTP/1.1 {status} ".encode()), str(status))
     changes = counters.changes()
     expect_equal(pick(changes, "bagserve_refused"),
-                 {server_wide("bagserve_refused_requests_total", reason="not_supported"): 2}
-                 if coding == 501 else
+                 {server_wide("bagserve_refused_requests_total", reason="not_supported"): 2} if coding == 501 else
                  {server_wide("bagserve_refused_requests_total", reason="not_supported"): 1,
                   server_wide("bagserve_refused_requests_total", reason="bad_request"): 1})
     expect_equal(pick(changes, "bagserve_http_responses"),
-                 {server_wide("bagserve_http_responses_total", code=code): 1
-                  for code in ("200", str(coding), "505")})
+                 {server_wide("bagserve_http_responses_total", code=code): 1 for code in ("200", str(coding), "505")})
 
 
 def test_default_rows_are_counted(client):
@@ -315,8 +306,7 @@ def test_statistics_of_versions(client):
     whole = statistics(client)
     expect_equal(statistics(client, "/v2/models/other/stats"),
                  {key: whole[key] for key in (("other", "3"), ("other", "12"))})
-    expect_equal(statistics(client, "/v2/models/other/versions/3/stats"),
-                 {("other", "3"): whole["other", "3"]})
+    expect_equal(statistics(client, "/v2/models/other/versions/3/stats"), {("other", "3"): whole["other", "3"]})
     client.get("/v2/models/nobody/stats").expect(404).error()
     client.get("/v2/models/other/versions/4/stats").expect(404).error()
     client.request("POST", "/v2/models/stats", b"").expect(405).error()
@@ -369,8 +359,7 @@ def test_documented(client):
     readme = (ROOT / "server" / "metrics" / "README.md").read_text()
     families = re.findall(r"^# HELP (\S+)", client.get("/metrics").body.decode(), re.MULTILINE)
     expect(len(families) > 20, f"{families}")
-    expect_equal([name for name in families
-                  if not name.startswith("process_") and f"`{name}`" not in readme], [])
+    expect_equal([name for name in families if not name.startswith("process_") and f"`{name}`" not in readme], [])
 
 
 def test_switched_off(client):
@@ -417,8 +406,7 @@ def test_scrapes_of_many_models(directory):
     with Server("--config", config, "--workers", 1) as server, Client(server) as client:
         def cpu_ns():
             tasks = pathlib.Path(f"/proc/{server.process.pid}/task")
-            spent = {int(task.name): int((task / "schedstat").read_text().split()[0])
-                     for task in tasks.iterdir()}
+            spent = {int(task.name): int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()}
             return spent[server.process.pid], sum(spent.values())
 
         client.get("/metrics").expect()

@@ -32,8 +32,7 @@ def corpus():
             "parameters": {"include_last_offset": True, "padding_idx": -2}, "id": "x\u00e4\n"}),
         ([i64("indices", [[0, 2], [3, 4]])], {"parameters": {"reduction": "mean"}}),
         ([i64("indices", [0, 2, 3, 4]), i64("segment_ids", [0, 0, 1, 3]), i64("num_segments", [5]),
-          i64("default_index", [1])], {"parameters": {"reduction": "max"}}),
-    ]
+          i64("default_index", [1])], {"parameters": {"reduction": "max"}}),]
     for tensors, extra in requests:
         for binary in (False, True, ["indices"]):
             body, headers = infer_body(tensors, binary=binary, **extra)

@@ -263,8 +263,7 @@ def test_unload_first_waits(directory, root):
     with serve(directory, "--max-table-bytes", "24MiB", "--workers", 1) as server:
         publish(root, "t", 2, rows_of(2, rows, 64))
         indices = np.arange(1 << 20).reshape(1, -1) * 40503 % rows
-        body, headers = infer_body([Tensor("indices", indices)], binary=True,
-                                   parameters={"binary_data_output": True})
+        body, headers = infer_body([Tensor("indices", indices)], binary=True, parameters={"binary_data_output": True})
         with contextlib.ExitStack() as stack:
             clients = [stack.enter_context(Raw(server)) for _ in range(8)]
             for client in clients:

@@ -220,8 +220,7 @@ def test_without_a_token(directory):
             other = "fedcba9876543210" if path.endswith("/infer") else "0123456789abcdef"
             reply = client.request(method.upper(), url(path), "{}")
             check_answer(operation, reply.expect(200 if is_open else 401), where)
-            reply = client.request(method.upper(), url(path), "{}",
-                                   {"Authorization": f"Bearer {other}"})
+            reply = client.request(method.upper(), url(path), "{}", {"Authorization": f"Bearer {other}"})
             check_answer(operation, reply.expect(200 if is_open else 403), where)
 
 
@@ -249,6 +248,5 @@ def test_while_loading():
 @pytest.fixture(scope="module", name="server")
 def serve(shared_directory):
     np.save(shared_directory / "example.npy", EXAMPLE)
-    with Server("--table", f"example={shared_directory}/example.npy", "--max-body-bytes",
-                1 << 20) as server:
+    with Server("--table", f"example={shared_directory}/example.npy", "--max-body-bytes", 1 << 20) as server:
         yield server

@@ -21,8 +21,7 @@ class Live:
         np.save(directory / "k.npy", self.keys)
         np.save(directory / "int8.npy", random_rows(rng, "int8", 9, ROWS)[0])
         self.tokens = control.tokens(directory)
-        whole = {"rows": {"path": "v.npy", "default_index": 77},
-                 "columns": {"path": "v.npy"},
+        whole = {"rows": {"path": "v.npy", "default_index": 77}, "columns": {"path": "v.npy"},
                  "int8": {"path": "int8.npy", "row_format": "int8", "row_elements": 9},
                  "keys": {"path": "v.npy", "keys": "k.npy", "spare_rows": 20, "missing": "hash", "hash_rows": 10}}
         ways = {"int8": "columns"}

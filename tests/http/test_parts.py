@@ -125,8 +125,7 @@ def test_default_row(directory, rng):
     np.save(directory / "k.npy", keys)
     default = int(keys[400])
     dense = {"path": "v.npy", "default_index": 77}
-    hashing = {"path": "v.npy", "keys": "k.npy", "missing": "hash", "hash_rows": 30,
-               "default_index": str(default)}
+    hashing = {"path": "v.npy", "keys": "k.npy", "missing": "hash", "hash_rows": 30, "default_index": str(default)}
     models = divided({"dense": dense}, "rows") + divided({"hashing": hashing}, "keys")
     models.append({"name": "pair", "features": [{"name": "a", "model": "dense_rows_1"},
                                                 {"name": "b", "model": "hashing_keys_2"}]})

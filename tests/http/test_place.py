@@ -81,8 +81,7 @@ def test_what_is_written_can_be_served(directory, tables):
     for node in range(2):
         ended = run("serve", "--config", str(out / f"node-{node}.json"), "--check")
         expect_equal(ended.returncode, 0, ended.stderr)
-        expect_equal((out / "kubernetes" / f"node-{node}.json").read_text(),
-                     (out / f"node-{node}.json").read_text())
+        expect_equal((out / "kubernetes" / f"node-{node}.json").read_text(), (out / f"node-{node}.json").read_text())
     shards = json.loads((out / "kubernetes/coordinator.json").read_text())["models"][0]["shards"]
     expect_equal(shards, [f"http://bagserve-node-{node}.bagserve-node:8000" for node in range(2)])
     shards = json.loads((out / "coordinator.json").read_text())["models"][0]["shards"]
@@ -120,8 +119,7 @@ def test_versions_stay_together(directory):
                                            {"name": "m", "path": "b.npy", "version": 2}]}))
     place("--memory", 130000, "--out", directory / "out", path)
     models = json.loads((directory / "out/node-0.json").read_text())["models"]
-    expect_equal([(model["path"][-5:], model.get("version")) for model in models],
-                 [("a.npy", None), ("b.npy", 2)])
+    expect_equal([(model["path"][-5:], model.get("version")) for model in models], [("a.npy", None), ("b.npy", 2)])
 
 
 def test_what_is_asked_counts(directory, tables):
@@ -155,8 +153,7 @@ def test_what_is_asked_counts(directory, tables):
                                         "part": {"by": "rows", "index": 0, "of": 1}}]}, 2, "has a part already"),
     (["--memory", "1GiB"], {"models": []}, 2, "names no table"),
     (["--memory", "1GiB"], {"models": [{"name": "gone", "path": "gone.npy"}]}, 2, "gone.npy"),
-    (["--memory", "1GiB", "--metrics", "config.json"], {}, 2, "has no sample of bagserve_gathered_bytes_total"),
-])
+    (["--memory", "1GiB", "--metrics", "config.json"], {}, 2, "has no sample of bagserve_gathered_bytes_total"),])
 def test_what_is_wrong(directory, tables, arguments, config, code, words):
     tables.write_text(json.dumps(json.loads(tables.read_text()) | config))
     arguments = [str(directory / word) if word == "config.json" else word for word in arguments]

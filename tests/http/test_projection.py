@@ -25,8 +25,7 @@ def make(rng, directory):
               "brain": bf16_from_f32(rng.standard_normal((200, DIM)).astype(F32)),
               "cube": rng.standard_normal((100, 2, 12)).astype(F32),
               "matrix": rng.standard_normal((DIM, OUT)).astype(F32),
-              "narrow": rng.standard_normal((DIM, 1)).astype(F32),
-              "bias": rng.standard_normal(OUT).astype(F32)}
+              "narrow": rng.standard_normal((DIM, 1)).astype(F32), "bias": rng.standard_normal(OUT).astype(F32)}
     # A table of low rank: 16 numbers a row in place of 128.
     arrays["factor"] = rng.standard_normal((400, 16)).astype(F32)
     arrays["spread"] = rng.standard_normal((16, 128)).astype(F32)
@@ -35,11 +34,9 @@ def make(rng, directory):
         np.save(directory / f"{name}.npy", array)
     both = {"projection": "matrix.npy", "bias": "bias.npy"}
     models = [{"name": "table", "path": "table.npy"} | both,
-              {"name": "mean", "path": "table.npy", "reduction": "mean",
-               "projection": "narrow.npy"},
+              {"name": "mean", "path": "table.npy", "reduction": "mean", "projection": "narrow.npy"},
               {"name": "half", "path": "half.npy"} | both,
-              {"name": "brain", "path": "brain.npy", "datatype": "BF16",
-               "output_datatype": "FP32"} | both,
+              {"name": "brain", "path": "brain.npy", "datatype": "BF16", "output_datatype": "FP32"} | both,
               {"name": "cube", "path": "cube.npy", "projection": "matrix.npy"},
               {"name": "low", "path": "factor.npy", "projection": "spread.npy"},
               {"name": "whole", "path": "product.npy"},
@@ -47,8 +44,7 @@ def make(rng, directory):
                   {"name": "a", "model": "table"}, {"name": "b", "model": "cube"},
                   {"name": "plain", "model": "table", "projection": ""},
                   {"name": "d", "model": "whole"},
-                  {"name": "e", "model": "half", "projection": "narrow.npy",
-                   "output_datatype": "FP32"}]}]
+                  {"name": "e", "model": "half", "projection": "narrow.npy", "output_datatype": "FP32"}]}]
     return write_json(directory / "config.json", {"models": models}), arrays
 
 
@@ -107,18 +103,15 @@ def test_types(client, arrays, rng):
     bags = random_bags(rng, 200, 6)
     got = client.infer("half", offsets_of(bags), parameters={"binary_data_output": True})
     expect_equal(got.outputs()["embeddings"].datatype, "FP16")
-    check_close(got.embeddings().astype(F32), arrays["half"], bags, arrays["matrix"],
-                arrays["bias"], extra=2**-11)
+    check_close(got.embeddings().astype(F32), arrays["half"], bags, arrays["matrix"], arrays["bias"], extra=2**-11)
     got = client.infer("half", offsets_of(bags))
     expect_equal(got.outputs()["embeddings"].datatype, "FP32")
     check_close(got.embeddings(), arrays["half"], bags, arrays["matrix"], arrays["bias"])
     brain = f32_from_bf16(arrays["brain"])
     got = client.infer("brain", offsets_of(bags)).embeddings()
     check_close(got, brain, bags, arrays["matrix"], arrays["bias"])
-    got = client.infer("brain", offsets_of(bags),
-                       parameters={"binary_data_output": True, "output_datatype": "BF16"})
-    check_close(f32_from_bf16(got.embeddings()), brain, bags, arrays["matrix"], arrays["bias"],
-                extra=2**-8)
+    got = client.infer("brain", offsets_of(bags), parameters={"binary_data_output": True, "output_datatype": "BF16"})
+    check_close(f32_from_bf16(got.embeddings()), brain, bags, arrays["matrix"], arrays["bias"], extra=2**-8)
 
 
 def test_low_rank(client, arrays, rng):
@@ -133,8 +126,7 @@ def test_low_rank(client, arrays, rng):
 def test_many(client, arrays, rng):
     bags = [random_bags(rng, 100, 4) for _ in "abcde"]
     flat = [b for own in bags for b in own]
-    inputs = [Tensor("values", np.concatenate(flat)), Tensor("lengths", np.array([
-        len(b) for b in flat]))]
+    inputs = [Tensor("values", np.concatenate(flat)), Tensor("lengths", np.array([len(b) for b in flat]))]
 
     def check(got):
         check_close(got[0], arrays["table"], bags[0], arrays["matrix"], arrays["bias"])
@@ -147,8 +139,7 @@ def test_many(client, arrays, rng):
     outputs = client.infer("many", inputs).outputs()
     check([outputs[name].array for name in ("a", "b", "plain", "d", "e")])
     widths = [OUT, OUT, DIM, 128, 1]
-    whole = client.infer("many", inputs, outputs=[{"name": "embeddings"}, {"name": "b"}],
-                         binary=True).outputs()
+    whole = client.infer("many", inputs, outputs=[{"name": "embeddings"}, {"name": "b"}], binary=True).outputs()
     expect(np.allclose(whole["b"].array, outputs["b"].array, rtol=1e-4, atol=1e-4), "b twice")
     check(np.split(whole["embeddings"].array, np.cumsum(widths)[:-1], axis=1))
     shape = client.get("/v2/models/many").json()["outputs"][-1]["shape"]
@@ -179,8 +170,7 @@ def test_together(server, arrays, rng):
                     continue
                 reply = client.infer("table", offsets_of(bags), binary=True,
                                      parameters={"binary_data_output": bool(number % 2)})
-                check_close(reply.embeddings(), arrays["table"], bags, arrays["matrix"],
-                            arrays["bias"])
+                check_close(reply.embeddings(), arrays["table"], bags, arrays["matrix"], arrays["bias"])
 
     with concurrent.futures.ThreadPoolExecutor(16) as executor:
         for done in [executor.submit(ask, int(s)) for s in rng.integers(0, 2**32, 16)]:
@@ -199,8 +189,7 @@ def test_rejected(directory):
         models = [{"name": "t", "path": table} | ({} if features else keys)]
         if features:
             models.append({"name": "c", "features": [{"name": "f", "model": "t"} | keys]})
-        done = run("serve", "--check", "--config",
-                   write_json(directory / "c.json", {"models": models}))
+        done = run("serve", "--check", "--config", write_json(directory / "c.json", {"models": models}))
         expect(done.returncode != 0, f"{keys} was taken")
         for word in words:
             expect(word in done.stderr, f"{word!r} is not in {done.stderr!r}")
@@ -229,6 +218,5 @@ def arrays_of(made):
 @pytest.fixture(scope="module", name="server", params=[0, 1_000_000], ids=["worker", "inline"])
 def serve(made, request):
     """All by a worker; all at once."""
-    with Server("--config", made[0], "--inline-work-microseconds", request.param, "--workers",
-                2) as server:
+    with Server("--config", made[0], "--inline-work-microseconds", request.param, "--workers", 2) as server:
         yield server

@@ -57,8 +57,7 @@ def test_models(client):
 def test_metadata(client):
     for name, (datatype, rows) in MODELS.items():
         value = client.get(f"/v2/models/{name}").expect().json()
-        expect_equal(sorted(value),
-                     ["inputs", "name", "outputs", "parameters", "platform", "versions"], name)
+        expect_equal(sorted(value), ["inputs", "name", "outputs", "parameters", "platform", "versions"], name)
         expect_equal(value["name"], name)
         expect_equal(value["versions"], ["1"])
         expect(isinstance(value["platform"], str) and value["platform"], "no platform")
@@ -69,11 +68,9 @@ def test_metadata(client):
         expect_equal(inputs["indices"], {"name": "indices", "datatype": "INT64", "shape": [-1]})
         expect_equal(inputs["offsets"], {"name": "offsets", "datatype": "INT64", "shape": [-1]})
         weights = "FP32" if datatype in ("FP16", "BF16") else datatype
-        expect_equal(inputs["per_sample_weights"],
-                     {"name": "per_sample_weights", "datatype": weights, "shape": [-1]})
+        expect_equal(inputs["per_sample_weights"], {"name": "per_sample_weights", "datatype": weights, "shape": [-1]})
         expect_equal(inputs["default_index"]["datatype"], "INT64")
-        expect_equal(value["outputs"], [
-            {"name": "embeddings", "datatype": datatype, "shape": [-1] + rows}], name)
+        expect_equal(value["outputs"], [{"name": "embeddings", "datatype": datatype, "shape": [-1] + rows}], name)
 
 
 def test_model_ready(client):
@@ -120,14 +117,12 @@ def test_json_reply(client):
     expect_equal(value["model_version"], "1")
     output, = value["outputs"]
     expect_equal(sorted(output), ["data", "datatype", "name", "shape"])
-    expect_equal([output["name"], output["datatype"], output["shape"]],
-                 ["embeddings", "FP32", [2, 2]])
+    expect_equal([output["name"], output["datatype"], output["shape"]], ["embeddings", "FP32", [2, 2]])
     check_rows(np.array(output["data"], np.float32), WANT.ravel())
 
 
 def test_binary_reply(client):
-    reply = client.infer("items", INPUTS, binary=True,
-                         parameters={"binary_data_output": True}, id="b").expect()
+    reply = client.infer("items", INPUTS, binary=True, parameters={"binary_data_output": True}, id="b").expect()
     expect_equal(reply.headers["content-type"], "application/octet-stream")
     expect_equal(reply.headers["content-length"], str(len(reply.body)))
     value, raw = reply.header()
@@ -140,8 +135,7 @@ def test_binary_reply(client):
 def test_id(client):
     for name in ("r1", "0", "a" * 300, "\"\\/\b\f\n\r\t", "für ☃ 😀", "\x7f", "\x00\x1f"):
         for binary in (False, True):
-            reply = client.infer("items", INPUTS, id=name,
-                                 parameters={"binary_data_output": binary})
+            reply = client.infer("items", INPUTS, id=name, parameters={"binary_data_output": binary})
             expect_equal(reply.expect().header()[0].get("id"), name)
     for body in (BODY, infer_body(INPUTS, id="")[0], infer_body(INPUTS, id=None)[0]):
         expect("id" not in client.request("POST", INFER, body).expect().json(), "an id")
@@ -239,8 +233,7 @@ MODELS = {}
 
 def tables():
     return {"items": EXAMPLE, "a.b-c_1": EXAMPLE, "half": EXAMPLE.astype(np.float16),
-            "cube": np.arange(30, dtype=np.int16).reshape(5, 2, 3),
-            "whole": np.array(WHOLE, np.int64),
+            "cube": np.arange(30, dtype=np.int16).reshape(5, 2, 3), "whole": np.array(WHOLE, np.int64),
             "natural": np.array([0, 2**63, 2**64 - 1], np.uint64).reshape(3, 1),
             "special": np.array([[np.nan], [np.inf], [-np.inf]], np.float32)}
 

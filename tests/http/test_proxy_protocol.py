@@ -94,8 +94,7 @@ def test_a_proxy_speaks_for_itself(directory):
         raw.reply().expect(200)
         own = "{}:{}".format(*raw.socket.getsockname())
         wait_until(lambda: clients(server) == [own], f"{own} is not in the log")
-        health = run("health", "--port", server.port, "--proxy-protocol", "v2",
-                     "--trusted-proxies", "127.0.0.1")
+        health = run("health", "--port", server.port, "--proxy-protocol", "v2", "--trusted-proxies", "127.0.0.1")
         expect_equal(health.returncode, 0, health.stderr)
 
 

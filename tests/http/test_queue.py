@@ -171,8 +171,7 @@ def test_large_bodies_wait_for_room(drains):
     with Server("--demo", "--workers", 1, "--latency-target-ms", 20_000) as server, \
             contextlib.ExitStack() as stack:
         for _ in range(38):
-            sent(stack, server, head("POST", INFER, {"Expect": "100-continue",
-                                                     "Content-Length": "60000000"})).reply()
+            sent(stack, server, head("POST", INFER, {"Expect": "100-continue", "Content-Length": "60000000"})).reply()
         large, want = question(1, 25_000)
         small, small_want = question(2, 10)
         raws = [sent(stack, server, large) for _ in range(200)]
@@ -240,8 +239,7 @@ def test_clients_take_turns(other, in_turn):
             wait_until_read(server, raws)
         for raw in raws:
             raw.reply().expect(200)
-    order = [event["request_id"].split()[0] for event in server.events()
-             if event.get("path") == INFER]
+    order = [event["request_id"].split()[0] for event in server.events() if event.get("path") == INFER]
     expect_equal(len(order), len(large) + len(small))
     before = order[:len(order) - order[::-1].index("small")].count("large")
     expect_equal(before <= len(large) / 2, in_turn, f"{before} large ones before the last small one")

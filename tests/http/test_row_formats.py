@@ -29,8 +29,7 @@ def test_files_that_describe_themselves(directory, rng):
     for row_format in ROW_FORMATS:
         stored, wanted[row_format] = random_rows(rng, row_format, 9)
         path = directory / f"{row_format}.safetensors"
-        write_safetensors(path, {"values": ("U8", stored)},
-                          {"row_format": row_format, "row_elements": "9"})
+        write_safetensors(path, {"values": ("U8", stored)}, {"row_format": row_format, "row_elements": "9"})
         options += ["--table", f"{row_format}={path}"]
     stored, wanted["typed"] = random_rows(rng, "f8_e4m3", 9)
     write_safetensors(directory / "typed.safetensors", {"rows": ("F8_E4M3", stored)}, {})
@@ -110,12 +109,10 @@ def test_wrong_formats_are_warned_of(directory, rng, load):
 def test_configuration_must_agree_with_the_file(directory, rng):
     stored, _ = random_rows(rng, "int4", 64)
     path = directory / "t.safetensors"
-    write_safetensors(path, {"values": ("U8", stored)},
-                      {"row_format": "int4", "row_elements": "64"})
+    write_safetensors(path, {"values": ("U8", stored)}, {"row_format": "int4", "row_elements": "64"})
     rejected(["row_format int4_f16_front: the file says that it is int4"], "--table",
             f"t={path},row_format=int4_f16_front")
-    rejected(["row_elements 63: the file says that it has 64"], "--table",
-            f"t={path},row_elements=63")
+    rejected(["row_elements 63: the file says that it has 64"], "--table", f"t={path},row_elements=63")
     write_safetensors(path, {"values": ("U8", stored)}, {"row_format": "int4"})
     rejected(["row_format int4 needs row_elements"], "--table", f"t={path}")
 
@@ -124,8 +121,7 @@ def test_configuration_must_agree_with_the_file(directory, rng):
 def gauges(client, name):
     """The values of a gauge by model."""
     lines = client.get("/metrics").body.decode().splitlines()
-    return {line.split('"')[1]: int(line.split()[-1]) for line in lines
-            if line.startswith(name + "{")}
+    return {line.split('"')[1]: int(line.split()[-1]) for line in lines if line.startswith(name + "{")}
 
 
 def shown(client, model):
@@ -191,13 +187,11 @@ def check_as_perf_analyzer(client, model, rng):
     expect_equal(config["max_batch_size"], 0)
     for side in ("input", "output"):
         expect_equal([(t["name"], t["data_type"], t["dims"]) for t in config[side]],
-                     [(t["name"], "TYPE_" + t["datatype"], t["shape"])
-                      for t in metadata[side + "s"]])
+                     [(t["name"], "TYPE_" + t["datatype"], t["shape"]) for t in metadata[side + "s"]])
     inputs = []
     for tensor in metadata["inputs"]:
         shape = [size if size >= 0 else given for size, given in zip(tensor["shape"], (4, 3))]
-        inputs.append(Tensor(tensor["name"], rng.integers(0, 100, shape)
-                             .astype(KINDS[tensor["datatype"]])))
+        inputs.append(Tensor(tensor["name"], rng.integers(0, 100, shape) .astype(KINDS[tensor["datatype"]])))
     for binary in (True, False):
         outputs = [{"name": "embeddings", "parameters": {"binary_data": True}}]
         reply = client.infer(model, inputs, binary=binary, outputs=outputs)
@@ -208,8 +202,7 @@ def check_as_perf_analyzer(client, model, rng):
 def test_every_listed_input_is_taken(directory, rng):
     """Of every datatype and row format, with every reduction: weights that cannot be used are not shown,
     and those of 16 bits, which JSON and most generators do not have, are shown as the FP32 that goes too."""
-    tables = {name.lower(): (rng.integers(0, 50, (100, 5)).astype(kind), {}, name)
-              for name, kind in KINDS.items()}
+    tables = {name.lower(): (rng.integers(0, 50, (100, 5)).astype(kind), {}, name) for name, kind in KINDS.items()}
     tables["fp16"] = rng.standard_normal((100, 5)).astype(F16), {}, "FP32"
     tables["bf16"] = rng.integers(0, 2**14, (100, 5)).astype(np.uint16), {"datatype": "BF16"}, "FP32"
     for name in ROW_FORMATS:
@@ -221,21 +214,17 @@ def test_every_listed_input_is_taken(directory, rng):
             if reduction == "sqrtn" and rows.dtype.kind != "f" and not keys:
                 continue
             models.append({"name": f"{name}-{reduction}", "path": f"{name}.npy", "form": "packed",
-                           "optional_inputs": "weights", "out_of_range": "skip",
-                           "reduction": reduction} | keys)
+                           "optional_inputs": "weights", "out_of_range": "skip", "reduction": reduction} | keys)
     models.append({"name": "fp16-weighted", "path": "fp16.npy", "form": "packed",
-                   "optional_inputs": "weights", "out_of_range": "skip", "reduction": "mean",
-                   "weighted_mean": True})
+                   "optional_inputs": "weights", "out_of_range": "skip", "reduction": "mean", "weighted_mean": True})
     write_json(directory / "config.json", {"models": models})
     with Server("--config", directory / "config.json") as server, Client(server) as client:
         for model in models:
             name, _, reduction = model["name"].rpartition("-")
-            listed = {t["name"]: t["datatype"]
-                      for t in check_as_perf_analyzer(client, model["name"], rng)}
+            listed = {t["name"]: t["datatype"] for t in check_as_perf_analyzer(client, model["name"], rng)}
             expect_equal(listed.pop("indices"), "INT64")
             weighs = reduction in ("sum", "sqrtn", "weighted")
-            expect_equal(listed, {"per_sample_weights": tables[name][2]} if weighs else {},
-                         model["name"])
+            expect_equal(listed, {"per_sample_weights": tables[name][2]} if weighs else {}, model["name"])
 
 
 def test_forms_that_are_shown(directory, rng):
@@ -248,13 +237,11 @@ def test_forms_that_are_shown(directory, rng):
             Client(server) as client:
         indices, scalar = ("indices", "INT64", [-1, -1]), ("default_index", "INT64", [1])
         expect_equal(shown(client, "packed"), [indices])
-        expect_equal(shown(client, "weighted"),
-                     [indices, ("per_sample_weights", "FP32", [-1, -1])])
+        expect_equal(shown(client, "weighted"), [indices, ("per_sample_weights", "FP32", [-1, -1])])
         expect_equal(shown(client, "segments"), [
             ("indices", "INT64", [-1]), ("segment_ids", "INT64", [-1]),
             ("num_segments", "INT64", [1]), ("per_sample_weights", "FP32", [-1]), scalar])
-        expect_equal(shown(client, "offsets"),
-                     [("indices", "INT64", [-1]), ("offsets", "INT64", [-1])])
+        expect_equal(shown(client, "offsets"), [("indices", "INT64", [-1]), ("offsets", "INT64", [-1])])
         config = client.get("/v2/models/weighted/config").json()
         expect_equal([t["optional"] for t in config["input"]], [False, True])
         expect_equal(config["parameters"]["form"]["string_value"], "packed")

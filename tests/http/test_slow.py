@@ -46,12 +46,9 @@ def test_slow_requests(directory):
     body = b" " * 1000
     chunks = head("POST", INFER, {"Transfer-Encoding": "chunked"})
     cases = {
-        "first line": (b"", b"GET /" + b"x" * 1000),
-        "headers": (LIVE[:-2], b"X: " + b"y" * 1000),
-        "body": (head("POST", INFER, {"Content-Length": "1000"}), body),
-        "chunks": (chunks, b"1\r\n \r\n" * 200),
-        "rejected body": (head("POST", "/v2", {"Content-Length": "1000"}), body),
-    }
+        "first line": (b"", b"GET /" + b"x" * 1000), "headers": (LIVE[:-2], b"X: " + b"y" * 1000),
+        "body": (head("POST", INFER, {"Content-Length": "1000"}), body), "chunks": (chunks, b"1\r\n \r\n" * 200),
+        "rejected body": (head("POST", "/v2", {"Content-Length": "1000"}), body),}
     if not reads_chunks():
         del cases["chunks"]
     with Server("--table", f"items={path}", *SHORT) as server, contextlib.ExitStack() as stack:
@@ -375,8 +372,7 @@ def test_failed_accepts(directory):
         for _ in range(2):
             wait_until(lambda: is_asked(kept) and server.descriptors() == usual,
                        "the last client's descriptor is open")
-            resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE,
-                             (first_free_descriptor(server), 4096))
+            resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (first_free_descriptor(server), 4096))
             with Raw(server) as waiting:
                 waiting.send(LIVE)
                 before = server.cpu_seconds()

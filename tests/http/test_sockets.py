@@ -71,11 +71,9 @@ def test_other_files_are_left_alone(directory):
     for flags in (("--unix", path), ("--port", 0, "--admin-socket", path)):
         result = run("serve", "--table", f"items={table}", *flags)
         expect_equal(result.returncode, 1)
-        expect("what is there is not a socket; remove it or choose another path" in result.stderr,
-               result.stderr)
+        expect("what is there is not a socket; remove it or choose another path" in result.stderr, result.stderr)
     expect_equal(path.read_text(), "mine", "the file")
-    expect_equal(run("serve", "--table", f"items={table}", "--unix",
-                     directory / "none" / "socket").returncode, 1)
+    expect_equal(run("serve", "--table", f"items={table}", "--unix", directory / "none" / "socket").returncode, 1)
 
 
 def test_unix_socket_after_a_second_signal(directory):
@@ -148,8 +146,7 @@ class Manager:
             for target, number in enumerate([os.dup(number) for number in numbers], 3):
                 os.dup2(number, target)
             os.environ["LISTEN_PID"] = str(os.getpid())
-            os.environ.update(variables, LISTEN_FDS=str(len(numbers)),
-                              NOTIFY_SOCKET=str(self.path))
+            os.environ.update(variables, LISTEN_FDS=str(len(numbers)), NOTIFY_SOCKET=str(self.path))
             os.execv(PROGRAM, [PROGRAM, "serve", *map(str, arguments)])
 
         return subprocess.Popen(["true"], preexec_fn=prepare, stderr=subprocess.PIPE, text=True)
@@ -249,16 +246,14 @@ def test_sockets_by_name(directory):
                 check_admin(admin)
                 process.terminate()
                 told = process.communicate()[1]
-                expect_equal((told.count("passed by systemd"), process.returncode),
-                             (len(sockets), 0), told)
+                expect_equal((told.count("passed by systemd"), process.returncode), (len(sockets), 0), told)
 
 
 def test_a_name_for_admin_goes_before_the_option(directory):
     table, manager = save(directory / "items.npy"), Manager(directory)
     (first, address), (second, admin) = listen(), listen()
     with first, second, manager.start("--table", f"items={table}", "--admin-port", admin.port,
-                                      sockets=[first, second],
-                                      LISTEN_FDNAMES="http:admin") as process:
+                                      sockets=[first, second], LISTEN_FDNAMES="http:admin") as process:
         manager.wait_news("READY=1")
         with Client(address) as client:
             check_table(client)
@@ -270,16 +265,14 @@ def test_a_name_for_admin_goes_before_the_option(directory):
 def test_units():
     """systemd's own opinion, where it is installed; its exit code hides unknown keys."""
     units = sorted((ROOT / "deploy" / "systemd").iterdir())
-    expect_equal([unit.name for unit in units],
-                 ["bagserve-admin.socket", "bagserve.service", "bagserve.socket"])
+    expect_equal([unit.name for unit in units], ["bagserve-admin.socket", "bagserve.service", "bagserve.socket"])
     try:
         result = subprocess.run(["systemd-analyze", "verify", "--man=no", *units],
                                 capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return
     complaints = [line for line in result.stderr.splitlines()
-                  if re.search(r"bagserve(-admin)?\.(service|socket)", line)
-                  and "is not executable" not in line]
+                  if re.search(r"bagserve(-admin)?\.(service|socket)", line) and "is not executable" not in line]
     if complaints:
         raise Failure("\n".join(complaints))
 

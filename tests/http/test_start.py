@@ -43,11 +43,9 @@ def test_files_may_go_after_loading(directory):
 def test_npy_variants(directory):
     """Every header version, both byte orders, Fortran order: the same answers."""
     tables = {
-        "v1": save(directory / "v1.npy"),
-        "big": save(directory / "big.npy", TABLE.astype(">f4")),
+        "v1": save(directory / "v1.npy"), "big": save(directory / "big.npy", TABLE.astype(">f4")),
         "fortran": save(directory / "fortran.npy", np.asfortranarray(TABLE)),
-        "both": save(directory / "both.npy", np.asfortranarray(TABLE.astype(">f4"))),
-    }
+        "both": save(directory / "both.npy", np.asfortranarray(TABLE.astype(">f4"))),}
     for version in ((2, 0), (3, 0)):
         name = f"v{version[0]}"
         tables[name] = directory / f"{name}.npy"
@@ -153,8 +151,7 @@ def test_instruction_set(directory):
 
 def test_demo():
     with Server("--demo") as server, Client(server) as client:
-        expect_equal(sorted(client.get("/v2/models").json()["models"]),
-                     ["example", "items", "ranker"])
+        expect_equal(sorted(client.get("/v2/models").json()["models"]), ["example", "items", "ranker"])
         shape = client.get("/v2/models/items").json()["outputs"][0]["shape"]
         expect_equal(shape, [-1, 64])
         inputs = [Tensor("indices", np.array([0, 2, 3, 4])), Tensor("offsets", np.array([0, 2, 2]))]
@@ -253,19 +250,16 @@ def test_nothing_to_serve(directory):
     (directory / "empty" / "items.csv").touch()
     ended = run("serve", "--check", "--models", directory / "empty")
     expect("ignored" in ended.stderr and "others go to NAME/VERSION/" in ended.stderr, ended.stderr)
-    rejected([directory / "absent", "folder of models", "make it", "mount"],
-             "--models", directory / "absent")
+    rejected([directory / "absent", "folder of models", "make it", "mount"], "--models", directory / "absent")
 
 
 def test_duplicate_models(directory):
     one, two = save(directory / "one.npy"), save(directory / "two.npy")
     rejected(["items", one, two], "--table", f"items={one}", "--table", f"items={two}")
-    config = write_json(directory / "config.json",
-                        {"models": [{"name": "items", "path": str(one)}]})
+    config = write_json(directory / "config.json", {"models": [{"name": "items", "path": str(one)}]})
     rejected(["items", one, two], "--config", config, "--table", f"items={two}")
     save(directory / "models" / "items.npy")
-    rejected(["items", one, "items.npy"], "--models", directory / "models",
-            "--table", f"items={one}")
+    rejected(["items", one, "items.npy"], "--models", directory / "models", "--table", f"items={one}")
 
 
 def test_damaged_tables(directory):

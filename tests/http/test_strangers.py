@@ -70,8 +70,7 @@ def test_unfinished_requests_hold_no_models(directory):
         for path, authorization in (("/v2/models/t/infer", token), ("/v2/models/t/infer", "none"),
                                     ("/nowhere", token), ("/v2/health/live", "none")):
             raws.append(Raw(server))
-            raws[-1].send(head("POST", path, {"Authorization": authorization, "Content-Length": "5"},
-                               b"1"))
+            raws[-1].send(head("POST", path, {"Authorization": authorization, "Content-Length": "5"}, b"1"))
         expect_equal(control.served(server.client), 1)
         server.admin.unload("t").expect(200)
         raws[0].send(b"2345")

@@ -29,8 +29,7 @@ def expect_second(server, reply, fits):
     else:
         error = reply.expect(503).error()
         expect("max_table_bytes" in error and "48.00 KiB beside 16.00 KiB" in error, error)
-    expect_equal((served(server.client), states(server)),
-                 (2, {"2": "READY"}) if fits else (1, {"1": "READY"}))
+    expect_equal((served(server.client), states(server)), (2, {"2": "READY"}) if fits else (1, {"1": "READY"}))
 
 
 @pytest.mark.parametrize("off, fits", [(-1, False), (0, True), (1, True)])

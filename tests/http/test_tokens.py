@@ -77,8 +77,7 @@ def check_unauthorized(reply, challenge, words):
         expect(words in reply.error(), reply.error())
 
 
-@pytest.mark.parametrize("method, path, scope",
-                         [(*route, "read") for route in READ] + [("POST", INFER, "infer")])
+@pytest.mark.parametrize("method, path, scope", [(*route, "read") for route in READ] + [("POST", INFER, "infer")])
 def test_scopes(client, method, path, scope):
     wrong, right = (INFER_TOKEN, READ_TOKEN) if scope == "read" else (READ_TOKEN, INFER_TOKEN)
     check_unauthorized(ask(client, method, path), REALM, "an access token is needed")
@@ -87,8 +86,7 @@ def test_scopes(client, method, path, scope):
                            "the access token is not known")
     reply = ask(client, method, path, wrong)
     reply.expect(403)
-    expect_equal(reply.headers["www-authenticate"],
-                 f'{REALM}, error="insufficient_scope", scope="{scope}"')
+    expect_equal(reply.headers["www-authenticate"], f'{REALM}, error="insufficient_scope", scope="{scope}"')
     if method != "HEAD":
         expect(f"it needs the scope {scope} or admin" in reply.error(), reply.error())
     for token in (right, ADMIN_TOKEN):
@@ -137,8 +135,7 @@ def test_rejected_bodies(server):
 def count(client, name, **labels):
     lines = client.request("GET", "/metrics", headers=bearer(READ_TOKEN)).body.decode().splitlines()
     wanted = "".join(f'{key}="{value}"' for key, value in labels.items())
-    return sum(float(line.split()[-1]) for line in lines
-               if line.startswith(name + "{") and wanted in line)
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name + "{") and wanted in line)
 
 
 def test_rejections_are_counted(client):

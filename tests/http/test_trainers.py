@@ -150,8 +150,7 @@ OUTCOMES = {
     "NV-embedding-cache's own file": (native, (), ["weights.nve is of NV-embedding-cache", "export the checkpoint"]),
     "a checkpoint of safetensors in parts": (lambda f: f.mkdir() or write_rtp(f, [{"m.cut.weight": A}]) and [p.rename(
         f / p.name.replace("000000-of-000001", "00001-of-00001")) for p in f.iterdir()], SUM, ["no files of TorchEasyRec"]),
-    "no layout that is known": (lambda f: f.mkdir() or f, (), ["no files of TorchEasyRec", "dynamicemb"]),
-}
+    "no layout that is known": (lambda f: f.mkdir() or f, (), ["no files of TorchEasyRec", "dynamicemb"]),}
 
 
 @pytest.mark.parametrize("case", OUTCOMES)
@@ -359,8 +358,7 @@ SPOILT = {
                       ["step 200", "other widths", USERS_PATH]),
     "a table without a model": (lambda s: trainers.write_delta(s, 200, {"x.y": ([7], B[:1])}, 1, 2),
                                 ["step 200", "no model for its table 'x.y'", "skip"]),
-    "no delta": (lambda s: (s / "part-0.parquet").touch(), ["part-0.parquet is not a delta"]),
-}
+    "no delta": (lambda s: (s / "part-0.parquet").touch(), ["part-0.parquet is not a delta"]),}
 
 
 @pytest.mark.parametrize("to_server", [False, True])

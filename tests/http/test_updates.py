@@ -61,8 +61,7 @@ def test_bad_ranges(world):
         expect("positions 0 and 1" in error, error)
         error = ranged(client, "dense", [1, ROWS, 1], np.tile(row, (3, 1)), 1, 2).expect(400).error()
         expect(f"'indices' has {ROWS}" in error, error)
-        error = client.infer("dense", [], AUTHORIZED, path="/v2/models/dense/rows",
-                             binary=True).expect(400).error()
+        error = client.infer("dense", [], AUTHORIZED, path="/v2/models/dense/rows", binary=True).expect(400).error()
         expect("is missing" in error, error)
         expect_equal(through(client, "dense"), [0])
 
@@ -153,14 +152,12 @@ def test_default_key_that_came_by_an_update(world):
     collect(world, missing="default", default_index=77)
     with world.server() as server, Client(server) as client:
         check_rows(pooled(client, np.array([5, 77])), np.vstack([row, row]))
-    world.config.write_text(config.replace('"missing": "skip"',
-                                           '"missing": "default", "default_index": 77', 1))
+    world.config.write_text(config.replace('"missing": "skip"', '"missing": "default", "default_index": 77', 1))
     with world.server() as server, Client(server) as client:
         check_rows(rows_of(client, "keyed", np.array([5])), row)
         error = update(client, "keyed", np.array([77], np.uint64), **REMOVED).expect(400).error()
         expect("it is the default_index of " in error, error)
-    world.config.write_text(config.replace('"missing": "skip"',
-                                           '"missing": "default", "default_index": 78', 1))
+    world.config.write_text(config.replace('"missing": "skip"', '"missing": "default", "default_index": 78', 1))
     with world.server() as server, Client(server) as client:
         state, reason = served_models(client)["keyed"]
         expect(state == "UNAVAILABLE" and "default_index is 78" in reason, f"{state}: {reason}")
@@ -189,8 +186,7 @@ def test_bad_batches(world):
          f"'rows' is FP32 [{COLUMNS}]; for so many ids it must be FP16 [1, {COLUMNS}] or FP32 [1, {COLUMNS}]"),
         ("int8", [Tensor("indices", one), Tensor("rows", row[:, :3])], {},
          "'rows' is FP32 [1, 3]; for so many ids it must be UINT8 [1, 12] or FP32 [1, 4]"),
-        ("dense", [Tensor("indices", one), Tensor("rows", row.astype(np.float64))], {},
-         "'rows' is FP64"),
+        ("dense", [Tensor("indices", one), Tensor("rows", row.astype(np.float64))], {}, "'rows' is FP64"),
         ("double", [Tensor("indices", one), Tensor("rows", row.astype(np.float16))], {},
          f"'rows' is FP16 [1, {COLUMNS}]; for so many ids it must be FP64 [1, {COLUMNS}] or FP32 [1, {COLUMNS}]"),
         ("dense", [Tensor("indices", one), Tensor("rows", row)], {"sequence": 2**53 + 1},
@@ -210,8 +206,7 @@ def test_bad_batches(world):
         ("keyed", [Tensor("keys", one), Tensor("rows", row)], {"delete": True}, "delete"),
         ("dense", [Tensor("indices", one), Tensor("rows", row)], {"sequense": 1}, "sequense"),
         ("dense", [Tensor("index", one), Tensor("rows", row)], {}, "'index' is unknown"),
-        ("both", [Tensor("indices", one), Tensor("rows", row)], {}, "collection"),
-    ]
+        ("both", [Tensor("indices", one), Tensor("rows", row)], {}, "collection"),]
     with world.server() as server, Client(server) as client:
         for model, inputs, parameters, text in cases:
             reply = client.infer(model, inputs, AUTHORIZED, path=f"/v2/models/{model}/rows",
@@ -262,8 +257,7 @@ def test_who_may(world):
     row = np.zeros((1, COLUMNS), np.float32)
     with world.server() as server, Client(server) as client:
         update(client, "dense", [1], row, headers={}).expect(401)
-        update(client, "dense", [1], row,
-               headers={"Authorization": f"Bearer {READER}"}).expect(403)
+        update(client, "dense", [1], row, headers={"Authorization": f"Bearer {READER}"}).expect(403)
     port = free_port()
     with world.server("--admin-port", port) as server, Client(server) as client:
         error = update(client, "dense", [1], row).expect(403).error()
@@ -349,8 +343,7 @@ def test_metrics(world):
                            "updates_rejected_total": 2, "updated_rows_total": 2,
                            "update_sequence": 1, "update_lag": 4, "journal_syncs_total": 1}.items():
             expect_equal(int(values['bagserve_%s{model="dense"}' % name]), want, name)
-        expect_equal(int(values['bagserve_journal_bytes{model="dense"}']),
-                     journal_of(world, "dense").stat().st_size)
+        expect_equal(int(values['bagserve_journal_bytes{model="dense"}']), journal_of(world, "dense").stat().st_size)
         expect(float(values['bagserve_last_update_timestamp_seconds{model="dense"}']) > 1e9, values)
         expect_equal(int(values['bagserve_update_sequence{model="keyed"}']), 0)
         expect_equal(int(values['bagserve_journal_errors_total{model="dense"}']), 0)
@@ -363,8 +356,7 @@ def test_admin_socket_needs_no_token(world):
             Client(server) as client:
         error = update(client, "dense", [1], [[1] * COLUMNS], headers={}).expect(403).error()
         expect("admin listener" in error, error)
-        body, headers = infer_body([i64("indices", [1]), Tensor(
-            "rows", np.ones((1, COLUMNS), np.float32))])
+        body, headers = infer_body([i64("indices", [1]), Tensor("rows", np.ones((1, COLUMNS), np.float32))])
         with UnixRaw(path) as admin:
             admin.send(head("POST", "/v2/models/dense/rows", headers, body) + body)
             admin.reply().expect(200)

@@ -33,8 +33,7 @@ def requests():
     small, large, long = infer(4, 2), infer(20_000, 10), infer(17_000, 17_000)
     return [(b"", False), (small[:10], False), (small[:60], False), (small[:-3], False),
             (small, False), (large[:len(large) // 2], False), (large, False), (long, True),
-            (head("POST", "/v2/models/wide/infer", {"Transfer-Encoding": "chunked"}) + b"ff\r\n{",
-             False)]
+            (head("POST", "/v2/models/wide/infer", {"Transfer-Encoding": "chunked"}) + b"ff\r\n{", False)]
 
 
 def vanish(server, data, reads, resets):
@@ -67,12 +66,10 @@ def test_nothing_is_left(directory, pytestconfig):
         check_table(client)
         descriptors = server.descriptors()
         vanish_often(server, client, max(clients // 5, 100))  # what is kept for reuse is there now
-        wait_until(lambda: check_table(client) or server.descriptors() == descriptors,
-                   "descriptors are left")
+        wait_until(lambda: check_table(client) or server.descriptors() == descriptors, "descriptors are left")
         before = server.memory_bytes()
         vanish_often(server, client, clients)
-        wait_until(lambda: check_table(client) or server.descriptors() == descriptors,
-                   "descriptors are left")
+        wait_until(lambda: check_table(client) or server.descriptors() == descriptors, "descriptors are left")
         after = server.memory_bytes()
         print(f"{clients} clients vanished: {descriptors} descriptors before and after, "
               f"{before >> 10} KiB resident before, {after >> 10} KiB after")

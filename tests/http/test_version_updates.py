@@ -26,8 +26,7 @@ def test_start_passes_over_what_lacks_updates(directory, mode, root):
     with serve(directory, *arguments, mode=mode) as server:
         expect_equal((served(server.client), served_together(server.client, "c", ["f_t"])), (3, [3]))
         found = server.admin.index()
-        expect_equal({v: found["t", v][0] for v in "123"},
-                     {"1": "READY", "2": "UNAVAILABLE", "3": "UNAVAILABLE"})
+        expect_equal({v: found["t", v][0] for v in "123"}, {"1": "READY", "2": "UNAVAILABLE", "3": "UNAVAILABLE"})
         for version, word in (("2", "mapped"), ("3", "rows of 4 elements; this is")):
             expect(word in found["t", version][1], f"{found}")
 

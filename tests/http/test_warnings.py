@@ -74,8 +74,7 @@ def test_what_stands_elsewhere_is_told(client, binary):
         "key 'x' is unknown and changes nothing; did you mean 'id'?",
         "input 'indices': key 'datatyp' is unknown and changes nothing; did you mean 'datatype'?",
         "input 'indices': parameter 'reduction' changes nothing here; it must be in the request's "
-        "\"parameters\"",
-        "input 'indices': parameter 'szie' is unknown and changes nothing; did you mean "
+        "\"parameters\"", "input 'indices': parameter 'szie' is unknown and changes nothing; did you mean "
         "'binary_data_size'?",
         "output 'embeddings': key 'binary_data' is unknown and changes nothing; did you mean 'name'?",
         "output 'embeddings': parameter 'classification' is unknown and changes nothing; did you "

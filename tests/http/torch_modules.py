@@ -152,8 +152,7 @@ class Jagged:
         return list(self.features)
 
     def values(self):
-        return torch.tensor([i for bags in self.features.values() for bag in bags for i in bag],
-                            dtype=self.dtype)
+        return torch.tensor([i for bags in self.features.values() for bag in bags for i in bag], dtype=self.dtype)
 
     def lengths(self):
         return torch.tensor([len(bag) for bags in self.features.values() for bag in bags], dtype=self.dtype)

@@ -61,12 +61,10 @@ def update(client, model, ids, rows=None, sequence=None, headers=AUTHORIZED, **p
     inputs = [ids if isinstance(ids, Tensor) else
               Tensor("keys" if np.asarray(ids).dtype == np.uint64 else "indices", np.asarray(ids))]
     if rows is not None:
-        inputs.append(rows if isinstance(rows, Tensor)
-                      else Tensor("rows", np.asarray(rows, np.float32)))
+        inputs.append(rows if isinstance(rows, Tensor) else Tensor("rows", np.asarray(rows, np.float32)))
     if sequence is not None:
         parameters["sequence"] = sequence
-    return client.infer(model, inputs, headers, path=f"/v2/models/{model}/rows", binary=True,
-                        parameters=parameters)
+    return client.infer(model, inputs, headers, path=f"/v2/models/{model}/rows", binary=True, parameters=parameters)
 
 
 def rows_of(client, model, ids):

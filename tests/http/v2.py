@@ -18,8 +18,7 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 # V2 datatype -> NumPy's; bfloat16 travels as the upper 16 bits of a float32, in a uint16.
 NUMPY = {"BOOL": np.bool_, "INT8": np.int8, "INT16": np.int16, "INT32": np.int32,
          "INT64": np.int64, "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32,
-         "UINT64": np.uint64, "FP16": np.float16, "BF16": np.uint16, "FP32": np.float32,
-         "FP64": np.float64}
+         "UINT64": np.uint64, "FP16": np.float16, "BF16": np.uint16, "FP32": np.float32, "FP64": np.float64}
 V2_NAME = {np.dtype(v): k for k, v in NUMPY.items() if k != "BF16"}
 NO_JSON = ("FP16", "BF16")
 
@@ -187,8 +186,7 @@ class Raw:
 
     def __init__(self, server, timeout_s=TIMEOUT_S, source=None):
         """`source` is the client's own address."""
-        self.socket = socket.create_connection((server.host, server.port), timeout_s,
-                                               source and (source, 0))
+        self.socket = socket.create_connection((server.host, server.port), timeout_s, source and (source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self.socket.makefile("rb")
 

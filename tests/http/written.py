@@ -18,13 +18,10 @@ from v2 import Client
 ROWS, COLUMNS = 8, 4
 KEYS = np.array([3, 2**63, 5, 7, 11, 13, 17, 2**64 - 1], np.uint64)
 CONFIG = {
-    "updates": {"updates": "on"},
-    "log": {"log_format": "json", "log_level": "info"},
-    "engine": {"workers": 1, "drain_timeout_s": 5},
-    "models_dir": "models",
+    "updates": {"updates": "on"}, "log": {"log_format": "json", "log_level": "info"},
+    "engine": {"workers": 1, "drain_timeout_s": 5}, "models_dir": "models",
     "models": [{"name": "quantised", "path": "quantised.safetensors", "reduction": "mean"},
-               {"name": "both", "features": [{"name": "a", "model": "dense"}, {"name": "b", "model": "keyed"}]}],
-}
+               {"name": "both", "features": [{"name": "a", "model": "dense"}, {"name": "b", "model": "keyed"}]}],}
 
 
 def table():
