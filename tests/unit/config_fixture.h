@@ -42,10 +42,17 @@ static inline void expect(const struct fixture *fixture, bool applied, const cha
         assert_string_equal(fixture->problem.text, expected);
 }
 
-/* Applies the text as a file "bagserve.json". */
+/* Forgets all that was applied. */
+static inline void reset(struct fixture *fixture)
+{
+    bag_config_free(&fixture->config);
+    bag_config_init(&fixture->config);
+}
+
+/* Applies the text, which may have ' in the place of ", as a file "bagserve.json". */
 static inline void file(struct fixture *fixture, const char *text, const char *expected)
 {
-    char *copy = exact_copy(text, strlen(text));
+    char *copy = quoted_copy(text, strlen(text));
     bool applied = bag_config_apply_file(&fixture->config, "bagserve.json", copy, strlen(text),
                                          &fixture->problem);
     free(copy);

@@ -1,16 +1,14 @@
 /* Collections: their features' keys, what they take over from their tables, and every rejection. */
 #include "config_fixture.h"
 
-#define ITEMS \
-    "{\"name\": \"items\", \"path\": \"x\", \"reduction\": \"mean\", \"padding_idx\": 4}, "
+#define ITEMS "{'name': 'items', 'path': 'x', 'reduction': 'mean', 'padding_idx': 4}, "
 
 /* Applies a collection of these features beside a table `items`; the first line is the table's. */
 static void features(struct fixture *fixture, const char *text, const char *expected)
 {
     char document[768], full[512];
-    bag_config_free(&fixture->config);
-    bag_config_init(&fixture->config);
-    snprintf(document, sizeof document, "{\"models\": [" ITEMS "{\"name\": \"c\",\n%s}]}", text);
+    reset(fixture);
+    snprintf(document, sizeof document, "{'models': [" ITEMS "{'name': 'c',\n%s}]}", text);
     snprintf(full, sizeof full, "bagserve.json: line 2, %s", expected ? expected : "");
     file(fixture, document, expected ? full : NULL);
 }
@@ -20,12 +18,11 @@ TEST(test_overrides)
     struct fixture *fixture = *state;
     struct bag_feature_config pooling;
     const struct bag_rules *rules = &pooling.rules;
-    features(
-        fixture,
-        "\"features\": [{\"name\": \"a\", \"model\": \"items\"},"
-        "{\"name\": \"b\", \"model\": \"items\", \"reduction\": \"sum\", \"default_index\": 0,"
-        "\"output_datatype\": \"FP16\", \"output_row_format\": \"int8\", \"padding_idx\": -1}]",
-        NULL);
+    features(fixture,
+             "'features': [{'name': 'a', 'model': 'items'},{'name': 'b', 'model': 'items', "
+             "'reduction': 'sum', 'default_index': 0,'output_datatype': 'FP16', "
+             "'output_row_format': 'int8', 'padding_idx': -1}]",
+             NULL);
     expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
     const struct bag_model_config *items = &fixture->config.models[0];
     const struct bag_model_config *collection = &fixture->config.models[1];
@@ -49,40 +46,39 @@ TEST(test_overrides)
 TEST(test_rejections)
 {
     static const char *const cases[][2] = {
-        {"\"features\": []", "column 1: features in model 'c' must be an array of at least one "
-                             "object: [{\"name\": ..., \"model\": ...}]"},
-        {"\"features\": {}", "column 1: features in model 'c' must be an array of at least one "
-                             "object: [{\"name\": ..., \"model\": ...}]"},
-        {"\"features\": [3]", "column 14: features[0] in model 'c' must be an object: {\"name\": "
-                              "..., \"model\": ...}"},
-        {"\"features\": [{\"model\": \"items\"}]",
+        {"'features': []", "column 1: features in model 'c' must be an array of at least one "
+                           "object: [{\"name\": ..., \"model\": ...}]"},
+        {"'features': {}", "column 1: features in model 'c' must be an array of at least one "
+                           "object: [{\"name\": ..., \"model\": ...}]"},
+        {"'features': [3]", "column 14: features[0] in model 'c' must be an object: {\"name\": "
+                            "..., \"model\": ...}"},
+        {"'features': [{'model': 'items'}]",
          "column 14: key 'name' is missing in features[0] of model 'c'"},
-        {"\"features\": [{\"name\": \"a\"}]",
+        {"'features': [{'name': 'a'}]",
          "column 14: key 'model' is missing in feature 'a' of model 'c'"},
-        {"\"features\": [{\"name\": \"a b\", \"model\": \"items\"}]",
+        {"'features': [{'name': 'a b', 'model': 'items'}]",
          "column 15: name 'a b' in features[0] of model 'c' must be 1 to 128 of A-Z a-z 0-9 . _ - "
          "with no dot in front"},
-        {"\"features\": [{\"name\": \"embeddings\", \"model\": \"items\"}]",
+        {"'features': [{'name': 'embeddings', 'model': 'items'}]",
          "column 15: name 'embeddings' in feature 'embeddings' of model 'c' is taken: it is the "
          "output that holds all features side by side"},
-        {"\"features\": [{\"name\": \"a\", \"model\": \"items\"}, {\"name\": \"a\", \"model\": "
-         "\"items\"}]",
+        {"'features': [{'name': 'a', 'model': 'items'}, {'name': 'a', 'model': 'items'}]",
          "column 48: name 'a' in feature 'a' of model 'c' is duplicated"},
-        {"\"features\": [{\"name\": \"a\", \"modle\": \"items\"}]",
+        {"'features': [{'name': 'a', 'modle': 'items'}]",
          "column 28: unknown key 'modle' in feature 'a' of model 'c'; did you mean 'model'?"},
-        {"\"features\": [{\"name\": \"a\", \"model\": \"items\", \"datatype\": \"BF16\"}]",
+        {"'features': [{'name': 'a', 'model': 'items', 'datatype': 'BF16'}]",
          "column 46: unknown key 'datatype' in feature 'a' of model 'c'; did you mean 'name'?"},
-        {"\"features\": [{\"name\": \"a\", \"model\": \"items\", \"reduction\": \"avg\"}]",
+        {"'features': [{'name': 'a', 'model': 'items', 'reduction': 'avg'}]",
          "column 46: reduction \"avg\" in feature 'a' of model 'c': must be one of sum, mean, max, "
          "sqrtn, none"},
-        {"\"features\": [{\"name\": \"a\", \"model\": \"items\"}], \"path\": \"y\"",
+        {"'features': [{'name': 'a', 'model': 'items'}], 'path': 'y'",
          "column 48: key 'path' in model 'c' cannot be combined with 'features': a model is a "
          "table, a collection, or what its shards have"},
-        {"\"features\": [{\"name\": \"a\", \"model\": \"items\"}], \"reduction\": \"max\"",
+        {"'features': [{'name': 'a', 'model': 'items'}], 'reduction': 'max'",
          "column 48: key 'reduction' in model 'c' cannot be combined with 'features'; each feature "
          "says "
          "it for itself"},
-        {"\"features\": [{\"name\": \"a\", \"model\": \"items\"}], \"bias\": \"b\"",
+        {"'features': [{'name': 'a', 'model': 'items'}], 'bias': 'b'",
          "column 48: key 'bias' in model 'c' cannot be combined with 'features'; each feature says "
          "it for itself"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)
@@ -92,7 +88,7 @@ TEST(test_rejections)
 static void tables(struct fixture *fixture, const char *table, const char *expected)
 {
     char text[128];
-    snprintf(text, sizeof text, "\"features\": [{\"name\": \"a\", \"model\": \"%s\"}]", table);
+    snprintf(text, sizeof text, "'features': [{'name': 'a', 'model': '%s'}]", table);
     features(fixture, text, NULL);
     expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), expected);
 }
@@ -116,11 +112,9 @@ TEST(test_projections)
     struct fixture *fixture = *state;
     const char *bias;
     file(fixture,
-         "{\"models\": [{\"name\": \"items\", \"path\": \"x\", \"projection\": \"m\", \"bias\": "
-         "\"b\"},"
-         "{\"name\": \"c\", \"features\": [{\"name\": \"a\", \"model\": \"items\"},"
-         "{\"name\": \"b\", \"model\": \"items\", \"projection\": \"\"},"
-         "{\"name\": \"d\", \"model\": \"items\", \"projection\": \"/n\"}]}]}",
+         "{'models': [{'name': 'items', 'path': 'x', 'projection': 'm', 'bias': 'b'},{'name': 'c', "
+         "'features': [{'name': 'a', 'model': 'items'},{'name': 'b', 'model': 'items', "
+         "'projection': ''},{'name': 'd', 'model': 'items', 'projection': '/n'}]}]}",
          NULL);
     const struct bag_model_config *items = &fixture->config.models[0];
     const struct bag_feature_config *features = fixture->config.models[1].features;
@@ -132,9 +126,8 @@ TEST(test_projections)
     assert_string_equal(bag_config_projection(items, &features[2], &bias), "/n");
     assert_null(bias); /* the bias of another matrix is not used */
     expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
-    bag_config_free(&fixture->config);
-    bag_config_init(&fixture->config);
-    file(fixture, "{\"models\": [{\"name\": \"t\", \"path\": \"x\", \"bias\": \"b\"}]}", NULL);
+    reset(fixture);
+    file(fixture, "{'models': [{'name': 't', 'path': 'x', 'bias': 'b'}]}", NULL);
     expect(fixture, bag_config_validate(&fixture->config, &fixture->problem),
            "model 't': 'bias' needs a 'projection' beside it");
 }

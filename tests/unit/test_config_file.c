@@ -8,9 +8,9 @@ TEST(test_whole_file)
     struct fixture *fixture = *state;
     struct bag_config *config = &fixture->config;
     file(fixture,
-         "{\"http\": {\"host\": \"0.0.0.0\", \"port\": 80, \"max_body_bytes\": \"1MiB\"},\n"
-         " \"engine\": {\"workers\": 2}, \"log\": {\"log_format\": \"json\"},\n"
-         " \"models_dir\": \"models\", \"models\": [{\"path\": \"a.npy\", \"name\": \"items\"}]}",
+         "{'http': {'host': '0.0.0.0', 'port': 80, 'max_body_bytes': '1MiB'},\n 'engine': "
+         "{'workers': 2}, 'log': {'log_format': 'json'},\n 'models_dir': 'models', 'models': "
+         "[{'path': 'a.npy', 'name': 'items'}]}",
          NULL);
     assert_string_equal(config->options.host, "0.0.0.0");
     assert_int_equal(config->options.port, 80);
@@ -21,7 +21,7 @@ TEST(test_whole_file)
     assert_int_equal(config->num_models, 1);
     assert_string_equal(config->models[0].path, "a.npy");
     file(fixture, "{}", NULL);
-    file(fixture, "{\"http\": {}, \"models\": []}", NULL);
+    file(fixture, "{'http': {}, 'models': []}", NULL);
     assert_int_equal(config->num_models, 1);
 }
 
@@ -32,34 +32,32 @@ TEST(test_what_is_no_configuration)
         {"[]", AT(1, 1) "the configuration must be an object: {...}"},
         {"\n 1", AT(2, 2) "the configuration must be an object: {...}"},
         {"{} x", AT(1, 4) "nothing may follow the document"},
-        {"{\"http\":\n {\"port\": 08}}", AT(2, 12) "a number must not start with a superfluous 0"},
-        {"{\"http\":\n {\"port\": 1,}}", AT(2, 13) "no comma may precede '}'"},
-        {"{\"http\": {\"host\": \"\xff\"}}", AT(1, 20) "invalid UTF-8"},
-        {"{\"http\": {\"port\": 1,\n\"p\\u006frt\": 2}}",
+        {"{'http':\n {'port': 08}}", AT(2, 12) "a number must not start with a superfluous 0"},
+        {"{'http':\n {'port': 1,}}", AT(2, 13) "no comma may precede '}'"},
+        {"{'http': {'host': '\xff'}}", AT(1, 20) "invalid UTF-8"},
+        {"{'http': {'port': 1,\n'p\\u006frt': 2}}",
          AT(2, 1) "key \"port\" is duplicated in one object"},
-        {"{\"http\": {\"port\":\n1e999}}", AT(2, 1) "the number is too large to be represented"}};
+        {"{'http': {'port':\n1e999}}", AT(2, 1) "the number is too large to be represented"}};
     files(*state, cases, COUNT_OF(cases));
 }
 
 TEST(test_unknown_keys)
 {
     static const char *const cases[][2] = {
-        {"{\"http\": {\"prot\": 1}}",
-         AT(1, 11) "unknown key 'prot' in 'http'; did you mean 'port'?"},
-        {"{\"engine\": {\"wrokers\": 1}}",
+        {"{'http': {'prot': 1}}", AT(1, 11) "unknown key 'prot' in 'http'; did you mean 'port'?"},
+        {"{'engine': {'wrokers': 1}}",
          AT(1, 13) "unknown key 'wrokers' in 'engine'; did you mean 'workers'?"},
-        {"{\"http\": {\"PORT\": 1}}",
-         AT(1, 11) "unknown key 'PORT' in 'http'; did you mean 'port'?"},
-        {"{\"model\": []}", AT(1, 2) "unknown key 'model'; did you mean 'models'?"},
-        {"{\"htpt\": {}}", AT(1, 2) "unknown key 'htpt'; did you mean 'http'?"},
-        {"{\"models-dir\": \"\"}", AT(1, 2) "unknown key 'models-dir'; did you mean 'models_dir'?"},
-        {"{\"\": 1}", AT(1, 2) "unknown key ''; did you mean 'log'?"},
-        {"{\n\t\"port\": 1}", AT(2, 2) "key 'port' belongs in 'http': {\"http\": {\"port\": ...}}"},
+        {"{'http': {'PORT': 1}}", AT(1, 11) "unknown key 'PORT' in 'http'; did you mean 'port'?"},
+        {"{'model': []}", AT(1, 2) "unknown key 'model'; did you mean 'models'?"},
+        {"{'htpt': {}}", AT(1, 2) "unknown key 'htpt'; did you mean 'http'?"},
+        {"{'models-dir': ''}", AT(1, 2) "unknown key 'models-dir'; did you mean 'models_dir'?"},
+        {"{'': 1}", AT(1, 2) "unknown key ''; did you mean 'log'?"},
+        {"{\n\t'port': 1}", AT(2, 2) "key 'port' belongs in 'http': {\"http\": {\"port\": ...}}"},
         /* These are flags and variables only. */
-        {"{\"config\": \"x\"}", AT(1, 2) "unknown key 'config'; did you mean 'loading'?"},
-        {"{\"http\": {\"workers\": 1}}",
+        {"{'config': 'x'}", AT(1, 2) "unknown key 'config'; did you mean 'loading'?"},
+        {"{'http': {'workers': 1}}",
          AT(1, 11) "unknown key 'workers' in 'http'; did you mean 'port'?"},
-        {"{\"http\": {\"\\u001b\\\"\": 1}}",
+        {"{'http': {'\\u001b\\'': 1}}",
          AT(1, 11) "unknown key '\\x1b\\x22' in 'http'; did you mean 'host'?"}};
     files(*state, cases, COUNT_OF(cases));
 }
@@ -67,32 +65,32 @@ TEST(test_unknown_keys)
 TEST(test_wrong_types)
 {
     static const char *const cases[][2] = {
-        {"{\"http\": 8000}", AT(1, 2) "http must be an object: {...}"},
-        {"{\"models\": {}}", AT(1, 2) "models must be an array of objects: [{...}]"},
-        {"{\"models_dir\": 1}", AT(1, 2) "models_dir 1: must be a text of 1 to 4095 bytes"},
-        {"{\"models_dir\": \"\"}", AT(1, 2) "models_dir \"\": must be a text of 1 to 4095 bytes"},
-        {"{\"http\": {\"port\": \"8000\"}}",
+        {"{'http': 8000}", AT(1, 2) "http must be an object: {...}"},
+        {"{'models': {}}", AT(1, 2) "models must be an array of objects: [{...}]"},
+        {"{'models_dir': 1}", AT(1, 2) "models_dir 1: must be a text of 1 to 4095 bytes"},
+        {"{'models_dir': ''}", AT(1, 2) "models_dir \"\": must be a text of 1 to 4095 bytes"},
+        {"{'http': {'port': '8000'}}",
          AT(1, 11) "port \"8000\" in 'http': must be an integer from 0 to 65535"},
-        {"{\"http\": {\"port\": 1.5}}",
+        {"{'http': {'port': 1.5}}",
          AT(1, 11) "port 1.5 in 'http': must be an integer from 0 to 65535"},
-        {"{\"http\": {\"port\": 0.1}}",
+        {"{'http': {'port': 0.1}}",
          AT(1, 11) "port 0.1 in 'http': must be an integer from 0 to 65535"},
-        {"{\"http\": {\"port\": 1e300}}",
+        {"{'http': {'port': 1e300}}",
          AT(1, 11) "port 1e+300 in 'http': must be an integer from 0 to 65535"},
-        {"{\"http\": {\"port\": 9007199254740993}}",
+        {"{'http': {'port': 9007199254740993}}",
          AT(1, 11) "port 9007199254740992 in 'http': must be from 0 to 65535"},
-        {"{\"http\": {\"port\": null}}",
+        {"{'http': {'port': null}}",
          AT(1, 11) "port null in 'http': must be an integer from 0 to 65535"},
-        {"{\"http\": {\"port\": true}}",
+        {"{'http': {'port': true}}",
          AT(1, 11) "port true in 'http': must be an integer from 0 to 65535"},
-        {"{\"http\": {\"port\": [1]}}",
+        {"{'http': {'port': [1]}}",
          AT(1, 11) "port [1] in 'http': must be an integer from 0 to 65535"},
-        {"{\"http\": {\"host\": {}}}",
+        {"{'http': {'host': {}}}",
          AT(1, 11) "host {...} in 'http': must be a text of 1 to 255 bytes"},
-        {"{\"log\": {\"log_level\": 1}}",
+        {"{'log': {'log_level': 1}}",
          AT(1, 10) "log_level 1 in 'log': must be one of error, warning, info, debug"}};
     files(*state, cases, COUNT_OF(cases));
-    file(*state, "{\"http\": {\"port\": 8e3}}", NULL);
+    file(*state, "{'http': {'port': 8e3}}", NULL);
     assert_int_equal(((struct fixture *)*state)->config.options.port, 8000);
 }
 
@@ -100,11 +98,10 @@ TEST(test_wrong_types)
 TEST(test_places)
 {
     file(*state,
-         "{ \"models_dir\" : \"a\\\"b:{[,\\\\\" ,\n"
-         "\"models\":[ ] , \"log\":{\"log_level\":\"info\"},\n"
-         "  \"http\" : {\"host\":\"}\", \"port\" : 70000 }}",
+         "{ 'models_dir' : 'a\\'b:{[,\\\\' ,\n'models':[ ] , 'log':{'log_level':'info'},\n  'http' "
+         ": {'host':'}', 'port' : 70000 }}",
          AT(3, 25) "port 70000 in 'http': must be from 0 to 65535");
-    file(*state, "{\"models\": [\n {\"name\": \"a\", \"path\": \"b\"},\n   7]}",
+    file(*state, "{'models': [\n {'name': 'a', 'path': 'b'},\n   7]}",
          AT(3, 4) "models[1] must be an object: {\"name\": ..., \"path\": ...}");
 }
 

@@ -10,10 +10,8 @@
 static void entry(struct fixture *fixture, const char *keys, const char *expected)
 {
     char text[512], full[512];
-    bag_config_free(&fixture->config);
-    bag_config_init(&fixture->config);
-    snprintf(text, sizeof text, "{\"models\": [\n{\"name\": \"items\", \"path\": \"x\",\n%s}]}",
-             keys);
+    reset(fixture);
+    snprintf(text, sizeof text, "{'models': [\n{'name': 'items', 'path': 'x',\n%s}]}", keys);
     snprintf(full, sizeof full, "bagserve.json: line 3, column 1: %s", expected ? expected : "");
     file(fixture, text, expected ? full : NULL);
 }
@@ -74,10 +72,10 @@ TEST(test_versions)
     expect(fixture, bag_config_add_model(config, "b", "x", "v1", problem),
            "model 'b': version 'v1' must be a whole number from 1 to 9007199254740991");
     assert_int_equal(config->num_models, 3);
-    assert_string_equal(entry_of(fixture, "\"version\": 7")->version, "7");
-    assert_string_equal(entry_of(fixture, "\"version\": \"12\"")->version, "12");
-    entry(fixture, "\"version\": true", "version in model 'items' must be a whole number from 1");
-    file(fixture, "{\"models\": [{\"name\": \"b\", \"path\": \"x\", \"version\": 1.5}]}",
+    assert_string_equal(entry_of(fixture, "'version': 7")->version, "7");
+    assert_string_equal(entry_of(fixture, "'version': '12'")->version, "12");
+    entry(fixture, "'version': true", "version in model 'items' must be a whole number from 1");
+    file(fixture, "{'models': [{'name': 'b', 'path': 'x', 'version': 1.5}]}",
          AT(1, 13) "model 'b': version '1.5' must be a whole number from 1 to 9007199254740991");
 }
 
@@ -85,9 +83,8 @@ TEST(test_doubles)
 {
     struct fixture *fixture = *state;
     file(fixture,
-         "{\"models\": [{\"name\": \"a\", \"path\": \"one.npy\"},"
-         " {\"name\": \"a\", \"path\": \"two.npy\", \"version\": 2},\n"
-         "{\"name\": \"a\", \"path\": \"three.npy\"}]}",
+         "{'models': [{'name': 'a', 'path': 'one.npy'}, {'name': 'a', 'path': 'two.npy', "
+         "'version': 2},\n{'name': 'a', 'path': 'three.npy'}]}",
          AT(2, 1) "model 'a' version 1 is named twice: 'one.npy' and 'three.npy'");
     FLAGS(fixture,
           "--table a=four.npy: model 'a' version 1 is named twice: 'one.npy' and 'four.npy'",
@@ -105,13 +102,12 @@ TEST(test_many_names)
     size_t room = COUNT * 64, used = 0;
     char *text = malloc(room), name[16];
     assert_non_null(text);
-    used += (size_t)snprintf(text, room, "{\"models\": [");
+    used += (size_t)snprintf(text, room, "{'models': [");
     for (int i = 0; i < COUNT; i++)
         used += (size_t)snprintf(text + used, room - used,
-                                 "{\"name\": \"m%d\", \"path\": \"%d.npy\", \"version\": %d},\n",
-                                 i / 2, i, i % 2 ? i : i + 2);
-    snprintf(text + used, room - used,
-             "{\"name\": \"m7\", \"path\": \"twice.npy\", \"version\": 15}]}");
+                                 "{'name': 'm%d', 'path': '%d.npy', 'version': %d},\n", i / 2, i,
+                                 i % 2 ? i : i + 2);
+    snprintf(text + used, room - used, "{'name': 'm7', 'path': 'twice.npy', 'version': 15}]}");
     file(fixture, text,
          AT(20001, 1) "model 'm7' version 15 is named twice: '15.npy' and 'twice.npy'");
     free(text);
@@ -130,18 +126,18 @@ TEST(test_missing_keys)
 {
     static const char *const cases[][2] = {
         {"{}", AT(1, 13) "key 'name' is missing in models[0]"},
-        {"{\"path\": \"x\"}", AT(1, 13) "key 'name' is missing in models[0]"},
-        {"{\"name\": \"items\"}", AT(1, 13) "key 'path' is missing in model 'items'"},
-        {"{\"name\": 1}", AT(1, 14) "name in models[0] must be a text that is not empty"},
-        {"{\"name\": \"a\", \"path\": \"\"}",
+        {"{'path': 'x'}", AT(1, 13) "key 'name' is missing in models[0]"},
+        {"{'name': 'items'}", AT(1, 13) "key 'path' is missing in model 'items'"},
+        {"{'name': 1}", AT(1, 14) "name in models[0] must be a text that is not empty"},
+        {"{'name': 'a', 'path': ''}",
          AT(1, 27) "path in model 'a' must be a text that is not empty"},
-        {"{\"nmae\": \"a\", \"path\": \"x\"}",
+        {"{'nmae': 'a', 'path': 'x'}",
          AT(1, 14) "unknown key 'nmae' in models[0]; did you mean 'name'?"},
-        {"{\"name\": \"a/b\", \"path\": \"x\"}",
+        {"{'name': 'a/b', 'path': 'x'}",
          AT(1, 13) "model name 'a/b' must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front"}};
     char text[256];
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        snprintf(text, sizeof text, "{\"models\": [%s]}", cases[i][0]);
+        snprintf(text, sizeof text, "{'models': [%s]}", cases[i][0]);
         file(*state, text, cases[i][1]);
     }
 }
@@ -190,11 +186,11 @@ TEST(test_switches)
     struct fixture *fixture = *state;
     for (size_t i = 0; i < 3 * bag_model_keys.num_settings; i++) {
         const struct bag_setting *setting = &bag_model_keys.settings[i / 3];
-        const char *value = (const char *const[]){"true", "false", "\"true\""}[i % 3];
+        const char *value = (const char *const[]){"true", "false", "'true'"}[i % 3];
         char keys[128], rejection[128];
         if (setting->type != BAG_SETTING_BOOL)
             continue;
-        snprintf(keys, sizeof keys, "\"%s\": %s", setting->key, value);
+        snprintf(keys, sizeof keys, "'%s': %s", setting->key, value);
         snprintf(rejection, sizeof rejection, "%s \"true\" in model 'items': must be true or false",
                  setting->key);
         entry(fixture, keys, i % 3 == 2 ? rejection : NULL);
@@ -211,16 +207,13 @@ TEST(test_switches)
 TEST(test_words_of_keys)
 {
     struct fixture *fixture = *state;
-    assert_int_equal(entry_of(fixture, "\"load\": \"map\"")->load, BAG_LOAD_MAP);
-    entry(fixture, "\"load\": \"mmap\"",
-          "load \"mmap\" in model 'items': must be one of copy, map");
-    assert_int_equal(entry_of(fixture, "\"out_of_range\": \"skip\"")->out_of_range,
-                     BAG_MISSING_SKIP);
-    assert_int_equal(entry_of(fixture, "\"out_of_range\": \"error\"")->out_of_range,
-                     BAG_MISSING_ERROR);
-    entry(fixture, "\"out_of_range\": \"clip\"",
+    assert_int_equal(entry_of(fixture, "'load': 'map'")->load, BAG_LOAD_MAP);
+    entry(fixture, "'load': 'mmap'", "load \"mmap\" in model 'items': must be one of copy, map");
+    assert_int_equal(entry_of(fixture, "'out_of_range': 'skip'")->out_of_range, BAG_MISSING_SKIP);
+    assert_int_equal(entry_of(fixture, "'out_of_range': 'error'")->out_of_range, BAG_MISSING_ERROR);
+    entry(fixture, "'out_of_range': 'clip'",
           "out_of_range \"clip\" in model 'items': must be one of error, skip, default");
-    entry(fixture, "\"out_of_range\": true",
+    entry(fixture, "'out_of_range': true",
           "out_of_range true in model 'items': must be one of error, skip, default");
 }
 
@@ -230,30 +223,29 @@ TEST(test_words)
     static const char types[] = "UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, "
                                 "BF16, FP32, FP64";
     char rejection[256];
-    assert_int_equal(entry_of(fixture, "\"row_format\": \"int4\"")->row_format, BAG_ROWS_INT4);
+    assert_int_equal(entry_of(fixture, "'row_format': 'int4'")->row_format, BAG_ROWS_INT4);
     assert_int_equal(fixture->config.models[0].row_elements, 0);
     assert_int_equal(
-        entry_of(fixture, "\"row_format\": \"f8_e5m2_scaled\", \"row_elements\": 65")->row_format,
+        entry_of(fixture, "'row_format': 'f8_e5m2_scaled', 'row_elements': 65")->row_format,
         BAG_ROWS_F8_E5M2_SCALED);
     assert_int_equal(fixture->config.models[0].row_elements, 65);
-    assert_int_equal(
-        entry_of(fixture, "\"datatype\": \"BF16\", \"output_datatype\": \"FP32\"")->datatype,
-        BAG_BF16);
+    assert_int_equal(entry_of(fixture, "'datatype': 'BF16', 'output_datatype': 'FP32'")->datatype,
+                     BAG_BF16);
     assert_int_equal(fixture->config.models[0].output_datatype, BAG_F32);
     static const char *const bad[] = {"BOOL", "BYTES", "fp32", "F32", ""};
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         char keys[64];
-        snprintf(keys, sizeof keys, "\"datatype\": \"%s\"", bad[i]);
+        snprintf(keys, sizeof keys, "'datatype': '%s'", bad[i]);
         snprintf(rejection, sizeof rejection, "datatype \"%s\" in model 'items': must be one of %s",
                  bad[i], types);
         entry(fixture, keys, rejection);
     }
-#define BAG_X(id, name)                                  \
-    entry(fixture, "\"reduction\": \"" name "\"", NULL); \
+#define BAG_X(id, name)                              \
+    entry(fixture, "'reduction': '" name "'", NULL); \
     assert_int_equal(fixture->config.models[0].rules.reduction, BAG_##id);
     BAG_REDUCTIONS(BAG_X)
 #undef BAG_X
-    entry(fixture, "\"reduction\": \"avg\"",
+    entry(fixture, "'reduction': 'avg'",
           "reduction \"avg\" in model 'items': must be one of sum, mean, max, sqrtn, none");
 }
 
@@ -266,11 +258,11 @@ TEST(test_sources)
 {
     struct fixture *fixture = *state;
     static const char *const bad[][2] = {
-        {"[]", "[]"},       {"[-2]", "[-2]"},     {"[1, -1]", "[1,-1]"},
-        {"[1.5]", "[1.5]"}, {"[\"1\"]", "[...]"}, {"[[1]]", "[...]"},
+        {"[]", "[]"},       {"[-2]", "[-2]"},   {"[1, -1]", "[1,-1]"},
+        {"[1.5]", "[1.5]"}, {"['1']", "[...]"}, {"[[1]]", "[...]"},
         {"3", "3"}};
     char keys[128], rejection[256];
-    entry(fixture, "\"shape\": [-1, 64], \"keys\": \"k.npy\", \"tensor\": \"v\"", NULL);
+    entry(fixture, "'shape': [-1, 64], 'keys': 'k.npy', 'tensor': 'v'", NULL);
     const struct bag_model_config *model = &fixture->config.models[0];
     assert_int_equal(model->shape.rank, 2);
     assert_int_equal(model->shape.sizes[0], -1);
@@ -278,7 +270,7 @@ TEST(test_sources)
     assert_string_equal(model->tensor, "v");
     assert_string_equal(model->keys, "k.npy");
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
-        snprintf(keys, sizeof keys, "\"shape\": %s", bad[i][0]);
+        snprintf(keys, sizeof keys, "'shape': %s", bad[i][0]);
         snprintf(rejection, sizeof rejection,
                  "shape %s in model 'items': must be an array of 1 to 32 whole numbers, such as "
                  "[-1, 64]: only the first may be -1, for any",
@@ -292,29 +284,29 @@ TEST(test_parts)
     struct fixture *fixture = *state;
     /* The part, and how the message shows it. */
     static const char *const bad[][2] = {
-        {"{\"by\": \"rows\", \"index\": 3, \"of\": 3}", "rows 3 of 3"},
-        {"{\"by\": \"rows\", \"index\": 0, \"of\": 0}", "rows 0 of 0"},
-        {"{\"by\": \"rows\", \"index\": 0, \"of\": 4097}", "rows 0 of 4097"},
-        {"{\"by\": \"rows\", \"index\": -1, \"of\": 3}", "rows -1 of 3"},
-        {"{\"by\": \"rows\", \"index\": 0.5, \"of\": 3}", "rows 0.5 of 3"},
-        {"{\"by\": \"rows\", \"index\": 1e300, \"of\": 1e300}", "rows 1e+300 of 1e+300"},
-        {"{\"by\": \"rows\", \"index\": \"0\", \"of\": 3}", "{...}"},
-        {"{\"by\": \"row\", \"index\": 0, \"of\": 3}", "{...}"},
-        {"{\"by\": \"rows \", \"index\": 0, \"of\": 3}", "{...}"},
-        {"{\"by\": 1, \"index\": 0, \"of\": 3}", "{...}"},
-        {"{\"by\": \"rows\", \"of\": 3}", "{...}"},
-        {"{\"by\": \"rows\", \"index\": 0, \"of\": 3, \"at\": 1}", "{...}"},
+        {"{'by': 'rows', 'index': 3, 'of': 3}", "rows 3 of 3"},
+        {"{'by': 'rows', 'index': 0, 'of': 0}", "rows 0 of 0"},
+        {"{'by': 'rows', 'index': 0, 'of': 4097}", "rows 0 of 4097"},
+        {"{'by': 'rows', 'index': -1, 'of': 3}", "rows -1 of 3"},
+        {"{'by': 'rows', 'index': 0.5, 'of': 3}", "rows 0.5 of 3"},
+        {"{'by': 'rows', 'index': 1e300, 'of': 1e300}", "rows 1e+300 of 1e+300"},
+        {"{'by': 'rows', 'index': '0', 'of': 3}", "{...}"},
+        {"{'by': 'row', 'index': 0, 'of': 3}", "{...}"},
+        {"{'by': 'rows ', 'index': 0, 'of': 3}", "{...}"},
+        {"{'by': 1, 'index': 0, 'of': 3}", "{...}"},
+        {"{'by': 'rows', 'of': 3}", "{...}"},
+        {"{'by': 'rows', 'index': 0, 'of': 3, 'at': 1}", "{...}"},
         {"{}", "{...}"},
-        {"\"rows 0 of 3\"", "\"rows 0 of 3\""},
+        {"'rows 0 of 3'", "\"rows 0 of 3\""},
         {"[0, 3]", "[0,3]"}};
     char keys[160], rejection[320];
     assert_int_equal(
-        entry_of(fixture, "\"part\": {\"by\": \"keys\", \"index\": 4095, \"of\": 4096}")->part.by,
+        entry_of(fixture, "'part': {'by': 'keys', 'index': 4095, 'of': 4096}")->part.by,
         BAG_PART_KEYS);
     assert_int_equal(fixture->config.models[0].part.index, 4095);
     assert_int_equal(fixture->config.models[0].part.of, 4096);
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
-        snprintf(keys, sizeof keys, "\"part\": %s", bad[i][0]);
+        snprintf(keys, sizeof keys, "'part': %s", bad[i][0]);
         snprintf(rejection, sizeof rejection,
                  "part %s in model 'items': must be {\"by\": WAY, \"index\": I, \"of\": N} and "
                  "nothing else, WAY rows, columns or keys, N from 1 to 4096, I from 0 to N - 1; as "
@@ -322,8 +314,7 @@ TEST(test_parts)
                  bad[i][1]);
         entry(fixture, keys, rejection);
     }
-    bag_config_free(&fixture->config);
-    bag_config_init(&fixture->config);
+    reset(fixture);
     FLAGS(fixture, NULL, "--table", "a=x.npy,part=columns 1 of 2");
     assert_int_equal(fixture->config.models[0].part.by, BAG_PART_COLUMNS);
     assert_int_equal(fixture->config.models[0].part.index, 1);
@@ -373,43 +364,44 @@ TEST(test_keys_of_a_flag)
 TEST(test_indices)
 {
     struct fixture *fixture = *state;
-    assert_int_equal(entry_of(fixture, "\"default_index\": 0")->rules.default_index, 0);
+    assert_int_equal(entry_of(fixture, "'default_index': 0")->rules.default_index, 0);
     assert_false(fixture->config.models[0].rules.has_padding_idx);
-    assert_int_equal(entry_of(fixture, "\"default_index\": 9007199254740991")->rules.default_index,
+    assert_int_equal(entry_of(fixture, "'default_index': 9007199254740991")->rules.default_index,
                      INT64_C(9007199254740991));
-    assert_true(entry_of(fixture, "\"default_index\": -2")->rules.has_default_index);
+    assert_true(entry_of(fixture, "'default_index': -2")->rules.has_default_index);
     assert_int_equal(
-        entry_of(fixture, "\"default_index\": \"18446744073709551615\"")->rules.default_index, -1);
+        entry_of(fixture, "'default_index': '18446744073709551615'")->rules.default_index, -1);
     assert_true(fixture->config.models[0].rules.has_default_index);
-    assert_false(entry_of(fixture, "\"default_index\": null")->rules.has_default_index);
+    assert_false(entry_of(fixture, "'default_index': null")->rules.has_default_index);
     assert_int_equal(fixture->config.models[0].rules.default_index, -1);
-    entry(fixture, "\"default_index\": 9007199254740992",
+    entry(fixture, "'default_index': 9007199254740992",
           "default_index 9007199254740992 in model 'items': " NO_KEY);
-    entry(fixture, "\"default_index\": 0.5", "default_index 0.5 in model 'items': " NO_KEY);
-    entry(fixture, "\"default_index\": \"18446744073709551616\"",
+    entry(fixture, "'default_index': 0.5", "default_index 0.5 in model 'items': " NO_KEY);
+    entry(fixture, "'default_index': '18446744073709551616'",
           "default_index \"18446744073709551616\" in model 'items': " NO_KEY);
-    entry(fixture, "\"default_index\": \"-9223372036854775809\"",
+    entry(fixture, "'default_index': '-9223372036854775809'",
           "default_index \"-9223372036854775809\" in model 'items': " NO_KEY);
-    assert_int_equal(entry_of(fixture, "\"default_index\": 1000000000000000")->rules.default_index,
+    assert_int_equal(entry_of(fixture, "'default_index': 1000000000000000")->rules.default_index,
                      INT64_C(1000000000000000));
-    assert_true(entry_of(fixture, "\"padding_idx\": 0")->rules.has_padding_idx);
-    assert_int_equal(entry_of(fixture, "\"padding_idx\": -9007199254740991")->rules.padding_idx,
+    assert_true(entry_of(fixture, "'padding_idx': 0")->rules.has_padding_idx);
+    assert_int_equal(entry_of(fixture, "'padding_idx': -9007199254740991")->rules.padding_idx,
                      INT64_C(-9007199254740991));
-    entry(fixture, "\"padding_idx\": -9007199254740992",
+    entry(fixture, "'padding_idx': -9007199254740992",
           "padding_idx -9007199254740992 in model 'items': " NO_KEY);
-    assert_int_equal(
-        entry_of(fixture, "\"padding_idx\": \"-9223372036854775808\"")->rules.padding_idx,
-        INT64_MIN);
-    entry(fixture, "\"padding_idx\": 123456789012345.5",
+    assert_int_equal(entry_of(fixture, "'padding_idx': '-9223372036854775808'")->rules.padding_idx,
+                     INT64_MIN);
+    entry(fixture, "'padding_idx': 123456789012345.5",
           "padding_idx 123456789012345.5 in model 'items': " NO_KEY);
-    entry(fixture, "\"reductoin\": \"sum\"",
+    entry(fixture, "'reductoin': 'sum'",
           "unknown key 'reductoin' in model 'items'; did you mean 'reduction'?");
 }
 
 static void model_file(struct fixture *fixture, const char *text, const char *expected)
 {
-    bool applied = bag_config_apply_model_file(&fixture->config, 1, "m/items/1/config.json", text,
+    char *copy = quoted_copy(text, strlen(text));
+    bool applied = bag_config_apply_model_file(&fixture->config, 1, "m/items/1/config.json", copy,
                                                strlen(text), false, &fixture->problem);
+    free(copy);
     expect(fixture, applied, expected);
 }
 
@@ -419,25 +411,25 @@ TEST(test_config_of_a_folder)
     assert_true(name_taken(fixture, "other"));
     assert_true(name_taken(fixture, "items"));
     model_file(fixture, "{}", NULL);
-    model_file(fixture, "{\"reduction\": \"max\", \"padding_idx\": -1}", NULL);
+    model_file(fixture, "{'reduction': 'max', 'padding_idx': -1}", NULL);
     assert_int_equal(fixture->config.models[1].rules.reduction, BAG_MAX);
     assert_true(fixture->config.models[1].rules.has_padding_idx);
     assert_int_equal(fixture->config.models[1].rules.padding_idx, -1);
     assert_int_equal(fixture->config.models[0].rules.reduction, BAG_SUM);
-    model_file(fixture, "{\"name\": \"x\"}",
+    model_file(fixture, "{'name': 'x'}",
                "m/items/1/config.json: line 1, column 2: key 'name' in model 'items' does not "
                "belong here: the folder says it");
-    model_file(fixture, "{\"version\": 2}",
+    model_file(fixture, "{'version': 2}",
                "m/items/1/config.json: line 1, column 2: key 'version' in model 'items' does not "
                "belong here: the folder says it");
-    model_file(fixture, "{\"shards\": [\"http://a\"]}",
+    model_file(fixture, "{'shards': ['http://a']}",
                "m/items/1/config.json: line 1, column 2: key 'shards' in model 'items' does not "
                "belong here: a model of shards has no folder; list it in 'models' of a "
                "configuration file");
-    model_file(fixture, "{\"nam\": 1}",
+    model_file(fixture, "{'nam': 1}",
                "m/items/1/config.json: line 1, column 2: unknown key 'nam' in model 'items'; did "
                "you mean 'warm'?");
-    model_file(fixture, "{\"reduction\": \"min\"}",
+    model_file(fixture, "{'reduction': 'min'}",
                "m/items/1/config.json: line 1, column 2: reduction \"min\" in model 'items': must "
                "be one of sum, mean, max, sqrtn, none");
     model_file(fixture, "[]",

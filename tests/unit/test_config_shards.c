@@ -7,7 +7,9 @@ static void rejected(struct fixture *fixture, const char *text, const char *expe
 {
     struct bag_problem problem;
     bag_config_free_models(&fixture->config);
-    assert_false(bag_config_apply_file(&fixture->config, "f", text, strlen(text), &problem));
+    char *copy = quoted_copy(text, strlen(text));
+    assert_false(bag_config_apply_file(&fixture->config, "f", copy, strlen(text), &problem));
+    free(copy);
     if (!strstr(problem.text, expected))
         fail_msg("%s: %s", text, problem.text);
 }
@@ -16,28 +18,27 @@ TEST(test_keys)
 {
     struct fixture *fixture = *state;
     static const char *const cases[][2] = {
-        {"\"path\": \"x\", \"shards\": [\"http://a\"]",
+        {"'path': 'x', 'shards': ['http://a']",
          "key 'path' in model 'a' cannot be combined with 'shards'"},
-        {"\"features\": [], \"shards\": [\"http://a\"]",
+        {"'features': [], 'shards': ['http://a']",
          "key 'shards' in model 'a' cannot be combined with 'features'"},
-        {"\"shards\": \"http://a\"", "shards in model 'a' must be an array of addresses"},
-        {"\"shards\": []", "shards in model 'a' must be an array of addresses"},
-        {"\"shards\": [1]", "shards in model 'a' must be an array of addresses"},
-        {"\"shards\": [\"http://a http://b\"]",
+        {"'shards': 'http://a'", "shards in model 'a' must be an array of addresses"},
+        {"'shards': []", "shards in model 'a' must be an array of addresses"},
+        {"'shards': [1]", "shards in model 'a' must be an array of addresses"},
+        {"'shards': ['http://a http://b']",
          "shards in model 'a' must be an array of addresses without blanks"},
-        {"\"shards\": [\"http://a\", \"\"]",
+        {"'shards': ['http://a', '']",
          "shards in model 'a' must be an array of addresses without blanks"},
-        {"\"version\": 2, \"shards\": [\"http://a\"]",
+        {"'version': 2, 'shards': ['http://a']",
          "key 'version' in model 'a' cannot be combined with 'shards', which say their versions"},
-        {"\"shards\": [\"http://a\"], \"tensor\": \"x\"",
+        {"'shards': ['http://a'], 'tensor': 'x'",
          "key 'tensor' in model 'a' is of a table's file, and the shards have the files"},
-        {"\"path\": \"x\", \"absent\": \"skip\"",
-         "key 'absent' in model 'a' needs 'shards' beside it"},
-        {"\"shards\": [\"http://a\"], \"hedge\": \"p99\"",
+        {"'path': 'x', 'absent': 'skip'", "key 'absent' in model 'a' needs 'shards' beside it"},
+        {"'shards': ['http://a'], 'hedge': 'p99'",
          "hedge \"p99\" in model 'a': must be one of off, p95"}};
     char text[256];
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        snprintf(text, sizeof text, "{\"models\": [{\"name\": \"a\", %s}]}", cases[i][0]);
+        snprintf(text, sizeof text, "{'models': [{'name': 'a', %s}]}", cases[i][0]);
         rejected(fixture, text, cases[i][1]);
     }
 }
@@ -74,8 +75,8 @@ TEST(test_a_front)
     struct bag_problem problem;
     struct bag_shard_address address;
     file(fixture,
-         "{\"models\": [{\"name\": \"a\", \"shards\": [\"http://h:81/p\", \"unix:/s\"], "
-         "\"absent\": \"skip\", \"reduction\": \"sum\"}]}",
+         "{'models': [{'name': 'a', 'shards': ['http://h:81/p', 'unix:/s'], 'absent': 'skip', "
+         "'reduction': 'sum'}]}",
          NULL);
     const struct bag_model_config *model = &fixture->config.models[0];
     assert_true(bag_model_has_shards(model) && bag_shards_check(model, &problem));

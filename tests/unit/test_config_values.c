@@ -62,8 +62,7 @@ static void through_all_as(struct fixture *fixture, const struct bag_option *opt
     snprintf(expected, sizeof expected, "%s: %s", entry, rejected ? rejected : "");
     variable(fixture, entry, rejected ? expected : NULL);
 
-    snprintf(document, sizeof document, "{\"%s\": {\"%s\": %" PRId64 "}}", option->section, key,
-             value);
+    snprintf(document, sizeof document, "{'%s': {'%s': %" PRId64 "}}", option->section, key, value);
     snprintf(expected, sizeof expected, "bagserve.json: line 1, column %zu: %s %s in '%s': %s",
              strlen(option->section) + 7, key, flag, option->section, rejected ? rejected : "");
     file(fixture, document, rejected ? expected : NULL);
@@ -110,7 +109,7 @@ TEST(test_seconds_have_three_decimals)
         FLAGS(fixture, NULL, "--poll-seconds", right[i].text);
         assert_int_equal(fixture->config.options.poll_ms, right[i].ms);
         fixture->config.options.poll_ms = 1;
-        snprintf(document, sizeof document, "{\"loading\": {\"poll_seconds\": %s}}", right[i].text);
+        snprintf(document, sizeof document, "{'loading': {'poll_seconds': %s}}", right[i].text);
         file(fixture, document, NULL);
         assert_int_equal(fixture->config.options.poll_ms, right[i].ms);
     }
@@ -163,9 +162,9 @@ TEST(test_aliases)
     assert_int_equal(found, 2);
     FLAGS(fixture, NULL, "--default-timeout-microseconds", "7");
     assert_int_equal(fixture->config.options.default_timeout_us, 7);
-    file(fixture, "{\"engine\": {\"inline_work_microseconds\": 9}}", NULL);
+    file(fixture, "{'engine': {'inline_work_microseconds': 9}}", NULL);
     assert_int_equal(fixture->config.options.inline_work_us, 9);
-    file(fixture, "{\"http\": {\"inline_work_microseconds\": 9}}",
+    file(fixture, "{'http': {'inline_work_microseconds': 9}}",
          "bagserve.json: line 1, column 11: unknown key 'inline_work_microseconds' in 'http'; did "
          "you mean 'unix_permissions'?");
 }
@@ -188,7 +187,7 @@ TEST(test_every_word)
     FLAGS(fixture, "--log-format textjson: must be one of text, json", "--log-format", "textjson");
     variable(fixture, "BAGSERVE_LOG_LEVEL=loud",
              "BAGSERVE_LOG_LEVEL=loud: must be one of error, warning, info, debug");
-    file(fixture, "{\"log\": {\n  \"log_format\": \"xml\"}}",
+    file(fixture, "{'log': {\n  'log_format': 'xml'}}",
          "bagserve.json: line 2, column 3: log_format \"xml\" in 'log': must be one of text, json");
 }
 
@@ -221,8 +220,7 @@ TEST(test_later_sources_override)
 {
     struct fixture *fixture = *state;
     file(fixture,
-         "{\"http\": {\"host\": \"file\", \"port\": 1}, \"engine\": {\"workers\": 1},"
-         " \"models_dir\": \"file\"}",
+         "{'http': {'host': 'file', 'port': 1}, 'engine': {'workers': 1}, 'models_dir': 'file'}",
          NULL);
     assert_string_equal(fixture->config.options.host, "file");
     assert_int_equal(fixture->config.options.port, 1);
@@ -334,9 +332,9 @@ TEST(test_sizes_from_each_source)
     assert_int_equal(fixture->config.options.max_body_bytes, 2097152);
     variable(fixture, "BAGSERVE_MAX_BODY_BYTES=500KB", NULL);
     assert_int_equal(fixture->config.options.max_body_bytes, 500000);
-    file(fixture, "{\"http\": {\"max_body_bytes\": \"1GiB\"}}", NULL);
+    file(fixture, "{'http': {'max_body_bytes': '1GiB'}}", NULL);
     assert_int_equal(fixture->config.options.max_body_bytes, 1073741824);
-    file(fixture, "{\"http\": {\"max_body_bytes\": 68719476736}}", NULL);
+    file(fixture, "{'http': {'max_body_bytes': 68719476736}}", NULL);
     assert_int_equal(fixture->config.options.max_body_bytes, INT64_C(68719476736));
     FLAGS(fixture, "--max-body-bytes 65GiB: must be from 1 byte to 64 GiB", "--max-body-bytes",
           "65GiB");
@@ -344,7 +342,7 @@ TEST(test_sizes_from_each_source)
           "--max-body-bytes 64M: must be a size from 1 byte to 64 GiB, such as 1048576, 64MiB or "
           "500KB",
           "--max-body-bytes", "64M");
-    file(fixture, "{\"http\": {\"max_body_bytes\": \"1 000\"}}",
+    file(fixture, "{'http': {'max_body_bytes': '1 000'}}",
          "bagserve.json: line 1, column 11: max_body_bytes \"1 000\" in 'http': must be a size "
          "from 1 byte to 64 GiB, such as 1048576, 64MiB or 500KB");
 }
@@ -360,8 +358,7 @@ TEST(test_nothing_to_serve)
     fixture->config.demo = false;
     FLAGS(fixture, NULL, "--models", "models");
     expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
-    bag_config_free(&fixture->config);
-    bag_config_init(&fixture->config);
+    reset(fixture);
     FLAGS(fixture, NULL, "--table", "items=items.npy");
     expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
 }

@@ -8,7 +8,7 @@ static struct bag_problem problem;
 
 static bool read_names(const char *text, struct bag_client_names *names)
 {
-    char *copy = exact_copy(text, strlen(text));
+    char *copy = quoted_copy(text, strlen(text));
     bool ok = bag_client_read_names(copy, strlen(text), names, &problem);
     free(copy);
     return ok;
@@ -17,21 +17,21 @@ static bool read_names(const char *text, struct bag_client_names *names)
 TEST(reads_names)
 {
     struct bag_client_names names;
-    assert_true(read_names("{\"models\": [\"b\", \"a\"]}", &names));
+    assert_true(read_names("{'models': ['b', 'a']}", &names));
     assert_int_equal(names.count, 2);
     assert_string_equal(names.names[0], "b");
     bag_client_names_free(&names);
-    assert_true(read_names("{\"models\": []}", &names));
+    assert_true(read_names("{'models': []}", &names));
     assert_int_equal(names.count, 0);
     bag_client_names_free(&names);
-    assert_true(read_names("[{\"name\": \"a\", \"version\": \"1\", \"state\": \"READY\"},"
-                           " {\"name\": \"b\", \"state\": \"UNAVAILABLE\"}, {\"name\": \"c\"},"
-                           " {\"name\": \"a\", \"version\": \"2\", \"state\": \"READY\"}]",
-                           &names));
+    assert_true(read_names(
+        "[{'name': 'a', 'version': '1', 'state': 'READY'}, {'name': 'b', 'state': 'UNAVAILABLE'}, "
+        "{'name': 'c'}, {'name': 'a', 'version': '2', 'state': 'READY'}]",
+        &names));
     assert_int_equal(names.count, 1);
     assert_string_equal(names.names[0], "a");
     bag_client_names_free(&names);
-    assert_false(read_names("{\"models\": 3}", &names));
+    assert_false(read_names("{'models': 3}", &names));
     assert_string_equal(problem.text, "the answer is no list of models");
     assert_false(read_names("[3]", &names));
     assert_string_equal(problem.text, "the answer is no list of models: a name is missing");
@@ -40,7 +40,7 @@ TEST(reads_names)
 
 static bool read_model(const char *text, struct bag_client_model *model)
 {
-    char *copy = exact_copy(text, strlen(text));
+    char *copy = quoted_copy(text, strlen(text));
     bool ok = bag_client_read_model(copy, strlen(text), model, &problem);
     free(copy);
     return ok;
@@ -49,14 +49,11 @@ static bool read_model(const char *text, struct bag_client_model *model)
 TEST(reads_a_table)
 {
     struct bag_client_model model;
-    assert_true(read_model(
-        "{\"name\": \"t\", \"versions\": [\"7\"], \"inputs\": [{\"name\": \"indices\", "
-        "\"datatype\": "
-        "\"UINT64\", \"shape\": [-1, -1]}], \"outputs\": [{\"name\": \"embeddings\", \"shape\": "
-        "[-1, "
-        "3, 4]}], \"parameters\": {\"rows\": 5, \"row_elements\": 12, \"bytes\": 100, \"keyed\": "
-        "true, \"forms\": [\"packed\"]}}",
-        &model));
+    assert_true(read_model("{'name': 't', 'versions': ['7'], 'inputs': [{'name': 'indices', "
+                           "'datatype': 'UINT64', 'shape': [-1, -1]}], 'outputs': [{'name': "
+                           "'embeddings', 'shape': [-1, 3, 4]}], 'parameters': {'rows': 5, "
+                           "'row_elements': 12, 'bytes': 100, 'keyed': true, 'forms': ['packed']}}",
+                           &model));
     assert_string_equal(model.name, "t");
     assert_string_equal(model.version, "7");
     assert_false(model.is_collection);
@@ -78,37 +75,32 @@ TEST(reads_a_foreign_model)
 {
     struct bag_client_model model;
     assert_true(
-        read_model("{\"name\": \"t\", \"inputs\": [{\"name\": \"indices\", \"datatype\": "
-                   "\"INT64\", \"shape\": "
-                   "[-1]}, {\"name\": \"offsets\", \"datatype\": \"INT64\", \"shape\": [-1]}]}",
+        read_model("{'name': 't', 'inputs': [{'name': 'indices', 'datatype': 'INT64', 'shape': "
+                   "[-1]}, {'name': 'offsets', 'datatype': 'INT64', 'shape': [-1]}]}",
                    &model));
     assert_string_equal(model.version, "");
     assert_false(model.takes_weights);
     assert_int_equal(model.tables[0].rows, -1);
     assert_int_equal(model.tables[0].output_elements, 0);
     bag_client_model_free(&model);
-    assert_false(read_model("{\"name\": \"t\", \"inputs\": [{\"name\": \"INPUT0\"}, {\"name\": "
-                            "\"a\\u0007b\"}]}",
-                            &model));
+    assert_false(
+        read_model("{'name': 't', 'inputs': [{'name': 'INPUT0'}, {'name': 'a\\u0007b'}]}", &model));
     assert_string_equal(problem.text, "it takes 'INPUT0', 'a\\x07b'; bags are 'indices' and "
                                       "'offsets', or 'values' and 'lengths'");
-    assert_false(read_model("{\"inputs\": []}", &model));
+    assert_false(read_model("{'inputs': []}", &model));
     assert_string_equal(problem.text, "the answer is no metadata of a model");
-    assert_false(read_model("{\"name\": \"t\", \"inputs\": [{\"name\": \"values\"}, {\"name\": "
-                            "\"lengths\"}], \"parameters\": {\"features\": []}}",
+    assert_false(read_model("{'name': 't', 'inputs': [{'name': 'values'}, {'name': 'lengths'}], "
+                            "'parameters': {'features': []}}",
                             &model));
     assert_string_equal(problem.text, "the answer is no collection with a list of features");
 }
 
 static const char collection[] =
-    "{\"name\": \"c\", \"versions\": [\"1\"], \"inputs\": [{\"name\": \"values\", \"datatype\": "
-    "\"INT64\"}, {\"name\": \"lengths\"}, {\"name\": \"weights\"}], \"outputs\": [{\"name\": "
-    "\"a\", "
-    "\"datatype\": \"FP16\", \"shape\": [-1, 2]}, {\"name\": \"b\", \"shape\": [-1, -1]}], "
-    "\"parameters\": {\"features\": "
-    "[{\"name\": \"a\", \"model\": \"x\", \"rows\": 1e300, \"row_format\": \"int4\"}, {\"name\": "
-    "\"b\", \"model\": \"y\", "
-    "\"rows\": 2, \"row_format\": \"int3\"}]}}";
+    "{'name': 'c', 'versions': ['1'], 'inputs': [{'name': 'values', 'datatype': 'INT64'}, {'name': "
+    "'lengths'}, {'name': 'weights'}], 'outputs': [{'name': 'a', 'datatype': 'FP16', 'shape': [-1, "
+    "2]}, {'name': 'b', 'shape': [-1, -1]}], 'parameters': {'features': [{'name': 'a', 'model': "
+    "'x', 'rows': 1e300, 'row_format': 'int4'}, {'name': 'b', 'model': 'y', 'rows': 2, "
+    "'row_format': 'int3'}]}}";
 
 TEST(reads_a_collection)
 {
@@ -185,11 +177,11 @@ TEST(reads_no_numbers)
                                         "[]",
                                         "17",
                                         "null",
-                                        "{\"sequence\":-1}",
-                                        "{\"sequence\":1.5}",
-                                        "{\"sequence\":9007199254740992}",
-                                        "{\"sequence\":\"17\"}",
-                                        "{\"parameters\":{\"sequence\":1}}"};
+                                        "{'sequence':-1}",
+                                        "{'sequence':1.5}",
+                                        "{'sequence':9007199254740992}",
+                                        "{'sequence':'17'}",
+                                        "{'parameters':{'sequence':1}}"};
     uint64_t value = 99;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         assert_false(number(texts[i], NULL, &value));

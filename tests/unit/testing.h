@@ -85,4 +85,13 @@ static inline char *exact_copy(const void *data, size_t bytes)
     return copy;
 }
 
+/* The same of a JSON text, in which ' stands for ". */
+static inline char *quoted_copy(const char *text, size_t bytes)
+{
+    char *copy = exact_copy(text, bytes);
+    for (char *at = copy; (at = memchr(at, '\'', (size_t)(copy + bytes - at)));)
+        *at = '"';
+    return copy;
+}
+
 #endif
