@@ -1,8 +1,6 @@
 /* Printing numbers: known texts, the shortest digits, the nearest of these, the room it takes. */
 #include "numbers_fixture.h"
 
-#include "kernels/pool.h"
-
 /* Nothing may be written after the room that is asked for, not even for a moment's use. */
 static void check_room(const void *data, size_t count, enum bag_dtype dtype, size_t room)
 {
@@ -270,70 +268,6 @@ TEST(test_shortest_of_random_bits)
         check_f32(f32_bits((float)(bits >> 40) / 1e6f)); /* as people's data are */
         check_f64(f64_bits((double)(int64_t)(bits >> 20) / 1e9));
     }
-}
-
-/* ---- FP32 in batches ------------------------------------------------------------------------- */
-
-/* Prints arrays of 1 to 100 of these floats with every instruction set, and compares with each
- * float's own text. */
-static void check_batches(const uint32_t *bits, size_t count)
-{
-    char text[128 * 20], want[128 * 20];
-    for (int isa = 0; isa < BAG_ISA_COUNT; isa++) {
-        if (!bag_isa_usable((enum bag_isa)isa))
-            continue;
-        bag_isa_use((enum bag_isa)isa);
-        for (size_t n = 1; n <= count; n++) {
-            char *out = want;
-            *out++ = '[';
-            for (size_t i = 0; i < n; i++) {
-                out = bag_f32_put(out, bits[i]);
-                *out++ = ',';
-            }
-            out[-1] = ']';
-            *out = 0;
-            print(bits, n, BAG_F32, text);
-            if (strcmp(text, want) != 0)
-                fail_msg("%s: %s became %s", bag_isa_names[isa], want, text);
-        }
-    }
-    bag_isa_use(BAG_ISA_GENERIC);
-}
-
-static uint32_t gathered[100];
-static size_t gathered_count;
-
-static void gather_f32(uint32_t bits)
-{
-    gathered[gathered_count++] = bits;
-    if (gathered_count == COUNT_OF(gathered)) {
-        check_batches(gathered, gathered_count);
-        gathered_count = 0;
-    }
-}
-
-TEST(test_batches_equal_single_floats)
-{
-    uint64_t random = SEED;
-    /* The range that is printed in batches ends here. */
-    static const float edges[] = {1e-5f, 33554432};
-    gathered_count = 0;
-    for_bounds_f32(gather_f32);
-    for (size_t edge = 0; edge < COUNT_OF(edges); edge++) {
-        for (uint32_t step = 0; step < 10; step++)
-            gather_f32(f32_bits(edges[edge]) + step - 5);
-    }
-    /* Mixed with others, a few and many, and none. */
-    for (unsigned kind = 0; kind < 4; kind++) {
-        for (size_t i = 0; i < 500; i++) {
-            uint64_t draw = bag_random(&random);
-            bool other = kind == 1 ? draw % 50 == 0 : kind == 2 ? draw % 2 == 0 : kind == 3;
-            float value = (float)(int64_t)(draw >> 8) / 0x1p55f * (float)(1 + draw % 3000);
-            gather_f32(other ? (uint32_t)(draw >> 32) : f32_bits(value));
-        }
-    }
-    while (gathered_count)
-        gather_f32(0);
 }
 
 /* ---- room ------------------------------------------------------------------------------------ */
