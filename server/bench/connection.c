@@ -12,19 +12,27 @@
 /* The maximum number of bytes that are received at a time. */
 #define RECEIVE_BYTES (256 * 1024)
 
-/* Has epoll report when the socket can be read and, while bytes wait to be sent, written. */
-static void watch(struct bag_bench_connection *connection, int epoll_fd, int operation)
-{
-    struct epoll_event event = {.events = connection->writing ? EPOLLIN | EPOLLOUT : EPOLLIN,
-                                .data.ptr = connection};
-    epoll_ctl(epoll_fd, operation, connection->fd, &event);
-}
-
 /* Keeps the reason for which there is no reply. */
 static void keep_reason(struct bag_bench_connection *connection, const char *text)
 {
     int bytes = snprintf(connection->error, sizeof connection->error, "%s", text);
     connection->error_bytes = (size_t)bytes < sizeof connection->error ? (size_t)bytes : 0;
+}
+
+/* Makes epoll report when the socket can be read and, while bytes wait to be sent, written. Returns
+ * false, closes the connection and keeps the reason if epoll cannot watch one more socket. */
+static bool watch(struct bag_bench_connection *connection, int epoll_fd, int operation)
+{
+    struct epoll_event event = {.events = connection->writing ? EPOLLIN | EPOLLOUT : EPOLLIN,
+                                .data.ptr = connection};
+    if (epoll_ctl(epoll_fd, operation, connection->fd, &event) == 0)
+        return true;
+    char reason[BAG_BENCH_ERROR_BYTES];
+    snprintf(reason, sizeof reason, "the connection cannot be watched by epoll: %s",
+             strerror(errno));
+    keep_reason(connection, reason);
+    bag_bench_connection_close(connection);
+    return false;
 }
 
 bool bag_bench_connection_open(struct bag_bench_connection *connection, int epoll_fd,
@@ -45,8 +53,7 @@ bool bag_bench_connection_open(struct bag_bench_connection *connection, int epol
         bag_bench_connection_close(connection);
         return false;
     }
-    watch(connection, epoll_fd, EPOLL_CTL_ADD);
-    return true;
+    return watch(connection, epoll_fd, EPOLL_CTL_ADD);
 }
 
 void bag_bench_connection_close(struct bag_bench_connection *connection)
@@ -82,7 +89,8 @@ static enum bag_bench_outcome send_rest(struct bag_bench_connection *connection,
     bool writing = connection->sent < request->count;
     if (writing != connection->writing) {
         connection->writing = writing;
-        watch(connection, epoll_fd, EPOLL_CTL_MOD);
+        if (!watch(connection, epoll_fd, EPOLL_CTL_MOD))
+            return BAG_BENCH_LOST;
     }
     return BAG_BENCH_PENDING;
 }

@@ -2,10 +2,13 @@
 #include "testing.h"
 
 #include "config/synthetic.h"
+#include "server/bench/connection.h"
 #include "server/bench/count.h"
 #include "server/bench/draw.h"
 
 #include <math.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 /* ---- lengths of bags ------------------------------------------------------------------------- */
 
@@ -371,4 +374,23 @@ TEST(reads_wrong_members)
     const struct bag_bench_run *run = report.runs;
     assert_true(run->rate == 0 && run->sent == 0 && run->answered == 0 && run->latency_ms.p50 == 0);
     bag_bench_report_free(&report);
+}
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+/* Without memory or within its limit of watches, epoll rejects one more socket. */
+TEST(reports_a_socket_that_cannot_be_watched)
+{
+    static struct bag_bench_connection connection = {.fd = -1};
+    struct bag_bench_address to = {.bytes = sizeof to.address};
+    const struct sockaddr_un any = {.sun_family = AF_UNIX};
+    int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_return_code(bind(listening, (const struct sockaddr *)&any, sizeof any.sun_family), 0);
+    assert_return_code(listen(listening, 1), 0);
+    assert_return_code(getsockname(listening, (struct sockaddr *)&to.address, &to.bytes), 0);
+    assert_false(bag_bench_connection_open(&connection, -1, &to));
+    assert_string_equal(connection.error,
+                        "the connection cannot be watched by epoll: Bad file descriptor");
+    assert_int_equal(connection.fd, -1);
+    close(listening);
 }
