@@ -315,7 +315,8 @@ static bool find_dump(const struct bag_source *source, const char *folder, char 
     for (struct dirent *entry; ok && (entry = readdir(directory));) {
         char name[256];
         unsigned rank, of;
-        if (!is_dump(entry->d_name, name, &rank, &of) || (is_set(wanted) && strcmp(name, wanted)))
+        if (!is_dump(entry->d_name, name, &rank, &of) ||
+            (is_set(wanted) && strcmp(name, wanted) != 0))
             continue;
         if (*table && (strcmp(table, name) != 0 || *ranks != of))
             ok = bag_problem_set(problem, BAG_ERROR_FILE,
