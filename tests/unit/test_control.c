@@ -7,7 +7,7 @@
 static bool read_model(const char *body, bool unload, struct bag_control *control,
                        struct bag_problem *problem)
 {
-    char *copy = exact_copy(body, strlen(body));
+    char *copy = quoted_copy(body, strlen(body));
     bool ok = bag_control_read(copy, strlen(body), "items", unload, control, problem);
     free(copy);
     return ok;
@@ -15,7 +15,7 @@ static bool read_model(const char *body, bool unload, struct bag_control *contro
 
 static bool read_group(const char *body, struct bag_control *control, struct bag_problem *problem)
 {
-    char *copy = exact_copy(body, strlen(body));
+    char *copy = quoted_copy(body, strlen(body));
     bool ok = bag_control_read(copy, strlen(body), NULL, false, control, problem);
     free(copy);
     return ok;
@@ -26,15 +26,14 @@ TEST(test_reads_models)
     static const struct {
         const char *body, *version;
         bool wait, unload_dependents;
-    } cases[] = {
-        {"", "", true, false},
-        {"{}", "", true, false},
-        {" {\"parameters\": {}} ", "", true, false},
-        {"{\"wait\": false}", "", false, false},
-        {"{\"parameters\": {\"version\": \"12\"}}", "12", true, false},
-        {"{\"parameters\": {\"version\": 12}, \"wait\": true}", "12", true, false},
-        {"{\"parameters\": {\"version\": 9007199254740991}}", "9007199254740991", true, false},
-        {"{\"parameters\": {\"unload_dependents\": true}}", "", true, true}};
+    } cases[] = {{"", "", true, false},
+                 {"{}", "", true, false},
+                 {" {'parameters': {}} ", "", true, false},
+                 {"{'wait': false}", "", false, false},
+                 {"{'parameters': {'version': '12'}}", "12", true, false},
+                 {"{'parameters': {'version': 12}, 'wait': true}", "12", true, false},
+                 {"{'parameters': {'version': 9007199254740991}}", "9007199254740991", true, false},
+                 {"{'parameters': {'unload_dependents': true}}", "", true, true}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_control control;
         struct bag_problem problem;
@@ -55,8 +54,8 @@ TEST(test_reads_groups)
 {
     struct bag_control control;
     struct bag_problem problem;
-    assert_true(read_group("{\"models\": [{\"name\": \"a\", \"version\": 3}, {\"unload\": true, "
-                           "\"name\": \"b\"}], \"parameters\": {\"unload_dependents\": true}}",
+    assert_true(read_group("{'models': [{'name': 'a', 'version': 3}, {'unload': true, 'name': "
+                           "'b'}], 'parameters': {'unload_dependents': true}}",
                            &control, &problem));
     assert_int_equal(control.count, 2);
     assert_string_equal(control.items[0].name, "a");
@@ -67,8 +66,8 @@ TEST(test_reads_groups)
     assert_true(control.items[1].unload);
     assert_true(control.wait && control.unload_dependents);
     char *text = bag_control_describe(&control, false);
-    assert_string_equal(text, "{\"models\":[{\"name\":\"a\",\"version\":\"3\"},{\"name\":\"b\"}],"
-                              "\"done\":false}");
+    assert_string_equal(
+        text, "{\"models\":[{\"name\":\"a\",\"version\":\"3\"},{\"name\":\"b\"}],\"done\":false}");
     free(text);
     bag_control_free(&control);
     bag_control_free(&control);
@@ -80,19 +79,19 @@ TEST(test_rejects_models)
         const char *body, *text;
     } cases[] = {
         {"[]", "the body must be an object: {...}"},
-        {"{\"wait\": 1}", "wait must be true or false"},
-        {"{\"models\": []}", "unknown key 'models'"},
-        {"{\"parameters\": 1}", "parameters must be an object"},
-        {"{\"parameters\": {\"versions\": 1}}", "unknown key 'versions' in parameters"},
-        {"{\"parameters\": {\"version\": \"\"}}",
+        {"{'wait': 1}", "wait must be true or false"},
+        {"{'models': []}", "unknown key 'models'"},
+        {"{'parameters': 1}", "parameters must be an object"},
+        {"{'parameters': {'versions': 1}}", "unknown key 'versions' in parameters"},
+        {"{'parameters': {'version': ''}}",
          "version must be a whole number from 1, as a text of its digits or as a number"},
-        {"{\"parameters\": {\"version\": \"18446744073709551616\"}}",
+        {"{'parameters': {'version': '18446744073709551616'}}",
          "version must be a whole number from 1, as a text of its digits or as a number"},
-        {"{\"parameters\": {\"version\": -1}}",
+        {"{'parameters': {'version': -1}}",
          "version must be a whole number from 1, as a text of its digits or as a number"},
-        {"{\"parameters\": {\"version\": 9007199254740992}}",
+        {"{'parameters': {'version': 9007199254740992}}",
          "version must be a whole number from 1, as a text of its digits or as a number"},
-        {"{\"parameters\": {\"config\": \"{}\"}}",
+        {"{'parameters': {'config': '{}'}}",
          "parameter 'config' is not supported: a model's configuration and files are those in its "
          "folder"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -112,15 +111,14 @@ TEST(test_rejects_groups)
         const char *body, *text;
     } cases[] = {
         {"", "the key 'models' is missing"},
-        {"{\"models\": {}}", "models must be an array of 1 to 1024 objects: [{\"name\": ...}]"},
-        {"{\"models\": [1]}", "models[0]: must be an object: {\"name\": ..., \"version\": ...}"},
-        {"{\"models\": [{}]}", "models[0]: the key 'name' is missing"},
-        {"{\"models\": [{\"name\": \"\"}]}", "models[0]: name must be a text of 1 to 128 bytes"},
-        {"{\"models\": [{\"name\": \"a\"}, {\"name\": \"a\"}]}",
-         "models[1]: name 'a' is there twice"},
-        {"{\"parameters\": {\"version\": 1}, \"models\": [{\"name\": \"a\"}]}",
+        {"{'models': {}}", "models must be an array of 1 to 1024 objects: [{\"name\": ...}]"},
+        {"{'models': [1]}", "models[0]: must be an object: {\"name\": ..., \"version\": ...}"},
+        {"{'models': [{}]}", "models[0]: the key 'name' is missing"},
+        {"{'models': [{'name': ''}]}", "models[0]: name must be a text of 1 to 128 bytes"},
+        {"{'models': [{'name': 'a'}, {'name': 'a'}]}", "models[1]: name 'a' is there twice"},
+        {"{'parameters': {'version': 1}, 'models': [{'name': 'a'}]}",
          "unknown key 'version' in parameters"},
-        {"{\"models\": [{\"name\": \"a\"}], \"parameters\": {\"version\": 1}}",
+        {"{'models': [{'name': 'a'}], 'parameters': {'version': 1}}",
          "unknown key 'version' in parameters"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_control control;

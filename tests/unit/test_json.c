@@ -173,7 +173,7 @@ struct parsed {
 static struct parsed parse_within(const char *text, size_t bytes, size_t arena_bytes,
                                   const struct bag_json_limits *limits)
 {
-    struct parsed parsed = {.copy = exact_copy(text, bytes)};
+    struct parsed parsed = {.copy = quoted_copy(text, bytes)};
     bag_arena_init(&parsed.arena, arena_bytes);
     if (!bag_json_parse_header(parsed.copy, bytes, limits, &parsed.arena, &parsed.header,
                                &parsed.problem))
@@ -213,9 +213,9 @@ static void span_is(struct bag_text span, const char *text)
 
 TEST(test_cuts_data_out_of_a_header)
 {
-    const char *text = "{\"id\":\"a\\u0000b\", \"junk\":[1,{\"data\":[9]}],"
-                       "\"inputs\":[{\"name\":\"x\",\"data\":[1, [2,\"]\"]]},"
-                       "{\"d\\u0061ta\":[],\"shape\":[3]},{\"data\":null}]}";
+    const char *text =
+        "{'id':'a\\u0000b', 'junk':[1,{'data':[9]}],'inputs':[{'name':'x','data':[1, "
+        "[2,']']]},{'d\\u0061ta':[],'shape':[3]},{'data':null}]}";
     struct parsed parsed = parse(text);
     span_is(parsed.header.id, "\"a\\u0000b\"");
     assert_int_equal(parsed.header.num_data, 2);
@@ -232,7 +232,7 @@ TEST(test_cuts_data_out_of_a_header)
 /* More inputs than the spans have room for at first. */
 TEST(test_cuts_many_arrays)
 {
-    char text[4096] = "{\"inputs\":[";
+    char text[4096] = "{'inputs':[";
     for (int i = 0; i < 33; i++)
         sprintf(text + strlen(text), "%s{\"data\":[%d]}", i ? "," : "", i);
     struct parsed parsed = parse(strcat(text, "]}"));
@@ -252,7 +252,7 @@ TEST(test_finds_the_end_of_data_at_any_distance)
         int before = (int)(i % 18);
         sprintf(data, "[%.*s%s%.*s]", before, "123456789012345678", middles[i / 18], 17 - before,
                 "12345678901234567");
-        sprintf(text, "{\"inputs\":[{\"data\":%s,\"name\":\"x\"}]}", data);
+        sprintf(text, "{'inputs':[{'data':%s,'name':'x'}]}", data);
         struct parsed parsed = parse(text);
         span_is(parsed.header.data[0], data);
         free_parsed(&parsed);
@@ -262,15 +262,15 @@ TEST(test_finds_the_end_of_data_at_any_distance)
 TEST(test_rejects_bad_headers)
 {
     static const char *const cases[][2] = {
-        {"{\"id\":7}", "at byte 6: \"id\" must be a string"},
-        {"{\"inputs\":[{\"data\":01}]}", "at byte 20: a number must not start"},
-        {"{\"inputs\":[{\"data\":[1}]}", "expected ',' or '}'"},
-        {"{\"inputs\":[{\"data\":[1", "ends too early"},
-        {"{\"inputs\":[{\"data\":[\"a", "ends too early"},
-        {"{\"other\":[01]}", "at byte 11: a number must not start"},
-        {"{\"other\":1,\"other\":2}", "key \"other\" is duplicated"},
-        {"{\"inputs\":[],\"inputs\":[]}", "key \"inputs\" is duplicated"},
-        {"{\"inputs\":[{\"data\":[1],\"data\":[2]}]}", "key \"data\" is duplicated"},
+        {"{'id':7}", "at byte 6: \"id\" must be a string"},
+        {"{'inputs':[{'data':01}]}", "at byte 20: a number must not start"},
+        {"{'inputs':[{'data':[1}]}", "expected ',' or '}'"},
+        {"{'inputs':[{'data':[1", "ends too early"},
+        {"{'inputs':[{'data':['a", "ends too early"},
+        {"{'other':[01]}", "at byte 11: a number must not start"},
+        {"{'other':1,'other':2}", "key \"other\" is duplicated"},
+        {"{'inputs':[],'inputs':[]}", "key \"inputs\" is duplicated"},
+        {"{'inputs':[{'data':[1],'data':[2]}]}", "key \"data\" is duplicated"},
         {"{}x", "at byte 2: nothing may follow"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct bag_problem problem =
@@ -283,9 +283,8 @@ TEST(test_rejects_bad_headers)
 /* Every prefix of a JSON header is rejected, and none is read past its end. */
 TEST(test_rejects_every_truncation)
 {
-    const char *text =
-        "{\"id\":\"\\ud834\\udd1e\",\"u\":-1.5e+3,\"inputs\":[{\"name\":\"\xc3\xa9\","
-        "\"shape\":[2,1],\"data\":[[1],[2]]}],\"outputs\":[true,null]}";
+    const char *text = "{'id':'\\ud834\\udd1e','u':-1.5e+3,'inputs':[{'name':'\xc3\xa9','shape':[2,"
+                       "1],'data':[[1],[2]]}],'outputs':[true,null]}";
     for (size_t bytes = 0; bytes < strlen(text); bytes++) {
         struct bag_problem problem = parse_limited(text, bytes, &bag_json_default_limits);
         assert_string_not_equal(problem.text, "");
@@ -312,41 +311,41 @@ static void limited(const char *text, const char *wanted)
 
 TEST(test_limits_tensors_and_their_parts)
 {
-    limited("{\"inputs\":[{},{},{}],\"outputs\":[1,2,3]}", "");
-    limited("{\"inputs\":[{},{},{},{}]}",
+    limited("{'inputs':[{},{},{}],'outputs':[1,2,3]}", "");
+    limited("{'inputs':[{},{},{},{}]}",
             "JSON header, at byte 20: \"inputs\" has more than 3 tensors");
-    limited("{\"inputs\":[{}],\"outputs\":[[],0,null, \"\"]}",
+    limited("{'inputs':[{}],'outputs':[[],0,null, '']}",
             "JSON header, at byte 37: \"outputs\" has more than 3 tensors");
-    limited("{\"inputs\":[{\"shape\":[1,2,3,4]}]}", "");
-    limited("{\"inputs\":[{},{\"shape\":[1,2,3,4,5]}]}",
+    limited("{'inputs':[{'shape':[1,2,3,4]}]}", "");
+    limited("{'inputs':[{},{'shape':[1,2,3,4,5]}]}",
             "inputs[1], at byte 32: \"shape\" has more than 4 dimensions");
-    limited("{\"inputs\":[{\"n\\u0061me\":\"a\\\"b\",\"sh\\u0061pe\":[1,2,3,4,5]}]}",
+    limited("{'inputs':[{'n\\u0061me':'a\\'b','sh\\u0061pe':[1,2,3,4,5]}]}",
             "input 'a\\x5c\\x22b', at byte 53: \"shape\" has more than 4 dimensions");
-    limited("{\"outputs\":[{\"shape\":[1,2,3,4,5]}]}",
+    limited("{'outputs':[{'shape':[1,2,3,4,5]}]}",
             ""); /* outputs have no shape, so that its limit does not apply */
-    limited("{\"parameters\":{\"a\":1,\"b\":2}}", "");
-    limited("{\"parameters\":{\"a\":1,\"b\":2,\"c\":3}}",
+    limited("{'parameters':{'a':1,'b':2}}", "");
+    limited("{'parameters':{'a':1,'b':2,'c':3}}",
             "JSON header, at byte 27: \"parameters\" has more than 2 members");
-    limited("{\"inputs\":[{\"name\":\"x\",\"parameters\":{\"a\":1,\"b\":2,\"c\":3}}]}",
+    limited("{'inputs':[{'name':'x','parameters':{'a':1,'b':2,'c':3}}]}",
             "input 'x', at byte 49: \"parameters\" has more than 2 members");
-    limited("{\"outputs\":[{\"name\":\"y\",\"parameters\":{\"a\":1,\"b\":2,\"c\":3}}]}",
+    limited("{'outputs':[{'name':'y','parameters':{'a':1,'b':2,'c':3}}]}",
             "output 'y', at byte 50: \"parameters\" has more than 2 members");
-    limited("{\"inputs\":[{\"name\":\"x\"}],\"parameters\":{\"a\":1,\"b\":2,\"c\":3}}",
+    limited("{'inputs':[{'name':'x'}],'parameters':{'a':1,'b':2,'c':3}}",
             "JSON header, at byte 51: \"parameters\" has more than 2 members");
 }
 
 TEST(test_limits_values_and_depth)
 {
     /* The object, "inputs", its element, its member and 16 more. */
-    limited("{\"inputs\":[{\"x\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6],\"data\":[1,2,3]}]}",
+    limited("{'inputs':[{'x':[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6],'data':[1,2,3]}]}",
             "inputs[0], at byte 57: more than 20 values outside of \"data\"");
-    limited("{\"inputs\":[{\"x\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5],\"data\":[1,2,3]}]}", "");
-    limited("{\"x\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0]}",
+    limited("{'inputs':[{'x':[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5],'data':[1,2,3]}]}", "");
+    limited("{'x':[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0]}",
             ""); /* unknown members are dropped */
-    limited("{\"x\":[[[[[]]]]]}", "");
-    limited("{\"x\":[[[[[[]]]]]]}",
+    limited("{'x':[[[[[]]]]]}", "");
+    limited("{'x':[[[[[[]]]]]]}",
             "JSON header, at byte 10: arrays and objects are nested more than 6 deep");
-    limited("{\"inputs\":[{\"data\":[[[[[[[]]]]]]]}]}", "");
+    limited("{'inputs':[{'data':[[[[[[[]]]]]]]}]}", "");
 }
 
 /* Limits of bytes: data of any length does not count, everything else does. */
@@ -354,8 +353,8 @@ TEST(test_limits_bytes)
 {
     char text[1024];
     for (int over = 0; over < 2; over++) {
-        int around = (int)strlen("{\"inputs\":[{\"data\":,\"name\":\"\"}]}");
-        sprintf(text, "{\"inputs\":[{\"data\":[%0300d],\"name\":\"%0*d\"}]}", 7,
+        int around = (int)strlen("{'inputs':[{'data':,'name':''}]}");
+        sprintf(text, "{'inputs':[{'data':[%0300d],'name':'%0*d'}]}", 7,
                 (int)small.max_bytes - around + over, 1);
         limited(text, over ? "JSON header, at byte 502: more than 200 bytes "
                              "outside of \"data\""
@@ -363,8 +362,8 @@ TEST(test_limits_bytes)
     }
     /* Wherever the limit cuts a token, the message names the limit. */
     for (int before = 150; before < 200; before++) {
-        sprintf(text, "{\"x\":\"%0*d\",\"parameters\":{\"\\ud834\\udd1e\":false,\"a\":-1.5e+300}}",
-                before, 1);
+        sprintf(text, "{'x':'%0*d','parameters':{'\\ud834\\udd1e':false,'a':-1.5e+300}}", before,
+                1);
         struct bag_problem problem = parse_limited(text, strlen(text), &small);
         assert_non_null(strstr(problem.text, "more than 200 bytes outside of \"data\""));
     }
@@ -389,15 +388,15 @@ TEST(test_default_limits)
         const char *start, *piece, *end;
         size_t most; /* pieces; the end has one more */
         const char *words;
-    } cases[] = {{"{\"inputs\":[", "{},", "{}]}", BAG_JSON_MAX_TENSORS - 1,
+    } cases[] = {{"{'inputs':[", "{},", "{}]}", BAG_JSON_MAX_TENSORS - 1,
                   "\"inputs\" has more than 4096 tensors"},
-                 {"{\"outputs\":[", "{},", "{}]}", BAG_JSON_MAX_TENSORS - 1,
+                 {"{'outputs':[", "{},", "{}]}", BAG_JSON_MAX_TENSORS - 1,
                   "\"outputs\" has more than 4096 tensors"},
-                 {"{\"inputs\":[{\"shape\":[", "1,", "1]}]}", BAG_MAX_RANK - 1,
+                 {"{'inputs':[{'shape':[", "1,", "1]}]}", BAG_MAX_RANK - 1,
                   "inputs[0], at byte 85: \"shape\" has more than 32 dimensions"},
-                 {"{\"inputs\":[{\"x\":[", "[],", "0]}]}", BAG_JSON_MAX_VALUES - 5,
+                 {"{'inputs':[{'x':[", "[],", "0]}]}", BAG_JSON_MAX_VALUES - 5,
                   "more than 65536 values outside"},
-                 {"{\"id\":\"", "x", "\"}", BAG_JSON_MAX_BYTES - 9,
+                 {"{'id':'", "x", "\"}", BAG_JSON_MAX_BYTES - 9,
                   "JSON header, at byte 2097152: more than 2097152 bytes outside of "
                   "\"data\""}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -417,7 +416,7 @@ TEST(test_default_limits)
 
 TEST(test_lack_of_memory_is_told_as_such)
 {
-    const char *text = "{\"inputs\":[{\"data\":[1]}]}";
+    const char *text = "{'inputs':[{'data':[1]}]}";
     /* With less memory the allocation of the copy fails, with more the allocation of the data. */
     for (size_t bytes = 16; bytes < 96 + 128; bytes += 16) {
         struct parsed parsed = parse_within(text, strlen(text), bytes, &bag_json_default_limits);
@@ -433,7 +432,7 @@ TEST(test_rejects_numbers_out_of_range)
     struct bag_problem problem;
     memset(nines, '9', sizeof nines);
     for (int digits = 300; digits < 400; digits++) {
-        sprintf(text, "{\"inputs\":[{\"shape\":[-%.*s]}]}", digits, nines);
+        sprintf(text, "{'inputs':[{'shape':[-%.*s]}]}", digits, nines);
         problem = parse_limited(text, strlen(text), &bag_json_default_limits);
         assert_string_equal(problem.text,
                             digits < 309 ? ""
