@@ -422,6 +422,13 @@ static int tear_down_case(void **state)
     return 0;
 }
 
+/* The coordinator must have given up the request and closed its connection. */
+static void expect_cancelled(struct request *request)
+{
+    free(request->bytes);
+    expect_closed(request->fd);
+}
+
 /* The first shard answers the next request well and closes the connection; the inference has its
  * row. */
 static void serve_row(struct asked *asked, int64_t id)

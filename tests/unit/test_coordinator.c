@@ -250,8 +250,7 @@ TEST(skips_absent_shards_only)
             expect_rows(&asked, without_second, 2);
             close(first.fd);
         } else {
-            free(first.bytes);
-            expect_closed(first.fd); /* cancelled */
+            expect_cancelled(&first);
             expect_failure(&asked, bad[i].kind, bad[i].words);
         }
         if (bad[i].outcome == BAG_SHARD_REJECTED)
@@ -335,8 +334,7 @@ TEST(closes_the_connection_of_the_slower_attempt)
     struct request attempts[2];
     begin_hedged(&asked, attempts);
     close(reply_well(&attempts[1]));
-    free(attempts[0].bytes);
-    expect_closed(attempts[0].fd);
+    expect_cancelled(&attempts[0]);
     expect_row(&asked, IN_FIRST);
 }
 
@@ -408,8 +406,7 @@ TEST(fails_at_once_if_a_shard_has_another_version)
         assert_int_equal(asked.run.is_mismatch, true);
         assert_int_equal(member(1)->due_ns, 0); /* all shards are asked anew */
         expect_failure(&asked, BAG_ERROR_SHARD_UNAVAILABLE, ": another");
-        free(attempts[0].bytes);
-        expect_closed(attempts[0].fd);
+        expect_cancelled(&attempts[0]);
     }
     assert_int_equal(outcomes(0, BAG_SHARD_MISMATCH), 2);
 }
@@ -426,8 +423,7 @@ TEST(waits_for_a_newer_model)
         snprintf(test.group->reason, sizeof test.group->reason, "%s", "");
         reply_error(&second, 409, "another");
         close(second.fd);
-        free(first.bytes);
-        expect_closed(first.fd);
+        expect_cancelled(&first);
         advance_ms(900);
         assert_false(asked.is_done);
         test.has_newer_model = is_found;
@@ -810,8 +806,7 @@ TEST(fails_at_the_deadline)
                    "has not answered within 1000 ms (shard_timeout_ms)");
     assert_int_equal(outcomes(0, BAG_SHARD_TIMEOUT), 0);
     assert_int_equal(outcomes(1, BAG_SHARD_TIMEOUT), 1);
-    free(second.bytes);
-    expect_closed(second.fd);
+    expect_cancelled(&second);
 }
 
 /* Shards that are late are absent, but not if it is the client who has no time. */
@@ -863,8 +858,7 @@ TEST(ends_when_the_client_leaves)
     assert_false(asked.is_done);
     advance_ms(1);
     expect_failure(&asked, BAG_ERROR_CANCELLED, "the client has closed the connection");
-    free(request.bytes);
-    expect_closed(request.fd);
+    expect_cancelled(&request);
 }
 
 /* In every state of its subrequests. */
@@ -886,11 +880,9 @@ TEST(ends_when_it_is_freed)
         free_inference(&asked);
         assert_false(asked.is_done);
         if (stage != 1) {
-            free(first.bytes);
-            expect_closed(first.fd);
+            expect_cancelled(&first);
         }
-        free(second.bytes);
-        expect_closed(second.fd);
+        expect_cancelled(&second);
     }
     assert_int_equal(upstream()->count, 0);
 }
