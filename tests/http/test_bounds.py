@@ -144,31 +144,3 @@ def test_work_for_bytes(config):
             small, large = (small, middle) if is_accepted(middle) else (middle, large)
         expect(large > 2000, f"{large} bytes suffice")
         expect_equal([is_accepted(large + over) for over in (-1, 0, 1)], [False, True, True])
-
-
-def header_of(text):
-    return ('{"inputs":[{"name":"indices","datatype":"INT64","shape":[1,1],"data":[0]' + text).encode()
-
-
-def headers_at_limits():
-    """(name, count at the limit, the header for a count, words) of what a JSON header may have."""
-    frame = len(header_of('}],"x":""}'))
-    return [
-        ("parameters of the request", 128, lambda count: header_of(
-            '}],"parameters":{' + ",".join(f'"p{i}":1' for i in range(count)) + "}}"), "more than 128"),
-        ("parameters of an input", 128, lambda count: header_of(
-            ',"parameters":{' + ",".join(f'"p{i}":1' for i in range(count)) + "}}]}"), "more than 128"),
-        ("depth", 128, lambda count: header_of(
-            '}],"x":' + "[" * (count - 1) + "]" * (count - 1) + "}"), "128 deep"),
-        ("bytes outside of data", 2 << 20, lambda count: header_of(
-            '}],"x":"' + "y" * (count + len("[0]") - frame) + '"}'), "more than 2097152 bytes"),]
-
-
-@pytest.mark.parametrize("name, limit, make, words", headers_at_limits(),
-                         ids=[case[0] for case in headers_at_limits()])
-def test_json_headers(client, name, limit, make, words):
-    for over, status in ((-1, 200), (0, 200), (1, 400)):
-        reply = client.request("POST", "/v2/models/items/infer", make(limit + over))
-        expect(reply.status == status, f"{name}: {reply.status} at {over:+} {reply.body[:300]}")
-        if status == 400:
-            expect(words in reply.error(), reply.error())

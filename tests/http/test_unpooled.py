@@ -4,8 +4,8 @@ there, beside pooled features, and what is refused. tests/features compares rand
 import numpy as np
 import pytest
 
-from harness import Server, expect, expect_equal, has_openblas, write_json
-from v2 import Client, Tensor, bf16_from_f32, f32_from_bf16
+from harness import Server, expect, expect_equal, write_json
+from v2 import Client, Tensor, bf16_from_f32
 
 F32 = np.float32
 ROWS = 40
@@ -24,8 +24,7 @@ def make(rng, folder):
               "wide": random_bits(rng, (ROWS, 3), np.uint64).view(np.float64),
               "bytes": random_bits(rng, (ROWS, 2, 3), np.uint8),
               "numbers": rng.standard_normal((ROWS, 7)).astype(F32),
-              "brain": bf16_from_f32(rng.standard_normal((ROWS, 7)).astype(F32)),
-              "matrix": rng.standard_normal((7, 3)).astype(F32)}
+              "brain": bf16_from_f32(rng.standard_normal((ROWS, 7)).astype(F32))}
     tables["bits"][3, :2] = [-0.0, 0.0]
     for name, table in tables.items():
         np.save(folder / f"{name}.npy", table)
@@ -37,17 +36,11 @@ def make(rng, folder):
     models += [{"name": "brain", "path": "brain.npy", "datatype": "BF16"} | none,
                {"name": "mapped", "path": "bits.npy", "load": "map"} | none,
                {"name": "keyed", "path": "keyed.npy", "keys": "keys.npy", "missing": "skip", "padding_idx": 9} | none,
-               {"name": "instead", "path": "keyed.npy", "keys": "keys.npy", "missing": "default", "default_index": 9,
-                "padding_idx": 9} | none,
-               {"name": "outside", "path": "numbers.npy", "out_of_range": "default", "default_index": 2,
-                "padding_idx": -1} | none,
                {"name": "mixed", "features": [
                    {"name": "history", "model": "numbers"} | none,
                    {"name": "sum", "model": "numbers"},
                    {"name": "keys", "model": "keyed"},
                    {"name": "mean", "model": "brain", "reduction": "mean"}]}]
-    if has_openblas():
-        models.append({"name": "projected", "path": "numbers.npy", "projection": "matrix.npy"} | none)
     return write_json(folder / "config.json", {"models": models}), tables
 
 
@@ -62,45 +55,6 @@ def test_copies_every_bit(client, tables, rng, name):
         ids = rng.integers(0, ROWS, shape, np.int32 if len(shape) == 2 else np.int64)
         got = client.infer(name, [Tensor("indices", ids)], binary=True, parameters=NONE).embeddings()
         same_bits(got, tables[name][ids])
-
-
-def test_converts_once(client, tables):
-    ids = np.arange(ROWS)
-    got = client.infer("brain", [Tensor("indices", ids)], binary=True,
-                       parameters=BINARY | {"output_datatype": "FP16"}).embeddings()
-    same_bits(got, f32_from_bf16(tables["brain"]).astype(np.float16))
-    got = client.infer("bits", [Tensor("indices", [3])], binary=True,
-                       parameters=NONE | {"output_datatype": "BF16"}).embeddings()
-    expect_equal(got[0, :2].tolist(), [0x8000, 0])
-    got = client.infer("brain", [Tensor("indices", ids)]).embeddings()
-    same_bits(got.astype(F32), f32_from_bf16(tables["brain"]))
-
-
-def test_mapped_rows(client, tables, rng):
-    ids = rng.integers(0, ROWS, (9000, 2))
-    same_bits(client.infer("mapped", [Tensor("indices", ids)], binary=True, parameters=BINARY).embeddings(),
-              tables["bits"][ids])
-
-
-def test_entries_stay_in_their_place(client, tables):
-    rows, zeros = tables["numbers"], np.zeros(7, F32)
-    keys = Tensor("indices", np.array([9, -5, 77, 2**62]))
-    expect_equal(client.infer("keyed", [keys]).embeddings().tolist(), np.array(
-        [zeros, rows[0], zeros, rows[2]]).tolist())
-    expect_equal(client.infer("instead", [keys]).embeddings().tolist(), np.array(
-        [zeros, rows[0], rows[1], rows[2]]).tolist())
-    ids = [Tensor("indices", np.array([-1, ROWS, 5, ROWS - 1]))]
-    expect_equal(client.infer("outside", ids).embeddings().tolist(), np.array(
-        [rows[2], rows[2], rows[5], zeros]).tolist())
-    own = ids + [Tensor("default_index", np.array([7]))]
-    expect_equal(client.infer("outside", own).embeddings()[1].tolist(), rows[7].tolist())
-    reply = client.infer("outside", ids, parameters={"explain": True})
-    expect_equal(reply.header()[0]["parameters"]["explain"], [{"name": "embeddings", "bags": [
-        {"rows": 3, "default": False, "padding": [3], "out_of_range": [0, 1]}]}])
-    error = client.infer("outside", ids, parameters={"out_of_range": "error"}).expect(400).error()
-    expect("'indices' at position 0 is -1" in error, error)
-    error = client.infer("keyed", [keys], parameters={"missing": "error"}).expect(400).error()
-    expect("'indices' at position 2 is 77" in error, error)
 
 
 def test_stands_beside_pooled_features(client, tables):
@@ -174,15 +128,6 @@ def test_describes_models_of_rows(client):
     config = client.get("/v2/models/mixed/config").json()["parameters"]
     expect_equal([config[f"{name}.reduction"]["string_value"] for name in ("history", "sum", "keys", "mean")],
                  ["none", "sum", "none", "mean"])
-
-
-@pytest.mark.skipif(not has_openblas(), reason="libopenblas0-pthread is not installed")
-def test_projects_each_row(client, tables):
-    ids = np.array([[3, 0], [3, 9]])
-    got = client.infer("projected", [Tensor("indices", ids)]).embeddings()
-    want = tables["numbers"][ids] @ tables["matrix"]
-    expect_equal(got.shape, (2, 2, 3))
-    expect(np.allclose(got, want, 1e-4, 1e-5), f"{got} instead of {want}")
 
 
 def test_splits_a_large_request(models, tables, rng):
