@@ -282,3 +282,34 @@ def wait_until(condition, text, timeout_s=TIMEOUT_S):
     deadline = time.monotonic() + timeout_s
     while not condition():
         expect(time.monotonic() < deadline, f"{text} after {timeout_s} s")
+
+
+@contextlib.contextmanager
+def beside(*works):
+    """Runs each of these in a thread of its own. They get an event, which is set at the end of the block; then they are
+    joined, and what one of them raised is raised here."""
+    stop, problems = threading.Event(), []
+
+    def run_one(work):
+        try:
+            work(stop)
+        except BaseException as problem:  # pylint: disable=broad-except
+            problems.append(problem)
+
+    threads = [threading.Thread(target=run_one, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    if problems:
+        raise problems[0]
+
+
+def together(work, count):
+    """Runs work(0), work(1) and so on, all at once."""
+    with beside(*(lambda _, number=number: work(number) for number in range(count))):
+        pass

@@ -16,7 +16,7 @@ import pytest
 from clients import (  # noqa: F401
     BUSY, MODELS, Script, address, bc, connect, expect_raises, serve)
 from example import EXAMPLE, check_rows
-from harness import ROOT, TIMEOUT_S, Server, expect, expect_equal
+from harness import ROOT, TIMEOUT_S, Server, expect, expect_equal, together
 
 
 # ---- calls ------------------------------------------------------------------------------------
@@ -149,17 +149,11 @@ def test_large_keys():
 def test_many_threads(client):
     """One client for all of them, on as many connections as it may have."""
     with bc.Client(f"{client._host}:{client._port}", connections=3) as shared:
-        results = [None] * 12
-
         def work(i):
-            results[i] = all((shared.packed("items", [[i % 5]]) == EXAMPLE[[i % 5]]).all() for _ in range(20))
+            for _ in range(20):
+                check_rows(shared.packed("items", [[i % 5]]), EXAMPLE[[i % 5]])
 
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(12)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(TIMEOUT_S)
-        expect_equal(results, [True] * 12)
+        together(work, 12)
         expect(1 <= len(shared._idle) <= 3, len(shared._idle))
 
 

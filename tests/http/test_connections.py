@@ -7,14 +7,13 @@ import json
 import signal
 import socket
 import subprocess
-import threading
 
 import numpy as np
 import pytest
 import requests
 
 from example import BODY, EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
-from harness import TIMEOUT_S, Server, expect, expect_equal, reads_chunks, scaled, wait_until
+from harness import Server, expect, expect_equal, reads_chunks, scaled, together, wait_until
 from v2 import Client, Raw, Tensor, head, infer_body
 
 
@@ -176,28 +175,18 @@ def test_large_reply(client):
 
 def test_small_and_large_at_once(client):
     """Answers go to whom they belong, whether computed on the loop's thread or elsewhere."""
-    problems = []
-
     def ask(which):
-        try:
-            with Client(client.server) as own:
-                for number in range(scaled(100, at_least=20)):
-                    if which % 2:
-                        check_large(own, 30_000 + 300 * which + 3 * number, binary=True)
-                    else:
-                        row = (which + number) % 5
-                        got = own.infer("items", [i64("indices", [[row]])], id=f"{which}.{number}")
-                        check_rows(got.embeddings(), EXAMPLE[[row]])
-                        expect_equal(got.json()["id"], f"{which}.{number}")
-        except Exception as problem:  # pylint: disable=broad-except
-            problems.append(f"client {which}: {problem!r}")
+        with Client(client.server) as own:
+            for number in range(scaled(100, at_least=20)):
+                if which % 2:
+                    check_large(own, 30_000 + 300 * which + 3 * number, binary=True)
+                else:
+                    row = (which + number) % 5
+                    got = own.infer("items", [i64("indices", [[row]])], id=f"{which}.{number}")
+                    check_rows(got.embeddings(), EXAMPLE[[row]])
+                    expect_equal(got.json()["id"], f"{which}.{number}")
 
-    threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(TIMEOUT_S)
-    expect(not problems, "; ".join(problems))
+    together(ask, 8)
 
 
 # ---- real clients -----------------------------------------------------------------------------

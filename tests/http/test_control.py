@@ -1,7 +1,6 @@
 """Loading and unloading while serving: one model, a version, groups; what waits."""
 
 import os
-import threading
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from control import (BEARER, COLUMNS, KEYS_TWICE, collection, publish, publish_keyed, replace, rows_of, serve, served,
                      served_together)
 from example import i64
-from harness import SANITIZED, expect, expect_equal, expect_words, wait_until, write_json
+from harness import SANITIZED, beside, expect, expect_equal, expect_words, wait_until, write_json
 from v2 import Client, Tensor
 
 
@@ -175,19 +174,16 @@ def test_unload_first(directory, root):
     with serve(directory) as server:
         client, admin = server.client, server.admin
         publish(root, "t", 2, rows_of(2, rows=1 << 20))
-        seen, stop = [], threading.Event()
+        seen = []
 
-        def ask():
+        def ask(stop):
             with Client(server) as other:
                 while not stop.is_set():
                     reply = other.request("GET", "/v2/models/t/ready", headers=BEARER)
                     seen.append((reply.status, "retry-after" in reply.headers))
 
-        thread = threading.Thread(target=ask)
-        thread.start()
-        admin.load("t").expect(200)
-        stop.set()
-        thread.join()
+        with beside(ask):
+            admin.load("t").expect(200)
         expect(set(seen) <= {(200, False), (503, True)}, f"{set(seen)}")
         expect_equal((served(client), served_together(client, "c", ["f_t"])), (2, [2]))
         expect_equal(admin.states("t"), {"2": "READY"})
@@ -375,11 +371,9 @@ def test_stop_while_loading(directory, root):
     with serve(directory, "--load-bytes-per-second", "8MiB") as server:
         publish(root, "t", 2, rows_of(2, rows=8 << 20))
         replies = []
-        thread = threading.Thread(target=lambda: replies.append(server.admin.load("t")))
-        thread.start()
-        server.wait_event("change begins")
-        server.stop()
-        thread.join()
+        with beside(lambda _: replies.append(server.admin.load("t"))):
+            server.wait_event("change begins")
+            server.stop()
         expect_equal([reply.status for reply in replies], [503])
 
 

@@ -5,7 +5,6 @@ import re
 import shutil
 import socket
 import subprocess
-import threading
 import time
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from example import EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
-from harness import ROOT, Server, expect, expect_equal, reads_chunks, wait_until, write_json
+from harness import ROOT, Server, beside, expect, expect_equal, reads_chunks, wait_until, write_json
 from v2 import Client, Raw, Tensor, head, infer_body
 
 STAGES = ("queue", "compute_input", "compute_infer", "compute_output")
@@ -257,18 +256,13 @@ def test_process(client):
 
 def test_counters_never_fall(client):
     """Scraped while other connections ask, from one look to the next."""
-    stop = threading.Event()
-
-    def ask():
+    def ask(stop):
         with Client(client.server) as other:
             while not stop.is_set():
                 other.infer("items", INPUTS).expect()
                 other.infer("items", [i64("indices", [9], (1, 1))]).expect(400)
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
+    with beside(ask, ask, ask):
         before = scrape(client)
         for _ in range(20):
             after = scrape(client)
@@ -276,10 +270,6 @@ def test_counters_never_fall(client):
                 if key[0].endswith(("_total", "_bucket", "_count", "_sum", "_success", "_us")):
                     expect(value >= before[key], f"{key} fell from {before[key]} to {value}")
             before = after
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
 
 
 # ---- statistics -------------------------------------------------------------------------------

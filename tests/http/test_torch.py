@@ -1,12 +1,11 @@
 """PyTorch: the embeddings of a model are served, and asked in their places, with the same bits."""
 
-import threading
 import types
 
 import numpy as np
 import pytest
 
-from harness import TIMEOUT_S, Server, expect, expect_equal
+from harness import Server, expect, expect_equal, together
 from torch_modules import ASKED, Bags, Jagged, connect, expect_bits, expect_weighted, make_collection, serve, torch
 
 from bagserve_client import AsyncClient, BadRequest, Client, ConnectionFailed
@@ -278,15 +277,11 @@ def test_a_collection_that_changes(directory):
 def test_threads(bags, served):
     """One module for all of them."""
     client, _ = served
-    remote, right = RemoteEmbeddingBag(client, "sum").eval(), []
+    remote = RemoteEmbeddingBag(client, "sum").eval()
 
-    def work(first):
-        ids = torch.arange(first, first + 4).reshape(2, 2)
-        right.append(all(torch.equal(remote(ids), bags["sum"](ids)) for _ in range(20)))
+    def work(number):
+        ids = torch.arange(5 * number, 5 * number + 4).reshape(2, 2)
+        for _ in range(20):
+            expect(torch.equal(remote(ids), bags["sum"](ids)), f"ids {ids}")
 
-    threads = [threading.Thread(target=work, args=(first,)) for first in range(0, 40, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(TIMEOUT_S)
-    expect_equal(right, [True] * 8)
+    together(work, 8)

@@ -2,13 +2,12 @@
 
 import json
 import re
-import threading
 
 import numpy as np
 import pytest
 
 from example import check_rows, i64
-from harness import TSAN, Server, expect, expect_equal, free_port, run, scaled
+from harness import TSAN, Server, beside, expect, expect_equal, free_port, run, scaled
 from updates import (AUTHORIZED, COLUMNS, MASK, READER, ROWS, SPARE, World, applied, journal_of, keys, rows_of,
                      table, update)
 from v2 import Client, Tensor, UnixRaw, head, infer_body
@@ -288,7 +287,7 @@ def test_readers_see_whole_batches(world):
     """Two writers set groups of rows of both tables to the numbers of their batches; keys go and come back. Whatever is
     torn, a batch of which a reply shows a part, and rows that are older than before, show in the numbers."""
     batches, half = scaled(200, at_least=20), 24
-    wrong, done = [], threading.Event()
+    wrong = []
     with world.server("--workers", 2) as server:
         def write(model, ids):
             with Client(server) as client:
@@ -297,10 +296,10 @@ def test_readers_see_whole_batches(world):
                         update(client, model, ids, **REMOVED).expect(200)
                     update(client, model, ids, np.full((half, COLUMNS), number, np.float32)).expect(200)
 
-        def read():
+        def read(stop):
             rows, last = np.arange(half).reshape(1, -1), {"b": 0.0, "a": 0.0}
             with Client(server) as client:
-                while not done.is_set():
+                while not stop.is_set():
                     got = client.infer("twice", [Tensor(f"{name}.indices", np.tile(ids, (40, 1))) for name, ids in (
                         ("a", rows), ("b", keys()[rows]), ("c", rows))], AUTHORIZED, binary=True).outputs()
                     if not np.array_equal(got["a"].array, got["c"].array):
@@ -315,15 +314,8 @@ def test_readers_see_whole_batches(world):
         with Client(server) as client:
             for model, ids in (("dense", np.arange(half)), ("keyed", keys()[:half])):
                 update(client, model, ids, np.zeros((half, COLUMNS))).expect(200)
-        readers = [threading.Thread(target=read) for _ in range(3)]
-        writers = [threading.Thread(target=write, args=one) for one in (("dense", np.arange(half)), ("keyed", keys()[:half]))]
-        for thread in readers + writers:
-            thread.start()
-        for thread in writers:
-            thread.join()
-        done.set()
-        for thread in readers:
-            thread.join()
+        with beside(read, read, read), beside(lambda _: write("dense", np.arange(half)), lambda _: write("keyed", keys()[:half])):
+            pass
         with Client(server) as client:
             check_rows(rows_of(client, "dense", np.arange(half)), np.full((half, COLUMNS), batches))
             check_rows(rows_of(client, "keyed", keys()[:half]), np.full((half, COLUMNS), batches))
