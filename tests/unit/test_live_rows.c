@@ -273,7 +273,7 @@ TEST(rows_that_others_need_stay)
     struct bag_live_reader reader = {.model = "c", .feature = "f", .rules = &rules};
     struct bag_table_memory memory;
     make_keyed(&memory, 1, 2);
-    memory.live->readers = &reader;
+    SLIST_INSERT_HEAD(&memory.live->readers, &reader, next);
     take_out(&memory, 1000);
     assert_int_equal(bag_table_spare_rows_now(&memory), 1);
     take_out(&memory, 1002);
