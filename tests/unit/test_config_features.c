@@ -4,26 +4,24 @@
 #define ITEMS "{'name': 'items', 'path': 'x', 'reduction': 'mean', 'padding_idx': 4}, "
 
 /* Applies a collection of these features beside a table `items`; the first line is the table's. */
-static void features(struct fixture *fixture, const char *text, const char *expected)
+static void features(const char *text, const char *expected)
 {
     char document[768], full[512];
-    reset(fixture);
+    reset();
     snprintf(document, sizeof document, "{'models': [" ITEMS "{'name': 'c',\n%s}]}", text);
     snprintf(full, sizeof full, "bagserve.json: line 2, %s", expected ? expected : "");
-    file(fixture, document, expected ? full : NULL);
+    file(document, expected ? full : NULL);
 }
 
 TEST(test_overrides)
 {
-    struct fixture *fixture = *state;
     struct bag_feature_config pooling;
     const struct bag_rules *rules = &pooling.rules;
-    features(fixture,
-             "'features': [{'name': 'a', 'model': 'items'},{'name': 'b', 'model': 'items', "
+    features("'features': [{'name': 'a', 'model': 'items'},{'name': 'b', 'model': 'items', "
              "'reduction': 'sum', 'default_index': 0,'output_datatype': 'FP16', "
              "'output_row_format': 'int8', 'padding_idx': -1}]",
              NULL);
-    expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
+    expect(bag_config_validate(&fixture->config, &fixture->problem), NULL);
     const struct bag_model_config *items = &fixture->config.models[0];
     const struct bag_model_config *collection = &fixture->config.models[1];
     assert_null(collection->path);
@@ -82,37 +80,31 @@ TEST(test_rejections)
          "column 48: key 'bias' in model 'c' cannot be combined with 'features'; each feature says "
          "it for itself"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)
-        features(*state, cases[i][0], cases[i][1]);
+        features(cases[i][0], cases[i][1]);
 }
 
-static void tables(struct fixture *fixture, const char *table, const char *expected)
+static void tables(const char *table, const char *expected)
 {
     char text[128];
     snprintf(text, sizeof text, "'features': [{'name': 'a', 'model': '%s'}]", table);
-    features(fixture, text, NULL);
-    expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), expected);
+    features(text, NULL);
+    expect(bag_config_validate(&fixture->config, &fixture->problem), expected);
 }
 
 TEST(test_tables)
 {
-    struct fixture *fixture = *state;
-    tables(fixture, "itmes",
-           "model 'c', feature 'a': there is no model 'itmes'; did you mean 'items'?");
-    tables(fixture, "c",
-           "model 'c', feature 'a': model 'c' is a collection; a feature is of a table");
-    tables(fixture, "items", NULL);
-    expect(fixture, bag_config_add_model(&fixture->config, "items", "z", "12", &fixture->problem),
-           NULL);
+    tables("itmes", "model 'c', feature 'a': there is no model 'itmes'; did you mean 'items'?");
+    tables("c", "model 'c', feature 'a': model 'c' is a collection; a feature is of a table");
+    tables("items", NULL);
+    expect(bag_config_add_model(&fixture->config, "items", "z", "12", &fixture->problem), NULL);
     assert_string_equal(bag_config_find_model(&fixture->config, "items")->path, "z");
     assert_null(bag_config_find_model(&fixture->config, "item"));
 }
 
 TEST(test_projections)
 {
-    struct fixture *fixture = *state;
     const char *bias;
-    file(fixture,
-         "{'models': [{'name': 'items', 'path': 'x', 'projection': 'm', 'bias': 'b'},{'name': 'c', "
+    file("{'models': [{'name': 'items', 'path': 'x', 'projection': 'm', 'bias': 'b'},{'name': 'c', "
          "'features': [{'name': 'a', 'model': 'items'},{'name': 'b', 'model': 'items', "
          "'projection': ''},{'name': 'd', 'model': 'items', 'projection': '/n'}]}]}",
          NULL);
@@ -125,10 +117,10 @@ TEST(test_projections)
     assert_null(bag_config_projection(items, &features[1], &bias));
     assert_string_equal(bag_config_projection(items, &features[2], &bias), "/n");
     assert_null(bias); /* the bias of another matrix is not used */
-    expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
-    reset(fixture);
-    file(fixture, "{'models': [{'name': 't', 'path': 'x', 'bias': 'b'}]}", NULL);
-    expect(fixture, bag_config_validate(&fixture->config, &fixture->problem),
+    expect(bag_config_validate(&fixture->config, &fixture->problem), NULL);
+    reset();
+    file("{'models': [{'name': 't', 'path': 'x', 'bias': 'b'}]}", NULL);
+    expect(bag_config_validate(&fixture->config, &fixture->problem),
            "model 't': 'bias' needs a 'projection' beside it");
 }
 
@@ -136,11 +128,9 @@ TEST(test_projections)
 TEST(test_paths_of_projections)
 {
     static const char text[] = "{\"projection\": \"m.npy\", \"bias\": \"/b.npy\"}";
-    struct fixture *fixture = *state;
     struct bag_config *config = &fixture->config;
     assert_true(bag_config_add_model(config, "t", "t.npy", "1", &fixture->problem));
-    expect(fixture,
-           bag_config_apply_model_file(config, 0, "models/t/1/config.json", text, strlen(text),
+    expect(bag_config_apply_model_file(config, 0, "models/t/1/config.json", text, strlen(text),
                                        false, &fixture->problem),
            NULL);
     assert_string_equal(config->models[0].projection, "models/t/1/m.npy");
@@ -150,20 +140,18 @@ TEST(test_paths_of_projections)
 TEST(test_folders)
 {
     static const char text[] = "{\"features\": [{\"name\": \"a\", \"model\": \"items\"}]}";
-    struct fixture *fixture = *state;
     struct bag_config *config = &fixture->config;
     struct bag_problem *problem = &fixture->problem;
     assert_true(bag_config_add_model(config, "c", NULL, "1", problem));
-    expect(fixture, bag_config_apply_model_file(config, 0, "f", text, strlen(text), false, problem),
-           NULL);
+    expect(bag_config_apply_model_file(config, 0, "f", text, strlen(text), false, problem), NULL);
     assert_int_equal(config->models[0].num_features, 1);
     assert_true(bag_config_add_model(config, "t", "t.npy", "1", problem));
     expect(
-        fixture, bag_config_apply_model_file(config, 1, "f", text, strlen(text), false, problem),
+        bag_config_apply_model_file(config, 1, "f", text, strlen(text), false, problem),
         "f: line 1, column 2: key 'features' in model 't' cannot be combined with the table in its "
         "folder, 't.npy'");
     assert_true(bag_config_add_model(config, "d", NULL, "1", problem));
-    expect(fixture, bag_config_apply_model_file(config, 2, "f", "{}", 2, false, problem),
+    expect(bag_config_apply_model_file(config, 2, "f", "{}", 2, false, problem),
            "f: line 1, column 1: the folder in model 'd' has no table, so that 'features' must be "
            "here");
 }

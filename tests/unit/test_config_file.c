@@ -5,10 +5,8 @@
 
 TEST(test_whole_file)
 {
-    struct fixture *fixture = *state;
     struct bag_config *config = &fixture->config;
-    file(fixture,
-         "{'http': {'host': '0.0.0.0', 'port': 80, 'max_body_bytes': '1MiB'},\n 'engine': "
+    file("{'http': {'host': '0.0.0.0', 'port': 80, 'max_body_bytes': '1MiB'},\n 'engine': "
          "{'workers': 2}, 'log': {'log_format': 'json'},\n 'models_dir': 'models', 'models': "
          "[{'path': 'a.npy', 'name': 'items'}]}",
          NULL);
@@ -20,8 +18,8 @@ TEST(test_whole_file)
     assert_string_equal(config->models_dir, "models");
     assert_int_equal(config->num_models, 1);
     assert_string_equal(config->models[0].path, "a.npy");
-    file(fixture, "{}", NULL);
-    file(fixture, "{'http': {}, 'models': []}", NULL);
+    file("{}", NULL);
+    file("{'http': {}, 'models': []}", NULL);
     assert_int_equal(config->num_models, 1);
 }
 
@@ -38,7 +36,7 @@ TEST(test_what_is_no_configuration)
         {"{'http': {'port': 1,\n'p\\u006frt': 2}}",
          AT(2, 1) "key \"port\" is duplicated in one object"},
         {"{'http': {'port':\n1e999}}", AT(2, 1) "the number is too large to be represented"}};
-    files(*state, cases, COUNT_OF(cases));
+    files(cases, COUNT_OF(cases));
 }
 
 TEST(test_unknown_keys)
@@ -59,7 +57,7 @@ TEST(test_unknown_keys)
          AT(1, 11) "unknown key 'workers' in 'http'; did you mean 'port'?"},
         {"{'http': {'\\u001b\\'': 1}}",
          AT(1, 11) "unknown key '\\x1b\\x22' in 'http'; did you mean 'host'?"}};
-    files(*state, cases, COUNT_OF(cases));
+    files(cases, COUNT_OF(cases));
 }
 
 TEST(test_wrong_types)
@@ -89,19 +87,18 @@ TEST(test_wrong_types)
          AT(1, 11) "host {...} in 'http': must be a text of 1 to 255 bytes"},
         {"{'log': {'log_level': 1}}",
          AT(1, 10) "log_level 1 in 'log': must be one of error, warning, info, debug"}};
-    files(*state, cases, COUNT_OF(cases));
-    file(*state, "{'http': {'port': 8e3}}", NULL);
-    assert_int_equal(((struct fixture *)*state)->config.options.port, 8000);
+    files(cases, COUNT_OF(cases));
+    file("{'http': {'port': 8e3}}", NULL);
+    assert_int_equal(fixture->config.options.port, 8000);
 }
 
 /* Places are found by counting what precedes: strings, brackets and escapes included. */
 TEST(test_places)
 {
-    file(*state,
-         "{ 'models_dir' : 'a\\'b:{[,\\\\' ,\n'models':[ ] , 'log':{'log_level':'info'},\n  'http' "
+    file("{ 'models_dir' : 'a\\'b:{[,\\\\' ,\n'models':[ ] , 'log':{'log_level':'info'},\n  'http' "
          ": {'host':'}', 'port' : 70000 }}",
          AT(3, 25) "port 70000 in 'http': must be from 0 to 65535");
-    file(*state, "{'models': [\n {'name': 'a', 'path': 'b'},\n   7]}",
+    file("{'models': [\n {'name': 'a', 'path': 'b'},\n   7]}",
          AT(3, 4) "models[1] must be an object: {\"name\": ..., \"path\": ...}");
 }
 
@@ -111,17 +108,15 @@ TEST(test_folder_of_the_file)
                                "{\"name\": \"a\", \"path\": \"a.npy\"},"
                                "{\"name\": \"b\", \"path\": \"/srv/b.npy\"},"
                                "{\"name\": \"c\", \"path\": \"../c.npy\"}]}";
-    struct fixture *fixture = *state;
     struct bag_config *config = &fixture->config;
-    expect(fixture,
-           bag_config_apply_file(config, "/etc/bag/bagserve.json", text, sizeof text - 1,
+    expect(bag_config_apply_file(config, "/etc/bag/bagserve.json", text, sizeof text - 1,
                                  &fixture->problem),
            NULL);
     assert_string_equal(config->models_dir, "/etc/bag/models");
     assert_string_equal(config->models[0].path, "/etc/bag/a.npy");
     assert_string_equal(config->models[1].path, "/srv/b.npy");
     assert_string_equal(config->models[2].path, "/etc/bag/../c.npy");
-    FLAGS(fixture, NULL, "--models", "here");
+    FLAGS(NULL, "--models", "here");
     assert_string_equal(config->models_dir, "here");
 }
 
@@ -130,12 +125,11 @@ TEST(test_truncations)
 {
     static const char text[] = "{\"http\": {\"port\": 80, \"host\": \"\\u0041\"}, \"models\": "
                                "[{\"name\": \"a\", \"path\": \"b\", \"unsorted_segments\": true}]}";
-    struct fixture *fixture = *state;
     for (size_t bytes = 0; bytes < sizeof text - 1; bytes++) {
         char *copy = exact_copy(text, bytes);
         assert_false(bag_config_apply_file(&fixture->config, "f", copy, bytes, &fixture->problem));
         free(copy);
     }
-    file(fixture, text, NULL);
+    file(text, NULL);
     assert_int_equal(fixture->config.num_models, 1);
 }

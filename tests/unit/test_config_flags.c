@@ -3,66 +3,59 @@
 
 TEST(test_both_forms)
 {
-    struct fixture *fixture = *state;
-    FLAGS(fixture, NULL, "--port", "1", "--host=::", "--demo", "--check");
+    FLAGS(NULL, "--port", "1", "--host=::", "--demo", "--check");
     assert_int_equal(fixture->config.options.port, 1);
     assert_string_equal(fixture->config.options.host, "::");
     assert_true(fixture->config.demo);
     assert_true(fixture->config.check);
-    FLAGS(fixture, NULL, "--port=2", "--help", "--config", "a=b.json", "--models=--x");
+    FLAGS(NULL, "--port=2", "--help", "--config", "a=b.json", "--models=--x");
     assert_int_equal(fixture->config.options.port, 2);
     assert_string_equal(fixture->config.config_path, "a=b.json");
     assert_string_equal(fixture->config.models_dir, "--x");
-    expect(fixture, bag_config_apply_flags(&fixture->config, 0, NULL, &fixture->problem), NULL);
+    expect(bag_config_apply_flags(&fixture->config, 0, NULL, &fixture->problem), NULL);
 }
 
 TEST(test_rejected_flags)
 {
-    struct fixture *fixture = *state;
-    FLAGS(fixture, "--port 99999: must be from 0 to 65535", "--port", "99999");
-    FLAGS(fixture, "--port 99999: must be from 0 to 65535", "--port=99999");
-    FLAGS(fixture, "--port -1: must be from 0 to 65535", "--port", "-1");
-    FLAGS(fixture, "--port 80x: must be an integer from 0 to 65535", "--port", "80x");
-    FLAGS(fixture, "--port '': must be an integer from 0 to 65535", "--port=");
-    FLAGS(fixture, "--port \\x0a\\x1b: must be an integer from 0 to 65535", "--port", "\n\x1b");
-    FLAGS(fixture, "--idle-timeout-s 0: must be from 1 to 86400 seconds", "--idle-timeout-s", "0");
-    FLAGS(fixture, "--port: a value is missing; it must be an integer from 0 to 65535", "--port");
-    FLAGS(fixture, "--host: a value is missing; it must be a text of 1 to 255 bytes", "--host",
-          "--port", "80");
-    FLAGS(fixture, "--table: a value is missing; it must be NAME=PATH", "--table");
-    FLAGS(fixture, "--demo takes no value", "--demo=1");
-    FLAGS(fixture, "--help takes no value", "--help=x");
-    FLAGS(fixture, "unexpected argument 'items.npy'; flags begin with --, and --help lists them",
-          "items.npy");
-    FLAGS(fixture, "unexpected argument '-p'; flags begin with --, and --help lists them", "-p",
+    FLAGS("--port 99999: must be from 0 to 65535", "--port", "99999");
+    FLAGS("--port 99999: must be from 0 to 65535", "--port=99999");
+    FLAGS("--port -1: must be from 0 to 65535", "--port", "-1");
+    FLAGS("--port 80x: must be an integer from 0 to 65535", "--port", "80x");
+    FLAGS("--port '': must be an integer from 0 to 65535", "--port=");
+    FLAGS("--port \\x0a\\x1b: must be an integer from 0 to 65535", "--port", "\n\x1b");
+    FLAGS("--idle-timeout-s 0: must be from 1 to 86400 seconds", "--idle-timeout-s", "0");
+    FLAGS("--port: a value is missing; it must be an integer from 0 to 65535", "--port");
+    FLAGS("--host: a value is missing; it must be a text of 1 to 255 bytes", "--host", "--port",
           "80");
-    FLAGS(fixture, "unexpected argument 'yes'; flags begin with --, and --help lists them",
-          "--demo", "yes");
-    FLAGS(fixture, "unknown flag --prot; did you mean --port?", "--prot", "80");
-    FLAGS(fixture, "unknown flag --tabel; did you mean --table?", "--tabel=items=x");
-    FLAGS(fixture, "unknown flag --log_level; did you mean --log-level?", "--log_level=info");
-    FLAGS(fixture, "unknown flag --max-body; did you mean --max-body-bytes?", "--max-body", "1");
+    FLAGS("--table: a value is missing; it must be NAME=PATH", "--table");
+    FLAGS("--demo takes no value", "--demo=1");
+    FLAGS("--help takes no value", "--help=x");
+    FLAGS("unexpected argument 'items.npy'; flags begin with --, and --help lists them",
+          "items.npy");
+    FLAGS("unexpected argument '-p'; flags begin with --, and --help lists them", "-p", "80");
+    FLAGS("unexpected argument 'yes'; flags begin with --, and --help lists them", "--demo", "yes");
+    FLAGS("unknown flag --prot; did you mean --port?", "--prot", "80");
+    FLAGS("unknown flag --tabel; did you mean --table?", "--tabel=items=x");
+    FLAGS("unknown flag --log_level; did you mean --log-level?", "--log_level=info");
+    FLAGS("unknown flag --max-body; did you mean --max-body-bytes?", "--max-body", "1");
 }
 
 TEST(test_tables)
 {
-    struct fixture *fixture = *state;
-    FLAGS(fixture, NULL, "--table", "items=items.npy", "--table=users=a=b.npy");
+    FLAGS(NULL, "--table", "items=items.npy", "--table=users=a=b.npy");
     assert_int_equal(fixture->config.num_models, 2);
     assert_string_equal(fixture->config.models[0].name, "items");
     assert_string_equal(fixture->config.models[0].path, "items.npy");
     assert_string_equal(fixture->config.models[0].version, "1");
     assert_string_equal(fixture->config.models[1].name, "users");
     assert_string_equal(fixture->config.models[1].path, "a=b.npy");
-    FLAGS(fixture, "--table items: write NAME=PATH", "--table", "items");
-    FLAGS(fixture, "--table items=: write NAME=PATH", "--table", "items=");
-    FLAGS(fixture, "--table =items.npy: write NAME=PATH", "--table", "=items.npy");
-    FLAGS(fixture, "--table =: write NAME=PATH", "--table", "=");
-    FLAGS(fixture,
-          "--table items=b.npy: model 'items' version 1 is named twice: 'items.npy' and 'b.npy'",
+    FLAGS("--table items: write NAME=PATH", "--table", "items");
+    FLAGS("--table items=: write NAME=PATH", "--table", "items=");
+    FLAGS("--table =items.npy: write NAME=PATH", "--table", "=items.npy");
+    FLAGS("--table =: write NAME=PATH", "--table", "=");
+    FLAGS("--table items=b.npy: model 'items' version 1 is named twice: 'items.npy' and 'b.npy'",
           "--table", "items=b.npy");
-    FLAGS(fixture,
-          "--table a/b=c: model name 'a/b' must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot in "
+    FLAGS("--table a/b=c: model name 'a/b' must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot in "
           "front",
           "--table", "a/b=c");
     assert_int_equal(fixture->config.num_models, 2);
@@ -70,7 +63,6 @@ TEST(test_tables)
 
 TEST(test_synthetic_tables)
 {
-    struct fixture *fixture = *state;
     static const char *const rejected[] = {"items",      "=5x2",          "items=5",
                                            "items=0x2",  "items=5x0",     "items=5x2x3",
                                            "items=5x-1", "items=5x65537", "mlperf"};
@@ -80,22 +72,21 @@ TEST(test_synthetic_tables)
                  "--synthetic %s: write NAME=ROWSxELEMENTS, such as items=1000000x64, or "
                  "mlperf-dlrm-v2 or mlperf-dlrm-v3",
                  rejected[i]);
-        FLAGS(fixture, expected, "--synthetic", rejected[i]);
+        FLAGS(expected, "--synthetic", rejected[i]);
     }
-    FLAGS(fixture, NULL, "--synthetic", "items=5x2");
+    FLAGS(NULL, "--synthetic", "items=5x2");
     assert_string_equal(fixture->config.models[0].name, "items");
     assert_string_equal(fixture->config.models[0].path, "synthetic:items=5x2");
-    FLAGS(fixture, "--synthetic-bytes is for --synthetic mlperf-dlrm-v2 and mlperf-dlrm-v3",
+    FLAGS("--synthetic-bytes is for --synthetic mlperf-dlrm-v2 and mlperf-dlrm-v3",
           "--synthetic-bytes", "1GiB");
-    FLAGS(fixture, "--synthetic-bytes 1k: must be a size such as 8GiB, from 1 MiB to 1 TiB",
+    FLAGS("--synthetic-bytes 1k: must be a size such as 8GiB, from 1 MiB to 1 TiB",
           "--synthetic-bytes", "1k");
 }
 
 /* The small tables stay whole; the large ones are as long as each other. */
 TEST(test_synthetic_preset)
 {
-    struct fixture *fixture = *state;
-    FLAGS(fixture, NULL, "--synthetic-bytes", "64MiB", "--synthetic", "mlperf-dlrm-v2");
+    FLAGS(NULL, "--synthetic-bytes", "64MiB", "--synthetic", "mlperf-dlrm-v2");
     const struct bag_model_config *models = fixture->config.models;
     assert_int_equal(fixture->config.num_models, 27);
     assert_string_equal(models[0].path, "synthetic:f0=8569x128");
@@ -116,8 +107,7 @@ TEST(test_synthetic_preset)
 /* Three FP16 tables that are not pooled, and a collection of five features over them. */
 TEST(test_synthetic_sequences)
 {
-    struct fixture *fixture = *state;
-    FLAGS(fixture, NULL, "--synthetic", "mlperf-dlrm-v3", "--synthetic-bytes", "64MiB");
+    FLAGS(NULL, "--synthetic", "mlperf-dlrm-v3", "--synthetic-bytes", "64MiB");
     const struct bag_model_config *models = fixture->config.models;
     assert_int_equal(fixture->config.num_models, 4);
     assert_string_equal(models[0].path, "synthetic:item_id=32704x512");
@@ -154,28 +144,25 @@ TEST(test_finds_the_configuration_file)
 
 TEST(test_variables)
 {
-    struct fixture *fixture = *state;
-    variable(fixture, "BAGSERVE_PORT=81", NULL);
+    variable("BAGSERVE_PORT=81", NULL);
     assert_int_equal(fixture->config.options.port, 81);
-    variable(fixture, "BAGSERVE_CONFIG=c.json", NULL);
+    variable("BAGSERVE_CONFIG=c.json", NULL);
     assert_string_equal(fixture->config.config_path, "c.json");
-    variable(fixture, "BAGSERVE_MODELS=/models", NULL);
+    variable("BAGSERVE_MODELS=/models", NULL);
     assert_string_equal(fixture->config.models_dir, "/models");
-    variable(fixture, "BAGSERVER_PORT=x", NULL);
-    variable(fixture, "bagserve_port=x", NULL);
+    variable("BAGSERVER_PORT=x", NULL);
+    variable("bagserve_port=x", NULL);
     assert_int_equal(fixture->config.options.port, 81);
-    variable(fixture, "BAGSERVE_PORT=", "BAGSERVE_PORT=: must be an integer from 0 to 65535");
-    variable(fixture, "BAGSERVE_PORT", "BAGSERVE_PORT=: must be an integer from 0 to 65535");
-    variable(fixture, "BAGSERVE_HOST=", "BAGSERVE_HOST=: must be a text of 1 to 255 bytes");
-    variable(fixture, "BAGSERVE_WORKERS=many",
+    variable("BAGSERVE_PORT=", "BAGSERVE_PORT=: must be an integer from 0 to 65535");
+    variable("BAGSERVE_PORT", "BAGSERVE_PORT=: must be an integer from 0 to 65535");
+    variable("BAGSERVE_HOST=", "BAGSERVE_HOST=: must be a text of 1 to 255 bytes");
+    variable("BAGSERVE_WORKERS=many",
              "BAGSERVE_WORKERS=many: must be an integer from 0 to 1024 threads");
-    variable(fixture, "BAGSERVE_PROT=1",
-             "unknown variable BAGSERVE_PROT; did you mean BAGSERVE_PORT?");
-    variable(fixture, "BAGSERVE_=1", "unknown variable BAGSERVE_; did you mean BAGSERVE_CONFIG?");
-    variable(fixture, "BAGSERVE_TABLE=items=x",
+    variable("BAGSERVE_PROT=1", "unknown variable BAGSERVE_PROT; did you mean BAGSERVE_PORT?");
+    variable("BAGSERVE_=1", "unknown variable BAGSERVE_; did you mean BAGSERVE_CONFIG?");
+    variable("BAGSERVE_TABLE=items=x",
              "unknown variable BAGSERVE_TABLE; did you mean BAGSERVE_MODELS?");
-    variable(fixture, "BAGSERVE_port=1",
-             "unknown variable BAGSERVE_port; did you mean BAGSERVE_PORT?");
+    variable("BAGSERVE_port=1", "unknown variable BAGSERVE_port; did you mean BAGSERVE_PORT?");
 }
 
 /* Kubernetes injects these variables for Services named bagserve and bagserve-blue. */
@@ -195,9 +182,8 @@ TEST(test_variables_of_kubernetes)
         "BAGSERVE_SERVICE",      "BAGSERVE_PORT_TCP",       "BAGSERVE_PORT_8000",
         "BAGSERVE_PORT_80_TCPX", "BAGSERVE_PORT_X_TCP",     "BAGSERVE_BLUE_PORT",
         "BAGSERVE_PORTS_80_TCP", "BAGSERVE_PORT_8000_HTTP", "BAGSERVE_SERVICES_PORT_HTTP"};
-    struct fixture *fixture = *state;
     for (size_t i = 0; i < COUNT_OF(injected); i++)
-        variable(fixture, injected[i], NULL);
+        variable(injected[i], NULL);
     assert_int_equal(fixture->config.options.port, 8000);
     for (size_t i = 0; i < COUNT_OF(others); i++) {
         /* A value may hold what would have excused a name. */

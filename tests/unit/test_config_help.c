@@ -219,13 +219,12 @@ TEST(test_examples)
         size_t num_models;
     } examples[] = {
         {"minimal.json", 1}, {"production.json", 3}, {"collection.json", 3}, {"container.json", 0}};
-    struct fixture *fixture = *state;
     char *readme = example_text("README.md");
     for (size_t i = 0; i < COUNT_OF(examples); i++) {
         char *text = example_text(examples[i].name);
-        file(fixture, text, NULL);
+        file(text, NULL);
         assert_int_equal(fixture->config.num_models, examples[i].num_models);
-        expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
+        expect(bag_config_validate(&fixture->config, &fixture->problem), NULL);
         if (!strstr(readme, examples[i].name))
             fail_msg("README.md does not mention %s", examples[i].name);
         bag_config_free(&fixture->config);

@@ -7,23 +7,23 @@
 #define AT(line, column) "bagserve.json: line " #line ", column " #column ": "
 
 /* Applies one entry of "models" with a name and a path and these further keys. */
-static void entry(struct fixture *fixture, const char *keys, const char *expected)
+static void entry(const char *keys, const char *expected)
 {
     char text[512], full[512];
-    reset(fixture);
+    reset();
     snprintf(text, sizeof text, "{'models': [\n{'name': 'items', 'path': 'x',\n%s}]}", keys);
     snprintf(full, sizeof full, "bagserve.json: line 3, column 1: %s", expected ? expected : "");
-    file(fixture, text, expected ? full : NULL);
+    file(text, expected ? full : NULL);
 }
 
 /* Returns the model of an entry that is taken. */
-static const struct bag_model_config *entry_of(struct fixture *fixture, const char *keys)
+static const struct bag_model_config *entry_of(const char *keys)
 {
-    entry(fixture, keys, NULL);
+    entry(keys, NULL);
     return &fixture->config.models[0];
 }
 
-static bool name_taken(struct fixture *fixture, const char *name)
+static bool name_taken(const char *name)
 {
     return bag_config_add_model(&fixture->config, name, "x", "1", &fixture->problem);
 }
@@ -33,24 +33,23 @@ TEST(test_names)
     static const char *const ok[] = {"a", "Z9", "a.b", "_", "-", "a.", "items-v2_x.y"};
     static const char *const bad[] = {"",    ".",    ".a",   "..",       "a/b", "a b",  "a\n",
                                       "a\t", "\x7f", "\x01", "\xc3\xa9", "a=b", "a%2f", "a:b"};
-    struct fixture *fixture = *state;
     char name[130];
     for (size_t i = 0; i < COUNT_OF(ok); i++)
-        assert_true(name_taken(fixture, ok[i]));
+        assert_true(name_taken(ok[i]));
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
-        if (bag_model_name_valid(bad[i]) || name_taken(fixture, bad[i]))
+        if (bag_model_name_valid(bad[i]) || name_taken(bad[i]))
             fail_msg("'%s' was taken", bad[i]);
     }
     memset(name, 'n', sizeof name);
     name[128] = '\0';
     assert_true(bag_model_name_valid(name));
-    assert_true(name_taken(fixture, name));
+    assert_true(name_taken(name));
     name[128] = 'n';
     name[129] = '\0';
     assert_false(bag_model_name_valid(name));
-    assert_false(name_taken(fixture, name));
+    assert_false(name_taken(name));
     assert_int_equal(fixture->config.num_models, COUNT_OF(ok) + 1);
-    assert_false(name_taken(fixture, "a\x1b[0m/\xff"));
+    assert_false(name_taken("a\x1b[0m/\xff"));
     assert_string_equal(fixture->problem.text,
                         "model name 'a\\x1b[0m/\\xff' must be 1 to 128 of A-Z a-z 0-9 . _ - with "
                         "no dot in front");
@@ -59,7 +58,6 @@ TEST(test_names)
 TEST(test_versions)
 {
     static const char *const bad[] = {"", "0", "-1", "01", "1.0", "v1", " 1", "9007199254740992"};
-    struct fixture *fixture = *state;
     struct bag_config *config = &fixture->config;
     struct bag_problem *problem = &fixture->problem;
     assert_true(bag_config_add_model(config, "a", "x", "1", problem));
@@ -69,25 +67,22 @@ TEST(test_versions)
         if (bag_config_add_model(config, "b", "x", bad[i], problem))
             fail_msg("version '%s' was taken", bad[i]);
     }
-    expect(fixture, bag_config_add_model(config, "b", "x", "v1", problem),
+    expect(bag_config_add_model(config, "b", "x", "v1", problem),
            "model 'b': version 'v1' must be a whole number from 1 to 9007199254740991");
     assert_int_equal(config->num_models, 3);
-    assert_string_equal(entry_of(fixture, "'version': 7")->version, "7");
-    assert_string_equal(entry_of(fixture, "'version': '12'")->version, "12");
-    entry(fixture, "'version': true", "version in model 'items' must be a whole number from 1");
-    file(fixture, "{'models': [{'name': 'b', 'path': 'x', 'version': 1.5}]}",
+    assert_string_equal(entry_of("'version': 7")->version, "7");
+    assert_string_equal(entry_of("'version': '12'")->version, "12");
+    entry("'version': true", "version in model 'items' must be a whole number from 1");
+    file("{'models': [{'name': 'b', 'path': 'x', 'version': 1.5}]}",
          AT(1, 13) "model 'b': version '1.5' must be a whole number from 1 to 9007199254740991");
 }
 
 TEST(test_doubles)
 {
-    struct fixture *fixture = *state;
-    file(fixture,
-         "{'models': [{'name': 'a', 'path': 'one.npy'}, {'name': 'a', 'path': 'two.npy', "
+    file("{'models': [{'name': 'a', 'path': 'one.npy'}, {'name': 'a', 'path': 'two.npy', "
          "'version': 2},\n{'name': 'a', 'path': 'three.npy'}]}",
          AT(2, 1) "model 'a' version 1 is named twice: 'one.npy' and 'three.npy'");
-    FLAGS(fixture,
-          "--table a=four.npy: model 'a' version 1 is named twice: 'one.npy' and 'four.npy'",
+    FLAGS("--table a=four.npy: model 'a' version 1 is named twice: 'one.npy' and 'four.npy'",
           "--table", "a=four.npy");
     assert_int_equal(fixture->config.num_models, 2);
 }
@@ -97,7 +92,6 @@ TEST(test_doubles)
 TEST(test_many_names)
 {
     enum { COUNT = 20000 };
-    struct fixture *fixture = *state;
     struct bag_config *config = &fixture->config;
     size_t room = COUNT * 64, used = 0;
     char *text = malloc(room), name[16];
@@ -108,8 +102,7 @@ TEST(test_many_names)
                                  "{'name': 'm%d', 'path': '%d.npy', 'version': %d},\n", i / 2, i,
                                  i % 2 ? i : i + 2);
     snprintf(text + used, room - used, "{'name': 'm7', 'path': 'twice.npy', 'version': 15}]}");
-    file(fixture, text,
-         AT(20001, 1) "model 'm7' version 15 is named twice: '15.npy' and 'twice.npy'");
+    file(text, AT(20001, 1) "model 'm7' version 15 is named twice: '15.npy' and 'twice.npy'");
     free(text);
     assert_int_equal(config->num_models, COUNT);
     for (int i = 0; i < COUNT; i++) {
@@ -138,14 +131,13 @@ TEST(test_missing_keys)
     char text[256];
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         snprintf(text, sizeof text, "{'models': [%s]}", cases[i][0]);
-        file(*state, text, cases[i][1]);
+        file(text, cases[i][1]);
     }
 }
 
 TEST(test_defaults_of_a_model)
 {
-    struct fixture *fixture = *state;
-    assert_true(name_taken(fixture, "a"));
+    assert_true(name_taken("a"));
     const struct bag_model_config *model = &fixture->config.models[0];
     assert_string_equal(model->version, "1");
     assert_int_equal(model->datatype, BAG_DTYPE_COUNT);
@@ -183,7 +175,6 @@ TEST(test_defaults_of_a_model)
 /* Each switch sets its own member and leaves the others. */
 TEST(test_switches)
 {
-    struct fixture *fixture = *state;
     for (size_t i = 0; i < 3 * bag_model_keys.num_settings; i++) {
         const struct bag_setting *setting = &bag_model_keys.settings[i / 3];
         const char *value = (const char *const[]){"true", "false", "'true'"}[i % 3];
@@ -193,7 +184,7 @@ TEST(test_switches)
         snprintf(keys, sizeof keys, "'%s': %s", setting->key, value);
         snprintf(rejection, sizeof rejection, "%s \"true\" in model 'items': must be true or false",
                  setting->key);
-        entry(fixture, keys, i % 3 == 2 ? rejection : NULL);
+        entry(keys, i % 3 == 2 ? rejection : NULL);
         for (size_t j = 0; i % 3 < 2 && j < bag_model_keys.num_settings; j++) {
             const struct bag_setting *other = &bag_model_keys.settings[j];
             const char *model = (const char *)&fixture->config.models[0];
@@ -206,31 +197,27 @@ TEST(test_switches)
 
 TEST(test_words_of_keys)
 {
-    struct fixture *fixture = *state;
-    assert_int_equal(entry_of(fixture, "'load': 'map'")->load, BAG_LOAD_MAP);
-    entry(fixture, "'load': 'mmap'", "load \"mmap\" in model 'items': must be one of copy, map");
-    assert_int_equal(entry_of(fixture, "'out_of_range': 'skip'")->out_of_range, BAG_MISSING_SKIP);
-    assert_int_equal(entry_of(fixture, "'out_of_range': 'error'")->out_of_range, BAG_MISSING_ERROR);
-    entry(fixture, "'out_of_range': 'clip'",
+    assert_int_equal(entry_of("'load': 'map'")->load, BAG_LOAD_MAP);
+    entry("'load': 'mmap'", "load \"mmap\" in model 'items': must be one of copy, map");
+    assert_int_equal(entry_of("'out_of_range': 'skip'")->out_of_range, BAG_MISSING_SKIP);
+    assert_int_equal(entry_of("'out_of_range': 'error'")->out_of_range, BAG_MISSING_ERROR);
+    entry("'out_of_range': 'clip'",
           "out_of_range \"clip\" in model 'items': must be one of error, skip, default");
-    entry(fixture, "'out_of_range': true",
+    entry("'out_of_range': true",
           "out_of_range true in model 'items': must be one of error, skip, default");
 }
 
 TEST(test_words)
 {
-    struct fixture *fixture = *state;
     static const char types[] = "UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, "
                                 "BF16, FP32, FP64";
     char rejection[256];
-    assert_int_equal(entry_of(fixture, "'row_format': 'int4'")->row_format, BAG_ROWS_INT4);
+    assert_int_equal(entry_of("'row_format': 'int4'")->row_format, BAG_ROWS_INT4);
     assert_int_equal(fixture->config.models[0].row_elements, 0);
-    assert_int_equal(
-        entry_of(fixture, "'row_format': 'f8_e5m2_scaled', 'row_elements': 65")->row_format,
-        BAG_ROWS_F8_E5M2_SCALED);
+    assert_int_equal(entry_of("'row_format': 'f8_e5m2_scaled', 'row_elements': 65")->row_format,
+                     BAG_ROWS_F8_E5M2_SCALED);
     assert_int_equal(fixture->config.models[0].row_elements, 65);
-    assert_int_equal(entry_of(fixture, "'datatype': 'BF16', 'output_datatype': 'FP32'")->datatype,
-                     BAG_BF16);
+    assert_int_equal(entry_of("'datatype': 'BF16', 'output_datatype': 'FP32'")->datatype, BAG_BF16);
     assert_int_equal(fixture->config.models[0].output_datatype, BAG_F32);
     static const char *const bad[] = {"BOOL", "BYTES", "fp32", "F32", ""};
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
@@ -238,14 +225,14 @@ TEST(test_words)
         snprintf(keys, sizeof keys, "'datatype': '%s'", bad[i]);
         snprintf(rejection, sizeof rejection, "datatype \"%s\" in model 'items': must be one of %s",
                  bad[i], types);
-        entry(fixture, keys, rejection);
+        entry(keys, rejection);
     }
-#define BAG_X(id, name)                              \
-    entry(fixture, "'reduction': '" name "'", NULL); \
+#define BAG_X(id, name)                     \
+    entry("'reduction': '" name "'", NULL); \
     assert_int_equal(fixture->config.models[0].rules.reduction, BAG_##id);
     BAG_REDUCTIONS(BAG_X)
 #undef BAG_X
-    entry(fixture, "'reduction': 'avg'",
+    entry("'reduction': 'avg'",
           "reduction \"avg\" in model 'items': must be one of sum, mean, max, sqrtn, none");
 }
 
@@ -256,13 +243,12 @@ TEST(test_words)
 /* Tests the shapes of files without a header and the files of their keys. */
 TEST(test_sources)
 {
-    struct fixture *fixture = *state;
     static const char *const bad[][2] = {
         {"[]", "[]"},       {"[-2]", "[-2]"},   {"[1, -1]", "[1,-1]"},
         {"[1.5]", "[1.5]"}, {"['1']", "[...]"}, {"[[1]]", "[...]"},
         {"3", "3"}};
     char keys[128], rejection[256];
-    entry(fixture, "'shape': [-1, 64], 'keys': 'k.npy', 'tensor': 'v'", NULL);
+    entry("'shape': [-1, 64], 'keys': 'k.npy', 'tensor': 'v'", NULL);
     const struct bag_model_config *model = &fixture->config.models[0];
     assert_int_equal(model->shape.rank, 2);
     assert_int_equal(model->shape.sizes[0], -1);
@@ -275,13 +261,12 @@ TEST(test_sources)
                  "shape %s in model 'items': must be an array of 1 to 32 whole numbers, such as "
                  "[-1, 64]: only the first may be -1, for any",
                  bad[i][1]);
-        entry(fixture, keys, rejection);
+        entry(keys, rejection);
     }
 }
 
 TEST(test_parts)
 {
-    struct fixture *fixture = *state;
     /* The part, and how the message shows it. */
     static const char *const bad[][2] = {
         {"{'by': 'rows', 'index': 3, 'of': 3}", "rows 3 of 3"},
@@ -300,9 +285,8 @@ TEST(test_parts)
         {"'rows 0 of 3'", "\"rows 0 of 3\""},
         {"[0, 3]", "[0,3]"}};
     char keys[160], rejection[320];
-    assert_int_equal(
-        entry_of(fixture, "'part': {'by': 'keys', 'index': 4095, 'of': 4096}")->part.by,
-        BAG_PART_KEYS);
+    assert_int_equal(entry_of("'part': {'by': 'keys', 'index': 4095, 'of': 4096}")->part.by,
+                     BAG_PART_KEYS);
     assert_int_equal(fixture->config.models[0].part.index, 4095);
     assert_int_equal(fixture->config.models[0].part.of, 4096);
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
@@ -312,10 +296,10 @@ TEST(test_parts)
                  "nothing else, WAY rows, columns or keys, N from 1 to 4096, I from 0 to N - 1; as "
                  "a text rows 0 of 3",
                  bad[i][1]);
-        entry(fixture, keys, rejection);
+        entry(keys, rejection);
     }
-    reset(fixture);
-    FLAGS(fixture, NULL, "--table", "a=x.npy,part=columns 1 of 2");
+    reset();
+    FLAGS(NULL, "--table", "a=x.npy,part=columns 1 of 2");
     assert_int_equal(fixture->config.models[0].part.by, BAG_PART_COLUMNS);
     assert_int_equal(fixture->config.models[0].part.index, 1);
     assert_int_equal(fixture->config.models[0].part.of, 2);
@@ -339,11 +323,10 @@ TEST(test_keys_of_a_flag)
                  {"a=x,y.npy", "x,y.npy", NULL},
                  {"a=x.safetensors#a,b", "x.safetensors", "a,b"},
                  {"a=x.safetensors#t,missing=skip,padding_idx=-3", "x.safetensors", "t"}};
-    struct fixture *fixture = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         bag_config_free(&fixture->config);
         bag_config_init(&fixture->config);
-        FLAGS(fixture, NULL, "--table", cases[i].flag);
+        FLAGS(NULL, "--table", cases[i].flag);
         const struct bag_model_config *model = &fixture->config.models[0];
         assert_string_equal(model->path, cases[i].path);
         if (cases[i].tensor)
@@ -354,85 +337,81 @@ TEST(test_keys_of_a_flag)
     assert_int_equal(fixture->config.models[0].missing, BAG_MISSING_SKIP);
     assert_int_equal(fixture->config.models[0].rules.padding_idx, -3);
     assert_true(fixture->config.models[0].rules.has_padding_idx);
-    FLAGS(fixture, "--table b=x.npy,mising=skip: unknown key 'mising'; did you mean 'missing'?",
-          "--table", "b=x.npy,mising=skip");
-    FLAGS(fixture,
-          "--table c=x.npy,missing=never: missing never: must be one of error, skip, default, hash",
+    FLAGS("--table b=x.npy,mising=skip: unknown key 'mising'; did you mean 'missing'?", "--table",
+          "b=x.npy,mising=skip");
+    FLAGS("--table c=x.npy,missing=never: missing never: must be one of error, skip, default, hash",
           "--table", "c=x.npy,missing=never");
 }
 
 TEST(test_indices)
 {
-    struct fixture *fixture = *state;
-    assert_int_equal(entry_of(fixture, "'default_index': 0")->rules.default_index, 0);
+    assert_int_equal(entry_of("'default_index': 0")->rules.default_index, 0);
     assert_false(fixture->config.models[0].rules.has_padding_idx);
-    assert_int_equal(entry_of(fixture, "'default_index': 9007199254740991")->rules.default_index,
+    assert_int_equal(entry_of("'default_index': 9007199254740991")->rules.default_index,
                      INT64_C(9007199254740991));
-    assert_true(entry_of(fixture, "'default_index': -2")->rules.has_default_index);
-    assert_int_equal(
-        entry_of(fixture, "'default_index': '18446744073709551615'")->rules.default_index, -1);
+    assert_true(entry_of("'default_index': -2")->rules.has_default_index);
+    assert_int_equal(entry_of("'default_index': '18446744073709551615'")->rules.default_index, -1);
     assert_true(fixture->config.models[0].rules.has_default_index);
-    assert_false(entry_of(fixture, "'default_index': null")->rules.has_default_index);
+    assert_false(entry_of("'default_index': null")->rules.has_default_index);
     assert_int_equal(fixture->config.models[0].rules.default_index, -1);
-    entry(fixture, "'default_index': 9007199254740992",
+    entry("'default_index': 9007199254740992",
           "default_index 9007199254740992 in model 'items': " NO_KEY);
-    entry(fixture, "'default_index': 0.5", "default_index 0.5 in model 'items': " NO_KEY);
-    entry(fixture, "'default_index': '18446744073709551616'",
+    entry("'default_index': 0.5", "default_index 0.5 in model 'items': " NO_KEY);
+    entry("'default_index': '18446744073709551616'",
           "default_index \"18446744073709551616\" in model 'items': " NO_KEY);
-    entry(fixture, "'default_index': '-9223372036854775809'",
+    entry("'default_index': '-9223372036854775809'",
           "default_index \"-9223372036854775809\" in model 'items': " NO_KEY);
-    assert_int_equal(entry_of(fixture, "'default_index': 1000000000000000")->rules.default_index,
+    assert_int_equal(entry_of("'default_index': 1000000000000000")->rules.default_index,
                      INT64_C(1000000000000000));
-    assert_true(entry_of(fixture, "'padding_idx': 0")->rules.has_padding_idx);
-    assert_int_equal(entry_of(fixture, "'padding_idx': -9007199254740991")->rules.padding_idx,
+    assert_true(entry_of("'padding_idx': 0")->rules.has_padding_idx);
+    assert_int_equal(entry_of("'padding_idx': -9007199254740991")->rules.padding_idx,
                      INT64_C(-9007199254740991));
-    entry(fixture, "'padding_idx': -9007199254740992",
+    entry("'padding_idx': -9007199254740992",
           "padding_idx -9007199254740992 in model 'items': " NO_KEY);
-    assert_int_equal(entry_of(fixture, "'padding_idx': '-9223372036854775808'")->rules.padding_idx,
+    assert_int_equal(entry_of("'padding_idx': '-9223372036854775808'")->rules.padding_idx,
                      INT64_MIN);
-    entry(fixture, "'padding_idx': 123456789012345.5",
+    entry("'padding_idx': 123456789012345.5",
           "padding_idx 123456789012345.5 in model 'items': " NO_KEY);
-    entry(fixture, "'reductoin': 'sum'",
+    entry("'reductoin': 'sum'",
           "unknown key 'reductoin' in model 'items'; did you mean 'reduction'?");
 }
 
-static void model_file(struct fixture *fixture, const char *text, const char *expected)
+static void model_file(const char *text, const char *expected)
 {
     char *copy = quoted_copy(text, strlen(text));
     bool applied = bag_config_apply_model_file(&fixture->config, 1, "m/items/1/config.json", copy,
                                                strlen(text), false, &fixture->problem);
     free(copy);
-    expect(fixture, applied, expected);
+    expect(applied, expected);
 }
 
 TEST(test_config_of_a_folder)
 {
-    struct fixture *fixture = *state;
-    assert_true(name_taken(fixture, "other"));
-    assert_true(name_taken(fixture, "items"));
-    model_file(fixture, "{}", NULL);
-    model_file(fixture, "{'reduction': 'max', 'padding_idx': -1}", NULL);
+    assert_true(name_taken("other"));
+    assert_true(name_taken("items"));
+    model_file("{}", NULL);
+    model_file("{'reduction': 'max', 'padding_idx': -1}", NULL);
     assert_int_equal(fixture->config.models[1].rules.reduction, BAG_MAX);
     assert_true(fixture->config.models[1].rules.has_padding_idx);
     assert_int_equal(fixture->config.models[1].rules.padding_idx, -1);
     assert_int_equal(fixture->config.models[0].rules.reduction, BAG_SUM);
-    model_file(fixture, "{'name': 'x'}",
+    model_file("{'name': 'x'}",
                "m/items/1/config.json: line 1, column 2: key 'name' in model 'items' does not "
                "belong here: the folder says it");
-    model_file(fixture, "{'version': 2}",
+    model_file("{'version': 2}",
                "m/items/1/config.json: line 1, column 2: key 'version' in model 'items' does not "
                "belong here: the folder says it");
-    model_file(fixture, "{'shards': ['http://a']}",
+    model_file("{'shards': ['http://a']}",
                "m/items/1/config.json: line 1, column 2: key 'shards' in model 'items' does not "
                "belong here: a model of shards has no folder; list it in 'models' of a "
                "configuration file");
-    model_file(fixture, "{'nam': 1}",
+    model_file("{'nam': 1}",
                "m/items/1/config.json: line 1, column 2: unknown key 'nam' in model 'items'; did "
                "you mean 'warm'?");
-    model_file(fixture, "{'reduction': 'min'}",
+    model_file("{'reduction': 'min'}",
                "m/items/1/config.json: line 1, column 2: reduction \"min\" in model 'items': must "
                "be one of sum, mean, max, sqrtn, none");
-    model_file(fixture, "[]",
+    model_file("[]",
                "m/items/1/config.json: line 1, column 1: the configuration must be an object: "
                "{...}");
 }

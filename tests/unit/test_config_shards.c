@@ -3,7 +3,7 @@
 
 #include "config/shards.h"
 
-static void rejected(struct fixture *fixture, const char *text, const char *expected)
+static void rejected(const char *text, const char *expected)
 {
     struct bag_problem problem;
     bag_config_free_models(&fixture->config);
@@ -16,7 +16,6 @@ static void rejected(struct fixture *fixture, const char *text, const char *expe
 
 TEST(test_keys)
 {
-    struct fixture *fixture = *state;
     static const char *const cases[][2] = {
         {"'path': 'x', 'shards': ['http://a']",
          "key 'path' in model 'a' cannot be combined with 'shards'"},
@@ -39,13 +38,12 @@ TEST(test_keys)
     char text[256];
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         snprintf(text, sizeof text, "{'models': [{'name': 'a', %s}]}", cases[i][0]);
-        rejected(fixture, text, cases[i][1]);
+        rejected(text, cases[i][1]);
     }
 }
 
 TEST(test_addresses)
 {
-    struct fixture *fixture = *state;
     struct bag_problem problem;
     static const char *const addresses[][2] = {
         {"a:1", "model 'a': shards: address 'a:1': write http://HOST:PORT or unix:PATH"},
@@ -71,11 +69,9 @@ TEST(test_addresses)
 
 TEST(test_a_front)
 {
-    struct fixture *fixture = *state;
     struct bag_problem problem;
     struct bag_shard_address address;
-    file(fixture,
-         "{'models': [{'name': 'a', 'shards': ['http://h:81/p', 'unix:/s'], 'absent': 'skip', "
+    file("{'models': [{'name': 'a', 'shards': ['http://h:81/p', 'unix:/s'], 'absent': 'skip', "
          "'reduction': 'sum'}]}",
          NULL);
     const struct bag_model_config *model = &fixture->config.models[0];

@@ -8,7 +8,7 @@
 #include <inttypes.h>
 
 /* The member of an option, as a number. */
-static int64_t number_of(const struct fixture *fixture, const struct bag_option *option)
+static int64_t number_of(const struct bag_option *option)
 {
     const char *member = (const char *)&fixture->config + option->setting.offset;
     int64_t number;
@@ -21,7 +21,7 @@ static int64_t number_of(const struct fixture *fixture, const struct bag_option 
     return number;
 }
 
-static const char *text_of(const struct fixture *fixture, const struct bag_option *option)
+static const char *text_of(const struct bag_option *option)
 {
     const char *text;
     memcpy(&text, (const char *)&fixture->config + option->setting.offset, sizeof text);
@@ -47,50 +47,48 @@ static void range_text(const struct bag_option *option, char *text, size_t bytes
 
 /* Gives one value to one option through each of the three sources, by its key or its alias.
  * `rejected` is the reason, or NULL where the value must be taken. */
-static void through_all_as(struct fixture *fixture, const struct bag_option *option,
-                           const char *key, int64_t value, const char *rejected)
+static void through_all_as(const struct bag_option *option, const char *key, int64_t value,
+                           const char *rejected)
 {
     char flag[128], entry[128], document[128], expected[256];
     snprintf(flag, sizeof flag, "%" PRId64, value);
     snprintf(expected, sizeof expected, "%s %s: %s", bag_flag_of(key).text, flag,
              rejected ? rejected : "");
-    FLAGS(fixture, rejected ? expected : NULL, bag_flag_of(key).text, flag);
+    FLAGS(rejected ? expected : NULL, bag_flag_of(key).text, flag);
     if (!rejected)
-        assert_int_equal(number_of(fixture, option), value);
+        assert_int_equal(number_of(option), value);
 
     snprintf(entry, sizeof entry, "%s=%" PRId64, bag_variable_of(key).text, value);
     snprintf(expected, sizeof expected, "%s: %s", entry, rejected ? rejected : "");
-    variable(fixture, entry, rejected ? expected : NULL);
+    variable(entry, rejected ? expected : NULL);
 
     snprintf(document, sizeof document, "{'%s': {'%s': %" PRId64 "}}", option->section, key, value);
     snprintf(expected, sizeof expected, "bagserve.json: line 1, column %zu: %s %s in '%s': %s",
              strlen(option->section) + 7, key, flag, option->section, rejected ? rejected : "");
-    file(fixture, document, rejected ? expected : NULL);
+    file(document, rejected ? expected : NULL);
 }
 
-static void through_all(struct fixture *fixture, const struct bag_option *option, int64_t value,
-                        const char *rejected)
+static void through_all(const struct bag_option *option, int64_t value, const char *rejected)
 {
-    through_all_as(fixture, option, option->setting.key, value, rejected);
+    through_all_as(option, option->setting.key, value, rejected);
     if (bag_option_alias(option))
-        through_all_as(fixture, option, bag_option_alias(option), value, rejected);
+        through_all_as(option, bag_option_alias(option), value, rejected);
 }
 
 TEST(test_numbers_at_and_beyond_their_bounds)
 {
-    struct fixture *fixture = *state;
     char range[128];
     for (size_t i = 0; i < bag_num_options; i++) {
         const struct bag_option *option = &bag_options[i];
         if (!is_number(option))
             continue;
         range_text(option, range, sizeof range);
-        through_all(fixture, option, option->setting.minimum, NULL);
-        through_all(fixture, option, option->setting.maximum, NULL);
-        through_all(fixture, option, option->setting.minimum - 1, range);
-        through_all(fixture, option, option->setting.maximum + 1, range);
+        through_all(option, option->setting.minimum, NULL);
+        through_all(option, option->setting.maximum, NULL);
+        through_all(option, option->setting.minimum - 1, range);
+        through_all(option, option->setting.maximum + 1, range);
         /* The rejected value did not change the member. */
-        assert_int_equal(number_of(fixture, option), option->setting.maximum);
+        assert_int_equal(number_of(option), option->setting.maximum);
     }
 }
 
@@ -103,25 +101,23 @@ TEST(test_seconds_have_three_decimals)
         const char *text;
         int64_t ms;
     } right[] = {{"0.1", 100}, {"15", 15000}, {"0.25", 250}, {"2.007", 2007}, {"86400", 86400000}};
-    struct fixture *fixture = *state;
     char expected[256], document[128];
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
-        FLAGS(fixture, NULL, "--poll-seconds", right[i].text);
+        FLAGS(NULL, "--poll-seconds", right[i].text);
         assert_int_equal(fixture->config.options.poll_ms, right[i].ms);
         fixture->config.options.poll_ms = 1;
         snprintf(document, sizeof document, "{'loading': {'poll_seconds': %s}}", right[i].text);
-        file(fixture, document, NULL);
+        file(document, NULL);
         assert_int_equal(fixture->config.options.poll_ms, right[i].ms);
     }
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         snprintf(expected, sizeof expected, "--poll-seconds %s: %s", wrong[i], range);
-        FLAGS(fixture, expected, "--poll-seconds", wrong[i]);
+        FLAGS(expected, "--poll-seconds", wrong[i]);
     }
 }
 
 TEST(test_texts_at_and_beyond_their_bounds)
 {
-    struct fixture *fixture = *state;
     char text[4200], shown[80];
     for (size_t i = 0; i < bag_num_options; i++) {
         const struct bag_option *option = &bag_options[i];
@@ -129,29 +125,28 @@ TEST(test_texts_at_and_beyond_their_bounds)
         char expected[256];
         if (option->setting.type != BAG_SETTING_TEXT)
             continue;
-        FLAGS(fixture, NULL, flag.text, "x");
-        assert_string_equal(text_of(fixture, option), "x");
+        FLAGS(NULL, flag.text, "x");
+        assert_string_equal(text_of(option), "x");
         memset(text, 'a', sizeof text);
         text[option->setting.maximum] = '\0';
-        FLAGS(fixture, NULL, flag.text, text);
-        assert_string_equal(text_of(fixture, option), text);
+        FLAGS(NULL, flag.text, text);
+        assert_string_equal(text_of(option), text);
 
         snprintf(expected, sizeof expected, "%s '': must be a text of 1 to %" PRId64 " bytes",
                  flag.text, option->setting.maximum);
-        FLAGS(fixture, expected, flag.text, "");
+        FLAGS(expected, flag.text, "");
         text[option->setting.maximum] = 'a';
         text[option->setting.maximum + 1] = '\0';
         snprintf(shown, sizeof shown, "%.64s%s", text, strlen(text) > 64 ? "..." : "");
         snprintf(expected, sizeof expected, "%s %s: must be a text of 1 to %" PRId64 " bytes",
                  flag.text, shown, option->setting.maximum);
-        FLAGS(fixture, expected, flag.text, text);
+        FLAGS(expected, flag.text, text);
     }
 }
 
 /* Triton's names; each is of an option that there is, and of one only. */
 TEST(test_aliases)
 {
-    struct fixture *fixture = *state;
     size_t found = 0;
 #define BAG_X(name, key) \
     found++;             \
@@ -160,40 +155,37 @@ TEST(test_aliases)
     BAG_OPTION_ALIASES(BAG_X)
 #undef BAG_X
     assert_int_equal(found, 2);
-    FLAGS(fixture, NULL, "--default-timeout-microseconds", "7");
+    FLAGS(NULL, "--default-timeout-microseconds", "7");
     assert_int_equal(fixture->config.options.default_timeout_us, 7);
-    file(fixture, "{'engine': {'inline_work_microseconds': 9}}", NULL);
+    file("{'engine': {'inline_work_microseconds': 9}}", NULL);
     assert_int_equal(fixture->config.options.inline_work_us, 9);
-    file(fixture, "{'http': {'inline_work_microseconds': 9}}",
+    file("{'http': {'inline_work_microseconds': 9}}",
          "bagserve.json: line 1, column 11: unknown key 'inline_work_microseconds' in 'http'; did "
          "you mean 'unix_permissions'?");
 }
 
 TEST(test_every_word)
 {
-    struct fixture *fixture = *state;
     static const char *const formats[] = {"text", "json"};
     static const char *const levels[] = {"error", "warning", "info", "debug"};
     for (unsigned i = 0; i < COUNT_OF(formats); i++) {
-        FLAGS(fixture, NULL, "--log-format", formats[i]);
+        FLAGS(NULL, "--log-format", formats[i]);
         assert_int_equal(fixture->config.options.log_format, i);
     }
     for (unsigned i = 0; i < COUNT_OF(levels); i++) {
-        FLAGS(fixture, NULL, "--log-level", levels[i]);
+        FLAGS(NULL, "--log-level", levels[i]);
         assert_int_equal(fixture->config.options.log_level, i);
     }
-    FLAGS(fixture, "--log-level INFO: must be one of error, warning, info, debug", "--log-level",
-          "INFO");
-    FLAGS(fixture, "--log-format textjson: must be one of text, json", "--log-format", "textjson");
-    variable(fixture, "BAGSERVE_LOG_LEVEL=loud",
+    FLAGS("--log-level INFO: must be one of error, warning, info, debug", "--log-level", "INFO");
+    FLAGS("--log-format textjson: must be one of text, json", "--log-format", "textjson");
+    variable("BAGSERVE_LOG_LEVEL=loud",
              "BAGSERVE_LOG_LEVEL=loud: must be one of error, warning, info, debug");
-    file(fixture, "{'log': {\n  'log_format': 'xml'}}",
+    file("{'log': {\n  'log_format': 'xml'}}",
          "bagserve.json: line 2, column 3: log_format \"xml\" in 'log': must be one of text, json");
 }
 
 TEST(test_defaults)
 {
-    struct fixture *fixture = *state;
     const struct bag_config *config = &fixture->config;
     assert_string_equal(config->options.host, "127.0.0.1");
     assert_int_equal(config->options.port, 8000);
@@ -218,22 +210,20 @@ TEST(test_defaults)
 
 TEST(test_later_sources_override)
 {
-    struct fixture *fixture = *state;
-    file(fixture,
-         "{'http': {'host': 'file', 'port': 1}, 'engine': {'workers': 1}, 'models_dir': 'file'}",
+    file("{'http': {'host': 'file', 'port': 1}, 'engine': {'workers': 1}, 'models_dir': 'file'}",
          NULL);
     assert_string_equal(fixture->config.options.host, "file");
     assert_int_equal(fixture->config.options.port, 1);
     assert_string_equal(fixture->config.models_dir, "file");
-    variable(fixture, "BAGSERVE_PORT=2", NULL);
-    variable(fixture, "BAGSERVE_HOST=variable", NULL);
-    variable(fixture, "BAGSERVE_MODELS=variable", NULL);
-    FLAGS(fixture, NULL, "--port", "3", "--models=flag");
+    variable("BAGSERVE_PORT=2", NULL);
+    variable("BAGSERVE_HOST=variable", NULL);
+    variable("BAGSERVE_MODELS=variable", NULL);
+    FLAGS(NULL, "--port", "3", "--models=flag");
     assert_string_equal(fixture->config.options.host, "variable");
     assert_int_equal(fixture->config.options.port, 3);
     assert_int_equal(fixture->config.options.workers, 1);
     assert_string_equal(fixture->config.models_dir, "flag");
-    FLAGS(fixture, NULL, "--port", "4", "--port", "5");
+    FLAGS(NULL, "--port", "4", "--port", "5");
     assert_int_equal(fixture->config.options.port, 5);
 }
 
@@ -327,38 +317,34 @@ TEST(test_sizes_as_text)
 
 TEST(test_sizes_from_each_source)
 {
-    struct fixture *fixture = *state;
-    FLAGS(fixture, NULL, "--max-body-bytes", "2MiB");
+    FLAGS(NULL, "--max-body-bytes", "2MiB");
     assert_int_equal(fixture->config.options.max_body_bytes, 2097152);
-    variable(fixture, "BAGSERVE_MAX_BODY_BYTES=500KB", NULL);
+    variable("BAGSERVE_MAX_BODY_BYTES=500KB", NULL);
     assert_int_equal(fixture->config.options.max_body_bytes, 500000);
-    file(fixture, "{'http': {'max_body_bytes': '1GiB'}}", NULL);
+    file("{'http': {'max_body_bytes': '1GiB'}}", NULL);
     assert_int_equal(fixture->config.options.max_body_bytes, 1073741824);
-    file(fixture, "{'http': {'max_body_bytes': 68719476736}}", NULL);
+    file("{'http': {'max_body_bytes': 68719476736}}", NULL);
     assert_int_equal(fixture->config.options.max_body_bytes, INT64_C(68719476736));
-    FLAGS(fixture, "--max-body-bytes 65GiB: must be from 1 byte to 64 GiB", "--max-body-bytes",
-          "65GiB");
-    FLAGS(fixture,
-          "--max-body-bytes 64M: must be a size from 1 byte to 64 GiB, such as 1048576, 64MiB or "
+    FLAGS("--max-body-bytes 65GiB: must be from 1 byte to 64 GiB", "--max-body-bytes", "65GiB");
+    FLAGS("--max-body-bytes 64M: must be a size from 1 byte to 64 GiB, such as 1048576, 64MiB or "
           "500KB",
           "--max-body-bytes", "64M");
-    file(fixture, "{'http': {'max_body_bytes': '1 000'}}",
+    file("{'http': {'max_body_bytes': '1 000'}}",
          "bagserve.json: line 1, column 11: max_body_bytes \"1 000\" in 'http': must be a size "
          "from 1 byte to 64 GiB, such as 1048576, 64MiB or 500KB");
 }
 
 TEST(test_nothing_to_serve)
 {
-    struct fixture *fixture = *state;
-    expect(fixture, bag_config_validate(&fixture->config, &fixture->problem),
+    expect(bag_config_validate(&fixture->config, &fixture->problem),
            "there is nothing to serve: name tables with --table NAME=PATH, a folder with --models "
            "DIR or a file with --config FILE, or try --demo");
     fixture->config.demo = true;
-    expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
+    expect(bag_config_validate(&fixture->config, &fixture->problem), NULL);
     fixture->config.demo = false;
-    FLAGS(fixture, NULL, "--models", "models");
-    expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
-    reset(fixture);
-    FLAGS(fixture, NULL, "--table", "items=items.npy");
-    expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
+    FLAGS(NULL, "--models", "models");
+    expect(bag_config_validate(&fixture->config, &fixture->problem), NULL);
+    reset();
+    FLAGS(NULL, "--table", "items=items.npy");
+    expect(bag_config_validate(&fixture->config, &fixture->problem), NULL);
 }
