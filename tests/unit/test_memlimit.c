@@ -28,29 +28,20 @@ static void put(const char *name, const char *text)
     fclose(file);
 }
 
-/* A group of cgroup v2 under `directory`. */
-static void put_group_2(const char *directory, const char *limit, const char *usage,
-                        const char *stat)
+/* A control group of a version under `directory`. */
+static void put_group(int version, const char *directory, const char *limit, const char *usage,
+                      const char *stat)
 {
-    char name[256];
-    snprintf(name, sizeof name, "sys/fs/cgroup%s/memory.max", directory);
-    put(name, limit);
-    snprintf(name, sizeof name, "sys/fs/cgroup%s/memory.current", directory);
-    put(name, usage);
-    snprintf(name, sizeof name, "sys/fs/cgroup%s/memory.stat", directory);
-    put(name, stat);
-}
-
-static void put_group_1(const char *directory, const char *limit, const char *usage,
-                        const char *stat)
-{
-    char name[256];
-    snprintf(name, sizeof name, "sys/fs/cgroup/memory%s/memory.limit_in_bytes", directory);
-    put(name, limit);
-    snprintf(name, sizeof name, "sys/fs/cgroup/memory%s/memory.usage_in_bytes", directory);
-    put(name, usage);
-    snprintf(name, sizeof name, "sys/fs/cgroup/memory%s/memory.stat", directory);
-    put(name, stat);
+    const char *const files[2][3] = {
+        {"memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat"},
+        {"memory.max", "memory.current", "memory.stat"}};
+    const char *const texts[] = {limit, usage, stat};
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        char name[256];
+        snprintf(name, sizeof name, "sys/fs/cgroup%s%s/%s", version == 1 ? "/memory" : "",
+                 directory, files[version - 1][i]);
+        put(name, texts[i]);
+    }
 }
 
 static int set_up(void **state)
@@ -93,6 +84,17 @@ static void check_room(size_t bytes, const char *sentence)
     assert_false(bag_memory_check_in(proc, sys, bytes + 1, &problem));
     assert_string_equal(problem.text, sentence);
     assert_int_equal(problem.kind, BAG_ERROR_NO_MEMORY);
+}
+
+/* So much of the limit of a control group may be taken. */
+static void check_group_room(size_t bytes, const char *group, const char *limit)
+{
+    char sentence[256];
+    snprintf(sentence, sizeof sentence,
+             "the tables need %s of memory, but the control group %s has only %s left of its limit "
+             "of %s",
+             bag_format_bytes(bytes + 1).text, group, bag_format_bytes(bytes).text, limit);
+    check_room(bytes, sentence);
 }
 
 /* The machine's 1 GiB is the narrowest limit. */
@@ -138,87 +140,78 @@ TEST(knows_no_limit_where_nothing_can_be_read)
 TEST(knows_a_group_of_version_2)
 {
     put("proc/self/cgroup", "0::/shop/ranker\n");
-    put_group_2("/shop/ranker", "104857600\n", "41943040\n", "anon 1\nfile 2\n");
-    check_room(60 * MIB, "the tables need 60.00 MiB of memory, but the control group /shop/ranker "
-                         "has only 60.00 MiB left of its limit of 100.00 MiB");
+    put_group(2, "/shop/ranker", "104857600\n", "41943040\n", "anon 1\nfile 2\n");
+    check_group_room(60 * MIB, "/shop/ranker", "100.00 MiB");
 }
 
 TEST(counts_page_cache_as_free)
 {
     put("proc/self/cgroup", "0::/a\n");
-    put_group_2("/a", "104857600\n", "94371840\n",
-                "inactive_anon 7\nactive_file 1048576\nworkingset_active_file 5\n"
-                "inactive_file 9437184\n");
-    check_room(20 * MIB, "the tables need 20.00 MiB of memory, but the control group /a has only "
-                         "20.00 MiB left of its limit of 100.00 MiB");
-    put_group_2("/a", "104857600\n", "1048576\n", "inactive_file 104857600\n");
-    check_room(100 * MIB, "the tables need 100.00 MiB of memory, but the control group /a has only "
-                          "100.00 MiB left of its limit of 100.00 MiB");
+    put_group(2, "/a", "104857600\n", "94371840\n",
+              "inactive_anon 7\nactive_file 1048576\nworkingset_active_file 5\n"
+              "inactive_file 9437184\n");
+    check_group_room(20 * MIB, "/a", "100.00 MiB");
+    put_group(2, "/a", "104857600\n", "1048576\n", "inactive_file 104857600\n");
+    check_group_room(100 * MIB, "/a", "100.00 MiB");
 }
 
 TEST(takes_the_narrowest_group_on_the_way_up)
 {
     put("proc/self/cgroup", "0::/a/b/c\n");
-    put_group_2("/a/b/c", "max\n", "1048576\n", "");
-    put_group_2("/a/b", "31457280\n", "1048576\n", "");
-    put_group_2("/a", "20971520\n", "1048576\n", "");
-    check_room(19 * MIB, "the tables need 19.00 MiB of memory, but the control group /a has only "
-                         "19.00 MiB left of its limit of 20.00 MiB");
-    put_group_2("/a", "max\n", "1048576\n", "");
-    check_room(29 * MIB, "the tables need 29.00 MiB of memory, but the control group /a/b has only "
-                         "29.00 MiB left of its limit of 30.00 MiB");
-    put_group_2("/a/b", "max\n", "1048576\n", "");
+    put_group(2, "/a/b/c", "max\n", "1048576\n", "");
+    put_group(2, "/a/b", "31457280\n", "1048576\n", "");
+    put_group(2, "/a", "20971520\n", "1048576\n", "");
+    check_group_room(19 * MIB, "/a", "20.00 MiB");
+    put_group(2, "/a", "max\n", "1048576\n", "");
+    check_group_room(29 * MIB, "/a/b", "30.00 MiB");
+    put_group(2, "/a/b", "max\n", "1048576\n", "");
     check_machine_room();
 }
 
 TEST(has_no_room_in_a_group_beyond_its_limit)
 {
     put("proc/self/cgroup", "0::/a\n");
-    put_group_2("/a", "1048576\n", "2097152\n", "");
-    check_room(0, "the tables need 1 byte of memory, but the control group /a has only 0 bytes "
-                  "left of its limit of 1.00 MiB");
+    put_group(2, "/a", "1048576\n", "2097152\n", "");
+    check_group_room(0, "/a", "1.00 MiB");
 }
 
 TEST(knows_a_group_of_version_1)
 {
     put("proc/self/cgroup", "9:name=systemd:/\n5:cpu,cpuacct:/x\n4:hugetlb,memory:/job\n0::/y\n");
-    put_group_1("/job", "104857600\n", "52428800\n",
-                "cache 9\ninactive_file 9999999\ntotal_inactive_file 1048576\n"
-                "total_active_file 1048576\n");
-    put_group_1("", "9223372036854771712\n", "52428800\n", "");
-    put_group_1("/x", "1\n", "0\n", "");
-    check_room(52 * MIB, "the tables need 52.00 MiB of memory, but the control group /job has only "
-                         "52.00 MiB left of its limit of 100.00 MiB");
+    put_group(1, "/job", "104857600\n", "52428800\n",
+              "cache 9\ninactive_file 9999999\ntotal_inactive_file 1048576\n"
+              "total_active_file 1048576\n");
+    put_group(1, "", "9223372036854771712\n", "52428800\n", "");
+    put_group(1, "/x", "1\n", "0\n", "");
+    check_group_room(52 * MIB, "/job", "100.00 MiB");
 }
 
 /* In a container the path may be the host's; the container's own group is mounted at the root. */
 TEST(knows_the_root_where_the_path_is_not_there)
 {
     put("proc/self/cgroup", "3:memory:/docker/0123abcd\n");
-    put_group_1("", "52428800\n", "1048576\n", "");
-    check_room(49 * MIB, "the tables need 49.00 MiB of memory, but the control group / has only "
-                         "49.00 MiB left of its limit of 50.00 MiB");
+    put_group(1, "", "52428800\n", "1048576\n", "");
+    check_group_room(49 * MIB, "/", "50.00 MiB");
     put("proc/self/cgroup", "0::/\n");
-    put_group_2("", "31457280\n", "1048576\n", "");
-    check_room(29 * MIB, "the tables need 29.00 MiB of memory, but the control group / has only "
-                         "29.00 MiB left of its limit of 30.00 MiB");
+    put_group(2, "", "31457280\n", "1048576\n", "");
+    check_group_room(29 * MIB, "/", "30.00 MiB");
 }
 
 TEST(passes_over_what_it_cannot_read)
 {
     static const char *const memberships[] = {
         "", "\n", "0::\n", "nonsense\n", "1:memory\n", "4:memorystick:/a\n", "0::/../outside\n"};
-    put_group_2("/a", "1048576\n", "0\n", "");
-    put_group_1("/a", "1048576\n", "0\n", "");
-    put_group_2("/../outside", "1048576\n", "0\n", "");
+    put_group(2, "/a", "1048576\n", "0\n", "");
+    put_group(1, "/a", "1048576\n", "0\n", "");
+    put_group(2, "/../outside", "1048576\n", "0\n", "");
     for (size_t i = 0; i < sizeof memberships / sizeof *memberships; i++) {
         put("proc/self/cgroup", memberships[i]);
         check_machine_room();
     }
     put("proc/self/cgroup", "0::/a\n");
-    put_group_2("/a", "", "0\n", "");
+    put_group(2, "/a", "", "0\n", "");
     check_machine_room();
-    put_group_2("/a", "1048576\n", "?\n", "");
+    put_group(2, "/a", "1048576\n", "?\n", "");
     check_machine_room();
 }
 
