@@ -287,7 +287,7 @@ def wait_until(condition, text, timeout_s=TIMEOUT_S):
 @contextlib.contextmanager
 def beside(*works):
     """Runs each of these in a thread of its own. They get an event, which is set at the end of the block; then they are
-    joined, and what one of them raised is raised here."""
+    joined, and what one of them raised is raised here. Yields what they have raised."""
     stop, problems = threading.Event(), []
 
     def run_one(work):
@@ -300,13 +300,13 @@ def beside(*works):
     for thread in threads:
         thread.start()
     try:
-        yield
+        yield problems
     finally:
         stop.set()
         for thread in threads:
             thread.join()
-    if problems:
-        raise problems[0]
+        if problems:
+            raise problems[0]
 
 
 def together(work, count):

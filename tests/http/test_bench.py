@@ -30,6 +30,12 @@ def wait_for_line(process, text):
         expect(lines[-1], f"no line with {text!r} came: {lines}")
 
 
+def start_bench(*arguments):
+    """The program while it asks, without a warm-up."""
+    return subprocess.Popen([PROGRAM, "bench", "--warmup", "0", *map(str, arguments)], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, env=environment())
+
+
 # ---- what is asked --------------------------------------------------------------------------------
 
 def test_report(server):
@@ -149,9 +155,7 @@ def test_sweep(server):
 def test_sweep_tries_again():
     """One pause does not decide: a rate that fails is tried again before a lower one is."""
     lines = []
-    with Server("--demo") as server, subprocess.Popen(
-            [PROGRAM, "bench", "--sweep", "--slo-ms", "50", "--duration", "1", "--warmup", "0", server.url, "items"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()) as ended:
+    with Server("--demo") as server, start_bench("--sweep", "--slo-ms", 50, "--duration", 1, server.url, "items") as ended:
         wait_for_line(ended, "as fast as answers come")
         server.send(signal.SIGSTOP)
         resume = threading.Timer(0.8, server.send, [signal.SIGCONT])
@@ -166,10 +170,7 @@ def test_sweep_tries_again():
 
 def paused(server, *arguments):
     """The figures of three seconds in which the server stood still for half a second."""
-    ended = subprocess.Popen([PROGRAM, "bench", "--report", "-", "--warmup", "0", "--duration", "3", *arguments,
-                              server.url, "items"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                             env=environment())
-    with ended:
+    with start_bench("--report", "-", "--duration", 3, *arguments, server.url, "items") as ended:
         wait_for_line(ended, "1 s")
         server.send(signal.SIGSTOP)
         resume = threading.Timer(0.5, server.send, [signal.SIGCONT])
@@ -315,10 +316,7 @@ def test_hostile_names(directory):
 def test_server_dies(arguments, directory):
     """What was measured until then is reported, and the exit code is 1."""
     with Server("--demo") as server:
-        asking = subprocess.Popen([PROGRAM, "bench", "--report", directory / "report", "--warmup", "0",
-                                   "--duration", "60", *arguments, server.url, "items"],
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
-        with asking:
+        with start_bench("--report", directory / "report", "--duration", 60, *arguments, server.url, "items") as asking:
             wait_for_line(asking, "1 s")
             server.send(signal.SIGKILL)
             _, said = asking.communicate()
@@ -331,10 +329,7 @@ def test_server_dies(arguments, directory):
 
 def test_interrupted(server, directory):
     """SIGINT ends it early, with what was measured."""
-    asking = subprocess.Popen([PROGRAM, "bench", "--report", directory / "report", "--warmup", "0", "--duration",
-                               "60", "--closed", server.url, "items"], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, env=environment())
-    with asking:
+    with start_bench("--report", directory / "report", "--duration", 60, "--closed", server.url, "items") as asking:
         wait_for_line(asking, "1 s")
         asking.send_signal(signal.SIGINT)
         _, said = asking.communicate()
@@ -347,10 +342,7 @@ def test_table_that_changes(directory):
     np.save(directory / "t.npy", np.ones((1000, 2), np.float32))
     with Server("--table", f"t={directory / 't.npy'}", "--model-control", "explicit", "--admin-socket",
                 directory / "admin") as server:
-        asking = subprocess.Popen([PROGRAM, "bench", "--warmup", "0", "--duration", "60", "--closed", "--connections",
-                                   "2", server.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                  env=environment())
-        with asking:
+        with start_bench("--duration", 60, "--closed", "--connections", 2, server.url) as asking:
             wait_for_line(asking, "1 s")
             np.save(directory / "new.npy", np.ones((10, 2), np.float32))
             (directory / "new.npy").rename(directory / "t.npy")

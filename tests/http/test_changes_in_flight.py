@@ -523,7 +523,7 @@ def publish_two_parts(_, root):
         publish(root, "t", version)
 
 
-def front(head, change, **more):
+def of_coordinator(head, change, **more):
     """The coordinator's own change: only what has not been read yet notices."""
     return make(Sharded, wanted(head, ""), change, **more)
 
@@ -540,12 +540,12 @@ CHANGES_OF_SHARDS = {
     "shards' collections": make(Sharded, AWAY, shards_become_collections),
     "a shard leaves": make(Sharded, AWAY | dict.fromkeys(
         ("subrequest", "answer of a shard"), (502, "closed the connection without an answer")), shard_leaves),
-    "unload": front((503, "UNLOADING"), unload), "stop": front("1", stop, end=lambda world: world.server.check_end()),
-    "same": front("1", lambda world: world.change_to(world.model)),
-    "local": front("2", lambda world: world.change_to(U | {"name": "t"})),
-    "mapped": front("2", lambda world: world.change_to(U | {"name": "t", "load": "map"})),
-    "collection": front((400, "'f.indices'"), lambda world: world.change_to(U, COLLECTION)),
-    "gone": front((404, "unknown model 't'"), rename)}
+    "unload": of_coordinator((503, "UNLOADING"), unload), "stop": of_coordinator("1", stop, end=lambda world: world.server.check_end()),
+    "same": of_coordinator("1", lambda world: world.change_to(world.model)),
+    "local": of_coordinator("2", lambda world: world.change_to(U | {"name": "t"})),
+    "mapped": of_coordinator("2", lambda world: world.change_to(U | {"name": "t", "load": "map"})),
+    "collection": of_coordinator((400, "'f.indices'"), lambda world: world.change_to(U, COLLECTION)),
+    "gone": of_coordinator((404, "unknown model 't'"), rename)}
 
 
 @pytest.mark.parametrize("change", CHANGES_OF_SHARDS)

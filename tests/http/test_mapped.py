@@ -4,14 +4,14 @@ Every row of the tables that are truncated holds its own number in all columns, 
 anything but the row's true bytes is seen: it is exact, or a 500 that names the model and the row.
 """
 
+import functools
 import os
 import signal
-import threading
 
 import numpy as np
 import pytest
 
-from harness import (SANITIZED, Server, expect, expect_equal, has_openblas, run, scaled, served, wait_until,
+from harness import (SANITIZED, Server, beside, expect, expect_equal, has_openblas, run, scaled, served, wait_until,
                      write_json)
 from v2 import Client, Tensor
 
@@ -236,63 +236,35 @@ def test_large_requests_that_are_split(cut):
                 expect("is missing: the table's file was truncated" in text, text)
 
 
-class Readers:
-    """Clients that ask at random and judge each answer, until they are stopped."""
-
-    def __init__(self, server, choose, count):
-        self.server, self.choose, self.wrong = server, choose, []
-        self.answered = {200: 0, 500: 0}
-        self.stopping = threading.Event()
-        self.threads = [threading.Thread(target=self.ask, args=(i,)) for i in range(count)]
-        for thread in self.threads:
-            thread.start()
-
-    def ask(self, number):
-        rng = np.random.default_rng(number)
-        with Client(self.server) as client:
-            while not self.stopping.is_set() and not self.wrong:
-                model, rows, may_fail = self.choose(rng)
-                reply = ask(client, rows, model)
-                self.answered[reply.status] = self.answered.get(reply.status, 0) + 1
-                if reply.status == 500 and may_fail and "model 'cut': " in reply.error():
-                    continue
-                if reply.status != 200:
-                    self.wrong.append(f"{model} {rows}: {reply.status} {reply.body[:200]}")
-                elif not (reply.embeddings() == sum(int(row) for row in rows)).all():
-                    self.wrong.append(f"{model} {rows}: {reply.embeddings()[0, :4]}")
-
-    def stop(self):
-        self.stopping.set()
-        for thread in self.threads:
-            thread.join()
-        expect(not self.wrong, f"wrong answers: {self.wrong[:3]}")
-
-
 def test_cut_and_restored_all_the_time(cut):
     """Answers about rows that were always there, and those of the other table, are all 200."""
     server, path, whole = cut
-    kept = 1000
+    kept, answered = 1000, {200: 0, 500: 0}
 
-    def choose(rng):
-        kind = rng.integers(0, 3)
-        if kind == 0:
-            return "other", rng.integers(0, 500, 5), False
-        if kind == 1:
-            return "cut", rng.integers(0, kept, 20), False
-        return "cut", rng.integers(0, ROWS, 20), True
+    def read(seed, stop):
+        rng = np.random.default_rng(seed)
+        with Client(server) as client:
+            while not stop.is_set():
+                model, rows = [("other", rng.integers(0, 500, 5)), ("cut", rng.integers(0, kept, 20)),
+                               ("cut", rng.integers(0, ROWS, 20))][rng.integers(3)]
+                reply = ask(client, rows, model)
+                if reply.status == 500 and rows.max() >= kept:
+                    expect("model 'cut': " in reply.error(), reply.error())
+                else:
+                    expect((reply.embeddings() == sum(int(row) for row in rows)).all(), f"{model} {rows}: {reply.embeddings()[0, :4]}")
+                answered[reply.status] += 1
 
-    readers = Readers(server, choose, 6)
     rng = np.random.default_rng(1)
-    for _ in range(scaled(60, 15)):
-        failed, served = readers.answered[500], readers.answered[200]
-        size = int(rng.integers(offset(kept), len(whole)))
-        os.truncate(path, size)
-        wait_until(lambda n=failed: readers.answered[500] > n or readers.wrong, "no request failed")
-        with open(path, "r+b") as file:
-            file.seek(size)
-            file.write(whole[size:])
-        wait_until(lambda n=served: readers.answered[200] > n + 20 or readers.wrong, "none served")
-    readers.stop()
+    with beside(*(functools.partial(read, seed) for seed in range(6))) as problems:
+        for _ in range(scaled(60, 15)):
+            failed, served_before = answered[500], answered[200]
+            size = int(rng.integers(offset(kept), len(whole)))
+            os.truncate(path, size)
+            wait_until(lambda n=failed: answered[500] > n or problems, "no request failed")
+            with open(path, "r+b") as file:
+                file.seek(size)
+                file.write(whole[size:])
+            wait_until(lambda n=served_before: answered[200] > n + 20 or problems, "none served")
     with Client(server) as client:
         for row in range(0, ROWS, 997):
             expect_rows(client, [row])
