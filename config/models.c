@@ -103,20 +103,12 @@ const char *bag_setting_misfit(const struct bag_setting *setting,
 /* The maximum length of a model's name in bytes. */
 #define LONGEST_NAME 128
 
-static bool is_name_byte(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-}
-
 bool bag_model_name_valid(const char *name)
 {
-    size_t bytes = strnlen(name, LONGEST_NAME + 1);
-    for (size_t i = 0; i < bytes; i++) {
-        if (!is_name_byte(name[i]))
-            return false;
-    }
-    return bytes >= 1 && bytes <= LONGEST_NAME && name[0] != '.';
+    static const char allowed[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t bytes = strspn(name, allowed);
+    return bytes >= 1 && bytes <= LONGEST_NAME && !name[bytes] && name[0] != '.';
 }
 
 /* Returns whether a version is a whole number from 1 that JSON can represent exactly. */

@@ -84,12 +84,6 @@ size_t bag_shard_request_tensor_bytes(const struct bag_shard_request *request)
 /* The maximum length of a usual header. Longer ones are parsed. */
 #define USUAL_BYTES 2048
 
-/* Writes an id as a JSON string. Returns its end. */
-static char *put_number(char *out, uint64_t number)
-{
-    return bag_text_put(bag_digits_put(bag_text_put(out, "\""), number), "\"");
-}
-
 /* Sets *problem (BAD_GATEWAY) to "answered" and what is wrong. Returns false. */
 static bool reject(struct bag_problem *problem, const char *what)
 {
@@ -274,10 +268,10 @@ bool bag_shard_reply_read(const char *reply, size_t bytes, size_t header_bytes, 
                           struct bag_problem *problem)
 {
     char id[NUMBER_BYTES + 1];
-    const size_t id_bytes = (size_t)(put_number(id, number) - id);
+    char *end = bag_text_put(bag_digits_put(bag_text_put(id, "\""), number), "\"");
     const struct bag_v2_reply usual = {.model_name = model,
                                        .model_version = version,
-                                       .id = {id, id_bytes},
+                                       .id = {id, (size_t)(end - id)},
                                        .outputs = outputs,
                                        .num_outputs = num_outputs};
     if (header_bytes == 0 || header_bytes > bytes)

@@ -54,20 +54,14 @@ static bool is_visible(struct bag_text text)
     return true;
 }
 
-/* Returns the scope with this name, or BAG_SCOPE_COUNT if it is unknown. */
-static enum bag_scope find_scope(struct bag_text word)
-{
-    enum bag_scope scope = 0;
-    while (scope < BAG_SCOPE_COUNT && !bag_text_is(word, bag_scope_names[scope]))
-        scope++;
-    return scope;
-}
-
 /* Reads "SCOPE TOKEN". Returns NULL, or what is wrong with it. The message quotes nothing, because
  * the first word is the token if the two are exchanged. */
 static const char *read_token(struct bag_text line, struct token *token)
 {
-    enum bag_scope scope = find_scope(take_word(&line));
+    const struct bag_text word = take_word(&line);
+    enum bag_scope scope = 0;
+    while (scope < BAG_SCOPE_COUNT && !bag_text_is(word, bag_scope_names[scope]))
+        scope++;
     if (scope == BAG_SCOPE_COUNT)
         return "the first word must be the scope infer, read or admin";
     token->scopes = 1u << scope;

@@ -31,18 +31,12 @@ static void multiply(size_t m, size_t n, size_t k, const float *a, const float *
     }
 }
 
-/* Returns OpenBLAS's name for the best instruction set, which this version may not detect itself,
- * or NULL to let it choose. */
-static const char *core_type(void)
-{
-    if (bag_isa_usable(BAG_ISA_AVX512))
-        return "SkylakeX";
-    return bag_isa_usable(BAG_ISA_AVX2) ? "Haswell" : NULL;
-}
-
 void bag_blas_prepare(void)
 {
-    const char *core = core_type();
+    /* OpenBLAS's name for the best instruction set, which this version may not detect itself. */
+    const char *core = bag_isa_usable(BAG_ISA_AVX512) ? "SkylakeX"
+                       : bag_isa_usable(BAG_ISA_AVX2) ? "Haswell"
+                                                      : NULL;
     setenv("OPENBLAS_NUM_THREADS", "1", 0);
     if (core)
         setenv("OPENBLAS_CORETYPE", core, 0);

@@ -64,18 +64,6 @@ static int connect_to(const struct bag_option_values *options, struct bag_proble
                                            bag_deadline_in_ms(2 * TIMEOUT_S * 1000), problem);
 }
 
-/* Receives until the server closes the connection or `room` is full. Returns false if nothing was
- * received. */
-static bool receive(int fd, char *text, size_t room)
-{
-    size_t used = 0;
-    ssize_t count;
-    while (used + 1 < room && (count = recv(fd, text + used, room - 1 - used, 0)) > 0)
-        used += (size_t)count;
-    text[used] = 0;
-    return used > 0;
-}
-
 /* Sends a PROXY header without a client if the server expects one from this address. */
 static bool introduce(int fd, const struct bag_option_values *options, struct bag_problem *problem)
 {
@@ -114,8 +102,13 @@ static bool ask(int fd, struct bag_problem *problem)
 {
     static const char request[] = "GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n"
                                   "Connection: close\r\n\r\n";
-    char text[4096];
-    if (send(fd, request, sizeof request - 1, MSG_NOSIGNAL) < 0 || !receive(fd, text, sizeof text))
+    char text[4096] = "";
+    size_t used = 0;
+    ssize_t count = send(fd, request, sizeof request - 1, MSG_NOSIGNAL);
+    while (count > 0 && used + 1 < sizeof text &&
+           (count = recv(fd, text + used, sizeof text - 1 - used, 0)) > 0)
+        used += (size_t)count;
+    if (used == 0)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM,
                                "the connection was closed without an answer");
     if (strncmp(text, "HTTP/1.1 200 ", 13) == 0)

@@ -148,26 +148,23 @@ static bool write_report(const struct bag_bench_session *session, struct bag_pro
     return stream && close_file(stream, path, ok, problem);
 }
 
-/* Writes the page of --html. */
-static bool write_page(const struct bag_bench_session *session, struct bag_problem *problem)
-{
-    FILE *stream = open_file(session->options->html, problem);
-    return stream && close_file(stream, session->options->html,
-                                bag_bench_write_page(session, stream), problem);
-}
-
 /* Prints the table to standard output, or to standard error if the report goes to standard output.
+ * Writes the report and the page of --html.
  */
 static bool publish(const struct bag_bench_session *session, struct bag_problem *problem)
 {
     const struct bag_bench_options *options = session->options;
     /* Standard output has either the report or the table, so that programs can read it. */
     bool taken = options->report && strcmp(options->report, "-") == 0;
+    FILE *page;
     if (session->report.num_runs == 0)
         return true;
     bag_bench_print_report(session, taken ? stderr : stdout);
-    return (!options->report || write_report(session, problem)) &&
-           (!options->html || write_page(session, problem));
+    if (options->report && !write_report(session, problem))
+        return false;
+    return !options->html ||
+           ((page = open_file(options->html, problem)) &&
+            close_file(page, options->html, bag_bench_write_page(session, page), problem));
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */

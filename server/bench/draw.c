@@ -31,20 +31,6 @@ static bool parse_count(const char *text, size_t bytes, uint64_t *count)
     return true;
 }
 
-/* Parses MEDIAN,SIGMA. */
-static bool parse_lognormal(const char *text, struct bag_bench_lengths *lengths)
-{
-    char *end;
-    lengths->kind = BAG_BENCH_LOGNORMAL;
-    lengths->median = strtod(text, &end);
-    if (end == text || *end != ',')
-        return false;
-    text = end + 1;
-    lengths->sigma = strtod(text, &end);
-    return end != text && !*end && lengths->median >= 1 && lengths->median <= BAG_BENCH_MAX_IDS &&
-           lengths->sigma >= 0 && lengths->sigma <= 10;
-}
-
 /* Parses N,N,... Returns false and leaves no list if the text is anything else. */
 static bool parse_list(const char *text, struct bag_bench_lengths *lengths)
 {
@@ -70,9 +56,15 @@ bool bag_bench_lengths_parse(const char *text, struct bag_bench_lengths *lengths
 {
     static const char lognormal[] = "lognormal:";
     size_t bytes = strcspn(text, "-");
+    int end = 0;
     *lengths = (struct bag_bench_lengths){.kind = BAG_BENCH_RANGE};
-    if (strncmp(text, lognormal, sizeof lognormal - 1) == 0)
-        return parse_lognormal(text + sizeof lognormal - 1, lengths);
+    if (strncmp(text, lognormal, sizeof lognormal - 1) == 0) { /* MEDIAN,SIGMA */
+        lengths->kind = BAG_BENCH_LOGNORMAL;
+        text += sizeof lognormal - 1;
+        return sscanf(text, "%lf,%lf%n", &lengths->median, &lengths->sigma, &end) == 2 &&
+               !text[end] && lengths->median >= 1 && lengths->median <= BAG_BENCH_MAX_IDS &&
+               lengths->sigma >= 0 && lengths->sigma <= 10;
+    }
     if (strchr(text, ','))
         return parse_list(text, lengths);
     /* N is the range N-N. */

@@ -25,34 +25,28 @@ void bag_http_access_keep_id(struct bag_http_access *access, const struct bag_in
 
 /* ---- metrics --------------------------------------------------------------------------------- */
 
-/* Counts what a successful inference has pooled. */
-static void count_success(struct bag_recorder *recorder, const struct bag_infer *infer,
-                          uint64_t now_ms)
-{
-    struct bag_metrics_work work = {.bags = infer->plan.work.bags,
-                                    .rows = infer->plan.work.rows,
-                                    .bytes = infer->plan.work.bytes,
-                                    .defaults = infer->output.default_bags,
-                                    .missing = infer->plan.missing_keys,
-                                    .others = infer->plan.other_ids,
-                                    .watch = &infer->watch,
-                                    .now_ms = now_ms};
-    bag_metrics_on_success(recorder, infer->input.model, &work);
-}
-
 /* Counts the reply, and its reason or its work. */
 static void count(const struct bag_http_access *access, const struct bag_job *job,
                   const struct bag_http_reply *reply, uint64_t now_ms)
 {
+    const struct bag_infer *infer = &job->infer;
     if (!access->recorder)
         return;
     bag_metrics_on_answer(access->recorder, reply->status, access->received_bytes,
                           reply->body_bytes);
     if (reply->status >= 400)
-        bag_metrics_on_rejection(access->recorder, job->infer.input.model,
-                                 bag_http_error_reason(reply->error), &job->infer.watch);
-    else if (job->infer.input.model)
-        count_success(access->recorder, &job->infer, now_ms);
+        bag_metrics_on_rejection(access->recorder, infer->input.model,
+                                 bag_http_error_reason(reply->error), &infer->watch);
+    else if (infer->input.model)
+        bag_metrics_on_success(access->recorder, infer->input.model,
+                               &(struct bag_metrics_work){.bags = infer->plan.work.bags,
+                                                          .rows = infer->plan.work.rows,
+                                                          .bytes = infer->plan.work.bytes,
+                                                          .defaults = infer->output.default_bags,
+                                                          .missing = infer->plan.missing_keys,
+                                                          .others = infer->plan.other_ids,
+                                                          .watch = &infer->watch,
+                                                          .now_ms = now_ms});
 }
 
 /* ---- the log --------------------------------------------------------------------------------- */

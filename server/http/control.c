@@ -46,16 +46,6 @@ bool bag_http_accept_control(struct bag_http_request *request)
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
-/* Fills the reply when the change is complete or has failed. */
-static void reply_done(struct bag_http_request *request, const struct bag_change *change)
-{
-    if (change->failed)
-        bag_http_reply_problem(&request->reply, &change->problem);
-    else
-        bag_http_reply_json(&request->reply, 200, bag_control_describe(&change->control, true));
-    request->reply.no_store = true;
-}
-
 static void free_change(struct control_change *asked)
 {
     bag_control_free(&asked->change.control);
@@ -68,11 +58,15 @@ static void on_done(struct bag_change *change)
 {
     struct control_change *asked = change->context;
     struct bag_http_request *request = asked->request;
-    if (request)
-        reply_done(request, change);
+    if (request && change->failed)
+        bag_http_reply_problem(&request->reply, &change->problem);
+    else if (request)
+        bag_http_reply_json(&request->reply, 200, bag_control_describe(&change->control, true));
     free_change(asked);
-    if (request)
-        bag_http_request_made(request);
+    if (!request)
+        return;
+    request->reply.no_store = true;
+    bag_http_request_made(request);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -243,30 +237,24 @@ static bool decode(struct rows_request *rows, struct bag_problem *problem)
                                 rows->rows.first_sequence > 0, arena, &update->batch, problem));
 }
 
-/* Fills the reply to a batch that was applied, or that had been applied before. */
-static void reply_applied(const struct rows_request *rows)
-{
-    struct bag_v2_rows_reply reply = {.model_name = rows->model->name,
-                                      .model_version = rows->model->version,
-                                      .id = rows->rows.id,
-                                      .sequence = rows->update.sequence,
-                                      .applied = rows->update.applied,
-                                      .rows = rows->update.applied ? rows->update.batch.count : 0,
-                                      .left_out =
-                                          rows->update.applied ? rows->update.batch.left_out : 0};
-    bag_http_reply_json(&rows->request->reply, 200, bag_v2_rows_reply(&reply));
-}
-
-/* Called on the update thread when a batch was applied or rejected. The scratch memory is freed
- * before the request returns to its loop, because the batch is in it. */
+/* Called on the update thread when a batch was applied, had been applied before, or was rejected.
+ * The scratch memory is freed before the request returns to its loop, because the batch is in it.
+ */
 static void on_applied(struct bag_update *update)
 {
     struct rows_request *rows = (void *)((char *)update - offsetof(struct rows_request, update));
-    if (update->failed)
-        bag_http_reply_problem(&rows->request->reply, &update->problem);
-    else
-        reply_applied(rows);
     struct bag_http_request *request = rows->request;
+    struct bag_v2_rows_reply reply = {.model_name = rows->model->name,
+                                      .model_version = rows->model->version,
+                                      .id = rows->rows.id,
+                                      .sequence = update->sequence,
+                                      .applied = update->applied,
+                                      .rows = update->applied ? update->batch.count : 0,
+                                      .left_out = update->applied ? update->batch.left_out : 0};
+    if (update->failed)
+        bag_http_reply_problem(&request->reply, &update->problem);
+    else
+        bag_http_reply_json(&request->reply, 200, bag_v2_rows_reply(&reply));
     bag_infer_free_scratch(&request->job.infer);
     bag_http_request_made(request);
 }

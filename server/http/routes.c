@@ -151,13 +151,6 @@ const struct bag_http_route *bag_http_route(const char *method, const char *path
                                reply);
 }
 
-static const struct bag_model *reject_unknown(const char *name, struct bag_http_reply *reply)
-{
-    bag_http_reply_error(reply, BAG_ERROR_NOT_FOUND,
-                         "unknown model '%s'; GET /v2/models lists the models", name);
-    return NULL;
-}
-
 /* Writes the versions that are served, as "version 3 is served" or "versions 1, 2 and 5 are
  * served". */
 static void list_served(struct bag_model *const *models, size_t count, char *text, size_t room)
@@ -233,9 +226,12 @@ const struct bag_model *bag_http_find_model(const struct bag_snapshot *snapshot,
     if (model)
         return model->state == BAG_MODEL_READY ? model
                                                : reject_state(snapshot, target, model, reply);
-    if (!bag_snapshot_versions(snapshot, target->model, &versions))
-        return reject_unknown(bag_quote(target->model, strlen(target->model)).text, reply);
-    return reject_version(snapshot, target, "", reply);
+    if (bag_snapshot_versions(snapshot, target->model, &versions))
+        return reject_version(snapshot, target, "", reply);
+    bag_http_reply_error(reply, BAG_ERROR_NOT_FOUND,
+                         "unknown model '%s'; GET /v2/models lists the models",
+                         bag_quote(target->model, strlen(target->model)).text);
+    return NULL;
 }
 
 bool bag_http_route_cache_is_of(const struct bag_http_route_cache *cache,

@@ -107,16 +107,6 @@ static bool read_tensors(struct bag_planner *planner)
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
-/* Returns the first input that belongs to a single feature, or NULL if there is none. */
-static const struct bag_v2_input *find_named(const struct bag_v2_request *request)
-{
-    for (size_t i = 0; i < request->num_inputs; i++) {
-        if (find_kjt_input(request->inputs[i].name) == BAG_KJT_INPUT_COUNT)
-            return &request->inputs[i];
-    }
-    return NULL;
-}
-
 /* Returns the name of a feature, for the problems of bag_kjt_read(). */
 static const char *name_of(const void *context, size_t feature)
 {
@@ -147,10 +137,13 @@ static bool check_types(const struct bag_planner *planner)
 static bool read_kjt(struct bag_planner *planner)
 {
     struct bag_kjt_features features = {planner->model->num_features, name_of, planner->model};
-    const struct bag_v2_input *named = find_named(planner->request);
+    const struct bag_v2_input *named = planner->request->inputs;
+    const struct bag_v2_input *end = named + planner->request->num_inputs;
+    while (named < end && find_kjt_input(named->name) != BAG_KJT_INPUT_COUNT)
+        named++;
     enum bag_kjt_input of_all =
         planner->kjt->tensors[BAG_KJT_STRIDES] ? BAG_KJT_STRIDES : BAG_KJT_VALUES;
-    if (named)
+    if (named < end) /* an input of a single feature */
         return bag_problem_set(
             planner->problem, BAG_ERROR_BAD_REQUEST,
             "input '%s' cannot be combined with '%s': send the inputs of each feature, "

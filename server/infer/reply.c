@@ -384,23 +384,17 @@ static void count_entries(const struct bag_infer *infer)
     }
 }
 
-/* Prints the explanation after the shards' replies arrived. The header may become shorter, so
- * binary results move up to its end. */
-static void explain_now(struct bag_infer *infer)
-{
-    const char *results = infer->scratch.results;
-    put_explanation(infer);
-    if (infer->plan.binary)
-        memmove(begin_binary(infer), results, infer->plan.result_bytes);
-}
-
 bool bag_reply_end(struct bag_infer *infer)
 {
     count_entries(infer);
     if (infer->plan.staged_bytes)
         encode_staged(infer);
-    if (is_explained_later(infer))
-        explain_now(infer);
+    if (is_explained_later(infer)) { /* the shards' replies have arrived */
+        const char *results = infer->scratch.results;
+        put_explanation(infer);
+        if (infer->plan.binary) /* the header may have become shorter */
+            memmove(begin_binary(infer), results, infer->plan.result_bytes);
+    }
     bool prints = !infer->plan.binary;
     if (prints)
         print_numbers(infer);

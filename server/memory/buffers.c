@@ -87,18 +87,13 @@ static struct bag_buffer *take_kept(struct bag_buffers *buffers, unsigned size_c
     return buffer;
 }
 
-static size_t max_kept_bytes(const struct bag_buffers *buffers)
-{
-    size_t part = buffers->budget ? buffers->budget->max_bytes / KEPT_PART : SIZE_MAX;
-    return part < MAX_KEPT_BYTES ? part : MAX_KEPT_BYTES;
-}
-
 /* Keeps a buffer. Returns false if it must be freed instead. The caller holds the pool's lock. */
 static bool keep(struct bag_buffers *buffers, struct bag_buffer *buffer)
 {
     unsigned size_class = buffer->size_class;
-    if (size_class == BAG_BUFFER_CLASSES ||
-        class_bytes(size_class) + buffers->kept_bytes > max_kept_bytes(buffers))
+    size_t part = buffers->budget ? buffers->budget->max_bytes / KEPT_PART : SIZE_MAX;
+    if (size_class == BAG_BUFFER_CLASSES || class_bytes(size_class) + buffers->kept_bytes >
+                                                (part < MAX_KEPT_BYTES ? part : MAX_KEPT_BYTES))
         return false;
     buffer->next = buffers->free[size_class];
     buffers->free[size_class] = buffer;

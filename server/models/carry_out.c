@@ -422,23 +422,16 @@ static bool frees_table(const struct bag_change_plan *plan, size_t i)
     return holders == stored->holders;
 }
 
-/* Returns the memory that unloading first gives back. */
-static size_t unloaded_first_bytes(const struct bag_change_plan *plan)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < plan->num_unloaded_first; i++) {
-        const struct bag_model *model = plan->unloaded_first[i];
-        bytes += model->source ? bag_source_bytes(model->source) : 0;
-        if (model->source && model->stored && !frees_table(plan, i))
-            bytes -= bag_source_table_bytes(model->source);
-    }
-    return bytes;
-}
-
 /* Checks that memory suffices, releasing retained versions until enough is free. */
 static bool check_memory(const struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    size_t freed = unloaded_first_bytes(plan);
+    size_t freed = 0; /* what unloading first gives back */
+    for (size_t i = 0; i < plan->num_unloaded_first; i++) {
+        const struct bag_model *model = plan->unloaded_first[i];
+        freed += model->source ? bag_source_bytes(model->source) : 0;
+        if (model->source && model->stored && !frees_table(plan, i))
+            freed -= bag_source_table_bytes(model->source);
+    }
     while (!bag_pages_check(plan->bytes, freed, problem) ||
            (plan->bytes > freed && !bag_memory_check(plan->bytes - freed, problem))) {
         if (!release_oldest(plan))

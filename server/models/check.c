@@ -97,15 +97,6 @@ static int compare(const void *one, const void *other)
 
 /* ---- one table ------------------------------------------------------------------------------- */
 
-/* Checks the files of a table's rows: that they can be mapped, or that they are unchanged and have
- * the CRC-32 that they state. */
-static bool check_rows(const struct bag_source *source, struct bag_problem *problem)
-{
-    if (source->maps)
-        return bag_table_can_map(&source->files[0], problem);
-    return bag_table_files_check(source->files, source->num_files, problem);
-}
-
 /* Checks that the table has the default keys of its bags. */
 static void check_defaults(struct bag_check *check, const struct bags *bags, size_t count,
                            const struct bag_table_memory *memory)
@@ -134,7 +125,9 @@ static void check_table(struct bag_check *check, const struct bags *bags, size_t
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     if (source->make)
         return;
-    if (!check_rows(source, &why)) {
+    /* Rows can be mapped, or their files are unchanged and have the CRC-32 that they state. */
+    if (!(source->maps ? bag_table_can_map(&source->files[0], &why)
+                       : bag_table_files_check(source->files, source->num_files, &why))) {
         add_problem(check, source->model, &why);
     } else if (bag_source_is_keyed(source)) {
         if (bag_source_load_keys(source, processors > 0 ? (unsigned)processors : 1, &memory.index,

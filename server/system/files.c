@@ -205,19 +205,13 @@ static ssize_t read_all(int fd, char *text, size_t room)
     return (ssize_t)used;
 }
 
-/* Returns the size of a regular file, at most max_bytes, or max_bytes if the size is unknown. */
-static size_t expected_bytes(int fd, size_t max_bytes)
-{
-    struct stat facts;
-    bool known = fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size > 0;
-    return known && (uintmax_t)facts.st_size < max_bytes ? (size_t)facts.st_size : max_bytes;
-}
-
 /* Reads to the end, or one byte more than max_bytes. Returns the number of bytes, or -1 with errno.
  * The caller frees *text in either case. */
 static ssize_t read_whole(int fd, size_t max_bytes, char **text)
 {
-    size_t room = expected_bytes(fd, max_bytes);
+    struct stat facts;
+    bool known = fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size > 0;
+    size_t room = known && (uintmax_t)facts.st_size < max_bytes ? (size_t)facts.st_size : max_bytes;
     *text = malloc(room + 2);
     ssize_t count = *text ? read_all(fd, *text, room + 1) : -1;
     if (count < 0 || (size_t)count <= room || room == max_bytes)

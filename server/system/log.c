@@ -89,14 +89,6 @@ static void add_number(struct line *line, int64_t number)
     line->bytes = (size_t)(end - line->text);
 }
 
-/* Adds a field's name, without the punctuation of JSON. */
-static void add_name(struct line *line, const struct bag_log_field *field)
-{
-    add(line, " ");
-    add_bytes(line, field->key + 2, field->key_bytes - 4, LINE_BYTES - 8);
-    add(line, "=");
-}
-
 /* The ASCII characters that need no escaping. Control characters, quotes, backslashes and bytes
  * above 0x7F are not among them. */
 static const bool is_plain[256] = {
@@ -114,14 +106,6 @@ static size_t plain_bytes(const char *at, const char *end)
     return (unsigned char)*at == 0xC2 && (unsigned char)at[1] < 0xA0 ? 0 : bag_utf8_bytes(at, end);
 }
 
-/* Adds as many plain bytes as fit. Does not split a longer character. */
-static void add_plain(struct line *line, const char *text, size_t bytes)
-{
-    size_t room = line->bytes < VALUES_BYTES ? VALUES_BYTES - line->bytes : 0;
-    bool may_split = (unsigned char)*text < 0x80;
-    add_bytes(line, text, bytes > room && may_split ? room : bytes, VALUES_BYTES);
-}
-
 /* Adds an escaped byte. A byte that is not part of a character becomes \xNN with an escaped
  * backslash. */
 static void add_escaped(struct line *line, unsigned char byte)
@@ -137,15 +121,18 @@ static void add_escaped(struct line *line, unsigned char byte)
         add_bytes(line, other, sizeof other, VALUES_BYTES);
 }
 
-/* Adds a text in double quotes. */
+/* Adds a text in double quotes, as much of it as fits. Does not split a character of several bytes.
+ */
 static void add_quoted(struct line *line, const char *text)
 {
     const char *end = text + strlen(text);
     add(line, "\"");
     while (text < end) {
         size_t bytes = plain_bytes(text, end);
+        size_t room = line->bytes < VALUES_BYTES ? VALUES_BYTES - line->bytes : 0;
+        bool may_split = (unsigned char)*text < 0x80;
         if (bytes)
-            add_plain(line, text, bytes);
+            add_bytes(line, text, bytes > room && may_split ? room : bytes, VALUES_BYTES);
         else
             add_escaped(line, (unsigned char)*text);
         text += bytes ? bytes : 1;
@@ -219,7 +206,9 @@ static void add_text(struct line *line, enum bag_log_level level, const char *ev
     add(line, blanks + strlen(level_names[level]));
     add(line, event);
     for (; fields->key; fields++) {
-        add_name(line, fields);
+        add(line, " "); /* then the name, without the punctuation of JSON */
+        add_bytes(line, fields->key + 2, fields->key_bytes - 4, LINE_BYTES - 8);
+        add(line, "=");
         if (!fields->text)
             add_number(line, fields->number);
         else if (is_word(fields->text))
@@ -327,16 +316,6 @@ static void tell_dropped(void)
         waiting.told = waiting.dropped;
 }
 
-/* Waits for something to write. The caller holds the lock. */
-static void await_lines(void)
-{
-    while (waiting.bytes == 0 && !waiting.stops) {
-        waiting.waits = true;
-        bag_monitor_wait(&waiting.monitor, UINT64_MAX);
-    }
-    waiting.waits = false;
-}
-
 /* Pauses, so that several lines are written together. The caller holds the lock. */
 static void rest(void)
 {
@@ -367,7 +346,11 @@ static void *write_waiting(void *context)
     (void)context;
     bag_monitor_lock(&waiting.monitor);
     for (;;) {
-        await_lines();
+        while (waiting.bytes == 0 && !waiting.stops) {
+            waiting.waits = true;
+            bag_monitor_wait(&waiting.monitor, UINT64_MAX);
+        }
+        waiting.waits = false;
         if (waiting.bytes == 0)
             break;
         do

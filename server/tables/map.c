@@ -121,16 +121,6 @@ static bool register_map(struct bag_map *map)
     return true;
 }
 
-static void unregister_map(struct bag_map *map)
-{
-    for (struct place *place = atomic_load(&places); place; place = place->next) {
-        if (atomic_load(&place->map) == map)
-            atomic_store(&place->end, 0);
-    }
-    free(map->holes);
-    map->holes = NULL;
-}
-
 static struct bag_map *find(uintptr_t address)
 {
     for (struct place *place = atomic_load(&places); place; place = place->next) {
@@ -423,7 +413,11 @@ void bag_map_free(struct bag_map *map)
 {
     if (!map)
         return;
-    unregister_map(map);
+    for (struct place *place = atomic_load(&places); place; place = place->next) {
+        if (atomic_load(&place->map) == map)
+            atomic_store(&place->end, 0);
+    }
+    free(map->holes);
     if (map->start)
         munmap(map->start, map->bytes);
     bag_pages_uncount(map->locked_bytes);

@@ -75,14 +75,6 @@ static void draw_bar(struct bag_progress *progress, uint64_t now_ns)
     progress->print(progress->context, line);
 }
 
-static void log_line(struct bag_progress *progress, uint64_t now_ns)
-{
-    char numbers[160], line[512];
-    describe(progress, now_ns, numbers, sizeof numbers);
-    snprintf(line, sizeof line, "table %.128s: %s %s", progress->name, progress->done, numbers);
-    progress->print(progress->context, line);
-}
-
 /* Says that the table is being loaded. */
 static void announce(struct bag_progress *progress)
 {
@@ -121,6 +113,7 @@ void bag_progress_start(struct bag_progress *progress, const char *name, size_t 
 
 void bag_progress_update(struct bag_progress *progress, size_t done_bytes, uint64_t now_ns)
 {
+    char numbers[160], line[512];
     uint64_t interval_ns = progress->terminal       ? TERMINAL_INTERVAL_NS
                            : progress->is_announced ? LOG_INTERVAL_NS
                                                     : progress->quiet_ns;
@@ -128,12 +121,15 @@ void bag_progress_update(struct bag_progress *progress, size_t done_bytes, uint6
     if (now_ns - progress->shown_ns < interval_ns)
         return;
     progress->shown_ns = now_ns;
-    if (progress->terminal)
+    if (progress->terminal) {
         draw_bar(progress, now_ns);
-    else if (progress->is_announced)
-        log_line(progress, now_ns);
-    else
+    } else if (progress->is_announced) {
+        describe(progress, now_ns, numbers, sizeof numbers);
+        snprintf(line, sizeof line, "table %.128s: %s %s", progress->name, progress->done, numbers);
+        progress->print(progress->context, line);
+    } else {
         announce(progress);
+    }
 }
 
 void bag_progress_finish(struct bag_progress *progress, uint64_t now_ns)

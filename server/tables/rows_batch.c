@@ -92,21 +92,6 @@ static uint64_t id_at(const struct bag_tensor *ids, size_t position)
     return wide;
 }
 
-/* Sets *problem to the first two positions of an id that comes twice. Returns false. */
-static bool reject_twice(const struct bag_table_memory *memory, const struct bag_rows_batch *batch,
-                         uint64_t id, struct bag_problem *problem)
-{
-    size_t first = 0;
-    while (batch->ids[first] != id)
-        first++;
-    size_t second = first + 1;
-    while (batch->ids[second] != id)
-        second++;
-    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "'%s' names the same row at positions %zu and %zu", ids_name(memory),
-                           first, second);
-}
-
 /* Returns the first position of an id in the sorted ids. */
 static size_t find_sorted(const uint64_t *sorted, size_t count, uint64_t id)
 {
@@ -166,9 +151,18 @@ static bool check_once(const struct bag_table_memory *memory, uint64_t *ids, boo
         at++;
     if (at >= batch->count)
         return true;
-    return merged ? keep_last(memory, sorted, (char *)(sorted == copy ? other : copy), ids, arena,
-                              batch, problem)
-                  : reject_twice(memory, batch, sorted[at], problem);
+    if (merged)
+        return keep_last(memory, sorted, (char *)(sorted == copy ? other : copy), ids, arena, batch,
+                         problem);
+    size_t first = 0;
+    while (ids[first] != sorted[at])
+        first++;
+    size_t second = first + 1;
+    while (ids[second] != sorted[at])
+        second++;
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "'%s' names the same row at positions %zu and %zu", ids_name(memory),
+                           first, second);
 }
 
 /* Copies the ids into the batch. Returns the copy, or NULL with *problem set. */
@@ -279,14 +273,6 @@ static bool take_rows(const struct bag_table_memory *memory, const struct bag_te
 
 /* ---- parts of tables ------------------------------------------------------------------------- */
 
-/* Turns the description of a part into that of the whole table, whose rows come in requests. */
-static void describe_whole(struct bag_table_memory *table)
-{
-    table->table.row_elements = table->whole_elements;
-    if (table->part.by == BAG_PART_COLUMNS)
-        table->shape[1] = (int64_t)table->whole_elements;
-}
-
 /* Returns whether a part by keys may have copies of rows whose keys other parts own. */
 static bool may_have_copies(const struct bag_table_memory *memory)
 {
@@ -377,8 +363,11 @@ bool bag_rows_batch_make(const struct bag_table_memory *memory, const struct bag
 {
     struct bag_table_memory whole = *memory;
     *batch = (struct bag_rows_batch){.deletes = rows == NULL};
-    if (bag_table_is_part(memory))
-        describe_whole(&whole);
+    if (bag_table_is_part(memory)) { /* the rows of requests are whole */
+        whole.table.row_elements = whole.whole_elements;
+        if (whole.part.by == BAG_PART_COLUMNS)
+            whole.shape[1] = (int64_t)whole.whole_elements;
+    }
     if (batch->deletes && !bag_table_is_keyed(memory))
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "parameter delete is for tables with keys; rows of this one can "

@@ -26,16 +26,6 @@ static const struct bag_tool tool = {
     BAG_TOOL_MAX_OPERANDS,
     BAG_TOOL_MAX_OPERANDS};
 
-/* Blocks the signals that end a conversion in every thread. They are polled between two blocks. */
-static void block_signals(void)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-}
-
 /* Returns the signal that has arrived, or 0. Any thread. */
 static int find_signal(void)
 {
@@ -108,18 +98,6 @@ static bool choose_format(const char *const *values, const struct bag_source *so
                                source->model->path, (unsigned)source->rank,
                                source->rank == 1 ? "" : "s");
     return true;
-}
-
-/* Reads --max-error. Without it, any error is allowed. */
-static bool take_max_error(const char *text, double *max_error, struct bag_problem *problem)
-{
-    char *end;
-    *max_error = text ? strtod(text, &end) : INFINITY;
-    if (!text || (*text && !*end && *max_error >= 0))
-        return true;
-    return bag_problem_set(problem, BAG_ERROR_USAGE,
-                           "--max-error is '%s'; it must be a number from 0",
-                           bag_quote(text, strlen(text)).text);
 }
 
 /* Rejects a name whose end promises another format. */
@@ -201,10 +179,17 @@ static void print_summary(const struct bag_conversion *conversion,
 static bool read_flags(const char *const *values, struct bag_conversion *conversion,
                        struct bag_problem *problem)
 {
+    const char *text = values[FLAG_MAX_ERROR];
+    char *end;
     size_t threads = uv_available_parallelism();
-    if (!choose_format(values, conversion->source, &conversion->to, problem) ||
-        !take_max_error(values[FLAG_MAX_ERROR], &conversion->max_error, problem) ||
-        (values[FLAG_THREADS] && !bag_tool_number("--threads", values[FLAG_THREADS], 1,
+    if (!choose_format(values, conversion->source, &conversion->to, problem))
+        return false;
+    conversion->max_error = text ? strtod(text, &end) : INFINITY;
+    if (text && (!*text || *end || !(conversion->max_error >= 0)))
+        return bag_problem_set(problem, BAG_ERROR_USAGE,
+                               "--max-error is '%s'; it must be a number from 0",
+                               bag_quote(text, strlen(text)).text);
+    if ((values[FLAG_THREADS] && !bag_tool_number("--threads", values[FLAG_THREADS], 1,
                                                   BAG_CONVERT_MAX_THREADS, &threads, problem)) ||
         (values[FLAG_REPORT] && !can_report(values[FLAG_REPORT], problem)))
         return false;
@@ -266,7 +251,11 @@ static bool open_and_convert(const char *const *operands, const char *const *val
 int bag_cmd_convert(int argc, char *argv[])
 {
     const char *values[FLAG_COUNT];
-    block_signals();
+    sigset_t set; /* signals that end a conversion are polled between two blocks */
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
     bag_isa_use(bag_isa_best());
     int code = bag_tool_run(&tool, argc, argv, values, open_and_convert);
     /* A shell reports the end by a signal in the same way. */

@@ -80,14 +80,6 @@ static bool read_models(struct inspection *inspection, const char *path,
     return ok;
 }
 
-static void free_inspection(struct inspection *inspection)
-{
-    for (size_t i = 0; i < inspection->count; i++)
-        bag_source_free(inspection->sources[i]);
-    free(inspection->sources);
-    bag_config_free(&inspection->config);
-}
-
 /* ---- printing -------------------------------------------------------------------------------- */
 
 /* Prints "NN of memory", and the bytes in mapped files if there are any. */
@@ -153,6 +145,9 @@ bool bag_inspect_models(const char *path, bool as_json, struct bag_problem *prob
         ok = bag_tool_put(make_json(&inspection), problem);
     else if (ok)
         print_text(&inspection);
-    free_inspection(&inspection);
+    for (size_t i = 0; i < inspection.count; i++)
+        bag_source_free(inspection.sources[i]);
+    free(inspection.sources);
+    bag_config_free(&inspection.config);
     return ok;
 }

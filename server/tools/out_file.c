@@ -14,27 +14,21 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Returns whether the open file still has this name: another conversion may have renamed or removed
- * it.
- */
-static bool is_still_at(int fd, const char *path)
-{
-    struct stat open_one, named;
-    return fstat(fd, &open_one) == 0 && lstat(path, &named) == 0 &&
-           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
-}
-
 /* Opens and locks the partial file. Returns -1 and sets *problem on failure. */
 static int open_partial(const char *partial, struct bag_problem *problem)
 {
+    struct stat opened, named;
     int fd = open(partial, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) {
         bag_problem_set(problem, BAG_ERROR_FILE, "%s: cannot be written: %s", partial,
                         strerror(errno));
         return -1;
     }
-    /* The lock ends with its process, so a file of a run that was killed can be taken over. */
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !is_still_at(fd, partial)) {
+    /* The lock ends with its process, so a file of a run that was killed can be taken over. Another
+     * conversion may have renamed or removed it. */
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &opened) != 0 ||
+        lstat(partial, &named) != 0 || opened.st_dev != named.st_dev ||
+        opened.st_ino != named.st_ino) {
         bag_problem_set(problem, BAG_ERROR_FILE, "%s: another conversion is writing it", partial);
         close(fd);
         return -1;

@@ -75,39 +75,27 @@ static bool open_journal(struct bag_updates *updates, struct bag_updates_stream 
     return true;
 }
 
-/* Checks that the table is of the same part as the stream's other tables. If no table is attached
- * and nothing is kept, the table determines the part. */
-static bool check_part(struct bag_updates_stream *stream, const struct bag_updates_table *table,
-                       struct bag_problem *problem)
-{
-    struct bag_journal_header own = header_of(table);
-    if (!bag_journal_is_open(&stream->journal) && SLIST_EMPTY(&stream->tables) &&
-        !stream->first_kept)
-        stream->journal.header = own;
-    if (bag_journal_check_part(&stream->journal.header, &own, problem))
-        return true;
-    return bag_problem_prefix(
-        problem, "%s%s", bag_journal_is_open(&stream->journal) ? "journal " : "updates in memory",
-        stream->journal.folder);
-}
-
-/* Checks that the table's rows match the rows in the journal. */
+/* Checks that the table is of the same part as the stream's other tables, and that its rows match
+ * those in the journal. If no table is attached and nothing is kept, the table determines the part.
+ */
 static bool check_stream(struct bag_updates_stream *stream, const struct bag_updates_table *table,
                          struct bag_problem *problem)
 {
-    const struct bag_journal_header *header = &stream->journal.header;
-    bool keyed = bag_table_is_keyed(table->memory);
-    if (!check_part(stream, table, problem))
-        return false;
-    if (!bag_journal_is_open(&stream->journal) ||
-        (header->keyed == keyed && header->row_elements == table->memory->table.row_elements))
+    struct bag_journal_header own = header_of(table), *header = &stream->journal.header;
+    const bool has_journal = bag_journal_is_open(&stream->journal);
+    if (!has_journal && SLIST_EMPTY(&stream->tables) && !stream->first_kept)
+        *header = own;
+    if (!bag_journal_check_part(header, &own, problem))
+        return bag_problem_prefix(problem, "%s%s", has_journal ? "journal " : "updates in memory",
+                                  stream->journal.folder);
+    if (!has_journal || (header->keyed == own.keyed && header->row_elements == own.row_elements))
         return true;
     return bag_problem_set(problem, BAG_ERROR_FILE,
                            "the journal in %s is of a %s table with rows of %" PRIu64
-                           " elements, and this one is %s with %zu; move it away and restart",
+                           " elements, and this one is %s with %" PRIu64
+                           "; move it away and restart",
                            stream->journal.folder, header->keyed ? "keyed" : "dense",
-                           header->row_elements, keyed ? "keyed" : "dense",
-                           table->memory->table.row_elements);
+                           header->row_elements, own.keyed ? "keyed" : "dense", own.row_elements);
 }
 
 /* Returns whether a table needs the journal. A mapped table writes no journal, so it only needs one

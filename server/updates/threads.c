@@ -100,18 +100,6 @@ static void make_ready(struct bag_updates_stream *stream)
     bag_monitor_wake(&updates->queue);
 }
 
-/* Takes the stream that has waited longest. Returns NULL if none waits. */
-static struct bag_updates_stream *take_ready(struct bag_updates *updates)
-{
-    struct bag_updates_stream *stream = STAILQ_FIRST(&updates->ready);
-    if (!stream)
-        return NULL;
-    STAILQ_REMOVE_HEAD(&updates->ready, next_ready);
-    assert(stream->turn == BAG_STREAM_READY);
-    stream->turn = BAG_STREAM_RUNNING;
-    return stream;
-}
-
 /* Processes the updates of the stream. Releases the queue's lock meanwhile. */
 static void run_stream(struct bag_updates_stream *stream)
 {
@@ -153,13 +141,17 @@ static void *run_thread(void *argument)
     for (;;) {
         if (!updates->stop && uv_hrtime() >= updates->next_sync_ns)
             begin_syncs(updates);
-        struct bag_updates_stream *stream = take_ready(updates);
-        if (stream)
+        struct bag_updates_stream *stream = STAILQ_FIRST(&updates->ready);
+        if (stream) {
+            STAILQ_REMOVE_HEAD(&updates->ready, next_ready);
+            assert(stream->turn == BAG_STREAM_READY);
+            stream->turn = BAG_STREAM_RUNNING;
             run_stream(stream);
-        else if (updates->stop)
+        } else if (updates->stop) {
             break;
-        else
+        } else {
             bag_monitor_wait(&updates->queue, updates->next_sync_ns);
+        }
     }
     bag_monitor_unlock(&updates->queue);
     return NULL;

@@ -284,16 +284,6 @@ void bag_updates_go_on(struct bag_updates_stream *stream, uint64_t through)
     stream->state = BAG_STREAM_OPEN;
 }
 
-/* Moves the stream to the last update that the table of this update includes. */
-static void follow_table(struct group *group, const struct bag_live_rows *live)
-{
-    if (live->through <= live->stream->sequence)
-        return;
-    commit(group);
-    if (live->through > live->stream->sequence)
-        bag_updates_go_on(live->stream, live->through);
-}
-
 /* Returns whether the update's number was used before, so that there is nothing to do. */
 static bool is_repeated(struct group *group, struct bag_update *update)
 {
@@ -379,14 +369,20 @@ static void take_alone(struct group *group, struct bag_update *update)
  */
 static void run_one(struct group *group, struct bag_update *update)
 {
+    struct bag_live_rows *live = update->live;
+    struct bag_updates_stream *stream = live->stream;
     update->failed = update->applied = false;
-    follow_table(group, update->live);
+    if (live->through > stream->sequence) { /* moves to the last update that the table includes */
+        commit(group);
+        if (live->through > stream->sequence)
+            bag_updates_go_on(stream, live->through);
+    }
     if (is_repeated(group, update))
         return;
     take_alone(group, update);
     update->failed = !take(group, update);
     if (update->failed)
-        count(&update->live->stream->rejected, 1);
+        count(&stream->rejected, 1);
 }
 
 void bag_updates_run(struct bag_update *first)
