@@ -36,7 +36,7 @@ static void fetch_bags(const struct bag_pool_args *args, size_t first_bag, size_
     }
 }
 
-/* Returns whether rows are encoded from where they are stored. */
+/* Returns whether the encoder reads stored rows directly, without an FP32 copy of them. */
 static bool encodes_stored(const struct bag_pool_args *args, enum bag_row_format format)
 {
     const struct bag_table *table = &args->table;
@@ -51,7 +51,8 @@ static void encode_stored(const struct bag_pool_args *args, enum bag_row_format 
 {
     const struct bag_table to = {
         .dtype = BAG_F32, .row_elements = args->table.row_elements, .row_format = format};
-    static const float zeros[BAG_ENCODE_ELEMENTS]; /* of f16, too */
+    static const float
+        zeros[BAG_ENCODE_ELEMENTS]; /* a row of FP32 or, in its first half, of FP16 */
     const size_t row_bytes = args->walk->row_bytes, to_bytes = bag_row_bytes(&to);
     const bool keeps_all = bag_keeps_all(args);
     for (size_t entry = range->first_bag; entry < range->end_bag; entry++) {

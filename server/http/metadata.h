@@ -50,7 +50,7 @@ static inline const struct bag_table_memory *bag_http_shape_of(const struct bag_
 struct bag_http_versions {
     const char *const *ready; /* borrowed */
     size_t num_ready;
-    struct bag_version_policy policy; /* which of them are served */
+    struct bag_version_policy policy; /* the versions on disk that are served */
 };
 
 /* Returns the document of GET /v2/models/M. A table's model lists the inputs of its shown form and

@@ -162,10 +162,10 @@ TEST(test_bounds_the_depth)
 
 /* ---- JSON headers ---------------------------------------------------------------------------- */
 
-/* What a header was parsed into, and the texts around it. */
+/* A parsed header with its problem and its memory. */
 struct parsed {
     struct bag_json_header header;
-    struct bag_problem problem; /* its text is "" if the header was taken */
+    struct bag_problem problem; /* has the text "" if the header is valid */
     struct bag_arena arena;
     char *copy;
 };

@@ -510,7 +510,7 @@ static int read_arguments(void **state)
 
 AROUND_ALL(read_arguments, NULL)
 
-/* Of one update, and of a group of them. */
+/* Tests single updates and groups of updates. */
 TEST(test_failed_syncs_are_taken_back)
 {
     for (uint64_t i = 0; i < 8 * 40; i++)

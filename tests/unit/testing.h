@@ -85,7 +85,7 @@ static inline char *exact_copy(const void *data, size_t bytes)
     return copy;
 }
 
-/* The same of a JSON text, in which ' stands for ". */
+/* Returns such a copy of a JSON text, with every ' replaced by ". */
 static inline char *quoted_copy(const char *text, size_t bytes)
 {
     char *copy = exact_copy(text, bytes);
