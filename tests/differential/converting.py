@@ -100,4 +100,5 @@ class Conversion:
             expect_equal(tensors["keys"].view(np.uint64).tolist(), result.keys.tolist(), self.said)
         wrong = differs(got.values(), result.values(), "FP32")
         expect(not wrong.any(), f"{int(wrong.sum())} elements differ: {self.said}")
+        self.result = dataclasses.replace(result, stored=got.stored)  # a NaN has many bits, and rows keep them
 
