@@ -61,7 +61,7 @@ int main(int argc, char **argv)
     uint64_t next = argc > 2 ? strtoull(argv[2], NULL, 0) : 0;
     uint64_t end = argc > 3 ? strtoull(argv[3], NULL, 0) : UINT64_C(1) << 32;
     static uint32_t bits[FLOATS];
-    static char want[FLOATS * MOST_TEXT + 2], got[FLOATS * MOST_TEXT + 2 + GUARD];
+    static char want[FLOATS * MOST_TEXT + 2 + GUARD], got[FLOATS * MOST_TEXT + 2 + GUARD];
     static const char guard[GUARD];
     unsigned long long floats = 0, differences = 0, arrays = 0, any = 0;
     if (stride == 0) {

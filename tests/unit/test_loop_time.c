@@ -40,7 +40,8 @@ static void add(struct text *text, const void *bytes, size_t count)
         text->bytes = realloc(text->bytes, text->room);
         assert_non_null(text->bytes);
     }
-    memcpy(text->bytes + text->count, bytes, count);
+    if (count)
+        memcpy(text->bytes + text->count, bytes, count);
     text->count += count;
 }
 
