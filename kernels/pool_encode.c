@@ -51,16 +51,20 @@ static void encode_stored(const struct bag_pool_args *args, enum bag_row_format 
 {
     const struct bag_table to = {
         .dtype = BAG_F32, .row_elements = args->table.row_elements, .row_format = format};
-    static const float
-        zeros[BAG_ENCODE_ELEMENTS]; /* a row of FP32 or, in its first half, of FP16 */
-    const size_t row_bytes = args->walk->row_bytes, to_bytes = bag_row_bytes(&to);
+    /* A row of FP32 or, in its first half, of FP16. */
+    static const float zeros[BAG_ENCODE_ELEMENTS];
+    const size_t ahead = args->walk->ahead, row_bytes = args->walk->row_bytes;
+    const size_t to_bytes = bag_row_bytes(&to);
+    const char *rows = args->table.rows;
+    const size_t fetch_end = bag_fetch_end(args, range->end_bag);
     const bool keeps_all = bag_keeps_all(args);
     for (size_t entry = range->first_bag; entry < range->end_bag; entry++) {
         const int64_t row = bag_id_at(&args->indices, entry);
         const void *from = zeros;
         if (keeps_all || bag_keeps(args, entry, row))
-            from = (const char *)args->table.rows + (size_t)row * row_bytes;
-        bag_fetch_ahead(args, entry, range->end_bag, 0, row_bytes);
+            from = rows + (size_t)row * row_bytes;
+        if (entry < fetch_end)
+            bag_fetch_row(args, entry + ahead, rows, row_bytes, row_bytes);
         bag_row_encode_fast(&to, args->table.dtype, from, out + entry * to_bytes);
     }
 }

@@ -349,14 +349,16 @@ static void copy_rows(const struct bag_pool_args *args, const struct bag_range *
 {
     const size_t bytes = (range->end_column - range->first_column) * args->element_bytes;
     const size_t at = range->first_column * args->element_bytes;
-    const size_t row_bytes = args->walk->row_bytes;
+    const size_t ahead = args->walk->ahead, row_bytes = args->walk->row_bytes;
     const bool streams = args->streams && can_stream(args, range);
     const bool keeps_all = bag_keeps_all(args);
     const char *rows = (const char *)args->table.rows + at;
+    const size_t fetch_end = bag_fetch_end(args, range->end_bag);
     for (size_t entry = range->first_bag; entry < range->end_bag; entry++) {
         const int64_t row = bag_id_at(&args->indices, entry);
         char *to = out + entry * args->bag_stride + at;
-        bag_fetch_ahead(args, entry, range->end_bag, at, bytes);
+        if (entry < fetch_end)
+            bag_fetch_row(args, entry + ahead, rows, row_bytes, bytes);
         if (!keeps_all && !bag_keeps(args, entry, row))
             memset(to, 0, bytes);
         else if (streams)

@@ -479,14 +479,8 @@ static void write_packed(const struct row *row, const struct grid *grid, size_t 
 static void write_params(const struct bag_row_layout *layout, float scale, float bias,
                          unsigned char *out)
 {
-    for (unsigned i = 0; i < layout->num_params; i++) {
-        const float param = i == 0 ? scale : bias;
-        const uint16_t half = bag_f16_from_f32(param);
-        if (layout->param_dtype == BAG_F16)
-            memcpy(out + i * sizeof half, &half, sizeof half);
-        else
-            memcpy(out + i * sizeof param, &param, sizeof param);
-    }
+    const float params[] = {scale, bias};
+    bag_elements_encode(params, layout->num_params, layout->param_dtype, out);
 }
 
 static bool choose_grid(const struct bag_row_layout *layout, const struct row *row, bool searches,
