@@ -145,9 +145,8 @@ static enum bag_feed_outcome send_batch(struct feed *feed, struct bag_problem *p
 }
 
 /* Handles a rejected message, for the reason in *problem. Returns false if that ends the feed:
- * without
- * --on-error skip, or if the message is only rejected because memory is exhausted. Otherwise skips
- * it, and reports its number to the server as used. Owns the message. */
+ * without --on-error skip, or if the only reason is that memory is exhausted. Otherwise skips the
+ * message, and reports its number to the server as used. Owns the message. */
 static bool pass_over(struct feed *feed, rd_kafka_message_t *message, struct bag_problem *problem)
 {
     struct bag_problem why = *problem;

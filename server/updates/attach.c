@@ -439,7 +439,9 @@ void bag_updates_detach(struct bag_live_rows *live)
     uint64_t through = UINT64_MAX;
     const struct bag_live_rows *at;
     SLIST_FOREACH(at, &stream->tables, next)
-    through = at->through < through ? at->through : through;
+    {
+        through = at->through < through ? at->through : through;
+    }
     if (!SLIST_EMPTY(&stream->tables) && through > stream->sequence)
         bag_updates_go_on(stream, through);
     bag_updates_remove_files(stream);

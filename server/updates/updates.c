@@ -205,7 +205,9 @@ void bag_updates_remove_files(struct bag_updates_stream *stream)
     uint64_t through = UINT64_MAX;
     const struct bag_live_rows *at;
     SLIST_FOREACH(at, &stream->tables, next)
-    through = at->snapshot_through < through ? at->snapshot_through : through;
+    {
+        through = at->snapshot_through < through ? at->snapshot_through : through;
+    }
     if (!bag_journal_is_open(&stream->journal) || SLIST_EMPTY(&stream->tables))
         return;
     uint64_t wanted = stream->oldest_through < through ? stream->oldest_through : through;
@@ -307,11 +309,12 @@ static bool check(struct bag_update *update, bool *changes_keys)
     const struct bag_updates_stream *stream = update->live->stream;
     if (!bag_live_rows_check(update->live, &update->batch, changes_keys, &update->problem))
         return false;
+    if (!update->batch.deletes)
+        return true;
     const struct bag_live_rows *at;
     SLIST_FOREACH(at, &stream->tables, next)
     {
-        if (update->batch.deletes &&
-            !bag_live_rows_check_readers(at, &update->batch, &update->problem))
+        if (!bag_live_rows_check_readers(at, &update->batch, &update->problem))
             return false;
     }
     return true;
