@@ -46,7 +46,7 @@ struct bag_keys_seed {
     uint64_t words[4]; /* random and secret */
 };
 
-/* An index. The lines are borrowed. Those of an index without keys are zeros. */
+/* An index. The lines are borrowed. The lines of an index without keys are zeros. */
 struct bag_keys {
     struct bag_keys_line *lines;
     size_t num_lines;  /* this and low_bits are set by bag_keys_for */

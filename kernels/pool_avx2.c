@@ -226,7 +226,7 @@ BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
  * the row is read, and exactly the result is written. */
 struct f32v_some {
     size_t count, part, last; /* columns of the row and of a part; first column of the last part */
-    __m256i places;           /* column of each lane */
+    __m256i places;           /* column that each lane holds */
 };
 
 struct f64v_some {
@@ -287,8 +287,8 @@ BAG_LANE __m128i load_parts(const char *from, const struct f32v_some *some, size
     return _mm_cvtsi64_si128((long long)(low | high << 8 * bytes));
 }
 
-/* Loads the codes or elements of a row whose elements have less than 32 bits. Those of INT8, INT4
- * and INT2 rows are in order. */
+/* Loads the codes or elements of a row whose elements have less than 32 bits. The codes of INT8,
+ * INT4 and INT2 rows are in order. */
 BAG_LANE __m128i f32v_load_some(enum bag_row_kind kind, const char *from,
                                 const struct f32v_some *some)
 {

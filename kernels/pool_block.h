@@ -75,7 +75,7 @@ struct bag_kernels {
                    of near ones */
 };
 
-/* The tables of all instruction sets. Those of other processor families are not linked. */
+/* The tables of all instruction sets. The tables of other processor families are not linked. */
 extern const struct bag_kernels bag_generic_kernels, bag_neon_kernels, bag_avx2_kernels,
     bag_avx512_kernels;
 

@@ -349,8 +349,8 @@ DEFINE_DIVISOR(f64v, f64)
 #define OTHER_TILES_F32(X, ...)  BAG_LONG_TILES(X, __VA_ARGS__)
 #define OTHER_TILES_F64(X, ...)
 
-/* Kinds that also have loops for bags of one entry with a weight, where these are as short as those
- * without. */
+/* Kinds that also have loops for bags of one entry with a weight. Kinds are listed here if these
+ * loops are as short as the loops without a weight. */
 #define WEIGHTED_SINGLES_INT8(X, ...)
 #define WEIGHTED_SINGLES_INT4(X, ...)
 #define WEIGHTED_SINGLES_E4M3(X, ...)

@@ -69,7 +69,7 @@ static void store_f64(const struct bag_pool_args *args, const union values *valu
 
 /* ---- arithmetic, the same for both widths ---------------------------------------------------- */
 
-/* Defines the steps for one type of floats. Of two equal values, max keeps the earlier one. It
+/* Defines the steps for one type of floats. Max keeps the earlier one of two equal values. It
  * keeps the first NaN. */
 #define DEFINE_STEPS(real, member, weight_of, divisor_of, fused)                                   \
     static void add_##member(union values *sums, const union values *values, size_t count)         \

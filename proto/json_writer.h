@@ -28,7 +28,7 @@ struct bag_json_member {
         const char *text;
         uint64_t count;
         int64_t integer;
-        double real; /* null if it is not finite */
+        double real; /* written as null if it is not finite */
         bool flag;
     } value;
 };

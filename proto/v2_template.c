@@ -6,8 +6,8 @@
 /* The maximum memory for decoding one header. */
 #define ARENA_BYTES (1 << 20)
 
-/* The maximum number of digits of an open number. Such a number cannot overflow and is exact in
- * every type. */
+/* The maximum number of digits of an open number. A number of so many digits cannot overflow
+ * and is exact in every type. */
 #define MAX_DIGITS 15
 
 /* A text that must be the same, and the open field after it: a dimension, a size, the timeout, or

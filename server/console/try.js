@@ -53,7 +53,7 @@ function weightTypeOf(metadata) {
   return metadata.inputs.find((input) => input.name === "per_sample_weights")?.datatype ?? "FP32";
 }
 
-// Returns whether the model's offsets end with the number of all indices. Those of the form do not.
+// Returns whether the model's offsets end with the number of all indices. The form's offsets do not.
 function hasLastOffset(config) {
   return Object.entries(config.parameters).some(([key, value]) => key.endsWith("include_last_offset") && value.string_value === "true");
 }

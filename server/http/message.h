@@ -23,7 +23,7 @@
 /* The client of a connection: the peer of its socket, or the client that a trusted proxy reports.
  */
 struct bag_http_peer {
-    bool known;          /* false for a Unix-domain socket, which has no address */
+    bool known;          /* a Unix-domain socket has no address: false */
     uint8_t address[16]; /* IPv4 as ::ffff:a.b.c.d */
     uint16_t port;
     char text[BAG_HTTP_PEER_BYTES]; /* cache of bag_http_peer_text(); empty: not made yet */

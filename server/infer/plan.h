@@ -76,8 +76,8 @@ struct bag_op {
     struct bag_op
         *joined; /* next op of the same subrequest; NULL: none; set by server/coordinator */
     struct bag_op_keys keys; /* used if the table is keyed */
-    int64_t *rows; /* what became of each entry, in the format of bag_keys_resolve; set if the reply
-                      explains */
+    int64_t *rows;     /* outcome of each entry in the format of bag_keys_resolve; set if the reply
+                          explains */
     uint8_t *replaced; /* mark for each entry that was replaced; set if the reply explains */
 
     /* The format in which the FP32 rows of a local or mapped op are encoded as soon as they are

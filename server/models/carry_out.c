@@ -425,7 +425,7 @@ static bool frees_table(const struct bag_change_plan *plan, size_t i)
 /* Checks that memory suffices, releasing retained versions until enough is free. */
 static bool check_memory(const struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    size_t freed = 0; /* what unloading first gives back */
+    size_t freed = 0; /* memory that unloading first releases */
     for (size_t i = 0; i < plan->num_unloaded_first; i++) {
         const struct bag_model *model = plan->unloaded_first[i];
         freed += model->source ? bag_source_bytes(model->source) : 0;

@@ -85,14 +85,14 @@ struct bag_version_plan {
 };
 
 /* X(OUTCOME): of planning the versions of a model. */
-#define BAG_PLAN_OUTCOMES(X)                                                        \
-    X(ACTIONS)           /* each version has an action */                           \
-    X(UNCHANGED)         /* all that is published of the model stays */             \
-    X(UNKNOWN)           /* the requested model does not exist */                   \
-    X(NO_VERSION)        /* the requested version does not exist */                 \
-    X(NOT_ALLOWED)       /* version_policy names other versions */                  \
-    X(TOO_MANY_UNLOADED) /* see BAG_MAX_UNLOADED_VERSIONS */                        \
-    X(BAD)               /* what was requested is bad: `failed_version`, or gone */ \
+#define BAG_PLAN_OUTCOMES(X)                                                           \
+    X(ACTIONS)           /* each version has an action */                              \
+    X(UNCHANGED)         /* all that is published of the model stays */                \
+    X(UNKNOWN)           /* the requested model does not exist */                      \
+    X(NO_VERSION)        /* the requested version does not exist */                    \
+    X(NOT_ALLOWED)       /* version_policy names other versions */                     \
+    X(TOO_MANY_UNLOADED) /* see BAG_MAX_UNLOADED_VERSIONS */                           \
+    X(BAD)               /* the requested version is bad, `failed_version`, or gone */ \
     X(NAMED_BAD)         /* `failed_version`, which the configuration names, is bad */
 
 enum bag_plan_outcome {

@@ -49,7 +49,7 @@ struct bag_live_rows {
     SLIST_ENTRY(bag_live_rows) next;
     uint64_t version;          /* version of its model */
     bool fell_behind;          /* an update could not be applied: it gets no more */
-    const char *closed_by;     /* what replaced the rows, which take no more updates; NULL: open */
+    const char *closed_by;     /* reason why the rows take no more updates; NULL: open */
     _Atomic uint64_t through;  /* the last update that it has; may be read at any time */
     uint64_t snapshot_through; /* the last update that it had when it was loaded */
 

@@ -9,8 +9,8 @@
 
 #include <stdio.h>
 
-/* The number of rows whose scale and bias are looked at. Those of a mapped table may have to be
- * read from the disk one by one. */
+/* The number of rows whose scale and bias are looked at. The rows of a mapped table may have
+ * to be read from the disk one by one. */
 #define CHECKED_ROWS        ((size_t)1 << 17)
 #define CHECKED_MAPPED_ROWS ((size_t)1 << 10)
 

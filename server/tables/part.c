@@ -186,8 +186,8 @@ static bool hash_samples(const struct bag_table_file *file, uint64_t begin, uint
     return ok;
 }
 
-/* Hashes the elements of a file. Those of a part by rows begin before its range, which
- * bag_npy_slice cut out. */
+/* Hashes the elements of a file. The elements of a part by rows begin before its range,
+ * which bag_npy_slice cut out. */
 static bool hash_file(const struct bag_source *source, const struct bag_table_file *file,
                       uint64_t *hash, struct bag_problem *problem)
 {

@@ -36,7 +36,7 @@ static inline bool bag_rows_read_keys(const struct bag_rows_reader *reader, size
     return bag_open_files_read(&reader->keys, first, count, keys, problem);
 }
 
-/* Converts a row of floats to FP32. Those of FP64 are rounded. */
+/* Converts a row of floats to FP32. FP64 elements are rounded. */
 void bag_row_to_floats(const struct bag_table *table, const void *row, float *values);
 
 /* Returns one element of a row exactly, also of FP64. `values` are those of bag_row_to_floats. */

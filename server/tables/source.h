@@ -102,7 +102,7 @@ struct bag_source {
     struct bag_table table;    /* the whole table as the kernels see it, without rows */
     uint32_t rank;
     int64_t shape[BAG_MAX_RANK];
-    struct bag_table_memory own; /* what will be in memory, not allocated: the table or a part. A
+    struct bag_table_memory own; /* future contents of memory, not allocated: the table or a part. A
                                     part by keys has the most rows that are expected; if it is
                                     mapped, all rows of the file */
     size_t max_rows; /* maximum number of rows that a part by keys is expected to have; otherwise

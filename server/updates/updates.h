@@ -249,8 +249,8 @@ void bag_updates_close(struct bag_live_rows *live, const char *closed_by);
  * after them must wait until the table is served. Returns true for NULL, a mapped table. */
 bool bag_updates_is_next(const struct bag_live_rows *live);
 
-/* Returns whether the table lacks an update that other tables took. Such a table would answer with
- * old rows. Only the thread that changes tables may call it. */
+/* Returns whether the table lacks an update that other tables took. Serving such a table would
+ * return old rows. Only the thread that changes tables may call it. */
 bool bag_updates_lacks(struct bag_updates *updates, const struct bag_updates_table *table);
 
 /* Applies the updates in folders table->deltas/NUMBER that follow the last update of the table's

@@ -241,7 +241,7 @@ public final class BagserveClient implements AutoCloseable {
             return (bits & 0x8000) == 0 ? value : -value;
         }
 
-        /** What the code of column i means without scale and bias; the codes begin at `at`. */
+        /** Returns the value of column i's code without scale and bias. The codes begin at `at`. */
         private double code(int at, int i) {
             if (rowFormat.startsWith("int4")) {
                 return data[at + i / 2] >> 4 * (i % 2) & 15;
