@@ -257,7 +257,7 @@ static void put_model_keys(FILE *stream)
 #undef BAG_X
     fputs(
         ".SS Features of a collection\nA feature may also have the keys above from\n.I reduction\n"
-        "to\n.IR bias .\nThose that it lacks have the values of its table's model.\n",
+        "to\n.IR bias .\nA key that it lacks has the value of its table's model.\n",
         stream);
 #define BAG_X(key, sentence) put_entry(stream, key, "", sentence);
     BAG_FEATURE_IDENTITY(BAG_X)

@@ -205,8 +205,8 @@ SILENT = {
     "33,000 bytes without an end", "TLS behind 1 good requests", "TLS behind 3 good requests"} | {
     # 1.0 has no room for its own answer here, and closes as soon as another connection has it look again.
     "an endless trailer", *(f"an extension of {count} bytes" for count in LONG_EXTENSIONS)}
-# What 0.9.75 lets pass: proxies in front of a server reject it, or pass it on in another form. Where the library shows
-# less than has come, the connection ends.
+# Requests that 0.9.75 lets pass: proxies in front of a server reject them, or pass them on in another form. If the library
+# shows less than has arrived, the connection ends.
 _ENDED = {f"header {name}" for name in (
     "without a name", "with a NUL", "that is a NUL", "with a NUL at its end", "that is folded", "that is folded by a tab",
     "that is folded twice", "that is folded and empty")} | {
@@ -218,8 +218,8 @@ BEFORE_1_0 = dict.fromkeys(_ENDED, (200,)) | dict.fromkeys(_BOTH, (200, 200)) | 
     "lines that end with LF": (200,), "a length with a NUL": (400, 200), "LF behind 1 good requests": (200, 200, 200),
     "LF behind 3 good requests": (200, 200, 200, 200, 200), "a length and an unknown coding": (501,),
     "identity and chunked": (501,), "a cookie of one quote": (431,), "a long cookie": (431,)}
-# What 1.0 says otherwise: it has the codings rejected before the server sees them, and before July 2026 it counts a line
-# with an extension wrongly; a long one it reads until the time is out.
+# The other answers of 1.0. It rejects codings before the server sees them. Before July 2026 it counts a line with an
+# extension wrongly, and it reads a long one until the time is out.
 SINCE_1_0 = {name: (400,) for name, _, statuses in CASES
              if name.startswith("coding ") or (statuses == (200,) and "extension" in name)} | \
     {f"an extension of {count} bytes": (408,) for count in LONG_EXTENSIONS} | {

@@ -54,7 +54,7 @@ def _e4m3():
 
 
 F8 = {"e4m3": _e4m3(), "e5m2": (np.arange(256, dtype=np.uint16) << 8).view(F16).astype(F32)}
-# What follows the largest finite number, were there more of them: ends the range that rounds to it.
+# The number after the largest finite one if there were more of them. It ends the range that rounds to the largest.
 F8_BEYOND = {"e4m3": 480.0, "e5m2": 65536.0}
 
 

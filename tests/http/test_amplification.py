@@ -10,7 +10,7 @@ from harness import SANITIZED, Server, expect, write_json
 from v2 import Client, Tensor, infer_body
 
 BODY_BYTES = 4 << 20
-# What a server takes for anything at all: threads, buffers, code that is touched.
+# Memory that a server takes for any request: threads, buffers, code that is touched.
 BASE_BYTES = 4 << 20
 # proto/json.h: the largest tree.
 TREE_BYTES = 12 << 20

@@ -13,7 +13,7 @@ from clients import compile_c
 from harness import TIMEOUT_S, expect_equal
 
 MINE = [case for case in CASES if "options" not in case and "features" not in case]
-# What bagserve_result tells apart.
+# The kinds of errors that bagserve_result distinguishes.
 KINDS = {"bad_request": "3", "not_found": "3", "too_large": "3", "unavailable": "4", "storage_full": "4",
          "unauthorized": "6", "conflict": "7"}
 

@@ -314,7 +314,7 @@ CHANGES = {
                    lambda world: world.change_to(U | {"name": "t", "load": "map"})),
     "collection": make(Configured, wanted((400, "'f.indices'"), (400, "is a collection")),
                        lambda world: world.change_to(U, COLLECTION)),
-    # The form of ids is that of the model that there is.
+    # The new model decides about the form of ids.
     "keyed": make(Configured, wanted("2", (400, "send 'keys'")) | {"rows": (409, "a version with keys")}, become_keyed),
     "remote": make(Configured, wanted("2", (409, "on its shards")), become_remote),
     "stop": make(World, wanted("1", "applied to 1"), stop, lambda world: world.server.check_end()),
@@ -469,7 +469,7 @@ class Counts:
         return all(more * 10 + 50 <= all_of for more, all_of in zip(hedged, ok))
 
 
-# Of shards that do not have the version any more, and no other one together.
+# Answers if the shards do not have the version any more, and no other one in common.
 AWAY = {name: (503, "shard http://127.0.0.1:") for name in ("queued", "subrequest", "head", "half")}
 
 

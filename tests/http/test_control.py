@@ -187,8 +187,8 @@ def test_unload_first(directory, root):
         expect(set(seen) <= {(200, False), (503, True)}, f"{set(seen)}")
         expect_equal((served(client), served_together(client, "c", ["f_t"])), (2, [2]))
         expect_equal(admin.states("t"), {"2": "READY"})
-        # It fails once the old one has gone: the reason is in the index, and the older one may
-        # be loaded again.
+        # The load fails after the old version has gone. The reason is in the index, and the older version may be loaded
+        # again.
         bad = publish(root, "t", 3, rows_of(3))
         write_json(bad.with_name("config.json"), {"output_datatype": "INT8"})
         admin.load("t", "3").expect(400)

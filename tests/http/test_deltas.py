@@ -120,7 +120,7 @@ def test_deltas_remove_only_what_they_say(directory, root):
         for key in (3, 4):
             client.infer("k", [Tensor("indices", np.array([[key]]))]).expect(400)
         check_rows(rows_of(client, "k", [2, 5]), control.rows_of(1)[[2, 5]])
-        # Trainers report keys that the table never had.
+        # Trainers also report unknown keys.
         second = version / "deltas" / "2"
         second.mkdir()
         np.save(second / "deleted_keys.npy", np.array([2, 3, 999]))

@@ -40,7 +40,7 @@ def test_loaded_versions_catch_up(directory):
         wait_until(lambda: change(admin, 8).status == 200 and
                    [path.name for path in journal.iterdir()] == [f"{8:020}.journal"],
                    "old files of the journal are still there")
-        # What a version lacks is gone: it is not loaded, and the one that serves stays.
+        # The updates that the version lacks are gone: it is not loaded, and the serving version stays.
         error = server.admin.load("t", 2).expect(400).error()
         expect(str(journal) in error and "those between are missing" in error, error)
         check_rows(all_rows(client), after(control.rows_of(3), 7, 8))
@@ -210,7 +210,7 @@ def test_loaded_versions_catch_up_from_memory(directory, root):
         server.admin.load("t", 1).expect(200)
         check_rows(all_rows(client), after(first, 0, 6))
         applied(change(admin, 7), 7, 1)
-        # Nobody serves it for a while.
+        # For a while no version is served.
         server.admin.unload("t").expect(200)
         server.admin.load("t", 1).expect(200)
         check_rows(all_rows(client), after(first, 0, 7))
@@ -365,7 +365,7 @@ def test_features_that_come_and_go(directory, root):
         expect("default_index is 5, a key that the table does not have" in error, error)
         applied(update(admin, "t", Tensor("keys", np.array([5])), row), 2, 1)
         server.admin.load("default").expect(200)
-        # Its row went from key 5 to key 5, and rows 0 to 4 are nobody else's yet.
+        # The row of key 5 was deleted and given to key 5 again, and rows 0 to 4 have no other users yet.
         feature_of(root, "hashed", missing="hash", hash_rows=5)
         server.admin.load("hashed").expect(200)
         applied(remove(admin, 0), 3, 1)

@@ -100,12 +100,12 @@ def test_named_metrics_exist(server):
     """Every metric that a page names is one that a server has."""
     with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=BLOCK_TIMEOUT_S) as reply:
         families = set(re.findall(r"^# HELP (\S+)", reply.read().decode(), re.MULTILINE))
-    # Those that are written only where rows may change.
+    # Families that are written only if rows may change.
     table = (ROOT / "server" / "metrics" / "table.h").read_text()
     families |= set(re.findall(r'"(bagserve_\w+)"', table.split("#define BAG_UPDATE_METRICS")[1].split("#define")[0]))
-    # Those that a server writes only where models have shards.
+    # Families that a server writes only if models have shards.
     families |= set(re.findall(r'"(bagserve_shard_\w+)"', (ROOT / "server" / "metrics" / "expose.c").read_text()))
-    # Those of bagserve-feed, whose table has their names without the beginning.
+    # Families of bagserve-feed, whose table has their names without the beginning.
     families |= {f"bagserve_feed_{name}" for path in (ROOT / "server" / "feed").glob("*.[ch]")
                  for name in re.findall(r"\bX\((\w+), \"", path.read_text())}
     for name in PAGES:

@@ -91,7 +91,7 @@ CUT = {"cut": ("sum", range(5), A)}
 USERS = {"users": ("sum", [*KEYS, 4], [*B, ZERO])}
 DEFAULT = np.full((1, DIM), 0.5, np.float32)
 HALF = DEFAULT[0]
-# What is written, the arguments, and what is answered: {model: (reduction, ids, rows)}, or words of the refusal.
+# The function that writes the files, the arguments, and the outcome: {model: (reduction, ids, rows)}, or words of the refusal.
 OUTCOMES = {
     "TorchEasyRec's shards": (shards, (), CUT | {"one": ("mean", range(4), C), "items": ("none", range(3), B)}),
     "its dynamic tables": (dynamic, (), USERS),

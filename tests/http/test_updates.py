@@ -26,7 +26,7 @@ def test_numbers(world):
         check_rows(rows_of(client, "dense", [2]), table()[[2]])
         error = update(client, "dense", [2], row, sequence=3).expect(409).error()
         expect("is 3" in error and "is 2" in error, error)
-        # What is rejected uses up no number.
+        # A rejected update uses up no number.
         update(client, "dense", [ROWS], row, sequence=2).expect(400)
         applied(update(client, "dense", [2], row, sequence=2), 2, 1)
         applied(update(client, "dense", [3], row), 3, 1)

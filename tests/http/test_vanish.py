@@ -16,8 +16,8 @@ from v2 import Client, Raw, Tensor, head, infer_body
 
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 
-# What memory may differ by: free lists, which hold what was in use at once. Twelve KiB left behind
-# by each of 1000 clients would be more.
+# The largest difference in memory. Free lists keep the blocks that were in use at the same time. Twelve KiB left behind by
+# each of 1000 clients would be more.
 SLACK_BYTES = 12 << 20
 
 

@@ -117,11 +117,11 @@ def test_going_back_to_a_version_beside(directory, load, through, word, root):
         error = admin.load("t", 1).expect(400).error()
         expect(word in error, error)
         expect_equal((served(client), served_together(client, "c", ["f_t"])), (5, [5]))
-        # Nor does it take the place of the one that is unloaded.
+        # The version does not take the place of the unloaded one either.
         error = admin.group({"name": "t", "version": "2", "unload": True}).expect(400).error()
         expect(word in error, error)
         expect_equal((served(client), served(client, version=2), served_together(client, "c", ["f_t"])), (5, 5, [5]))
-        # It can be loaded again once its file includes what it lacked.
+        # The version can be loaded again once its file includes the updates that it lacked.
         write_json(root / "t" / "1" / "config.json", {"load": load, "updates_through": 2})
         admin.load("t", 1).expect(200)
         expect_equal(served(client), 1)

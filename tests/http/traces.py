@@ -7,8 +7,7 @@ import threading
 
 from harness import expect, expect_equal
 
-# Of the published schema (opentelemetry/proto/trace/v1, in protobuf's JSON): what a span may have, and of
-# which form each must be.
+# The members of a span and their forms, from the published schema (opentelemetry/proto/trace/v1, in protobuf's JSON).
 DIGITS = r"\d+"
 SERVER, CLIENT = 2, 3
 FORMS = {"traceId": "[0-9a-f]{32}", "spanId": "[0-9a-f]{16}", "parentSpanId": "[0-9a-f]{16}",

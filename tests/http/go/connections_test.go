@@ -134,7 +134,7 @@ func TestBusy(t *testing.T) {
 	expectError(t, err, bagserve.ConnectionFailed, "waiting")
 }
 
-// What was sent is not sent again: the server may be at work on it.
+// A request that was sent is not sent again: the server may be processing it.
 func TestBrokenAnswers(t *testing.T) {
 	for _, text := range []string{"", "nonsense\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
 		answer(200, "Inference-Header-Content-Length: 9\r\n", "{}")} {
@@ -253,7 +253,7 @@ func TestAfterClose(t *testing.T) {
 	client.Close()
 }
 
-// What is wrong before anything is sent.
+// Mistakes that are found before anything is sent.
 func TestArguments(t *testing.T) {
 	client, ctx := open(t, "127.0.0.1:1", bagserve.Options{Retries: -1}), context.Background()
 	if _, err := client.Packed(ctx, "m", []int64{1, 2, 3}, 2, nil); err == nil || !strings.Contains(err.Error(), "2 bags") {
