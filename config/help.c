@@ -112,8 +112,8 @@ static void print_model_keys(FILE *stream)
     BAG_MODEL_KEYS(BAG_X)
 #undef BAG_X
     fputs("\nKeys of an entry of \"features\", which a model may have in place of a path. A\n"
-          "feature may also have the keys above from \"reduction\" to \"bias\". Those that it\n"
-          "lacks have the values of its table's model.\n",
+          "feature may also have the keys above from \"reduction\" to \"bias\". A key that it\n"
+          "lacks has the value of its table's model.\n",
           stream);
 #define BAG_X(key, sentence) print_entry(stream, "features[]." key, "", "", "", sentence);
     BAG_FEATURE_IDENTITY(BAG_X)
