@@ -370,6 +370,8 @@ static inline unsigned match_slots(const struct bag_keys *keys, const struct bag
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
+/* There are 16 registers. Tiles of 13 vectors leave one for an element, and two for scale and bias.
+ */
 #define BAG_KERNELS      bag_avx2_kernels
 #define BAG_BELOW        NULL
 #define BAG_NARROW_ROWS  1
@@ -380,11 +382,13 @@ static inline unsigned match_slots(const struct bag_keys *keys, const struct bag
     X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7) X(__VA_ARGS__, 8)
 #define BAG_NEAR_TILES(X, ...) \
     X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4) X(__VA_ARGS__, 8)
+#define BAG_WIDE_TILES(X, ...) \
+    X(__VA_ARGS__, 9) X(__VA_ARGS__, 10) X(__VA_ARGS__, 11) X(__VA_ARGS__, 12) X(__VA_ARGS__, 13)
 /* clang-format on */
 #define BAG_FEW_TILES(X, ...) BAG_WHOLE_TILES(X, __VA_ARGS__)
-#define BAG_WIDE_TILES(X, ...)
+#define BAG_WIDE_WEIGHTED(X, ...)
 #define BAG_SPLIT_TILES(X, ...) X(__VA_ARGS__, 6) X(__VA_ARGS__, 8)
-#define BAG_OTHER_TILES(X, ...) X(__VA_ARGS__, 5) X(__VA_ARGS__, 7)
+#define BAG_OTHER_TILES(X, ...) X(__VA_ARGS__, 7)
 #define BAG_LONG_TILES(X, ...)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 8)
 #define BAG_FIND_KEYS            find_keys

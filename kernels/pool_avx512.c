@@ -251,8 +251,9 @@ static inline unsigned match_slots(const struct bag_keys *keys, const struct bag
     X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
 #define BAG_NEAR_TILES(X, ...) BAG_WHOLE_TILES(X, __VA_ARGS__) X(__VA_ARGS__, 8)
 /* clang-format on */
-#define BAG_WIDE_TILES(X, ...)  X(__VA_ARGS__, 8) X(__VA_ARGS__, 16)
-#define BAG_SPLIT_TILES(X, ...) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
+#define BAG_WIDE_TILES(X, ...)    X(__VA_ARGS__, 8) X(__VA_ARGS__, 16)
+#define BAG_WIDE_WEIGHTED(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
+#define BAG_SPLIT_TILES(X, ...)   X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
 #define BAG_OTHER_TILES(X, ...)
 #define BAG_LONG_TILES(X, ...)   X(__VA_ARGS__, 16)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 4)

@@ -227,12 +227,19 @@ BAG_LANE void K(pool_all)(const struct bag_rows *rows, bool half, enum bag_mode 
     K(pool_tiles)(rows, half, mode, vectors, only);
 }
 
+/* Returns whether rows with scale and bias of f16 have a loop of their own. Testing for them at
+ * each row costs little beside many columns or a weight. */
+BAG_LANE bool K(has_own_loop_for_half)(enum bag_mode mode, int vectors)
+{
+    return KIND == BAG_KIND_OF_INT8 && mode == BAG_MODE_PLAIN && vectors <= 8;
+}
+
 BAG_LANE void K(pool_bags)(const struct bag_block *block, enum bag_mode mode, int vectors,
                            bool is_split)
 {
     const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(KIND)), *rows = &copy;
     const struct K(tile) whole = K(only_tile)(rows, vectors), *only = is_split ? NULL : &whole;
-    const bool apart = KIND == BAG_KIND_OF_INT8 && mode != BAG_MODE_GENERAL;
+    const bool apart = K(has_own_loop_for_half)(mode, vectors);
     if (apart && rows->half_params)
         K(pool_all)(rows, true, mode, vectors, only);
     else
@@ -336,7 +343,7 @@ BAG_LANE bool K(pool_singles)(const struct bag_block *block, enum bag_mode mode,
 {
     const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(KIND)), *rows = &copy;
     const struct K(tile) tile = K(only_tile)(rows, vectors);
-    const bool apart = KIND == BAG_KIND_OF_INT8;
+    const bool apart = K(has_own_loop_for_half)(mode, vectors);
     if (apart && rows->half_params)
         return K(take_all_singles)(rows, true, mode, vectors, &tile);
     return K(take_all_singles)(rows, !apart && rows->half_params, mode, vectors, &tile);

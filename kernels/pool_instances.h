@@ -9,14 +9,15 @@
  *   #define BAG_FEW_TILES(X, ...)    the same for kinds and modes that are rare
  *   #define BAG_NEAR_TILES(X, ...)   the same for loops without prefetching
  *   #define BAG_WIDE_TILES(X, ...)   the same for kinds for which such tiles are faster
- * (pool_plan.c) #define BAG_SPLIT_TILES(X, ...)  X(__VA_ARGS__, n) for rows that are split into
- * tiles of n vectors #define BAG_OTHER_TILES(X, ...)  the same for the kind whose columns cost the
- * most #define BAG_LONG_TILES(X, ...)   the same for some kinds, for rows of many full tiles
+ *   #define BAG_WIDE_WEIGHTED(X, ...) the same with weights; f32 has all wide tiles with weights
+ *   #define BAG_SPLIT_TILES(X, ...)  X(__VA_ARGS__, n) for rows split into tiles of n vectors
+ *   #define BAG_OTHER_TILES(X, ...)  the same for the kind whose columns cost the most
+ *   #define BAG_LONG_TILES(X, ...)   the same for some kinds, for rows of many full tiles
  *   #define BAG_LARGEST_TILE(X, ...) the same for the largest n only
  *   #define BAG_FIND_KEYS            function that finds keys
  *   #define BAG_ID_VECTOR_BYTES      size of the vectors that check ids
- *   #define BAG_FAR                  factor by which rows of large tables are prefetched further
- * ahead #define BAG_TO_FIRST             1: there is a loop that prefetches into L1 */
+ *   #define BAG_FAR                  how much further ahead the rows of far tables are prefetched
+ *   #define BAG_TO_FIRST             1: there is a loop that prefetches into L1 */
 #include "pool_block.h"
 #include "simd_ids.h"
 
@@ -337,6 +338,18 @@ DEFINE_DIVISOR(f64v, f64)
 #define WIDE_TILES_F32(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
 #define WIDE_TILES_F64(X, ...)
 
+/* Those of them that also have wide tiles with weights. */
+#define WEIGHTED_WIDE_INT8(X, ...) BAG_WIDE_WEIGHTED(X, __VA_ARGS__)
+#define WEIGHTED_WIDE_INT4(X, ...) BAG_WIDE_WEIGHTED(X, __VA_ARGS__)
+#define WEIGHTED_WIDE_E4M3(X, ...)
+#define WEIGHTED_WIDE_E5M2(X, ...)
+#define WEIGHTED_WIDE_SINT8(X, ...)
+#define WEIGHTED_WIDE_INT2(X, ...)
+#define WEIGHTED_WIDE_F16(X, ...)  BAG_WIDE_WEIGHTED(X, __VA_ARGS__)
+#define WEIGHTED_WIDE_BF16(X, ...) BAG_WIDE_WEIGHTED(X, __VA_ARGS__)
+#define WEIGHTED_WIDE_F32(X, ...)  BAG_WIDE_TILES(X, __VA_ARGS__)
+#define WEIGHTED_WIDE_F64(X, ...)
+
 /* Kinds that also have the other widths of split rows, in the mode without weights. */
 #define OTHER_TILES_INT8(X, ...) BAG_OTHER_TILES(X, __VA_ARGS__) BAG_LONG_TILES(X, __VA_ARGS__)
 #define OTHER_TILES_INT4(X, ...) BAG_LONG_TILES(X, __VA_ARGS__)
@@ -421,36 +434,35 @@ DEFINE_DIVISOR(f64v, f64)
 #define GENERAL_ONE_TILE(X, vector, kind) \
     NARROW(X, vector, kind, GENERAL) GENERAL_TILES_##kind(X, vector, kind, GENERAL)
 
-#define KERNEL(vector, kind, element_bits)                                                        \
-    ONE_TILE(WHOLE, vector, kind, PLAIN)                                                          \
-    WEIGHTED_ONE_TILE(WHOLE, vector, kind)                                                        \
-    GENERAL_ONE_TILE(WHOLE, vector, kind)                                                         \
-    ONE_TILE(SINGLES, vector, kind, PLAIN)                                                        \
-    NEAR_TILES_##kind(NEAR, vector, kind, PLAIN)                                                  \
-        WEIGHTED_NEAR_##kind(NEAR, vector, kind, WEIGHTED) WIDE_TILES(WHOLE, vector, kind, PLAIN) \
-            WIDE_TILES(WHOLE, vector, kind, WEIGHTED) WIDE_TILES(SINGLES, vector, kind, PLAIN)    \
-                WEIGHTED_SINGLES_##kind(SINGLES, vector, kind, WEIGHTED) SPLIT_TILES(             \
-                    SPLIT, vector, kind, PLAIN) BAG_SPLIT_TILES(SPLIT, vector, kind, WEIGHTED)    \
-                    BAG_LARGEST_TILE(SPLIT, vector, kind, GENERAL)                                \
-                                                                                                  \
-                        static const struct bag_tile_set set_##kind = {                           \
-                            .whole = {{ONE_TILE(WHOLE_NAME, vector, kind, PLAIN)},                \
-                                      {WEIGHTED_ONE_TILE(WHOLE_NAME, vector, kind)},              \
-                                      {GENERAL_ONE_TILE(WHOLE_NAME, vector, kind)}},              \
-                            .wide = {{WIDE_TILES(WHOLE_NAME, vector, kind, PLAIN)},               \
-                                     {WIDE_TILES(WHOLE_NAME, vector, kind, WEIGHTED)}},           \
-                            .split = {{SPLIT_TILES(SPLIT_NAME, vector, kind, PLAIN)},             \
-                                      {BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, WEIGHTED)},      \
-                                      {BAG_LARGEST_TILE(SPLIT_NAME, vector, kind, GENERAL)}},     \
-                            .singles = {{ONE_TILE(SINGLES_NAME, vector, kind, PLAIN)              \
-                                             WIDE_TILES(SINGLES_NAME, vector, kind, PLAIN)},      \
-                                        {WEIGHTED_SINGLES_##kind(SINGLES_NAME, vector, kind,      \
-                                                                 WEIGHTED)}},                     \
-                            .near = {{NEAR_TILES_##kind(NEAR_NAME, vector, kind, PLAIN)},         \
-                                     {WEIGHTED_NEAR_##kind(NEAR_NAME, vector, kind, WEIGHTED)}},  \
-                            .largest_tile = BAG_LARGEST_TILE(COUNT, vector, kind, PLAIN),         \
-                            .bits = element_bits,                                                 \
-                            .lanes = vector##_lanes,                                              \
+#define KERNEL(vector, kind, element_bits)                                                         \
+    ONE_TILE(WHOLE, vector, kind, PLAIN)                                                           \
+    WEIGHTED_ONE_TILE(WHOLE, vector, kind)                                                         \
+    GENERAL_ONE_TILE(WHOLE, vector, kind)                                                          \
+    ONE_TILE(SINGLES, vector, kind, PLAIN)                                                         \
+    NEAR_TILES_##kind(NEAR, vector, kind, PLAIN) WEIGHTED_NEAR_##kind(                             \
+        NEAR, vector, kind, WEIGHTED) WIDE_TILES(WHOLE, vector, kind, PLAIN)                       \
+        WEIGHTED_WIDE_##kind(WHOLE, vector, kind, WEIGHTED) WIDE_TILES(                            \
+            SINGLES, vector, kind, PLAIN) WEIGHTED_SINGLES_##kind(SINGLES, vector, kind, WEIGHTED) \
+            SPLIT_TILES(SPLIT, vector, kind, PLAIN) BAG_SPLIT_TILES(                               \
+                SPLIT, vector, kind, WEIGHTED) BAG_LARGEST_TILE(SPLIT, vector, kind, GENERAL)      \
+                                                                                                   \
+                static const struct bag_tile_set set_##kind = {                                    \
+                    .whole = {{ONE_TILE(WHOLE_NAME, vector, kind, PLAIN)},                         \
+                              {WEIGHTED_ONE_TILE(WHOLE_NAME, vector, kind)},                       \
+                              {GENERAL_ONE_TILE(WHOLE_NAME, vector, kind)}},                       \
+                    .wide = {{WIDE_TILES(WHOLE_NAME, vector, kind, PLAIN)},                        \
+                             {WEIGHTED_WIDE_##kind(WHOLE_NAME, vector, kind, WEIGHTED)}},          \
+                    .split = {{SPLIT_TILES(SPLIT_NAME, vector, kind, PLAIN)},                      \
+                              {BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, WEIGHTED)},               \
+                              {BAG_LARGEST_TILE(SPLIT_NAME, vector, kind, GENERAL)}},              \
+                    .singles = {{ONE_TILE(SINGLES_NAME, vector, kind, PLAIN)                       \
+                                     WIDE_TILES(SINGLES_NAME, vector, kind, PLAIN)},               \
+                                {WEIGHTED_SINGLES_##kind(SINGLES_NAME, vector, kind, WEIGHTED)}},  \
+                    .near = {{NEAR_TILES_##kind(NEAR_NAME, vector, kind, PLAIN)},                  \
+                             {WEIGHTED_NEAR_##kind(NEAR_NAME, vector, kind, WEIGHTED)}},           \
+                    .largest_tile = BAG_LARGEST_TILE(COUNT, vector, kind, PLAIN),                  \
+                    .bits = element_bits,                                                          \
+                    .lanes = vector##_lanes,                                                       \
     };
 
 #define BAG_X(id, bits, vector) KERNEL(vector, id, bits)

@@ -238,6 +238,7 @@ BAG_LANE void f32v_store_bf16_pair(enum bag_bf16_of of, char *to, f32v even, f32
 /* clang-format on */
 #define BAG_FEW_TILES(X, ...) BAG_WHOLE_TILES(X, __VA_ARGS__)
 #define BAG_WIDE_TILES(X, ...)
+#define BAG_WIDE_WEIGHTED(X, ...)
 #define BAG_SPLIT_TILES(X, ...) \
     X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7) X(__VA_ARGS__, 8)
 #define BAG_OTHER_TILES(X, ...)

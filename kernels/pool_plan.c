@@ -11,6 +11,9 @@
 #define FETCH_LEAST_ROWS       12   /* limits for all rows */
 #define FETCH_MOST_ROWS        64
 
+/* The least number of columns of long rows of f16 and bf16: see wide_pays. */
+#define LONG_ROW_COLUMNS 128
+
 static size_t clamp(size_t value, size_t low, size_t high)
 {
     return value < low ? low : value > high ? high : value;
@@ -99,12 +102,13 @@ static const struct bag_tile_set *set_for(enum bag_row_kind kind, size_t first_c
     return NULL;
 }
 
-/* Returns whether wide tiles are faster. Rows of f16 and bf16 in memory become slower if bags are
- * long. Rows of int4 in memory gain most: they have so few cache lines that prefetching them tile
- * by tile costs as much as summing them. */
-static bool wide_pays(const struct bag_row_walk *walk)
+/* Returns whether wide tiles are faster. Long rows of f16 and bf16 in memory become slower if bags
+ * are long. Rows of int4 in memory gain most: they have so few cache lines that prefetching them
+ * tile by tile costs as much as summing them. */
+static bool wide_pays(const struct bag_row_walk *walk, size_t columns)
 {
-    return walk->is_near || (walk->kind != BAG_KIND_OF_F16 && walk->kind != BAG_KIND_OF_BF16);
+    return walk->is_near || columns < LONG_ROW_COLUMNS ||
+           (walk->kind != BAG_KIND_OF_F16 && walk->kind != BAG_KIND_OF_BF16);
 }
 
 /* Returns the instance for rows of this number of vectors. It has as few and as narrow tiles as
@@ -147,7 +151,8 @@ struct bag_kernel_choice bag_choose_kernels(const struct bag_pool_args *args, si
     size_t columns = end_column - first_column;
     size_t vectors = columns < set->lanes ? 0 : (columns + set->lanes - 1) / set->lanes;
     for (int mode = 0; mode < BAG_MODE_COUNT; mode++)
-        choice.pool[mode] = instance_of(set, (enum bag_mode)mode, vectors, wide_pays(walk));
+        choice.pool[mode] =
+            instance_of(set, (enum bag_mode)mode, vectors, wide_pays(walk, columns));
     if (vectors > BAG_TILE_VECTORS)
         return choice;
     const bool has_near = is_near_call(args);

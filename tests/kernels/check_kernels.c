@@ -1,7 +1,7 @@
 /* Every kernel of every usable instruction set against the plain C one, bit for bit, over random
  * calls that lean toward the edges.
  *
- *   check_kernels [SEED [CALLS]]   all of them, or those from SEED on, and five times as many small
+ *   check_kernels [SEED [CALLS]]   all of them, or those from SEED on, and 20 times as many small
  *
  * A failure prints the call and its seed; `check_kernels SEED 1` repeats it. NaNs are equal
  * whatever their payload. */
@@ -12,7 +12,7 @@
 
 /* Bytes in front of a result and behind it that must stay as they are; and small calls for each of
  * the others. */
-enum { AROUND = 64, SMALL_CALLS = 5 };
+enum { AROUND = 64, SMALL_CALLS = 20 };
 
 static unsigned char wanted[MAX_BAGS * (MAX_COLUMNS + MAX_GAP) * 8 + 2 * AROUND + 8];
 static unsigned char got[sizeof wanted];

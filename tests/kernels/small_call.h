@@ -37,16 +37,15 @@ static unsigned char *edge_of(const struct fenced *memory, size_t bytes)
 
 static void choose_small_table(struct small_call *call)
 {
-    static const enum bag_dtype dtypes[] = {BAG_F32,  BAG_F32, BAG_F32, BAG_F16,
+    static const enum bag_dtype dtypes[] = {BAG_F32,  BAG_F32, BAG_F16, BAG_F16,
                                             BAG_BF16, BAG_F64, BAG_I32, BAG_U64};
     static const int64_t claims[] = {30000, 2000000, 1000000000, INT64_C(1) << 33};
     struct bag_table *table = &call->table;
     bool special = one_in(4);
-    table->dtype = dtypes[below(COUNT_OF(dtypes))];
-    table->row_format = BAG_ROWS_PLAIN;
-    if (table->dtype == BAG_F32 && one_in(2))
-        table->row_format = (enum bag_row_format)below(BAG_ROW_FORMAT_COUNT);
-    table->row_elements = one_in(4) ? 16 * below(SMALL_COLUMNS / 16) + below(3) : below(34);
+    table->row_format =
+        one_in(2) ? BAG_ROWS_PLAIN : (enum bag_row_format)below(BAG_ROW_FORMAT_COUNT);
+    table->dtype = table->row_format == BAG_ROWS_PLAIN ? dtypes[below(COUNT_OF(dtypes))] : BAG_F32;
+    table->row_elements = one_in(2) ? 8 * below(SMALL_COLUMNS / 8) + below(3) : below(110);
     table->num_rows = one_in(20) ? 0 : 1 + (int64_t)below(SMALL_ROWS);
     fill_rows(table, edge_of(&row_memory, (size_t)table->num_rows * bag_row_bytes(table)), special);
     call->readable_rows = table->num_rows;
@@ -100,18 +99,19 @@ static struct bag_tensor ids_at_edge(const struct fenced *memory, size_t count)
                                .data = edge_of(memory, count * (wide ? 8 : 4))};
 }
 
-/* Chooses bags of few ids each, sometimes as many as a vector has lanes. The first and the last bag
- * may be empty. Returns the number of ids. */
+/* Chooses bags of few ids each, sometimes as many as a vector has lanes, or of one id each. The
+ * first and the last bag may be empty. Returns the number of ids. */
 static size_t choose_small_offsets(struct small_call *call)
 {
     static const size_t lengths[] = {0, 0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17};
     size_t bags = one_in(2) ? 1 : below(SMALL_BAGS + 1), at = one_in(8) ? below(3) : 0;
     size_t count = bags + call->rules.include_last_offset;
     call->offsets = ids_at_edge(&offset_memory, count);
-    bool wide = call->offsets.dtype == BAG_I64;
+    bool wide = call->offsets.dtype == BAG_I64, singles = one_in(3);
     for (size_t i = 0; i < count; i++) {
+        size_t length = singles ? 1 : lengths[below(COUNT_OF(lengths))];
         put_id((unsigned char *)(uintptr_t)call->offsets.data, wide, i, (int64_t)at);
-        at += i < bags && call->readable_rows > 0 ? lengths[below(COUNT_OF(lengths))] : 0;
+        at += i < bags && call->readable_rows > 0 ? length : 0;
     }
     call->split = below(bags + 1);
     return call->readable_rows > 0 ? at + one_in(8) : 0;
