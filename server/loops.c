@@ -88,7 +88,7 @@ static struct bag_log_field port_of(const struct bag_listener *listener)
 static bool reject_unguarded(const char *option, struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "%s needs a token_file, with a token of scope admin, or a second "
+                           "%s needs a token_file, with a token of scope admin, or an admin "
                            "listener on a Unix-domain socket: anybody could change the tables",
                            option);
 }
