@@ -2,197 +2,162 @@
  * values, made from the tables of options.h and config.h.
  *
  * The scripts of bash and zsh look at the word before the cursor. After a flag with choices they
- * offer the choices, after another flag with a value they offer files, and otherwise flags. The
- * script of fish has one declaration for each flag. */
+ * offer the choices, and after another flag with a value they offer files. Otherwise they offer
+ * flags, but of a command that takes files only for a word that begins with -. The script of fish
+ * has one declaration for each flag. */
 #include "config.h"
 
 #include <string.h>
 
 #define SHELLS "bash zsh fish"
-/* The condition for offering options in fish. */
-#define FISH_SERVES "complete -c bagserve -n '__fish_seen_subcommand_from serve health' "
 
-/* Prints the names of all flags of serve and health, with blanks after each. */
-static void put_flags(FILE *stream)
-{
-    for (size_t i = 0; i < bag_num_options; i++)
-        fprintf(stream, "%s ", bag_flag_of(bag_options[i].setting.key).text);
-#define BAG_X(id, key, follows, sentence) fputs("--" key " ", stream);
+/* ---- flags ----------------------------------------------------------------------------------- */
+
+/* A flag of a command. The flags of "serve" are also those of "health". */
+struct flag {
+    const char *command, *sentence;
+    struct bag_spelling name;
+    char follows[256]; /* "": the flag takes no value; "on|off": it takes one of these words */
+};
+
+/* The flags that are not options, grouped by command. */
+static const struct {
+    const char *command, *name, *follows, *sentence;
+} others[] = {
+#define BAG_X(id, key, follows, sentence) {"serve", "--" key, follows, sentence},
     BAG_FLAGS(BAG_X)
 #undef BAG_X
-}
-
-/* Prints the shell pattern of the words after which a flag may follow: words that are not flags,
- * and flags without a value. */
-static void put_no_value(FILE *stream)
-{
-    fputs("    [!-]*", stream);
-#define BAG_X(id, key, follows, sentence) \
-    if (!*(follows))                      \
-        fputs(" | --" key, stream);
-    BAG_FLAGS(BAG_X)
+#define BAG_X(command, id, name, follows, sentence) {#command, name, follows, sentence},
+        BAG_CONVERT_FLAGS(BAG_X) BAG_INSPECT_FLAGS(BAG_X) BAG_VERIFY_FLAGS(BAG_X)
+            BAG_BENCH_FLAGS(BAG_X)
 #undef BAG_X
-    fputs(") ", stream);
+};
+#define NUM_OTHERS (sizeof others / sizeof *others)
+
+/* Sets *flag to the flag with this index: the options come first, so that the flags of each command
+ * are adjacent. Returns false after the last one. */
+static bool get_flag(size_t i, struct flag *flag)
+{
+    if (i >= bag_num_options + NUM_OTHERS)
+        return false;
+    *flag = (struct flag){.command = "serve"};
+    if (i < bag_num_options) {
+        flag->sentence = bag_options[i].sentence;
+        flag->name = bag_flag_of(bag_options[i].setting.key);
+        bag_option_value_text(&bag_options[i], flag->follows, sizeof flag->follows);
+        return true;
+    }
+    i -= bag_num_options;
+    flag->command = others[i].command;
+    flag->sentence = others[i].sentence;
+    flag->name = bag_key_of(others[i].name);
+    snprintf(flag->follows, sizeof flag->follows, "%s", others[i].follows);
+    return true;
 }
 
-static void put_command_names(FILE *stream)
+/* Returns the names of the commands that have the flags of `command`, with a separator. */
+static const char *names_of(const char *command, const char *both)
+{
+    return strcmp(command, "serve") == 0 ? both : command;
+}
+
+/* Returns whether the value of the flag is one of a few words. */
+static bool has_words(const struct flag *flag)
+{
+    return strchr(flag->follows, '|');
+}
+
+/* Prints the words that a flag takes with blanks between them, but not a form such as NAME=PATH. */
+static void put_words(FILE *stream, const struct flag *flag)
+{
+    for (const char *at = flag->follows; *at;) {
+        int bytes = (int)strcspn(at, "|");
+        if (!memchr(at, '=', (size_t)bytes))
+            fprintf(stream, "%.*s%s", bytes, at, at[bytes] ? " " : "");
+        at += bytes + (at[bytes] == '|');
+    }
+}
+
+/* Prints the names of the flags of a command with blanks between them. */
+static void put_flags(FILE *stream, const char *command)
+{
+    struct flag flag;
+    const char *blank = "";
+    for (size_t i = 0; get_flag(i, &flag); i++) {
+        if (strcmp(flag.command, command) != 0)
+            continue;
+        fprintf(stream, "%s%s", blank, flag.name.text);
+        blank = " ";
+    }
+}
+
+static void put_commands(FILE *stream)
 {
 #define BAG_X(name, follows, sentence) fputs(#name " ", stream);
     BAG_COMMANDS(BAG_X)
 #undef BAG_X
 }
 
-/* Prints the words that a setting takes, if it is a choice. */
-static void put_words(FILE *stream, const struct bag_setting *setting)
-{
-    for (size_t k = 0; setting->type == BAG_SETTING_CHOICE && k < setting->words.count; k++)
-        fprintf(stream, "%s%s", k ? " " : "", setting->words.names[k]);
-}
+/* ---- bash and zsh ---------------------------------------------------------------------------- */
 
-/* Prints a case for each flag that takes one of a few words, with the texts `before` and `behind`
- * around them. */
-static void put_word_cases(FILE *stream, const char *before, const char *behind)
+/* Prints the branch of a command: a case for each flag that takes a value, and its flags. */
+static void put_branch(FILE *stream, const char *command)
 {
-    for (size_t i = 0; i < bag_num_options; i++) {
-        const struct bag_setting *setting = &bag_options[i].setting;
-        if (setting->type != BAG_SETTING_CHOICE)
+    struct flag flag;
+    const char *names = names_of(command, "serve | health"); /* these take no files */
+    fprintf(stream, "    %s)\n    case $before in\n", names);
+    for (size_t i = 0; get_flag(i, &flag); i++) {
+        if (strcmp(flag.command, command) != 0 || !*flag.follows)
             continue;
-        fprintf(stream, "    %s) %s", bag_flag_of(setting->key).text, before);
-        put_words(stream, setting);
-        fputs(behind, stream);
+        fprintf(stream, "    %s) offered='", flag.name.text);
+        if (has_words(&flag))
+            put_words(stream, &flag);
+        fputs("' ;;\n", stream);
     }
+    fprintf(stream, "    *) %soffered='", names != command ? "" : "[[ $word != -* ]] || ");
+    put_flags(stream, command);
+    fputs("' ;;\n    esac ;;\n", stream);
 }
 
-/* The flags of convert, inspect, verify and bench, grouped by command. */
-static const struct tool_flag {
-    const char *command, *name, *follows, *sentence;
-} tool_flags[] = {
-#define BAG_X(command, id, name, follows, sentence) {#command, name, follows, sentence},
-    BAG_CONVERT_FLAGS(BAG_X) BAG_INSPECT_FLAGS(BAG_X) BAG_VERIFY_FLAGS(BAG_X) BAG_BENCH_FLAGS(BAG_X)
-#undef BAG_X
-};
-#define NUM_TOOL_FLAGS (sizeof tool_flags / sizeof *tool_flags)
-
-/* Return whether the flag is the first, or the last, of its command. */
-static bool is_first(size_t i)
+/* Prints what the scripts of both shells have in common. It sets $offered to the words that may
+ * complete $word, or to nothing for files. */
+static void put_cases(FILE *stream)
 {
-    return i == 0 || strcmp(tool_flags[i].command, tool_flags[i - 1].command) != 0;
-}
-static bool is_last(size_t i)
-{
-    return i + 1 == NUM_TOOL_FLAGS || is_first(i + 1);
-}
-
-/* After a flag that has choices, the tools complete its choices. After any other flag that takes a
- * value, they complete files. Otherwise they complete flags for a word that begins with -, and
- * files for other words. */
-
-static void put_tool_flags(FILE *stream, const char *command)
-{
-    for (size_t i = 0; i < NUM_TOOL_FLAGS; i++) {
-        if (strcmp(tool_flags[i].command, command) == 0)
-            fprintf(stream, "%s ", tool_flags[i].name);
-    }
+    static const char *const commands[] = {"serve", "convert", "inspect", "verify", "bench"};
+    fputs("    case $command in\n    '') offered='", stream);
+    put_commands(stream);
+    fputs("' ;;\n    completion) offered='" SHELLS "' ;;\n", stream);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        put_branch(stream, commands[i]);
+    fputs("    esac\n", stream);
 }
 
-/* Returns whether the value of the flag is one of a few words. */
-static bool has_values(const struct tool_flag *flag)
-{
-    return strchr(flag->follows, '|');
-}
-
-/* Prints the values of a flag with blanks between them. */
-static void put_values(FILE *stream, const struct tool_flag *flag)
-{
-    for (const char *at = flag->follows; *at; at++)
-        fputc(*at == '|' ? ' ' : *at, stream);
-}
-
-/* Prints a branch of the script for each of these commands. */
-static void put_bash_tools(FILE *stream)
-{
-    for (size_t i = 0; i < NUM_TOOL_FLAGS; i++) {
-        const struct tool_flag *flag = &tool_flags[i];
-        if (is_first(i))
-            fprintf(stream, "    *:%s)\n    case ${COMP_WORDS[COMP_CWORD - 1]} in\n",
-                    flag->command);
-        if (has_values(flag)) {
-            fprintf(stream, "    %s) words='", flag->name);
-            put_values(stream, flag);
-            fputs("' ;;\n", stream);
-        } else if (*flag->follows) {
-            fprintf(stream, "    %s) ;;\n", flag->name);
-        }
-        if (is_last(i)) {
-            fputs("    *) [[ $word != -* ]] || words='", stream);
-            put_tool_flags(stream, flag->command);
-            fputs("' ;;\n    esac ;;\n", stream);
-        }
-    }
-}
-
-/* Prints a branch of the script for each of these commands. The function _files of zsh completes
- * files. */
-static void put_zsh_tools(FILE *stream)
-{
-    for (size_t i = 0; i < NUM_TOOL_FLAGS; i++) {
-        const struct tool_flag *flag = &tool_flags[i];
-        if (is_first(i))
-            fprintf(stream, "%s)\n    case $words[CURRENT-1] in\n", flag->command);
-        if (has_values(flag)) {
-            fprintf(stream, "    %s) compadd ", flag->name);
-            put_values(stream, flag);
-            fputs(" ;;\n", stream);
-        } else if (*flag->follows) {
-            fprintf(stream, "    %s) _files ;;\n", flag->name);
-        }
-        if (is_last(i)) {
-            fputs("    *) if [[ $words[CURRENT] == -* ]]; then compadd -- ", stream);
-            put_tool_flags(stream, flag->command);
-            fputs("; else _files; fi ;;\n    esac ;;\n", stream);
-        }
-    }
-}
-
-/* Prints the script for bash: commands, the flags of commands that take options, their words, and
- * files otherwise. */
 static void put_bash(FILE *stream)
 {
-    fputs("_bagserve() {\n    local word=${COMP_WORDS[COMP_CWORD]} words=''\n"
-          "    case $COMP_CWORD:${COMP_WORDS[1]} in\n    1:*) words='",
-          stream);
-    put_command_names(stream);
-    fputs("' ;;\n    2:completion) words='" SHELLS "' ;;\n    *:serve | *:health)\n"
-          "    case ${COMP_WORDS[COMP_CWORD - 1]} in\n",
-          stream);
-    put_word_cases(stream, "words='", "' ;;\n");
-    put_no_value(stream);
-    fputs("words='", stream);
-    put_flags(stream);
-    fputs("' ;;\n    *) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n    esac ;;\n", stream);
-    put_bash_tools(stream);
-    fputs("    esac\n"
-          "    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n}\n"
+    fputs(
+        "_bagserve() {\n"
+        "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} offered=''\n"
+        "    local command=${COMP_WORDS[1]}\n"
+        "    ((COMP_CWORD > 1)) || command=''\n",
+        stream);
+    put_cases(stream);
+    fputs("    if [[ $offered ]]; then COMPREPLY=($(compgen -W \"$offered\" -- \"$word\"))\n"
+          "    else COMPREPLY=($(compgen -f -- \"$word\")); fi\n}\n"
           "complete -o default -F _bagserve bagserve\n",
           stream);
 }
 
-/* Prints the script for zsh, which completes the same words as that for bash. */
 static void put_zsh(FILE *stream)
 {
-    fputs("#compdef bagserve\nif (( CURRENT == 2 )); then\n    compadd ", stream);
-    put_command_names(stream);
-    fputs("\n    return\nfi\ncase $words[2] in\ncompletion) compadd " SHELLS " ;;\nserve|health)\n"
-          "    case $words[CURRENT-1] in\n",
+    fputs("#compdef bagserve\n"
+          "local word=$words[CURRENT] before=$words[CURRENT-1] command=$words[2] offered=''\n"
+          "((CURRENT > 2)) || command=''\n",
           stream);
-    put_word_cases(stream, "compadd ", " ;;\n");
-    put_no_value(stream);
-    fputs("compadd -- ", stream);
-    put_flags(stream);
-    fputs(";;\n    *) _files ;;\n    esac ;;\n", stream);
-    put_zsh_tools(stream);
-    fputs("*) _files ;;\nesac\n", stream);
+    put_cases(stream);
+    fputs("if [[ -n $offered ]]; then compadd -- ${=offered}; else _files; fi\n", stream);
 }
+
+/* ---- fish ------------------------------------------------------------------------------------ */
 
 /* Prints a sentence in single quotes, as fish reads it. */
 static void put_fish_text(FILE *stream, const char *text)
@@ -206,52 +171,30 @@ static void put_fish_text(FILE *stream, const char *text)
     fputs("'\n", stream);
 }
 
-/* Prints a declaration for each flag of these commands. */
-static void put_fish_tools(FILE *stream)
-{
-    for (size_t i = 0; i < NUM_TOOL_FLAGS; i++) {
-        const struct tool_flag *flag = &tool_flags[i];
-        fprintf(stream, "complete -c bagserve -n '__fish_seen_subcommand_from %s' %s-l %s",
-                flag->command, *flag->follows ? "-r " : "", flag->name + strlen("--"));
-        if (has_values(flag)) {
-            fputs(" -f -a '", stream);
-            put_values(stream, flag);
-            fputs("'", stream);
-        }
-        put_fish_text(stream, flag->sentence);
-    }
-}
-
-/* Prints the script for fish: declarations in place of a function. */
+/* Prints declarations in place of a function. Of a command that takes no files, fish offers files
+ * (-F) only after flags that take a value. */
 static void put_fish(FILE *stream)
 {
+    struct flag flag;
 #define BAG_X(name, follows, sentence)                                        \
     fputs("complete -c bagserve -n __fish_use_subcommand -a " #name, stream); \
     put_fish_text(stream, sentence);
     BAG_COMMANDS(BAG_X)
 #undef BAG_X
     fputs("complete -c bagserve -f -n '__fish_seen_subcommand_from completion' -a '" SHELLS "'\n"
-          /* Offers files (-F) only after flags that take a value. */
-          FISH_SERVES "-f\n",
+          "complete -c bagserve -f -n '__fish_seen_subcommand_from serve health'\n",
           stream);
-#define BAG_X(id, key, follows, sentence)                                 \
-    fprintf(stream, FISH_SERVES "%s-l " key, *(follows) ? "-r -F " : ""); \
-    put_fish_text(stream, sentence);
-    BAG_FLAGS(BAG_X)
-#undef BAG_X
-    for (size_t i = 0; i < bag_num_options; i++) {
-        const struct bag_setting *setting = &bag_options[i].setting;
-        fprintf(stream, FISH_SERVES "-r -l %s", bag_flag_of(setting->key).text + strlen("--"));
-        if (setting->type == BAG_SETTING_CHOICE) {
-            fputs(" -f -a '", stream);
-            put_words(stream, setting);
+    for (size_t i = 0; get_flag(i, &flag); i++) {
+        fprintf(stream, "complete -c bagserve -n '__fish_seen_subcommand_from %s' -l %s",
+                names_of(flag.command, "serve health"), flag.name.text + strlen("--"));
+        if (*flag.follows)
+            fputs(has_words(&flag) ? " -r -f -a '" : " -r -F", stream);
+        if (has_words(&flag)) {
+            put_words(stream, &flag);
             fputs("'", stream);
-        } else {
-            fputs(" -F", stream);
         }
-        put_fish_text(stream, bag_options[i].sentence);
+        put_fish_text(stream, flag.sentence);
     }
-    put_fish_tools(stream);
 }
 
 bool bag_config_print_completion(FILE *stream, const char *shell)

@@ -33,18 +33,11 @@ void bag_help_print_wrapped(FILE *stream, const char *text, int indent)
     fputc('\n', stream);
 }
 
-/* Prints one entry. Default and variable may be "". */
-static void print_entry(FILE *stream, const char *name, const char *follows,
-                        const char *default_text, const char *variable, const char *sentence)
-{
-    char left[64];
-    snprintf(left, sizeof left, "%s%s%s", name, *follows ? " " : "", follows);
-    if (*default_text || *variable)
-        fprintf(stream, "  %-38s %-11s %s\n", left, default_text, variable);
-    else
-        fprintf(stream, "  %s\n", left);
-    bag_help_print_wrapped(stream, sentence, INDENT);
-}
+/* Prints an entry of the help or of the manual. Default, variable and alias may be
+ * "". */
+typedef void put_entry(FILE *stream, const char *name, const char *follows,
+                       const char *default_text, const char *variable, const char *alias,
+                       const char *sentence);
 
 void bag_option_value_text(const struct bag_option *option, char *text, size_t text_bytes)
 {
@@ -61,63 +54,76 @@ void bag_option_value_text(const struct bag_option *option, char *text, size_t t
                                  setting->words.names[i]);
 }
 
-/* Prints the entry of an option, and its alias if it has one. */
-static void print_option(FILE *stream, const struct bag_option *option)
+/* Prints the entry of an option, with its alias if it has one. */
+static void put_option(FILE *stream, const struct bag_option *option, put_entry *put)
 {
     char follows[40];
-    const char *default_text = option->default_text ? option->default_text : "";
+    const char *alias = bag_option_alias(option);
     bag_option_value_text(option, follows, sizeof follows);
-    print_entry(stream, bag_flag_of(option->setting.key).text, follows, default_text,
-                bag_variable_of(option->setting.key).text, option->sentence);
-    if (bag_option_alias(option))
-        fprintf(stream, "%*sAlso accepted: %s.\n", INDENT, "",
-                bag_flag_of(bag_option_alias(option)).text);
+    put(stream, bag_flag_of(option->setting.key).text, follows,
+        option->default_text ? option->default_text : "", bag_variable_of(option->setting.key).text,
+        alias ? bag_flag_of(alias).text : "", option->sentence);
 }
 
 /* Prints the options that name models, and the flags that are not options. */
-static void print_sources(FILE *stream)
+static void put_sources(FILE *stream, put_entry *put)
 {
     for (size_t i = 0; i < bag_num_options; i++) {
         if (!bag_options[i].section[0])
-            print_option(stream, &bag_options[i]);
+            put_option(stream, &bag_options[i], put);
     }
-#define BAG_X(id, key, follows, sentence) print_entry(stream, "--" key, follows, "", "", sentence);
+#define BAG_X(id, key, follows, sentence) put(stream, "--" key, follows, "", "", "", sentence);
     BAG_FLAGS(BAG_X)
 #undef BAG_X
 }
 
-/* Prints all options. The lines of a section are adjacent in options.h. */
-static void print_sections(FILE *stream)
+/* Prints all options, with `heading` before each section. The lines of a section are adjacent in
+ * options.h. */
+static void put_sections(FILE *stream, const char *heading, put_entry *put)
 {
     const char *section = "";
     for (size_t i = 0; i < bag_num_options; i++) {
         const struct bag_option *option = &bag_options[i];
         if (strcmp(option->section, section) != 0) {
             section = option->section;
-            fprintf(stream, "\nSection \"%s\"\n", section);
+            fprintf(stream, "%sSection \"%s\"\n", heading, section);
         }
         if (section[0])
-            print_option(stream, option);
+            put_option(stream, option, put);
     }
 }
 
-/* Prints the keys of models and of features with their sentences. */
-static void print_model_keys(FILE *stream)
+/* Prints the keys of models, and of features after the text `features`. */
+static void put_model_keys(FILE *stream, const char *features, put_entry *put)
 {
-#define BAG_X(key, sentence) print_entry(stream, key, "", "", "", sentence);
+#define BAG_X(key, sentence) put(stream, key, "", "", "", "", sentence);
     BAG_MODEL_IDENTITY(BAG_X)
 #undef BAG_X
 #define BAG_X(member, key, TYPE, minimum, maximum, sentence) \
-    print_entry(stream, key, "", "", "", sentence);
+    put(stream, key, "", "", "", "", sentence);
     BAG_MODEL_KEYS(BAG_X)
 #undef BAG_X
-    fputs("\nKeys of an entry of \"features\", which a model may have in place of a path. A\n"
-          "feature may also have the keys above from \"reduction\" to \"bias\". A key that it\n"
-          "lacks has the value of its table's model.\n",
-          stream);
-#define BAG_X(key, sentence) print_entry(stream, "features[]." key, "", "", "", sentence);
+    fputs(features, stream);
+#define BAG_X(key, sentence) put(stream, "features[]." key, "", "", "", "", sentence);
     BAG_FEATURE_IDENTITY(BAG_X)
 #undef BAG_X
+}
+
+/* ---- the help -------------------------------------------------------------------------------- */
+
+/* Prints an entry of the help. */
+static void put_help(FILE *stream, const char *name, const char *follows, const char *default_text,
+                     const char *variable, const char *alias, const char *sentence)
+{
+    char left[64];
+    snprintf(left, sizeof left, "%s%s%s", name, *follows ? " " : "", follows);
+    if (*default_text || *variable)
+        fprintf(stream, "  %-38s %-11s %s\n", left, default_text, variable);
+    else
+        fprintf(stream, "  %s\n", left);
+    bag_help_print_wrapped(stream, sentence, INDENT);
+    if (*alias)
+        fprintf(stream, "%*sAlso accepted: %s.\n", INDENT, "", alias);
 }
 
 /* Prints the options that most operators need. */
@@ -130,8 +136,8 @@ static void print_common(FILE *stream)
     };
     fputs("\nCommon options\n", stream);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        print_option(stream,
-                     bag_option_find((struct bag_text){keys[i], strlen(keys[i])}, bag_key_of));
+        put_option(stream, bag_option_find((struct bag_text){keys[i], strlen(keys[i])}, bag_key_of),
+                   put_help);
 }
 
 void bag_config_print_help(FILE *stream, bool all)
@@ -152,7 +158,7 @@ void bag_config_print_help(FILE *stream, bool all)
         "\n"
         "Models\n",
         stream);
-    print_sources(stream);
+    put_sources(stream, put_help);
     if (!all) {
         print_common(stream);
         fprintf(stream,
@@ -160,11 +166,16 @@ void bag_config_print_help(FILE *stream, bool all)
                 bag_num_options);
         return;
     }
-    print_sections(stream);
+    put_sections(stream, "\n", put_help);
     fputs("\nKeys of an entry of \"models\" in the configuration file. All but the first three\n"
           "are also keys of the config.json in a model's folder.\n",
           stream);
-    print_model_keys(stream);
+    put_model_keys(
+        stream,
+        "\nKeys of an entry of \"features\", which a model may have in place of a path. A\n"
+        "feature may also have the keys above from \"reduction\" to \"bias\". A key that it\n"
+        "lacks has the value of its table's model.\n",
+        put_help);
 }
 
 /* ---- the manual page (roff with the macros of man) ------------------------------------------- */
@@ -181,8 +192,11 @@ static void put_text(FILE *stream, const char *text)
     }
 }
 
-/* Prints an entry of a list: a name in bold, its value in italics, and its sentence. */
-static void put_entry(FILE *stream, const char *name, const char *follows, const char *sentence)
+/* Prints an entry of a list: a name in bold, its value in italics, and its sentence, followed by
+ * the default and the variable. */
+static void put_manual(FILE *stream, const char *name, const char *follows,
+                       const char *default_text, const char *variable, const char *alias,
+                       const char *sentence)
 {
     fputs(".TP\n\\fB", stream);
     put_text(stream, name);
@@ -194,6 +208,15 @@ static void put_entry(FILE *stream, const char *name, const char *follows, const
     }
     fputc('\n', stream);
     put_text(stream, sentence);
+    if (*alias) {
+        fputs(" Also accepted: ", stream);
+        put_text(stream, alias);
+        fputc('.', stream);
+    }
+    if (*default_text)
+        fprintf(stream, " Default: %s.", default_text);
+    if (*variable)
+        fprintf(stream, " Variable: %s.", variable);
     fputc('\n', stream);
 }
 
@@ -201,10 +224,11 @@ static void put_entry(FILE *stream, const char *name, const char *follows, const
 static void put_commands(FILE *stream)
 {
     fputs(".SH COMMANDS\n", stream);
-#define BAG_X(name, follows, sentence) put_entry(stream, #name, follows, sentence);
+#define BAG_X(name, follows, sentence) put_manual(stream, #name, follows, "", "", "", sentence);
     BAG_COMMANDS(BAG_X)
 #undef BAG_X
-#define BAG_X(command, id, name, follows, sentence) put_entry(stream, name, follows, sentence);
+#define BAG_X(command, id, name, follows, sentence) \
+    put_manual(stream, name, follows, "", "", "", sentence);
     fputs(".SS Flags of convert\n", stream);
     BAG_CONVERT_FLAGS(BAG_X)
     fputs(".SS Flags of inspect\n", stream);
@@ -213,54 +237,6 @@ static void put_commands(FILE *stream)
     BAG_VERIFY_FLAGS(BAG_X)
     fputs(".SS Flags of bench\n", stream);
     BAG_BENCH_FLAGS(BAG_X)
-#undef BAG_X
-}
-
-/* Prints the options of serve, section by section. */
-static void put_options(FILE *stream)
-{
-    const char *section = "";
-    fputs(".SH OPTIONS\nThe options of\n.BR serve .\nEach is a flag, an environment variable and a "
-          "key in a section of the configuration file. Flags override variables, and variables "
-          "override the file. Sizes are written as 67108864, 64MiB (of 1024) or 500KB (of 1000).\n",
-          stream);
-#define BAG_X(id, key, follows, sentence) put_entry(stream, "--" key, follows, sentence);
-    BAG_FLAGS(BAG_X)
-#undef BAG_X
-    for (size_t i = 0; i < bag_num_options; i++) {
-        if (strcmp(bag_options[i].section, section) != 0) {
-            section = bag_options[i].section;
-            fprintf(stream, ".SS Section \"%s\"\n", section);
-        }
-        /* The default and the variable follow the sentence. */
-        const struct bag_option *option = &bag_options[i];
-        const char *default_text = option->default_text ? option->default_text : "";
-        char follows[40], sentence[1024];
-        bag_option_value_text(option, follows, sizeof follows);
-        snprintf(sentence, sizeof sentence, "%s%s%s%s Variable: %s.", option->sentence,
-                 *default_text ? " Default: " : "", default_text, *default_text ? "." : "",
-                 bag_variable_of(option->setting.key).text);
-        put_entry(stream, bag_flag_of(option->setting.key).text, follows, sentence);
-    }
-}
-
-static void put_model_keys(FILE *stream)
-{
-    fputs(".SH MODELS\nKeys of an entry of\n.I models\nin the configuration file. All but the "
-          "first three are also keys of the config.json in a model's folder.\n",
-          stream);
-#define BAG_X(key, sentence) put_entry(stream, key, "", sentence);
-    BAG_MODEL_IDENTITY(BAG_X)
-#undef BAG_X
-#define BAG_X(member, key, TYPE, minimum, maximum, sentence) put_entry(stream, key, "", sentence);
-    BAG_MODEL_KEYS(BAG_X)
-#undef BAG_X
-    fputs(
-        ".SS Features of a collection\nA feature may also have the keys above from\n.I reduction\n"
-        "to\n.IR bias .\nA key that it lacks has the value of its table's model.\n",
-        stream);
-#define BAG_X(key, sentence) put_entry(stream, key, "", sentence);
-    BAG_FEATURE_IDENTITY(BAG_X)
 #undef BAG_X
 }
 
@@ -275,8 +251,20 @@ void bag_config_print_manual(FILE *stream, const char *version)
             "bag and returns one vector per bag.\n",
             version);
     put_commands(stream);
-    put_options(stream);
-    put_model_keys(stream);
+    fputs(".SH OPTIONS\nThe options of\n.BR serve .\nEach is a flag, an environment variable and a "
+          "key in a section of the configuration file. Flags override variables, and variables "
+          "override the file. Sizes are written as 67108864, 64MiB (of 1024) or 500KB (of 1000).\n",
+          stream);
+    put_sources(stream, put_manual);
+    put_sections(stream, ".SS ", put_manual);
+    fputs(".SH MODELS\nKeys of an entry of\n.I models\nin the configuration file. All but the "
+          "first three are also keys of the config.json in a model's folder.\n",
+          stream);
+    put_model_keys(stream,
+                   ".SS Features of a collection\nA feature may also have the keys above from\n.I "
+                   "reduction\nto\n.IR bias .\nA key that it lacks has the value of its table's "
+                   "model.\n",
+                   put_manual);
     fputs(
         ".SH SIGNALS\n.TP\n.BR SIGTERM ,\\  SIGINT\nStop. Readiness becomes 503, running requests "
         "are finished, and the exit status is 0. A second signal stops immediately.\n"
