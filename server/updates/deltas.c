@@ -236,12 +236,13 @@ static bool was_seen(const struct bag_updates_stream *stream, const struct bag_d
 
 /* ---- while it is served ---------------------------------------------------------------------- */
 
-/* Returns the last update that a delta can follow: that of the stream, or that of the served
- * table's file. */
-static uint64_t last_update(const struct bag_updates_stream *stream,
-                            const struct bag_live_rows *live)
+/* Returns the last update before the next delta of the table. */
+static uint64_t last_update(const struct bag_live_rows *live)
 {
-    return live->through > stream->sequence ? live->through : stream->sequence;
+    pthread_mutex_lock(&live->stream->lock);
+    uint64_t last = bag_updates_last_before(live);
+    pthread_mutex_unlock(&live->stream->lock);
+    return last;
 }
 
 /* The state of one pass over the deltas of a table. */
@@ -308,7 +309,7 @@ static size_t take_listed(const struct taking *taking, struct listing *listing, 
     size_t at = 0;
     for (; at < listing->count; at++) {
         struct bag_delta_state *state = &listing->found[at];
-        uint64_t sequence = last_update(stream, taking->table->memory->live);
+        uint64_t sequence = last_update(taking->table->memory->live);
         struct delta delta;
         if (state->number <= sequence)
             continue;
@@ -379,7 +380,7 @@ bool bag_updates_take_deltas(struct bag_updates *updates, const struct bag_updat
     bool ok = true;
     if (!taking.stream || !table->deltas)
         return true;
-    uint64_t last = live ? last_update(taking.stream, live) : table->through;
+    uint64_t last = live ? last_update(live) : table->through;
     if (!list_deltas(&listing, table->deltas, last, problem)) {
         tell(taking.stream, problem);
         return false;

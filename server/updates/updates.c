@@ -286,6 +286,14 @@ void bag_updates_go_on(struct bag_updates_stream *stream, uint64_t through)
     stream->state = BAG_STREAM_OPEN;
 }
 
+uint64_t bag_updates_last_before(const struct bag_live_rows *live)
+{
+    const struct bag_updates_stream *stream = live->stream;
+    if (live->through == stream->sequence || live->through >= bag_updates_last_taken(stream))
+        return live->through;
+    return stream->sequence;
+}
+
 /* Returns whether the update's number was used before, so that there is nothing to do. */
 static bool is_repeated(struct group *group, struct bag_update *update)
 {
@@ -375,10 +383,11 @@ static void run_one(struct group *group, struct bag_update *update)
     struct bag_live_rows *live = update->live;
     struct bag_updates_stream *stream = live->stream;
     update->failed = update->applied = false;
-    if (live->through > stream->sequence) { /* moves to the last update that the table includes */
-        commit(group);
-        if (live->through > stream->sequence)
-            bag_updates_go_on(stream, live->through);
+    if (bag_updates_last_before(live) != stream->sequence) {
+        commit(group); /* the table may lack the updates that wait */
+        uint64_t last = bag_updates_last_before(live);
+        if (last != stream->sequence)
+            bag_updates_go_on(stream, last);
     }
     if (is_repeated(group, update))
         return;

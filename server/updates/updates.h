@@ -279,6 +279,12 @@ bool bag_updates_apply(struct bag_live_rows *live, uint64_t sequence, const stru
  * waiting to be applied. The caller holds the stream's lock. */
 void bag_updates_go_on(struct bag_updates_stream *stream, uint64_t through);
 
+/* Returns the number that the table's next update follows. This is the table's own last update if
+ * the table has all updates that were taken, and otherwise the stream's. They differ if the file of
+ * this version, or of the one that was served before, includes updates that were never taken here.
+ * The caller holds the stream's lock. */
+uint64_t bag_updates_last_before(const struct bag_live_rows *live);
+
 /* Removes the journal files that neither the attached tables, if they were loaded again, nor the
  * versions that may be loaded later need. Files that only the latter need are removed, too, if all
  * files exceed journal_kept_bytes. Does nothing if no table is attached. The caller holds the

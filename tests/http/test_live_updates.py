@@ -83,6 +83,35 @@ def test_rolling_back_after_updates(directory):
 
 
 @pytest.mark.parametrize("has_journal", [True, False])
+@pytest.mark.parametrize("keep_versions", [0, 1])
+def test_rolling_back_before_what_a_file_includes(directory, has_journal, keep_versions, root):
+    """A version goes on after its own last update, although the file of the version before it included later
+    updates: nobody has sent those here. A version that was retained behaves like one that is read again."""
+    version = publish(root, "t", 1).parent
+    write_json(root / "t" / "config.json", {"keep_versions": keep_versions})
+    with (serve_versions if has_journal else serve_plain)(directory) as server:
+        client, admin = server.client, server.admin.client
+        for number in (1, 2, 3):
+            applied(change(admin, number), number, 1)
+        publish(root, "t", 2, control.rows_of(2), {"updates_through": 6})
+        server.admin.load("t").expect(200)
+        expect_equal(change(admin, 6).expect(200).json()["applied"], False, "update 6 is in the file of version 2")
+        server.admin.load("t", 1).expect(200)
+        numbered(version, 4)
+        server.admin.load("t", 1).expect(200)
+        check_rows(all_rows(client), after(control.rows_of(1), 0, 4))
+        applied(change(admin, 5), 5, 1)
+        applied(change(admin, 3), 5, 0, False)
+        check_rows(all_rows(client), after(control.rows_of(1), 0, 5))
+        server.admin.load("t", 2).expect(200)
+        check_rows(all_rows(client), control.rows_of(2))
+        applied(change(admin, 7), 7, 1)
+        error = server.admin.load("t", 1).expect(400).error()
+        expect("lacks" in error or "those between are missing" in error, error)
+        check_rows(all_rows(client), after(control.rows_of(2), 6, 7))
+
+
+@pytest.mark.parametrize("has_journal", [True, False])
 def test_versions_without_rows_of_updates(directory, has_journal, root):
     """A version that lacks a row which an update changed is not loaded, unless it includes the update;
     one that serves beside gets no more."""
