@@ -389,6 +389,7 @@ class Request:
              "encoded integers or FP64")
         need(not self.one_type, "two index types")
         answers = {n: self.answer_of(n, inputs) for n, inputs in self.of.items()}
+        need(sum(len(a.rows) for a in answers.values()) <= 2**32, "bags of all features")
         names = self.outputs or [n for n in self.features if n in answers]
         told = self._told(answers) if self.parameters.get("explain") else []
         need(not any(answers[n].needs_sorted for n in told), "unsorted segments are explained")

@@ -11,7 +11,7 @@ from tables import MASK
 from v2 import f32_from_bf16
 
 REDUCTIONS = ("none", "sum", "mean", "max", "sqrtn")
-MOST_BAGS = 2**30  # of which each reply is too large
+MOST_BAGS = 2**30  # each reply with more is too large; a feature that is in no output may have them
 FLAGS = ("include_last_offset", "weighted_mean", "prune_invalid", "unsorted_segments",
          "require_zero_first_offset", "require_matching_index_types")
 
@@ -172,10 +172,12 @@ def bags_of_segments(rules, ids, number):
     if len(ids):
         last = int(ids.max() if rules.unsorted_segments else ids[-1])
     count = int(number) if number is not None else last + 1
-    need(0 <= count < MOST_BAGS, "num_segments")
+    need(count >= 0, "num_segments")
     need(not len(ids) or (ids >= 0).all(), "a segment id is negative")
     need(number is None or not len(ids) or (ids < count).all(), "a segment id is too large")
     need(rules.unsorted_segments or (np.diff(ids) >= 0).all(), "segment ids decrease")
+    if count > MOST_BAGS:
+        return range(count)
     bags = [[] for _ in range(count)]
     for position, segment in enumerate(ids):
         bags[int(segment)].append(position)
@@ -230,7 +232,7 @@ class Inputs:
         return numbers.ravel().astype(rules.table.storage.computed)
 
     def bags(self, rules):
-        """Positions in the indices, bag by bag; without a reduction each is a bag."""
+        """Positions in the indices, bag by bag; without a reduction each is a bag. More than MOST_BAGS are a range."""
         if not rules.pools:
             if self["offsets"] is not None:
                 bags_of_offsets(rules, self["offsets"], self["indices"].size)
@@ -281,6 +283,10 @@ class Answer:
         self.rules, self.explanation = rules, None
         self.needs_sorted = rules.unsorted_segments and inputs["segment_ids"] is not None
         self.shape = (len(bags),) if rules.pools else inputs["indices"].shape
+        self.is_too_large = len(bags) > MOST_BAGS
+        if self.is_too_large:
+            self.rows = bags
+            return
         if not rules.pools:
             default = None
             self.explanation = [entries.explain(0, len(bags), False)]
@@ -322,6 +328,7 @@ class Answer:
         return found
 
     def output(self, datatype):
+        need(not self.is_too_large, "a reply that is too large")
         shape = (*self.shape, *self.rules.shape)
         if self.copies is not None and datatype == self.rules.table.storage.datatype:
             return Output(datatype, self.copies.reshape(shape), has_signs=True, is_copy=True)

@@ -261,7 +261,10 @@ def exact_rows(rng, storage, count, elements):
 @quiet
 def round_halves(values, datatype):
     """f32 as FP16 or BF16 elements (the bits of BF16), rounded to nearest even."""
-    return bf16_from_f32(values) if datatype == "BF16" else values.astype(F16)
+    if datatype == "BF16":
+        return bf16_from_f32(values)
+    halves = values.astype(F16)
+    return np.where(np.isnan(halves), np.copysign(F16(np.nan), halves), halves)  # NaNs lose their payload, as NumPy's do not
 
 
 def widened(elements, datatype):
