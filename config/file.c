@@ -56,11 +56,8 @@ static bool add_feature(const struct bag_entry *entry, const char *name, const c
 {
     struct bag_feature_config feature = {
         .name = strdup(name), .model = strdup(table), .set = find_set(entry)};
-    struct bag_feature_config *features =
-        reallocarray(model->features, model->num_features + 1, sizeof *features);
-    if (features)
-        model->features = features;
-    if (!features || !feature.name || !feature.model || !bag_names_reserve(names, 1)) {
+    if (!BAG_GROW(model->features, model->num_features) || !feature.name || !feature.model ||
+        !bag_names_reserve(names, 1)) {
         free(feature.name);
         free(feature.model);
         return bag_problem_set(entry->json->problem, BAG_ERROR_NO_MEMORY,

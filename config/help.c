@@ -42,16 +42,15 @@ typedef void put_entry(FILE *stream, const char *name, const char *follows,
 void bag_option_value_text(const struct bag_option *option, char *text, size_t text_bytes)
 {
     const struct bag_setting *setting = &option->setting;
-    size_t used = 0;
     if (setting->type != BAG_SETTING_CHOICE) {
         snprintf(text, text_bytes, "%s", setting->unit[0] ? setting->unit : "number");
         for (; *text; text++)
             *text = (char)toupper((unsigned char)*text);
         return;
     }
-    for (size_t i = 0; i < setting->words.count && used < text_bytes; i++)
-        used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", i ? "|" : "",
-                                 setting->words.names[i]);
+    *text = 0;
+    for (size_t i = 0; i < setting->words.count; i++)
+        bag_text_add(text, text_bytes, "%s%s", i ? "|" : "", setting->words.names[i]);
 }
 
 /* Prints the entry of an option, with its alias if it has one. */

@@ -184,10 +184,7 @@ void bag_model_config_free(struct bag_model_config *model)
 /* Reserves memory for one more model and its names. */
 static bool reserve(struct bag_config *config)
 {
-    struct bag_model_config *models = bag_grow(config->models, config->num_models, sizeof *models);
-    if (models)
-        config->models = models;
-    return models && bag_names_reserve(&config->names, 2);
+    return BAG_GROW(config->models, config->num_models) && bag_names_reserve(&config->names, 2);
 }
 
 /* Returns the version as a number. All versions are valid when they are added. */

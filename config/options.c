@@ -18,13 +18,12 @@ const char *const bag_bool_words[2] = {"false", "true"};
 /* Writes "must be one of" and the words. Words that may not be chosen are left out. */
 static void describe_words(const struct bag_words *words, struct bag_reason *reason)
 {
-    size_t used = (size_t)snprintf(reason->text, sizeof reason->text, "must be one of");
     const char *comma = " ";
-    for (size_t i = 0; i < words->count && used < sizeof reason->text; i++) {
+    snprintf(reason->text, sizeof reason->text, "must be one of");
+    for (size_t i = 0; i < words->count; i++) {
         if (!words->names[i])
             continue;
-        used += (size_t)snprintf(reason->text + used, sizeof reason->text - used, "%s%s", comma,
-                                 words->names[i]);
+        bag_text_add(reason->text, sizeof reason->text, "%s%s", comma, words->names[i]);
         comma = ", ";
     }
 }

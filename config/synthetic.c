@@ -146,18 +146,17 @@ bool bag_synthetic_add_preset(struct bag_config *config, enum bag_synthetic_pres
     const struct preset *preset = &presets[id];
     int64_t most = longest(preset, bytes / preset->row_bytes);
     char features[1024] = "";
-    size_t used = 0;
     for (size_t i = 0; i < preset->num_tables; i++) {
         if (!add_of_preset(config, preset, i, most, problem))
             return false;
         if (!preset->features)
-            used += (size_t)snprintf(features + used, sizeof features - used,
-                                     ", {\"name\": \"f%zu\", \"model\": \"f%zu\"}", i, i);
+            bag_text_add(features, sizeof features, ", {\"name\": \"f%zu\", \"model\": \"f%zu\"}",
+                         i, i);
     }
     char file[1100];
-    used = (size_t)snprintf(file, sizeof file, "{\"features\": [%s]}",
-                            (preset->features ? preset->features : features) + strlen(", "));
+    snprintf(file, sizeof file, "{\"features\": [%s]}",
+             (preset->features ? preset->features : features) + strlen(", "));
     return bag_config_add_model(config, preset->collection, NULL, "1", problem) &&
-           bag_config_apply_model_file(config, config->num_models - 1, "--synthetic", file, used,
-                                       false, problem);
+           bag_config_apply_model_file(config, config->num_models - 1, "--synthetic", file,
+                                       strlen(file), false, problem);
 }

@@ -9,18 +9,27 @@
 #ifndef BAG_ARENA_H
 #define BAG_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* Returns the array, resized if it has no room for one more than its `count` elements. The array is
- * on the heap and grows only by this function, which doubles it at powers of two. Returns NULL if
- * memory is exhausted; the array is then unchanged. */
-static inline void *bag_grow(void *elements, size_t count, size_t element_bytes)
+/* Makes room for one more element in a list of `count` elements. `list` is the address of the
+ * pointer to the list, which is on the heap; NULL: it is empty. A list grows only by this function,
+ * which doubles it at powers of two. Returns false if memory is exhausted; the list is then
+ * unchanged. */
+static inline bool bag_grow(void *list, size_t count, size_t element_bytes)
 {
+    void *elements;
     if (count & (count - 1))
-        return elements;
-    return reallocarray(elements, count ? 2 * count : 1, element_bytes);
+        return true;
+    memcpy(&elements, list, sizeof elements);
+    elements = reallocarray(elements, count ? 2 * count : 1, element_bytes);
+    if (elements)
+        memcpy(list, &elements, sizeof elements);
+    return elements != NULL;
 }
+#define BAG_GROW(list, count) bag_grow((void *)&(list), (count), sizeof *(list))
 
 /* A source of large blocks. `get` returns `bytes` bytes, aligned to 16, or NULL. `put` returns a
  * block to the source. */

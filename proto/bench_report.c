@@ -172,15 +172,12 @@ char *bag_bench_report_print(const struct bag_bench_report *report)
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-/* Appends "KEY BEFORE and NOW" to a text of *used bytes. A text that is too long is truncated.
- * Returns false if memory is exhausted. */
-static bool append_difference(const cJSON *before, const cJSON *now, char *text, size_t capacity,
-                              size_t *used)
+/* Appends "KEY BEFORE and NOW" to a text. Returns false if memory is exhausted. */
+static bool append_difference(const cJSON *before, const cJSON *now, char *text, size_t capacity)
 {
     char *old = cJSON_PrintUnformatted(before), *new = cJSON_PrintUnformatted(now);
-    if (old && new &&*used < capacity)
-        *used += (size_t)snprintf(text + *used, capacity - *used, "%s%s %s and %s",
-                                  *used ? ", " : "", before->string, old, new);
+    if (old && new)
+        bag_text_add(text, capacity, "%s%s %s and %s", *text ? ", " : "", before->string, old, new);
     bool ok = old && new;
     cJSON_free(old);
     cJSON_free(new);
@@ -204,12 +201,10 @@ bool bag_bench_workload_compare(const struct bag_bench_workload *before,
 {
     cJSON *old = make_tree(before), *new = make_tree(now);
     bool ok = old && new;
-    size_t used = 0;
     const cJSON *one = ok ? old->child : NULL, *other = ok ? new->child : NULL;
     *text = 0;
     for (; ok && one && other; one = one->next, other = other->next)
-        ok =
-            cJSON_Compare(one, other, true) || append_difference(one, other, text, capacity, &used);
+        ok = cJSON_Compare(one, other, true) || append_difference(one, other, text, capacity);
     bag_json_free(old);
     bag_json_free(new);
     return ok;

@@ -4,9 +4,19 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+void bag_text_add(char *text, size_t capacity, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text + used, capacity - used, format, values);
+    va_end(values);
+}
 
 bool bag_text_is(struct bag_text text, const char *name)
 {

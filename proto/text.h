@@ -14,6 +14,10 @@ struct bag_text {
     size_t bytes;
 };
 
+/* Appends to a text in memory of `capacity` bytes. What does not fit is cut off. */
+void bag_text_add(char *text, size_t capacity, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
 /* Returns whether the text is exactly `name`. */
 bool bag_text_is(struct bag_text text, const char *name);
 

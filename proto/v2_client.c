@@ -168,14 +168,13 @@ static bool read_features(const cJSON *list, const cJSON *outputs, struct bag_cl
 static void list_inputs(const cJSON *inputs, char *text, size_t room)
 {
     const cJSON *item;
-    size_t used = 0;
     *text = 0;
     cJSON_ArrayForEach(item, inputs)
     {
         const char *name = bag_json_text(item, "name");
-        if (name && used < room)
-            used += (size_t)snprintf(text + used, room - used, "%s'%s'", used ? ", " : "",
-                                     bag_quote(name, strlen(name)).text);
+        if (name)
+            bag_text_add(text, room, "%s'%s'", *text ? ", " : "",
+                         bag_quote(name, strlen(name)).text);
     }
 }
 

@@ -93,11 +93,10 @@ struct names {
 static struct names usable_names(void)
 {
     struct names names = {""};
-    size_t used = 0;
     for (int isa = 0; isa < BAG_ISA_COUNT; isa++) {
         if (bag_isa_usable((enum bag_isa)isa))
-            used += (size_t)snprintf(names.text + used, sizeof names.text - used, "%s%s",
-                                     used ? ", " : "", bag_isa_names[isa]);
+            bag_text_add(names.text, sizeof names.text, "%s%s", *names.text ? ", " : "",
+                         bag_isa_names[isa]);
     }
     return names;
 }

@@ -38,13 +38,13 @@ static bool read_before(struct bag_bench_session *session, struct bag_problem *p
 /* Prints the lengths of bags of a preset as --ids takes them. */
 static void print_ids(const struct bag_bench_lengths *lengths, char *text, size_t capacity)
 {
-    size_t used = 0;
-    for (size_t i = 0; i < lengths->count && used < capacity; i++) {
-        const char *comma = i ? "," : "";
-        used += (size_t)(lengths->list[i] == BAG_MLPERF_HISTORY
-                             ? snprintf(text + used, capacity - used, "%shistory", comma)
-                             : snprintf(text + used, capacity - used, "%s%llu", comma,
-                                        (unsigned long long)lengths->list[i]));
+    *text = 0;
+    for (size_t i = 0; i < lengths->count; i++) {
+        if (lengths->list[i] == BAG_MLPERF_HISTORY)
+            bag_text_add(text, capacity, "%shistory", i ? "," : "");
+        else
+            bag_text_add(text, capacity, "%s%llu", i ? "," : "",
+                         (unsigned long long)lengths->list[i]);
     }
 }
 
@@ -68,9 +68,8 @@ static void describe_workload(const struct bag_bench_options *options,
         snprintf(workload->ids, sizeof workload->ids, "%s", options->ids_text);
     else
         print_ids(&options->lengths, workload->ids, sizeof workload->ids);
-    const size_t used = strlen(workload->ids);
-    snprintf(workload->ids + used, sizeof workload->ids - used, "%s",
-             options->unique ? ", each once" : "");
+    if (options->unique)
+        bag_text_add(workload->ids, sizeof workload->ids, ", each once");
     snprintf(workload->body, sizeof workload->body, options->json ? "json" : "binary");
     if (options->reduction)
         snprintf(workload->reduction, sizeof workload->reduction, "%s", options->reduction);

@@ -272,15 +272,14 @@ static bool read_model(struct bag_bench_target *target, const char *name,
 /* Prints names with commas between them, and "..." in place of those that do not fit. */
 static void list_names(const struct bag_client_names *names, char *text, size_t room)
 {
-    size_t used = 0;
     *text = 0;
-    for (size_t i = 0; i < names->count && used < room; i++) {
-        if (used + strlen(names->names[i]) + 8 > room) {
-            snprintf(text + used, room - used, ", ...");
+    for (size_t i = 0; i < names->count; i++) {
+        if (strlen(text) + strlen(names->names[i]) + 8 > room) {
+            bag_text_add(text, room, ", ...");
             return;
         }
-        used += (size_t)snprintf(text + used, room - used, "%s%s", used ? ", " : "",
-                                 bag_quote(names->names[i], strlen(names->names[i])).text);
+        bag_text_add(text, room, "%s%s", *text ? ", " : "",
+                     bag_quote(names->names[i], strlen(names->names[i])).text);
     }
 }
 

@@ -437,10 +437,9 @@ static void write_forms(struct bag_json_writer *json, const struct bag_model *mo
     const bool is_collection = bag_model_is_collection(model);
     const char *const *names = is_collection ? collection_forms : bag_form_names;
     const size_t count = is_collection ? COUNT_OF(collection_forms) : BAG_FORM_COUNT;
-    char text[64];
-    size_t used = 0;
-    for (size_t i = 0; i < count && used < sizeof text; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? " " : "", names[i]);
+    char text[64] = "";
+    for (size_t i = 0; i < count; i++)
+        bag_text_add(text, sizeof text, "%s%s", i ? " " : "", names[i]);
     const struct bag_json_member forms[] = {
         BAG_KEY("forms", text),
         BAG_KEY_IF(!is_collection, "form", bag_form_names[model->shown.form])};

@@ -155,21 +155,21 @@ const struct bag_http_route *bag_http_route(const char *method, const char *path
  * served". */
 static void list_served(struct bag_model *const *models, size_t count, char *text, size_t room)
 {
-    size_t used = 0, ready = 0, listed = 0;
+    size_t ready = 0, listed = 0;
     for (size_t i = 0; i < count; i++)
         ready += models[i]->state == BAG_MODEL_READY;
-    used += (size_t)snprintf(text, room, ready == 1 ? "version" : ready ? "versions" : "none");
-    for (size_t i = 0; i < count && used + 48 < room; i++) {
+    snprintf(text, room, ready == 1 ? "version" : ready ? "versions" : "none");
+    for (size_t i = 0; i < count && strlen(text) + 48 < room; i++) {
         if (models[i]->state != BAG_MODEL_READY)
             continue;
         listed++;
-        used += (size_t)snprintf(text + used, room - used, "%s %s",
-                                 listed == 1       ? ""
-                                 : listed == ready ? " and"
-                                                   : ",",
-                                 models[i]->version);
+        bag_text_add(text, room, "%s %s",
+                     listed == 1       ? ""
+                     : listed == ready ? " and"
+                                       : ",",
+                     models[i]->version);
     }
-    snprintf(text + used, room - used, ready <= 1 ? " is served" : " are served");
+    bag_text_add(text, room, ready <= 1 ? " is served" : " are served");
 }
 
 /* Fills the reply for a version that does not exist, or that is not served although others are.

@@ -12,15 +12,11 @@
 static bool add_copy(struct bag_scan *scan, const struct bag_model_config *model,
                      struct bag_remote *remote)
 {
-    struct bag_remote **remotes =
-        reallocarray(scan->remotes, scan->num_remotes + 1, sizeof *remotes);
-    if (remotes)
-        scan->remotes = remotes;
-    if (!remotes || !bag_config_add_copy(&scan->found, model)) {
+    if (!BAG_GROW(scan->remotes, scan->num_remotes) || !bag_config_add_copy(&scan->found, model)) {
         bag_remote_free(remote);
         return false;
     }
-    remotes[scan->num_remotes++] = remote;
+    scan->remotes[scan->num_remotes++] = remote;
     return true;
 }
 

@@ -19,16 +19,12 @@ static void add_fault(struct bag_check *check, const char *name, const char *ver
 {
     if (bag_check_find(check, name, version))
         return;
-    struct bag_check_fault *faults = bag_grow(check->faults, check->count, sizeof *faults);
-    char *copy = strdup(reason);
-    if (faults)
-        check->faults = faults;
-    if (!faults || !copy) {
-        free(copy);
+    char *copy = BAG_GROW(check->faults, check->count) ? strdup(reason) : NULL;
+    if (!copy) {
         check->lacks_memory = true;
         return;
     }
-    struct bag_check_fault *fault = &faults[check->count++];
+    struct bag_check_fault *fault = &check->faults[check->count++];
     fault->reason = copy;
     snprintf(fault->name, sizeof fault->name, "%s", name);
     snprintf(fault->version, sizeof fault->version, "%s", version);

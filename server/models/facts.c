@@ -34,18 +34,14 @@ struct bag_record *bag_record_make(struct bag_models *models, const char *name)
     size_t i = lower_bound(models, name), count = models->num_records;
     if (i < count && strcmp(models->records[i]->name, name) == 0)
         return models->records[i];
-    struct bag_record **records = reallocarray(models->records, count + 1, sizeof *records);
-    struct bag_record *record = calloc(1, sizeof *record);
-    if (records)
-        models->records = records;
-    if (!records || !record) {
-        free(record);
+    struct bag_record *record = BAG_GROW(models->records, count) ? calloc(1, sizeof *record) : NULL;
+    if (!record)
         return NULL;
-    }
+    struct bag_record **place = &models->records[i];
     snprintf(record->name, sizeof record->name, "%s", name);
-    memmove(&records[i + 1], &records[i], (count - i) * sizeof *records);
+    memmove(place + 1, place, (count - i) * sizeof *place);
     models->num_records++;
-    return records[i] = record;
+    return *place = record;
 }
 
 /* Frees a record and releases its retained versions. */
@@ -101,12 +97,9 @@ void bag_models_free(struct bag_models *models)
 bool bag_models_add_retained(struct bag_models *models, struct bag_model *model)
 {
     struct bag_record *record = bag_record_make(models, model->name);
-    struct bag_retained_version *retained =
-        record ? reallocarray(record->retained, record->num_retained + 1, sizeof *retained) : NULL;
-    if (!retained)
+    if (!record || !BAG_GROW(record->retained, record->num_retained))
         return false;
-    record->retained = retained;
-    retained[record->num_retained++] = (struct bag_retained_version){
+    record->retained[record->num_retained++] = (struct bag_retained_version){
         .model = bag_model_retain(model), .order = ++models->num_retained};
     return true;
 }
@@ -291,11 +284,9 @@ bool bag_facts_add_failure(const struct bag_facts *facts, const struct bag_sourc
                            const struct bag_problem *why)
 {
     struct bag_record *record = bag_record_make(facts->models, source->model->name);
-    struct bag_failed_version *failures =
-        record ? reallocarray(record->failures, record->num_failures + 1, sizeof *failures) : NULL;
-    if (!failures)
+    if (!record || !BAG_GROW(record->failures, record->num_failures))
         return false;
-    record->failures = failures;
+    struct bag_failed_version *failures = record->failures;
     for (size_t i = record->num_failures; i-- > 0;) {
         if (failures[i].number == number_of(source) || !skips(facts, BAG_CHANGE_POLL, &failures[i]))
             failures[i] = failures[--record->num_failures];
@@ -322,12 +313,9 @@ static bool is_settled(const struct bag_model_facts *of_model, const struct bag_
             observed = &record->observed[i];
     }
     if (!observed) {
-        struct bag_observed_state *grown =
-            reallocarray(record->observed, record->num_observed + 1, sizeof *grown);
-        if (!grown)
+        if (!BAG_GROW(record->observed, record->num_observed))
             return false;
-        record->observed = grown;
-        observed = &grown[record->num_observed++];
+        observed = &record->observed[record->num_observed++];
         *observed = (struct bag_observed_state){.number = number};
     }
     if (observed->poll != poll) {

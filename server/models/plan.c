@@ -24,14 +24,12 @@ struct bag_entry *bag_change_plan_find(const struct bag_change_plan *plan, const
 /* Adds an entry, which is valid until the next one is added. Returns NULL without memory. */
 static struct bag_entry *add_entry(struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    struct bag_entry *entries = bag_grow(plan->entries, plan->count, sizeof *entries);
-    if (!entries) {
+    if (!BAG_GROW(plan->entries, plan->count)) {
         bag_problem_no_memory(problem);
         return NULL;
     }
-    plan->entries = entries;
-    entries[plan->count] = (struct bag_entry){.same_as = SIZE_MAX};
-    return &entries[plan->count++];
+    plan->entries[plan->count] = (struct bag_entry){.same_as = SIZE_MAX};
+    return &plan->entries[plan->count++];
 }
 
 /* Adds a model with a remark, from which names of folders are removed; NULL: no remark. */
@@ -189,14 +187,13 @@ static bool take_actions(struct bag_change_plan *plan, const struct bag_model_fa
 /* Writes the versions that exist, as "1, 2 and 5". */
 static void list_versions(const struct bag_model_plan *plan, char *text, size_t bytes)
 {
-    size_t used = 0;
     *text = 0;
-    for (size_t i = 0; i < plan->count && used + 40 < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s%llu",
-                                 i == 0                 ? ""
-                                 : i + 1 == plan->count ? " and "
-                                                        : ", ",
-                                 (unsigned long long)plan->versions[i].number);
+    for (size_t i = 0; i < plan->count && strlen(text) + 40 < bytes; i++)
+        bag_text_add(text, bytes, "%s%llu",
+                     i == 0                 ? ""
+                     : i + 1 == plan->count ? " and "
+                                            : ", ",
+                     (unsigned long long)plan->versions[i].number);
 }
 
 /* Keeps the error of a version for the index of models. */

@@ -94,13 +94,11 @@ static bool change_configuration(struct bag_reconciler *reconciler, struct bag_p
 /* Writes the names and versions of a request, for the log. The text is cut off after `bytes`. */
 static void list_names(const struct bag_control *control, char *text, size_t bytes)
 {
-    size_t used = 0;
     *text = 0;
-    for (size_t i = 0; i < control->count && used < bytes; i++) {
+    for (size_t i = 0; i < control->count; i++) {
         const struct bag_control_item *item = &control->items[i];
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s%s%s%s", i ? ", " : "",
-                                 item->unload ? "unload " : "", item->name,
-                                 *item->version ? "/" : "", item->version);
+        bag_text_add(text, bytes, "%s%s%s%s%s", i ? ", " : "", item->unload ? "unload " : "",
+                     item->name, *item->version ? "/" : "", item->version);
     }
 }
 

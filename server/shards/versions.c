@@ -201,19 +201,16 @@ static bool all_have(const struct bag_shard_group *group, uint64_t number)
     return true;
 }
 
-/* Prints "http://a has 1, 2", and so on, as far as there is room. */
+/* Appends "http://a has 1, 2", and so on, as far as there is room. */
 static void list_versions(const struct bag_shard_group *group, char *text, size_t room)
 {
-    size_t used = 0;
-    for (size_t m = 0; m < group->num_members && used < room; m++) {
+    for (size_t m = 0; m < group->num_members; m++) {
         const struct bag_shard_report *report = &group->members[m].report;
-        used += (size_t)snprintf(text + used, room - used, "%s%s has ", m ? "; " : "",
-                                 name_of(&group->members[m]));
-        for (size_t i = 0; i < report->versions.count && used < room; i++)
-            used += (size_t)snprintf(text + used, room - used, "%s%" PRIu64, i ? ", " : "",
-                                     report->versions.numbers[i]);
-        if (report->versions.count == 0 && used < room)
-            used += (size_t)snprintf(text + used, room - used, "none");
+        bag_text_add(text, room, "%s%s has ", m ? "; " : "", name_of(&group->members[m]));
+        for (size_t i = 0; i < report->versions.count; i++)
+            bag_text_add(text, room, "%s%" PRIu64, i ? ", " : "", report->versions.numbers[i]);
+        if (report->versions.count == 0)
+            bag_text_add(text, room, "none");
     }
 }
 
@@ -295,8 +292,8 @@ bool bag_shard_group_find_versions(struct bag_shard_group *group)
         if (count > 0 && !is_any_good(versions, count))
             snprintf(reason, sizeof reason, "%s", versions[count - 1].reason);
         if (count == 0) {
-            int used = snprintf(reason, sizeof reason, "no version is ready on all shards: ");
-            list_versions(group, reason + used, sizeof reason - (size_t)used);
+            snprintf(reason, sizeof reason, "no version is ready on all shards: ");
+            list_versions(group, reason, sizeof reason);
         }
     }
     if (!versions)

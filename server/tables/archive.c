@@ -19,10 +19,8 @@
 static bool add_name(struct bag_file_names *names, const char *name, size_t bytes,
                      struct bag_problem *problem)
 {
-    char **grown = bag_grow(names->names, names->count, sizeof *grown);
-    if (grown)
-        names->names = grown;
-    if (!grown || !(grown[names->count] = strndup(name, bytes)))
+    if (!BAG_GROW(names->names, names->count) ||
+        !(names->names[names->count] = strndup(name, bytes)))
         return bag_problem_no_memory(problem);
     names->count++;
     return true;
@@ -32,11 +30,9 @@ static bool add_name(struct bag_file_names *names, const char *name, size_t byte
 static bool add_file(struct bag_file_names *names, const char *name, size_t bytes,
                      const struct bag_table_file *file, struct bag_problem *problem)
 {
-    struct bag_table_file *grown = bag_grow(names->files, names->count, sizeof *grown);
-    if (!grown)
+    if (!BAG_GROW(names->files, names->count))
         return bag_problem_no_memory(problem);
-    names->files = grown;
-    grown[names->count] = file ? *file : (struct bag_table_file){.path = NULL};
+    names->files[names->count] = file ? *file : (struct bag_table_file){.path = NULL};
     return add_name(names, name, bytes, problem);
 }
 
@@ -97,17 +93,16 @@ struct name_list {
 static struct name_list list_names(const struct bag_file_names *names)
 {
     struct name_list list = {""};
-    size_t used = 0, listed = 0;
+    size_t listed = 0;
     for (size_t i = 0; i < names->count; i++) {
         struct bag_quoted shown = bag_quote(names->names[i], strlen(names->names[i]));
-        if (used + strlen(shown.text) + sizeof ", , ..." > sizeof list.text)
+        if (strlen(list.text) + strlen(shown.text) + sizeof ", , ..." > sizeof list.text)
             continue;
-        used += (size_t)snprintf(list.text + used, sizeof list.text - used, "%s%s",
-                                 used ? ", " : "", shown.text);
+        bag_text_add(list.text, sizeof list.text, "%s%s", *list.text ? ", " : "", shown.text);
         listed++;
     }
     if (listed < names->count)
-        snprintf(list.text + used, sizeof list.text - used, "%s...", used ? ", " : "");
+        bag_text_add(list.text, sizeof list.text, "%s...", *list.text ? ", " : "");
     return list;
 }
 
@@ -414,13 +409,11 @@ bool bag_file_read_notes(const struct bag_table_file *file, struct bag_file_note
     archive.tensors = (struct bag_safetensors){0};
     bag_archive_close(&archive);
     while (bag_safetensors_next_note(&notes->tensors, &cursor, &note)) {
-        struct bag_safetensors_note *grown = bag_grow(notes->notes, notes->count, sizeof *grown);
-        if (!grown) {
+        if (!BAG_GROW(notes->notes, notes->count)) {
             bag_file_notes_free(notes);
             return bag_problem_no_memory(problem);
         }
-        notes->notes = grown;
-        grown[notes->count++] = note;
+        notes->notes[notes->count++] = note;
     }
     return true;
 }

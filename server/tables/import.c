@@ -74,12 +74,10 @@ static bool check_shape(const struct bag_source *source, const struct bag_table_
         (npy->rank == 1 || (npy->rank == 2 && npy->shape[1] == 1)) && npy->shape[0] == rows;
     bool for_table = is_signed && npy->count == 1 && npy->rank <= 2;
     char shape[128] = "";
-    size_t used = 0;
     if (is_float && (for_rows || for_table))
         return true;
-    for (uint32_t axis = 0; axis < npy->rank && used < sizeof shape; axis++)
-        used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%lld", axis ? ", " : "",
-                                 (long long)npy->shape[axis]);
+    for (uint32_t axis = 0; axis < npy->rank; axis++)
+        bag_text_add(shape, sizeof shape, "%s%lld", axis ? ", " : "", (long long)npy->shape[axis]);
     return bag_problem_set(problem, BAG_ERROR_FILE,
                            "%s: '%s' is %s of shape [%s]; it must be FP32 or FP16 of shape [%lld] "
                            "or [%lld, 1], one for each row of '%s'%s",

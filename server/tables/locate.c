@@ -20,15 +20,12 @@
  * already set, or without memory. */
 static const char *keep(struct bag_source *source, char *path, struct bag_problem *problem)
 {
-    char **paths = path ? reallocarray(source->paths, source->num_paths + 1, sizeof *paths) : NULL;
-    if (path && !paths)
+    if (path && BAG_GROW(source->paths, source->num_paths))
+        return source->paths[source->num_paths++] = path;
+    if (path)
         bag_problem_no_memory(problem);
-    if (!paths) {
-        free(path);
-        return NULL;
-    }
-    source->paths = paths;
-    return source->paths[source->num_paths++] = path;
+    free(path);
+    return NULL;
 }
 
 /* Prints a path and keeps it. Returns NULL and sets *problem without memory. */
@@ -50,14 +47,12 @@ name_path(struct bag_source *source, struct bag_problem *problem, const char *fo
 static struct bag_table_file *add_file(struct bag_table_file **files, size_t *count,
                                        struct bag_problem *problem)
 {
-    struct bag_table_file *grown = reallocarray(*files, *count + 1, sizeof *grown);
-    if (!grown) {
+    if (!BAG_GROW(*files, *count)) {
         bag_problem_no_memory(problem);
         return NULL;
     }
-    *files = grown;
-    memset(&grown[*count], 0, sizeof *grown);
-    return &grown[(*count)++];
+    (*files)[*count] = (struct bag_table_file){.path = NULL};
+    return &(*files)[(*count)++];
 }
 
 static struct bag_table_file *add_values(struct bag_source *source, struct bag_problem *problem)

@@ -2,6 +2,7 @@
 #include "row_formats.h"
 
 #include "kernels/rowformat.h"
+#include "proto/text.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,18 +13,17 @@
 void bag_row_formats_list(size_t row_bytes, size_t row_elements, enum bag_row_format except,
                           char text[BAG_ROW_FORMATS_TEXT])
 {
-    size_t used = 0;
     *text = '\0';
-    for (int i = BAG_ROWS_PLAIN + 1; i < BAG_ROW_FORMAT_COUNT && used < BAG_ROW_FORMATS_TEXT; i++) {
+    for (int i = BAG_ROWS_PLAIN + 1; i < BAG_ROW_FORMAT_COUNT; i++) {
         enum bag_row_format format = (enum bag_row_format)i;
-        size_t elements = bag_row_elements(format, row_bytes), room = BAG_ROW_FORMATS_TEXT - used;
-        const char *name = bag_row_format_names[i], *comma = used ? ", " : "";
+        size_t elements = bag_row_elements(format, row_bytes);
+        const char *name = bag_row_format_names[i], *comma = *text ? ", " : "";
         if (format == except)
             continue;
         if (row_elements && bag_encoded_row_bytes(format, row_elements) == row_bytes)
-            used += (size_t)snprintf(text + used, room, "%s%s", comma, name);
+            bag_text_add(text, BAG_ROW_FORMATS_TEXT, "%s%s", comma, name);
         else if (!row_elements && elements)
-            used += (size_t)snprintf(text + used, room, "%s%zu as %s", comma, elements, name);
+            bag_text_add(text, BAG_ROW_FORMATS_TEXT, "%s%zu as %s", comma, elements, name);
     }
 }
 

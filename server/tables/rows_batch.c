@@ -208,11 +208,10 @@ struct type_text {
 static struct type_text print_type(enum bag_dtype dtype, const int64_t *shape, uint32_t rank)
 {
     struct type_text type;
-    int used = snprintf(type.text, sizeof type.text, "%s [", bag_dtypes[dtype].name);
+    snprintf(type.text, sizeof type.text, "%s [", bag_dtypes[dtype].name);
     for (uint32_t axis = 0; axis < rank; axis++)
-        used += snprintf(type.text + used, sizeof type.text - (size_t)used, "%s%" PRId64,
-                         axis ? ", " : "", shape[axis]);
-    snprintf(type.text + used, sizeof type.text - (size_t)used, "]");
+        bag_text_add(type.text, sizeof type.text, "%s%" PRId64, axis ? ", " : "", shape[axis]);
+    bag_text_add(type.text, sizeof type.text, "]");
     return type;
 }
 

@@ -61,13 +61,12 @@ static bool find_row_format(const char *text, struct bag_table *to, struct bag_p
     if (to->row_format != BAG_ROW_FORMAT_COUNT && to->row_format != BAG_ROWS_PLAIN)
         return true;
     char known[200] = "";
-    size_t used = 0;
     for (int format = BAG_ROWS_PLAIN + 1; format < BAG_ROW_FORMAT_COUNT; format++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
-                                 format == BAG_ROWS_PLAIN + 1         ? ""
-                                 : format == BAG_ROW_FORMAT_COUNT - 1 ? " or "
-                                                                      : ", ",
-                                 bag_row_format_names[format]);
+        bag_text_add(known, sizeof known, "%s%s",
+                     format == BAG_ROWS_PLAIN + 1         ? ""
+                     : format == BAG_ROW_FORMAT_COUNT - 1 ? " or "
+                                                          : ", ",
+                     bag_row_format_names[format]);
     return bag_problem_set(problem, BAG_ERROR_USAGE, "--row-format is '%s'; it must be %s",
                            bag_quote(text, strlen(text)).text, known);
 }

@@ -26,15 +26,14 @@ static void write_part(const struct bag_table_memory *memory, char *text, size_t
         part->by == BAG_PART_ROWS ? (uint64_t)memory->shape[0] : memory->table.row_elements;
     if (!bag_table_is_part(memory))
         return;
-    int used = snprintf(text, text_bytes, "%s %" PRIu32 " of %" PRIu32 ", ",
-                        bag_part_way_names[part->by], part->index, part->of);
-    used += by_keys ? snprintf(text + used, text_bytes - (size_t)used, "hash_rows %" PRId64,
-                               memory->kept_rows)
-                    : snprintf(text + used, text_bytes - (size_t)used, "%" PRIu64 " to %" PRIu64,
-                               first, first + count);
+    snprintf(text, text_bytes, "%s %" PRIu32 " of %" PRIu32 ", ", bag_part_way_names[part->by],
+             part->index, part->of);
+    if (by_keys)
+        bag_text_add(text, text_bytes, "hash_rows %" PRId64, memory->kept_rows);
+    else
+        bag_text_add(text, text_bytes, "%" PRIu64 " to %" PRIu64, first, first + count);
     if (memory->keeps_default)
-        snprintf(text + used, text_bytes - (size_t)used, ", default_index %" PRId64,
-                 memory->kept_default);
+        bag_text_add(text, text_bytes, ", default_index %" PRId64, memory->kept_default);
 }
 
 /* Describes the table for the header of a journal: its model, part and row format. */

@@ -191,11 +191,9 @@ static bool list_deltas(struct listing *listing, const char *folder, uint64_t af
         uint64_t number = number_of(entry->d_name);
         if (number <= after)
             continue;
-        struct bag_delta_state *found = bag_grow(listing->found, listing->count, sizeof *found);
-        if (!found)
+        if (!BAG_GROW(listing->found, listing->count))
             break;
-        listing->found = found;
-        found[listing->count++] = (struct bag_delta_state){.number = number};
+        listing->found[listing->count++] = (struct bag_delta_state){.number = number};
     }
     if (directory)
         closedir(directory);

@@ -1,5 +1,6 @@
 /* Writes and removes the files of a journal; see journal.h. */
 #include "journal.h"
+#include "proto/arena.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -140,11 +141,8 @@ static bool add_new_file(struct bag_journal *journal, struct new_file *new_file,
                          struct bag_problem *problem)
 {
     int file = -1;
-    struct bag_journal_file *files =
-        realloc(journal->files, (journal->num_files + 1) * sizeof *files);
-    if (!files)
+    if (!BAG_GROW(journal->files, journal->num_files))
         return reject_storage(journal, "a file cannot be begun", ENOMEM, problem);
-    journal->files = files;
     int error = fill_new_file(journal, rest, new_file);
     if (!error)
         error = write_new_file(journal, new_file, &file);

@@ -1,5 +1,6 @@
 /* Finds, checks, opens and reads the files of a journal; see journal.h. */
 #include "journal.h"
+#include "proto/arena.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -106,13 +107,11 @@ static void on_found(void *to, const char *name)
         strspn(name, "0123456789") != BAG_JOURNAL_DIGITS ||
         strcmp(name + BAG_JOURNAL_DIGITS, BAG_JOURNAL_SUFFIX) != 0)
         return;
-    struct bag_journal_file *files =
-        realloc(journal->files, (journal->num_files + 1) * sizeof *files);
-    listing->no_memory |= !files;
-    if (!files)
+    if (!BAG_GROW(journal->files, journal->num_files)) {
+        listing->no_memory = true;
         return;
-    journal->files = files;
-    files[journal->num_files++] =
+    }
+    journal->files[journal->num_files++] =
         (struct bag_journal_file){.first_sequence = strtoull(name, &end, 10)};
 }
 
