@@ -4,11 +4,12 @@ It has no options of a request and no features by name: the cases of these are l
 the others, each a call, and prints what came of them.
 """
 
+import json
 import subprocess
 
 import numpy as np
 
-from cases import CASES, POOLING, check, is_admin, serve_cases
+from cases import CASES, POOLING, TABLE, check, is_admin, serve_cases
 from clients import compile_c
 from harness import TIMEOUT_S, expect_equal
 
@@ -75,6 +76,12 @@ def array_of(kind, values):
     return f"(const {kind}[]){{{', '.join(numbers)}}}"
 
 
+def format_of(case):
+    """The call that asks for the row format of the table's replies; other cases ask for FP32."""
+    row_format = TABLE["tables"].get(case["model"], {}).get("output_row_format")
+    return f'bagserve_set_row_format(client, {json.dumps(row_format) if row_format else "NULL"});'
+
+
 def call_of(case):
     of, call = "admin" if is_admin(case) else "client", case["call"].replace("_on_admin", "")
     weights = array_of("float", case["weights"]) if "weights" in case else "NULL"
@@ -108,12 +115,12 @@ def came_of(case, line):
     while words:
         name, rows, width = words[0], int(words[1]), int(words[2])
         numbers, words = words[3:3 + rows * width], words[3 + rows * width:]
-        answer[name] = np.array(numbers, np.float64).reshape(rows, width).tolist()
+        answer[name] = np.array(numbers, np.float32).reshape(rows, width).tolist()
     return "answer", answer
 
 
 def test_cases(directory):
-    calls = "\n".join("    " + call_of(case) for case in MINE)
+    calls = "\n".join(f"    {format_of(case)}\n    {call_of(case)}" for case in MINE)
     program = compile_c(directory, PROGRAM.replace("CALLS", calls))
     (directory / "served").mkdir()
     with serve_cases(directory / "served") as (address, admin):

@@ -3,10 +3,12 @@
 import subprocess
 
 import numpy as np
+import pytest
 
 from clients import (  # noqa: F401
-    C_HEADER, Proxy, address, compile_c, connect, serve, serve_with_tokens)
-from harness import TIMEOUT_S, Server, expect, expect_equal, scratch
+    C_HEADER, Proxy, address, bc, compile_c, connect, serve, serve_with_tokens)
+from harness import TIMEOUT_S, Server, expect, expect_equal, scratch, write_json
+from numerics import BITS, ROW_FORMATS, Storage
 
 
 # Beside the cases of test_cases_c.py: more features than there is room for, and nobody who listens.
@@ -60,20 +62,42 @@ int main(int argc, char *argv[])
 '''
 
 
+def decoded_by_c(directory, server, formats):
+    """A line for each format: the code of the call's result and the rows, or the error."""
+    done = subprocess.run([compile_c(directory, C_ROW_FORMATS), f"http://{server}", *formats],
+                          capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    expect_equal((done.returncode, done.stderr), (0, ""), "the C program")
+    return done.stdout.splitlines()
+
+
 def test_c_row_formats(client):
     """Encoded rows are what the Python client decodes; a format that this client does not know is rejected here."""
-    formats = ["int8", "int8_f16_front", "int8_f16_back", "int8_symmetric", "int8_symmetric_f16", "int4",
-               "int4_f16_front", "int2", "int2_f16_front"]
     with scratch() as directory:
-        done = subprocess.run([compile_c(directory, C_ROW_FORMATS), f"http://{client._host}:{client._port}",
-                               *formats, "int9"], capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
-    expect_equal((done.returncode, done.stderr), (0, ""), "the C program")
-    *lines, last = done.stdout.splitlines()
-    for row_format, line in zip(formats, lines, strict=True):
+        *lines, last = decoded_by_c(directory, f"{client._host}:{client._port}", [*ROW_FORMATS, "int9"])
+    for row_format, line in zip(ROW_FORMATS, lines, strict=True):
         want = client.packed("items", [[0], [2], [3], [4]], output_row_format=row_format)
         code, *numbers = line.split()
         expect_equal((code, np.array(numbers, np.float32).tolist()), ("0", want.ravel().tolist()), row_format)
     expect_equal(last.split(" ", 1), ["3", "no row format that this client decodes"])
+
+
+@pytest.mark.parametrize("row_format", ROW_FORMATS)
+def test_every_code(directory, rng, row_format):
+    """Stored rows with every code are copied into the reply; C and Python decode them to what NumPy says."""
+    storage, (codes, _, count, _) = Storage("FP32", row_format), ROW_FORMATS[row_format]
+    stored = storage.join(rng.permuted(np.tile(np.arange(256) % (1 << BITS.get(codes, 8)), (5, 1)), axis=1),
+                          rng.integers(-1000, 1000, (5, count)) / 1024)
+    np.save(directory / "items.npy", stored)
+    write_json(directory / "c.json", {"models": [{
+        "name": "items", "path": "items.npy", "row_format": row_format, "row_elements": 256, "reduction": "none"}]})
+    with Server("--config", directory / "c.json") as server, bc.Client(address(server)) as python:
+        line, = decoded_by_c(directory, address(server), [row_format])
+        want = storage.decode(stored, 256)[[0, 2, 3, 4]]
+        got = python.rows("items", [0, 2, 3, 4], output_row_format=row_format)
+    code, *numbers = line.split()
+    expect_equal(code, "0")
+    for by, rows in (("C", np.array(numbers, np.float32).reshape(want.shape)), ("Python", got)):
+        expect(np.array_equal(rows, want, equal_nan=True), f"{by}, {row_format}: {rows} instead of {want}")
 
 
 C_TOKENS = r'''

@@ -4,6 +4,7 @@
 import pytest
 
 from harness import expect, expect_equal
+from numerics import ROW_FORMATS, Storage
 from torch_modules import Jagged, Rows, connect, expect_bits, make_collection, serve, torch
 
 from bagserve_torch import RemoteEmbeddingCollection, export, replace
@@ -91,6 +92,52 @@ def test_unique_ids_are_sent_once(directory):
         remote = RemoteEmbeddingCollection(client, "sequence", unique=True).eval()
         expect_equal(remote(ids)["user"].shape, (1000, 16))
         expect_equal(sent, [5], "ids of five features")
+
+
+@pytest.mark.parametrize("row_format", ROW_FORMATS)
+def test_row_formats(directory, rng, row_format):
+    """Replies of quantised rows: every module has what the rows stand for, and padding and empty bags are exact zeros."""
+    model = torch.nn.ModuleDict({
+        "bags": make_collection(), "table": torch.nn.Embedding(30, 8, padding_idx=2),
+        "bag": torch.nn.EmbeddingBag(30, 8, mode="mean"), "sequence": Rows(*TABLES)}).eval()
+    export(model, directory)
+    features = Jagged(random_features(rng) | {"user": [[]]})
+    bags = Jagged({"ad": [[6], []], "history": [[1, 2], []], "user": [[], [3]], "last": [[3], [9, 9]]})
+    ids = torch.tensor([[2, 5], [29, 2]])
+
+    def forward():
+        rows = {name: part.values() for name, part in model["sequence"](features).items()}
+        return model["bags"](bags) | rows | {"table": model["table"](ids), "bag": model["bag"](ids)}
+
+    storage, local = Storage("FP32", row_format), forward()
+    with serve(directory) as server, connect(server) as client, torch.no_grad():
+        replace(model, client, row_format=row_format)
+        for name, got in forward().items():
+            rows = local[name].detach().numpy()
+            flat = rows.reshape(-1, rows.shape[-1])
+            want = storage.decode(storage.encode(flat), rows.shape[-1]).reshape(rows.shape)
+            expect_bits(got, torch.from_numpy(want), f"{name} as {row_format}")
+        expect(not model["table"](torch.tensor(2)).any(), "padding")
+        expect(not model["bags"](bags)["history"][1].any(), "an empty bag")
+
+
+def test_types_of_row_formats(directory):
+    """Answers have the module's type; FP64 is refused before anything is replaced."""
+    for dtype in (torch.float16, torch.bfloat16):
+        model = torch.nn.ModuleDict({"table": torch.nn.Embedding(9, 4).to(dtype)}).eval()
+        export(model, directory / str(dtype))
+        want = model["table"](torch.arange(9))
+        with serve(directory / str(dtype)) as server, connect(server) as client, torch.no_grad():
+            replace(model, client, row_format="int8")
+            got = model["table"](torch.arange(9))
+            expect_equal(got.dtype, dtype)
+            expect((got.float() - want.float()).abs().max() < 0.05, f"{got} for {want}")
+    model = torch.nn.ModuleDict({"table": torch.nn.Embedding(9, 4).double()}).eval()
+    export(model, directory / "wide")
+    with serve(directory / "wide") as server, connect(server) as client:
+        with pytest.raises(ValueError, match="'table' on the server is FP64, whose rows are not quantised"):
+            replace(model, client, row_format="int8")
+        expect(isinstance(model["table"], torch.nn.Embedding), model)
 
 
 def test_replace_checks(directory):

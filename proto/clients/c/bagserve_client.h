@@ -63,12 +63,13 @@ struct bagserve_output {
     size_t row_elements; /* elements of an encoded row; not for callers */
 };
 
-/* A row format that the client decodes. `bits` is the size of a code, negative for signed codes. A
- * row has `num_params` numbers of `param_bytes` bytes, the scale and the bias if there is one. They
- * precede the codes if `in_front` is not 0, and otherwise follow them. */
+/* A row format that the client decodes. `bits` is the size of a code, negative for signed codes.
+ * Codes are floats if they have `exponent_bits`, and integers otherwise. A row has `num_params`
+ * numbers of `param_bytes` bytes, the scale and the bias, if it has these. They precede the codes
+ * if `in_front` is not 0, and otherwise follow them. */
 struct bagserve_row_format_ {
     const char *name;
-    int bits, param_bytes, num_params, in_front;
+    int bits, exponent_bits, param_bytes, num_params, in_front;
 };
 
 struct bagserve_client {
@@ -141,18 +142,20 @@ static inline enum bagserve_result bagserve_fail_(struct bagserve_client *client
     return result;
 }
 
-/* Asks the server to encode the rows of its replies from now on, as "int8", "int4" and so on; NULL:
- * not. The client decodes them. Returns BAGSERVE_REFUSED for a format that it cannot decode;
- * replies are then not encoded. */
+/* Asks the server to encode the rows of its replies from now on, as "int8", "f8_e5m2" or any other
+ * of its row formats; NULL: not. The client decodes them. Returns BAGSERVE_REFUSED for a format
+ * that it does not know; replies are then not encoded. */
 static inline enum bagserve_result bagserve_set_row_format(struct bagserve_client *client,
                                                            const char *name)
 {
     static const struct bagserve_row_format_ formats[] = {
-        {"int8", 8, 4, 2, 0},          {"int8_f16_front", 8, 2, 2, 1},
-        {"int8_f16_back", 8, 2, 2, 0}, {"int8_symmetric", -8, 4, 1, 0},
-        {"int4", 4, 2, 2, 0},          {"int8_symmetric_f16", -8, 2, 1, 0},
-        {"int2", 2, 2, 2, 0},          {"int4_f16_front", 4, 2, 2, 1},
-        {"int2_f16_front", 2, 2, 2, 1}};
+        {"int8", 8, 0, 4, 2, 0},           {"int8_f16_front", 8, 0, 2, 2, 1},
+        {"int8_f16_back", 8, 0, 2, 2, 0},  {"int8_symmetric", -8, 0, 4, 1, 0},
+        {"int4", 4, 0, 2, 2, 0},           {"int8_symmetric_f16", -8, 0, 2, 1, 0},
+        {"int2", 2, 0, 2, 2, 0},           {"int4_f16_front", 4, 0, 2, 2, 1},
+        {"int2_f16_front", 2, 0, 2, 2, 1}, {"f8_e4m3", 8, 4, 4, 0, 0},
+        {"f8_e5m2", 8, 5, 4, 0, 0},        {"f8_e4m3_scaled", 8, 4, 4, 1, 0},
+        {"f8_e5m2_scaled", 8, 5, 4, 1, 0}};
     size_t i;
     client->row_format = NULL;
     for (i = 0; name && i < sizeof formats / sizeof *formats; i++)
@@ -330,19 +333,12 @@ static inline size_t bagserve_row_bytes_(const struct bagserve_row_format_ *form
            (size_t)format->param_bytes * (size_t)format->num_params;
 }
 
-/* Returns a scale or a bias, which is an FP32 (`bytes` is 4) or an FP16. */
-static inline float bagserve_param_(const unsigned char *at, int bytes)
+/* Returns the value of an FP16. */
+static inline float bagserve_half_(unsigned half)
 {
-    uint16_t half;
-    uint32_t bits;
-    float value;
-    if (bytes == 4) {
-        memcpy(&value, at, sizeof value);
-        return value;
-    }
-    memcpy(&half, at, sizeof half);
     /* Exponents of f16 and f32 differ by 112; subnormal numbers have none. */
-    bits = (uint32_t)(half & 0x7fff) << 13;
+    uint32_t bits = (uint32_t)(half & 0x7fff) << 13;
+    float value;
     if ((half & 0x7c00) == 0x7c00)
         bits |= 0x7f800000;
     else if (half & 0x7c00)
@@ -353,6 +349,31 @@ static inline float bagserve_param_(const unsigned char *at, int bytes)
     return half & 0x8000 ? -value : value;
 }
 
+/* Returns a scale or a bias, which is an FP32 (`bytes` is 4) or an FP16. */
+static inline float bagserve_param_(const unsigned char *at, int bytes)
+{
+    uint16_t half;
+    float value;
+    if (bytes == 4) {
+        memcpy(&value, at, sizeof value);
+        return value;
+    }
+    memcpy(&half, at, sizeof half);
+    return bagserve_half_(half);
+}
+
+/* Returns what a code means without scale and bias. */
+static inline double bagserve_code_(const struct bagserve_row_format_ *format, unsigned code)
+{
+    if (format->exponent_bits == 5) /* f8_e5m2: the upper byte of an FP16 */
+        return bagserve_half_(code << 8);
+    if (format->exponent_bits == 4) { /* f8_e4m3: exponents of FP16 differ by 8; 127 is a NaN */
+        unsigned half = (code & 127) == 127 ? 0x7e00 : (code & 127) << 7;
+        return 256.0 * bagserve_half_((code & 128) << 8 | half);
+    }
+    return format->bits < 0 && code > 127 ? (int)code - 256 : (int)code;
+}
+
 /* Decodes a row of `elements` elements to code * scale + bias. */
 static inline void bagserve_decode_(const struct bagserve_row_format_ *format,
                                     const unsigned char *row, size_t elements, float *values)
@@ -361,14 +382,13 @@ static inline void bagserve_decode_(const struct bagserve_row_format_ *format,
     size_t params_bytes = (size_t)format->param_bytes * (size_t)format->num_params;
     const unsigned char *params = format->in_front ? row : row + row_bytes - params_bytes;
     const unsigned char *codes = format->in_front ? row + params_bytes : row;
-    double scale = bagserve_param_(params, format->param_bytes);
+    double scale = format->num_params > 0 ? bagserve_param_(params, format->param_bytes) : 1;
     double bias = format->num_params > 1
                       ? bagserve_param_(params + format->param_bytes, format->param_bytes)
                       : 0;
     for (i = 0; i < elements; i++) {
         unsigned code = codes[i * bits / 8] >> i * bits % 8 & ((1u << bits) - 1);
-        int own = format->bits < 0 && code > 127 ? (int)code - 256 : (int)code;
-        values[i] = (float)(own * scale + bias);
+        values[i] = (float)(bagserve_code_(format, code) * scale + bias);
     }
 }
 

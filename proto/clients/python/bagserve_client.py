@@ -178,7 +178,7 @@ def decode_rows(rows, row_format, row_elements):
         bits = int(row_format[3])
         if bits < 8:
             parts = [codes >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
-            codes = np.stack(parts, -1).reshape(*codes.shape[:-1], -1)[..., :row_elements]
+            codes = np.stack(parts, -1).reshape(*codes.shape[:-1], codes.shape[-1] * len(parts))[..., :row_elements]
         return (codes * scale + bias).astype(np.float32)
 
 

@@ -68,13 +68,15 @@ def _to_tensor(rows, device, dtype):
 # ---- modules that ask -------------------------------------------------------------------------
 class _Remote(nn.Module):
     """A model of a server, asked by a client that others may use, too. Answers are converted to `dtype`; None:
-    they have the type that the server gives them."""
+    they have the type that the server gives them. With `row_format` (int8, int4, ...) the server sends quantised
+    rows, which are decoded here to the elements of FP32 that they stand for."""
 
-    def __init__(self, client: Client, model: str, dtype: Optional[torch.dtype] = None):
+    def __init__(self, client: Client, model: str, dtype: Optional[torch.dtype] = None, *,
+                 row_format: Optional[str] = None):
         super().__init__()
         if isinstance(client, AsyncClient):
             raise TypeError("a module cannot await: give it a Client in place of an AsyncClient")
-        self.client, self.model, self.dtype = client, model, dtype
+        self.client, self.model, self.dtype, self.row_format = client, model, dtype, row_format
 
     def extra_repr(self) -> str:
         return f"'{self.model}'"
@@ -99,8 +101,8 @@ class RemoteEmbeddingBag(_Remote):
 
     def __init__(self, client: Client, model: str, *, mode: Optional[str] = None,
                  padding_idx: Optional[int] = None, include_last_offset: bool = False,
-                 dtype: Optional[torch.dtype] = None):
-        super().__init__(client, model, dtype)
+                 dtype: Optional[torch.dtype] = None, row_format: Optional[str] = None):
+        super().__init__(client, model, dtype, row_format=row_format)
         if mode not in (None, "sum", "mean", "max", "sqrtn"):
             raise ValueError(f"mode is {mode!r}; it must be sum, mean, max or sqrtn")
         self.mode, self.padding_idx, self.include_last_offset = mode, padding_idx, include_last_offset
@@ -114,7 +116,7 @@ class RemoteEmbeddingBag(_Remote):
             if per_sample_weights.shape != input.shape:
                 raise ValueError(f"'per_sample_weights' must have the shape of 'input', {tuple(input.shape)}, "
                                  f"not {tuple(per_sample_weights.shape)}")
-        options = {"reduction": self.mode, "padding_idx": self.padding_idx}
+        options = {"reduction": self.mode, "padding_idx": self.padding_idx, "output_row_format": self.row_format}
         if ids.ndim == 2:
             rows = self._ask_packed(ids, offsets, weights, options)
         elif ids.ndim == 1:
@@ -147,7 +149,8 @@ class RemoteEmbedding(_Remote):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         self._check_call()
-        return _to_tensor(self.client.rows(self.model, _to_numpy(input, "input")), input.device, self.dtype)
+        rows = self.client.rows(self.model, _to_numpy(input, "input"), output_row_format=self.row_format)
+        return _to_tensor(rows, input.device, self.dtype)
 
 
 class _Order(NamedTuple):
@@ -176,8 +179,9 @@ class _Order(NamedTuple):
 class _RemoteCollection(_Remote):
     """A collection of a server, asked in KeyedJaggedTensor's layout."""
 
-    def __init__(self, client: Client, model: str, dtype: Union[torch.dtype, Dict[str, torch.dtype], None]):
-        super().__init__(client, model, dtype)
+    def __init__(self, client: Client, model: str, dtype: Union[torch.dtype, Dict[str, torch.dtype], None],
+                 row_format: Optional[str]):
+        super().__init__(client, model, dtype, row_format=row_format)
         self._features, self._orders = None, {}
 
     def _type_of(self, feature):
@@ -191,7 +195,8 @@ class _RemoteCollection(_Remote):
             order = self._order(keys)
             values, lengths, weights, strides = arrange(order)
             try:
-                outputs = self.client.kjt(self.model, values, lengths, weights=weights, stride_per_key=strides)
+                outputs = self.client.kjt(self.model, values, lengths, weights=weights, stride_per_key=strides,
+                                          output_row_format=self.row_format)
             except BadRequest:
                 self._features = None
                 if before is None or self._read_features() == before:
@@ -227,8 +232,8 @@ class RemoteEmbeddingBagCollection(_RemoteCollection):
     """
 
     def __init__(self, client: Client, model: str, *, is_weighted: Optional[bool] = None,
-                 dtype: Union[torch.dtype, Dict[str, torch.dtype], None] = None):
-        super().__init__(client, model, dtype)
+                 dtype: Union[torch.dtype, Dict[str, torch.dtype], None] = None, row_format: Optional[str] = None):
+        super().__init__(client, model, dtype, row_format)
         self.is_weighted = is_weighted
 
     def forward(self, features: Any) -> Dict[str, torch.Tensor]:
@@ -276,8 +281,8 @@ class RemoteEmbeddingCollection(_RemoteCollection):
     """
 
     def __init__(self, client: Client, model: str, *, unique: bool = False, need_indices: bool = False,
-                 dtype: Union[torch.dtype, Dict[str, torch.dtype], None] = None):
-        super().__init__(client, model, dtype)
+                 dtype: Union[torch.dtype, Dict[str, torch.dtype], None] = None, row_format: Optional[str] = None):
+        super().__init__(client, model, dtype, row_format)
         self.unique, self.need_indices = unique, need_indices
 
     def forward(self, features: Any) -> Dict[str, Any]:
@@ -469,14 +474,16 @@ def export(module: nn.Module, folder: Any, *, version: int = 1, row_format: Opti
 
 
 def replace(module: nn.Module, client: Client, min_bytes: int = 0, *, narrow: bool = False,
-            unique: bool = False) -> Dict[str, str]:
+            unique: bool = False, row_format: Optional[str] = None) -> Dict[str, str]:
     """Puts remote modules in the place of all embeddings that take at least `min_bytes`; the server serves
     what `export` wrote of the module. Returns the models' names by the modules' paths.
 
     Nothing is swapped where the server does not have one of them, or one that answers otherwise. Answers have
     the type of the module's rows. `narrow` allows a server whose own type does not hold all of its numbers,
-    such as FP32 for a module of float64. With `unique` EmbeddingCollections send each id of a feature once.
+    such as FP32 for a module of float64. With `unique` EmbeddingCollections send each id of a feature once. With
+    `row_format` (int8, int4, ...) the server sends quantised rows: fewer bytes, and not the same bits.
     """
+    options = _Options(narrow, unique, row_format)
     swaps = []
     for part in _find_parts(module):
         if _bytes_of(part.module) < min_bytes:
@@ -484,7 +491,7 @@ def replace(module: nn.Module, client: Client, min_bytes: int = 0, *, narrow: bo
         if "" in part.paths:
             raise ValueError(f"the module is an embedding itself, and nothing is around it: use a remote one "
                              f"of the model '{part.name}' in its place")
-        swaps.append((part, _make_remote(part, client, narrow, unique).train(part.module.training)))
+        swaps.append((part, _make_remote(part, client, options).train(part.module.training)))
     for part, remote in swaps:
         for path in part.paths:
             parent, _, name = path.rpartition(".")
@@ -497,7 +504,15 @@ def _bytes_of(module):
     return sum(weight.numel() * weight.element_size() for weight in weights)
 
 
-def _make_remote(part, client, narrow, unique):
+class _Options(NamedTuple):
+    """What `replace` is told of its modules."""
+
+    narrow: bool
+    unique: bool
+    row_format: Optional[str]
+
+
+def _make_remote(part, client, options):
     try:
         served, config = client.metadata(part.name), client.config(part.name)
     except NotFound as problem:
@@ -505,18 +520,21 @@ def _make_remote(part, client, narrow, unique):
                          f"the folder") from None
     module, name = part.module, part.name
     if _is_collection(module):
-        dtype = _check_collection(part, served, config, narrow)
+        dtype = _check_collection(part, served, config, options)
         if not _pools_bags(module):
-            return RemoteEmbeddingCollection(client, name, unique=unique, need_indices=_needs_indices(module), dtype=dtype)
+            return RemoteEmbeddingCollection(client, name, unique=options.unique, need_indices=_needs_indices(module),
+                                             dtype=dtype, row_format=options.row_format)
         is_weighted = getattr(module, "is_weighted", None)
         return RemoteEmbeddingBagCollection(
-            client, name, is_weighted=is_weighted() if callable(is_weighted) else is_weighted, dtype=dtype)
+            client, name, is_weighted=is_weighted() if callable(is_weighted) else is_weighted, dtype=dtype,
+            row_format=options.row_format)
     _check_table(name, module.weight, module.padding_idx if hasattr(module, "mode") else None,
-                 served["parameters"] | {"name": "embeddings"}, served, _rules_of(config, ""), narrow)
+                 served["parameters"] | {"name": "embeddings"}, served, _rules_of(config, ""), options)
     if not hasattr(module, "mode"):
-        return RemoteEmbedding(client, name, module.weight.dtype)
+        return RemoteEmbedding(client, name, module.weight.dtype, row_format=options.row_format)
     return RemoteEmbeddingBag(client, name, mode=module.mode, padding_idx=module.padding_idx,
-                              include_last_offset=module.include_last_offset, dtype=module.weight.dtype)
+                              include_last_offset=module.include_last_offset, dtype=module.weight.dtype,
+                              row_format=options.row_format)
 
 
 def _needs_indices(collection):
@@ -529,7 +547,7 @@ def _rules_of(config, prefix):
             if key.startswith(prefix)}
 
 
-def _check_collection(part, served, config, narrow):
+def _check_collection(part, served, config, options):
     """The types of the module's answers by the server's features; raises as _check_table."""
     there = {feature["name"]: feature for feature in served["parameters"].get("features", [])}
     wanted = _features_of(part)
@@ -538,21 +556,24 @@ def _check_collection(part, served, config, narrow):
                          f"the module has {', '.join(wanted)}")
     for name, (_, weight, pooling) in wanted.items():
         rules = _rules_of(config, name + ".")
-        _check_table(f"{part.name}', feature '{name}", weight, None, there[name], served, rules, narrow)
+        _check_table(f"{part.name}', feature '{name}", weight, None, there[name], served, rules, options)
         if rules["reduction"] != pooling:
             raise ValueError(f"'{part.name}', feature '{name}' on the server pools by {rules['reduction']}; the "
                              f"module by {pooling}")
     return {name: weight.dtype for name, (_, weight, _) in wanted.items()}
 
 
-def _check_table(what, weight, padding_idx, table, served, rules, narrow):
+def _check_table(what, weight, padding_idx, table, served, rules, options):
     """Raises where the server would answer otherwise than the module with this weight."""
     (shape, datatype), = ((output["shape"], output["datatype"]) for output in served["outputs"]
                           if output["name"] == table["name"])
     there = (table["rows"] if not table["keyed"] else weight.shape[0], *shape[1:])
     if there != tuple(weight.shape):
         raise ValueError(f"'{what}' on the server has the shape {there}; the module has {tuple(weight.shape)}")
-    if not narrow and torch.promote_types(weight.dtype, _DTYPES[datatype]) != _DTYPES[datatype]:
+    if options.row_format and datatype == "FP64":
+        raise ValueError(f"'{what}' on the server is FP64, whose rows are not quantised in replies: replace it without "
+                         f"row_format")
+    if not options.narrow and torch.promote_types(weight.dtype, _DTYPES[datatype]) != _DTYPES[datatype]:
         raise ValueError(f"'{what}' on the server answers {datatype}, which does not hold all numbers of the module's "
                          f"{weight.dtype}: convert the module, or call replace(..., narrow=True)")
     if padding_idx is None and "padding_idx" in rules:
