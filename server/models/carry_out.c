@@ -548,10 +548,12 @@ static void show_failure(struct bag_change_plan *plan, const struct bag_problem 
 static const char *find_misfit(const struct bag_model *model, const struct bag_model *old)
 {
     const struct bag_table_memory *from = old->memory, *to = model->memory;
+    if (!model->stored)
+        return "a collection";
+    if (to->remote)
+        return "a model of shards";
     if (model->mapped)
         return "a version that is mapped from a file";
-    if (to->remote)
-        return NULL;
     if (bag_table_is_keyed(from) != bag_table_is_keyed(to))
         return bag_table_is_keyed(to) ? "a version with keys" : "a version without keys";
     return bag_live_rows_converts(&from->table, &to->table) ? NULL : "a version with other rows";
@@ -584,7 +586,7 @@ static bool close_updates(const struct bag_change_plan *plan, struct bag_problem
             bag_facts_find(&plan->facts, model->name, model->version);
         const char *misfit = NULL;
         bool was_default = published && published->model == model && published->is_default;
-        if (!plan->entries[i].is_default || !model->stored || was_default)
+        if (!plan->entries[i].is_default || was_default)
             continue;
         for (size_t j = 0; j < plan->facts.num_published; j++) {
             const struct bag_model *old = plan->facts.published[j].model;
@@ -596,7 +598,9 @@ static bool close_updates(const struct bag_change_plan *plan, struct bag_problem
                 misfit = reason;
             }
         }
-        ok = (!misfit && !model->mapped) || check_updates(updates, model, misfit, problem);
+        const bool has_rows = model->stored && !model->memory->remote;
+        ok = !has_rows || (!misfit && !model->mapped) ||
+             check_updates(updates, model, misfit, problem);
     }
     return ok;
 }

@@ -312,11 +312,11 @@ CHANGES = {
                  lambda world: world.change_to({"name": "u", "path": "t.npy"})),
     "mapped": make(Configured, wanted("2", (409, "mapped")) | {"rows": (409, "mapped")},
                    lambda world: world.change_to(U | {"name": "t", "load": "map"})),
-    "collection": make(Configured, wanted((400, "'f.indices'"), (400, "is a collection")),
+    "collection": make(Configured, wanted((400, "'f.indices'"), (400, "is a collection")) | {"rows": (409, "a collection has")},
                        lambda world: world.change_to(U, COLLECTION)),
     # The new model decides about the form of ids.
     "keyed": make(Configured, wanted("2", (400, "send 'keys'")) | {"rows": (409, "a version with keys")}, become_keyed),
-    "remote": make(Configured, wanted("2", (409, "on its shards")), become_remote),
+    "remote": make(Configured, wanted("2", (409, "on its shards")) | {"rows": (409, "a model of shards")}, become_remote),
     "stop": make(World, wanted("1", "applied to 1"), stop, lambda world: world.server.check_end()),
     # The model's default row is deleted, which cannot be.
     "default key": make(DefaultKey, wanted("1", "applied to 1"), lambda world: world.remove(0, 400), has_both),
