@@ -366,11 +366,8 @@ static void *write_waiting(void *context)
 
 bool bag_log_start(struct bag_problem *problem)
 {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&waiting.monitor.changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    if (!bag_monitor_init_condition(&waiting.monitor))
+        return bag_problem_no_memory(problem);
     waiting.begin = 0;
     waiting.runs = true;
     waiting.stops = false;

@@ -5,7 +5,7 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
-bool bag_monitor_init(struct bag_monitor *monitor)
+bool bag_monitor_init_condition(struct bag_monitor *monitor)
 {
     pthread_condattr_t attributes;
     if (pthread_condattr_init(&attributes) != 0)
@@ -13,11 +13,17 @@ bool bag_monitor_init(struct bag_monitor *monitor)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     bool ok = pthread_cond_init(&monitor->changed, &attributes) == 0;
     pthread_condattr_destroy(&attributes);
-    if (ok && pthread_mutex_init(&monitor->lock, NULL) != 0) {
-        pthread_cond_destroy(&monitor->changed);
-        ok = false;
-    }
     return ok;
+}
+
+bool bag_monitor_init(struct bag_monitor *monitor)
+{
+    if (!bag_monitor_init_condition(monitor))
+        return false;
+    if (pthread_mutex_init(&monitor->lock, NULL) == 0)
+        return true;
+    pthread_cond_destroy(&monitor->changed);
+    return false;
 }
 
 void bag_monitor_free(struct bag_monitor *monitor)

@@ -17,6 +17,10 @@ struct bag_monitor {
 bool bag_monitor_init(struct bag_monitor *monitor);
 void bag_monitor_free(struct bag_monitor *monitor);
 
+/* Initialises only the condition of a static monitor, whose lock has a static initialiser and may
+ * be in use. Returns false if there is not enough memory. */
+bool bag_monitor_init_condition(struct bag_monitor *monitor);
+
 static inline void bag_monitor_lock(struct bag_monitor *monitor)
 {
     pthread_mutex_lock(&monitor->lock);
