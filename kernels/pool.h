@@ -38,6 +38,7 @@ typedef size_t bag_near_fn(const struct bag_block *block);
 struct bag_kernel_choice {
     bag_block_fn *pool[BAG_MODE_COUNT];
     bag_singles_fn *singles[BAG_MODE_COUNT]; /* for bags of one entry; NULL: none */
+    size_t singles_columns[BAG_MODE_COUNT];  /* number of columns that each call pools */
     bag_near_fn *near[BAG_MODE_COUNT];       /* used if nothing is prefetched; NULL: none */
 };
 

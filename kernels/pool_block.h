@@ -20,7 +20,8 @@ struct bag_block {
     size_t num_bags;
     const size_t *bounds; /* num_bags + 1; bag i has entries [bounds[i], bounds[i + 1]) */
     size_t first_column, end_column;
-    char *out; /* row of the block's first bag in the result, at column 0 */
+    bool fetches_params; /* scale and bias after a row's codes are prefetched with the columns */
+    char *out;           /* row of the block's first bag in the result, at column 0 */
 
     /* While an entry before this one is summed, the kernel prefetches the row of the entry that is
      * walk.ahead later. 0: no prefetching. Out-of-order execution hides the latency of the nearest
@@ -145,16 +146,23 @@ struct bag_rows {
     bool to_first;       /* prefetch into L1 instead of L2 */
 };
 
-/* Returns the position of the last byte of a row that is read, relative to its codes. */
-BAG_LANE size_t bag_last_byte(const struct bag_block *block, size_t bits)
+/* Returns whether rows of this kind may have scale and bias. */
+static inline __attribute__((always_inline)) bool bag_kind_quantised(enum bag_row_kind kind)
 {
-    const struct bag_row_walk *walk = block->args->walk;
-    if (walk->has_params && walk->params_at > 0)
-        return walk->row_bytes - 1;
-    return block->end_column * bits / 8 - 1;
+    return kind == BAG_KIND_OF_E4M3 || kind == BAG_KIND_OF_E5M2 || bag_kind_has_params(kind);
 }
 
-BAG_LANE struct bag_rows bag_rows_of(const struct bag_block *block, size_t bits)
+/* Returns the position of the last byte of a row that is read, relative to its codes. */
+BAG_LANE size_t bag_last_byte(const struct bag_block *block, enum bag_row_kind kind)
+{
+    const struct bag_row_walk *walk = block->args->walk;
+    if (bag_kind_quantised(kind) && walk->has_params && walk->params_at > 0 &&
+        block->fetches_params)
+        return walk->row_bytes - 1;
+    return block->end_column * bag_kind_bits(kind) / 8 - 1;
+}
+
+BAG_LANE struct bag_rows bag_rows_of(const struct bag_block *block, enum bag_row_kind kind)
 {
     const struct bag_pool_args *args = block->args;
     const struct bag_row_walk *walk = args->walk;
@@ -170,7 +178,7 @@ BAG_LANE struct bag_rows bag_rows_of(const struct bag_block *block, size_t bits)
         .rows = (const char *)args->table.rows + walk->codes_at,
         .row_bytes = walk->row_bytes,
         .bytes_before = walk->codes_at,
-        .last_byte = bag_last_byte(block, bits),
+        .last_byte = bag_last_byte(block, kind),
         .params_at = (ptrdiff_t)walk->params_at - (ptrdiff_t)walk->codes_at,
         .has_params = walk->has_params,
         .half_params = walk->half_params,
@@ -255,7 +263,7 @@ struct bag_tile_set {
     bag_block_fn *wide[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
     /* Rows of several tiles, indexed by the vectors of each. NULL: use the next larger one. */
     bag_block_fn *split[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
-    /* Rows of one tile in bags of one entry without division. NULL: none. */
+    /* A tile of bags of one entry without division. NULL: none. */
     bag_singles_fn *singles[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
     /* Rows of one tile, without prefetching. NULL: none. */
     bag_near_fn *near[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
@@ -268,12 +276,6 @@ struct bag_tile_set {
  * widened with fewer instructions in the latter way. The columns are reordered once for each
  * bag. */
 enum bag_parity { BAG_PARITY_BOTH, BAG_PARITY_EVEN, BAG_PARITY_ODD };
-
-/* Returns whether rows of this kind may have scale and bias. */
-static inline __attribute__((always_inline)) bool bag_kind_quantised(enum bag_row_kind kind)
-{
-    return kind == BAG_KIND_OF_E4M3 || kind == BAG_KIND_OF_E5M2 || bag_kind_has_params(kind);
-}
 
 /* Returns the type of results, besides FP32, that a bag_near_fn may write. */
 BAG_LANE enum bag_dtype bag_near_result(enum bag_row_kind kind)

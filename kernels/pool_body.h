@@ -237,7 +237,7 @@ BAG_LANE bool K(has_own_loop_for_half)(enum bag_mode mode, int vectors)
 BAG_LANE void K(pool_bags)(const struct bag_block *block, enum bag_mode mode, int vectors,
                            bool is_split)
 {
-    const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(KIND)), *rows = &copy;
+    const struct bag_rows copy = bag_rows_of(block, KIND), *rows = &copy;
     const struct K(tile) whole = K(only_tile)(rows, vectors), *only = is_split ? NULL : &whole;
     const bool apart = K(has_own_loop_for_half)(mode, vectors);
     if (apart && rows->half_params)
@@ -273,7 +273,7 @@ BAG_LANE size_t K(take_near)(const struct bag_rows *rows, enum bag_mode mode, in
 
 BAG_LANE size_t K(pool_near)(const struct bag_block *block, enum bag_mode mode, int vectors)
 {
-    struct bag_rows copy = bag_rows_of(block, bag_kind_bits(KIND));
+    struct bag_rows copy = bag_rows_of(block, KIND);
     const struct bag_rows *rows = &copy;
     /* Not a power of two, for which the compiler would keep the exponent in another register. */
     copy.id_bytes = block->args->indices.wide ? sizeof(int64_t) : sizeof(int32_t);
@@ -341,7 +341,7 @@ BAG_LANE bool K(take_all_singles)(const struct bag_rows *rows, bool half, enum b
 
 BAG_LANE bool K(pool_singles)(const struct bag_block *block, enum bag_mode mode, int vectors)
 {
-    const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(KIND)), *rows = &copy;
+    const struct bag_rows copy = bag_rows_of(block, KIND), *rows = &copy;
     const struct K(tile) tile = K(only_tile)(rows, vectors);
     const bool apart = K(has_own_loop_for_half)(mode, vectors);
     if (apart && rows->half_params)

@@ -338,7 +338,7 @@ DEFINE_DIVISOR(f64v, f64)
 #define WIDE_TILES_F32(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
 #define WIDE_TILES_F64(X, ...)
 
-/* Those of them that also have wide tiles with weights. */
+/* Kinds that also have wide tiles with weights. */
 #define WEIGHTED_WIDE_INT8(X, ...) BAG_WIDE_WEIGHTED(X, __VA_ARGS__)
 #define WEIGHTED_WIDE_INT4(X, ...) BAG_WIDE_WEIGHTED(X, __VA_ARGS__)
 #define WEIGHTED_WIDE_E4M3(X, ...)

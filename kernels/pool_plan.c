@@ -129,6 +129,35 @@ static bag_block_fn *instance_of(const struct bag_tile_set *set, enum bag_mode m
     return set->split[mode][tile_vectors];
 }
 
+/* Returns the number of vectors of the tiles in which bags of one entry are pooled, for rows of
+ * more vectors than one tile has. It is the largest one with which narrower tiles would be more.
+ * Returns 0 if there are no instances for such bags. */
+static size_t long_singles_vectors(const struct bag_tile_set *set, enum bag_mode mode,
+                                   size_t vectors)
+{
+    for (size_t width = BAG_TILE_VECTORS; width > 0; width--) {
+        size_t num_tiles = (vectors + width - 1) / width;
+        bool is_even = (vectors + num_tiles - 1) / num_tiles == width;
+        if (is_even && set->singles[mode][width])
+            return width;
+    }
+    return 0;
+}
+
+/* Chooses the kernel for bags of one entry. */
+static void choose_singles(const struct bag_tile_set *set, enum bag_mode mode, size_t columns,
+                           size_t vectors, struct bag_kernel_choice *choice)
+{
+    if (vectors <= BAG_TILE_VECTORS && (set->whole[mode][vectors] || set->wide[mode][vectors])) {
+        choice->singles[mode] = set->singles[mode][vectors];
+        choice->singles_columns[mode] = columns;
+        return;
+    }
+    size_t tile_vectors = long_singles_vectors(set, mode, vectors);
+    choice->singles[mode] = tile_vectors ? set->singles[mode][tile_vectors] : NULL;
+    choice->singles_columns[mode] = tile_vectors * set->lanes;
+}
+
 /* Returns whether a bag_near_fn supports the call. */
 static bool is_near_call(const struct bag_pool_args *args)
 {
@@ -153,13 +182,11 @@ struct bag_kernel_choice bag_choose_kernels(const struct bag_pool_args *args, si
     for (int mode = 0; mode < BAG_MODE_COUNT; mode++)
         choice.pool[mode] =
             instance_of(set, (enum bag_mode)mode, vectors, wide_pays(walk, columns));
-    if (vectors > BAG_TILE_VECTORS)
-        return choice;
-    const bool has_near = is_near_call(args);
+    const bool has_near = vectors <= BAG_TILE_VECTORS && is_near_call(args);
     for (int mode = 0; mode < BAG_MODE_COUNT; mode++) {
         if (mode != BAG_MODE_PLAIN && args->divides)
             continue;
-        choice.singles[mode] = set->singles[mode][vectors];
+        choose_singles(set, (enum bag_mode)mode, columns, vectors, &choice);
         choice.near[mode] = has_near ? set->near[mode][vectors] : NULL;
     }
     return choice;

@@ -204,6 +204,61 @@ BAG_LANE void pool_near_block(const struct bag_block *block, bag_near_fn *pool_n
         pool_from_empty(block, empty, pool_near);
 }
 
+/* ---- bags of one entry ----------------------------------------------------------------------- */
+
+/* The size of the rows of which some columns are pooled before the others. It amortises the setup
+ * of a call, and the rows stay in L1. */
+#define TURN_BYTES 16384
+
+/* Pools bags of one entry, `columns` at a time. It begins with the columns beside scale and bias,
+ * which are then prefetched, too. Returns false at a bag of another length. */
+static bool pool_in_turns(const struct bag_block *block, bag_singles_fn *pool, size_t columns)
+{
+    const struct bag_row_walk *walk = block->args->walk;
+    const size_t num_turns = (block->end_column - block->first_column + columns - 1) / columns;
+    const bool forward = walk->has_params && walk->params_at == 0;
+    struct bag_block part = *block;
+    for (size_t turn = 0; turn < num_turns; turn++) {
+        size_t first = block->first_column + columns * (forward ? turn : num_turns - 1 - turn);
+        size_t latest = block->end_column - columns;
+        part.first_column = first < latest ? first : latest;
+        part.end_column = part.first_column + columns;
+        part.fetches_params = block->fetches_params && turn == 0;
+        if (!pool(&part))
+            return false;
+    }
+    return true;
+}
+
+/* Pools bags of one entry and of several tiles, as many at once as TURN_BYTES allows. Returns false
+ * at a bag of another length. */
+static __attribute__((noinline)) bool pool_long_singles(const struct bag_block *block,
+                                                        bag_singles_fn *pool, size_t columns)
+{
+    const size_t most_bags = 1 + TURN_BYTES / block->args->walk->row_bytes;
+    for (size_t bag = 0; bag < block->num_bags; bag += most_bags) {
+        struct bag_block some = bags_from(block, bag);
+        some.num_bags = some.num_bags < most_bags ? some.num_bags : most_bags;
+        if (!pool_in_turns(&some, pool, columns))
+            return false;
+    }
+    return true;
+}
+
+/* Pools a block if all bags have one entry and there are kernels for them. Returns false
+ * otherwise. */
+BAG_LANE bool pool_singles(const struct bag_block *block, const struct bag_kernel_choice *choice,
+                           enum bag_mode mode)
+{
+    const size_t columns = choice->singles_columns[mode];
+    if (!choice->singles[mode] ||
+        block->bounds[block->num_bags] - block->bounds[0] != block->num_bags)
+        return false;
+    if (columns == block->end_column - block->first_column)
+        return choice->singles[mode](block);
+    return pool_long_singles(block, choice->singles[mode], columns);
+}
+
 /* ---- ranges into blocks ---------------------------------------------------------------------- */
 
 BAG_LANE enum bag_mode mode_of(const struct bag_pool_args *args)
@@ -255,6 +310,7 @@ BAG_LANE void run_blocks(const struct bag_pool_args *args, const struct bag_rang
     block.bounds = bounds;
     block.first_column = range->first_column;
     block.end_column = range->end_column;
+    block.fetches_params = true;
     block.fetch_end = args->walk->is_far ? begin_fetching(args, range) : 0;
     size_t bag = range->first_bag;
     do {
@@ -263,11 +319,9 @@ BAG_LANE void run_blocks(const struct bag_pool_args *args, const struct bag_rang
         block.num_bags = left < most_bags ? left : most_bags;
         block.out = stage ? stage : to;
         bag_pool_bounds(args, bag, bag + block.num_bags, &hint, bounds);
-        bool are_single =
-            bounds[block.num_bags] - bounds[0] == block.num_bags && choice->singles[mode];
         if (block.num_bags > 1 && has_equal_bags(&block))
             pool_differing(&block, choice->pool[mode]);
-        else if (are_single && choice->singles[mode](&block))
+        else if (pool_singles(&block, choice, mode))
             ;
         else if (block.fetch_end == 0 && choice->near[mode])
             pool_near_block(&block, choice->near[mode]);
@@ -329,6 +383,7 @@ BAG_LANE void run_one_bag(const struct bag_pool_args *args, size_t bag, enum bag
     block.first_column = 0;
     block.end_column = args->table.row_elements;
     block.out = out + bag * args->bag_stride;
+    block.fetches_params = true;
     block.fetch_end = 0;
     if (choice->near[mode])
         pool_near_block(&block, choice->near[mode]);
