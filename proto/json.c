@@ -6,8 +6,8 @@
 
 /* ---- positions -------------------------------------------------------------------------------
  *
- * cJSON stores no positions. The nodes have the same order in the tree and in its text, so counting
- * them is enough. The scanner has already checked the text, so nothing is checked here. */
+ * cJSON stores no positions. The nodes have the same order in the tree and in its text, so the text
+ * is scanned once more, up to the limit of as many values as precede the node. */
 
 /* Returns the line and column of a byte of the text. */
 static struct bag_json_position position_of(const char *text, const char *at)
@@ -34,63 +34,24 @@ static bool count_before(const cJSON *item, const cJSON *target, size_t *count)
     return false;
 }
 
-/* Returns whether the set contains the byte. The NUL is in no set. */
-static bool is_one_of(char byte, const char *set)
-{
-    return byte && strchr(set, byte);
-}
-
-static const char *skip_space(const char *at, const char *end)
-{
-    while (at < end && is_one_of(*at, " \n\r\t"))
-        at++;
-    return at;
-}
-
-/* Returns the end of the string, number, word or opening bracket at `at`. */
-static const char *skip_token(const char *at, const char *end)
-{
-    if (*at == '{' || *at == '[')
-        return at + 1;
-    if (*at == '"') {
-        for (at++; at < end && *at != '"'; at++)
-            at += *at == '\\';
-        return at + 1;
-    }
-    while (at < end && !is_one_of(*at, ",]} \n\r\t"))
-        at++;
-    return at;
-}
-
-/* Returns the start of node number `index`, or of the key before it. */
-static const char *find_node(const char *at, const char *end, size_t index)
-{
-    /* Counts values only. A string before a colon is a key, which belongs to the value after it. */
-    const char *key = NULL;
-    for (;;) {
-        while (at < end && is_one_of(*at, ",:]} \n\r\t"))
-            at++;
-        if (at >= end)
-            return end;
-        const char *token = at;
-        at = skip_token(at, end);
-        const char *next = *token == '"' ? skip_space(at, end) : end;
-        if (next < end && *next == ':') {
-            key = token;
-            continue;
-        }
-        if (index-- == 0)
-            return key ? key : token;
-        key = NULL;
-    }
-}
+/* The limits of a configuration or a reply. Only the depth is limited, to bound the recursion. */
+static const struct bag_json_limits document_limits = {
+    SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, BAG_JSON_MAX_DEPTH,
+};
 
 struct bag_json_position bag_json_locate(const char *text, size_t text_bytes, const cJSON *tree,
                                          const cJSON *item)
 {
-    size_t index = 0;
-    count_before(tree, item, &index);
-    return position_of(text, find_node(text, text + text_bytes, index));
+    struct bag_json_limits limits = document_limits;
+    struct bag_json_scan scan;
+    limits.max_values = 0;
+    count_before(tree, item, &limits.max_values);
+    bag_json_scan_init(&scan, text, text_bytes, &limits);
+    char *copy = scan.copy = malloc(bag_json_copy_bytes(&scan));
+    if (copy)
+        bag_json_scan_document(&scan, BAG_JSON_PLAIN);
+    free(copy);
+    return position_of(text, scan.key ? scan.key : scan.at);
 }
 
 /* ---- duplicate keys -------------------------------------------------------------------------- */
@@ -225,11 +186,6 @@ const struct bag_json_limits bag_json_default_limits = {
     .max_values = BAG_JSON_MAX_VALUES,
     .max_bytes = BAG_JSON_MAX_BYTES,
     .max_depth = BAG_JSON_MAX_DEPTH,
-};
-
-/* The limits of a configuration or a reply. Only the depth is limited, to bound the recursion. */
-static const struct bag_json_limits document_limits = {
-    SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, BAG_JSON_MAX_DEPTH,
 };
 
 cJSON *bag_json_parse(const char *text, size_t text_bytes, struct bag_problem *problem)

@@ -37,7 +37,7 @@ static inline const char *bag_json_text(const cJSON *object, const char *key)
 
 /* The position of a node in the text from which its tree was parsed: that of its key, or in an
  * array its own. Lines and columns count from 1, columns in bytes. It is for error messages,
- * because the text is read again up to the node. */
+ * because the text is read again up to the node. Without memory for that it is the text's start. */
 struct bag_json_position {
     size_t line, column;
 };
@@ -118,6 +118,7 @@ struct bag_json_fault {
 
 struct bag_json_scan {
     const char *text, *at;
+    const char *key;      /* the last key; NULL: the values since it are elements of an array */
     const char *end;      /* end of the readable bytes: max_bytes outside of data end there */
     const char *text_end; /* end of the text; `end` or later */
     char *copy;           /* next byte of the copy */

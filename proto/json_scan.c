@@ -105,6 +105,7 @@ static bool check_elements(struct bag_json_scan *scan, enum bag_json_place place
 static bool scan_member(struct bag_json_scan *scan, enum bag_json_place place)
 {
     const char *key = scan->at + 1;
+    scan->key = scan->at;
     if (!bag_json_scan_string(scan))
         return false;
     const char *key_end = scan->at - 1;
@@ -149,6 +150,7 @@ static bool scan_array(struct bag_json_scan *scan, enum bag_json_place place)
         bag_json_skip_space(scan);
         if (count && bag_json_next_is(scan, ']'))
             return bag_json_fail(scan, "no comma may precede ']'");
+        scan->key = NULL;
         if (!check_elements(scan, place, ++count) || !scan_value(scan, element))
             return false;
     }
