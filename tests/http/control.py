@@ -4,13 +4,12 @@ listener, and what is asked of it."""
 import contextlib
 import json
 import os
-import types
 
 import numpy as np
 
 from example import i64
 from harness import Server, expect, free_port, write_json
-from v2 import Client
+from v2 import Client, at_port
 
 TOKEN = "admin-0123456789abcdef"
 READER = "read-0123456789abcdef"
@@ -70,7 +69,7 @@ class Admin:
     """The admin listener of a server."""
 
     def __init__(self, server, port):
-        self.client = Client(types.SimpleNamespace(host=server.host, port=port))
+        self.client = Client(at_port(port))
 
     def post(self, path, body=None, headers=None):
         text = json.dumps(body) if body is not None else ""

@@ -3,7 +3,6 @@ until they are there."""
 
 import contextlib
 import gzip
-import re
 
 import numpy as np
 import pytest
@@ -14,14 +13,6 @@ from v2 import Client, Raw, Tensor, head, infer_body
 
 REPLY_S = 30
 DIM = 6
-
-
-def sample(text, name, model=None):
-    """A number of /metrics: of one model, or of the server."""
-    labels = rf'\{{[^}}]*model="{model}"[^}}]*\}}' if model else ""
-    found = re.search(rf"^{name}{labels} (\S+)$", text, re.M)
-    expect(found, f"no {name} of {model} in /metrics")
-    return int(float(found[1]))
 
 
 class Waiting:
@@ -64,7 +55,7 @@ class Waiting:
 
     def executions(self, model):
         with Client(self.server) as client:
-            return sample(client.get("/metrics").expect().body.decode(), "nv_inference_exec_count", model)
+            return client.counted("nv_inference_exec_count", model=model)
 
 
 @pytest.fixture(scope="module", name="tables")

@@ -4,7 +4,6 @@ and that pages of others change nothing. tests/browser uses the page itself.
 
 import json
 import os
-import types
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from control import BEARER, READER, TOKEN, publish, serve, tokens
 from example import BODY, EXAMPLE, INFER
 from harness import ROOT, Server, expect, expect_equal, free_port, wait_until, write_json
-from v2 import Client, Raw, head
+from v2 import Client, Raw, at_port, head
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 DOCUMENTS = ("/v2/server/history", "/v2/server/models", "/v2/server/options")
@@ -23,11 +22,6 @@ def serve_items(shared_directory):
     np.save(shared_directory / "items.npy", EXAMPLE)
     with Server("--table", f"items={shared_directory}/items.npy") as server:
         yield server
-
-
-def second(server, port):
-    """The admin listener, for a Client."""
-    return types.SimpleNamespace(host=server.host, port=port)
 
 
 def options_of(client, headers=None):
@@ -164,7 +158,7 @@ def test_private_metrics(directory):
     np.save(directory / "items.npy", EXAMPLE)
     port = free_port()
     with Server("--table", f"items={directory}/items.npy", "--metrics", "private", "--admin-port", port) as server, \
-            Client(server) as client, Client(second(server, port)) as admin:
+            Client(server) as client, Client(at_port(port)) as admin:
         for path in ("/v2/server/history", "/v2/server/options", "/v2/models/items/metrics"):
             client.get(path).expect(403)
             admin.get(path).expect()
@@ -221,7 +215,7 @@ def test_options_and_their_sources(directory):
     port = free_port()
     with Server("--config", config, "--idle-timeout-s", 11, "--admin-port", port,
                 variables={"BAGSERVE_MAX_QUEUE_SIZE": "8", "BAGSERVE_LOG_LEVEL": "debug"}) as server, \
-            Client(server) as client, Client(second(server, port)) as admin:
+            Client(server) as client, Client(at_port(port)) as admin:
         document, found = options_of(client)
         expect_equal({key: (found[key]["value"], found[key]["source"]) for key in (
             "max_body_bytes", "idle_timeout_s", "loops", "max_queue_size", "log_level", "reply_timeout_s",
@@ -258,7 +252,7 @@ def test_folders_are_shown_to_admin_alone(directory):
     (directory / "served").mkdir()
     models, port = f"{directory}/served//", free_port()
     with Server("--demo", "--models", models, "--admin-port", port) as server, Client(server) as client, \
-            Client(second(server, port)) as admin:
+            Client(at_port(port)) as admin:
         expect_equal(options_of(client)[1]["models"]["value"], "served//")
         expect_equal(options_of(admin)[1]["models"]["value"], models)
 

@@ -104,8 +104,7 @@ def test_no_descriptor_for_the_first_request(directory, model, absent):
             expect_equal(answer.status, 503)
             expect_words(answer.error(), ["this server has no descriptors left", servers[0].url])
             expect("unavailable" not in answer.error(), answer.error())
-            counted = client.get("/metrics").expect().body.decode()
-            expect(f'shard="{servers[0].url}",outcome="no_resources"}} 1' in counted, counted)
+            expect_equal(client.counted("bagserve_shard_requests_total", shard=servers[0].url, outcome="no_resources"), 1)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
         wait_until(lambda: ask(client, [1, 120, 299], [0]).status == 200, "it does not answer again")
 

@@ -186,8 +186,7 @@ def test_hedge(directory, model, collector):
     """Both attempts have a span; the one that was late is no error."""
     with between_of(directory, model, collector, "0", "0", hedge="p95") as (between, client):
         def counted(outcome):
-            found = re.search(rf'outcome="{outcome}"\}} (\d+)', client.get("/metrics").expect().body.decode())
-            return int(found[1]) if found else 0
+            return client.counted("bagserve_shard_requests_total", outcome=outcome)
         for _ in range(100):
             ask(client, [1], [0]).expect()
         # No more than a tenth is asked a second time.

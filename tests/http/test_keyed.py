@@ -142,9 +142,7 @@ def test_metadata(client):
 
 
 def missing_keys(client):
-    name = 'bagserve_missing_keys_total{model="skipping",version="1"}'
-    lines = client.get("/metrics").body.decode().splitlines()
-    return [int(line.split()[-1]) for line in lines if line.startswith(name)][0]
+    return client.counted("bagserve_missing_keys_total", model="skipping")
 
 
 def test_counters(client):

@@ -7,14 +7,13 @@ import re
 import signal
 import subprocess
 import time
-import types
 
 import numpy as np
 
 from harness import (PROGRAM, TIMEOUT_S, Server, environment, expect, expect_equal, free_port, wait_until)
 from held import wait_until_read
 from lifecycle import TABLE, check_table, save
-from v2 import Client, Raw, Tensor, head, infer_body
+from v2 import Client, Raw, Tensor, at_port, head, infer_body, is_ready
 
 
 # ---- stopping ---------------------------------------------------------------------------------
@@ -289,28 +288,22 @@ def test_log_that_nobody_reads(directory):
                 if json.loads(line)["event"] == "ready":
                     break
             dropped = 0
-            with Client(address(port)) as client:
+            with Client(at_port(port)) as client:
                 while not dropped:  # a pipe takes 64 KiB, and the server keeps 256 KiB
                     for _ in range(100):
                         client.get("/v2/" + 1000 * "x").expect(404)
-                    text = client.get("/metrics").body.decode()
-                    dropped = int(re.search(r"^bagserve_dropped_log_lines_total (\d+)$", text, re.MULTILINE).group(1))
+                    dropped = client.counted("bagserve_dropped_log_lines_total")
                 read_on = []
                 while not any(e["event"] == "log lines dropped" for e in read_on):
                     read_on.append(json.loads(process.stderr.readline()))
                 expect(read_on[-1]["count"] >= dropped, f"{read_on[-1]} of {dropped}")
-                text = client.get("/metrics").body.decode()
-                expect(f"bagserve_dropped_log_lines_total {read_on[-1]['count']}\n" in text, text)
+                expect_equal(client.counted("bagserve_dropped_log_lines_total"), read_on[-1]["count"])
                 for _ in range(400):
                     client.get("/v2/" + 1000 * "x").expect(404)
             process.terminate()
             expect_equal(process.wait(TIMEOUT_S), 0, "the exit code")
         finally:
             process.kill()
-
-
-def address(port):
-    return types.SimpleNamespace(host="127.0.0.1", port=port)
 
 
 def start_with_text_log(path, port, *arguments):
@@ -328,7 +321,7 @@ def test_text_logs(directory):
             lines.append(line)
             if "ready" in line:
                 break
-        with Client(address(port)) as client:
+        with Client(at_port(port)) as client:
             ask_a_lot(client)
         process.terminate()
         rest = process.communicate(timeout=TIMEOUT_S)[1].splitlines()
@@ -338,14 +331,6 @@ def test_text_logs(directory):
     for line in lines + rest:
         expect(not line.startswith("{"), f"JSON in a text log: {line}")
         expect(line.isprintable() or line.endswith("\n"), f"not printable: {line!r}")
-
-
-def is_ready(port):
-    try:
-        with Client(address(port)) as client:
-            return client.get("/v2/health/ready").status == 200
-    except OSError:
-        return False
 
 
 def test_level(directory):

@@ -21,11 +21,6 @@ from v2 import Client, Raw, Tensor, head, infer_body
 LOOPS = 3
 
 
-def metric(client, name):
-    text = client.get("/metrics").body.decode()
-    return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.M))
-
-
 def ask_often(server, count):
     """Opens a connection for a few requests each."""
     for _ in range(count):
@@ -45,11 +40,11 @@ def test_answers_and_sums(directory):
         with concurrent.futures.ThreadPoolExecutor(clients) as pool:
             for result in [pool.submit(ask_often, server, count) for _ in range(clients)]:
                 result.result()
-        expect_equal(metric(client, "nv_inference_request_success"), clients * count * 6.0)
-        expect_equal(metric(client, "nv_inference_request_failure"), clients * count * 1.0)
+        expect_equal(client.counted("nv_inference_request_success"), clients * count * 6.0)
+        expect_equal(client.counted("nv_inference_request_failure"), clients * count * 1.0)
         statistics = client.get("/v2/models/items/stats").json()["model_stats"][0]
         expect_equal(statistics["inference_stats"]["success"]["count"], clients * count * 6)
-        expect_equal(metric(client, "bagserve_queue_requests"), 0.0)
+        expect_equal(client.counted("bagserve_queue_requests"), 0.0)
 
 
 # ---- who gets which connection ------------------------------------------------------------------

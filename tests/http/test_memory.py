@@ -16,13 +16,6 @@ LARGE = b"{}" + bytes(UPLOAD - 2)
 ONE_BAG = [Tensor("indices", np.zeros((1, 4), np.int64))]
 
 
-def gauge(client, name):
-    for line in client.request("GET", "/metrics").body.decode().splitlines():
-        if line.startswith(f"bagserve_memory_{name} "):
-            return int(line.split()[1])
-    raise AssertionError(f"no {name}")
-
-
 @contextlib.contextmanager
 def stalled_upload(server):
     """A client that announces a large body and sends half of it."""
@@ -38,15 +31,15 @@ def serve():
 
 def test_the_limit_is_shown():
     with serve() as server, Client(server) as client:
-        expect_equal(gauge(client, "limit_bytes"), LIMIT, "the limit")
+        expect_equal(client.counted("bagserve_memory_limit_bytes"), LIMIT, "the limit")
         client.infer("items", ONE_BAG).expect()
-        expect(0 < gauge(client, "bytes") < MIB, "what one small request holds")
+        expect(0 < client.counted("bagserve_memory_bytes") < MIB, "what one small request holds")
 
 
 def test_bodies_count_as_they_arrive():
     with serve() as server, Client(server) as client:
         with stalled_upload(server):
-            wait_until(lambda: gauge(client, "bytes") > UPLOAD, "the upload is not counted")
+            wait_until(lambda: client.counted("bagserve_memory_bytes") > UPLOAD, "the upload is not counted")
             reply = client.request("POST", "/v2/models/items/infer", LARGE, {HEADER_LENGTH: "2"})
             expect_equal(reply.status, 503, "the status")
             expect("max_memory" in reply.error() and str(LIMIT) in reply.error(), reply.error())
@@ -54,7 +47,7 @@ def test_bodies_count_as_they_arrive():
             client.close()
             for _ in range(20):
                 client.infer("items", ONE_BAG).expect()
-        wait_until(lambda: gauge(client, "bytes") < MIB, "the memory of the upload is not given back")
+        wait_until(lambda: client.counted("bagserve_memory_bytes") < MIB, "the memory of the upload is not given back")
         reply = client.request("POST", "/v2/models/items/infer", LARGE, {HEADER_LENGTH: "2"})
         expect_equal(reply.status, 400, "the status of a request without inputs")
 
@@ -67,12 +60,12 @@ def test_unread_replies_count():
         body = client.infer("items", tensors, binary=True, outputs=[
             {"name": "embeddings", "parameters": {"binary_data": True}}])
         body.expect()
-        before = gauge(other, "bytes")
+        before = other.counted("bagserve_memory_bytes")
         expect(before < LIMIT, "the limit")
         with stalled_upload(server):
-            wait_until(lambda: gauge(other, "bytes") > UPLOAD, "the upload is not counted")
+            wait_until(lambda: other.counted("bagserve_memory_bytes") > UPLOAD, "the upload is not counted")
             reply = client.infer("items", tensors, binary=True, outputs=[
                 {"name": "embeddings", "parameters": {"binary_data": True}}])
             expect_equal(reply.status, 503, "the status beside an upload")
             expect("a reply of" in reply.error(), reply.error())
-        wait_until(lambda: gauge(other, "bytes") < MIB, "memory is not given back")
+        wait_until(lambda: other.counted("bagserve_memory_bytes") < MIB, "memory is not given back")

@@ -11,6 +11,7 @@ from control import (BEARER, KEYS_TWICE, collection, publish, publish_keyed, rep
                      served_together)
 from example import i64
 from harness import Server, expect, expect_equal, has_openblas, wait_until, write_json
+from updates import update
 from v2 import Client, Raw, Tensor, head, infer_body
 
 
@@ -20,11 +21,6 @@ def truncate(path):
 
 def garbage(path):
     path.write_bytes(b"no table" * 100)
-
-
-def failed_changes(client):
-    text = client.get("/metrics").expect().body.decode()
-    return int(text.split("\nbagserve_failed_model_changes_total ")[1].split()[0])
 
 
 # ---- a table whose files went bad -------------------------------------------------------------
@@ -50,7 +46,7 @@ def test_load_of_a_bad_only_version(directory, damage, folder, root):
         state, reason = admin.index()["t", "1"]
         expect_equal(state, "READY")
         expect("was loaded before" in reason, reason)
-        expect_equal(failed_changes(client), 1)
+        expect_equal(client.counted("bagserve_failed_model_changes_total"), 1)
         path.write_bytes(whole)
         admin.load("t").expect(200)
         expect_equal(admin.index()["t", "1"], ("READY", ""))
@@ -86,7 +82,7 @@ def test_first_load_that_fails(directory, root):
         expect_equal({key: state for key, (state, _) in index.items()},
                      {("t", "1"): "READY", ("a", "2"): "UNAVAILABLE", ("b", "1"): "UNAVAILABLE"})
         expect("table.npy" in index["a", "2"][1] and "key 7" in index["b", "1"][1], f"{index}, {errors}")
-        expect_equal(failed_changes(server.client), 2)
+        expect_equal(server.client.counted("bagserve_failed_model_changes_total"), 2)
         expect_equal(served(server.client), 1)
 
 
@@ -238,8 +234,7 @@ def test_held_versions_make_room(directory, root):
     write_json(root / "t" / "config.json", {"keep_versions": 4})
     with serve(directory, "--max-table-bytes", 25 * mib) as server:
         def held():
-            text = server.client.get("/metrics").expect().body.decode()
-            return int(text.split("\nbagserve_retained_versions ")[1].split()[0])
+            return server.client.counted("bagserve_retained_versions")
 
         for version, want in ((2, 1), (3, 2), (4, 2), (5, 2)):
             publish(root, "t", version, rows_of(version, rows))
@@ -315,19 +310,15 @@ def test_changed_rules_keep_updates(directory, root):
     with serve(directory, "--updates", "on") as server:
         client = server.client
 
-        def put(name, value, keys):
-            body, headers = infer_body([i64("keys", keys), Tensor("rows", np.full((1, 4), value, np.float32))],
-                                       binary=True)
-            return server.admin.client.request("POST", f"/v2/models/{name}/rows", body, headers | BEARER)
+        def put(key, *rows, **parameters):
+            return update(server.admin.client, "k", i64("keys", [key]), *rows, headers=BEARER, **parameters)
 
-        put("k", 50, keys=[70]).expect(200)
+        put(70, np.full((1, 4), 50)).expect(200)
         for rules in ({"missing": "skip"}, {"missing": "default", "default_index": 70}):
             write_json(root / "k" / "1" / "config.json", {"spare_rows": 8} | rules)
             server.admin.load("k").expect(200)
             got = client.infer("k", [i64("indices", [[70], [99]])]).embeddings()
             expect_equal(got[:, 0].tolist(), [50, 50 if "default_index" in rules else 0])
-        put("k", 60, keys=[71]).expect(200)
+        put(71, np.full((1, 4), 60)).expect(200)
         expect_equal(client.infer("k", [i64("indices", [[71]])]).embeddings()[0, 0], 60)
-        body, headers = infer_body([i64("keys", [70])], parameters={"delete": True})
-        reply = server.admin.client.request("POST", "/v2/models/k/rows", body, headers | BEARER)
-        expect("default_index" in reply.expect(400).error(), reply.error())
+        expect("default_index" in put(70, delete=True).expect(400).error(), "it is removed")

@@ -296,10 +296,6 @@ def test_keys_of_one_part(directory):
             expect_equal(client.get("/v2/models/t").json()["parameters"]["rows"], count)
 
 
-def tables_bytes(client):
-    return int(re.search(r"^bagserve_tables_bytes (\d+)$", client.get("/metrics").body.decode(), re.M)[1])
-
-
 def test_mapped_part_by_keys_has_the_index_of_its_own(directory, rng):
     """Of a mapped table that is divided over 64 servers each keeps its share of the index in memory, and answers
     with the rows of the file, before and after a reload."""
@@ -327,7 +323,7 @@ def test_mapped_part_by_keys_has_the_index_of_its_own(directory, rng):
             write_json(folder.parent / "config.json", settings | {"version_policy": {"specific": [version]}})
             server.admin.load("t").expect(200)
             # The version before is released with its last reader, which may be after the reply to the load.
-            wait_until(lambda: 0 < tables_bytes(server.client) <= counted, f"at most {counted} bytes of tables")
+            wait_until(lambda: 0 < server.client.counted("bagserve_tables_bytes") <= counted, f"at most {counted} bytes of tables")
             want = values + version
             expect_bits(ask(server.client, "t", keys[own]), want[own], f"version {version}")
             for row in np.flatnonzero(own)[:3].tolist():

@@ -2,7 +2,6 @@
 
 import contextlib
 import pathlib
-import re
 
 import numpy as np
 import pytest
@@ -59,8 +58,7 @@ def sent(stack, server, request, source=None):
 def queued(server):
     """How many requests wait, as /metrics says."""
     with Client(server) as client:
-        text = client.get("/metrics").expect().body.decode()
-    return int(re.search(r"^bagserve_queue_requests (\d+)", text, re.M)[1])
+        return client.counted("bagserve_queue_requests")
 
 
 def test_busy_workers():
@@ -69,8 +67,7 @@ def test_busy_workers():
         seen = []
 
         def scrape():
-            text = client.get("/metrics").expect().body.decode()
-            seen.append(int(re.search(r"^bagserve_busy_workers (\d+)", text, re.M)[1]))
+            seen.append(client.counted("bagserve_busy_workers"))
             return seen[-1]
 
         expect_equal(scrape(), 0)

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import os
-import re
 import resource
 import select
 import signal
@@ -126,11 +125,6 @@ def test_many_slow_requests(directory):
 
 
 # ---- reading ----------------------------------------------------------------------------------
-def connections(client):
-    metrics = client.get("/metrics").expect(200).body.decode()
-    return int(re.search(r"^bagserve_http_connections (\d+)$", metrics, re.M)[1])
-
-
 def small_request():
     body, headers = infer_body([Tensor("indices", np.zeros((1, 1), np.int32))], binary=True)
     return head("POST", INFER, headers, body)
@@ -176,8 +170,8 @@ def test_reading_that_stops(directory):
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect((server.host, server.port))
         slow.sendall(large_request(200_000))
-        wait_until(lambda: connections(other) == 2, "the second one is connected")
-        wait_until(lambda: connections(other) == 1, "it is closed")
+        wait_until(lambda: other.counted("bagserve_http_connections") == 2, "the second one is connected")
+        wait_until(lambda: other.counted("bagserve_http_connections") == 1, "it is closed")
 
 
 # ---- too many ---------------------------------------------------------------------------------

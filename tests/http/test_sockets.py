@@ -9,14 +9,13 @@ import signal
 import socket
 import subprocess
 import time
-import types
 
 import numpy as np
 
 from control import BEARER, tokens
 from harness import PROGRAM, ROOT, Failure, Server, expect, expect_equal, free_port, run, wait_until
 from lifecycle import check_table, save
-from v2 import Client, Raw, Tensor, UnixRaw, head, infer_body
+from v2 import Client, Raw, Tensor, UnixRaw, at_port, head, infer_body
 
 
 def ask(raw, path="/v2/health/ready"):
@@ -89,10 +88,6 @@ def test_unix_socket_after_a_second_signal(directory):
     expect(not path.exists(), "the socket is left behind")
 
 
-def connections(client):
-    return int(client.metrics()["bagserve_http_connections"])
-
-
 def test_idle_time_out_of_unix_sockets(directory):
     """A client that stops in the midst of its request, or does not read its reply, is forgotten; one that reads
     slowly, for longer than the time-out, gets all of it."""
@@ -112,7 +107,7 @@ def test_idle_time_out_of_unix_sockets(directory):
                 reply += piece
                 select.select([], [], [], 0.06)
             expect(time.monotonic() - begun > 4, "it was read too fast to show anything")
-            wait_until(lambda: connections(client) == 2, "connections on which nothing moves stay")
+            wait_until(lambda: client.counted("bagserve_http_connections") == 2, "connections on which nothing moves stay")
             expect(half.at_end(), "half a request is kept")
 
 
@@ -158,7 +153,7 @@ class Manager:
 
 def listen():
     listener = socket.create_server(("127.0.0.1", 0))
-    return listener, types.SimpleNamespace(host="127.0.0.1", port=listener.getsockname()[1])
+    return listener, at_port(listener.getsockname()[1])
 
 
 def test_socket_activation(directory):
@@ -231,7 +226,7 @@ def test_sockets_by_name(directory):
     """One named admin is the admin listener, whatever place it has and the other's name is."""
     table, manager = save(directory / "items.npy"), Manager(directory)
     (first, address), (second, admin), port = listen(), listen(), free_port()
-    other = types.SimpleNamespace(host="127.0.0.1", port=port)
+    other = at_port(port)
     with first, second:
         for sockets, names, infers in (([first, second], "http:admin", address),
                                        ([second, first], "admin:bagserve.socket", address),
@@ -280,7 +275,7 @@ def test_units():
 # ---- the admin listener ----------------------------------------------------------------------
 def test_admin_port(directory):
     table, port = save(directory / "items.npy"), free_port()
-    admin = types.SimpleNamespace(host="127.0.0.1", port=port)
+    admin = at_port(port)
     with Server("--table", f"items={table}", "--admin-port", port, "--loops", 2) as server, \
             Client(server) as client, Client(admin) as other:
         check_table(client)
@@ -291,13 +286,12 @@ def test_admin_port(directory):
         rejected = other.infer("items", [Tensor("indices", np.zeros((1, 1), np.int64))])
         expect_equal(rejected.status, 403)
         expect("admin_port" in rejected.json()["error"], rejected.body.decode())
-        expect(b'nv_inference_request_success{model="items",version="1"} 1\n'
-               in other.get("/metrics").body, "the sum over all loops")
+        expect_equal(other.counted("nv_inference_request_success", model="items"), 1, "the sum over all loops")
 
 
 def test_admin_answers_while_clients_have_all_connections(directory):
     table, port = save(directory / "items.npy"), free_port()
-    admin = types.SimpleNamespace(host="127.0.0.1", port=port)
+    admin = at_port(port)
     with Server("--table", f"items={table}", "--max-connections", 16, "--admin-port", port) as server, \
             contextlib.ExitStack() as stack:
         for _ in range(16):
@@ -316,7 +310,7 @@ def test_admin_answers_while_clients_have_all_connections(directory):
 
 def test_admin_answers_while_draining(directory):
     table, port = save(directory / "items.npy"), free_port()
-    admin = types.SimpleNamespace(host="127.0.0.1", port=port)
+    admin = at_port(port)
     with Server("--table", f"items={table}", "--admin-port", port) as server, Raw(server) as raw:
         raw.send(head("POST", "/v2/models/items/infer", {"Content-Length": "10"}) + b"{")
         with Client(server) as client:

@@ -8,7 +8,6 @@ import json
 import os
 import socket
 import subprocess
-import types
 
 import numpy as np
 import pytest
@@ -17,15 +16,7 @@ from example import check_rows
 from harness import (PROGRAM, ROOT, TIMEOUT_S, Server, environment, expect, expect_equal, free_port, run, wait_until,
                      write_json)
 from lifecycle import TABLE, check_table, save
-from v2 import Client, Tensor, f32_from_bf16
-
-
-def is_ready(address):
-    try:
-        with Client(address) as client:
-            return client.get("/v2/health/ready").status == 200
-    except OSError:
-        return False
+from v2 import Client, Tensor, f32_from_bf16, is_ready
 
 
 # ---- where tables come from -------------------------------------------------------------------
@@ -368,8 +359,7 @@ def test_closed_descriptors():
     with subprocess.Popen([PROGRAM, "serve", "--demo", "--port", str(port)], env=environment(),
                           preexec_fn=close_all) as process:
         try:
-            address = types.SimpleNamespace(host="127.0.0.1", port=port)
-            wait_until(lambda: process.poll() is not None or is_ready(address), "not ready")
+            wait_until(lambda: process.poll() is not None or is_ready(port), "not ready")
             expect_equal(process.poll(), None, "the exit code")
             for descriptor in range(3):
                 expect_equal(os.readlink(f"/proc/{process.pid}/fd/{descriptor}"), "/dev/null")

@@ -2,7 +2,6 @@
 what becomes of requests is counted as it was."""
 
 import contextlib
-import re
 import socket
 import time
 
@@ -19,14 +18,8 @@ INFER = "/v2/models/items/infer"
 LIVE = head("GET", "/v2/health/live")
 
 
-def metric(client, name, labels=""):
-    text = client.get("/metrics").expect().body.decode()
-    found = re.search(rf"^{name}{re.escape(labels)} (\S+)$", text, re.M)
-    return int(float(found[1])) if found else 0
-
-
 def rejected(client, reason):
-    return metric(client, "bagserve_refused_requests_total", f'{{reason="{reason}"}}')
+    return client.counted("bagserve_refused_requests_total", reason=reason)
 
 
 # ---- hosts --------------------------------------------------------------------------------------
@@ -121,8 +114,8 @@ def test_unfinished_bodies_take_little(directory):
         raws = [Raw(server) for _ in range(40)]
         for raw in raws:
             raw.send(head("POST", INFER, {"Content-Length": 60 << 20}) + b"{")
-        wait_until(lambda: metric(client, "bagserve_memory_bytes") >= 40 << 16, "they do not count")
-        expect(metric(client, "bagserve_memory_bytes") < 8 << 20, "they take what they announce")
+        wait_until(lambda: client.counted("bagserve_memory_bytes") >= 40 << 16, "they do not count")
+        expect(client.counted("bagserve_memory_bytes") < 8 << 20, "they take what they announce")
         check_table(client)
         for raw in raws:
             raw.close()
@@ -138,8 +131,8 @@ def test_late_requests_are_counted(directory):
                 raw.reply().expect(408).error()
                 expect(raw.at_end(), "still open")
             wait_until(lambda number=number: rejected(client, "request_timeout") == number, "not counted")
-        expect_equal(metric(client, "bagserve_http_responses_total", '{code="408"}'), 2)
-        expect_equal(metric(client, "bagserve_aborted_requests_total"), 0)
+        expect_equal(client.counted("bagserve_http_responses_total", code=408), 2)
+        expect_equal(client.counted("bagserve_aborted_requests_total"), 0)
 
 
 def test_what_the_library_rejects_is_counted(directory):
@@ -149,8 +142,7 @@ def test_what_the_library_rejects_is_counted(directory):
             with Raw(server) as raw:
                 raw.send(request)
                 expect_equal(raw.reply().status, status)
-            wait_until(lambda code=status: metric(
-                client, "bagserve_http_responses_total", f'{{code="{code}"}}') == 1, "not counted")
+            wait_until(lambda code=status: client.counted("bagserve_http_responses_total", code=code) == 1, "not counted")
 
 
 def test_half_closed_clients_are_answered(directory):

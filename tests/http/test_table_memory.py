@@ -153,8 +153,7 @@ def test_huge_pages_that_are_not_there(directory):
     """Without a pool of them the table is served all the same, and log and metrics say so."""
     publish(directory / "models", "t", 1, larger(1, 1 << 8))
     with serve(directory, "--hugepages", "explicit") as server:
-        text = server.client.request("GET", "/metrics").body.decode()
-        lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+        lines = server.client.metrics()
         expect_equal(lines["bagserve_numa_refusals_total"], "0")
         if lines["bagserve_huge_page_refusals_total"] == "0":
             pytest.skip("the system has a pool of huge pages")

@@ -9,7 +9,7 @@ import pytest
 
 from example import EXAMPLE, INFER, INPUTS, WANT, check_rows
 from harness import Server, expect, expect_equal, free_port, run, wait_until
-from v2 import Client, Raw, head, infer_body
+from v2 import Client, Raw, at_port, head, infer_body
 
 INFER_TOKEN = "infer-0123456789abcdef"
 READ_TOKEN = "read-0123456789abcdef~"
@@ -269,29 +269,21 @@ def test_path_in_a_configuration_file(directory):
 
 
 # ---- private metrics --------------------------------------------------------------------------
-class Admin:
-    """The admin listener, for a Client."""
-
-    def __init__(self, server, port):
-        self.host, self.port = server.host, port
-
-
 def test_private_metrics(directory):
     port = free_port()
     with Server("--demo", "--metrics", "private", "--admin-port", port) as server, \
-            Client(server) as client, Client(Admin(server, port)) as admin:
+            Client(server) as client, Client(at_port(port)) as admin:
         reply = client.get("/metrics")
         expect("(metrics private)" in reply.expect(403).error(), "a rejection that names the option")
         client.get("/v2/models/stats").expect(200)
-        expect('bagserve_refused_requests_total{reason="wrong_port"} 1' in
-               admin.get("/metrics").expect(200).body.decode(), "what the admin listener shows")
+        expect_equal(admin.counted("bagserve_refused_requests_total", reason="wrong_port"), 1)
 
 
 def test_private_metrics_with_tokens(directory):
     port = free_port()
     with Server("--demo", "--metrics", "private", "--admin-port", port,
                 "--token-file", write(directory / "tokens")) as server, \
-            Client(server) as client, Client(Admin(server, port)) as admin:
+            Client(server) as client, Client(at_port(port)) as admin:
         for either in (client, admin):
             ask(either, "GET", "/metrics").expect(401)
             ask(either, "GET", "/metrics", INFER_TOKEN).expect(403)

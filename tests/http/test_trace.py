@@ -16,11 +16,6 @@ from v2 import Client
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
-def dropped(client):
-    text = client.request("GET", "/metrics").body.decode()
-    return int(re.search(r"^bagserve_trace_spans_dropped_total (\d+)", text, re.MULTILINE).group(1))
-
-
 def infer(client, parent=PARENT, flags="01"):
     return client.infer("example", INPUTS, headers={"traceparent": f"00-{TRACE}-{parent}-{flags}"})
 
@@ -97,7 +92,7 @@ def test_collectors_that_fail(collector):
             client = Client(server)
             for _ in range(5):
                 expect_equal(infer(client).status, 200)
-            wait_until(lambda: dropped(client) == 5, "five spans were not counted")
+            wait_until(lambda: client.counted("bagserve_trace_spans_dropped_total") == 5, "five spans were not counted")
             server.wait_event("spans lost")  # which is logged behind the counting
             lost = [event for event in server.events() if event["event"] == "spans lost"]
             expect_equal(len(lost), 1, "it is logged once")
@@ -146,7 +141,7 @@ def test_more_than_are_taken():
             for _ in range(3000):
                 expect_equal(infer(client).status, 200)
             seconds = time.monotonic() - started
-            lost = dropped(client)
+            lost = client.counted("bagserve_trace_spans_dropped_total")
     expect_equal(len(collector.spans) + lost, 3000)
     expect(len(collector.spans) <= 750 * (seconds + 2), f"{len(collector.spans)} in {seconds:.1f} s")
 

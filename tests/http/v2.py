@@ -8,6 +8,7 @@ import dataclasses
 import http.client
 import json
 import socket
+import types
 
 import numpy as np
 
@@ -144,6 +145,19 @@ class Reply:
         return self.outputs()["embeddings"].array
 
 
+def at_port(port, host="127.0.0.1"):
+    """What a Client needs to know of a server."""
+    return types.SimpleNamespace(host=host, port=port)
+
+
+def is_ready(port):
+    try:
+        with Client(at_port(port)) as client:
+            return client.get("/v2/health/ready").status == 200
+    except OSError:
+        return False
+
+
 class Client:
     """One keep-alive connection."""
 
@@ -165,6 +179,12 @@ class Client:
         """Every sample of /metrics with its labels, as text: {'name{label="x"}': "1"}."""
         text = self.get("/metrics").expect().body.decode()
         return dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+
+    def counted(self, name, **labels):
+        """The sum of the samples of a metric that have these labels."""
+        wanted = {f'{key}="{value}"' for key, value in labels.items()}
+        return sum(float(value) for sample, value in self.metrics().items()
+                   if sample.split("{")[0] == name and all(label in sample for label in wanted))
 
     def infer(self, model, inputs, headers=None, path=None, **options):
         body, own = infer_body(inputs, **options)
