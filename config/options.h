@@ -333,7 +333,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "nothing.")                                                                                  \
     X(metric_histograms, "metrics", "metric_histograms", COUNT, "100", 0, 1000000, "models",       \
       "Number of models and versions for which /metrics has histograms, about 140 lines "          \
-      "each. All others have counters and Triton's sums.")                                         \
+      "each, and metrics of features. All others have counters and Triton's sums.")                \
     X(log_format, "log", "log_format", CHOICE_LOG_FORMAT, "text", 0, 0, "",                        \
       "Format of the log lines on standard error.")                                                \
     X(log_level, "log", "log_level", CHOICE_LOG_LEVEL, "info", 0, 0, "",                           \

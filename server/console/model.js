@@ -67,6 +67,15 @@ function countTable(samples) {
     ["Last answer", moment(last * 1000)]]);
 }
 
+// Ids are shown as the statistics have them, as texts: keys have more digits than numbers hold.
+function hotRowTable(features) {
+  return table("Hottest rows", ["Feature", "Sampled ids", "Hottest 1 %", "Missing keys", "Most looked up"], features.map((feature) => [
+    feature.feature, exact(feature.sampled_id_count),
+    feature.sampled_id_count ? `${percent(feature.hottest_share, 1)} of lookups` : NONE,
+    feature.missing_key_count === undefined ? NONE : exact(feature.missing_key_count),
+    feature.top.slice(0, 5).map((row) => `${row.id} (${percent(row.share, 1)})`).join(", ") || NONE]), {class: "values"});
+}
+
 function updateTable(samples) {
   const one = (name) => of(samples, `bagserve_${name}`)[0]?.value;
   if (one("update_sequence") === undefined) return null;
@@ -155,9 +164,11 @@ export function show(session, name) {
       return;
     }
     const samples = parseMetrics(await ask(modelPath(name, "versions", entry.main.version, "metrics")));
+    const statistics = await askJson(modelPath(name, "versions", entry.main.version, "stats"));
     const updates = updateTable(samples);
     replace(live, columns(
       [card("Where the time goes", stageTable(samples)), card("Batches", batchTable(samples)),
+        card("Hottest rows", hotRowTable(statistics.model_stats[0]?.hot_rows ?? [])),
         updates ? card("Updates of rows", updates) : null],
       [card(entry.main.collection ? "Collection" : "Table", factsOf(entry)), card("So far", countTable(samples))]));
   }

@@ -272,13 +272,18 @@ bool bag_http_are_metrics_on(struct bag_http_request *request)
     return on;
 }
 
-/* With tokens every listener shows metrics, because the token of the request was checked for the
- * scope read. */
-bool bag_http_are_metrics_here(struct bag_http_request *request)
+/* Returns whether the listener of the request shows metrics. With tokens every listener does,
+ * because the token of the request was checked for the scope read. */
+static bool shows_metrics(const struct bag_http_request *request)
 {
     const struct bag_service *service = request->context->service;
     bool is_private = service->config->options.metrics == BAG_METRICS_PRIVATE;
-    if (!is_private || service->tokens || !request->context->infers)
+    return !is_private || service->tokens || !request->context->infers;
+}
+
+bool bag_http_are_metrics_here(struct bag_http_request *request)
+{
+    if (shows_metrics(request))
         return true;
     bag_http_reply_error(&request->reply, BAG_ERROR_WRONG_PORT,
                          "metrics are not for this port (metrics private); ask the one for admin "
@@ -313,7 +318,8 @@ static void answer_statistics(struct bag_http_request *request, struct bag_model
     bag_json_open(&json, "model_stats", '[');
     for (size_t i = 0; i < count; i++) {
         if (models[i]->state == BAG_MODEL_READY)
-            bag_expose_statistics(&request->context->service->metrics, models[i], &json);
+            bag_expose_statistics(&request->context->service->metrics, models[i],
+                                  shows_metrics(request), &json);
     }
     bag_http_answer_now(request, 200, bag_json_end(&json));
 }
@@ -355,12 +361,10 @@ static void make_statistics(struct bag_http_request *request)
 
 enum bag_http_outcome bag_http_get_statistics(struct bag_http_request *request)
 {
-    size_t count;
     if (!bag_http_are_metrics_on(request) ||
         !bag_http_find_model(request->snapshot, &request->target, &request->reply))
         return BAG_HTTP_DONE;
-    bag_snapshot_versions(request->snapshot, request->target.model, &count);
-    return make(request, count <= FEW_VERSIONS || *request->target.version, make_statistics);
+    return bag_http_request_on_worker(request, make_statistics);
 }
 
 static void make_model_metrics(struct bag_http_request *request)

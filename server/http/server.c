@@ -323,6 +323,7 @@ static struct bag_infer_limits infer_limits(const struct bag_option_values *opti
         .max_work_ns_per_byte = (size_t)options->max_work_us_per_byte * 1000,
         .min_packed_bytes = MIN_PACKED_BYTES,
         .explains = options->explain == BAG_SWITCH_ON,
+        .samples = options->metrics != BAG_METRICS_OFF,
     };
 }
 

@@ -151,6 +151,7 @@ void bag_infer_reset(struct bag_infer *infer)
     infer->scratch.packed_bytes = 0;
     infer->output.reply = infer->scratch.results = NULL;
     infer->plan.id.bytes = 0;
+    infer->plan.sampled = false;
     infer->scratch.pooled = NULL;
     infer->scratch.staged = NULL;
     infer->scratch.absent = NULL;

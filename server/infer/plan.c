@@ -17,6 +17,9 @@
  * usually reached long before it. */
 #define MAX_BAGS ((size_t)1 << 32)
 
+/* The number of sampled ids that are counted at a time. */
+#define SAMPLES 64
+
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
 /* Reads the inputs of a request for the model of a table. */
@@ -244,6 +247,62 @@ static bool leave_keys(struct bag_planner *planner, size_t i, const struct bag_r
         "server with a part has in the place of missing keys");
 }
 
+/* Returns whether the table has the key of an entry, or shards may have it. The key is no padding,
+ * and no other row replaces it. */
+static bool looks_up(const struct bag_table_memory *memory, const struct bag_rules *rules,
+                     int64_t key)
+{
+    if (rules->has_padding_idx && key == rules->padding_idx)
+        return false;
+    bool may_be_replaced =
+        rules->missing == BAG_MISSING_DEFAULT || rules->missing == BAG_MISSING_HASH;
+    return !may_be_replaced || bag_op_kind_of(memory) == BAG_OP_REMOTE ||
+           bag_keys_find_one(&memory->index.keys, (uint64_t)key) >= 0;
+}
+
+/* Counts the sampled ids of a feature, as the client sent them. Those that look up no row of the
+ * table are left out. */
+static __attribute__((noinline)) void sample_ids(const struct bag_planner *planner, size_t i,
+                                                 const struct bag_rules *rules,
+                                                 const struct bag_ids *ids)
+{
+    const struct bag_feature *feature = &planner->model->features[i];
+    const struct bag_pool_args *args = &planner->args[i];
+    const uint64_t num_rows = (uint64_t)bag_table_by_ids(feature->memory).num_rows;
+    uint64_t sampled[SAMPLES] BAG_UNSET;
+    size_t count = 0, entry = bag_hot_sampling.next;
+    for (; entry < ids->count; entry += bag_hot_distance()) {
+        const int64_t id = bag_id_at(ids, entry);
+        if (!bag_keeps(args, entry, bag_id_at(&args->indices, entry)) ||
+            !(rules->keyed ? looks_up(feature->memory, rules, id) : (uint64_t)id < num_rows))
+            continue;
+        sampled[count++] = (uint64_t)id;
+        if (count == SAMPLES) {
+            bag_hot_rows_add(feature->hot, sampled, count);
+            count = 0;
+        }
+    }
+    bag_hot_sampling.next = entry - ids->count;
+    bag_hot_rows_add(feature->hot, sampled, count);
+}
+
+/* Counts the missing keys of a feature whose inputs are checked, and some of its ids. Most requests
+ * have no sampled id. */
+static void count_ids(const struct bag_planner *planner, size_t i, const struct bag_rules *rules,
+                      const struct bag_tensor *indices, size_t missing_keys)
+{
+    const struct bag_ids ids = {indices->data, indices->count, indices->dtype != BAG_I32};
+    if (!planner->limits->samples || planner->plan->sampled)
+        return;
+    if (missing_keys)
+        atomic_fetch_add_explicit(&planner->model->features[i].hot->missing, missing_keys,
+                                  memory_order_relaxed);
+    if (bag_hot_sampling.next < ids.count)
+        sample_ids(planner, i, rules, &ids);
+    else
+        bag_hot_sampling.next -= ids.count;
+}
+
 /* Checks the inputs of a feature and turns them into arguments of the kernels. Keys, and ids of a
  * part, are replaced by rows, unless shards do that. Sets the planner's problem if the inputs are
  * wrong. */
@@ -255,6 +314,7 @@ static bool check_pool(struct bag_planner *planner, size_t i)
     struct bag_fault fault BAG_UNSET;
     const struct bag_pool_plan *plan = find_plan(planner, feature, &own, &fault);
     const enum bag_op_kind kind = bag_op_kind_of(feature->memory);
+    const size_t missing_before = planner->plan->missing_keys;
     bool ok = plan != NULL;
     if (ok) {
         struct bag_inputs inputs = inputs_of(planner, i, &part);
@@ -268,6 +328,9 @@ static bool check_pool(struct bag_planner *planner, size_t i)
                 planner, i, &plan->rules, &inputs, &fault);
         else if (ok && kind != BAG_OP_REMOTE)
             bag_pool_prefetch(&planner->args[i], planner->model->num_features == 1);
+        if (ok)
+            count_ids(planner, i, &plan->rules, inputs.tensor[BAG_INDICES],
+                      planner->plan->missing_keys - missing_before);
     }
     if (ok || fault.status == BAG_STATUS_OK)
         return ok;
@@ -498,8 +561,10 @@ bool bag_plan_make(struct bag_plan *plan, const struct bag_model *model,
     if (!take_memory(&planner) ||
         !(collection ? bag_planner_match_collection(&planner) : match_table(&planner)))
         return false;
-    if (!check_pools(&planner) || !bag_planner_make_outputs(&planner) ||
-        !check_explaining(&planner))
+    if (!check_pools(&planner))
+        return false;
+    plan->sampled = true;
+    if (!bag_planner_make_outputs(&planner) || !check_explaining(&planner))
         return false;
     plan->work = bag_ops_count_work(plan->ops, plan->num_ops);
     return true;

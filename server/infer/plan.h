@@ -133,6 +133,7 @@ struct bag_infer_limits {
     size_t max_work_ns_per_byte; /* maximum work for each byte of the body; bodies below 2000 bytes
                                     count as 2000; 0: no limit */
     bool explains;               /* requests may ask for an explanation */
+    bool samples;                /* sampled ids are counted (hot_rows.h) */
     size_t min_packed_bytes;     /* size from which replies are compressed */
 };
 
@@ -152,6 +153,7 @@ struct bag_plan {
     struct bag_ops_work work;
     bool projects; /* at least one op has a projection */
     bool explains; /* the reply reports how each bag was pooled */
+    bool sampled;  /* ids of the request were sampled; set to false before its first plan */
     bool partial;  /* the reply is for a coordinator: the output after each op's sums holds the
                       counts of its bags, and with weights the next one holds the sums of weights */
     size_t missing_keys;       /* keys that the tables do not have */

@@ -11,6 +11,8 @@
 #include "server/tables/remote.h"
 #include "server/updates/updates.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -263,6 +265,66 @@ static void write_tables(struct bag_prometheus *out, const struct bag_snapshot *
     }
 }
 
+/* Reports the rows of the feature that are looked up most. */
+static void read_hot_rows(const struct bag_feature *feature, struct bag_hot_report *report)
+{
+    bag_hot_rows_read(feature->hot, (uint64_t)bag_table_rows_now(feature->memory), report);
+}
+
+/* Returns whether this server knows which keys of the feature are missing. A coordinator does not
+ * look up keys. */
+static bool counts_missing(const struct bag_feature *feature)
+{
+    return feature->rules.keyed && !feature->memory->remote;
+}
+
+/* Writes the families of features, of versions in slots below `max_histograms`. */
+static void write_features(struct bag_prometheus *out, const struct bag_snapshot *snapshot,
+                           size_t max_histograms)
+{
+    enum { SAMPLED_IDS, MISSING_KEYS, HOTTEST_RATIO };
+    static const struct {
+        const char *name, *type, *sentence, *unit;
+    } families[] = {
+        [SAMPLED_IDS] = {"bagserve_sampled_ids_total", "counter",
+                         "Ids of a feature's rows that were sampled, about 1 of 64 of those in "
+                         "requests.",
+                         "ids"},
+        [MISSING_KEYS] = {"bagserve_feature_missing_keys_total", "counter",
+                          "Keys of a feature that its table did not have.", "keys"},
+        [HOTTEST_RATIO] = {"bagserve_hottest_rows_ratio", "gauge",
+                           "Part of a feature's lookups that is of the hottest 1 % of the rows, "
+                           "by the sampled ids.",
+                           "1"}};
+    for (size_t family = 0; family < COUNT_OF(families); family++) {
+        bag_prometheus_family(out, families[family].name, families[family].type,
+                              families[family].sentence, families[family].unit);
+        for (size_t i = 0; i < snapshot->count; i++) {
+            const struct bag_model *model = snapshot->models[i];
+            for (size_t j = 0; j < model->num_features && model->slot < max_histograms; j++) {
+                const struct bag_feature *feature = &model->features[j];
+                struct bag_hot_report report BAG_UNSET;
+                uint64_t value = 0;
+                if (family == MISSING_KEYS && !counts_missing(feature))
+                    continue;
+                if (family == SAMPLED_IDS)
+                    value = atomic_load(&feature->hot->sampled);
+                else if (family == MISSING_KEYS)
+                    value = atomic_load(&feature->hot->missing);
+                else {
+                    read_hot_rows(feature, &report);
+                    value = (uint64_t)(report.hottest_share * 1e9);
+                }
+                bag_prometheus_sample(out, families[family].name, "");
+                bag_prometheus_label(out, "model", model->name);
+                bag_prometheus_label(out, "version", model->version);
+                bag_prometheus_label(out, "feature", feature->name);
+                bag_prometheus_value(out, value, family == HOTTEST_RATIO);
+            }
+        }
+    }
+}
+
 /* Returns the shards of the model at this index if it is the model's first version with them.
  * Returns NULL otherwise. */
 static const struct bag_remote *remote_of(const struct bag_snapshot *snapshot, size_t model)
@@ -334,6 +396,7 @@ static void write_models(struct bag_prometheus *out, const struct bag_metrics *m
     write_states(out, snapshot);
     write_updates(out, snapshot);
     write_tables(out, snapshot);
+    write_features(out, snapshot, max_histograms);
     write_shards(out, snapshot);
 }
 
@@ -484,8 +547,34 @@ static void write_batches(struct bag_json_writer *json, const struct bag_model_c
     bag_json_close(json);
 }
 
+/* Writes the rows of a feature that are looked up most. Ids are texts, because JSON's numbers do
+ * not hold all keys. */
+static void write_hot_rows(struct bag_json_writer *json, const struct bag_feature *feature)
+{
+    struct bag_hot_report report BAG_UNSET;
+    read_hot_rows(feature, &report);
+    bag_json_open(json, NULL, '{');
+    BAG_JSON_WRITE(json, BAG_KEY("feature", (const char *)feature->name),
+                   BAG_KEY("sampled_id_count", (uint64_t)atomic_load(&feature->hot->sampled)),
+                   BAG_KEY_IF(counts_missing(feature), "missing_key_count",
+                              (uint64_t)atomic_load(&feature->hot->missing)),
+                   BAG_KEY("hottest_row_count", (uint64_t)report.hottest),
+                   BAG_KEY("hottest_share", report.hottest_share));
+    bag_json_open(json, "top", '[');
+    for (size_t i = 0; i < report.num_top; i++) {
+        char id[24];
+        snprintf(id, sizeof id, "%" PRId64, (int64_t)report.top[i].id);
+        bag_json_open(json, NULL, '{');
+        BAG_JSON_WRITE(json, BAG_KEY("id", (const char *)id),
+                       BAG_KEY("share", report.top[i].share));
+        bag_json_close(json);
+    }
+    bag_json_close(json);
+    bag_json_close(json);
+}
+
 void bag_expose_statistics(const struct bag_metrics *metrics, const struct bag_model *model,
-                           struct bag_json_writer *json)
+                           bool hot_rows, struct bag_json_writer *json)
 {
     struct bag_model_counters counters;
     uint64_t failures_count = 0;
@@ -512,5 +601,11 @@ void bag_expose_statistics(const struct bag_metrics *metrics, const struct bag_m
     write_duration(json, "cache_miss", 0, 0);
     bag_json_close(json);
     write_batches(json, &counters, executions);
+    if (hot_rows) {
+        bag_json_open(json, "hot_rows", '[');
+        for (size_t i = 0; i < model->num_features; i++)
+            write_hot_rows(json, &model->features[i]);
+        bag_json_close(json);
+    }
     bag_json_close(json);
 }

@@ -281,8 +281,9 @@ char *bag_expose_prometheus(const struct bag_metrics *metrics, const struct bag_
 char *bag_expose_models(const struct bag_metrics *metrics, struct bag_model *const *models,
                         size_t count);
 
-/* Writes one model's statistics for the protocol's statistics endpoint. */
+/* Writes one model's statistics for the protocol's statistics endpoint. `hot_rows`: with the
+ * hottest rows of its features. */
 void bag_expose_statistics(const struct bag_metrics *metrics, const struct bag_model *model,
-                           struct bag_json_writer *json);
+                           bool hot_rows, struct bag_json_writer *json);
 
 #endif

@@ -23,6 +23,7 @@ static void free_model(struct bag_model *model)
         bag_updates_leave(&model->features[i].reader);
         free(model->features[i].name);
         bag_projection_free(model->features[i].projection);
+        bag_hot_rows_free(model->features[i].hot);
         if (model->features[i].model != model)
             bag_model_release(model->features[i].model);
     }
@@ -89,8 +90,11 @@ static bool set_feature(struct bag_model *model, size_t i, const char *name,
                         struct bag_model *table, const struct bag_rules *rules)
 {
     struct bag_feature *feature = &model->features[i];
-    *feature = (struct bag_feature){
-        .name = strdup(name), .model = table, .rules = *rules, .memory = table->memory};
+    *feature = (struct bag_feature){.name = strdup(name),
+                                    .model = table,
+                                    .rules = *rules,
+                                    .memory = table->memory,
+                                    .hot = bag_hot_rows_make()};
     feature->reader = (struct bag_live_reader){.model = model->name,
                                                .feature = table == model ? NULL : feature->name,
                                                .rules = &feature->rules};
@@ -99,7 +103,7 @@ static bool set_feature(struct bag_model *model, size_t i, const char *name,
     model->typical_row_bytes += bag_row_bytes(&feature->memory->table) / model->num_features;
     model->mapped |= feature->memory->map != NULL;
     model->is_remote |= feature->memory->remote != NULL;
-    return feature->name;
+    return feature->name && feature->hot;
 }
 
 /* Completes a feature with its projection, which it takes over, and prepares its pooling plan.

@@ -7,6 +7,7 @@
 #ifndef BAG_MODELS_SNAPSHOT_H
 #define BAG_MODELS_SNAPSHOT_H
 
+#include "hot_rows.h"
 #include "kernels/pool.h"
 #include "proto/arena.h"
 #include "proto/v2_documents.h"
@@ -44,6 +45,7 @@ struct bag_feature {
     const struct bag_table_memory *memory;    /* borrowed from `model` */
     struct bag_projection_memory *projection; /* owned; NULL: none */
     struct bag_pool_plan plan;                /* for requests that change none of the rules */
+    struct bag_hot_rows *hot;                 /* owned; the rows that requests look up most */
 };
 
 /* Plans pooling of the feature by other rules than its own. A feature with a projection is pooled

@@ -70,6 +70,16 @@ def test_models(browser, server):
     browser.wait_text("h1", "users")
 
 
+def test_hottest_rows(browser, server):
+    with Client(server) as client:
+        client.request("POST", "/v2/models/items/infer", json.dumps({"inputs": [
+            {"name": "indices", "datatype": "INT64", "shape": [1, 6400], "data": [7] * 6400}]})).expect(200)
+    browser.open(server.url, "#/models/items")
+    browser.wait_text("[aria-label='Hottest rows'] tbody", "of lookups")
+    row = browser.text("[aria-label='Hottest rows'] tbody tr")
+    expect(row.startswith("embeddings") and "7 (" in row, row)
+
+
 def test_settings(browser, server):
     browser.open(server.url, "#/settings")
     browser.wait_for("[data-option=idle_timeout_s]")

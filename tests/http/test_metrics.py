@@ -80,7 +80,7 @@ def statistics(client, path="/v2/models/stats"):
     expect_equal(sorted(value), ["model_stats"])
     found = {}
     for entry in value["model_stats"]:
-        expect_equal(sorted(entry), ["batch_stats", "execution_count", "inference_count",
+        expect_equal(sorted(entry), ["batch_stats", "execution_count", "hot_rows", "inference_count",
                                      "inference_stats", "last_inference", "name", "version"])
         expect_equal(sorted(entry["inference_stats"]), sorted(DURATIONS))
         for name, duration in entry["inference_stats"].items():
@@ -423,9 +423,10 @@ def test_lines_of_a_model(directory):
     readme = (ROOT / "server" / "metrics" / "README.md").read_text()
     said = re.search(r"A model has (\d+) lines of metrics, (\d+) more if its rows may change,.* and (\d+) lines of hist", readme)
     counters, updates, histograms = map(int, said.groups())
-    expect_equal(lines(), [counters + histograms, counters])
+    features = int(re.search(r"A feature has (\d+) lines", readme)[1])
+    expect_equal(lines(), [counters + histograms + features, counters])
     expect_equal(lines("--updates", "on", "--admin-socket", directory / "admin"),
-                 [counters + updates + histograms, counters + updates])
+                 [counters + updates + histograms + features, counters + updates])
 
 
 def metrics_of(directory, models, histograms):

@@ -49,6 +49,15 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
     return 0;
 }
 
+int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex)
+{
+    sim_pause();
+    if (*holder_of(mutex))
+        return EBUSY;
+    *holder_of(mutex) = (int)sim_thread() + 1;
+    return 0;
+}
+
 int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 {
     sim_require(*holder_of(mutex) == (int)sim_thread() + 1,

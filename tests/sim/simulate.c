@@ -9,6 +9,7 @@
 #include "server/commands.h"
 #include "server/loops.h"
 #include "server/memory/memory.h"
+#include "server/models/hot_rows.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -256,6 +257,7 @@ static void run_schedule(uint64_t seed)
     sim.switches_in = switches[seed % 4];
     sim.slow_in = seed / 4 % 2 ? 50 : 1000;
     world.ended = false;
+    bag_hot_sampling = (struct bag_hot_sampling){0, 0};
     sim_network_begin();
     sim_run_threads(begin_schedule, NULL);
     sim_network_end();

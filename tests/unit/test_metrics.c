@@ -352,7 +352,7 @@ TEST(test_statistics)
     watch.stage_ns[BAG_STAGE_INPUT] = 100;
     uint64_t begun_ns = uv_hrtime();
     bag_metrics_on_rejection(first, &models[1], BAG_REJECTION_TIMEOUT, &watch);
-    bag_expose_statistics(&metrics, &models[1], &json);
+    bag_expose_statistics(&metrics, &models[1], true, &json);
     const uint64_t most_ns = 700 + 2 * (uv_hrtime() - begun_ns) + 100000;
     char *text = bag_json_end(&json);
     static const char fail[] = "\"fail\":{\"count\":2,\"ns\":";
@@ -370,7 +370,8 @@ TEST(test_statistics)
         "\"compute_infer\":{\"count\":2,\"ns\":90},\"compute_output\":{\"count\":2,\"ns\":120},"
         "\"cache_hit\":{\"count\":0,\"ns\":0},\"cache_miss\":{\"count\":0,\"ns\":0}},"
         "\"batch_stats\":[{\"batch_size\":1,\"compute_input\":{\"count\":1,\"ns\":60},"
-        "\"compute_infer\":{\"count\":1,\"ns\":90},\"compute_output\":{\"count\":1,\"ns\":120}}]}",
+        "\"compute_infer\":{\"count\":1,\"ns\":90},\"compute_output\":{\"count\":1,\"ns\":120}}],"
+        "\"hot_rows\":[]}",
         (unsigned long long)metrics.epoch_ms + 6, failed_ns);
     assert_string_equal(text, want);
     free(text);
