@@ -2,6 +2,7 @@
 #include "v2_client.h"
 
 #include "json.h"
+#include "kernels/rowformat.h"
 #include "v2_reader.h"
 
 #include <stdio.h>
@@ -348,17 +349,19 @@ void bag_client_read_error(const char *text, size_t bytes, char *sentence, size_
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 /* Finds the tensor's bytes after the JSON. All binary tensors before it come first. */
-static bool place_output(const cJSON *outputs, const char *name, enum bag_dtype *dtype, size_t *at,
-                         size_t *bytes)
+static bool place_output(const cJSON *outputs, const char *name, struct bag_client_output *output,
+                         size_t *at, size_t *bytes)
 {
     const cJSON *item;
     *at = 0;
     cJSON_ArrayForEach(item, outputs)
     {
+        const cJSON *parameters = bag_json_member(item, "parameters");
         const char *text = bag_json_text(item, "name"), *type = bag_json_text(item, "datatype");
-        int64_t size =
-            number_of(bag_json_member(bag_json_member(item, "parameters"), "binary_data_size"));
-        *dtype = type ? bag_dtype_find(type, strlen(type)) : BAG_DTYPE_COUNT;
+        const char *format = bag_json_text(parameters, "row_format");
+        int64_t size = number_of(bag_json_member(parameters, "binary_data_size"));
+        output->dtype = type ? bag_dtype_find(type, strlen(type)) : BAG_DTYPE_COUNT;
+        output->row_format = format ? bag_row_format_find(format, strlen(format)) : BAG_ROWS_PLAIN;
         *bytes = (size_t)size;
         if (text && strcmp(text, name) == 0)
             return size >= 0;
@@ -369,24 +372,30 @@ static bool place_output(const cJSON *outputs, const char *name, enum bag_dtype 
 }
 
 bool bag_client_find_output(const char *body, size_t bytes, size_t json_bytes, const char *name,
-                            size_t count, enum bag_dtype *dtype, const void **data,
+                            size_t num_rows, size_t row_elements, struct bag_client_output *output,
                             struct bag_problem *problem)
 {
     size_t at, size;
     cJSON *tree = json_bytes <= bytes ? bag_json_parse(body, json_bytes, problem) : NULL;
-    bool found = place_output(bag_json_member(tree, "outputs"), name, dtype, &at, &size);
+    bool found = place_output(bag_json_member(tree, "outputs"), name, output, &at, &size);
     bag_json_free(tree);
     if (!found)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "the answer has no binary output '%s'", name);
-    if (*dtype == BAG_DTYPE_COUNT || *dtype == BAG_BOOL || *dtype == BAG_BYTES)
+    const bool is_encoded = output->row_format != BAG_ROWS_PLAIN;
+    if (output->dtype == BAG_DTYPE_COUNT || output->dtype == BAG_BOOL ||
+        output->dtype == BAG_BYTES || output->row_format == BAG_ROW_FORMAT_COUNT ||
+        (is_encoded && output->dtype != BAG_U8))
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "the output '%s' is not of numbers",
                                name);
+    const size_t count =
+        num_rows *
+        (is_encoded ? bag_encoded_row_bytes(output->row_format, row_elements) : row_elements);
     if (at > bytes - json_bytes || size > bytes - json_bytes - at ||
-        size != count * bag_dtypes[*dtype].bytes)
+        size != count * bag_dtypes[output->dtype].bytes)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "the output '%s' has %zu bytes; %zu elements were expected", name,
                                size, count);
-    *data = body + json_bytes + at;
+    output->data = body + json_bytes + at;
     return true;
 }

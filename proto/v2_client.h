@@ -85,11 +85,18 @@ bool bag_client_read_number(const char *text, size_t bytes, const char *within, 
  * without control characters and truncated to `room` bytes with the NUL. */
 void bag_client_read_error(const char *text, size_t bytes, char *sentence, size_t room);
 
+/* A binary output of a reply. */
+struct bag_client_output {
+    enum bag_dtype dtype;
+    enum bag_row_format row_format; /* of encoded rows, whose type is U8; PLAIN: not encoded */
+    const void *data;               /* in the reply, at any alignment */
+};
+
 /* Finds the binary output with that name in a reply whose first `json_bytes` bytes are JSON. It
- * must have `count` elements. Sets *dtype, and *data to a position in `body`, at any alignment.
- * Returns false and sets *problem if there is no such output. */
+ * must have `num_rows` rows of `row_elements` elements, which may be encoded. Returns false and
+ * sets *problem if there is no such output. */
 bool bag_client_find_output(const char *body, size_t bytes, size_t json_bytes, const char *name,
-                            size_t count, enum bag_dtype *dtype, const void **data,
+                            size_t num_rows, size_t row_elements, struct bag_client_output *output,
                             struct bag_problem *problem);
 
 #endif

@@ -3,7 +3,9 @@
 
 #include "files.h"
 #include "kernels/keys.h"
+#include "kernels/pool_encode.h"
 #include "kernels/pool_entries.h"
+#include "kernels/rowformat.h"
 
 #include <float.h>
 #include <math.h>
@@ -24,9 +26,12 @@ struct check {
 /* The bags of one table in a reply, and pooled here. */
 struct pooled {
     struct bag_pool_args args; /* the call, with rows in place of ids */
-    int64_t *offsets, *rows;   /* owned */
-    char *want;                /* owned */
-    const char *got;           /* in the reply */
+    enum bag_row_format
+        row_format;          /* format of the rows below; PLAIN: elements of the call's type */
+    size_t row_bytes;        /* bytes of a bag below */
+    int64_t *offsets, *rows; /* owned */
+    char *want;              /* owned */
+    const char *got;         /* in the reply */
 };
 
 /* ---- comparing ------------------------------------------------------------------------------- */
@@ -108,6 +113,41 @@ static double tolerance_of(const struct bag_pool_args *args, size_t bag, size_t 
            (args->output_dtype == BAG_F16 ? 0x1p-25 : 0); /* half of the least number */
 }
 
+/* Returns an element of a bag's row in the reply or in the wanted rows. */
+static struct number element_of(const struct pooled *pooled, const char *rows, size_t bag, size_t i)
+{
+    const char *row = rows + bag * pooled->row_bytes;
+    float value;
+    if (pooled->row_format == BAG_ROWS_PLAIN)
+        return read_number(row + i * pooled->args.element_bytes, pooled->args.output_dtype);
+    const struct bag_table one = {.rows = row,
+                                  .dtype = BAG_F32,
+                                  .num_rows = 1,
+                                  .row_elements = pooled->args.table.row_elements,
+                                  .row_format = pooled->row_format};
+    bag_row_decode(&one, 0, i, 1, &value);
+    return read_number((const char *)&value, BAG_F32);
+}
+
+/* Returns the most that two codes of an encoded bag may differ in value, because the sums before
+ * them do: a step between neighbouring codes. */
+static double step_of(const struct pooled *pooled, size_t bag, double value)
+{
+    const struct bag_row_layout *layout = &bag_row_layouts[pooled->row_format];
+    const struct bag_table row = {.dtype = BAG_F32,
+                                  .row_elements = pooled->args.table.row_elements,
+                                  .row_format = pooled->row_format};
+    const char *params = pooled->want + bag * pooled->row_bytes + bag_row_places(&row).params_at;
+    const double scale = layout->num_params ? fabs((double)bag_row_param(layout, params, 0)) : 1;
+    if (pooled->row_format == BAG_ROWS_PLAIN)
+        return 0;
+    if (layout->kind == BAG_KIND_OF_E4M3)
+        return fmax(fabs(value) * 0x1p-3, scale * 0x1p-9);
+    if (layout->kind == BAG_KIND_OF_E5M2)
+        return fmax(fabs(value) * 0x1p-2, scale * 0x1p-16);
+    return scale;
+}
+
 /* Compares the elements of a bag: bits first, and numbers if the bits differ. Returns false and
  * sets *problem to the first difference. */
 static bool compare_bag(const struct check *check, size_t place, size_t bag,
@@ -115,17 +155,17 @@ static bool compare_bag(const struct check *check, size_t place, size_t bag,
 {
     const struct bag_client_model *model = &check->query->target->model;
     const struct bag_pool_args *args = &pooled->args;
-    const size_t bytes = args->element_bytes;
+    const size_t at = bag * pooled->row_bytes;
+    if (memcmp(pooled->got + at, pooled->want + at, pooled->row_bytes) == 0)
+        return true;
     for (size_t i = 0; i < args->table.row_elements; i++) {
-        size_t at = bag * args->bag_stride + i * bytes;
-        if (memcmp(pooled->got + at, pooled->want + at, bytes) == 0)
-            continue;
-        const struct number got = read_number(pooled->got + at, args->output_dtype);
-        const struct number want = read_number(pooled->want + at, args->output_dtype);
+        const struct number got = element_of(pooled, pooled->got, bag, i);
+        const struct number want = element_of(pooled, pooled->want, bag, i);
         /* Integers are exact. Floats may have been added in another order. */
         const bool is_float = bag_dtypes[args->output_dtype].kind == BAG_KIND_FLOAT;
         if (!is_float || !(got.value == want.value || (isnan(got.value) && isnan(want.value)) ||
-                           fabs(got.value - want.value) <= tolerance_of(args, bag, i, want.value)))
+                           fabs(got.value - want.value) <= tolerance_of(args, bag, i, want.value) +
+                                                               step_of(pooled, bag, want.value)))
             return bag_problem_set(
                 problem, BAG_ERROR_CONFLICT,
                 "--check: model '%s', output '%s', bag %zu, element %zu is %s; pooled from the "
@@ -175,6 +215,29 @@ static int64_t *make_offsets(const struct check *check, size_t place, size_t *co
     return offsets;
 }
 
+/* Encodes the wanted rows as a server does whose replies have encoded rows. Stored rows that are
+ * not pooled are copied if they have that format. Returns false if memory is exhausted. */
+static bool encode(struct pooled *pooled, struct bag_problem *problem)
+{
+    const struct bag_pool_args *args = &pooled->args;
+    struct bag_pool_args copied = *args;
+    const size_t row_elements = args->table.row_elements;
+    pooled->row_bytes = bag_encoded_row_bytes(pooled->row_format, row_elements);
+    if (args->reduction == BAG_NONE && args->table.row_format == pooled->row_format) {
+        bag_pool_copy_stored(&copied);
+        bag_pool_run(&copied, bag_range_all(&copied), pooled->want);
+        return true;
+    }
+    char *encoded = malloc(args->num_bags * pooled->row_bytes + 1);
+    if (!encoded)
+        return bag_problem_no_memory(problem);
+    bag_rows_encode((const float *)pooled->want, args->num_bags, row_elements, pooled->row_format,
+                    encoded);
+    free(pooled->want);
+    pooled->want = encoded;
+    return true;
+}
+
 /* Pools the ids as a server does, by the plain C kernels, which define every result. */
 static bool pool(const struct bag_table_memory *memory, const struct bag_rules *rules,
                  const struct bag_inputs *inputs, struct pooled *pooled,
@@ -201,6 +264,9 @@ static bool pool(const struct bag_table_memory *memory, const struct bag_rules *
     if (!(pooled->want = malloc(pooled->args.result_bytes + 1)))
         return bag_problem_no_memory(problem);
     bag_pool_run(&pooled->args, bag_range_all(&pooled->args), pooled->want);
+    pooled->row_bytes = pooled->args.bag_stride;
+    if (pooled->row_format != BAG_ROWS_PLAIN && !encode(pooled, problem))
+        return false;
     if (!memory->map)
         return true;
     bag_map_refresh(memory->map, bag_map_has_read());
@@ -220,13 +286,14 @@ static bool pool_table(const struct check *check, size_t place, size_t first_id,
     const size_t bags = check->query->options->bags;
     const bool pools = rules_of(check, place, memory->table.dtype).reduction != BAG_NONE;
     /* Find the output in the reply, and check its type. */
-    const void *got;
-    enum bag_dtype output;
+    struct bag_client_output found;
     if (!bag_client_find_output(answer->body, answer->bytes, (size_t)answer->head.json_bytes,
-                                facts->name, memory->table.row_elements * (pools ? bags : count),
-                                &output, &got, problem))
+                                facts->name, pools ? bags : count, memory->table.row_elements,
+                                &found, problem))
         return false;
-    bool is_float = bag_dtypes[memory->table.dtype].kind == BAG_KIND_FLOAT;
+    const bool is_float = bag_dtypes[memory->table.dtype].kind == BAG_KIND_FLOAT;
+    const bool is_encoded = is_float && found.row_format != BAG_ROWS_PLAIN;
+    const enum bag_dtype output = is_encoded ? BAG_F32 : found.dtype;
     if (is_float ? bag_dtypes[output].kind != BAG_KIND_FLOAT : output != memory->table.dtype)
         return bag_problem_set(problem, BAG_ERROR_CONFLICT,
                                "--check: the output '%s' is of %s, the rows of the file are of %s",
@@ -242,7 +309,8 @@ static bool pool_table(const struct check *check, size_t place, size_t first_id,
          [BAG_OFFSETS] = &offsets,
          [BAG_PER_SAMPLE_WEIGHTS] = tensors->weights ? &weights : NULL}};
     const struct bag_rules rules = rules_of(check, place, output);
-    pooled->got = got;
+    pooled->got = found.data;
+    pooled->row_format = is_encoded ? found.row_format : BAG_ROWS_PLAIN;
     return pool(memory, &rules, &inputs, pooled, problem) ||
            bag_problem_prefix(problem, "--check: output '%s'", facts->name);
 }

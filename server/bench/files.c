@@ -70,8 +70,14 @@ static struct bag_source *open_as(const char *path, const struct bag_client_tabl
     return NULL;
 }
 
-/* Opens the table, also as BF16. NumPy has no name for BF16: if the server answers with floats, 2
- * bytes of another type are BF16. */
+/* Returns whether replies have encoded rows, which are bytes like the elements of a UINT8 table. */
+static bool encodes_rows(const struct bag_client_table *facts, const struct bag_source *source)
+{
+    return facts->output_dtype == BAG_U8 && source && source->table.dtype != BAG_U8;
+}
+
+/* Opens the table, also as BF16. NumPy has no name for BF16: if the server answers with floats or
+ * encoded rows, 2 bytes of another type are BF16. */
 static struct bag_source *open_table(const char *path, const struct bag_client_table *facts,
                                      struct bag_problem *problem)
 {
@@ -83,7 +89,8 @@ static struct bag_source *open_table(const char *path, const struct bag_client_t
         return NULL;
     }
     source = open_as(path, facts, BAG_DTYPE_COUNT, problem);
-    if (!(source && is_float(source->table.dtype)) && is_float(facts->output_dtype))
+    if (!(source && is_float(source->table.dtype)) &&
+        (is_float(facts->output_dtype) || encodes_rows(facts, source)))
         other = open_as(path, facts, BAG_BF16, &ignored);
     if (!other)
         return source;
@@ -104,11 +111,9 @@ static bool check_facts(const struct bag_client_table *facts, const struct bag_t
         return bag_problem_set(
             problem, BAG_ERROR_CONFLICT, "its rows are %s, those of the server %s",
             bag_row_format_names[table->row_format], bag_row_format_names[facts->row_format]);
-    if (facts->output_dtype == BAG_U8 && is_float(table->dtype))
-        return bag_problem_set(problem, BAG_ERROR_CONFLICT,
-                               "the server encodes the rows of its replies (output_row_format): "
-                               "what that makes of them is not compared");
+    /* The reply says how many elements an encoded row has. */
     return facts->output_elements == table->row_elements ||
+           (facts->output_dtype == BAG_U8 && is_float(table->dtype)) ||
            bag_problem_set(problem, BAG_ERROR_CONFLICT,
                            "its rows have %zu elements, those of the answer %zu",
                            table->row_elements, facts->output_elements);

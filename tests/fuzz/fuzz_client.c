@@ -36,15 +36,14 @@ static void read_names(const char *text, size_t bytes)
 
 static void read_output(const char *text, size_t bytes)
 {
-    const void *data;
-    enum bag_dtype dtype;
+    struct bag_client_output found;
     struct bag_problem problem;
     char sentence[20];
     uint64_t number = 0;
     for (size_t json_bytes = 0; json_bytes <= bytes + 1; json_bytes += 1 + bytes / 4) {
-        if (bag_client_find_output(text, bytes, json_bytes, "a", 2, &dtype, &data, &problem))
-            require((const char *)data >= text + json_bytes &&
-                    (const char *)data + 2 * bag_dtypes[dtype].bytes <= text + bytes);
+        if (bag_client_find_output(text, bytes, json_bytes, "a", 2, 1, &found, &problem))
+            require((const char *)found.data >= text + json_bytes &&
+                    (const char *)found.data + 2 * bag_dtypes[found.dtype].bytes <= text + bytes);
     }
     bag_client_read_error(text, bytes, sentence, sizeof sentence);
     require(strlen(sentence) < sizeof sentence);

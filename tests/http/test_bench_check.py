@@ -10,6 +10,8 @@ import pytest
 from benching import (  # noqa: F401, fixtures
     SHORT, Foreign, bench_model, foreign, foreign_metadata, make_tables, only, start_server)
 from harness import Server, expect, expect_equal, has_openblas, run, write_json
+from numerics import ROW_FORMATS
+from shards import front_of, parts_of
 from table_files import random_rows, write_safetensors
 
 
@@ -138,6 +140,39 @@ def test_check_of_every_format(forms_server, name):
     expect(found, said)
     expect_equal((found[1], int(found[3])), (name, FORMS[name].element))
     expect(int(found[2]) < 100 and found[4] != found[5], said)
+
+
+@pytest.mark.parametrize("row_format", ROW_FORMATS)
+def test_check_of_encoded_replies(directory, row_format):
+    """Replies of encoded rows are what the files give: copied, pooled, of another format and by a coordinator."""
+    rng = np.random.default_rng(8)
+    rows = rng.standard_normal((30, 6)).astype(np.float32)
+    rows[4, 2] = np.nan
+    stored = random_rows(rng, row_format, 6)[0]
+    arrays = {"f32": rows, "f16": rows.astype(np.float16), "bf16": (rows.view(np.uint32) >> 16).astype(np.uint16),
+              "stored": stored}
+    facts = {"bf16": {"datatype": "BF16"}, "stored": {"row_format": row_format, "row_elements": 6}}
+    for name, array in arrays.items():
+        np.save(directory / f"{name}.npy", array)
+        np.save(directory / f"{name}.other.npy", array[::-1])
+    models = [{"name": name, "path": f"{name}.npy", "output_row_format": row_format, **facts.get(name, {})}
+              for name in arrays]
+    write_json(directory / "config.json", {"models": models + [{"name": "all", "features": [
+        {"name": "pooled", "model": "f32"}, {"name": "rows", "model": "stored", "reduction": "none"}]}]})
+    with Server("--config", directory / "config.json") as server:
+        for name in arrays:
+            for reduction in ("none", "mean"):
+                arguments = ["--check", 10, "--bags", 20, "--ids", "0-5", "--reduction", reduction, *FEW, "--table"]
+                bench_model(server, name, *arguments, f"{name}={directory / name}.npy")
+                said = bench_model(server, name, *arguments, f"{name}={directory / name}.other.npy", code=1)
+                expect(f"model '{name}', output 'embeddings', bag" in said, said)
+        bench_model(server, "all", "--check", 10, "--bags", 20, "--ids", "0-5", *FEW,
+                    *(f"--table={name}={directory / name}.npy" for name in ("f32", "stored")))
+    with parts_of(directory, {"path": str(directory / "f32.npy")}, "rows", 2) as servers, \
+            front_of(directory, [server.url for server in servers], output_row_format=row_format) as front:
+        for reduction in ("none", "sum"):
+            bench_model(front, "items", "--check", 10, "--bags", 20, "--ids", "0-5", "--reduction", reduction, *FEW,
+                        f"--table=items={directory}/f32.npy")
 
 
 def test_check_by_rules(directory):
