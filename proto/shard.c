@@ -51,6 +51,8 @@ size_t bag_shard_request_header(const struct bag_shard_request *request,
         bag_v2_write_true(&writer, "partial");
     else
         bag_v2_write_text(&writer, "output_datatype", bag_dtypes[request->output_dtype].name);
+    if (request->row_format != BAG_ROWS_PLAIN)
+        bag_v2_write_text(&writer, "output_row_format", bag_row_format_names[request->row_format]);
     return bag_v2_writer_end(&writer);
 }
 
@@ -136,6 +138,19 @@ static size_t output_bytes(const struct bag_v2_reply_output *output)
                                                                                           : bytes;
 }
 
+/* Returns whether the parameters name the wanted row format, or none if the output has elements. */
+static bool has_row_format(const cJSON *parameters, const struct bag_v2_reply_output *want)
+{
+    const cJSON *format = bag_v2_member(parameters, "row_format");
+    int64_t elements;
+    return want->row_format == BAG_ROWS_PLAIN
+               ? !format
+               : is_text(format, bag_row_format_names[want->row_format]) &&
+                     bag_v2_integer(bag_v2_member(parameters, "row_elements"), 0,
+                                    BAG_V2_LARGEST_EXACT, &elements) &&
+                     (size_t)elements == want->row_elements;
+}
+
 /* Returns whether the item of a reply's header describes the wanted output as a binary tensor. */
 static bool is_output(const cJSON *item, const struct bag_v2_reply_output *want)
 {
@@ -143,6 +158,7 @@ static bool is_output(const cJSON *item, const struct bag_v2_reply_output *want)
     return is_text(bag_v2_member(item, "name"), want->name) &&
            is_text(bag_v2_member(item, "datatype"), bag_dtypes[want->dtype].name) &&
            has_shape(bag_v2_member(item, "shape"), want) &&
+           has_row_format(bag_v2_member(item, "parameters"), want) &&
            bag_v2_integer(bag_v2_member(bag_v2_member(item, "parameters"), "binary_data_size"), 0,
                           BAG_V2_LARGEST_EXACT, &size) &&
            (size_t)size == output_bytes(want);

@@ -19,7 +19,8 @@ struct bag_shard_request {
     bool is_partial;
     bool takes_kept; /* the shard treats its copy of the row of its default_index as its own */
     enum bag_reduction reduction;
-    enum bag_dtype output_dtype; /* used if the request is not partial */
+    enum bag_dtype output_dtype;    /* used if the request is not partial */
+    enum bag_row_format row_format; /* format in which the shard has the rows; PLAIN: sums */
     enum bag_dtype ids_dtype; /* I32 or I64; also the type of the offsets and the default, because a
                                  model may require one type */
     size_t num_ids, num_bags;

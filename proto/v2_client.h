@@ -88,7 +88,7 @@ void bag_client_read_error(const char *text, size_t bytes, char *sentence, size_
 /* A binary output of a reply. */
 struct bag_client_output {
     enum bag_dtype dtype;
-    enum bag_row_format row_format; /* of encoded rows, whose type is U8; PLAIN: not encoded */
+    enum bag_row_format row_format; /* format of encoded rows, whose type is U8; PLAIN: none */
     const void *data;               /* in the reply, at any alignment */
 };
 

@@ -184,6 +184,7 @@ static struct bag_shard_request request_of(const struct bag_partitioner *partiti
         .takes_kept = call->asks_default && takes_kept(partitioner),
         .reduction = args->reduction,
         .output_dtype = args->output_dtype,
+        .row_format = partitioner->op->row_format,
         .ids_dtype = has_narrow_ids(partitioner, call) ? BAG_I32 : BAG_I64,
         .num_ids = call->num_ids,
         .num_bags = call->num_bags + call->asks_default,
@@ -363,6 +364,7 @@ static bool are_told_alike(const struct bag_partitioner *partitioner,
     const struct bag_pool_args *mine = partitioner->args, *others = other->args;
     const struct bag_op_keys *keys = &partitioner->op->keys, *other_keys = &other->op->keys;
     return partitioner->remote == other->remote && mine->reduction == others->reduction &&
+           partitioner->op->row_format == other->op->row_format &&
            (!partitioner->by_columns || mine->output_dtype == others->output_dtype) &&
            !mine->weights == !others->weights &&
            (!mine->weights || mine->weights_dtype == others->weights_dtype) &&

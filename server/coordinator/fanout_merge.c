@@ -213,11 +213,14 @@ static void merge_sums(const struct bag_partitioner *partitioner, struct bag_fan
                        size_t num_calls, struct bag_share *shares, char *result)
 {
     const struct bag_pool_args *args = partitioner->args;
-    const struct bag_merge merge = {.dtype = args->table.dtype,
+    /* Rows that come as they are stored are copied byte by byte. */
+    const bool is_stored = partitioner->op->row_format != BAG_ROWS_PLAIN;
+    const struct bag_merge merge = {.dtype = is_stored ? BAG_U8 : args->table.dtype,
                                     .reduction = args->reduction,
                                     .is_weighted = args->weights != NULL,
-                                    .output_dtype = args->output_dtype,
-                                    .columns = args->table.row_elements};
+                                    .output_dtype = is_stored ? BAG_U8 : args->output_dtype,
+                                    .columns =
+                                        is_stored ? args->bag_stride : args->table.row_elements};
     const struct bag_share nothing = {.count = 0};
     const struct bag_share instead = args->reduction == BAG_NONE
                                          ? nothing /* an id without a row gets zeros */

@@ -51,8 +51,14 @@ struct bag_fanout_form bag_fanout_form(const struct bag_partitioner *partitioner
                    1);
         return form;
     }
-    add_output(&form, BAG_EMBEDDINGS, partial.sums_dtype, num_bags, true, args->table.row_elements,
-               partial.sum_words);
+    if (partitioner->op->row_format != BAG_ROWS_PLAIN) {
+        add_output(&form, BAG_EMBEDDINGS, BAG_U8, num_bags, true, args->bag_stride, 1);
+        form.outputs[0].row_format = partitioner->op->row_format;
+        form.outputs[0].row_elements = args->table.row_elements;
+    } else {
+        add_output(&form, BAG_EMBEDDINGS, partial.sums_dtype, num_bags, true,
+                   args->table.row_elements, partial.sum_words);
+    }
     add_output(&form, "counts", BAG_I64, num_bags, false, 0, 1);
     if (args->weights)
         add_output(&form, "weight_sums", partial.weights_dtype, num_bags, false, 0,

@@ -420,15 +420,21 @@ static bool check_missing(const struct bag_planner *planner, const char *paramet
                            keyed ? "with" : "without", keyed ? "out_of_range" : "missing");
 }
 
+/* Returns whether a partial reply about a feature has rows as the request asks for them: not
+ * pooled, and stored in that format. */
+static bool gives_stored_rows(const struct bag_planner *planner, size_t i)
+{
+    const struct bag_v2_overrides *overrides = &planner->request->overrides;
+    const struct bag_feature *feature = &planner->model->features[i];
+    return feature->memory->table.row_format == overrides->row_format &&
+           (overrides->has_reduction ? overrides->reduction : feature->rules.reduction) == BAG_NONE;
+}
+
 /* Checks that results can be encoded as the request asks. */
 static bool check_row_format(const struct bag_planner *planner)
 {
     const struct bag_v2_overrides *overrides = &planner->request->overrides;
     const char *format = bag_row_format_names[overrides->row_format];
-    if (overrides->partial)
-        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
-                               "parameter output_row_format cannot be combined with partial: sums "
-                               "are sent in the type that they are added in");
     if (overrides->has_output_dtype && overrides->output_dtype != BAG_F32)
         return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                "parameter output_row_format is \"%s\", which encodes FP32; "
@@ -436,6 +442,14 @@ static bool check_row_format(const struct bag_planner *planner)
                                format, bag_dtypes[overrides->output_dtype].name);
     for (size_t i = 0; i < planner->model->num_features; i++) {
         const struct bag_table *table = &planner->model->features[i].memory->table;
+        if (overrides->partial && !gives_stored_rows(planner, i)) {
+            bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                            "parameter output_row_format cannot be combined with partial: sums "
+                            "are sent in the type that they are added in, and only rows that are "
+                            "not pooled as they are stored, which is \"%s\"",
+                            bag_row_format_names[table->row_format]);
+            return name_feature(planner, i);
+        }
         if (bag_table_can_be_encoded(table))
             continue;
         bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,

@@ -208,18 +208,17 @@ static inline bool bag_planner_no_memory(const struct bag_planner *planner)
                            "not enough memory to decode the request");
 }
 
-/* Returns the row format of a feature in an output: the request's, or the feature's own. A part's
- * sums have none, and a request that names a datatype wants its elements. */
+/* Returns the row format of a feature in an output: the request's, or the feature's own. That one
+ * is not for a part's sums, nor for a request that names a datatype and so wants its elements. */
 static inline enum bag_row_format bag_planner_row_format(const struct bag_planner *planner,
                                                          size_t feature)
 {
     const struct bag_v2_overrides *overrides = &planner->request->overrides;
-    if (overrides->partial)
-        return BAG_ROWS_PLAIN;
     if (overrides->has_row_format)
         return overrides->row_format;
-    return overrides->has_output_dtype ? BAG_ROWS_PLAIN
-                                       : planner->model->features[feature].output_row_format;
+    return overrides->has_output_dtype || overrides->partial
+               ? BAG_ROWS_PLAIN
+               : planner->model->features[feature].output_row_format;
 }
 
 /* Returns the input with this name, or BAG_INPUT_COUNT if there is none. */

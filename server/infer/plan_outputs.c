@@ -179,14 +179,31 @@ static bool end_encoded(struct bag_planner *planner, struct bag_v2_reply_output 
     return end_output(planner, output, output->count);
 }
 
+/* Returns whether the shards of a feature send its rows in the format without a loss: as they are
+ * stored and not pooled, each from the shard that has it. */
+static bool gives_stored_rows(const struct bag_planner *planner, size_t i,
+                              enum bag_row_format format)
+{
+    const struct bag_feature *feature = &planner->model->features[i];
+    const struct bag_remote *remote = feature->memory->remote;
+    return bag_op_kind_of(feature->memory) == BAG_OP_REMOTE && !feature->projection &&
+           planner->args[i].reduction == BAG_NONE && remote->table.row_format == format &&
+           remote->part.by != BAG_PART_COLUMNS;
+}
+
 /* Adds the op of an encoded output of one feature. Rows that are stored in the format are copied
- * unchanged. Others are encoded as soon as they are pooled, or last if shards pool them, a matrix
- * follows, or they are long. */
+ * unchanged, also by shards. Others are encoded as soon as they are pooled, or last if shards pool
+ * them, a matrix follows, or they are long. */
 static bool add_encoded_op(struct bag_planner *planner, size_t i, enum bag_row_format format)
 {
     const struct bag_feature *feature = &planner->model->features[i];
     const size_t columns = bag_feature_columns(feature);
     const bool is_here = bag_op_kind_of(feature->memory) != BAG_OP_REMOTE && !feature->projection;
+    if (gives_stored_rows(planner, i, format)) {
+        add_op(planner, i, planner->args[i].output_dtype, bag_encoded_row_bytes(format, columns))
+            ->row_format = format;
+        return true;
+    }
     if (!is_here || columns > BAG_ENCODE_ELEMENTS) {
         add_op(planner, i, BAG_F32, columns * sizeof(float))->is_staged = true;
         return stage_rows(planner, planner->args[i].num_bags, columns);
@@ -263,6 +280,19 @@ static bool add_beside(struct bag_planner *planner, size_t i, const char *what,
     return end_output(planner, output, output->count * bag_dtypes[dtype].bytes);
 }
 
+/* Adds the output of a partial reply that has the rows as they are stored. */
+static bool add_stored(struct bag_planner *planner, struct bag_op *op, enum bag_row_format format,
+                       bool binary)
+{
+    const struct bag_feature *feature = &planner->model->features[op->feature];
+    struct bag_v2_reply_output *output = begin_output(planner, feature->name, BAG_U8, binary);
+    output->rank = 1;
+    output->shape[0] = (int64_t)op->args.num_bags;
+    const size_t row_elements = op->args.table.row_elements;
+    bag_pool_copy_stored(&op->args);
+    return end_encoded(planner, output, format, op->args.num_bags, row_elements);
+}
+
 /* Adds the outputs of a partial reply: sums, counts and, with weights, the sums of weights. */
 static bool add_partial(struct bag_planner *planner, size_t i, enum bag_v2_encoding encoding)
 {
@@ -272,6 +302,10 @@ static bool add_partial(struct bag_planner *planner, size_t i, enum bag_v2_encod
     struct bag_op *op = begin_op(planner, i);
     const struct bag_partial_form form = bag_partial_form(op->args.table.dtype, op->args.reduction);
     bag_pool_make_partial(&op->args);
+    const enum bag_row_format format = bag_planner_row_format(planner, i);
+    if (format != BAG_ROWS_PLAIN)
+        return add_stored(planner, op, format, binary) &&
+               add_beside(planner, i, "counts", BAG_I64, 1, binary);
     struct bag_v2_reply_output *output =
         begin_output(planner, feature->name, form.sums_dtype, binary);
     output->rank = form.sum_words > 1 ? 3 : memory->rank;

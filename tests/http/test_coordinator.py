@@ -11,7 +11,8 @@ import pytest
 
 from harness import Server, expect, expect_equal, expect_words, free_port, run, seed, wait_until, write_json
 from shards import COLUMNS, OF, ROWS, Between, ask, front_of, make_tables, parts_of  # noqa: F401
-from v2 import Client
+from table_files import random_rows
+from v2 import Client, Tensor
 
 
 @pytest.fixture(scope="module", params=["rows", "columns", "keys"], name="trio")
@@ -130,6 +131,62 @@ def test_row_formats_of_replies(directory, tables):
             expect_equal(ask(client, [1, 5], [0], binary=True).embeddings().shape, (1, COLUMNS + 8))
     with parts_of(directory, tables["rows"] | {"output_row_format": "int8"}, "rows") as servers:
         refused(directory, [server.url for server in servers], ["encoded there", "'output_row_format'"])
+
+
+@pytest.mark.parametrize("row_format", ["int8", "int8_f16_back", "int4_f16_front", "int8_symmetric", "f8_e4m3_scaled"])
+@pytest.mark.parametrize("way", ["rows", "keys", "columns"])
+def test_stored_rows(directory, tables, rng, way, row_format):
+    """Rows that are not pooled come from shards as they are stored, whose codes do not span the row: encoding them
+    again would be other bytes. Padding, missing ids and default rows are as of one server; beside pooled features."""
+    stored, keys = random_rows(rng, row_format, COLUMNS, ROWS)[0], np.load(tables["keys"]["keys"])
+    np.save(directory / "items.npy", stored)
+    model = {"path": str(directory / "items.npy"), "row_format": row_format, "row_elements": COLUMNS}
+    ids = keys if way == "keys" else np.arange(ROWS)
+    model |= {"keys": tables["keys"]["keys"], "missing": "skip"} if way == "keys" else {"out_of_range": "skip"}
+    features = [{"name": "rows", "model": "items", "reduction": "none"}, {"name": "again", "model": "items",
+                 "reduction": "none", "padding_idx": int(ids[1])}, {"name": "pooled", "model": "items"}]
+    other = {"name": "all", "features": [feature | {"output_row_format": row_format} for feature in features]}
+    asked = rng.choice(ids, 60)
+    asked[5], asked[9] = ids[1], 10**9
+    config = write_json(directory / "one.json", {"models": [{"name": "items"} | model, other]})
+    with parts_of(directory, model, way) as servers, Server("--config", config) as one, \
+            front_of(directory, [server.url for server in servers], more=[other]) as front, \
+            Client(front) as mine, Client(one) as compared:
+        for binary in (True, False):
+            for options in ({}, {"padding_idx": int(ids[1])}):
+                got, want = (client.infer("items", [Tensor("indices", asked.reshape(3, 20))], binary=binary, parameters={
+                    "reduction": "none", "output_row_format": row_format, "binary_data_output": binary} | options)
+                    for client in (mine, compared))
+                if way != "columns":
+                    same(got, want, f"{row_format} by {way}")
+                else:
+                    expect_equal(got.embeddings().shape, want.embeddings().shape)
+                zeros = want.embeddings().reshape(60, -1)[[5, 9] if options else [9]]
+                expect(not zeros.any(), zeros)
+        got, want = (client.infer("all", [Tensor("values", np.tile(asked, 3)), Tensor("lengths", np.full(9, 20))],
+                                  binary=True, parameters={"binary_data_output": True}) for client in (mine, compared))
+        for name in ("rows", "again"):
+            mine_rows, others = (answer.outputs()[name].array for answer in (got, want))
+            expect(way == "columns" or np.array_equal(mine_rows, others), f"{name}, {row_format} by {way}")
+
+
+def test_stored_rows_without_a_shard(directory, tables, rng):
+    """Rows of a shard that does not answer are zeros with absent=skip; the others are as they are stored."""
+    stored = random_rows(rng, "int8", COLUMNS, ROWS)[0]
+    np.save(directory / "items.npy", stored)
+    model = {"path": str(directory / "items.npy"), "row_format": "int8", "row_elements": COLUMNS}
+    ids = np.arange(0, ROWS, 7)
+    with parts_of(directory, model, "rows") as servers, \
+            front_of(directory, [server.url for server in servers], absent="skip", ready="any") as front, \
+            Client(front) as client:
+        def rows():
+            return client.infer("items", [Tensor("indices", ids)], binary=True, parameters={
+                "reduction": "none", "output_row_format": "int8", "binary_data_output": True}).embeddings()
+        expect(np.array_equal(rows(), stored[ids]), "all shards")
+        servers[1].stop()
+        want = stored[ids]
+        want[(ids >= ROWS // OF) & (ids < 2 * ROWS // OF)] = 0
+        expect(np.array_equal(rows(), want), "two of three shards")
 
 
 def test_what_is_no_table(directory, tables, rng):

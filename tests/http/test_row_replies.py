@@ -158,7 +158,8 @@ def test_long_rows(client):
     ({"output_row_format": 8}, ["must be a string"]),
     ({"output_row_format": "int8", "output_datatype": "FP16"}, ["output_datatype FP16 cannot be combined"]),
     ({"output_row_format": "int8", "output_datatype": "BF16"}, ["output_datatype BF16"]),
-    ({"output_row_format": "int8", "partial": True}, ["cannot be combined with partial"]),])
+    ({"output_row_format": "int8", "partial": True}, ["cannot be combined with partial"]),
+    ({"output_row_format": "int8", "partial": True, "reduction": "none"}, ["not pooled as they are stored", '"plain"']),])
 def test_bad_requests(client, parameters, words):
     error = client.infer("f32", IDS, parameters=parameters).expect(400).error()
     for word in words:

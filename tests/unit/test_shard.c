@@ -57,6 +57,22 @@ TEST(says_what_a_shard_is_to_do)
     assert_int_equal(bag_shard_request_tensor_bytes(&request), 32 + 24 + 8 + 8);
 }
 
+TEST(asks_for_stored_rows)
+{
+    struct bag_shard_request request = {.number = 1,
+                                        .part = {BAG_PART_KEYS, 0, 2},
+                                        .is_partial = true,
+                                        .reduction = BAG_NONE,
+                                        .row_format = BAG_ROWS_INT4,
+                                        .ids_dtype = BAG_I64,
+                                        .num_ids = 1,
+                                        .num_bags = 1};
+    char header[BAG_SHARD_HEADER_BYTES];
+    header[bag_shard_request_header(&request, header)] = 0;
+    assert_non_null(strstr(header, "\"reduction\":\"none\""));
+    assert_non_null(strstr(header, ",\"partial\":true,\"output_row_format\":\"int4\"}}"));
+}
+
 TEST(says_how_much_time_is_left)
 {
     static const char header[] = "{\"parameters\":{\"partial\":true}}";
@@ -80,6 +96,7 @@ TEST(has_room_for_the_longest_header)
                                         .has_default = true,
                                         .has_weights = true,
                                         .rejects_missing = true,
+                                        .row_format = BAG_ROWS_INT8_SYMMETRIC_F16,
                                         .rejects_outside = true};
     char header[BAG_SHARD_HEADER_BYTES];
     for (unsigned dtype = 0; dtype < BAG_DTYPE_COUNT; dtype++) {
@@ -144,6 +161,40 @@ TEST(takes_a_reply_however_it_is_written)
         assert_null(read_reply(headers[i], TENSOR_BYTES));
     snprintf(padded, sizeof padded, "%-256s", headers[0]);
     assert_null(read_reply(padded, TENSOR_BYTES));
+}
+
+/* Reads a header that has this output, where 2 rows of 3 elements are wanted as int4. */
+static bool read_encoded(const char *output)
+{
+    struct bag_problem problem;
+    struct bag_v2_reply_output want = {.name = "embeddings",
+                                       .dtype = BAG_U8,
+                                       .rank = 2,
+                                       .shape = {2, 6},
+                                       .count = 12,
+                                       .row_format = BAG_ROWS_INT4,
+                                       .row_elements = 3,
+                                       .binary = true};
+    char reply[512];
+    int bytes = snprintf(reply, sizeof reply - 12, BEGIN "%s]}", output);
+    bool ok = bag_shard_reply_read(reply, (size_t)bytes + 12, (size_t)bytes, 12345678901, "items",
+                                   "7", &want, 1, &problem);
+    return ok && want.data == reply + bytes;
+}
+
+#define ENCODED(parameters)                                                                       \
+    "{\"name\":\"embeddings\",\"datatype\":\"UINT8\",\"shape\":[2,6],\"parameters\":{" parameters \
+    "\"binary_data_size\":12}}"
+
+TEST(takes_stored_rows_of_the_format_only)
+{
+    assert_true(read_encoded(ENCODED("\"row_format\":\"int4\",\"row_elements\":3,")));
+    assert_true(read_encoded(ENCODED("\"row_elements\":3, \"row_format\":\"int4\",")));
+    assert_false(read_encoded(ENCODED("\"row_format\":\"int8\",\"row_elements\":3,")));
+    assert_false(read_encoded(ENCODED("\"row_format\":\"int4\",\"row_elements\":4,")));
+    assert_false(read_encoded(ENCODED("\"row_format\":\"int4\",")));
+    assert_false(read_encoded(ENCODED("\"row_elements\":3,")));
+    assert_false(read_encoded(ENCODED("")));
 }
 
 TEST(takes_no_other_reply)
