@@ -44,7 +44,7 @@ def pool_parts(reduction, rows, weights, parts):
 def only_pooled(rules, inputs, is_pooled):
     """Rules and inputs by which no key is missing that is in no bag: shards do not see it."""
     tensors, ids = dict(inputs.tensors), inputs["indices"].copy()
-    pooled = {entry for bag in inputs.bags(rules) for entry in bag} if is_pooled else set()
+    pooled = set(inputs.pooled(rules)) if is_pooled else set()
     if not is_pooled:
         tensors.pop("default_index", None)
     if not pooled:
@@ -73,7 +73,7 @@ class PartsAnswer(Answer):
         if self.lacks_default and rules.keyed:
             inputs = Inputs({name: tensor for name, tensor in inputs.tensors.items() if name != "default_index"})
         super().__init__(rules, inputs)
-        pooled = [entry for bag in inputs.bags(rules) for entry in bag] if is_pooled else []
+        pooled = inputs.pooled(rules) if is_pooled else []
         self.lacks = any(self.said[entry] == "other_part" for entry in pooled)
 
     def _judge(self, rules, indices, weights, default):

@@ -245,6 +245,11 @@ class Inputs:
         count, length = self["indices"].shape
         return [list(range(i * length, (i + 1) * length)) for i in range(count)]
 
+    def pooled(self, rules):
+        """Positions that are in bags, bag by bag. Of more than MOST_BAGS there are none: such requests are refused."""
+        bags = self.bags(rules)
+        return [] if isinstance(bags, range) else [entry for bag in bags for entry in bag]
+
     def default(self, rules):
         """The row of default_index; None: there is none."""
         value = rules.default if self["default_index"] is None else self["default_index"].item()
