@@ -171,8 +171,8 @@ static void put_fish_text(FILE *stream, const char *text)
     fputs("'\n", stream);
 }
 
-/* Prints declarations in place of a function. Of a command that takes no files, fish offers files
- * (-F) only after flags that take a value. */
+/* Prints declarations in place of a function. Fish offers files for a command without files among
+ * its arguments only after flags that take a value (-F). */
 static void put_fish(FILE *stream)
 {
     struct flag flag;

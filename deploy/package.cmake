@@ -1,4 +1,4 @@
-# What `cmake --install` puts where, and the Debian package that `cpack` makes of the same.
+# The places of installed files (`cmake --install`), and the Debian package that `cpack` makes of the same files.
 #
 # The program writes its own manual page and completions, so that they have every option.
 include(GNUInstallDirs)
@@ -75,7 +75,7 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
     ${CMAKE_SOURCE_DIR}/deploy/debian/conffiles ${CMAKE_SOURCE_DIR}/deploy/debian/postinst
     ${CMAKE_SOURCE_DIR}/deploy/debian/prerm ${CMAKE_SOURCE_DIR}/deploy/debian/postrm)
-# Of the package alone: the units, and paths outside of any prefix.
+# Only in the package: the units, and paths outside of any prefix.
 set(of_package COMPONENT package EXCLUDE_FROM_ALL)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)

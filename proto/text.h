@@ -14,7 +14,7 @@ struct bag_text {
     size_t bytes;
 };
 
-/* Appends to a text in memory of `capacity` bytes. What does not fit is cut off. */
+/* Appends to a text in memory of `capacity` bytes. Text beyond it is cut off. */
 void bag_text_add(char *text, size_t capacity, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

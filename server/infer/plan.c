@@ -260,7 +260,7 @@ static bool looks_up(const struct bag_table_memory *memory, const struct bag_rul
            bag_keys_find_one(&memory->index.keys, (uint64_t)key) >= 0;
 }
 
-/* Counts the sampled ids of a feature, as the client sent them. Those that look up no row of the
+/* Counts the sampled ids of a feature, as the client sent them. Ids that look up no row of the
  * table are left out. */
 static __attribute__((noinline)) void sample_ids(const struct bag_planner *planner, size_t i,
                                                  const struct bag_rules *rules,
