@@ -3,7 +3,6 @@
 
 #include "kernels/bag.h"
 #include "kernels/random.h"
-#include "server/memory/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,8 +59,6 @@ void bag_hot_rows_free(struct bag_hot_rows *hot)
 {
     if (!hot)
         return;
-    if (hot->sketch)
-        bag_pages_uncount(sizeof *hot->sketch);
     free(hot->sketch);
     pthread_mutex_destroy(&hot->lock);
     free(hot);
@@ -169,7 +166,6 @@ void bag_hot_rows_add(struct bag_hot_rows *hot, const uint64_t *ids, size_t coun
         return;
     struct bag_hot_sketch *sketch = hot->sketch;
     if (!sketch && (sketch = hot->sketch = aligned_alloc(_Alignof(struct set), sizeof *sketch))) {
-        bag_pages_count(sizeof *sketch);
         memset(sketch, 0, sizeof *sketch);
         sketch->seed = hot->seed;
     }
