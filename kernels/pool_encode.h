@@ -23,6 +23,14 @@ void bag_rows_encode(const float *values, size_t count, size_t row_elements,
 void bag_pool_encode(const struct bag_pool_args *args, enum bag_row_format format,
                      const struct bag_range *range, void *out);
 
+/* Returns whether the rows of a checked call, in this format, are the stored ones: they are not
+ * pooled, and the table has that format. */
+static inline bool bag_pool_gives_stored(const struct bag_pool_args *args,
+                                         enum bag_row_format format)
+{
+    return args->reduction == BAG_NONE && args->table.row_format == format;
+}
+
 /* Makes a checked call copy rows as they are stored: its result has a UINT8 element for each byte.
  * The call does not reduce. */
 void bag_pool_copy_stored(struct bag_pool_args *args);

@@ -133,14 +133,14 @@ static struct number element_of(const struct pooled *pooled, const char *rows, s
  * them do: a step between neighbouring codes. */
 static double step_of(const struct pooled *pooled, size_t bag, double value)
 {
+    if (pooled->row_format == BAG_ROWS_PLAIN)
+        return 0;
     const struct bag_row_layout *layout = &bag_row_layouts[pooled->row_format];
     const struct bag_table row = {.dtype = BAG_F32,
                                   .row_elements = pooled->args.table.row_elements,
                                   .row_format = pooled->row_format};
     const char *params = pooled->want + bag * pooled->row_bytes + bag_row_places(&row).params_at;
     const double scale = layout->num_params ? fabs((double)bag_row_param(layout, params, 0)) : 1;
-    if (pooled->row_format == BAG_ROWS_PLAIN)
-        return 0;
     if (layout->kind == BAG_KIND_OF_E4M3)
         return fmax(fabs(value) * 0x1p-3, scale * 0x1p-9);
     if (layout->kind == BAG_KIND_OF_E5M2)
@@ -219,19 +219,13 @@ static int64_t *make_offsets(const struct check *check, size_t place, size_t *co
     return offsets;
 }
 
-/* Encodes the wanted rows as a server does whose replies have encoded rows. Stored rows that are
- * not pooled are copied if they have that format. Returns false if memory is exhausted. */
+/* Encodes the wanted rows, which are FP32, as a server does. Returns false if memory is exhausted.
+ */
 static bool encode(struct pooled *pooled, struct bag_problem *problem)
 {
     const struct bag_pool_args *args = &pooled->args;
-    struct bag_pool_args copied = *args;
     const size_t row_elements = args->table.row_elements;
     pooled->row_bytes = bag_encoded_row_bytes(pooled->row_format, row_elements);
-    if (args->reduction == BAG_NONE && args->table.row_format == pooled->row_format) {
-        bag_pool_copy_stored(&copied);
-        bag_pool_run(&copied, bag_range_all(&copied), pooled->want);
-        return true;
-    }
     char *encoded = malloc(args->num_bags * pooled->row_bytes + 1);
     if (!encoded)
         return bag_problem_no_memory(problem);
@@ -265,11 +259,16 @@ static bool pool(const struct bag_table_memory *memory, const struct bag_rules *
     if (bag_pool_check(&plan, inputs, REPLY_BYTES, &pooled->args, &fault) != BAG_STATUS_OK ||
         (plan.needs_rows && bag_keys_resolve(&resolving, &pooled->args, &fault) != BAG_STATUS_OK))
         return bag_problem_from_fault(problem, &fault);
-    if (!(pooled->want = malloc(pooled->args.result_bytes + 1)))
+    struct bag_pool_args args = pooled->args;
+    const bool is_encoded = pooled->row_format != BAG_ROWS_PLAIN;
+    const bool is_stored = is_encoded && bag_pool_gives_stored(&args, pooled->row_format);
+    if (is_stored)
+        bag_pool_copy_stored(&args);
+    if (!(pooled->want = malloc(args.result_bytes + 1)))
         return bag_problem_no_memory(problem);
-    bag_pool_run(&pooled->args, bag_range_all(&pooled->args), pooled->want);
-    pooled->row_bytes = pooled->args.bag_stride;
-    if (pooled->row_format != BAG_ROWS_PLAIN && !encode(pooled, problem))
+    bag_pool_run(&args, bag_range_all(&args), pooled->want);
+    pooled->row_bytes = args.bag_stride;
+    if (is_encoded && !is_stored && !encode(pooled, problem))
         return false;
     if (!memory->map)
         return true;

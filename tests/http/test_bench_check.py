@@ -175,6 +175,16 @@ def test_check_of_encoded_replies(directory, row_format):
                         f"--table=items={directory}/f32.npy")
 
 
+@pytest.mark.parametrize("row_format", ["int8", "int4", "f8_e4m3_scaled"])
+def test_check_of_short_encoded_rows(directory, row_format):
+    """Rows of one element are longer encoded than as FP32."""
+    np.save(directory / "t.npy", random_rows(np.random.default_rng(9), row_format, 1)[0])
+    facts = {"row_format": row_format, "row_elements": 1, "output_row_format": row_format, "reduction": "none"}
+    write_json(directory / "config.json", {"models": [{"name": "t", "path": "t.npy", **facts}]})
+    with Server("--config", directory / "config.json") as server:
+        bench_model(server, "t", "--check", 10, "--bags", 500, "--ids", "0-5", *FEW, f"--table=t={directory}/t.npy")
+
+
 def test_check_by_rules(directory):
     """Rows of empty bags, and paddings that count from the end, are of the file, too."""
     rows = np.random.default_rng(6).standard_normal((12, 3)).astype(np.float32)
