@@ -55,10 +55,10 @@ static bool get_flag(size_t i, struct flag *flag)
     return true;
 }
 
-/* Returns the names of the commands that have the flags of `command`, with a separator. */
-static const char *names_of(const char *command, const char *both)
+/* Returns whether the flags of the command are also those of "health". Both take no files. */
+static bool is_serve(const char *command)
 {
-    return strcmp(command, "serve") == 0 ? both : command;
+    return strcmp(command, "serve") == 0;
 }
 
 /* Returns whether the value of the flag is one of a few words. */
@@ -104,8 +104,8 @@ static void put_commands(FILE *stream)
 static void put_branch(FILE *stream, const char *command)
 {
     struct flag flag;
-    const char *names = names_of(command, "serve | health"); /* these take no files */
-    fprintf(stream, "    %s)\n    case $before in\n", names);
+    fprintf(stream, "    %s)\n    case $before in\n",
+            is_serve(command) ? "serve | health" : command);
     for (size_t i = 0; get_flag(i, &flag); i++) {
         if (strcmp(flag.command, command) != 0 || !*flag.follows)
             continue;
@@ -114,7 +114,7 @@ static void put_branch(FILE *stream, const char *command)
             put_words(stream, &flag);
         fputs("' ;;\n", stream);
     }
-    fprintf(stream, "    *) %soffered='", names != command ? "" : "[[ $word != -* ]] || ");
+    fprintf(stream, "    *) %soffered='", is_serve(command) ? "" : "[[ $word != -* ]] || ");
     put_flags(stream, command);
     fputs("' ;;\n    esac ;;\n", stream);
 }
@@ -186,7 +186,8 @@ static void put_fish(FILE *stream)
           stream);
     for (size_t i = 0; get_flag(i, &flag); i++) {
         fprintf(stream, "complete -c bagserve -n '__fish_seen_subcommand_from %s' -l %s",
-                names_of(flag.command, "serve health"), flag.name.text + strlen("--"));
+                is_serve(flag.command) ? "serve health" : flag.command,
+                flag.name.text + strlen("--"));
         if (*flag.follows)
             fputs(has_words(&flag) ? " -r -f -a '" : " -r -F", stream);
         if (has_words(&flag)) {

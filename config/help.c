@@ -33,8 +33,7 @@ void bag_help_print_wrapped(FILE *stream, const char *text, int indent)
     fputc('\n', stream);
 }
 
-/* Prints an entry of the help or of the manual. Default, variable and alias may be
- * "". */
+/* Prints an entry of the help or of the manual. Default, variable and alias may be "". */
 typedef void put_entry(FILE *stream, const char *name, const char *follows,
                        const char *default_text, const char *variable, const char *alias,
                        const char *sentence);

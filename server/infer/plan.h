@@ -81,7 +81,8 @@ struct bag_op {
     uint8_t *replaced; /* mark for each entry that was replaced; set if the reply explains */
 
     /* The format in which the FP32 rows of a local or mapped op are encoded as soon as they are
-     * pooled; PLAIN: none. Rows of other ops are encoded last: `is_staged`. */
+     * pooled, or in which the shards of a remote op send their stored rows; PLAIN: none. Rows of
+     * other ops are encoded last: `is_staged`. */
     enum bag_row_format row_format;
     bool is_staged; /* the op writes FP32 rows of an output that is encoded last */
 

@@ -179,16 +179,15 @@ static bool end_encoded(struct bag_planner *planner, struct bag_v2_reply_output 
     return end_output(planner, output, output->count);
 }
 
-/* Returns whether the shards of a feature send its rows in the format without a loss: as they are
- * stored and not pooled, each from the shard that has it. */
-static bool gives_stored_rows(const struct bag_planner *planner, size_t i,
-                              enum bag_row_format format)
+/* Returns whether shards send the stored rows of a feature in this format. Parts by columns have no
+ * whole rows. */
+static bool shards_give_stored(const struct bag_planner *planner, size_t i,
+                               enum bag_row_format format)
 {
     const struct bag_feature *feature = &planner->model->features[i];
-    const struct bag_remote *remote = feature->memory->remote;
     return bag_op_kind_of(feature->memory) == BAG_OP_REMOTE && !feature->projection &&
-           planner->args[i].reduction == BAG_NONE && remote->table.row_format == format &&
-           remote->part.by != BAG_PART_COLUMNS;
+           bag_pool_gives_stored(&planner->args[i], format) &&
+           feature->memory->remote->part.by != BAG_PART_COLUMNS;
 }
 
 /* Adds the op of an encoded output of one feature. Rows that are stored in the format are copied
@@ -199,7 +198,7 @@ static bool add_encoded_op(struct bag_planner *planner, size_t i, enum bag_row_f
     const struct bag_feature *feature = &planner->model->features[i];
     const size_t columns = bag_feature_columns(feature);
     const bool is_here = bag_op_kind_of(feature->memory) != BAG_OP_REMOTE && !feature->projection;
-    if (gives_stored_rows(planner, i, format)) {
+    if (shards_give_stored(planner, i, format)) {
         add_op(planner, i, planner->args[i].output_dtype, bag_encoded_row_bytes(format, columns))
             ->row_format = format;
         return true;
@@ -209,7 +208,7 @@ static bool add_encoded_op(struct bag_planner *planner, size_t i, enum bag_row_f
         return stage_rows(planner, planner->args[i].num_bags, columns);
     }
     struct bag_op *op = begin_op(planner, i);
-    if (op->args.reduction == BAG_NONE && op->args.table.row_format == format) {
+    if (bag_pool_gives_stored(&op->args, format)) {
         bag_pool_copy_stored(&op->args);
         return true;
     }
