@@ -20,6 +20,13 @@ def quartiles(values):
     return f"{median(values):.3f} (quartiles {low:.3f} to {high:.3f}, {len(values)} pairs)"
 
 
+def interval(values):
+    """The 95 % interval of the median, from the order of the values (binomial)."""
+    values, count = sorted(values), len(values)
+    cut = max(0, int(count / 2 - 0.98 * count ** 0.5))
+    return values[cut], values[count - 1 - cut]
+
+
 # --- closed loops --------------------------------------------------------------------------------
 
 def print_heading(title, base):

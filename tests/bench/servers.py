@@ -37,6 +37,12 @@ def on_cpus(cpus, command):
     return ["taskset", "-c", ",".join(map(str, cpus)), *command] if cpus else command
 
 
+def processors():
+    """The servers' and the client's, where there are two."""
+    cpus = sorted(os.sched_getaffinity(0))
+    return (cpus[:1], cpus[1:2]) if len(cpus) > 1 else (None, None)
+
+
 class Server:
     """One process that serves; a context manager that ends it."""
 
@@ -67,6 +73,11 @@ class Server:
         """User and system time of all its threads so far."""
         fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+    def cpu_ns(self):
+        """Time of all its threads so far, to the nanosecond."""
+        tasks = pathlib.Path(f"/proc/{self.pid}/task")
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
 
     def set_loop_affinity(self, cpus):
         """Keeps the first thread, which runs the loop, on these processors."""
