@@ -373,6 +373,10 @@ class Request:
         self.own_binary = {} if self.outputs is None else {
             n: bool(rng.integers(2)) for n in self.outputs if rng.integers(3) == 0}
 
+    def pools(self):
+        """True if a feature that is asked for is pooled, and False if one is not."""
+        return {self.rules[name].pools for name in self.of}
+
     # -- what it must be answered
     def answer_of(self, name, inputs):
         """A feature's."""

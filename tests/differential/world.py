@@ -22,7 +22,7 @@ ASKED_AT_ONCE = 8
 
 
 class World:
-    def __init__(self, seed, folder, crowd=0):
+    def __init__(self, seed, folder, crowd=0, unpooled=0):
         self.rng = rng = np.random.default_rng(seed)
         self.folder, self.counts = folder, {}
         self.updates = rng.random() < 0.85
@@ -33,6 +33,9 @@ class World:
         if named and rng.integers(3) == 0:
             self.models.append(self.maker.make_twin(self.pick(named)))
         made = [self.maker.make_collection(f"c{i}", self.models) for i in range(int(rng.integers(0, 3)))]
+        self.unpooled = unpooled
+        while unpooled and not any(self.mixes(collection) for collection, _ in made):
+            made.append(self.maker.make_collection(f"c{len(made)}", self.models))
         self.collections = [collection for collection, _ in made]
         config = self.maker.write_config(self.models, made)
         self.arguments = [str(word) for word in ("--config", config, *self._arguments())]
@@ -85,7 +88,14 @@ class World:
                 yield f"{path.relative_to(self.folder)}: {path.read_text()}"
         yield from [self.serving.said] if self.serving.said else []
 
+    @staticmethod
+    def mixes(collection):
+        """Whether some of its features are pooled, and others are not."""
+        return {settings.get("reduction") == "none" for _, _, settings in collection.features} == {True, False}
+
     def choose_step(self):
+        if self.unpooled:
+            return self.ask_more
         steps = {self.ask_more: 3, self.update: 6, self.load_newer: 3, self.load_older: 1.5, self.load_bad: 1, self.change_rules: 1, self.delta: 1, self.load_group: 1,
                  self.unload_and_load: 0.7, self.restart: 1, self.kill: 2, self.convert: 2}
         weights = np.array(list(steps.values()))
@@ -156,20 +166,27 @@ class World:
         for _ in range(4 * ASKED_AT_ONCE):
             self.ask()
 
-    def ask(self):
-        rng = self.rng
-        if self.collections and rng.integers(2):
+    def random_request(self):
+        if self.collections and self.rng.integers(2):
             collection = self.pick(self.collections)
             features = {n: Rules(m.served.pooling() | s, m.live) for n, m, s in collection.features}
-            request = Request(rng, collection.name, features, True)
-        else:
-            model = self.pick(self.models)
-            request = Request(rng, model.name, {"embeddings": model.rules()}, False)
+            return Request(self.rng, collection.name, features, True)
+        model = self.pick(self.models)
+        return Request(self.rng, model.name, {"embeddings": model.rules()}, False)
+
+    def ask(self):
+        request = self.random_request()
+        while self.unpooled and request.pools() != {True, False}:
+            request = self.random_request()
         try:
             reply = request.send(self.serving.client, f"/v2/models/{request.model}/infer", {})
-            self.count("answered" if request.check(reply) else "refused")
+            answered = request.check(reply)
         except Failure as failure:
             raise Failure(f"{failure}\n{request.describe()}") from None
+        self.count("answered" if answered else "refused")
+        if answered and False in request.pools():
+            self.count("answered with rows")
+            self.count("answered with rows beside pooled features", len(request.pools()) - 1)
 
     # ---- updates --------------------------------------------------------------------------------
     def live_model(self):
