@@ -12,6 +12,7 @@ import pytest
 from harness import Server, expect, expect_equal, expect_words, free_port, wait_until, write_json
 from parts import part_of_key, part_of_row
 from shards import COLUMNS, OF, ROWS, Between, ask, front_of, make_tables, only_first, parts_of, ready, reply  # noqa: F401
+from table_files import random_rows
 from v2 import Client, Raw, Tensor, head, infer_body
 
 
@@ -85,6 +86,111 @@ def test_hedge(directory, tables):
         ask(client, [1, 2], [0, 1]).expect()
         held.set()
         expect(client.counted("bagserve_shard_requests_total", outcome="hedged") >= 1, "none is counted")
+
+
+class Attempts:
+    """What a shard's proxy does with the first answer that has the mark, and with the next one."""
+
+    def __init__(self, mark):
+        self.mark, self.lock, self.number = mark, threading.Lock(), 0
+        self.is_asked_again, self.is_lost = threading.Event(), threading.Event()
+
+    def __call__(self, connection, answer):
+        with self.lock:
+            self.number += self.mark in answer
+            number = self.number if self.mark in answer else 0
+        return {1: self.first, 2: self.second}.get(number, self.send)(connection, answer)
+
+    @staticmethod
+    def send(connection, answer):
+        return connection.sendall(answer) is None
+
+    second = send
+
+
+class Late(Attempts):
+    """The first attempt has half of its answer when the other one has all."""
+
+    def first(self, connection, answer):
+        connection.sendall(answer[:-3])
+        return self.is_lost.wait(30) and False
+
+
+class Cut(Attempts):
+    """The first attempt fails in the middle of its answer, and the other one answers then."""
+
+    def first(self, connection, answer):
+        self.is_asked_again.wait(30)
+        connection.sendall(answer[:-3])
+        connection.close()
+        self.is_lost.set()
+        return False
+
+    def second(self, connection, answer):
+        self.is_asked_again.set()
+        self.is_lost.wait(30)
+        time.sleep(0.05)  # the coordinator learns of the first one's end
+        return self.send(connection, answer)
+
+
+class LateCut(Attempts):
+    """The other attempt fails in the middle of its answer, and the first one answers then."""
+
+    def first(self, connection, answer):
+        self.is_lost.wait(30)
+        time.sleep(0.05)
+        return self.send(connection, answer)
+
+    def second(self, connection, answer):
+        connection.sendall(answer[:-3])
+        connection.close()
+        self.is_lost.set()
+        return False
+
+
+class Closed(Attempts):
+    """A kept connection is closed without an answer: the request is sent again."""
+
+    def first(self, _, __):
+        return False
+
+
+@pytest.mark.parametrize("row_format", ["int8", "int4_f16_front"])
+@pytest.mark.parametrize("way", ["rows", "keys", "columns"])
+def test_attempts_for_stored_rows(directory, tables, rng, way, row_format):
+    """Rows in the stored format have the bits of one server's, whichever attempt at a shard answers and however the
+    other one fails. Parts by columns send FP32 rows, which the coordinator encodes as FBGEMM does."""
+    stored, keys = random_rows(rng, row_format, COLUMNS, ROWS)[0], np.load(tables["keys"]["keys"])
+    np.save(directory / "items.npy", stored)
+    model = {"path": str(directory / "items.npy"), "row_format": row_format, "row_elements": COLUMNS}
+    model |= {"keys": tables["keys"]["keys"]} if way == "keys" else {}
+    ids = keys if way == "keys" else np.arange(ROWS)
+    owners = np.array([{"keys": part_of_key(one), "rows": part_of_row(row, ROWS), "columns": 1}[way]
+                       for row, one in enumerate(ids)])
+    usual = rng.choice(len(ids), 60)
+    with parts_of(directory, model, way) as servers, Between(servers[1]) as between, \
+            front_of(directory, [servers[0].url, between.url, servers[2].url], hedge="p95",
+                     options=("--shard-timeout-ms", "20000")) as front, Client(front) as client:
+        def rows(asked):
+            return client.infer("items", [Tensor("indices", ids[asked])], binary=True, parameters={
+                "reduction": "none", "output_row_format": row_format, "binary_data_output": True}).embeddings()
+
+        def counted(outcome):
+            return client.counted("bagserve_shard_requests_total", outcome=outcome, shard=between.url)
+
+        if way == "columns":
+            stored = rows(np.arange(ROWS))
+        for number, kind in enumerate((Late, Cut, LateCut, Closed), 1):
+            between.spoil = None
+            while counted("ok") < 10 * counted("hedged") + 100:
+                expect(np.array_equal(rows(usual), stored[usual]), "without a fault")
+            asked = np.concatenate([usual, np.flatnonzero(owners == 1)[:number]])
+            attempts = kind(f'"shape":[{np.count_nonzero(owners[asked] == 1)},'.encode())
+            hedged = counted("hedged")
+            between.spoil = attempts
+            expect(np.array_equal(rows(asked), stored[asked]), kind.__name__)
+            attempts.is_lost.set()
+            expect(attempts.number >= 2 and (kind is Closed or counted("hedged") > hedged), f"{kind.__name__}: no second attempt")
 
 
 def test_client_that_goes_away(spoilt):
