@@ -207,8 +207,9 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "503. 0: half of the memory that the machine and the control group have left beside "        \
       "the tables.")                                                                               \
     X(max_connections, "http", "max_connections", COUNT, "4096", 1, 1000000, "connections",        \
-      "Maximum number of open connections. A request on a further one is answered 503. The "       \
-      "admin listener has its own limit, an eighth of this and four more.")                        \
+      "Maximum number of open connections. A request on a further one is answered 503. If one "    \
+      "client has many of these, the next ones are closed. The admin listener has its own limit, " \
+      "an eighth of this and four more.")                                                          \
     X(max_connections_per_client, "http", "max_connections_per_client", COUNT, "0", 0, 1000000,    \
       "connections",                                                                               \
       "Maximum number of open connections from one client (an IPv4 address or an IPv6 "            \

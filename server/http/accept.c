@@ -34,13 +34,43 @@ static int compare(const void *one, const void *other)
     return memcmp(first->address, second->address, sizeof first->address);
 }
 
-/* Counts the connection for its client. Connections of trusted proxies and of Unix-domain sockets
- * count for none. Returns false if the client has reached its limit, or there is no memory. */
-static bool join_client(struct bag_http_acceptor *acceptor, struct bag_http_connection *connection)
+size_t bag_http_acceptor_room(const struct bag_http_acceptor *acceptor)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < acceptor->num_loops; i++)
+        sum += atomic_load(&acceptor->loops[i]->count);
+    return sum < acceptor->limits.accepted ? acceptor->limits.accepted - sum : 0;
+}
+
+/* Returns true if a client may have one more connection: if it is below its limit, and no more of
+ * its connections are beyond max_connections than places are left. So some places stay free for
+ * other clients, however many clients want all of them. */
+static bool may_join(const struct bag_http_acceptor *acceptor, const struct bag_http_client *client)
+{
+    return client->connections < acceptor->limits.per_client &&
+           client->connections - client->counted <= bag_http_acceptor_room(acceptor);
+}
+
+/* Counts a connection in max_connections, unless that many are counted already. */
+static void count(struct bag_http_acceptor *acceptor, struct bag_http_connection *connection)
+{
+    connection->counts = atomic_fetch_add(&acceptor->total, 1) < acceptor->limits.connections;
+    if (!connection->counts)
+        atomic_fetch_sub(&acceptor->total, 1);
+    else if (connection->client)
+        connection->client->counted++;
+}
+
+/* Counts the connection for its client and in max_connections. Connections of trusted proxies and
+ * of Unix-domain sockets count for no client. Returns false if the client may have no more, or
+ * there is no memory. */
+static bool join(struct bag_http_acceptor *acceptor, struct bag_http_connection *connection)
 {
     const struct bag_http_peer *peer = &connection->peer;
-    if (!peer->known || bag_networks_have(&acceptor->proxies, peer->address))
+    if (!peer->known || bag_networks_have(&acceptor->proxies, peer->address)) {
+        count(acceptor, connection);
         return true;
+    }
     struct bag_http_client *client = calloc(1, sizeof *client);
     if (!client)
         return false;
@@ -50,12 +80,23 @@ static bool join_client(struct bag_http_acceptor *acceptor, struct bag_http_conn
     struct bag_http_client *const *found = tsearch(client, &acceptor->clients, compare);
     if (!found || *found != client)
         free(client);
-    if (found && (*found)->connections < acceptor->limits.per_client) {
+    if (found && may_join(acceptor, *found)) {
         connection->client = *found;
         connection->client->connections++;
     }
     uv_mutex_unlock(&acceptor->lock);
+    if (connection->client)
+        count(acceptor, connection);
     return connection->client != NULL;
+}
+
+/* Returns true if the connection begins with a PROXY header, which names its client. */
+static bool sends_header(const struct bag_http_acceptor *acceptor,
+                         const struct bag_http_connection *connection)
+{
+    const struct bag_http_peer *peer = &connection->peer;
+    return acceptor->limits.reads_proxy_headers && peer->known &&
+           bag_networks_have(&acceptor->proxies, peer->address);
 }
 
 void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http_client *client)
@@ -79,20 +120,16 @@ static void drop(struct bag_http_connections *connections, struct bag_http_conne
     bag_http_connection_remove(connections, connection);
 }
 
-/* Moves a connection to ADMITTED. Closes it if its client has reached its limit. */
+/* Moves a connection to ADMITTED. If it does not count in max_connections, evicts another one first
+ * and lets it count in its place. */
 static void admit(struct bag_http_connections *connections, struct bag_http_connection *connection)
 {
-    struct bag_http_acceptor *acceptor = connections->acceptor;
-    if (!join_client(acceptor, connection)) {
-        drop(connections, connection);
-        return;
-    }
-    bag_http_connections_evict(connections, connection->client);
-    connection->counts = atomic_fetch_add(&acceptor->total, 1) < acceptor->limits.connections;
     if (!connection->counts) {
-        atomic_fetch_sub(&acceptor->total, 1);
-        bag_http_connections_bound_surplus(connections);
+        bag_http_connections_evict(connections, connection->client);
+        count(connections->acceptor, connection);
     }
+    if (!connection->counts)
+        bag_http_connections_bound_surplus(connections);
     bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_ADMITTED);
 }
 
@@ -138,9 +175,11 @@ static void on_header(uv_poll_t *poll, int status, int events)
             connection->peer = (struct bag_http_peer){.known = true, .port = header->source_port};
             memcpy(connection->peer.address, header->source, sizeof header->source);
         }
-        admit(proxied->connections, connection);
-        bag_engine_wake(proxied->connections->engine);
-        return;
+        if (join(proxied->connections->acceptor, connection)) {
+            admit(proxied->connections, connection);
+            bag_engine_wake(proxied->connections->engine);
+            return;
+        }
     }
     if (bytes > 0 && !is_valid)
         bag_log(BAG_LOG_LEVEL_WARNING, "bad proxy header",
@@ -171,15 +210,13 @@ static void await_header(struct bag_http_connections *connections,
 
 void bag_http_new_connections_take(struct bag_http_connections *connections)
 {
-    const struct bag_http_acceptor *acceptor = connections->acceptor;
     struct bag_handoff_item *item = bag_handoff_take(&connections->new_connections), *next;
     for (; item; item = next) {
         struct bag_http_connection *connection =
             BAG_HANDOFF_OWNER(item, struct bag_http_connection, accepted);
         next = item->next;
         assert(connection->stage == BAG_HTTP_CONNECTION_ACCEPTED);
-        if (acceptor->limits.reads_proxy_headers && connection->peer.known &&
-            bag_networks_have(&acceptor->proxies, connection->peer.address))
+        if (sends_header(connections->acceptor, connection))
             await_header(connections, connection);
         else
             admit(connections, connection);
@@ -206,11 +243,12 @@ static struct bag_http_connections *choose_loop(const struct bag_http_acceptor *
     return sum < acceptor->limits.accepted ? chosen : NULL;
 }
 
-/* Makes the connection and pushes it to its loop. Closes the socket if there is no memory: the
- * client sees a closed connection. */
+/* Makes the connection, counts it for its client and pushes it to its loop. Closes the socket if
+ * the client may have no more, or there is no memory: the client sees a closed connection. */
 static void pass_to_loop(struct bag_http_connections *connections, int fd,
                          const struct sockaddr_storage *from)
 {
+    struct bag_http_acceptor *acceptor = connections->acceptor;
     struct bag_http_connection *connection = calloc(1, sizeof *connection);
     if (!connection) {
         close(fd);
@@ -219,6 +257,11 @@ static void pass_to_loop(struct bag_http_connections *connections, int fd,
     connection->fd = fd;
     connection->is_unix = from->ss_family == AF_UNIX;
     connection->peer = bag_http_peer_of(from);
+    if (!sends_header(acceptor, connection) && !join(acceptor, connection)) {
+        close(fd);
+        free(connection);
+        return;
+    }
     atomic_fetch_add(&connections->count, 1);
     if (bag_handoff_push(&connections->new_connections, &connection->accepted))
         bag_engine_wake(connections->engine);

@@ -7,9 +7,12 @@
  * it closes no idle connection for a waiting one. The acceptor retries a failed accept() a moment
  * later. At max_connections a new connection evicts another one.
  *
- * A client may have at most max_connections_per_client connections. Trusted proxies have no such
- * limit. A trusted proxy may name the client in a PROXY header, which is read before the library
- * gets the socket. The connection then counts for that client.
+ * A client may have at most max_connections_per_client connections. At max_connections it may have
+ * as many surplus ones as there are places left for all clients. Each further one is closed when it
+ * is accepted. Otherwise clients that connect all the time would use up the places, and the kernel
+ * would reject others while its queue of connections is full. Trusted proxies have no such limits.
+ * A trusted proxy may name the client in a PROXY header, which is read before the library gets the
+ * socket. The connection then counts for that client.
  *
  * The acceptor's functions run on its loop's thread unless their comment says otherwise. */
 #ifndef BAG_HTTP_ACCEPT_H
@@ -63,6 +66,10 @@ void bag_http_acceptor_drain(struct bag_http_acceptor *acceptor, uint64_t max_wa
 
 /* Frees the acceptor. Its loop and all others must have ended. */
 void bag_http_acceptor_free(struct bag_http_acceptor *acceptor);
+
+/* Returns the number of further connections that may be open at once. May be called on any thread.
+ */
+size_t bag_http_acceptor_room(const struct bag_http_acceptor *acceptor);
 
 /* ---- for each loop, on its thread ------------------------------------------------------------ */
 

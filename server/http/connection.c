@@ -123,14 +123,24 @@ void bag_http_connection_shut_down(struct bag_http_connections *connections,
     shutdown(connection->fd, SHUT_RDWR);
 }
 
+/* Stops counting a connection in max_connections. */
+static void uncount(struct bag_http_acceptor *acceptor, struct bag_http_connection *connection)
+{
+    if (!connection->counts)
+        return;
+    connection->counts = false;
+    atomic_fetch_sub(&acceptor->total, 1);
+    if (connection->client)
+        connection->client->counted--;
+}
+
 void bag_http_connection_remove(struct bag_http_connections *connections,
                                 struct bag_http_connection *connection)
 {
     if (connection->stage != BAG_HTTP_CONNECTION_ACCEPTED)
         take_out(&connections->lists[connection->stage], connection);
+    uncount(connections->acceptor, connection);
     bag_http_client_release(connections->acceptor, connection->client);
-    if (connection->counts)
-        atomic_fetch_sub(&connections->acceptor->total, 1);
     if (atomic_fetch_sub(&connections->count, 1) == 1 && !connections->on_drained)
         uv_timer_stop(&connections->timer);
     free(connection);
@@ -448,8 +458,7 @@ void bag_http_connections_evict(struct bag_http_connections *connections,
             if (!is_evictable(longest, client, now_ms))
                 continue;
             bag_http_connection_shut_down(connections, longest);
-            longest->counts = false;
-            atomic_fetch_sub(&acceptor->total, 1);
+            uncount(acceptor, longest);
             return;
         }
     }
@@ -461,10 +470,7 @@ void bag_http_connections_bound_surplus(struct bag_http_connections *connections
     const struct bag_http_acceptor_limits *limits = &acceptor->limits;
     struct bag_http_connection *longest =
         TAILQ_FIRST(&connections->lists[BAG_HTTP_CONNECTION_SURPLUS].queue);
-    size_t count = 0;
-    for (size_t i = 0; i < acceptor->num_loops; i++)
-        count += atomic_load(&acceptor->loops[i]->count);
-    if (longest && count > limits->connections + (limits->accepted - limits->connections) / 2 &&
+    if (longest && 2 * bag_http_acceptor_room(acceptor) < limits->accepted - limits->connections &&
         peek(longest) <= 0)
         bag_http_connection_shut_down(connections, longest);
 }

@@ -62,6 +62,7 @@ enum bag_http_connection_stage {
 struct bag_http_client {
     uint8_t address[16];
     atomic_size_t connections; /* open connections of this client */
+    atomic_size_t counted;     /* those that count in max_connections */
     atomic_size_t body_bytes;  /* memory that its request bodies use */
 };
 
@@ -79,8 +80,8 @@ struct bag_http_connection {
     int fd;
     bool is_unix;     /* a Unix-domain socket */
     bool has_timeout; /* the library's own timeout is set */
-    bool counts;      /* counted in max_connections. False before it is admitted, if it is over the
-                         limit, or if it was evicted */
+    bool counts;      /* counted in max_connections. False while its PROXY header is received, if it
+                         is over the limit, or if it was evicted */
     bool late;        /* the request arrived during a drain */
     bool is_answered; /* the reply was sent directly, without the library */
     enum bag_http_connection_stage stage;

@@ -17,8 +17,9 @@
  *
  * The life of a connection with one request:
  *
- * 1. The acceptor accepts the socket and pushes it to the loop with the fewest connections. There
- *    it waits for its PROXY header if it comes from a trusted proxy, and is counted for its client.
+ * 1. The acceptor accepts the socket, counts it for its client, and pushes it to the loop with the
+ *    fewest connections. A connection of a trusted proxy waits there for its PROXY header, and is
+ *    counted for the client that the header names.
  * 2. At the end of the loop's iteration, run_iteration() passes it to the library. If the engine is
  *    full and a large request has arrived, the connection is deferred for a moment instead.
  * 3. The library reads the request line (bag_http_mhd_on_target) and the head
