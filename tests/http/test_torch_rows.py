@@ -1,10 +1,15 @@
 """TorchRec's EmbeddingCollection on a server: a row for each id, in one request, with the bits of the local module.
 """
 
+import contextlib
+
+import numpy as np
 import pytest
 
-from harness import expect, expect_equal
+import v2
+from harness import Server, expect, expect_equal, write_json
 from numerics import ROW_FORMATS, Storage
+from shards import OF, front_of
 from torch_modules import Jagged, Rows, connect, expect_bits, make_collection, serve, torch
 
 from bagserve_torch import RemoteEmbeddingCollection, export, replace
@@ -58,6 +63,57 @@ def test_replaced(directory, rng, unique):
         rules = client.config("sequence")["parameters"]
         expect_equal({rules[f"{name}.reduction"]["string_value"] for name in (
             "history", "candidate.item", "candidate.category", "history_category", "user")}, {"none"})
+
+
+@contextlib.contextmanager
+def serve_tables(directory, model, way):
+    """One server of the module's tables and their collection, or a coordinator of three that have parts of them."""
+    tables, features = {}, []
+    for name, names, count, _ in TABLES:
+        np.save(directory / f"{name}.npy", model["sequence"].embeddings[name].weight.detach().numpy())
+        tables[name] = {"name": name, "path": str(directory / f"{name}.npy")}
+        if way == "keys":
+            np.save(directory / f"{name}-keys.npy", np.arange(count))
+            tables[name]["keys"] = str(directory / f"{name}-keys.npy")
+        features += [{"name": f"{one}.{name}" if one == "candidate" else one, "model": name, "reduction": "none"}
+                     for one in names]
+    collection = {"name": "sequence", "features": features}
+    with contextlib.ExitStack() as stack:
+        if way == "whole":
+            yield stack.enter_context(Server("--config", write_json(directory / "one.json", {
+                "models": [*tables.values(), collection]})))
+            return
+        urls = [stack.enter_context(Server("--config", write_json(directory / f"{index}.json", {"models": [
+            table | {"part": {"by": way, "index": index, "of": OF}} for table in tables.values()]}))).url
+            for index in range(OF)]
+        others = [{"name": name, "shards": urls} for name in tables if name != "item"]
+        yield stack.enter_context(front_of(directory, urls, more=[*others, collection], name="item"))
+
+
+@pytest.mark.parametrize("way", ["whole", "rows", "columns", "keys"])
+def test_forward_is_one_request(directory, rng, way):
+    """Five features over three tables, with sequences of 0 to 16,384 ids: by the module, by hand in KeyedJaggedTensor's
+    layout with equal strides, and with stride_per_key."""
+    model, asked = make_model(), []
+    for strides in ((3,) * 5, (3, 0, 1, 2, 4)):
+        asked.append({key: [rng.integers(0, 7, length).tolist() for length in (0, 16384, 1, 7000)[:stride]]
+                      for key, stride in zip(KEYS, strides)})
+    with serve_tables(directory, model, way) as server, connect(server) as client, v2.Client(server) as plain, torch.no_grad():
+        remote = RemoteEmbeddingCollection(client, "sequence").eval()
+        for features in asked:
+            want, before = model["sequence"](Jagged(features)), requests_to(client)
+            check(remote(Jagged(features)), want)
+            expect_equal(requests_to(client) - before, 1, "requests")
+            names = [feature for _, names, _, _ in TABLES for feature in names]
+            bags = [bag for name in names for bag in features[name]]
+            inputs = [v2.Tensor("values", np.concatenate(bags).astype(np.int64)),
+                      v2.Tensor("lengths", np.array([len(bag) for bag in bags]))]
+            if features is not asked[0]:
+                inputs.append(v2.Tensor("stride_per_key", np.array([len(features[name]) for name in names])))
+            outputs = plain.infer("sequence", inputs, binary=True, parameters={"binary_data_output": True}).outputs()
+            expect_equal(len(outputs), len(want))
+            for (name, output), part in zip(outputs.items(), want.values()):
+                expect_bits(torch.from_numpy(output.array.copy()), part.values(), f"{name} {way}")
 
 
 def test_dicts_and_indices(directory, rng):
