@@ -12,7 +12,7 @@
 #define NUM_SETS ((size_t)1 << SET_BITS)
 #define WAYS     8
 
-/* Counts are halved when they stand for this many samples, which are a billion ids. */
+/* Counts are halved when they stand for this many samples, which are two billion ids. */
 #define MAX_SAMPLES ((uint64_t)1 << 24)
 
 /* The number of hottest ids whose counts the hottest share adds up. The spread stands for the other

@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 /* The mean distance of samples. */
-#define BAG_HOT_ROWS_EVERY 64
+#define BAG_HOT_ROWS_EVERY 128
 
 /* The maximum number of rows in a report. */
 #define BAG_HOT_ROWS_TOP 100

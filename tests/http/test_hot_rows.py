@@ -45,7 +45,7 @@ def bags(ids, name="indices"):
 
 def test_table(config):
     """Half of the lookups name one row and a quarter another, whose places have the period of the samples."""
-    ids = np.arange(64 * 1000) % ROWS
+    ids = np.arange(128 * 1000) % ROWS
     ids[::2], ids[1::4] = 7, 123
     with Server("--config", config) as server, Client(server) as client:
         expect_equal(hot_rows(client, "dense")["embeddings"],
