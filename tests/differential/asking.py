@@ -394,6 +394,8 @@ class Request:
         need(not self.one_type, "two index types")
         answers = {n: self.answer_of(n, inputs) for n, inputs in self.of.items()}
         need(sum(len(a.rows) for a in answers.values()) <= 2**32, "bags of all features")
+        need(self.row_format != "plain" or not any(a.is_too_large for a in answers.values()),
+             "the rows of a feature are too large")
         names = self.outputs or [n for n in self.features if n in answers]
         told = self._told(answers) if self.parameters.get("explain") else []
         need(not any(answers[n].needs_sorted for n in told), "unsorted segments are explained")

@@ -11,7 +11,7 @@ from tables import MASK
 from v2 import f32_from_bf16
 
 REDUCTIONS = ("none", "sum", "mean", "max", "sqrtn")
-MOST_BAGS = 2**30  # each reply with more is too large; a feature that is in no output may have them
+MOST_BAGS = 2**30  # each reply with more is too large; only a feature that is in no output of encoded rows may have them
 FLAGS = ("include_last_offset", "weighted_mean", "prune_invalid", "unsorted_segments",
          "require_zero_first_offset", "require_matching_index_types")
 
