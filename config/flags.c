@@ -304,7 +304,8 @@ static bool add_synthetic(struct bag_config *config, char *text, struct bag_prob
         ok = false;
     } else if (ok && *keys) {
         ok = bag_problem_set(problem, BAG_ERROR_USAGE, "--synthetic %s: '%s' is no key=value",
-                             bag_quote(text, bytes).text, bag_quote(keys, strlen(keys)).text);
+                             bag_quote(text, bytes).text,
+                             bag_quote(keys + 1, strlen(keys + 1)).text);
     }
     free(keys);
     return ok;

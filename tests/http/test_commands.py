@@ -36,6 +36,10 @@ def test_help_and_version():
     for arguments in ([], ["servee"], ["help", "servee"]):
         ended = run(*arguments)
         expect(ended.returncode != 0 and "serve" in ended.stderr, f"{arguments}: {ended}")
+    for shell in ([], ["csh"]):
+        ended = run("completion", *shell)
+        expect_equal((ended.returncode, ended.stderr),
+                     (2, "bagserve: completion needs the name of a shell: bash, zsh or fish\n"))
     expect("unknown command 'inspct'; did you mean 'inspect'?" in run("inspct").stderr, "no suggestion")
 
 

@@ -244,8 +244,8 @@ def test_parts_of_two_dumps(directory, tables, way):
             for wrong in ("", "123", part["digest"].upper() + "0", "x" * 16, 5):
                 expect_words(ask(client, ids, [0], part=asked | {"digest": wrong}).expect(400).error(), ["part", "digest"])
         same = server_of(stack, 1, copied("same"))
-        with front_of(directory, [first.url, same.url]):
-            pass
+        with front_of(directory, [first.url, same.url]) as front, Client(front) as client:
+            expect_words(ask(client, ids, [0], part=asked).expect(400).error(), ["part", "other servers have this one"])
         for key in model:
             other = server_of(stack, 1, copied(f"other-{key}", key))
             refused(directory, [first.url, other.url], ["parts of one table", "digest", first.url, other.url])

@@ -77,6 +77,9 @@ TEST(test_synthetic_tables)
     FLAGS(NULL, "--synthetic", "items=5x2");
     assert_string_equal(fixture->config.models[0].name, "items");
     assert_string_equal(fixture->config.models[0].path, "synthetic:items=5x2");
+    FLAGS("--synthetic b=5x2: 'datatype' is no key=value", "--synthetic", "b=5x2,datatype");
+    FLAGS("--synthetic c=5x2: unknown key 'row'; did you mean 'row_format'?", "--synthetic",
+          "c=5x2,row=1");
     FLAGS("--synthetic-bytes is for --synthetic mlperf-dlrm-v2 and mlperf-dlrm-v3",
           "--synthetic-bytes", "1GiB");
     FLAGS("--synthetic-bytes 1k: must be a size such as 8GiB, from 1 MiB to 1 TiB",

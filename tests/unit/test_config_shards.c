@@ -67,6 +67,33 @@ TEST(test_addresses)
     }
 }
 
+TEST(test_the_model_of_shards)
+{
+    struct bag_problem problem;
+    file("{'models': [{'name': 'a', 'shards': ['http://h'], 'shard_model': 'b/c'}]}", NULL);
+    assert_false(bag_config_check_models(&fixture->config, &problem));
+    assert_string_equal(problem.text, "model 'a': shard_model 'b/c' is no model's name");
+}
+
+TEST(test_too_many_shards)
+{
+    struct bag_problem problem;
+    enum { ADDRESS_BYTES = 14 };
+    char *text = malloc(sizeof BAG_SHARDS_PREFIX + (BAG_MAX_SHARDS + 1) * ADDRESS_BYTES);
+    assert_non_null(text);
+    size_t bytes = (size_t)sprintf(text, BAG_SHARDS_PREFIX);
+    for (int i = 0; i <= BAG_MAX_SHARDS; i++)
+        bytes += (size_t)sprintf(text + bytes, "%sunix:/s%d", i ? " " : "", i);
+    assert_true(bag_config_add_model(&fixture->config, "a", text, "1", &problem));
+    assert_false(bag_config_check_models(&fixture->config, &problem));
+    assert_non_null(strstr(problem.text, "shards: at most 4096"));
+    *strrchr(text, ' ') = 0;
+    bag_config_free_models(&fixture->config);
+    assert_true(bag_config_add_model(&fixture->config, "a", text, "1", &problem));
+    assert_true(bag_config_check_models(&fixture->config, &problem));
+    free(text);
+}
+
 TEST(test_a_front)
 {
     struct bag_problem problem;

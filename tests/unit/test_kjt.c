@@ -218,6 +218,9 @@ TEST(test_rejects_strides)
     assert_string_equal(layout.problem.text,
                         "'stride_per_key' needs 'values' and 'lengths', or 'offsets', whose bags "
                         "it divides among the features");
+    layout = (struct layout){.kjt = {.tensors = {[BAG_KJT_LENGTHS] = &floats}}};
+    assert_false(bag_kjt_read(&layout.kjt, &features, &layout.arena, &layout.problem));
+    assert_string_equal(layout.problem.text, "input 'values' is missing");
 }
 
 TEST(test_rejects)
