@@ -59,19 +59,6 @@ static bool is_service_variable(const char *name, size_t name_bytes, const char 
     return false;
 }
 
-/* Rejects a variable with the nearest known one as a suggestion. Returns false. */
-static bool reject_unknown_variable(const char *name, size_t name_bytes,
-                                    struct bag_problem *problem)
-{
-    struct bag_quoted written = bag_quote(name, name_bytes);
-    struct bag_suggestion suggestion = {.written = written.text};
-    for (size_t i = 0; i < bag_num_options; i++)
-        bag_suggest_offer(&suggestion, bag_variable_of(bag_options[i].setting.key).text);
-    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "unknown variable %s; did you mean %s?", written.text,
-                           suggestion.nearest);
-}
-
 /* Applies one "NAME=VALUE" whose name begins with the prefix. */
 static bool apply_variable(struct bag_config *config, const char *entry,
                            struct bag_problem *problem)
@@ -83,8 +70,16 @@ static bool apply_variable(struct bag_config *config, const char *entry,
     struct bag_reason reason;
     if (is_service_variable(entry, name_bytes, value))
         return true;
-    if (!option)
-        return reject_unknown_variable(entry, name_bytes, problem);
+    if (!option) {
+        /* Reject a variable with the nearest known one as a suggestion. */
+        struct bag_quoted written = bag_quote(entry, name_bytes);
+        struct bag_suggestion suggestion = {.written = written.text};
+        for (size_t i = 0; i < bag_num_options; i++)
+            bag_suggest_offer(&suggestion, bag_variable_of(bag_options[i].setting.key).text);
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "unknown variable %s; did you mean %s?", written.text,
+                               suggestion.nearest);
+    }
     bag_config_note_origin(config, option, BAG_ORIGIN_VARIABLE);
     if (bag_setting_apply(&option->setting, config, value, &reason))
         return true;
@@ -177,38 +172,6 @@ static bool next_flag(struct arguments *left, struct flag *flag)
         left->count--;
     }
     return true;
-}
-
-/* Rejects an unknown flag with the nearest known one, or an argument that is not a flag. Returns
- * false. */
-static bool reject_unknown_flag(const struct flag *flag, struct bag_problem *problem)
-{
-    struct bag_quoted written = bag_quote(flag->written, flag->name_bytes);
-    struct bag_suggestion suggestion = {.written = written.text};
-    if (!looks_like_flag(flag->written))
-        return bag_problem_set(
-            problem, BAG_ERROR_USAGE,
-            "unexpected argument '%s'; flags begin with --, and --help lists them",
-            bag_quote(flag->written, strlen(flag->written)).text);
-    for (size_t i = 0; i < bag_num_options; i++)
-        bag_suggest_offer(&suggestion, bag_flag_of(bag_options[i].setting.key).text);
-    for (int id = 0; id < FLAG_OPTION; id++)
-        bag_suggest_offer(&suggestion, bag_flag_of(plain_flags[id].key).text);
-    return bag_problem_set(problem, BAG_ERROR_USAGE, "unknown flag %s; did you mean %s?",
-                           written.text, suggestion.nearest);
-}
-
-/* Rejects a known flag that has a value but takes none, or lacks its value. Returns false. */
-static bool reject_form(const struct flag *flag, struct bag_problem *problem)
-{
-    struct bag_quoted name = bag_quote(flag->written, flag->name_bytes);
-    struct bag_reason reason = {"must be NAME=PATH"};
-    if (!flag->takes_value)
-        return bag_problem_set(problem, BAG_ERROR_USAGE, "%s takes no value", name.text);
-    if (flag->option)
-        bag_setting_describe(&flag->option->setting, &reason);
-    return bag_problem_set(problem, BAG_ERROR_USAGE, "%s: a value is missing; it %s", name.text,
-                           reason.text);
 }
 
 char *bag_path_find_tensor(char *path)
@@ -355,10 +318,33 @@ static bool apply_preset(struct bag_config *config, struct bag_problem *problem)
 static bool apply_flag(struct bag_config *config, const struct flag *flag,
                        struct bag_problem *problem)
 {
-    if (flag->id == FLAG_UNKNOWN)
-        return reject_unknown_flag(flag, problem);
-    if (flag->takes_value != (flag->value != NULL))
-        return reject_form(flag, problem);
+    if (flag->id == FLAG_UNKNOWN) {
+        /* Reject an unknown flag with the nearest known one, or an argument that is not a flag. */
+        struct bag_quoted written = bag_quote(flag->written, flag->name_bytes);
+        struct bag_suggestion suggestion = {.written = written.text};
+        if (!looks_like_flag(flag->written))
+            return bag_problem_set(
+                problem, BAG_ERROR_USAGE,
+                "unexpected argument '%s'; flags begin with --, and --help lists them",
+                bag_quote(flag->written, strlen(flag->written)).text);
+        for (size_t i = 0; i < bag_num_options; i++)
+            bag_suggest_offer(&suggestion, bag_flag_of(bag_options[i].setting.key).text);
+        for (int id = 0; id < FLAG_OPTION; id++)
+            bag_suggest_offer(&suggestion, bag_flag_of(plain_flags[id].key).text);
+        return bag_problem_set(problem, BAG_ERROR_USAGE, "unknown flag %s; did you mean %s?",
+                               written.text, suggestion.nearest);
+    }
+    if (flag->takes_value != (flag->value != NULL)) {
+        /* Reject a known flag that has a value but takes none, or lacks its value. */
+        struct bag_quoted name = bag_quote(flag->written, flag->name_bytes);
+        struct bag_reason reason = {"must be NAME=PATH"};
+        if (!flag->takes_value)
+            return bag_problem_set(problem, BAG_ERROR_USAGE, "%s takes no value", name.text);
+        if (flag->option)
+            bag_setting_describe(&flag->option->setting, &reason);
+        return bag_problem_set(problem, BAG_ERROR_USAGE, "%s: a value is missing; it %s", name.text,
+                               reason.text);
+    }
     switch (flag->id) {
     case FLAG_TABLE:
         return apply_table(config, flag->value, problem);

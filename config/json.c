@@ -169,25 +169,6 @@ static void write_part(const cJSON *object, struct scalar *scalar)
     scalar->text = scalar->shape;
 }
 
-/* Prints a value in the form in which a setting of this type is parsed. Leaves scalar->text NULL if
- * the value has no such form. */
-static void read_scalar(const cJSON *item, enum bag_setting_type type, struct scalar *scalar)
-{
-    scalar->text = NULL;
-    if (cJSON_IsArray(item))
-        write_shape(item, scalar);
-    else if (cJSON_IsObject(item) && type == BAG_SETTING_PART)
-        write_part(item, scalar);
-    else if (cJSON_IsObject(item))
-        write_policy(item, scalar);
-    else if (cJSON_IsString(item))
-        scalar->text = item->valuestring;
-    else if (cJSON_IsBool(item))
-        scalar->text = bag_bool_words[cJSON_IsTrue(item)];
-    else if (cJSON_IsNumber(item))
-        write_number(item->valuedouble, scalar);
-}
-
 /* Returns whether the setting accepts JSON's type. */
 static bool type_fits(const cJSON *item, enum bag_setting_type type)
 {
@@ -215,30 +196,39 @@ static bool type_fits(const cJSON *item, enum bag_setting_type type)
     return cJSON_IsString(item);
 }
 
-/* Rejects a value with its key, the value as it is written, and the reason. Returns false. */
-static bool reject_value(const struct bag_config_json *json, const cJSON *item, const char *where,
-                         const struct scalar *scalar, const struct bag_reason *reason)
-{
-    const char *quote = cJSON_IsString(item) ? "\"" : "";
-    const char *shown = scalar->text          ? scalar->text
-                        : cJSON_IsArray(item) ? "[...]"
-                        : cJSON_IsNull(item)  ? "null"
-                                              : "{...}";
-    return bag_config_json_reject(json, item, "%s %s%s%s%s: %s", item->string, quote,
-                                  bag_quote(shown, strlen(shown)).text, quote, where, reason->text);
-}
-
 bool bag_config_json_apply(const struct bag_config_json *json, const cJSON *item, const char *where,
                            const struct bag_setting *setting, void *base)
 {
     struct scalar scalar;
     struct bag_reason reason;
-    read_scalar(item, setting->type, &scalar);
+    /* Print a value in the form in which a setting of this type is parsed. Leave scalar->text NULL
+     * if the value has no such form. */
+    enum bag_setting_type type = setting->type;
+    scalar.text = NULL;
+    if (cJSON_IsArray(item))
+        write_shape(item, &scalar);
+    else if (cJSON_IsObject(item) && type == BAG_SETTING_PART)
+        write_part(item, &scalar);
+    else if (cJSON_IsObject(item))
+        write_policy(item, &scalar);
+    else if (cJSON_IsString(item))
+        scalar.text = item->valuestring;
+    else if (cJSON_IsBool(item))
+        scalar.text = bag_bool_words[cJSON_IsTrue(item)];
+    else if (cJSON_IsNumber(item))
+        write_number(item->valuedouble, &scalar);
     if (!type_fits(item, setting->type) || !scalar.text)
         bag_setting_describe(setting, &reason);
     else if (bag_setting_apply(setting, base, scalar.text, &reason))
         return !setting->is_path || join(json, (char **)((char *)base + setting->offset));
-    return reject_value(json, item, where, &scalar, &reason);
+    /* Reject a value with its key, the value as it is written, and the reason. */
+    const char *quote = cJSON_IsString(item) ? "\"" : "";
+    const char *shown = scalar.text           ? scalar.text
+                        : cJSON_IsArray(item) ? "[...]"
+                        : cJSON_IsNull(item)  ? "null"
+                                              : "{...}";
+    return bag_config_json_reject(json, item, "%s %s%s%s%s: %s", item->string, quote,
+                                  bag_quote(shown, strlen(shown)).text, quote, where, reason.text);
 }
 
 /* ---- objects --------------------------------------------------------------------------------- */

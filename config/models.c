@@ -124,28 +124,6 @@ static const char *source_of(const char *path)
     return path ? path : "features";
 }
 
-/* Checks the name and the version of a new model. Returns false and sets *problem if one is
- * invalid, or another model has both. */
-static bool check_identity(const struct bag_config *config, const char *name, const char *path,
-                           const char *version, struct bag_problem *problem)
-{
-    if (!bag_model_name_valid(name))
-        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                               "model name '%s' must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot "
-                               "in front",
-                               bag_quote(name, strlen(name)).text);
-    if (!version_valid(version))
-        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                               "model '%s': version '%s' must be a whole number from 1 to %lld",
-                               name, bag_quote(version, strlen(version)).text,
-                               (long long)BAG_LARGEST_EXACT);
-    size_t other = bag_config_find_version(config, name, version);
-    return other == config->num_models ||
-           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "model '%s' version %s is named twice: '%s' and '%s'", name, version,
-                           source_of(config->models[other].path), source_of(path));
-}
-
 /* Copies name, path and version. Returns false without memory; the model then owns nothing. */
 static bool copy_identity(struct bag_model_config *model, const char *name, const char *path,
                           const char *version)
@@ -219,8 +197,22 @@ bool bag_config_add_model(struct bag_config *config, const char *name, const cha
                                      .out_of_range = BAG_MISSING_COUNT,
                                      .missing = BAG_MISSING_COUNT,
                                      .rules = {.reduction = BAG_SUM, .default_index = -1}};
-    if (!check_identity(config, name, path, version, problem))
-        return false;
+    /* Check the name and the version of a new model. */
+    if (!bag_model_name_valid(name))
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "model name '%s' must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot "
+                               "in front",
+                               bag_quote(name, strlen(name)).text);
+    if (!version_valid(version))
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "model '%s': version '%s' must be a whole number from 1 to %lld",
+                               name, bag_quote(version, strlen(version)).text,
+                               (long long)BAG_LARGEST_EXACT);
+    size_t other = bag_config_find_version(config, name, version);
+    if (other != config->num_models)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "model '%s' version %s is named twice: '%s' and '%s'", name, version,
+                               source_of(config->models[other].path), source_of(path));
     if (!reserve(config) || !copy_identity(&model, name, path, version))
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory for model '%s'",
                                name);
@@ -263,36 +255,32 @@ const struct bag_model_config *bag_config_find_model(const struct bag_config *co
     return highest ? &config->models[*highest] : NULL;
 }
 
-/* Rejects a feature whose model does not exist, with the nearest model that has a table as a
- * suggestion. Returns false. */
-static bool reject_unknown_model(const struct bag_config *config, const char *collection,
-                                 const struct bag_feature_config *feature,
-                                 struct bag_problem *problem)
-{
-    struct bag_suggestion suggestion = {.written = feature->model};
-    struct bag_quoted name = bag_quote(feature->model, strlen(feature->model));
-    for (size_t i = 0; i < config->num_models; i++) {
-        if (config->models[i].path)
-            bag_suggest_offer(&suggestion, config->models[i].name);
-    }
-    if (!suggestion.nearest[0])
-        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                               "model '%s', feature '%s': there is no model '%s', nor any other "
-                               "of a table",
-                               collection, feature->name, name.text);
-    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "model '%s', feature '%s': there is no model '%s'; did you mean '%s'?",
-                           collection, feature->name, name.text, suggestion.nearest);
-}
-
 /* Checks that the model of a feature exists and has a table. Collections of collections are not
  * supported. */
 static bool check_feature(const struct bag_config *config, const char *collection,
                           const struct bag_feature_config *feature, struct bag_problem *problem)
 {
     const struct bag_model_config *model = bag_config_find_model(config, feature->model);
-    if (!model)
-        return reject_unknown_model(config, collection, feature, problem);
+    if (!model) {
+        /* Reject a feature whose model does not exist, with the nearest model that has a table as a
+         * suggestion. */
+        struct bag_suggestion suggestion = {.written = feature->model};
+        struct bag_quoted name = bag_quote(feature->model, strlen(feature->model));
+        for (size_t i = 0; i < config->num_models; i++) {
+            if (config->models[i].path)
+                bag_suggest_offer(&suggestion, config->models[i].name);
+        }
+        if (!suggestion.nearest[0])
+            return bag_problem_set(
+                problem, BAG_ERROR_CONFIGURATION,
+                "model '%s', feature '%s': there is no model '%s', nor any other "
+                "of a table",
+                collection, feature->name, name.text);
+        return bag_problem_set(
+            problem, BAG_ERROR_CONFIGURATION,
+            "model '%s', feature '%s': there is no model '%s'; did you mean '%s'?", collection,
+            feature->name, name.text, suggestion.nearest);
+    }
     return model->path || bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                           "model '%s', feature '%s': model '%s' is a collection; "
                                           "a feature is of a table",

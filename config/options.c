@@ -269,23 +269,6 @@ static bool apply_text(const struct bag_setting *setting, char **member, const c
     return true;
 }
 
-/* Finds the word in the list of the setting, and stores its index, or a bool. */
-static bool apply_word(const struct bag_setting *setting, void *member, const char *text,
-                       struct bag_reason *reason)
-{
-    for (unsigned i = 0; i < setting->words.count; i++) {
-        if (!setting->words.names[i] || strcmp(text, setting->words.names[i]) != 0)
-            continue;
-        if (setting->type == BAG_SETTING_CHOICE)
-            *(unsigned *)member =
-                i; /* both compilers store an enum without negative members as unsigned */
-        else
-            *(bool *)member = i == 1;
-        return true;
-    }
-    return reject(setting, reason);
-}
-
 bool bag_setting_apply(const struct bag_setting *setting, void *base, const char *text,
                        struct bag_reason *reason)
 {
@@ -310,7 +293,18 @@ bool bag_setting_apply(const struct bag_setting *setting, void *base, const char
     case BAG_SETTING_BOOL:
         break;
     }
-    return apply_word(setting, member, text, reason);
+    /* Find the word in the list of the setting, and store its index, or a bool. */
+    for (unsigned i = 0; i < setting->words.count; i++) {
+        if (!setting->words.names[i] || strcmp(text, setting->words.names[i]) != 0)
+            continue;
+        if (setting->type == BAG_SETTING_CHOICE)
+            *(unsigned *)member =
+                i; /* both compilers store an enum without negative members as unsigned */
+        else
+            *(bool *)member = i == 1;
+        return true;
+    }
+    return reject(setting, reason);
 }
 
 /* ---- the list -------------------------------------------------------------------------------- */

@@ -106,48 +106,35 @@ static int64_t shortened(int64_t rows, int64_t most)
     return rows < most ? rows : most;
 }
 
-/* Returns the length that the largest tables are shortened to, so that all have at most `rows`
- * together. */
-static int64_t longest(const struct preset *preset, int64_t rows)
-{
-    /* A binary search: `low` rows fit, and more than `high` do not. */
-    int64_t low = 1, high = 0;
-    for (size_t i = 0; i < preset->num_tables; i++)
-        high = preset->tables[i].rows > high ? preset->tables[i].rows : high;
-    while (low < high) {
-        int64_t middle = low + (high - low + 1) / 2, sum = 0;
-        for (size_t i = 0; i < preset->num_tables; i++)
-            sum += shortened(preset->tables[i].rows, middle);
-        if (sum <= rows)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
-
-/* Adds a table of the preset. Tables without a name are called f0, f1, ... */
-static bool add_of_preset(struct bag_config *config, const struct preset *preset, size_t i,
-                          int64_t most, struct bag_problem *problem)
-{
-    char name[32], table[96];
-    snprintf(name, sizeof name, "f%zu", i);
-    snprintf(table, sizeof table, "%s=%lldx%lld",
-             preset->tables[i].name ? preset->tables[i].name : name,
-             (long long)shortened(preset->tables[i].rows, most), (long long)preset->elements);
-    return add(config, table, problem) &&
-           bag_config_apply_model_file(config, config->num_models - 1, "--synthetic", preset->model,
-                                       strlen(preset->model), false, problem);
-}
-
 bool bag_synthetic_add_preset(struct bag_config *config, enum bag_synthetic_preset id,
                               int64_t bytes, struct bag_problem *problem)
 {
     const struct preset *preset = &presets[id];
-    int64_t most = longest(preset, bytes / preset->row_bytes);
+    int64_t rows = bytes / preset->row_bytes;
+    /* A binary search: `most` rows fit, and more than `high` do not. */
+    int64_t most = 1, high = 0;
+    for (size_t i = 0; i < preset->num_tables; i++)
+        high = preset->tables[i].rows > high ? preset->tables[i].rows : high;
+    while (most < high) {
+        int64_t middle = most + (high - most + 1) / 2, sum = 0;
+        for (size_t i = 0; i < preset->num_tables; i++)
+            sum += shortened(preset->tables[i].rows, middle);
+        if (sum <= rows)
+            most = middle;
+        else
+            high = middle - 1;
+    }
     char features[1024] = "";
     for (size_t i = 0; i < preset->num_tables; i++) {
-        if (!add_of_preset(config, preset, i, most, problem))
+        /* Add a table of the preset. Tables without a name are called f0, f1, ... */
+        char name[32], table[96];
+        snprintf(name, sizeof name, "f%zu", i);
+        snprintf(table, sizeof table, "%s=%lldx%lld",
+                 preset->tables[i].name ? preset->tables[i].name : name,
+                 (long long)shortened(preset->tables[i].rows, most), (long long)preset->elements);
+        if (!(add(config, table, problem) &&
+              bag_config_apply_model_file(config, config->num_models - 1, "--synthetic",
+                                          preset->model, strlen(preset->model), false, problem)))
             return false;
         if (!preset->features)
             bag_text_add(features, sizeof features, ", {\"name\": \"f%zu\", \"model\": \"f%zu\"}",

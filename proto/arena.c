@@ -27,17 +27,6 @@ void bag_arena_init(struct bag_arena *arena, size_t max_bytes)
     *arena = (struct bag_arena){.max_bytes = max_bytes};
 }
 
-static struct bag_arena_block *make_block(const struct bag_memory_source *source, size_t bytes)
-{
-    struct bag_arena_block *block = source ? source->get(source->context, sizeof *block + bytes)
-                                           : malloc(sizeof *block + bytes);
-    if (block) {
-        block->bytes = bytes;
-        block->source = source;
-    }
-    return block;
-}
-
 /* Adds a block with at least `bytes` free bytes, which becomes the one that is used. The free part
  * of the block before it is lost. Returns false if the arena's maximum or the source's memory does
  * not suffice. */
@@ -49,8 +38,14 @@ static bool add_block(struct bag_arena *arena, size_t bytes)
         block_bytes = left;
     if (bytes > block_bytes || block_bytes > SIZE_MAX - sizeof(struct bag_arena_block))
         return false;
-    struct bag_arena_block *block =
-        make_block(block_bytes > BLOCK_BYTES ? arena->source : NULL, block_bytes);
+    const struct bag_memory_source *source = block_bytes > BLOCK_BYTES ? arena->source : NULL;
+    struct bag_arena_block *block = source
+                                        ? source->get(source->context, sizeof *block + block_bytes)
+                                        : malloc(sizeof *block + block_bytes);
+    if (block) {
+        block->bytes = block_bytes;
+        block->source = source;
+    }
     if (!block)
         return false;
     block->next = arena->blocks;

@@ -95,31 +95,25 @@ struct decimal {
 /* No halfway point between doubles has more than 767 digits. */
 #define SETTLING_DIGITS 800
 
-/* Copies at most SETTLING_DIGITS digits after leading zeros. If any further digit is not 0, appends
- * a 1 in their place. Returns the number of digits written. */
-static int copy_digits(const struct decimal *decimal, char *out)
-{
-    int count = 0;
-    bool more = false;
-    for (size_t i = 0; i < decimal->text_bytes; i++) {
-        char c = decimal->text[i];
-        if (c == '.' || (c == '0' && count == 0))
-            continue;
-        if (count < SETTLING_DIGITS)
-            out[count++] = c;
-        else
-            more |= c != '0';
-    }
-    if (more)
-        out[count++] = '1';
-    return count;
-}
-
 /* Writes the decimal as text without a point, which the C library reads in any locale. */
 static void spell(const struct decimal *decimal, char *out, size_t room)
 {
     if (decimal->more) {
-        int count = copy_digits(decimal, out);
+        /* Copy at most SETTLING_DIGITS digits after leading zeros. If any further digit is not 0,
+         * append a 1 in their place. */
+        int count = 0;
+        bool more = false;
+        for (size_t i = 0; i < decimal->text_bytes; i++) {
+            char c = decimal->text[i];
+            if (c == '.' || (c == '0' && count == 0))
+                continue;
+            if (count < SETTLING_DIGITS)
+                out[count++] = c;
+            else
+                more |= c != '0';
+        }
+        if (more)
+            out[count++] = '1';
         snprintf(out + count, room - (size_t)count, "e%d",
                  (int)decimal->exponent - (count - KEPT_DIGITS));
     } else {

@@ -142,9 +142,19 @@ static bool check_frame(const unsigned char *bytes, size_t count, size_t *header
            reject(problem, "the journal's header is damaged: its checksum is wrong");
 }
 
-/* Checks that a table can have such rows, and that the header has the right size of a row. */
-static bool check_rows(const struct bag_journal_header *header, struct bag_problem *problem)
+bool bag_journal_read_header(const void *data, size_t count, struct bag_journal_header *header,
+                             size_t *header_bytes, struct bag_problem *problem)
 {
+    const unsigned char *bytes = data;
+    if (!check_frame(bytes, count, header_bytes, problem) ||
+        !read_names(bytes, *header_bytes, header, problem))
+        return false;
+    header->first_sequence = get_u64(bytes + 16);
+    header->row_elements = get_u64(bytes + 24);
+    header->row_bytes = get_u64(bytes + 32);
+    if (header->first_sequence == 0)
+        return reject(problem, "the journal's header is damaged: it has values that cannot be");
+    /* Check that a table can have such rows, and that the header has the right size of a row. */
     struct bag_table table = {.dtype = header->dtype,
                               .row_elements = header->row_elements,
                               .row_format = header->row_format};
@@ -161,21 +171,6 @@ static bool check_rows(const struct bag_journal_header *header, struct bag_probl
                            is_plain ? bag_dtypes[header->dtype].name
                                     : bag_row_format_names[header->row_format],
                            bag_row_bytes(&table), header->row_bytes);
-}
-
-bool bag_journal_read_header(const void *data, size_t count, struct bag_journal_header *header,
-                             size_t *header_bytes, struct bag_problem *problem)
-{
-    const unsigned char *bytes = data;
-    if (!check_frame(bytes, count, header_bytes, problem) ||
-        !read_names(bytes, *header_bytes, header, problem))
-        return false;
-    header->first_sequence = get_u64(bytes + 16);
-    header->row_elements = get_u64(bytes + 24);
-    header->row_bytes = get_u64(bytes + 32);
-    if (header->first_sequence == 0)
-        return reject(problem, "the journal's header is damaged: it has values that cannot be");
-    return check_rows(header, problem);
 }
 
 /* ---- records --------------------------------------------------------------------------------- */

@@ -160,23 +160,6 @@ static void describe_fault(const struct bag_json_fault *fault, struct bag_proble
         bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s", fault->wrong);
 }
 
-/* Describes a fault. If a limit was exceeded, the JSON is not malformed, so the message names the
- * tensor. */
-static void describe_header(const struct bag_json_scan *scan, struct bag_problem *problem)
-{
-    size_t at = (size_t)(scan->at - scan->text);
-    describe_fault(&scan->fault, problem);
-    if (!scan->fault.unit)
-        bag_problem_prefix(problem, "malformed JSON at byte %zu", at);
-    else if (!scan->tensor_kind)
-        bag_problem_prefix(problem, "JSON header, at byte %zu", at);
-    else if (!scan->name.data)
-        bag_problem_prefix(problem, "%ss[%zu], at byte %zu", scan->tensor_kind, scan->tensor, at);
-    else
-        bag_problem_prefix(problem, "%s '%s', at byte %zu", scan->tensor_kind,
-                           bag_quote(scan->name.data, scan->name.bytes).text, at);
-}
-
 /* ---- documents ------------------------------------------------------------------------------- */
 
 const struct bag_json_limits bag_json_default_limits = {
@@ -230,7 +213,19 @@ bool bag_json_parse_header(const char *text, size_t text_bytes,
     if (!bag_json_scan_document(&scan, BAG_JSON_ROOT)) {
         if (scan.no_memory)
             return reject_memory(problem);
-        describe_header(&scan, problem);
+        /* Describe a fault. If a limit was exceeded, the JSON is not malformed, so the message
+         * names the tensor. */
+        size_t at = (size_t)(scan.at - scan.text);
+        describe_fault(&scan.fault, problem);
+        if (!scan.fault.unit)
+            bag_problem_prefix(problem, "malformed JSON at byte %zu", at);
+        else if (!scan.tensor_kind)
+            bag_problem_prefix(problem, "JSON header, at byte %zu", at);
+        else if (!scan.name.data)
+            bag_problem_prefix(problem, "%ss[%zu], at byte %zu", scan.tensor_kind, scan.tensor, at);
+        else
+            bag_problem_prefix(problem, "%s '%s', at byte %zu", scan.tensor_kind,
+                               bag_quote(scan.name.data, scan.name.bytes).text, at);
         return false;
     }
     header->tree = build_tree(copy, (size_t)(scan.copy - copy), NULL, problem);

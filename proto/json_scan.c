@@ -101,20 +101,6 @@ static bool check_elements(struct bag_json_scan *scan, enum bag_json_place place
     return true;
 }
 
-/* Scans a key, the colon and the value in an object at `place`. */
-static bool scan_member(struct bag_json_scan *scan, enum bag_json_place place)
-{
-    const char *key = scan->at + 1;
-    scan->key = scan->at;
-    if (!bag_json_scan_string(scan))
-        return false;
-    const char *key_end = scan->at - 1;
-    bag_json_skip_space(scan);
-    if (!bag_json_expect(scan, ':', "':' must follow the key"))
-        return false;
-    return scan_value(scan, place_of_member(place, key, key_end));
-}
-
 static bool scan_object(struct bag_json_scan *scan, enum bag_json_place place)
 {
     size_t count = 0;
@@ -126,7 +112,16 @@ static bool scan_object(struct bag_json_scan *scan, enum bag_json_place place)
         if (place == BAG_JSON_PARAMETERS && ++count > scan->limits->max_parameters)
             return bag_json_fail_limit(scan, "\"parameters\" has more than",
                                        scan->limits->max_parameters, "members");
-        if (!scan_member(scan, place))
+        /* Scan a key, the colon and the value in an object at `place`. */
+        const char *key = scan->at + 1;
+        scan->key = scan->at;
+        if (!bag_json_scan_string(scan))
+            return false;
+        const char *key_end = scan->at - 1;
+        bag_json_skip_space(scan);
+        if (!bag_json_expect(scan, ':', "':' must follow the key"))
+            return false;
+        if (!scan_value(scan, place_of_member(place, key, key_end)))
             return false;
         if (bag_json_next_is(scan, '}'))
             return close_container(scan);
@@ -198,11 +193,21 @@ static bool skip_balanced(struct bag_json_scan *scan)
     return bag_json_fail(scan, "the text ends too early");
 }
 
-/* Appends the data array from `start` to scan->at to the list of arrays. The list doubles in the
- * arena, which cannot free the shorter lists; all of them together take at most 64 bytes for each
- * array, or 128. Returns false and sets scan->no_memory if the arena is used up. */
-static bool remember_data(struct bag_json_scan *scan, const char *start)
+/* Cuts out a data array. It may have any length, because only the bytes around it are limited. */
+static bool cut_data(struct bag_json_scan *scan)
 {
+    /* The array may extend beyond the readable bytes. Afterwards as many bytes as it has are added
+     * to them, because the limit applies only to the rest of the text. */
+    const char *start = scan->at, *end = scan->end;
+    char text[24];
+    bool copying = scan->copying;
+    scan->copying = false;
+    scan->end = scan->text_end;
+    if (!skip_balanced(scan))
+        return false;
+    /* Append the data array from `start` to scan->at to the list of arrays. The list doubles in the
+     * arena, which cannot free the shorter lists; all of them together take at most 64 bytes for
+     * each array, or 128. */
     if (scan->num_data == scan->max_data) {
         size_t more = scan->max_data ? 2 * scan->max_data : 8;
         struct bag_text *data = bag_arena_array(scan->arena, more, sizeof *data);
@@ -217,21 +222,6 @@ static bool remember_data(struct bag_json_scan *scan, const char *start)
     }
     scan->data[scan->num_data].data = start;
     scan->data[scan->num_data].bytes = (size_t)(scan->at - start);
-    return true;
-}
-
-/* Cuts out a data array. It may have any length, because only the bytes around it are limited. */
-static bool cut_data(struct bag_json_scan *scan)
-{
-    /* The array may extend beyond the readable bytes. Afterwards as many bytes as it has are added
-     * to them, because the limit applies only to the rest of the text. */
-    const char *start = scan->at, *end = scan->end;
-    char text[24];
-    bool copying = scan->copying;
-    scan->copying = false;
-    scan->end = scan->text_end;
-    if (!skip_balanced(scan) || !remember_data(scan, start))
-        return false;
     size_t bytes = (size_t)(scan->at - start);
     if ((size_t)(scan->text_end - end) > bytes)
         scan->end = end + bytes;

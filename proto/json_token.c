@@ -59,36 +59,32 @@ static int hex4(const char *at, const char *end)
     return value;
 }
 
-/* Scans \uXXXX, or two of them for a character beyond the first plane. */
-static bool scan_unicode_escape(struct bag_json_scan *scan)
-{
-    const char *start = scan->at;
-    int unit = hex4(start + 2, scan->end);
-    if (unit < 0)
-        return bag_json_fail(scan, "\\u must be followed by four hexadecimal digits");
-    scan->at += 6;
-    if (unit >= 0xDC00 && unit <= 0xDFFF)
-        return bag_json_fail(scan, "a low surrogate without a high one before it");
-    if (unit >= 0xD800 && unit <= 0xDBFF) {
-        int low = scan->end - scan->at >= 6 && scan->at[0] == '\\' && scan->at[1] == 'u'
-                      ? hex4(scan->at + 2, scan->end)
-                      : -1;
-        if (low < 0xDC00 || low > 0xDFFF)
-            return bag_json_fail(scan, "a high surrogate must be followed by a low one");
-        scan->at += 6;
-    }
-    /* cJSON ends strings at a NUL, so it gets a character that no known name contains. */
-    bag_json_put(scan, unit == 0 ? "\\ufffd" : start, (size_t)(scan->at - start));
-    return true;
-}
-
 /* Scans a backslash and what follows it. */
 static bool scan_escape(struct bag_json_scan *scan)
 {
     if (scan->end - scan->at < 2)
         return bag_json_fail(scan, "the text ends too early");
-    if (scan->at[1] == 'u')
-        return scan_unicode_escape(scan);
+    if (scan->at[1] == 'u') {
+        /* Scan \uXXXX, or two of them for a character beyond the first plane. */
+        const char *start = scan->at;
+        int unit = hex4(start + 2, scan->end);
+        if (unit < 0)
+            return bag_json_fail(scan, "\\u must be followed by four hexadecimal digits");
+        scan->at += 6;
+        if (unit >= 0xDC00 && unit <= 0xDFFF)
+            return bag_json_fail(scan, "a low surrogate without a high one before it");
+        if (unit >= 0xD800 && unit <= 0xDBFF) {
+            int low = scan->end - scan->at >= 6 && scan->at[0] == '\\' && scan->at[1] == 'u'
+                          ? hex4(scan->at + 2, scan->end)
+                          : -1;
+            if (low < 0xDC00 || low > 0xDFFF)
+                return bag_json_fail(scan, "a high surrogate must be followed by a low one");
+            scan->at += 6;
+        }
+        /* cJSON ends strings at a NUL, so it gets a character that no known name contains. */
+        bag_json_put(scan, unit == 0 ? "\\ufffd" : start, (size_t)(scan->at - start));
+        return true;
+    }
     if (!scan->at[1] || !strchr("\"\\/bfnrt", scan->at[1]))
         return bag_json_fail(scan, "unknown escape in a string");
     bag_json_put(scan, scan->at, 2);
@@ -141,31 +137,6 @@ static size_t scan_digits(struct bag_json_scan *scan)
     return (size_t)(scan->at - start);
 }
 
-/* Copies the number from `start` on. Converts it if cJSON's buffer or a double might not hold
- * it. */
-static bool put_number(struct bag_json_scan *scan, const char *start, bool has_exponent)
-{
-    size_t bytes = (size_t)(scan->at - start);
-    uint64_t bits = 0;
-    if (bytes > LONGEST_NUMBER || has_exponent)
-        bag_decimal_read(start + (*start == '-'), scan->at, BAG_F64_FORMAT, &bits);
-    if (bits >= BAG_F64_FORMAT.infinity) {
-        scan->at = start;
-        return bag_json_fail(scan, "the number is too large to be represented");
-    }
-    if (bytes <= LONGEST_NUMBER) {
-        bag_json_put(scan, start, bytes);
-    } else {
-        char text[32];
-        double number;
-        memcpy(&number, &bits, sizeof number);
-        bag_json_put(
-            scan, text,
-            (size_t)snprintf(text, sizeof text, "%.17g", *start == '-' ? -number : number));
-    }
-    return true;
-}
-
 bool bag_json_scan_number(struct bag_json_scan *scan)
 {
     const char *start = scan->at;
@@ -190,7 +161,27 @@ bool bag_json_scan_number(struct bag_json_scan *scan)
     }
     if (scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9')
         return bag_json_fail(scan, "a number must not start with a superfluous 0");
-    return put_number(scan, start, has_exponent);
+    /* Copy the number from `start` on. Convert it if cJSON's buffer or a double might not hold
+     * it. */
+    size_t bytes = (size_t)(scan->at - start);
+    uint64_t bits = 0;
+    if (bytes > LONGEST_NUMBER || has_exponent)
+        bag_decimal_read(start + (*start == '-'), scan->at, BAG_F64_FORMAT, &bits);
+    if (bits >= BAG_F64_FORMAT.infinity) {
+        scan->at = start;
+        return bag_json_fail(scan, "the number is too large to be represented");
+    }
+    if (bytes <= LONGEST_NUMBER) {
+        bag_json_put(scan, start, bytes);
+    } else {
+        char text[32];
+        double number;
+        memcpy(&number, &bits, sizeof number);
+        bag_json_put(
+            scan, text,
+            (size_t)snprintf(text, sizeof text, "%.17g", *start == '-' ? -number : number));
+    }
+    return true;
 }
 
 bool bag_json_scan_word(struct bag_json_scan *scan, const char *word)

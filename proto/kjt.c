@@ -37,31 +37,11 @@ static bool check_tensor(const struct bag_kjt *kjt, enum bag_kjt_input which,
 }
 
 /* Returns the tensor that divides the values among the bags: the lengths, or the offsets.
- * check_presence() has made sure that there is exactly one. */
+ * bag_kjt_read() has made sure that there is exactly one. */
 static const struct bag_tensor *bounds_of(const struct bag_kjt *kjt)
 {
     const struct bag_tensor *lengths = kjt->tensors[BAG_KJT_LENGTHS];
     return lengths ? lengths : kjt->tensors[BAG_KJT_OFFSETS];
-}
-
-/* Checks that there are values, and either lengths or offsets. */
-static bool check_presence(const struct bag_kjt *kjt, struct bag_problem *problem)
-{
-    bool lengths = kjt->tensors[BAG_KJT_LENGTHS], offsets = kjt->tensors[BAG_KJT_OFFSETS];
-    if (!lengths && !offsets && kjt->tensors[BAG_KJT_STRIDES])
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "'stride_per_key' needs 'values' and 'lengths', or 'offsets', "
-                               "whose bags it divides among the features");
-    if (!kjt->tensors[BAG_KJT_VALUES])
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "input 'values' is missing");
-    if (!lengths && !offsets)
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "inputs 'lengths' and 'offsets' are missing; 'values' needs one of "
-                               "them");
-    if (lengths && offsets)
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "inputs 'lengths' and 'offsets' say the same; send one of them");
-    return true;
 }
 
 /* Checks that there are as many weights as values, or none. */
@@ -230,8 +210,21 @@ static bool take_memory(struct bag_kjt *kjt, size_t num_features, struct bag_are
 bool bag_kjt_read(struct bag_kjt *kjt, const struct bag_kjt_features *features,
                   struct bag_arena *arena, struct bag_problem *problem)
 {
-    if (!check_presence(kjt, problem))
-        return false;
+    /* Check that there are values, and either lengths or offsets. */
+    bool lengths = kjt->tensors[BAG_KJT_LENGTHS], offsets = kjt->tensors[BAG_KJT_OFFSETS];
+    if (!lengths && !offsets && kjt->tensors[BAG_KJT_STRIDES])
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "'stride_per_key' needs 'values' and 'lengths', or 'offsets', "
+                               "whose bags it divides among the features");
+    if (!kjt->tensors[BAG_KJT_VALUES])
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "input 'values' is missing");
+    if (!lengths && !offsets)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "inputs 'lengths' and 'offsets' are missing; 'values' needs one of "
+                               "them");
+    if (lengths && offsets)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "inputs 'lengths' and 'offsets' say the same; send one of them");
     for (int i = 0; i < BAG_KJT_INPUT_COUNT; i++) {
         if (!check_tensor(kjt, (enum bag_kjt_input)i, problem))
             return false;

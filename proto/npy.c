@@ -56,25 +56,31 @@ const char *bag_file_kind(const void *bytes, size_t count)
     return text ? "text: read its numbers (numpy.loadtxt) and save them with numpy.save" : NULL;
 }
 
-/* Rejects a file that is not .npy and names its likely kind. Returns false. */
-static bool reject_magic(const unsigned char *bytes, size_t count, struct bag_problem *problem)
+/* Reads the magic, the version and the length. Returns false and sets *problem if they are invalid
+ * or `count` bytes do not contain them. */
+static bool read_frame(const void *data, size_t count, struct frame *frame,
+                       struct bag_problem *problem)
 {
-    if (count == 0)
+    const unsigned char *bytes = data;
+    size_t known = count < MAGIC_BYTES ? count : MAGIC_BYTES;
+    if (count == 0 || memcmp(bytes, MAGIC, known) != 0) {
+        /* Reject a file that is not .npy and name its likely kind. */
+        if (count == 0)
+            return bag_problem_set(problem, BAG_ERROR_FILE,
+                                   "the file is empty; it must be an .npy file");
+        const char *kind = bag_file_kind(bytes, count);
+        if (kind)
+            return bag_problem_set(problem, BAG_ERROR_FILE,
+                                   "the file is not an .npy file; it looks like %s", kind);
         return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "the file is empty; it must be an .npy file");
-    const char *kind = bag_file_kind(bytes, count);
-    if (kind)
+                               "the file is not an .npy file: it does not begin with \\x93NUMPY");
+    }
+    if (count < BAG_NPY_PREAMBLE_BYTES)
         return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "the file is not an .npy file; it looks like %s", kind);
-    return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "the file is not an .npy file: it does not begin with \\x93NUMPY");
-}
-
-/* Reads the header's length, which has two bytes in version 1 and four bytes in versions 2 and
- * 3. */
-static bool read_length(const unsigned char *bytes, struct frame *frame,
-                        struct bag_problem *problem)
-{
+                               "the file is truncated: it ends after %zu bytes, inside its header",
+                               count);
+    /* Read the header's length, which has two bytes in version 1 and four bytes in versions 2 and
+     * 3. */
     unsigned major = bytes[MAGIC_BYTES], minor = bytes[MAGIC_BYTES + 1];
     if (major < 1 || major > 3 || minor != 0)
         return bag_problem_set(problem, BAG_ERROR_FILE,
@@ -91,22 +97,6 @@ static bool read_length(const unsigned char *bytes, struct frame *frame,
                                "the .npy header is %zu bytes long; at most %zu are read",
                                frame->text_bytes, BAG_NPY_MAX_HEADER_BYTES - frame->text_offset);
     return true;
-}
-
-/* Reads the magic, the version and the length. Returns false and sets *problem if they are invalid
- * or `count` bytes do not contain them. */
-static bool read_frame(const void *data, size_t count, struct frame *frame,
-                       struct bag_problem *problem)
-{
-    const unsigned char *bytes = data;
-    size_t known = count < MAGIC_BYTES ? count : MAGIC_BYTES;
-    if (count == 0 || memcmp(bytes, MAGIC, known) != 0)
-        return reject_magic(bytes, count, problem);
-    if (count < BAG_NPY_PREAMBLE_BYTES)
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "the file is truncated: it ends after %zu bytes, inside its header",
-                               count);
-    return read_length(bytes, frame, problem);
 }
 
 size_t bag_npy_header_bytes(const void *bytes, size_t count)
@@ -414,23 +404,6 @@ static bool reject_type(const struct header *header, struct bag_problem *problem
                            descr.text);
 }
 
-/* Checks that the configured datatype has the size of the file's elements. */
-static bool check_override(const struct header *header, size_t file_bytes,
-                           enum bag_dtype override_dtype, struct bag_problem *problem)
-{
-    const struct bag_dtype_info *info = &bag_dtypes[override_dtype];
-    if (info->kind == BAG_KIND_OTHER)
-        return bag_problem_set(problem, BAG_ERROR_FILE, "datatype %s cannot be a table's",
-                               info->name);
-    if (info->bytes == file_bytes)
-        return true;
-    return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "the file's elements ('%s') have %zu bytes, but the configured datatype "
-                           "%s has %zu",
-                           bag_quote(header->descr, header->descr_bytes).text, file_bytes,
-                           info->name, info->bytes);
-}
-
 /* Resolves `descr`, which is a byte order, a kind and a size: "<f4". */
 static bool resolve_type(const struct header *header, enum bag_dtype override_dtype,
                          enum bag_dtype *dtype, struct bag_problem *problem)
@@ -445,7 +418,18 @@ static bool resolve_type(const struct header *header, enum bag_dtype override_dt
         return reject_type(header, problem);
     if (override_dtype != BAG_DTYPE_COUNT) {
         *dtype = override_dtype;
-        return check_override(header, bytes, override_dtype, problem);
+        /* Check that the configured datatype has the size of the file's elements. */
+        const struct bag_dtype_info *info = &bag_dtypes[override_dtype];
+        if (info->kind == BAG_KIND_OTHER)
+            return bag_problem_set(problem, BAG_ERROR_FILE, "datatype %s cannot be a table's",
+                                   info->name);
+        if (info->bytes == bytes)
+            return true;
+        return bag_problem_set(
+            problem, BAG_ERROR_FILE,
+            "the file's elements ('%s') have %zu bytes, but the configured datatype "
+            "%s has %zu",
+            bag_quote(header->descr, header->descr_bytes).text, bytes, info->name, info->bytes);
     }
     return known ||
            bag_problem_set(problem, BAG_ERROR_FILE,

@@ -86,18 +86,6 @@ static size_t string_bytes(const struct reader *reader, const char *at)
     return stop < left ? stop + 1 : 0;
 }
 
-/* Describes what the text has in place of a number. */
-static void put_element(const struct reader *reader, const char *element, char *out, size_t room)
-{
-    size_t string = string_bytes(reader, element), bytes = token_bytes(reader, element);
-    if (string)
-        snprintf(out, room, "the string '%s'", bag_quote(element + 1, string - 2).text);
-    else if (bytes)
-        snprintf(out, room, "'%s'", bag_quote(element, bytes).text);
-    else
-        snprintf(out, room, "missing");
-}
-
 /* Returns the number of elements for which take_room() was called, including surplus ones. */
 static size_t elements_found(const struct reader *reader)
 {
@@ -142,7 +130,15 @@ static bool reject_element(struct reader *reader, const char *element)
         reader->at = element;
         return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "no comma may precede ']'");
     }
-    put_element(reader, element, found, sizeof found);
+    /* Describe what the text has in place of a number. */
+    size_t room = sizeof found;
+    size_t string = string_bytes(reader, element), bytes = token_bytes(reader, element);
+    if (string)
+        snprintf(found, room, "the string '%s'", bag_quote(element + 1, string - 2).text);
+    else if (bytes)
+        snprintf(found, room, "'%s'", bag_quote(element, bytes).text);
+    else
+        snprintf(found, room, "missing");
     put_allowed(reader->dtype, allowed, sizeof allowed);
     reader->at = element;
     return bag_problem_set(
@@ -154,17 +150,6 @@ static bool reject_element(struct reader *reader, const char *element)
 static bool reject_end(struct reader *reader)
 {
     return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "the array is not closed");
-}
-
-/* Rejects a character that is neither ',' nor ']'. Returns false. */
-static bool reject_separator(struct reader *reader)
-{
-    if (reader->at == reader->end)
-        return reject_end(reader);
-    size_t bytes = token_bytes(reader, reader->at);
-    return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
-                           "expected ',' or ']' instead of '%s'",
-                           bag_quote(reader->at, bytes ? bytes : 1).text);
 }
 
 /* Checks the number of elements after the whole array was read. */
@@ -411,28 +396,6 @@ static void skip_space(struct reader *reader)
         reader->at++;
 }
 
-/* Takes a '[' and the white space after it. Rejects arrays that are nested too deep. */
-static bool open_bracket(struct reader *reader, unsigned *depth)
-{
-    if (++*depth > BAG_MAX_RANK)
-        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
-                               "arrays are nested more than %d deep", BAG_MAX_RANK);
-    reader->at++;
-    skip_space(reader);
-    return true;
-}
-
-/* Takes brackets as long as there are any. Takes no white space after the last one, which ends the
- * array. */
-static void close_brackets(struct reader *reader, unsigned *depth)
-{
-    while (*depth && next_is(reader, ']')) {
-        reader->at++;
-        if (--*depth)
-            skip_space(reader);
-    }
-}
-
 /* Reads the whole array. Brackets may be nested in any way, because only the flat order of the
  * elements counts. */
 static bool read_array(struct reader *reader)
@@ -442,8 +405,12 @@ static bool read_array(struct reader *reader)
         return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "\"data\" must be an array");
     for (;;) {
         if (next_is(reader, '[')) {
-            if (!open_bracket(reader, &depth))
-                return false;
+            /* Take a '[' and the white space after it. Reject arrays that are nested too deep. */
+            if (++depth > BAG_MAX_RANK)
+                return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
+                                       "arrays are nested more than %d deep", BAG_MAX_RANK);
+            reader->at++;
+            skip_space(reader);
             if (!next_is(reader, ']'))
                 continue;
         } else {
@@ -451,11 +418,24 @@ static bool read_array(struct reader *reader)
                 return false;
             skip_space(reader);
         }
-        close_brackets(reader, &depth);
+        /* Take brackets as long as there are any. Take no white space after the last one, which
+         * ends the array. */
+        while (depth && next_is(reader, ']')) {
+            reader->at++;
+            if (--depth)
+                skip_space(reader);
+        }
         if (depth == 0)
             return check_count(reader);
-        if (!next_is(reader, ','))
-            return reject_separator(reader);
+        if (!next_is(reader, ',')) {
+            /* Reject a character that is neither ',' nor ']'. */
+            if (reader->at == reader->end)
+                return reject_end(reader);
+            size_t bytes = token_bytes(reader, reader->at);
+            return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
+                                   "expected ',' or ']' instead of '%s'",
+                                   bag_quote(reader->at, bytes ? bytes : 1).text);
+        }
         reader->at++;
         skip_space(reader);
     }

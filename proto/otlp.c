@@ -122,44 +122,35 @@ static void write_place(struct bag_json_writer *json, const struct bag_span_plac
                    BAG_KEY_IF(place->parent, "parentSpanId", parent));
 }
 
-/* Writes attributes by the semantic conventions of HTTP servers. */
-static void write_server(struct bag_json_writer *json, const struct bag_span *span)
-{
-    write_text(json, "url.path", span->path);
-    write_text(json, "url.scheme", "http");
-    write_text(json, "http.route", span->route);
-    write_text(json, "client.address", span->peer);
-    write_count(json, "http.response.status_code", (uint64_t)span->status);
-    write_count(json, "http.request.body.size", span->bytes_in);
-    write_count(json, "http.response.body.size", span->bytes_out);
-}
-
-/* Writes the attributes of the semantic conventions for HTTP clients, and those of a coordinator's
- * subrequest. */
-static void write_client(struct bag_json_writer *json, const struct bag_span *span)
-{
-    write_text(json, "url.full", span->path);
-    write_text(json, "url.template", span->route);
-    write_text(json, "server.address", span->peer);
-    write_positive(json, "server.port", (uint64_t)span->port);
-    write_text(json, "network.protocol.version", "1.1");
-    write_positive(json, "http.request.resend_count", span->resends);
-    write_positive(json, "http.response.status_code", (uint64_t)span->status);
-    write_count(json, "bagserve.shard", span->shard);
-    if (span->is_hedge)
-        bag_json_raw(json, NULL, "{\"key\":\"bagserve.hedge\",\"value\":{\"boolValue\":true}}");
-    write_text(json, "bagserve.outcome", span->became);
-}
-
 /* Writes the attributes that both kinds of spans have, and those of the span's kind. */
 static void write_attributes(struct bag_json_writer *json, const struct bag_span *span)
 {
     bag_json_open(json, "attributes", '[');
     write_text(json, "http.request.method", span->method);
-    if (span->is_client)
-        write_client(json, span);
-    else
-        write_server(json, span);
+    if (span->is_client) {
+        /* Write the attributes of the semantic conventions for HTTP clients, and those of a
+         * coordinator's subrequest. */
+        write_text(json, "url.full", span->path);
+        write_text(json, "url.template", span->route);
+        write_text(json, "server.address", span->peer);
+        write_positive(json, "server.port", (uint64_t)span->port);
+        write_text(json, "network.protocol.version", "1.1");
+        write_positive(json, "http.request.resend_count", span->resends);
+        write_positive(json, "http.response.status_code", (uint64_t)span->status);
+        write_count(json, "bagserve.shard", span->shard);
+        if (span->is_hedge)
+            bag_json_raw(json, NULL, "{\"key\":\"bagserve.hedge\",\"value\":{\"boolValue\":true}}");
+        write_text(json, "bagserve.outcome", span->became);
+    } else {
+        /* Write attributes by the semantic conventions of HTTP servers. */
+        write_text(json, "url.path", span->path);
+        write_text(json, "url.scheme", "http");
+        write_text(json, "http.route", span->route);
+        write_text(json, "client.address", span->peer);
+        write_count(json, "http.response.status_code", (uint64_t)span->status);
+        write_count(json, "http.request.body.size", span->bytes_in);
+        write_count(json, "http.response.body.size", span->bytes_out);
+    }
     write_text(json, "error.type", span->error);
     write_text(json, "bagserve.model", span->model);
     if (span->pooled || span->is_client) {

@@ -173,14 +173,6 @@ static const char *text_of(const struct bag_fault *fault)
     return fault_texts[fault->status];
 }
 
-/* Writes a number, and its noun if `thing` has one after a blank. */
-static int put_number(char *out, size_t room, int64_t number, const char *thing)
-{
-    int bytes = (int)strcspn(thing, "}");
-    return snprintf(out, room, "%lld%.*s%s", (long long)number, bytes, thing,
-                    bytes && number != 1 ? "s" : "");
-}
-
 /* Writes the value of a {field}. `field` is its name without the opening brace. */
 static int put_field(char *out, size_t room, const char *field, const struct bag_fault *fault)
 {
@@ -199,7 +191,11 @@ static int put_field(char *out, size_t room, const char *field, const struct bag
                      : strncmp(field, "value", 5) == 0  ? fault->value
                      : strncmp(field, "low", 3) == 0    ? fault->low
                                                         : fault->high;
-    return put_number(out, room, number, field + strcspn(field, " }"));
+    /* Write a number, and its noun if `thing` has one after a blank. */
+    const char *thing = field + strcspn(field, " }");
+    int bytes = (int)strcspn(thing, "}");
+    return snprintf(out, room, "%lld%.*s%s", (long long)number, bytes, thing,
+                    bytes && number != 1 ? "s" : "");
 }
 
 bool bag_problem_from_fault(struct bag_problem *problem, const struct bag_fault *fault)

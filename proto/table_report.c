@@ -96,27 +96,6 @@ static void write_errors(struct bag_json_writer *json, const struct bag_error_su
                    BAG_KEY("mean_cosine", sum->rows ? mean_of(sum->cosines, sum->rows) : 1.0));
 }
 
-/* Writes the rows with the largest errors. `key` is a signed or an unsigned number by the type of
- * the keys, and null for a table without keys. */
-static void write_worst_rows(struct bag_json_writer *json, const struct bag_convert_report *report)
-{
-    const enum bag_dtype dtype = report->keys_dtype;
-    bag_json_open(json, "worst_rows", '[');
-    for (size_t i = 0; i < report->worst.count; i++) {
-        const struct bag_worst_row *row = &report->worst.rows[i];
-        bag_json_open(json, NULL, '{');
-        BAG_JSON_WRITE(json, BAG_KEY("row", row->row),
-                       BAG_KEY_IF(dtype == BAG_U64, "key", row->key),
-                       BAG_KEY_IF(dtype == BAG_I64, "key", (int64_t)row->key));
-        if (dtype == BAG_DTYPE_COUNT)
-            bag_json_raw(json, "key", "null");
-        BAG_JSON_WRITE(json, BAG_KEY("mean_squared_error", row->mean_squared_error),
-                       BAG_KEY("max_error", row->max_error));
-        bag_json_close(json);
-    }
-    bag_json_close(json);
-}
-
 char *bag_convert_report_print(const struct bag_convert_report *report)
 {
     struct bag_json_writer json = {.is_pretty = true};
@@ -124,7 +103,23 @@ char *bag_convert_report_print(const struct bag_convert_report *report)
     BAG_JSON_WRITE(&json, BAG_KEY("rows", report->rows.rows),
                    BAG_KEY("row_elements", report->row_elements));
     write_errors(&json, &report->rows);
-    write_worst_rows(&json, report);
+    /* Write the rows with the largest errors. `key` is a signed or an unsigned number by the type
+     * of the keys, and null for a table without keys. */
+    const enum bag_dtype dtype = report->keys_dtype;
+    bag_json_open(&json, "worst_rows", '[');
+    for (size_t i = 0; i < report->worst.count; i++) {
+        const struct bag_worst_row *row = &report->worst.rows[i];
+        bag_json_open(&json, NULL, '{');
+        BAG_JSON_WRITE(&json, BAG_KEY("row", row->row),
+                       BAG_KEY_IF(dtype == BAG_U64, "key", row->key),
+                       BAG_KEY_IF(dtype == BAG_I64, "key", (int64_t)row->key));
+        if (dtype == BAG_DTYPE_COUNT)
+            bag_json_raw(&json, "key", "null");
+        BAG_JSON_WRITE(&json, BAG_KEY("mean_squared_error", row->mean_squared_error),
+                       BAG_KEY("max_error", row->max_error));
+        bag_json_close(&json);
+    }
+    bag_json_close(&json);
     bag_json_open(&json, "bags", '{');
     BAG_JSON_WRITE(&json, BAG_KEY("bags", report->bags.rows),
                    BAG_KEY("ids_per_bag", report->ids_per_bag),

@@ -179,17 +179,6 @@ static void list_inputs(const cJSON *inputs, char *text, size_t room)
     }
 }
 
-/* Rejects a model whose inputs are not bags. Returns false. */
-static bool reject_inputs(const cJSON *inputs, struct bag_problem *problem)
-{
-    char names[256];
-    list_inputs(inputs, names, sizeof names);
-    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "it takes %s; bags are 'indices' and 'offsets', or 'values' and "
-                           "'lengths'",
-                           *names ? names : "no inputs");
-}
-
 /* Reads the inputs. A model of bagserve accepts every form, regardless of the form that its
  * metadata lists. */
 static bool read_inputs(const cJSON *tree, struct bag_client_model *model,
@@ -202,8 +191,15 @@ static bool read_inputs(const cJSON *tree, struct bag_client_model *model,
     model->is_collection = ids && bag_v2_find_tensor(inputs, "lengths");
     if (!model->is_collection) {
         ids = bag_v2_find_tensor(inputs, "indices");
-        if (!ids || (!takes_forms && !bag_v2_find_tensor(inputs, "offsets")))
-            return reject_inputs(inputs, problem);
+        if (!ids || (!takes_forms && !bag_v2_find_tensor(inputs, "offsets"))) {
+            /* Reject a model whose inputs are not bags. */
+            char names[256];
+            list_inputs(inputs, names, sizeof names);
+            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                                   "it takes %s; bags are 'indices' and 'offsets', or 'values' and "
+                                   "'lengths'",
+                                   *names ? names : "no inputs");
+        }
     }
     const char *type = bag_json_text(ids, "datatype");
     model->ids_dtype = type && strcmp(type, "UINT64") == 0 ? BAG_U64 : BAG_I64;

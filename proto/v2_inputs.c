@@ -25,24 +25,6 @@ static bool read_dtype(const cJSON *item, struct bag_v2_input *input, struct bag
     return true;
 }
 
-/* Appends a dimension to the shape and multiplies the number of elements by it. */
-static bool read_dimension(const cJSON *item, struct bag_v2_input *input,
-                           struct bag_problem *problem)
-{
-    if (input->rank == BAG_MAX_RANK)
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "\"shape\" has more than %d dimensions", BAG_MAX_RANK);
-    if (!bag_v2_integer(item, 0, BAG_V2_LARGEST_EXACT, &input->shape[input->rank]))
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "dimension %u of \"shape\" must be an integer from 0 to %.0f",
-                               (unsigned)input->rank, BAG_V2_LARGEST_EXACT);
-    if (__builtin_mul_overflow(input->count, (size_t)input->shape[input->rank], &input->count))
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "\"shape\" has more elements than can be counted");
-    input->rank++;
-    return true;
-}
-
 /* Reads "shape". An empty one is that of a scalar, which has one element. */
 static bool read_shape(const cJSON *item, struct bag_v2_input *input, struct bag_problem *problem)
 {
@@ -53,8 +35,18 @@ static bool read_shape(const cJSON *item, struct bag_v2_input *input, struct bag
     input->rank = 0;
     input->count = 1;
     for (const cJSON *dimension = shape->child; dimension; dimension = dimension->next) {
-        if (!read_dimension(dimension, input, problem))
-            return false;
+        /* Append a dimension to the shape and multiply the number of elements by it. */
+        if (input->rank == BAG_MAX_RANK)
+            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                                   "\"shape\" has more than %d dimensions", BAG_MAX_RANK);
+        if (!bag_v2_integer(dimension, 0, BAG_V2_LARGEST_EXACT, &input->shape[input->rank]))
+            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                                   "dimension %u of \"shape\" must be an integer from 0 to %.0f",
+                                   (unsigned)input->rank, BAG_V2_LARGEST_EXACT);
+        if (__builtin_mul_overflow(input->count, (size_t)input->shape[input->rank], &input->count))
+            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                                   "\"shape\" has more elements than can be counted");
+        input->rank++;
     }
     return true;
 }
@@ -123,20 +115,6 @@ static bool read_data(struct bag_v2_reader *reader, const cJSON *item, struct ba
                            "has neither \"data\" nor parameters.binary_data_size");
 }
 
-/* Reads the input at this position. A problem names the input, or its position if it has no name.
- */
-static bool read_input(struct bag_v2_reader *reader, const cJSON *item, size_t position)
-{
-    struct bag_v2_input *input = &reader->request->inputs[position];
-    if (!bag_v2_read_name(reader, item, &input->name))
-        return bag_problem_prefix(reader->problem, "inputs[%zu]", position);
-    if (!read_dtype(item, input, reader->problem) || !read_shape(item, input, reader->problem) ||
-        !read_data(reader, item, input))
-        return bag_problem_prefix(reader->problem, "input '%s'",
-                                  bag_quote(input->name.data, input->name.bytes).text);
-    return true;
-}
-
 bool bag_v2_read_inputs(struct bag_v2_reader *reader)
 {
     struct bag_v2_request *request = reader->request;
@@ -148,8 +126,16 @@ bool bag_v2_read_inputs(struct bag_v2_reader *reader)
         return false;
     cJSON_ArrayForEach(item, inputs)
     {
-        if (!read_input(reader, item, count++))
-            return false;
+        /* Read the input at this position. A problem names the input, or its position if it has no
+         * name. */
+        size_t position = count++;
+        struct bag_v2_input *input = &reader->request->inputs[position];
+        if (!bag_v2_read_name(reader, item, &input->name))
+            return bag_problem_prefix(reader->problem, "inputs[%zu]", position);
+        if (!read_dtype(item, input, reader->problem) ||
+            !read_shape(item, input, reader->problem) || !read_data(reader, item, input))
+            return bag_problem_prefix(reader->problem, "input '%s'",
+                                      bag_quote(input->name.data, input->name.bytes).text);
     }
     if (reader->next_binary != reader->body_bytes)
         return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
@@ -246,9 +232,17 @@ static bool reject_unknown_keys(const cJSON *tree, struct bag_problem *problem)
     return true;
 }
 
-/* Checks that first_sequence is at most sequence. */
-static bool check_range(const struct bag_v2_rows *rows, struct bag_problem *problem)
+static bool read_parameters(const cJSON *tree, struct bag_v2_rows *rows,
+                            struct bag_problem *problem)
 {
+    const cJSON *parameters;
+    if (!bag_v2_read_parameters(tree, &parameters, problem))
+        return false;
+    for (const cJSON *item = parameters ? parameters->child : NULL; item; item = item->next) {
+        if (!read_parameter(item, rows, problem))
+            return false;
+    }
+    /* Check that first_sequence is at most sequence. */
     if (rows->first_sequence <= rows->sequence)
         return true;
     if (!rows->sequence)
@@ -261,50 +255,12 @@ static bool check_range(const struct bag_v2_rows *rows, struct bag_problem *prob
                            rows->first_sequence, rows->sequence);
 }
 
-static bool read_parameters(const cJSON *tree, struct bag_v2_rows *rows,
-                            struct bag_problem *problem)
-{
-    const cJSON *parameters;
-    if (!bag_v2_read_parameters(tree, &parameters, problem))
-        return false;
-    for (const cJSON *item = parameters ? parameters->child : NULL; item; item = item->next) {
-        if (!read_parameter(item, rows, problem))
-            return false;
-    }
-    return check_range(rows, problem);
-}
-
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
 /* The inputs of a batch; NULL: not sent. */
 struct inputs {
     const struct bag_v2_input *ids, *rows;
 };
-
-/* Finds the inputs by their names. Rejects unknown ones, and indices together with keys. */
-static bool find_inputs(const struct bag_v2_request *request, struct inputs *inputs,
-                        struct bag_v2_rows *rows, struct bag_problem *problem)
-{
-    for (size_t i = 0; i < request->num_inputs; i++) {
-        const struct bag_v2_input *input = &request->inputs[i];
-        bool is_keys = bag_text_is(input->name, "keys");
-        bool is_rows = bag_text_is(input->name, "rows");
-        if (!is_keys && !is_rows && !bag_text_is(input->name, "indices"))
-            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                                   "input '%s' is unknown; a batch of rows has indices or keys, "
-                                   "and rows",
-                                   bag_quote(input->name.data, input->name.bytes).text);
-        if (!is_rows && inputs->ids)
-            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                                   "inputs 'indices' and 'keys' cannot be combined");
-        if (is_rows)
-            inputs->rows = input;
-        else
-            inputs->ids = input;
-        rows->has_keys |= is_keys;
-    }
-    return true;
-}
 
 /* Reads the tensors of a batch. A batch with a number but no inputs is valid: it changes nothing
  * but the number of the last update. */
@@ -315,8 +271,25 @@ static bool read_inputs(const struct bag_v2_request *request, struct bag_arena *
     rows->is_empty = request->num_inputs == 0 && rows->sequence;
     if (rows->is_empty)
         return true;
-    if (!find_inputs(request, &inputs, rows, problem))
-        return false;
+    /* Find the inputs by their names. Reject unknown ones, and indices together with keys. */
+    for (size_t i = 0; i < request->num_inputs; i++) {
+        const struct bag_v2_input *input = &request->inputs[i];
+        bool is_keys = bag_text_is(input->name, "keys");
+        bool is_rows = bag_text_is(input->name, "rows");
+        if (!is_keys && !is_rows && !bag_text_is(input->name, "indices"))
+            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                                   "input '%s' is unknown; a batch of rows has indices or keys, "
+                                   "and rows",
+                                   bag_quote(input->name.data, input->name.bytes).text);
+        if (!is_rows && inputs.ids)
+            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                                   "inputs 'indices' and 'keys' cannot be combined");
+        if (is_rows)
+            inputs.rows = input;
+        else
+            inputs.ids = input;
+        rows->has_keys |= is_keys;
+    }
     if (!inputs.ids)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "the input 'indices', or 'keys' of a table with keys, is missing");

@@ -96,23 +96,6 @@ static const char *open_number(struct finder *finder, const char *at, uint64_t e
     return behind;
 }
 
-/* Opens the dimensions of the next input, whose "shape" is at `at`. Returns the end of the last
- * one, or NULL if they are not those of the input. */
-static const char *open_shape(struct finder *finder, const char *at)
-{
-    struct bag_v2_request *request = &finder->template->request;
-    if (finder->shapes == request->num_inputs)
-        return NULL;
-    struct bag_v2_input *input = &request->inputs[finder->shapes++];
-    for (uint32_t i = 0; at && i < input->rank; i++) {
-        at = skip_space(at + 1, finder->end); /* after the bracket or the comma */
-        at = open_number(finder, at, (uint64_t)input->shape[i],
-                         (struct piece){.dimension = &input->shape[i]});
-        at = at ? skip_space(at, finder->end) : NULL;
-    }
-    return at;
-}
-
 /* Opens the "binary_data_size" of the next input. Returns its end, or NULL if it is not that of the
  * input. */
 static const char *open_size(struct finder *finder, const char *at)
@@ -122,17 +105,6 @@ static const char *open_size(struct finder *finder, const char *at)
         return NULL;
     size_t *size = &request->inputs[finder->sizes++].raw.bytes;
     return open_number(finder, at, *size, (struct piece){.size = size});
-}
-
-/* Opens the value of "timeout". Coordinators send the remaining time, which differs in each
- * request. If the request has a timeout, its key must occur once. If it has none, the key may be a
- * member of an ignored object, so the header cannot be a template. */
-static const char *open_timeout(struct finder *finder, const char *at)
-{
-    uint64_t *timeout = &finder->template->request.overrides.timeout_us;
-    if (finder->timeouts++ > 0 || *timeout == 0)
-        return NULL;
-    return open_number(finder, at, *timeout, (struct piece){.timeout = timeout});
 }
 
 /* Returns whether the string between `string` and `behind`, which includes its quotes, is this key.
@@ -159,31 +131,30 @@ static const char *open_string(struct finder *finder, const char *string, const 
     if (at == finder->end || *at != ':')
         return at;
     at = skip_space(at + 1, finder->end);
-    if (is_key(string, quote + 1, "shape"))
-        return open_shape(finder, at);
-    if (is_key(string, quote + 1, "timeout"))
-        return open_timeout(finder, at);
-    return is_key(string, quote + 1, "binary_data_size") ? open_size(finder, at) : at;
-}
-
-/* Finds the open fields. Every input has each of the two keys once. So if the header has as many of
- * each key as it has inputs, and no backslash, the keys are those of the inputs, in their order. */
-static bool find_places(struct bag_v2_template *template, const char *header, size_t bytes,
-                        const char *id)
-{
-    struct finder finder = {.template = template, .from = header, .end = header + bytes};
-    if (memchr(header, '\\', bytes))
-        return false;
-    /* Only strings matter: all other bytes become part of a piece. */
-    for (const char *at = header; at && at < finder.end;) {
-        at = *at == '"' ? open_string(&finder, at, id) : at + 1;
-        if (!at)
-            return false;
+    if (is_key(string, quote + 1, "shape")) {
+        /* Open the dimensions of the next input, whose "shape" is at `at`. */
+        struct bag_v2_request *request = &finder->template->request;
+        if (finder->shapes == request->num_inputs)
+            return NULL;
+        struct bag_v2_input *input = &request->inputs[finder->shapes++];
+        for (uint32_t i = 0; at && i < input->rank; i++) {
+            at = skip_space(at + 1, finder->end); /* after the bracket or the comma */
+            at = open_number(finder, at, (uint64_t)input->shape[i],
+                             (struct piece){.dimension = &input->shape[i]});
+            at = at ? skip_space(at, finder->end) : NULL;
+        }
+        return at;
     }
-    template->pieces[template->num_pieces] =
-        (struct piece){finder.from, (size_t)(finder.end - finder.from), NULL, NULL, NULL};
-    return finder.shapes == template->request.num_inputs &&
-           finder.sizes == template->request.num_inputs;
+    if (is_key(string, quote + 1, "timeout")) {
+        /* Open the value of "timeout". Coordinators send the remaining time, which differs in each
+         * request. If the request has a timeout, its key must occur once. If it has none, the key
+         * may be a member of an ignored object, so the header cannot be a template. */
+        uint64_t *timeout = &finder->template->request.overrides.timeout_us;
+        if (finder->timeouts++ > 0 || *timeout == 0)
+            return NULL;
+        return open_number(finder, at, *timeout, (struct piece){.timeout = timeout});
+    }
+    return is_key(string, quote + 1, "binary_data_size") ? open_size(finder, at) : at;
 }
 
 /* Decodes the body and finds the open fields of its header. Returns false if the header cannot be a
@@ -211,8 +182,23 @@ static bool decode(struct bag_v2_template *template, const char *body, size_t bo
     if (!header || !template->pieces)
         return false;
     memcpy(header, body, header_bytes);
-    return find_places(template, header, header_bytes,
-                       request->id.bytes ? header + (request->id.data - body) : NULL);
+    /* Find the open fields. Every input has each of the two keys once. So if the header has as many
+     * of each key as it has inputs, and no backslash, the keys are those of the inputs, in their
+     * order. */
+    const char *id = request->id.bytes ? header + (request->id.data - body) : NULL;
+    struct finder finder = {.template = template, .from = header, .end = header + header_bytes};
+    if (memchr(header, '\\', header_bytes))
+        return false;
+    /* Only strings matter: all other bytes become part of a piece. */
+    for (const char *at = header; at && at < finder.end;) {
+        at = *at == '"' ? open_string(&finder, at, id) : at + 1;
+        if (!at)
+            return false;
+    }
+    template->pieces[template->num_pieces] =
+        (struct piece){finder.from, (size_t)(finder.end - finder.from), NULL, NULL, NULL};
+    return finder.shapes == template->request.num_inputs &&
+           finder.sizes == template->request.num_inputs;
 }
 
 struct bag_v2_template *bag_v2_template_make(const char *body, size_t body_bytes,

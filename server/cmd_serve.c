@@ -102,17 +102,6 @@ static void on_delay_passed(uv_timer_t *timer)
     drain(timer->data);
 }
 
-/* Keeps serving for a while, because a load balancer notices only at its next health check that it
- * must send requests elsewhere. */
-static void leave(struct serve *serve)
-{
-    uint64_t delay_s = (uint64_t)serve->config.options.drain_delay_s;
-    serve->service.state = BAG_SERVICE_LEAVING;
-    bag_log(BAG_LOG_LEVEL_INFO, "leaving", BAG_LOG_NUMBER("drain_delay_s", delay_s));
-    bag_systemd_notify("STOPPING=1\nSTATUS=Serving until load balancers have turned away");
-    uv_timer_start(&serve->drain_timer, on_delay_passed, delay_s * 1000, 0);
-}
-
 static void on_configuration(struct bag_change *change)
 {
     free(change);
@@ -149,41 +138,44 @@ static void reload_models(struct serve *serve)
     bag_log(BAG_LOG_LEVEL_ERROR, "not reloaded", BAG_LOG_TEXT("reason", problem.text));
 }
 
-/* Reloads tokens, and all models if they may change. */
-static void reload(struct serve *serve)
-{
-    bool controls = serve->config.options.model_control != BAG_MODEL_CONTROL_NONE;
-    const char *token_file = serve->config.options.token_file;
-    struct bag_problem problem;
-    if (token_file && !bag_http_tokens_load(&serve->tokens, token_file, &problem))
-        bag_log(BAG_LOG_LEVEL_ERROR, "not reloaded", BAG_LOG_TEXT("reason", problem.text));
-    else if (token_file)
-        bag_log(BAG_LOG_LEVEL_INFO, "reloaded",
-                BAG_LOG_NUMBER("tokens", bag_http_tokens_count(&serve->tokens)));
-    if (controls && serve->service.state == BAG_SERVICE_READY)
-        reload_models(serve);
-    if (!controls && !token_file)
-        bag_log(BAG_LOG_LEVEL_WARNING, "not reloaded",
-                BAG_LOG_TEXT("reason", "SIGHUP changes nothing without a token_file or "
-                                       "model_control; restart the server to load other tables"));
-}
-
 static void on_signal(uv_signal_t *handle, int signal_number)
 {
     struct serve *serve = handle->data;
     size_t in_flight = bag_loops_in_flight(&serve->loops);
     if (signal_number == SIGHUP) {
-        reload(serve);
+        /* Reload tokens, and all models if they may change. */
+        bool controls = serve->config.options.model_control != BAG_MODEL_CONTROL_NONE;
+        const char *token_file = serve->config.options.token_file;
+        struct bag_problem problem;
+        if (token_file && !bag_http_tokens_load(&serve->tokens, token_file, &problem))
+            bag_log(BAG_LOG_LEVEL_ERROR, "not reloaded", BAG_LOG_TEXT("reason", problem.text));
+        else if (token_file)
+            bag_log(BAG_LOG_LEVEL_INFO, "reloaded",
+                    BAG_LOG_NUMBER("tokens", bag_http_tokens_count(&serve->tokens)));
+        if (controls && serve->service.state == BAG_SERVICE_READY)
+            reload_models(serve);
+        if (!controls && !token_file)
+            bag_log(BAG_LOG_LEVEL_WARNING, "not reloaded",
+                    BAG_LOG_TEXT("reason",
+                                 "SIGHUP changes nothing without a token_file or "
+                                 "model_control; restart the server to load other tables"));
         return;
     }
     if (serve->service.state == BAG_SERVICE_DRAINING)
         stop_hard(serve, "signal while draining", in_flight, BAG_EXIT_FAILED);
     bag_log(BAG_LOG_LEVEL_INFO, "stopping",
             BAG_LOG_TEXT("signal", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"));
-    if (serve->service.state == BAG_SERVICE_READY && serve->config.options.drain_delay_s > 0)
-        leave(serve);
-    else
+    if (serve->service.state == BAG_SERVICE_READY && serve->config.options.drain_delay_s > 0) {
+        /* Keep serving for a while, because a load balancer notices only at its next health check
+         * that it must send requests elsewhere. */
+        uint64_t delay_s = (uint64_t)serve->config.options.drain_delay_s;
+        serve->service.state = BAG_SERVICE_LEAVING;
+        bag_log(BAG_LOG_LEVEL_INFO, "leaving", BAG_LOG_NUMBER("drain_delay_s", delay_s));
+        bag_systemd_notify("STOPPING=1\nSTATUS=Serving until load balancers have turned away");
+        uv_timer_start(&serve->drain_timer, on_delay_passed, delay_s * 1000, 0);
+    } else {
         drain(serve);
+    }
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */

@@ -350,25 +350,6 @@ static void run_open(struct bag_bench_load *load)
         serve(load, now < end_ns ? end_ns : last_ns);
 }
 
-/* Gives up the requests without a reply. A closed loop does not count them at all. */
-static void drop_pending(struct bag_bench_load *load)
-{
-    static const char late[] = "no answer in time";
-    for (size_t i = 0; i < load->opened; i++) {
-        struct bag_bench_connection *connection = &load->connections[i];
-        if (!connection->busy)
-            continue;
-        if (load->plan->open && !stopped) {
-            connection->error_bytes = sizeof late - 1;
-            memcpy(connection->error, late, sizeof late - 1);
-            count_lost(load, connection, uv_hrtime());
-        }
-        bag_bench_connection_close(connection);
-        make_idle(load, connection, uv_hrtime());
-    }
-    load->pending = 0;
-}
-
 /* ---- a run ----------------------------------------------------------------------------------- */
 
 /* Lays the steps out on the clock from now on, after the warm-up, and resets the state of a plan.
@@ -398,19 +379,6 @@ static bool begin_run(struct bag_bench_load *load, const struct bag_bench_plan *
     return true;
 }
 
-/* Returns false and sets *problem if the plan ended early. */
-static bool judge_end(const struct bag_bench_load *load, uint64_t end_ns,
-                      struct bag_problem *problem)
-{
-    if (stopped)
-        return bag_problem_set(problem, BAG_ERROR_CANCELLED, "stopped by a signal");
-    if (!load->gone)
-        return true;
-    double seconds = ((double)end_ns - (double)load->first_ns) / 1e9;
-    return bag_problem_set(problem, BAG_ERROR_SYSTEM, "the server has gone after %.1f s: %s",
-                           seconds > 0 ? seconds : 0, load->last_failure);
-}
-
 bool bag_bench_load_run(struct bag_bench_load *load, const struct bag_bench_plan *plan,
                         struct bag_bench_run *runs, size_t *ran, struct bag_problem *problem)
 {
@@ -427,7 +395,21 @@ bool bag_bench_load_run(struct bag_bench_load *load, const struct bag_bench_plan
     uint64_t end_ns = uv_hrtime();
     /* The share of one processor that the generator used. */
     cpu = (cpu_seconds() - cpu) / ((double)(end_ns - start_ns) / 1e9);
-    drop_pending(load);
+    /* Give up the requests without a reply. A closed loop does not count them at all. */
+    static const char late[] = "no answer in time";
+    for (size_t i = 0; i < load->opened; i++) {
+        struct bag_bench_connection *connection = &load->connections[i];
+        if (!connection->busy)
+            continue;
+        if (load->plan->open && !stopped) {
+            connection->error_bytes = sizeof late - 1;
+            memcpy(connection->error, late, sizeof late - 1);
+            count_lost(load, connection, uv_hrtime());
+        }
+        bag_bench_connection_close(connection);
+        make_idle(load, connection, uv_hrtime());
+    }
+    load->pending = 0;
     for (size_t i = warms; i < load->num_counts; i++) {
         struct bag_bench_count *count = &load->counts[i];
         if (end_ns <= count->start_ns)
@@ -439,7 +421,13 @@ bool bag_bench_load_run(struct bag_bench_load *load, const struct bag_bench_plan
     }
     free(load->counts);
     load->counts = NULL;
-    return judge_end(load, end_ns, problem);
+    if (stopped)
+        return bag_problem_set(problem, BAG_ERROR_CANCELLED, "stopped by a signal");
+    if (!load->gone)
+        return true;
+    double seconds = ((double)end_ns - (double)load->first_ns) / 1e9;
+    return bag_problem_set(problem, BAG_ERROR_SYSTEM, "the server has gone after %.1f s: %s",
+                           seconds > 0 ? seconds : 0, load->last_failure);
 }
 
 /* ---- the generator --------------------------------------------------------------------------- */

@@ -146,22 +146,6 @@ static int compare_runs(const void *a, const void *b)
                                                           : 0;
 }
 
-/* Sorts the runs, and finds the one that decides: of the runs at the highest rate that holds the
- * one with the median p99. */
-static void sort_runs(struct bag_bench_session *session)
-{
-    struct bag_bench_report *report = &session->report;
-    qsort(report->runs, report->num_runs, sizeof *report->runs, compare_runs);
-    /* The runs at the highest rate that holds are from `first` to `end`, ordered by p99. */
-    size_t first = 0, end;
-    while (first < report->num_runs && report->runs[first].rate < report->highest_rate)
-        first++;
-    for (end = first; end < report->num_runs && report->runs[end].rate <= report->highest_rate;)
-        end++;
-    if (report->highest_rate > 0 && end > first)
-        report->deciding_run = first + (end - first - 1) / 2;
-}
-
 /* Measures a sweep: a closed loop whose throughput is where the search starts, then the bounds,
  * then the rates between them. */
 static bool sweep(struct bag_bench_session *session, struct bag_problem *problem)
@@ -224,8 +208,20 @@ bool bag_bench_measure(struct bag_bench_session *session, struct bag_problem *pr
 {
     bool is_sweep = session->options->mode == BAG_BENCH_SWEEP;
     bool ok = is_sweep ? sweep(session, problem) : run_once(session, problem);
-    if (is_sweep)
-        sort_runs(session);
+    if (is_sweep) {
+        /* Sort the runs, and find the one that decides: of the runs at the highest rate that holds
+         * the one with the median p99. */
+        struct bag_bench_report *report = &session->report;
+        qsort(report->runs, report->num_runs, sizeof *report->runs, compare_runs);
+        /* The runs at the highest rate that holds are from `first` to `end`, ordered by p99. */
+        size_t first = 0, end;
+        while (first < report->num_runs && report->runs[first].rate < report->highest_rate)
+            first++;
+        for (end = first; end < report->num_runs && report->runs[end].rate <= report->highest_rate;)
+            end++;
+        if (report->highest_rate > 0 && end > first)
+            report->deciding_run = first + (end - first - 1) / 2;
+    }
     return ok && check_answered(&session->report, problem);
 }
 

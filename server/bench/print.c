@@ -130,21 +130,6 @@ static void print_runs(const struct bag_bench_report *report, FILE *stream)
         print_row(&report->runs[i], i == report->deciding_run, stream);
 }
 
-/* Prints each kind of error of each run, with its first text. */
-static void print_errors(const struct bag_bench_report *report, FILE *stream)
-{
-    for (size_t i = 0; i < report->num_runs; i++) {
-        const struct bag_bench_run *run = &report->runs[i];
-        for (size_t k = 0; k < run->num_errors; k++) {
-            const struct bag_bench_error *error = &run->errors[k];
-            fprintf(stream, "%s: %llu", error->kind, (unsigned long long)error->count);
-            if (run->rate > 0)
-                fprintf(stream, " at %s/s", digits_of(run->rate).text);
-            fprintf(stream, ", the first: %s\n", error->first);
-        }
-    }
-}
-
 /* Returns the earlier run with the same rate; NULL if there is none. */
 static const struct bag_bench_run *find_before(const struct bag_bench_report *before,
                                                const struct bag_bench_run *run)
@@ -203,7 +188,17 @@ void bag_bench_print_report(const struct bag_bench_session *session, FILE *strea
           stream);
     if (report->deciding_run < report->num_runs)
         fputs("*: the run that decides.\n", stream);
-    print_errors(report, stream);
+    /* Print each kind of error of each run, with its first text. */
+    for (size_t i = 0; i < report->num_runs; i++) {
+        const struct bag_bench_run *run = &report->runs[i];
+        for (size_t k = 0; k < run->num_errors; k++) {
+            const struct bag_bench_error *error = &run->errors[k];
+            fprintf(stream, "%s: %llu", error->kind, (unsigned long long)error->count);
+            if (run->rate > 0)
+                fprintf(stream, " at %s/s", digits_of(run->rate).text);
+            fprintf(stream, ", the first: %s\n", error->first);
+        }
+    }
     if (session->has_before)
         print_before(session, stream);
     for (size_t i = 0; i < report->num_notes; i++) {

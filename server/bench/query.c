@@ -213,26 +213,6 @@ static size_t keep_unique(uint64_t *ids, size_t count)
     return kept;
 }
 
-/* Draws the ids of all bags, and weights from 0.5 to 1.5. With --unique, bags become shorter. */
-static void draw_ids(const struct bag_bench_query *query, uint64_t *state,
-                     struct bag_bench_tensors *tensors)
-{
-    size_t at = 0, place = 0;
-    for (size_t table = 0; table < query->num_sources; table++) {
-        for (size_t bag = 0; bag < query->options->bags; bag++, place++) {
-            uint64_t *ids = tensors->ids + at;
-            for (size_t i = 0; i < tensors->lengths[place]; i++)
-                ids[i] = draw_id(&query->sources[table], bag, state);
-            if (query->options->unique)
-                tensors->lengths[place] = keep_unique(ids, tensors->lengths[place]);
-            at += tensors->lengths[place];
-        }
-    }
-    tensors->num_ids = at;
-    for (size_t i = 0; tensors->weights && i < tensors->num_ids; i++)
-        tensors->weights[i] = 0.5f + (float)bag_random_unit(state);
-}
-
 bool bag_bench_tensors_draw(const struct bag_bench_query *query, uint64_t *state,
                             struct bag_bench_tensors *tensors, struct bag_problem *problem)
 {
@@ -246,10 +226,26 @@ bool bag_bench_tensors_draw(const struct bag_bench_query *query, uint64_t *state
         tensors->weights = weights ? calloc(tensors->num_ids + 1, sizeof *tensors->weights) : NULL;
         ok = (tensors->ids && (!weights || tensors->weights)) || bag_problem_no_memory(problem);
     }
-    if (ok)
-        draw_ids(query, state, tensors);
-    else
+    if (ok) {
+        /* Draw the ids of all bags, and weights from 0.5 to 1.5. With --unique, bags become
+         * shorter. */
+        size_t at = 0, place = 0;
+        for (size_t table = 0; table < query->num_sources; table++) {
+            for (size_t bag = 0; bag < query->options->bags; bag++, place++) {
+                uint64_t *ids = tensors->ids + at;
+                for (size_t i = 0; i < tensors->lengths[place]; i++)
+                    ids[i] = draw_id(&query->sources[table], bag, state);
+                if (query->options->unique)
+                    tensors->lengths[place] = keep_unique(ids, tensors->lengths[place]);
+                at += tensors->lengths[place];
+            }
+        }
+        tensors->num_ids = at;
+        for (size_t i = 0; tensors->weights && i < tensors->num_ids; i++)
+            tensors->weights[i] = 0.5f + (float)bag_random_unit(state);
+    } else {
         bag_bench_tensors_free(tensors);
+    }
     return ok;
 }
 
@@ -269,18 +265,6 @@ struct input {
     const void *data;
     size_t count;
 };
-
-/* Returns the offsets of the bags or, for a collection, their lengths. The caller frees it. */
-static int64_t *make_bags(const struct bag_bench_query *query,
-                          const struct bag_bench_tensors *tensors)
-{
-    int64_t *bags = malloc((tensors->num_bags + 1) * sizeof *bags), begin = 0;
-    for (size_t i = 0; bags && i < tensors->num_bags; i++) {
-        bags[i] = query->target->model.is_collection ? (int64_t)tensors->lengths[i] : begin;
-        begin += (int64_t)tensors->lengths[i];
-    }
-    return bags;
-}
 
 /* Returns the bytes of an input in binary, or the maximum in JSON. */
 static size_t input_bytes(const struct input *input, bool json)
@@ -347,7 +331,11 @@ bool bag_bench_request_make(const struct bag_bench_query *query,
 {
     bool is_collection = query->target->model.is_collection;
     /* Name the tensors as the model's form wants them. */
-    int64_t *bags = make_bags(query, tensors);
+    int64_t *bags = malloc((tensors->num_bags + 1) * sizeof *bags), begin = 0;
+    for (size_t i = 0; bags && i < tensors->num_bags; i++) {
+        bags[i] = query->target->model.is_collection ? (int64_t)tensors->lengths[i] : begin;
+        begin += (int64_t)tensors->lengths[i];
+    }
     const struct input inputs[] = {
         {is_collection ? "values" : "indices", query->target->model.ids_dtype, tensors->ids,
          tensors->num_ids},

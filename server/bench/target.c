@@ -317,10 +317,15 @@ static bool choose_model(struct bag_bench_target *target, const struct bag_clien
                            names->count, list);
 }
 
-/* Rejects a name that the server does not have, with the nearest one. Returns false. */
-static bool reject_name(const char *name, const struct bag_client_names *names,
-                        struct bag_problem *problem)
+/* Reads the model with this name, if the server lists it. */
+static bool find_named(struct bag_bench_target *target, const char *name,
+                       const struct bag_client_names *names, struct bag_problem *problem)
 {
+    for (size_t i = 0; i < names->count; i++) {
+        if (strcmp(names->names[i], name) == 0)
+            return read_model(target, name, &target->model, &target->metadata, problem);
+    }
+    /* Reject a name that the server does not have, with the nearest one. */
     struct bag_suggestion suggestion = {.written = name};
     char list[256];
     for (size_t i = 0; i < names->count; i++)
@@ -333,17 +338,6 @@ static bool reject_name(const char *name, const struct bag_client_names *names,
                            "there is no model '%s'; did you mean %s? There are: %s",
                            bag_quote(name, strlen(name)).text,
                            bag_quote(suggestion.nearest, strlen(suggestion.nearest)).text, list);
-}
-
-/* Reads the model with this name, if the server lists it. */
-static bool find_named(struct bag_bench_target *target, const char *name,
-                       const struct bag_client_names *names, struct bag_problem *problem)
-{
-    for (size_t i = 0; i < names->count; i++) {
-        if (strcmp(names->names[i], name) == 0)
-            return read_model(target, name, &target->model, &target->metadata, problem);
-    }
-    return reject_name(name, names, problem);
 }
 
 /* Finds the named model or, without a name, the one to choose. */

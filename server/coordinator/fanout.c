@@ -107,31 +107,6 @@ static bool is_available(const struct bag_partitioner *partitioner, size_t shard
     return !bag_shard_member_unavailable(&remote->group->members[remote->addresses[shard]]);
 }
 
-/* Asks every shard that is asked for other rows for the default row, too. Asks further ones, the
- * owner first, until two that are available are asked; or the owner if none is. */
-static void ask_several(const struct bag_partitioner *partitioner, size_t owner,
-                        struct bag_fanout_call *calls)
-{
-    const size_t num_shards = partitioner->remote->num_shards;
-    size_t num_asked = 0, num_available = 0;
-    for (size_t i = 0; i < num_shards; i++) {
-        if (calls[i].num_ids == 0)
-            continue;
-        ask_default(&calls[i]);
-        num_asked++;
-        num_available += is_available(partitioner, i);
-    }
-    for (size_t i = 0; i < num_shards && num_available < 2; i++) {
-        size_t shard = (owner + i) % num_shards;
-        if (calls[shard].asks_default || !is_available(partitioner, shard))
-            continue;
-        ask_default(&calls[shard]);
-        num_available++;
-    }
-    if (num_asked + num_available == 0)
-        ask_default(&calls[owner]);
-}
-
 /* Counts the ids and bags of the calls of an op and of the ops that are joined to it. */
 static void count_calls(struct bag_partitioner *partitioner, struct bag_fanout_call *calls)
 {
@@ -153,10 +128,30 @@ static void count_calls(struct bag_partitioner *partitioner, struct bag_fanout_c
     if (partitioner->by_columns || !has_default(partitioner) || !may_be_empty)
         return;
     const size_t owner = bag_partitioner_shard(partitioner, default_id(partitioner));
-    if (takes_kept(partitioner))
-        ask_several(partitioner, owner, calls);
-    else
+    if (takes_kept(partitioner)) {
+        /* Ask every shard that is asked for other rows for the default row, too. Ask further ones,
+         * the owner first, until two that are available are asked; or the owner if none is. */
+        const size_t num_shards = partitioner->remote->num_shards;
+        size_t num_asked = 0, num_available = 0;
+        for (size_t i = 0; i < num_shards; i++) {
+            if (calls[i].num_ids == 0)
+                continue;
+            ask_default(&calls[i]);
+            num_asked++;
+            num_available += is_available(partitioner, i);
+        }
+        for (size_t i = 0; i < num_shards && num_available < 2; i++) {
+            size_t shard = (owner + i) % num_shards;
+            if (calls[shard].asks_default || !is_available(partitioner, shard))
+                continue;
+            ask_default(&calls[shard]);
+            num_available++;
+        }
+        if (num_asked + num_available == 0)
+            ask_default(&calls[owner]);
+    } else {
         ask_default(&calls[owner]);
+    }
 }
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
@@ -169,14 +164,28 @@ static bool has_narrow_ids(const struct bag_partitioner *partitioner,
            call->num_ids <= INT32_MAX;
 }
 
-/* Describes the request of a call. */
-static struct bag_shard_request request_of(const struct bag_partitioner *partitioner,
-                                           const struct bag_fanout_call *call)
+/* Writes an id or an offset of this type. Returns its end. */
+static char *put_id(char *at, enum bag_dtype dtype, int64_t id)
 {
+    int32_t narrow = (int32_t)id;
+    if (dtype == BAG_I64)
+        memcpy(at, &id, sizeof id);
+    else
+        memcpy(at, &narrow, sizeof narrow);
+    return at + bag_dtypes[dtype].bytes;
+}
+
+/* Allocates the body of a call and writes its header. Returns false if memory is exhausted. */
+static bool begin_body(const struct bag_infer *infer, const struct bag_partitioner *partitioner,
+                       struct bag_fanout_call *call)
+{
+    static atomic_ullong number; /* the last one that was given to a request */
+    call->number = atomic_fetch_add_explicit(&number, 1, memory_order_relaxed) + 1;
+    /* Describe the request of a call. */
     const struct bag_pool_args *args = partitioner->args;
     struct bag_part part = partitioner->remote->part;
     part.index = (uint32_t)call->shard;
-    return (struct bag_shard_request){
+    const struct bag_shard_request request = {
         .number = call->number,
         .part = part,
         .digest = partitioner->remote->table.digest,
@@ -197,26 +206,6 @@ static struct bag_shard_request request_of(const struct bag_partitioner *partiti
         .explains = partitioner->explains,
         .rejects_outside = !args->keyed, /* this server has removed them */
     };
-}
-
-/* Writes an id or an offset of this type. Returns its end. */
-static char *put_id(char *at, enum bag_dtype dtype, int64_t id)
-{
-    int32_t narrow = (int32_t)id;
-    if (dtype == BAG_I64)
-        memcpy(at, &id, sizeof id);
-    else
-        memcpy(at, &narrow, sizeof narrow);
-    return at + bag_dtypes[dtype].bytes;
-}
-
-/* Allocates the body of a call and writes its header. Returns false if memory is exhausted. */
-static bool begin_body(const struct bag_infer *infer, const struct bag_partitioner *partitioner,
-                       struct bag_fanout_call *call)
-{
-    static atomic_ullong number; /* the last one that was given to a request */
-    call->number = atomic_fetch_add_explicit(&number, 1, memory_order_relaxed) + 1;
-    const struct bag_shard_request request = request_of(partitioner, call);
     size_t bytes = bag_shard_request_tensor_bytes(&request);
     if (__builtin_add_overflow(bytes, (size_t)BAG_SHARD_HEADER_BYTES, &bytes))
         return false;
@@ -263,7 +252,7 @@ static void put_entry(const struct bag_partitioner *partitioner, struct bag_fano
     call->next_weight += weight_bytes;
 }
 
-/* Ends a bag of parts by columns. Only the first call is written; copy_bodies() copies it. */
+/* Ends a bag of parts by columns. Only the first call is written; write_calls() copies it. */
 static void end_every_bag(struct bag_fanout_call *calls, size_t bag)
 {
     (void)bag;
@@ -297,19 +286,6 @@ static void end_body(const struct bag_partitioner *partitioner, struct bag_fanou
         put_one(call->next_weight, partitioner->args->weights_dtype);
     call->num_ids++;
     end_bag(call);
-}
-
-/* Copies the tensors to all shards of parts by columns; each has a header of its own. */
-static void copy_bodies(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls)
-{
-    size_t tensor_bytes = calls[0].body_bytes - calls[0].header_bytes;
-    for (size_t i = 1; i < partitioner->remote->num_shards; i++) {
-        memcpy(calls[i].body + calls[i].header_bytes, calls[0].body + calls[0].header_bytes,
-               tensor_bytes);
-        calls[i].num_ids = calls[0].num_ids;
-        calls[i].num_bags = calls[0].num_bags;
-        calls[i].bags = calls[0].bags;
-    }
 }
 
 /* Returns the maximum size of a good reply to a call. */
@@ -350,8 +326,17 @@ static bool write_calls(const struct bag_infer *infer, struct bag_partitioner *p
         if (calls[i].body)
             end_body(partitioner, &calls[i]);
     }
-    if (partitioner->by_columns)
-        copy_bodies(partitioner, calls);
+    if (partitioner->by_columns) {
+        /* Copy the tensors to all shards of parts by columns; each has a header of its own. */
+        size_t tensor_bytes = calls[0].body_bytes - calls[0].header_bytes;
+        for (size_t i = 1; i < partitioner->remote->num_shards; i++) {
+            memcpy(calls[i].body + calls[i].header_bytes, calls[0].body + calls[0].header_bytes,
+                   tensor_bytes);
+            calls[i].num_ids = calls[0].num_ids;
+            calls[i].num_bags = calls[0].num_bags;
+            calls[i].bags = calls[0].bags;
+        }
+    }
     return true;
 }
 
@@ -375,29 +360,6 @@ static bool are_told_alike(const struct bag_partitioner *partitioner,
              keys->default_is_asked == other_keys->default_is_asked));
 }
 
-/* Returns whether one request for all ops is within the limits of shards, which are assumed to be
- * those of this server. Limits that are multiples of the request's size matter, because one request
- * has fewer bytes than several. */
-static bool fits_in_one(const struct bag_infer *infer, const struct bag_partitioner *partitioner)
-{
-    const struct bag_infer_limits *limits = infer->input.limits;
-    const struct bag_ops_work *work = &infer->plan.work;
-    const struct bag_fanout_call one = {
-        .shard = partitioner->remote->num_shards - 1, .num_bags = 1, .num_ids = 1};
-    const size_t bag_bytes = reply_bytes_of(partitioner, &one) - BAG_SHARD_MAX_REPLY_HEADER;
-    const size_t row_bytes = bag_row_bytes(&partitioner->args->table);
-    const size_t sent_bytes =
-        sizeof(int32_t) * (partitioner->by_columns ? 1 : 2); /* for a bag, at least */
-    return work->bags <= INT32_MAX && work->rows <= INT32_MAX && bag_bytes <= INT32_MAX &&
-           BAG_SHARD_HEADER_BYTES + work->rows * MOST_ID_BYTES + work->bags * sizeof(int64_t) <
-               limits->max_body_bytes &&
-           BAG_SHARD_MAX_REPLY_HEADER + work->rows * MOST_ID_BYTES + work->bags * bag_bytes <
-               limits->max_reply_bytes &&
-           (limits->max_reply_ratio == 0 || bag_bytes / sent_bytes < limits->max_reply_ratio) &&
-           (limits->max_work_ns_per_byte == 0 ||
-            (bag_bytes + row_bytes) / sent_bytes < limits->max_work_ns_per_byte);
-}
-
 /* Joins an op to an earlier one whose requests would be alike, if one request for all of them fits.
  * Returns false if the op needs calls of its own. */
 static bool join(const struct bag_infer *infer, size_t op, struct bag_fanout *fanout)
@@ -412,7 +374,25 @@ static bool join(const struct bag_infer *infer, size_t op, struct bag_fanout *fa
         i += other.remote->num_shards;
         if (!are_told_alike(&partitioner, &other))
             continue;
-        ops[op].is_joined = fits_in_one(infer, &partitioner);
+        /* Limits that are multiples of the request's size matter, because one request has fewer
+         * bytes than several. */
+        const struct bag_infer_limits *limits = infer->input.limits;
+        const struct bag_ops_work *work = &infer->plan.work;
+        const struct bag_fanout_call one = {
+            .shard = partitioner.remote->num_shards - 1, .num_bags = 1, .num_ids = 1};
+        const size_t bag_bytes = reply_bytes_of(&partitioner, &one) - BAG_SHARD_MAX_REPLY_HEADER;
+        const size_t row_bytes = bag_row_bytes(&partitioner.args->table);
+        const size_t sent_bytes =
+            sizeof(int32_t) * (partitioner.by_columns ? 1 : 2); /* for a bag, at least */
+        ops[op].is_joined =
+            work->bags <= INT32_MAX && work->rows <= INT32_MAX && bag_bytes <= INT32_MAX &&
+            BAG_SHARD_HEADER_BYTES + work->rows * MOST_ID_BYTES + work->bags * sizeof(int64_t) <
+                limits->max_body_bytes &&
+            BAG_SHARD_MAX_REPLY_HEADER + work->rows * MOST_ID_BYTES + work->bags * bag_bytes <
+                limits->max_reply_bytes &&
+            (limits->max_reply_ratio == 0 || bag_bytes / sent_bytes < limits->max_reply_ratio) &&
+            (limits->max_work_ns_per_byte == 0 ||
+             (bag_bytes + row_bytes) / sent_bytes < limits->max_work_ns_per_byte);
         if (ops[op].is_joined) {
             ops[call->last_op].joined = &ops[op];
             call->last_op = op;
@@ -423,20 +403,6 @@ static bool join(const struct bag_infer *infer, size_t op, struct bag_fanout *fa
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
-
-/* Adds a call to each shard for an op, and for the ops that will be joined to it. */
-static void add_calls(const struct bag_infer *infer, size_t op, struct bag_fanout *fanout)
-{
-    const size_t num_shards = bag_partitioner_of(infer, op).remote->num_shards;
-    struct bag_fanout_call *calls = &fanout->calls[fanout->count];
-    memset(calls, 0, num_shards * sizeof *calls);
-    for (size_t shard = 0; shard < num_shards; shard++) {
-        calls[shard].op = calls[shard].last_op = op;
-        calls[shard].feature = infer->plan.ops[op].feature;
-        calls[shard].shard = shard;
-    }
-    fanout->count += num_shards;
-}
 
 /* Makes the calls of all remote ops, and counts their ids and bags. Returns false if memory is
  * exhausted. */
@@ -455,8 +421,18 @@ static bool take_calls(const struct bag_infer *infer, struct bag_fanout *fanout)
     if (!fanout->calls || !fanout->shares)
         return false;
     for (size_t i = 0; i < plan->num_ops; i++) {
-        if (plan->ops[i].kind == BAG_OP_REMOTE && !join(infer, i, fanout))
-            add_calls(infer, i, fanout);
+        if (plan->ops[i].kind == BAG_OP_REMOTE && !join(infer, i, fanout)) {
+            /* Add a call to each shard for an op, and for the ops that will be joined to it. */
+            const size_t num_shards = bag_partitioner_of(infer, i).remote->num_shards;
+            struct bag_fanout_call *calls = &fanout->calls[fanout->count];
+            memset(calls, 0, num_shards * sizeof *calls);
+            for (size_t shard = 0; shard < num_shards; shard++) {
+                calls[shard].op = calls[shard].last_op = i;
+                calls[shard].feature = infer->plan.ops[i].feature;
+                calls[shard].shard = shard;
+            }
+            fanout->count += num_shards;
+        }
     }
     for (size_t i = 0; i < fanout->count;) {
         struct bag_partitioner partitioner = bag_partitioner_of(infer, fanout->calls[i].op);
@@ -489,17 +465,6 @@ static bool write_all(const struct bag_infer *infer, struct bag_fanout *fanout)
     return true;
 }
 
-/* Removes the calls that ask for nothing. */
-static void compact(struct bag_fanout *fanout)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < fanout->count; i++) {
-        if (fanout->calls[i].body)
-            fanout->calls[count++] = fanout->calls[i];
-    }
-    fanout->count = count;
-}
-
 bool bag_fanout_make(const struct bag_infer *infer, struct bag_fanout *fanout,
                      struct bag_problem *problem)
 {
@@ -509,7 +474,13 @@ bool bag_fanout_make(const struct bag_infer *infer, struct bag_fanout *fanout,
         return bag_budget_reject(infer->scratch.buffers->budget, "requests to shards",
                                  infer->input.body_bytes, problem);
     }
-    compact(fanout);
+    /* Remove the calls that ask for nothing. */
+    size_t count = 0;
+    for (size_t i = 0; i < fanout->count; i++) {
+        if (fanout->calls[i].body)
+            fanout->calls[count++] = fanout->calls[i];
+    }
+    fanout->count = count;
     return true;
 }
 

@@ -70,19 +70,6 @@ static bool blame_key(const struct bag_infer *infer, const struct bag_partitione
     return true;
 }
 
-/* Advances to the op that an id of the call belongs to. */
-static void find_op(struct bag_partitioner *partitioner, const struct bag_fanout_call *call,
-                    size_t position)
-{
-    size_t bag = 0, end = (size_t)sent_ids(call, 0);
-    while (end <= position && bag + 1 < call->num_bags)
-        end += (size_t)sent_ids(call, ++bag);
-    bag = partitioner->lists_bags ? call->bags[bag] : bag;
-    while (bag >= partitioner->first_bag + partitioner->args->num_bags &&
-           bag_partitioner_next(partitioner))
-        ;
-}
-
 /* A key may occur several times. The message has its first position, like that of a single server.
  */
 bool bag_fanout_find_client_error(const struct bag_infer *infer, const struct bag_fanout *fanout,
@@ -109,7 +96,14 @@ bool bag_fanout_find_client_error(const struct bag_infer *infer, const struct ba
     struct bag_ids sent = {call->body + call->header_bytes, call->num_ids, true};
     const int64_t key = bag_id_at(&sent, position);
     size_t at = 0;
-    find_op(&partitioner, call, position);
+    /* Advance to the op that an id of the call belongs to. */
+    size_t bag = 0, end = (size_t)sent_ids(call, 0);
+    while (end <= position && bag + 1 < call->num_bags)
+        end += (size_t)sent_ids(call, ++bag);
+    bag = partitioner.lists_bags ? call->bags[bag] : bag;
+    while (bag >= partitioner.first_bag + partitioner.args->num_bags &&
+           bag_partitioner_next(&partitioner))
+        ;
     keys = &partitioner.op->keys;
     while (at < keys->sent.count && bag_id_at(&keys->sent, at) != key)
         at++;

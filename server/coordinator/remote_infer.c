@@ -110,20 +110,6 @@ static void end(struct bag_remote_infer *run, bool failed)
     cancel_all(run);
 }
 
-/* Waits for what the shards have now, for a limited time within the deadline. */
-static void refresh(struct bag_remote_infer *run)
-{
-    struct bag_subrequests *all = &run->subrequests;
-    uint64_t now_ns = run->coordinator->upstreams.clock_ns();
-    assert(run->state == BAG_REMOTE_INFER_RUNNING);
-    run->state = BAG_REMOTE_INFER_REFRESHING;
-    run->refresh_check_ns = now_ns + REFRESH_CHECK_NS;
-    if (now_ns + REFRESH_NS < all->deadline_ns)
-        all->deadline_ns = now_ns + REFRESH_NS;
-    cancel_all(run);
-    wake_at(run->coordinator, run->refresh_check_ns);
-}
-
 /* Handles a subrequest that has ended by itself. The last one ends the inference, and so does one
  * that has FAILED. After a mismatch the inference waits for a newer model instead, unless the
  * caller does not want that. */
@@ -139,10 +125,20 @@ static void on_subrequest_ended(struct bag_remote_infer *run,
         return;
     }
     run->is_mismatch = subrequest->outcome == BAG_SHARD_MISMATCH;
-    if (run->is_mismatch && run->has_newer_model)
-        refresh(run);
-    else
+    if (run->is_mismatch && run->has_newer_model) {
+        /* Wait for what the shards have now, for a limited time within the deadline. */
+        struct bag_subrequests *all = &run->subrequests;
+        uint64_t now_ns = run->coordinator->upstreams.clock_ns();
+        assert(run->state == BAG_REMOTE_INFER_RUNNING);
+        run->state = BAG_REMOTE_INFER_REFRESHING;
+        run->refresh_check_ns = now_ns + REFRESH_CHECK_NS;
+        if (now_ns + REFRESH_NS < all->deadline_ns)
+            all->deadline_ns = now_ns + REFRESH_NS;
+        cancel_all(run);
+        wake_at(run->coordinator, run->refresh_check_ns);
+    } else {
         end(run, true);
+    }
 }
 
 /* ---- the deadline, hedges and checks ----------------------------------------------------------
@@ -171,15 +167,6 @@ static bool lacks_versions(const struct bag_remote_infer *run)
     for (size_t i = 0; !found && i < run->subrequests.fanout.count; i++)
         found = bag_shard_group_lacks_versions(run->subrequests.list[i].group);
     return found;
-}
-
-/* Ends a REFRESHING inference if a newer model is served, none can be, or the deadline has passed.
- * It always fails, and `done` decides whether to start again. */
-static void check_refreshing(struct bag_remote_infer *run, uint64_t now_ns)
-{
-    run->refresh_check_ns = now_ns + REFRESH_CHECK_NS;
-    if (now_ns >= run->subrequests.deadline_ns || run->has_newer_model(run) || lacks_versions(run))
-        end(run, true);
 }
 
 /* Checks the deadline, the client and the hedges of a RUNNING inference. */
@@ -264,10 +251,16 @@ void bag_coordinator_check(struct bag_coordinator *coordinator)
         next = TAILQ_NEXT(run, entry);
         if (due_of(run) > now_ns)
             continue;
-        if (run->state == BAG_REMOTE_INFER_REFRESHING)
-            check_refreshing(run, now_ns);
-        else
+        if (run->state == BAG_REMOTE_INFER_REFRESHING) {
+            /* End a REFRESHING inference if a newer model is served, none can be, or the deadline
+             * has passed. It always fails, and `done` decides whether to start again. */
+            run->refresh_check_ns = now_ns + REFRESH_CHECK_NS;
+            if (now_ns >= run->subrequests.deadline_ns || run->has_newer_model(run) ||
+                lacks_versions(run))
+                end(run, true);
+        } else {
             check_running(run, now_ns);
+        }
     }
     handle_events(coordinator);
     TAILQ_FOREACH(run, &coordinator->active, entry)
@@ -311,9 +304,10 @@ void bag_remote_infer_begin(struct bag_remote_infer *run, struct bag_coordinator
         wake_at(coordinator, due_of(run));
 }
 
-/* Names each shard that some subrequest went without, once. */
-static void report_absent(struct bag_remote_infer *run)
+void bag_remote_infer_finish(struct bag_remote_infer *run)
 {
+    assert(run->state == BAG_REMOTE_INFER_ENDED && !run->failed);
+    /* Name each shard that some subrequest went without, once. */
     const char *addresses[MAX_NAMED_ABSENT];
     size_t count = 0;
     for (size_t i = 0; i < run->subrequests.fanout.count && count < MAX_NAMED_ABSENT; i++) {
@@ -327,12 +321,6 @@ static void report_absent(struct bag_remote_infer *run)
     }
     if (count)
         bag_infer_add_absent(run->subrequests.infer, addresses, count);
-}
-
-void bag_remote_infer_finish(struct bag_remote_infer *run)
-{
-    assert(run->state == BAG_REMOTE_INFER_ENDED && !run->failed);
-    report_absent(run);
     bag_fanout_merge(run->subrequests.infer, &run->subrequests.fanout);
     bag_infer_finish(run->subrequests.infer);
 }

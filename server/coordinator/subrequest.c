@@ -247,40 +247,6 @@ static void put_line(struct text *text, const char *name, const char *value)
     put(text, "\r\n");
 }
 
-/* Writes the request line and the Host. */
-static void put_target(const struct bag_subrequest *subrequest, struct text *text)
-{
-    const struct bag_shard_address *address = &subrequest->member->host->address;
-    const struct bag_remote *remote = remote_of(subrequest->all, subrequest->call);
-    put(text, "POST ");
-    put_bytes(text, address->url.path.data, address->url.path.bytes);
-    put(text, "/v2/models/");
-    put(text, remote->model);
-    put(text, "/versions/");
-    put(text, remote->version);
-    put_line(text, "/infer HTTP/1.1\r\nHost: ", address->url.authority);
-}
-
-/* Writes the token of the group and the trace. */
-static void put_credentials(const struct bag_subrequest *subrequest,
-                            const struct bag_attempt *attempt, struct text *text)
-{
-    const char *token_file = subrequest->group->config.shard_token_file;
-    char token[BAG_SHARD_TOKEN_BYTES] BAG_UNSET;
-    char traceparent[BAG_TRACEPARENT_BYTES] BAG_UNSET;
-    *token = 0;
-    if (token_file && *token_file)
-        bag_shard_group_token(subrequest->group, token);
-    if (*token)
-        put_line(text, "Authorization: Bearer ", token);
-    if (attempt->span) {
-        bag_attempt_print_traceparent(subrequest, attempt, traceparent);
-        put_line(text, "traceparent: ", traceparent);
-    } else if (subrequest->all->traceparent) {
-        put_line(text, "traceparent: ", subrequest->all->traceparent);
-    }
-}
-
 /* Returns the time until the deadline in microseconds, at least 1. */
 static uint64_t remaining_us(const struct bag_subrequests *all)
 {
@@ -299,13 +265,36 @@ static bool send_attempt(struct bag_subrequest *subrequest, struct bag_attempt *
     size_t json_bytes = bag_shard_request_timed(call->body, call->header_bytes,
                                                 remaining_us(subrequest->all), json);
     subrequest->refusals = 0;
-    put_target(subrequest, &text);
+    /* Write the request line and the Host. */
+    const struct bag_shard_address *address = &subrequest->member->host->address;
+    const struct bag_remote *remote = remote_of(subrequest->all, subrequest->call);
+    put(&text, "POST ");
+    put_bytes(&text, address->url.path.data, address->url.path.bytes);
+    put(&text, "/v2/models/");
+    put(&text, remote->model);
+    put(&text, "/versions/");
+    put(&text, remote->version);
+    put_line(&text, "/infer HTTP/1.1\r\nHost: ", address->url.authority);
     put(&text, "Content-Type: application/octet-stream\r\nContent-Length: ");
     put_number(&text, json_bytes + tensor_bytes);
     put(&text, "\r\nInference-Header-Content-Length: ");
     put_number(&text, json_bytes);
     put(&text, "\r\n");
-    put_credentials(subrequest, attempt, &text);
+    /* Write the token of the group and the trace. */
+    const char *token_file = subrequest->group->config.shard_token_file;
+    char token[BAG_SHARD_TOKEN_BYTES] BAG_UNSET;
+    char traceparent[BAG_TRACEPARENT_BYTES] BAG_UNSET;
+    *token = 0;
+    if (token_file && *token_file)
+        bag_shard_group_token(subrequest->group, token);
+    if (*token)
+        put_line(&text, "Authorization: Bearer ", token);
+    if (attempt->span) {
+        bag_attempt_print_traceparent(subrequest, attempt, traceparent);
+        put_line(&text, "traceparent: ", traceparent);
+    } else if (subrequest->all->traceparent) {
+        put_line(&text, "traceparent: ", subrequest->all->traceparent);
+    }
     put(&text, "\r\n");
     put_bytes(&text, json, json_bytes);
     if (text.bytes < BAG_EXCHANGE_TEXT_BYTES) { /* otherwise it may be truncated */

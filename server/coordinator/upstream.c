@@ -255,23 +255,6 @@ static void fail_closed(struct bag_upstream_connection *connection)
          connection->is_kept && !exchange->has_begun ? BAG_EXCHANGE_STALE : BAG_EXCHANGE_CLOSED);
 }
 
-/* Ends an exchange whose reply is complete. Keeps the connection unless the shard closes it, or a
- * part of the request was not sent. */
-static void complete(struct bag_upstream_connection *connection)
-{
-    struct bag_upstream *upstream = connection->upstream;
-    struct bag_exchange *exchange = connection->exchange;
-    exchange->ended_ns = upstream->upstreams->clock_ns();
-    end_exchange(upstream->upstreams, exchange, BAG_EXCHANGE_REPLIED);
-    connection->is_kept = true;
-    if (exchange->reply.closes ||
-        connection->sent < connection->text_bytes + connection->tail_bytes)
-        close_connection(connection);
-    else
-        keep_connection(connection, exchange->ended_ns);
-    serve(upstream);
-}
-
 /* ---- reading ----------------------------------------------------------------------------------
  */
 
@@ -356,8 +339,21 @@ static void read_body(struct bag_upstream_connection *connection)
         connection->body_bytes += (size_t)count;
         sum += (size_t)count;
     }
-    if (connection->body_bytes == total)
-        complete(connection);
+    if (connection->body_bytes == total) {
+        /* End an exchange whose reply is complete. Keep the connection unless the shard closes it,
+         * or a part of the request was not sent. */
+        struct bag_upstream *upstream = connection->upstream;
+        struct bag_exchange *exchange = connection->exchange;
+        exchange->ended_ns = upstream->upstreams->clock_ns();
+        end_exchange(upstream->upstreams, exchange, BAG_EXCHANGE_REPLIED);
+        connection->is_kept = true;
+        if (exchange->reply.closes ||
+            connection->sent < connection->text_bytes + connection->tail_bytes)
+            close_connection(connection);
+        else
+            keep_connection(connection, exchange->ended_ns);
+        serve(upstream);
+    }
 }
 
 /* Reads what has arrived of a reply, which may begin before all of the request is sent. */
@@ -534,17 +530,6 @@ void bag_exchange_send(struct bag_exchange *exchange, size_t text_bytes, const c
     send_some(connection);
 }
 
-/* Takes the connection from an exchange that is cancelled. */
-static void release(struct bag_upstream_connection *connection)
-{
-    bool polls_writable = connection->polls_writable;
-    connection->polls_writable = false;
-    if (connection->state != ESTABLISHED || (polls_writable && !poll_for_state(connection)))
-        close_connection(connection);
-    else
-        keep_connection(connection, connection->upstream->upstreams->clock_ns());
-}
-
 void bag_exchange_cancel(struct bag_exchange *exchange)
 {
     struct bag_upstream_connection *connection = exchange->connection;
@@ -568,7 +553,13 @@ void bag_exchange_cancel(struct bag_exchange *exchange)
     exchange->body = NULL;
     if (!connection)
         return;
-    release(connection);
+    /* Take the connection from an exchange that is cancelled. */
+    bool polls_writable = connection->polls_writable;
+    connection->polls_writable = false;
+    if (connection->state != ESTABLISHED || (polls_writable && !poll_for_state(connection)))
+        close_connection(connection);
+    else
+        keep_connection(connection, connection->upstream->upstreams->clock_ns());
     serve(exchange->upstream);
 }
 

@@ -180,21 +180,6 @@ static bool has_share(const struct bag_engine *engine, const struct bag_job *job
            is_below_share(limit_ns, usage, share);
 }
 
-/* Returns true if the job is expected to wait no longer than the latency target allows, or if it is
- * in its client's share. The wait includes the time that the job has already spent in the socket
- * and in the loop. Otherwise sets job->problem. */
-static bool is_soon_enough(const struct bag_engine *engine, struct bag_job *job,
-                           const struct bag_queue_share *share)
-{
-    uint64_t limit_ns = admitted_ns(engine);
-    if (limit_ns == 0)
-        return true;
-    uint64_t wait_ns = job->socket_wait_ns + engine->clock() - arrived_ns(engine) +
-                       whole_wait_ns(engine, &engine->queue.load);
-    return wait_ns < limit_ns || has_share(engine, job, limit_ns, share) ||
-           reject_wait(wait_ns, engine, &job->problem);
-}
-
 void bag_engine_cancel(struct bag_engine *engine, struct bag_job *job)
 {
     if (job->is_reserved)
@@ -258,7 +243,15 @@ bool bag_engine_has_room(struct bag_engine *engine, struct bag_job *job)
         return reject_count(engine, count.all, &job->problem);
     if (!is_below(limits->max_queue_work_ns, work_ns, &share))
         return reject_work(engine, work_ns.all, &job->problem);
-    return is_soon_enough(engine, job, &share);
+    /* The wait includes the time that the job has already spent in the socket and in the loop.
+     * */
+    uint64_t limit_ns = admitted_ns(engine);
+    if (limit_ns == 0)
+        return true;
+    uint64_t wait_ns = job->socket_wait_ns + engine->clock() - arrived_ns(engine) +
+                       whole_wait_ns(engine, &engine->queue.load);
+    return wait_ns < limit_ns || has_share(engine, job, limit_ns, &share) ||
+           reject_wait(wait_ns, engine, &job->problem);
 }
 
 /* ---- reservations ---------------------------------------------------------------------------- */
@@ -284,24 +277,17 @@ bool bag_engine_reserve(struct bag_engine *engine, struct bag_job *job)
 
 /* ---- jobs that have waited too long ---------------------------------------------------------- */
 
-/* Returns true if the job has waited too long for the latency target. A client below its share
- * waits for others, and gets its reply late rather than not at all. */
-static bool is_too_late(const struct bag_engine *engine, const struct bag_job *job,
-                        uint64_t waited_ns)
-{
-    uint64_t target_ns = engine->limits.latency_target_ns;
-    const struct bag_queue_share share =
-        bag_queue_share(&engine->queue, job->client, job->model_slot);
-    return target_ns && waited_ns > target_ns / 100 * WAITED_PERCENT &&
-           !has_share(engine, job, admitted_ns(engine), &share);
-}
-
 bool bag_engine_is_overdue(struct bag_engine *engine, struct bag_job *job, uint64_t now_ns)
 {
     uint64_t waited_ns = now_ns - job->queued_ns;
     if (bag_job_is_late(engine, job, now_ns))
         return !bag_job_reject_late(job);
-    if (!is_too_late(engine, job, waited_ns))
+    /* A client below its share waits for others, and gets its reply late rather than not at all. */
+    uint64_t target_ns = engine->limits.latency_target_ns;
+    const struct bag_queue_share share =
+        bag_queue_share(&engine->queue, job->client, job->model_slot);
+    if (!(target_ns && waited_ns > target_ns / 100 * WAITED_PERCENT &&
+          !has_share(engine, job, admitted_ns(engine), &share)))
         return false;
     if (was_slow(engine, job, waited_ns))
         update_wait_scale(engine, job, waited_ns);

@@ -87,18 +87,6 @@ static bool is_overdue_now(void *context, struct bag_job *job)
     return bag_engine_is_overdue(moment->engine, job, moment->now_ns);
 }
 
-/* Rejects jobs that have waited too long and are the first of their model queue, without a worker.
- */
-static void drop_overdue(struct bag_engine *engine, uint64_t now_ns)
-{
-    struct moment moment = {engine, now_ns};
-    struct bag_job *job;
-    while ((job = bag_queue_take_if(&engine->queue, is_overdue_now, &moment)) != NULL) {
-        on_taken(engine, job);
-        reject_stale(engine, job);
-    }
-}
-
 /* Takes the next job whose client still waits for it, and rejects the stale ones before it. */
 static struct bag_job *take(struct bag_engine *engine, const struct bag_model *model,
                             uint64_t now_ns)
@@ -154,7 +142,14 @@ void bag_engine_dispatch(struct bag_engine *engine)
 {
     while (engine->queue.load.waiting) {
         uint64_t now_ns = engine->clock();
-        drop_overdue(engine, now_ns);
+        /* Reject jobs that have waited too long and are the first of their model queue, without a
+         * worker. */
+        struct moment moment = {engine, now_ns};
+        struct bag_job *job;
+        while ((job = bag_queue_take_if(&engine->queue, is_overdue_now, &moment)) != NULL) {
+            on_taken(engine, job);
+            reject_stale(engine, job);
+        }
         if (!engine->queue.load.waiting || engine->running >= engine->num_tasks)
             return;
         start_batch(engine, now_ns);

@@ -96,22 +96,16 @@ void bag_queue_end(struct bag_queue *queue, struct bag_job *job)
 
 /* ---- scheduling ------------------------------------------------------------------------------ */
 
-/* Moves a flow or model queue that was idle up to the one that was served last. It gets no credit
- * for the time in which it had no jobs. */
-static void forfeit_idle_time(struct bag_queue *queue, struct bag_flow *flow,
-                              struct bag_model_queue *model_queue)
-{
-    if (!flow->load.waiting && flow->served_ns < queue->served_ns)
-        flow->served_ns = queue->served_ns;
-    if (!model_queue->load.waiting && model_queue->served_ns < flow->queue_served_ns)
-        model_queue->served_ns = flow->queue_served_ns;
-}
-
 void bag_queue_add(struct bag_queue *queue, struct bag_job *job)
 {
     struct bag_flow *flow = &queue->flows[flow_index(job->client)];
     struct bag_model_queue *model_queue = &flow->queues[queue_index(job->model_slot)];
-    forfeit_idle_time(queue, flow, model_queue);
+    /* Move a flow or model queue that was idle up to the one that was served last. It gets no
+     * credit for the time in which it had no jobs. */
+    if (!flow->load.waiting && flow->served_ns < queue->served_ns)
+        flow->served_ns = queue->served_ns;
+    if (!model_queue->load.waiting && model_queue->served_ns < flow->queue_served_ns)
+        model_queue->served_ns = flow->queue_served_ns;
     TAILQ_INSERT_TAIL(&model_queue->jobs, job, link);
     queue->bytes += job->bytes;
     struct levels levels = enter(queue, job);
@@ -141,16 +135,6 @@ static struct bag_job *remove_job(struct bag_queue *queue, const struct candidat
     return job;
 }
 
-/* Returns the first job for the model. Jobs for another model may precede it if both models share a
- * bucket. Returns NULL if there is none. */
-static struct bag_job *find_job(struct bag_model_queue *model_queue, const struct bag_model *model)
-{
-    struct bag_job *job = TAILQ_FIRST(&model_queue->jobs);
-    while (job && model && job->infer.input.model != model)
-        job = TAILQ_NEXT(job, link);
-    return job;
-}
-
 /* Returns true if the first job goes before the other: its flow or queue was served less, or as
  * much and the job is older. */
 static bool goes_first(uint64_t served_ns, const struct bag_job *job, uint64_t other_served_ns,
@@ -166,7 +150,10 @@ static struct candidate find_in_flow(struct bag_flow *flow, const struct bag_mod
     struct candidate next = {.flow = flow};
     for (size_t i = 0; flow->load.waiting && i < BAG_FLOW_QUEUES; i++) {
         struct bag_model_queue *model_queue = &flow->queues[i];
-        struct bag_job *job = find_job(model_queue, model);
+        /* Jobs for another model may precede it if both models share a bucket. */
+        struct bag_job *job = TAILQ_FIRST(&model_queue->jobs);
+        while (job && model && job->infer.input.model != model)
+            job = TAILQ_NEXT(job, link);
         if (job && goes_first(model_queue->served_ns, job,
                               next.job ? next.model_queue->served_ns : 0, next.job)) {
             next.model_queue = model_queue;

@@ -66,16 +66,6 @@ static size_t end_at(const struct work *work, size_t weight, struct bag_split *s
     return before;
 }
 
-static unsigned split_columns(const struct work *work, unsigned parts, struct bag_split *splits)
-{
-    for (unsigned i = 0; i < parts; i++) {
-        splits[i] = bag_split_all(work->count);
-        splits[i].column_split = i;
-        splits[i].num_column_splits = parts;
-    }
-    return parts;
-}
-
 /* Returns the number of ranges, at most `parts`, into which the columns of the heaviest op can be
  * split. */
 static unsigned max_column_splits(const struct work *work, unsigned parts)
@@ -119,8 +109,14 @@ unsigned bag_split_ops(const struct bag_op *ops, size_t count, unsigned parts,
     if (made == 0)
         splits[made++] = bag_split_all(count);
     unsigned columns = max_column_splits(&work, parts);
-    if (columns > 1 && (made < parts || uneven))
-        made = split_columns(&work, columns, splits);
+    if (columns > 1 && (made < parts || uneven)) {
+        for (unsigned i = 0; i < columns; i++) {
+            splits[i] = bag_split_all(work.count);
+            splits[i].column_split = i;
+            splits[i].num_column_splits = columns;
+        }
+        made = columns;
+    }
     return made;
 }
 
@@ -280,28 +276,17 @@ static void run_one_by_one(struct bag_task *task, struct bag_job *const *jobs, s
     }
 }
 
-/* Runs decoded jobs for a model with a projection together. */
-static void run_together(struct bag_task *task, struct bag_job *const *jobs, size_t count,
-                         bool is_last)
+void bag_task_run(struct bag_work *work)
 {
-    struct bag_infer *infers[BAG_INFER_TOGETHER] = {NULL};
-    struct bag_problem *problems[BAG_INFER_TOGETHER] = {NULL};
-    bool made[BAG_INFER_TOGETHER];
-    for (size_t i = 0; i < count; i++) {
-        infers[i] = &jobs[i]->infer;
-        problems[i] = &jobs[i]->problem;
-    }
-    bag_infer_run_together(infers, made, problems, count, &task->engine->buffers);
-    for (size_t i = 0; i < count; i++) {
-        jobs[i]->failed = !made[i];
-        end_job(task, jobs[i], is_last && i + 1 == count);
-    }
-}
-
-/* Runs the jobs in groups of at most `maximum`. All jobs of a group are decoded before the first of
- * them is pooled. */
-static void run_groups(struct bag_task *task, size_t maximum)
-{
+    struct bag_task *task = (void *)((char *)work - offsetof(struct bag_task, work));
+    task->num_pooled = 0;
+    atomic_store_explicit(&task->cpu_ns, 0, memory_order_relaxed);
+    task->started_ns = cpu_now_ns();
+    const struct bag_model *model = TAILQ_FIRST(&task->jobs)->infer.input.model;
+    bag_model_read(model);
+    /* Run the jobs in groups of at most `maximum`. All jobs of a group are decoded before the first
+     * of them is pooled. */
+    size_t maximum = model->projects || model->mapped ? BAG_INFER_TOGETHER : 1;
     const struct bag_job *first = TAILQ_FIRST(&task->jobs);
     bool projects = first->infer.input.model->projects && !first->run;
     struct bag_job *jobs[BAG_INFER_TOGETHER];
@@ -313,22 +298,25 @@ static void run_groups(struct bag_task *task, size_t maximum)
         else if (count > 0 || !run_split_job(task, job))
             jobs[count++] = job;
         if (count == maximum || (!next && count)) {
-            if (projects)
-                run_together(task, jobs, count, !next);
-            else
+            if (projects) {
+                /* Run decoded jobs for a model with a projection together. */
+                bool is_last = !next;
+                struct bag_infer *infers[BAG_INFER_TOGETHER] = {NULL};
+                struct bag_problem *problems[BAG_INFER_TOGETHER] = {NULL};
+                bool made[BAG_INFER_TOGETHER];
+                for (size_t i = 0; i < count; i++) {
+                    infers[i] = &jobs[i]->infer;
+                    problems[i] = &jobs[i]->problem;
+                }
+                bag_infer_run_together(infers, made, problems, count, &task->engine->buffers);
+                for (size_t i = 0; i < count; i++) {
+                    jobs[i]->failed = !made[i];
+                    end_job(task, jobs[i], is_last && i + 1 == count);
+                }
+            } else {
                 run_one_by_one(task, jobs, count, !next);
+            }
             count = 0;
         }
     }
-}
-
-void bag_task_run(struct bag_work *work)
-{
-    struct bag_task *task = (void *)((char *)work - offsetof(struct bag_task, work));
-    task->num_pooled = 0;
-    atomic_store_explicit(&task->cpu_ns, 0, memory_order_relaxed);
-    task->started_ns = cpu_now_ns();
-    const struct bag_model *model = TAILQ_FIRST(&task->jobs)->infer.input.model;
-    bag_model_read(model);
-    run_groups(task, model->projects || model->mapped ? BAG_INFER_TOGETHER : 1);
 }

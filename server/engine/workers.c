@@ -35,13 +35,6 @@ static struct bag_work *wait_for_work(struct bag_workers *workers, bool *is_meta
     return work;
 }
 
-static void end_metadata(struct bag_workers *workers)
-{
-    uv_mutex_lock(&workers->lock);
-    workers->makes_metadata = false;
-    uv_mutex_unlock(&workers->lock);
-}
-
 static void *run_worker(void *context)
 {
     struct bag_workers *workers = context;
@@ -52,8 +45,11 @@ static void *run_worker(void *context)
         setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + workers->nice);
     while ((work = wait_for_work(workers, &is_metadata)) != NULL) {
         work->run(work);
-        if (is_metadata)
-            end_metadata(workers);
+        if (is_metadata) {
+            uv_mutex_lock(&workers->lock);
+            workers->makes_metadata = false;
+            uv_mutex_unlock(&workers->lock);
+        }
         atomic_fetch_sub_explicit(&workers->busy, 1, memory_order_relaxed);
     }
     return NULL;
@@ -103,35 +99,31 @@ void bag_workers_stop(struct bag_workers *workers)
     uv_mutex_destroy(&workers->lock);
 }
 
-/* Adds a metadata response to the first round in which its client has none. Called with the lock
- * held. */
-static void add_metadata(struct bag_work_list *metadata, struct bag_work *work)
-{
-    struct bag_work *other = TAILQ_FIRST(metadata);
-    work->round = other ? other->round : 0;
-    TAILQ_FOREACH(other, metadata, link)
-    {
-        if (other->client == work->client)
-            work->round = other->round + 1;
-    }
-    TAILQ_FOREACH(other, metadata, link)
-    {
-        if (other->round > work->round)
-            break;
-    }
-    if (other)
-        TAILQ_INSERT_BEFORE(other, work, link);
-    else
-        TAILQ_INSERT_TAIL(metadata, work, link);
-}
-
 void bag_workers_push(struct bag_workers *workers, struct bag_work *work, enum bag_work_order order)
 {
     atomic_fetch_add_explicit(&workers->busy, 1, memory_order_relaxed);
     uv_mutex_lock(&workers->lock);
-    if (order == BAG_WORK_METADATA)
-        add_metadata(&workers->metadata, work);
-    else if (order == BAG_WORK_URGENT)
+    if (order == BAG_WORK_METADATA) {
+        /* Add a metadata response to the first round in which its client has none. Called with the
+         * lock held. */
+        struct bag_work_list *metadata = &workers->metadata;
+        struct bag_work *other = TAILQ_FIRST(metadata);
+        work->round = other ? other->round : 0;
+        TAILQ_FOREACH(other, metadata, link)
+        {
+            if (other->client == work->client)
+                work->round = other->round + 1;
+        }
+        TAILQ_FOREACH(other, metadata, link)
+        {
+            if (other->round > work->round)
+                break;
+        }
+        if (other)
+            TAILQ_INSERT_BEFORE(other, work, link);
+        else
+            TAILQ_INSERT_TAIL(metadata, work, link);
+    } else if (order == BAG_WORK_URGENT)
         TAILQ_INSERT_HEAD(&workers->waiting, work, link);
     else
         TAILQ_INSERT_TAIL(&workers->waiting, work, link);

@@ -165,18 +165,6 @@ static bool append(char **memory, size_t *used, size_t *room, const void *data, 
     return true;
 }
 
-/* Sets the kind of the batch to that of its first message. */
-static void take_kind(struct bag_feed_batch *batch, const struct bag_v2_rows *rows)
-{
-    batch->has_keys = rows->has_keys;
-    batch->deletes = rows->deletes;
-    batch->is_alone = !is_whole(rows);
-    batch->id_dtype = rows->ids.dtype;
-    batch->row_dtype = rows->rows.dtype;
-    batch->row_rank = rows->deletes ? 0 : rows->rows.rank;
-    memcpy(batch->row_shape, rows->rows.shape, sizeof batch->row_shape);
-}
-
 enum bag_feed_added bag_feed_batch_add(struct bag_feed_batch *batch,
                                        const rd_kafka_message_t *message, size_t max_rows,
                                        struct bag_problem *problem)
@@ -191,8 +179,16 @@ enum bag_feed_added bag_feed_batch_add(struct bag_feed_batch *batch,
          batch->count + rows->ids.count > max_rows ||
          batch->ids_bytes + batch->rows_bytes + ids_bytes + rows_bytes > MAX_BYTES))
         return BAG_FEED_IS_FULL;
-    if (!batch->messages)
-        take_kind(batch, rows);
+    if (!batch->messages) {
+        /* Set the kind of the batch to that of its first message. */
+        batch->has_keys = rows->has_keys;
+        batch->deletes = rows->deletes;
+        batch->is_alone = !is_whole(rows);
+        batch->id_dtype = rows->ids.dtype;
+        batch->row_dtype = rows->rows.dtype;
+        batch->row_rank = rows->deletes ? 0 : rows->rows.rank;
+        memcpy(batch->row_shape, rows->rows.shape, sizeof batch->row_shape);
+    }
     if (!append(&batch->ids, &batch->ids_bytes, &batch->ids_room, rows->ids.data, ids_bytes) ||
         !append(&batch->rows, &batch->rows_bytes, &batch->rows_room, rows->rows.data, rows_bytes)) {
         batch->ids_bytes = batch->count * bag_dtypes[batch->id_dtype].bytes; /* none without rows */

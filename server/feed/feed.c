@@ -100,22 +100,6 @@ static bool find_place(struct feed *feed, struct bag_problem *problem)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* Handles an acknowledged batch. `sequence` is the server's last update. Returns false and sets
- * *problem if the feed must end. */
-static bool on_done(struct feed *feed, uint64_t sequence, struct bag_problem *problem)
-{
-    uint64_t last = feed->batch.sequence;
-    feed->metrics->messages_total += (int64_t)feed->batch.messages;
-    feed->metrics->rows_total += (int64_t)feed->batch.count;
-    feed->metrics->batches_total++;
-    if (feed->wait_ms)
-        bag_log(BAG_LOG_LEVEL_INFO, "going_on", BAG_LOG_TEXT("server", feed->options->server));
-    feed->wait_ms = 0;
-    begin_batch(feed, last);
-    /* If the server has later updates, another feed sends them, or it has loaded a newer table. */
-    return sequence <= last || find_place(feed, problem);
-}
-
 /* Sends the batch until its outcome is known. The caller handles REJECTED. */
 static enum bag_feed_outcome send_batch(struct feed *feed, struct bag_problem *problem)
 {
@@ -131,8 +115,20 @@ static enum bag_feed_outcome send_batch(struct feed *feed, struct bag_problem *p
     }
     feed->metrics->table_full = 0;
     bool goes_on = true;
-    if (outcome == BAG_FEED_DONE)
-        goes_on = on_done(feed, sequence, problem);
+    if (outcome == BAG_FEED_DONE) {
+        /* Handle an acknowledged batch. `sequence` is the server's last update. */
+        uint64_t last = feed->batch.sequence;
+        feed->metrics->messages_total += (int64_t)feed->batch.messages;
+        feed->metrics->rows_total += (int64_t)feed->batch.count;
+        feed->metrics->batches_total++;
+        if (feed->wait_ms)
+            bag_log(BAG_LOG_LEVEL_INFO, "going_on", BAG_LOG_TEXT("server", feed->options->server));
+        feed->wait_ms = 0;
+        begin_batch(feed, last);
+        /* If the server has later updates, another feed sends them, or it has loaded a newer table.
+         */
+        goes_on = sequence <= last || find_place(feed, problem);
+    }
     if (outcome == BAG_FEED_MISFIT) {
         if (!feed->wait_ms)
             bag_log(BAG_LOG_LEVEL_WARNING, "out_of_step", BAG_LOG_TEXT("message", problem->text));

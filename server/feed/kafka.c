@@ -95,24 +95,6 @@ static void wait_for_brokers(bool *is_said, const char *why)
 
 /* ---- finding the partition ------------------------------------------------------------------- */
 
-/* Returns the number of the topic's partitions. Returns a negative number and sets *problem if it
- * cannot be determined now. */
-static int count_partitions(struct bag_feed_kafka *kafka, struct bag_problem *problem)
-{
-    const struct rd_kafka_metadata *metadata = NULL;
-    rd_kafka_resp_err_t error =
-        rd_kafka_metadata(kafka->consumer, 0, kafka->topic, &metadata, ASK_MS);
-    if (!error)
-        error = metadata->topics[0].err;
-    int count = error ? -1 : metadata->topics[0].partition_cnt;
-    if (metadata)
-        rd_kafka_metadata_destroy(metadata);
-    if (error)
-        bag_problem_set(problem, BAG_ERROR_SYSTEM, "topic %s: %s", kafka->options->topic,
-                        rd_kafka_err2str(error));
-    return count;
-}
-
 /* Sets the partition from the options. Returns false and sets *problem if the topic does not have
  * it, or has several and none is chosen. */
 static bool choose_partition(struct bag_feed_kafka *kafka, int count, struct bag_problem *problem)
@@ -146,7 +128,17 @@ bool bag_feed_kafka_open(struct bag_feed_kafka *kafka, const struct bag_feed_opt
         return false;
     bool is_said = false;
     while (!bag_feed_stopping) {
-        int count = count_partitions(kafka, problem);
+        const struct rd_kafka_metadata *metadata = NULL;
+        rd_kafka_resp_err_t error =
+            rd_kafka_metadata(kafka->consumer, 0, kafka->topic, &metadata, ASK_MS);
+        if (!error)
+            error = metadata->topics[0].err;
+        int count = error ? -1 : metadata->topics[0].partition_cnt;
+        if (metadata)
+            rd_kafka_metadata_destroy(metadata);
+        if (error)
+            bag_problem_set(problem, BAG_ERROR_SYSTEM, "topic %s: %s", kafka->options->topic,
+                            rd_kafka_err2str(error));
         if (count >= 0)
             return choose_partition(kafka, count, problem);
         wait_for_brokers(&is_said, problem->text);
@@ -221,29 +213,6 @@ bool bag_feed_kafka_seek(struct bag_feed_kafka *kafka, int64_t offset, struct ba
     return false;
 }
 
-/* Handles an event that is not a message. Sets *problem if no messages can follow. */
-static void take_event(struct bag_feed_kafka *kafka, const rd_kafka_message_t *event,
-                       struct bag_problem *problem)
-{
-    switch (event->err) {
-    case RD_KAFKA_RESP_ERR__PARTITION_EOF:
-        kafka->end = event->offset;
-        break;
-    case RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET:
-    case RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE:
-        bag_problem_set(problem, BAG_ERROR_CONFLICT, "%s", rd_kafka_message_errstr(event));
-        break;
-    case RD_KAFKA_RESP_ERR__FATAL:
-    case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
-        bag_problem_set(problem, BAG_ERROR_FILE, "topic %s [%" PRId32 "]: %s",
-                        kafka->options->topic, kafka->partition, rd_kafka_message_errstr(event));
-        break;
-    default: /* unavailable brokers, a new leader: librdkafka recovers by itself */
-        bag_log(BAG_LOG_LEVEL_WARNING, "kafka",
-                BAG_LOG_TEXT("message", rd_kafka_message_errstr(event)));
-    }
-}
-
 rd_kafka_message_t *bag_feed_kafka_next(struct bag_feed_kafka *kafka, int timeout_ms,
                                         struct bag_problem *problem)
 {
@@ -253,7 +222,25 @@ rd_kafka_message_t *bag_feed_kafka_next(struct bag_feed_kafka *kafka, int timeou
     if (!message)
         return NULL;
     if (message->err) {
-        take_event(kafka, message, problem);
+        /* Handle an event that is not a message. Set *problem if no messages can follow. */
+        switch (message->err) {
+        case RD_KAFKA_RESP_ERR__PARTITION_EOF:
+            kafka->end = message->offset;
+            break;
+        case RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET:
+        case RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE:
+            bag_problem_set(problem, BAG_ERROR_CONFLICT, "%s", rd_kafka_message_errstr(message));
+            break;
+        case RD_KAFKA_RESP_ERR__FATAL:
+        case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
+            bag_problem_set(problem, BAG_ERROR_FILE, "topic %s [%" PRId32 "]: %s",
+                            kafka->options->topic, kafka->partition,
+                            rd_kafka_message_errstr(message));
+            break;
+        default: /* unavailable brokers, a new leader: librdkafka recovers by itself */
+            bag_log(BAG_LOG_LEVEL_WARNING, "kafka",
+                    BAG_LOG_TEXT("message", rd_kafka_message_errstr(message)));
+        }
         rd_kafka_message_destroy(message);
         return NULL;
     }

@@ -117,32 +117,6 @@ void bag_feed_server_close(struct bag_feed_server *server)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* Returns the outcome of a status. The server answers 507 if a table is full, and if the journal's
- * disk is full or fails. The sentence about a full table names the key that adds rows. */
-static enum bag_feed_outcome outcome_of(long status, const char *sentence)
-{
-    switch (status) {
-    case 507:
-        return strstr(sentence, "(spare_rows)") ? BAG_FEED_FULL : BAG_FEED_AWAY;
-    case 200:
-        return BAG_FEED_DONE;
-    case 400:
-    case 411:
-    case 413:
-    case 415:
-        return BAG_FEED_REJECTED;
-    case 409:
-        return BAG_FEED_MISFIT;
-    case 401:
-    case 403:
-    case 405:
-    case 421:
-        return BAG_FEED_REFUSED;
-    default: /* includes 404: a model that is not loaded may be loaded later */
-        return BAG_FEED_AWAY;
-    }
-}
-
 /* Sends the request that the handle describes. Returns its outcome, and sets *problem unless that
  * is DONE. */
 static enum bag_feed_outcome call(struct bag_feed_server *server, const char *url,
@@ -166,7 +140,28 @@ static enum bag_feed_outcome call(struct bag_feed_server *server, const char *ur
     bag_client_read_error(server->answer_bytes ? server->answer : "", server->answer_bytes,
                           sentence, sizeof sentence);
     bag_problem_set(problem, BAG_ERROR_SYSTEM, "%ld: %s", status, sentence);
-    return outcome_of(status, sentence);
+    /* The server answers 507 if a table is full, and if the journal's disk is full or fails. The
+     * sentence about a full table names the key that adds rows. */
+    switch (status) {
+    case 507:
+        return strstr(sentence, "(spare_rows)") ? BAG_FEED_FULL : BAG_FEED_AWAY;
+    case 200:
+        return BAG_FEED_DONE;
+    case 400:
+    case 411:
+    case 413:
+    case 415:
+        return BAG_FEED_REJECTED;
+    case 409:
+        return BAG_FEED_MISFIT;
+    case 401:
+    case 403:
+    case 405:
+    case 421:
+        return BAG_FEED_REFUSED;
+    default: /* includes 404: a model that is not loaded may be loaded later */
+        return BAG_FEED_AWAY;
+    }
 }
 
 static bool read_number(const struct bag_feed_server *server, const char *within, const char *name,
@@ -221,25 +216,6 @@ static int on_rewind(void *context, curl_off_t offset, int origin)
     return origin == SEEK_SET ? CURL_SEEKFUNC_OK : CURL_SEEKFUNC_CANTSEEK;
 }
 
-/* Sends a batch with its parts in place: `body` refers to the header and to the batch's own arrays.
- */
-static enum bag_feed_outcome post(struct bag_feed_server *server, struct body *body,
-                                  struct bag_problem *problem)
-{
-    char url[4096], length[80];
-    struct curl_slist own = {length, server->headers};
-    snprintf(url, sizeof url, "%s/rows", server->model_url);
-    snprintf(length, sizeof length, "Inference-Header-Content-Length: %zu", body->bytes[0]);
-    curl_easy_setopt(server->curl, CURLOPT_POST, 1L);
-    curl_easy_setopt(server->curl, CURLOPT_POSTFIELDSIZE_LARGE,
-                     (curl_off_t)(body->bytes[0] + body->bytes[1] + body->bytes[2]));
-    curl_easy_setopt(server->curl, CURLOPT_READFUNCTION, on_send);
-    curl_easy_setopt(server->curl, CURLOPT_READDATA, body);
-    curl_easy_setopt(server->curl, CURLOPT_SEEKFUNCTION, on_rewind);
-    curl_easy_setopt(server->curl, CURLOPT_SEEKDATA, body);
-    return call(server, url, &own, problem);
-}
-
 enum bag_feed_outcome bag_feed_server_send(struct bag_feed_server *server,
                                            const struct bag_feed_batch *batch, uint64_t *sequence,
                                            struct bag_problem *problem)
@@ -248,7 +224,20 @@ enum bag_feed_outcome bag_feed_server_send(struct bag_feed_server *server,
     struct body body = {{header, batch->ids, batch->rows},
                         {bag_feed_batch_header(batch, header), batch->ids_bytes, batch->rows_bytes},
                         0};
-    enum bag_feed_outcome outcome = post(server, &body, problem);
+    /* Send a batch with its parts in place: `body` refers to the header and to the batch's own
+     * arrays. */
+    char url[4096], length[80];
+    struct curl_slist own = {length, server->headers};
+    snprintf(url, sizeof url, "%s/rows", server->model_url);
+    snprintf(length, sizeof length, "Inference-Header-Content-Length: %zu", body.bytes[0]);
+    curl_easy_setopt(server->curl, CURLOPT_POST, 1L);
+    curl_easy_setopt(server->curl, CURLOPT_POSTFIELDSIZE_LARGE,
+                     (curl_off_t)(body.bytes[0] + body.bytes[1] + body.bytes[2]));
+    curl_easy_setopt(server->curl, CURLOPT_READFUNCTION, on_send);
+    curl_easy_setopt(server->curl, CURLOPT_READDATA, &body);
+    curl_easy_setopt(server->curl, CURLOPT_SEEKFUNCTION, on_rewind);
+    curl_easy_setopt(server->curl, CURLOPT_SEEKDATA, &body);
+    enum bag_feed_outcome outcome = call(server, url, &own, problem);
     if (outcome != BAG_FEED_DONE || read_number(server, NULL, "sequence", sequence))
         return outcome;
     bag_problem_set(problem, BAG_ERROR_SYSTEM, "the answer has no sequence");

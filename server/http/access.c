@@ -129,29 +129,6 @@ const struct bag_span_place *bag_http_access_place(struct bag_http_access *acces
     return access->place.id ? &access->place : NULL;
 }
 
-/* Exports the span of the request. Only a status from 500 on makes it a failed span, as the
- * semantic conventions of HTTP servers say. */
-static void trace_request(const struct bag_http_access *access, const struct bag_job *job,
-                          const struct bag_http_reply *reply, const char *route)
-{
-    struct bag_span span = {.place = access->place,
-                            .status = reply->status,
-                            .bytes_in = access->received_bytes,
-                            .bytes_out = reply->body_bytes};
-    bag_trace_time(&span, access->begun_ns);
-    const struct bag_model *model = job->infer.input.model;
-    snprintf(span.method, sizeof span.method, "%s", access->line->method);
-    snprintf(span.path, sizeof span.path, "%s", bag_http_head_path(access->line->target));
-    snprintf(span.route, sizeof span.route, "%s", route);
-    snprintf(span.peer, sizeof span.peer, "%s", bag_http_peer_text(access->line->peer));
-    snprintf(span.model, sizeof span.model, "%s", model ? model->name : "");
-    if (reply->status >= 500)
-        snprintf(span.error, sizeof span.error, "%d", reply->status);
-    if (model && reply->status == 200)
-        set_stages(job, span.end_ns - span.begin_ns, &span);
-    bag_trace_add(access->trace, &span);
-}
-
 void bag_http_access_end(struct bag_http_access *access, const struct bag_job *job,
                          const struct bag_http_reply *reply, const char *route, uint64_t now_ms)
 {
@@ -160,8 +137,26 @@ void bag_http_access_end(struct bag_http_access *access, const struct bag_job *j
     if (!access->begun_ns)
         return;
     const struct bag_span_place *place = bag_http_access_place(access);
-    if (place && place->sampled && strncmp(route, HEALTH_ROUTES, sizeof HEALTH_ROUTES - 1) != 0)
-        trace_request(access, job, reply, route);
+    if (place && place->sampled && strncmp(route, HEALTH_ROUTES, sizeof HEALTH_ROUTES - 1) != 0) {
+        /* Export the span of the request. Only a status from 500 on makes it a failed span, as the
+         * semantic conventions of HTTP servers say. */
+        struct bag_span span = {.place = access->place,
+                                .status = reply->status,
+                                .bytes_in = access->received_bytes,
+                                .bytes_out = reply->body_bytes};
+        bag_trace_time(&span, access->begun_ns);
+        const struct bag_model *model = job->infer.input.model;
+        snprintf(span.method, sizeof span.method, "%s", access->line->method);
+        snprintf(span.path, sizeof span.path, "%s", bag_http_head_path(access->line->target));
+        snprintf(span.route, sizeof span.route, "%s", route);
+        snprintf(span.peer, sizeof span.peer, "%s", bag_http_peer_text(access->line->peer));
+        snprintf(span.model, sizeof span.model, "%s", model ? model->name : "");
+        if (reply->status >= 500)
+            snprintf(span.error, sizeof span.error, "%d", reply->status);
+        if (model && reply->status == 200)
+            set_stages(job, span.end_ns - span.begin_ns, &span);
+        bag_trace_add(access->trace, &span);
+    }
     uint64_t took_us = (uv_hrtime() - access->begun_ns) / 1000;
     bool slow =
         options->slow_request_ms > 0 && took_us >= (uint64_t)options->slow_request_ms * 1000;

@@ -96,27 +96,22 @@ static bool reject_scope(struct bag_http_request *request, enum bag_scope scope)
     return reject(request, BAG_ERROR_FORBIDDEN, challenges[scope], text);
 }
 
-/* Returns whether the page that sends the request may use its route. A browser names the page's
- * origin in a header that scripts cannot set; other clients send none. On routes of scope admin,
- * pages of other origins are rejected even with a valid token, unless cors_origins lists them. */
-static bool check_origin(struct bag_http_request *request)
-{
-    const char *origin = request->head.origin;
-    const char *origins = request->context->service->config->options.cors_origins;
-    bool is_named =
-        origins && origin && !bag_cors_is_any(origins) && bag_cors_allows(origins, origin);
-    return request->route->scope != BAG_SCOPE_ADMIN || !origin || is_named ||
-           bag_http_origin_is_ours(origin, request->head.host) ||
-           reject(request, BAG_ERROR_FORBIDDEN, NULL,
-                  "the page that asks is not this server's: pages of other origins change nothing, "
-                  "unless cors_origins names them");
-}
-
 bool bag_http_authorize(struct bag_http_request *request)
 {
     struct bag_http_tokens *tokens = request->context->service->tokens;
     struct bag_text token;
-    if (!check_origin(request))
+    /* A browser names the page's origin in a header that scripts cannot set; other clients send
+     * none. On routes of scope admin, pages of other origins are rejected even with a valid token,
+     * unless cors_origins lists them. */
+    const char *origin = request->head.origin;
+    const char *origins = request->context->service->config->options.cors_origins;
+    bool is_named =
+        origins && origin && !bag_cors_is_any(origins) && bag_cors_allows(origins, origin);
+    if (!(request->route->scope != BAG_SCOPE_ADMIN || !origin || is_named ||
+          bag_http_origin_is_ours(origin, request->head.host) ||
+          reject(request, BAG_ERROR_FORBIDDEN, NULL,
+                 "the page that asks is not this server's: pages of other origins change nothing, "
+                 "unless cors_origins names them")))
         return false;
     if (!tokens || request->route->scope == BAG_HTTP_NO_SCOPE)
         return true;

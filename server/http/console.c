@@ -171,26 +171,6 @@ static void write_numbers(struct bag_json_writer *json, const char *key, const u
     bag_json_close(json);
 }
 
-/* Writes the counters of a model. Durations are written up to the last one that is not 0. */
-static void write_counts(struct bag_json_writer *json, const struct bag_metrics *metrics,
-                         const struct bag_model *model)
-{
-    struct bag_model_counters sum;
-    uint64_t failures = 0, durations[BAG_SECONDS_BOUND_COUNT + 1];
-    size_t used = 0;
-    bag_metrics_sum_model(metrics, model, &sum);
-    for (size_t i = 0; i <= BAG_SECONDS_BOUND_COUNT; i++) {
-        durations[i] = bag_counter_get(&sum.duration[0][i]);
-        used = durations[i] ? i + 1 : used;
-    }
-    for (size_t i = 0; i < BAG_FAILURE_COUNT; i++)
-        failures += bag_counter_get(sum.failure[i]);
-    BAG_JSON_WRITE(json, BAG_KEY("requests", bag_histogram_count(sum.duration[0])),
-                   BAG_KEY("failures", failures), BAG_KEY("bags", bag_counter_get(sum.bags[0])),
-                   BAG_KEY("rows", bag_counter_get(sum.rows[0])));
-    write_numbers(json, "durations", durations, used);
-}
-
 /* Writes one version of a model. A collection has no shape, because its features differ. */
 static void write_model(struct bag_json_writer *json, const struct bag_http_request *request,
                         const struct bag_model *model, const struct bag_load_view *view)
@@ -214,8 +194,23 @@ static void write_model(struct bag_json_writer *json, const struct bag_http_requ
                        BAG_KEY("row_format", bag_row_format_names[model->memory->table.row_format]),
                        BAG_KEY("keyed", feature->rules.keyed));
     }
-    if (metrics->on)
-        write_counts(json, metrics, model);
+    if (metrics->on) {
+        /* Write the counters of a model. Durations are written up to the last one that is not 0. */
+        struct bag_model_counters sum;
+        uint64_t failures = 0, durations[BAG_SECONDS_BOUND_COUNT + 1];
+        size_t used = 0;
+        bag_metrics_sum_model(metrics, model, &sum);
+        for (size_t i = 0; i <= BAG_SECONDS_BOUND_COUNT; i++) {
+            durations[i] = bag_counter_get(&sum.duration[0][i]);
+            used = durations[i] ? i + 1 : used;
+        }
+        for (size_t i = 0; i < BAG_FAILURE_COUNT; i++)
+            failures += bag_counter_get(sum.failure[i]);
+        BAG_JSON_WRITE(json, BAG_KEY("requests", bag_histogram_count(sum.duration[0])),
+                       BAG_KEY("failures", failures), BAG_KEY("bags", bag_counter_get(sum.bags[0])),
+                       BAG_KEY("rows", bag_counter_get(sum.rows[0])));
+        write_numbers(json, "durations", durations, used);
+    }
     bag_json_close(json);
 }
 
@@ -257,27 +252,6 @@ static bool covers(const struct bag_http_request *request, enum bag_scope scope)
     return !request->context->service->tokens || bag_scopes_cover(request->scopes, scope);
 }
 
-/* Writes the limits that hold in place of an option's value, which is 0 or beyond what the system
- * allows. */
-static void write_derived(struct bag_json_writer *json, const struct bag_service *service)
-{
-    const struct bag_option_values *options = &service->config->options;
-    const struct {
-        const char *key;
-        int64_t value;
-        size_t holds;
-    } limits[] = {{"max_memory", options->max_memory, service->budget.max_bytes},
-                  {"max_connections", options->max_connections, service->max_connections},
-                  {"max_connections_per_client", options->max_connections_per_client,
-                   service->max_connections_per_client}};
-    bag_json_open(json, "derived", '{');
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        if ((size_t)limits[i].value != limits[i].holds)
-            BAG_JSON_WRITE(json, BAG_KEY(limits[i].key, limits[i].holds));
-    }
-    bag_json_close(json);
-}
-
 enum bag_http_outcome bag_http_get_options(struct bag_http_request *request)
 {
     const struct bag_service *service = request->context->service;
@@ -293,7 +267,23 @@ enum bag_http_outcome bag_http_get_options(struct bag_http_request *request)
                    BAG_KEY("needs_token", needs_token), BAG_KEY("infers", infers),
                    BAG_KEY("controls", controls), BAG_KEY("changes_models", changes_models),
                    BAG_KEY("has_admin", service->has_admin));
-    write_derived(&json, service);
+    /* Write the limits that hold in place of an option's value, which is 0 or beyond what the
+     * system allows. */
+    const struct bag_option_values *options = &service->config->options;
+    const struct {
+        const char *key;
+        int64_t value;
+        size_t holds;
+    } limits[] = {{"max_memory", options->max_memory, service->budget.max_bytes},
+                  {"max_connections", options->max_connections, service->max_connections},
+                  {"max_connections_per_client", options->max_connections_per_client,
+                   service->max_connections_per_client}};
+    bag_json_open(&json, "derived", '{');
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        if ((size_t)limits[i].value != limits[i].holds)
+            BAG_JSON_WRITE(&json, BAG_KEY(limits[i].key, limits[i].holds));
+    }
+    bag_json_close(&json);
     bag_config_write_options(service->config, is_admin, &json);
     answer(request, bag_json_end(&json));
     return BAG_HTTP_DONE;

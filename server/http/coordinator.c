@@ -88,16 +88,6 @@ static bool has_newer_model(struct bag_remote_infer *run)
     return found;
 }
 
-/* Answers the request once more, by the models that are served now. */
-static void begin_anew(struct bag_http_request *request)
-{
-    bag_infer_drop(&request->job.infer);
-    bag_http_remote_end(request);
-    bag_http_request_leave_models(request);
-    request->is_anew = true;
-    bag_http_request_again(request);
-}
-
 /* Called when all shards have replied or the inference has failed. Merges the replies here if that
  * is little work, otherwise on a worker. */
 static void on_done(struct bag_remote_infer *run)
@@ -105,7 +95,12 @@ static void on_done(struct bag_remote_infer *run)
     struct bag_http_request *request = run->context;
     struct bag_job *job = &request->job;
     if (run->is_mismatch && run->has_newer_model && has_newer_model(run)) {
-        begin_anew(request);
+        /* Answer the request once more, by the models that are served now. */
+        bag_infer_drop(&request->job.infer);
+        bag_http_remote_end(request);
+        bag_http_request_leave_models(request);
+        request->is_anew = true;
+        bag_http_request_again(request);
         return;
     }
     job->failed = run->failed;

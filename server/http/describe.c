@@ -274,33 +274,6 @@ static void write_table(struct bag_json_writer *json, const struct bag_feature *
 /* The layouts of a collection: those of KeyedJaggedTensor, and inputs by feature. */
 static const char *const collection_forms[] = {"lengths", "offsets", "features"};
 
-/* Writes the features of a collection in their order, which is the order of KeyedJaggedTensor's
- * bags. Writes "<feature>.keyed" and the type of the keys for each keyed table, because the input
- * `values` has only one type. */
-static void write_features(struct bag_json_writer *json, const struct bag_model *model)
-{
-    bag_json_open(json, "features", '[');
-    for (size_t i = 0; i < model->num_features; i++) {
-        const struct bag_feature *feature = &model->features[i];
-        bag_json_open(json, NULL, '{');
-        BAG_JSON_WRITE(json, BAG_KEY("name", feature->name),
-                       BAG_KEY("model", feature->model->name));
-        write_table(json, feature);
-        bag_json_close(json);
-    }
-    bag_json_close(json);
-    for (size_t i = 0; i < model->num_features; i++) {
-        const struct bag_feature *feature = &model->features[i];
-        const bool is_keyed = feature->rules.keyed;
-        char keyed[192], datatype[192];
-        snprintf(keyed, sizeof keyed, "%s.keyed", feature->name);
-        snprintf(datatype, sizeof datatype, "%s.keys_datatype", feature->name);
-        BAG_JSON_WRITE(
-            json, BAG_KEY_IF(is_keyed, keyed, is_keyed),
-            BAG_KEY_IF(is_keyed, datatype, bag_dtypes[feature->memory->keys_dtype].name));
-    }
-}
-
 char *bag_http_describe_model(const struct bag_model *model,
                               const struct bag_http_versions *versions)
 {
@@ -312,7 +285,29 @@ char *bag_http_describe_model(const struct bag_model *model,
     write_tensors(&json, model, false);
     bag_json_open(&json, "parameters", '{');
     if (bag_model_is_collection(model)) {
-        write_features(&json, model);
+        /* Write the features of a collection in their order, which is the order of
+         * KeyedJaggedTensor's bags. Write "<feature>.keyed" and the type of the keys for each keyed
+         * table, because the input `values` has only one type. */
+        bag_json_open(&json, "features", '[');
+        for (size_t i = 0; i < model->num_features; i++) {
+            const struct bag_feature *feature = &model->features[i];
+            bag_json_open(&json, NULL, '{');
+            BAG_JSON_WRITE(&json, BAG_KEY("name", feature->name),
+                           BAG_KEY("model", feature->model->name));
+            write_table(&json, feature);
+            bag_json_close(&json);
+        }
+        bag_json_close(&json);
+        for (size_t i = 0; i < model->num_features; i++) {
+            const struct bag_feature *feature = &model->features[i];
+            const bool is_keyed = feature->rules.keyed;
+            char keyed[192], datatype[192];
+            snprintf(keyed, sizeof keyed, "%s.keyed", feature->name);
+            snprintf(datatype, sizeof datatype, "%s.keys_datatype", feature->name);
+            BAG_JSON_WRITE(
+                &json, BAG_KEY_IF(is_keyed, keyed, is_keyed),
+                BAG_KEY_IF(is_keyed, datatype, bag_dtypes[feature->memory->keys_dtype].name));
+        }
         bag_json_texts(&json, "forms", collection_forms, COUNT_OF(collection_forms));
     } else {
         write_table(&json, model->features);
@@ -327,25 +322,6 @@ char *bag_http_describe_model(const struct bag_model *model,
  * those of ModelConfig that apply to bagserve's models. `max_batch_size` is 0, because the first
  * dimensions of indices and offsets differ and cannot be left out of the shapes as a common batch
  * dimension. */
-
-/* {"latest": {"num_versions": 1}}, {"specific": {"versions": [1, 3]}} or {"all": {}} */
-static void write_policy(struct bag_json_writer *json, const struct bag_version_policy *policy)
-{
-    static const char *const kinds[] = {[BAG_VERSIONS_LATEST] = "latest",
-                                        [BAG_VERSIONS_ALL] = "all",
-                                        [BAG_VERSIONS_SPECIFIC] = "specific"};
-    bag_json_open(json, "version_policy", '{');
-    bag_json_open(json, kinds[policy->kind], '{');
-    BAG_JSON_WRITE(
-        json, BAG_KEY_IF(policy->kind == BAG_VERSIONS_LATEST, "num_versions", policy->numbers[0]));
-    if (policy->kind == BAG_VERSIONS_SPECIFIC)
-        bag_json_integers(json, "versions", policy->numbers, policy->count);
-    bag_json_close(json);
-    bag_json_close(json);
-    bag_json_open(json, "model_transaction_policy", '{');
-    BAG_JSON_WRITE(json, BAG_KEY("decoupled", (bool)false));
-    bag_json_close(json);
-}
 
 /* Writes a fact as ModelConfig has parameters: an object with a string. That of a collection's
  * feature has its name before it; NULL: it is the model's own. */
@@ -431,9 +407,33 @@ static void write_feature(struct bag_json_writer *json, const struct bag_model *
     write_parameters(json, prefix, facts, COUNT_OF(facts));
 }
 
-/* Writes the forms as one text with spaces between them, and the order of the features. */
-static void write_forms(struct bag_json_writer *json, const struct bag_model *model)
+char *bag_http_describe_config(const struct bag_model *model,
+                               const struct bag_http_versions *versions)
 {
+    struct bag_json_writer json = {.is_pretty = false};
+    bag_json_open(&json, NULL, '{');
+    BAG_JSON_WRITE(&json, BAG_KEY("name", model->name), BAG_KEY("platform", "bagserve"),
+                   BAG_KEY("backend", "bagserve"));
+    /* {"latest": {"num_versions": 1}}, {"specific": {"versions": [1, 3]}} or {"all": {}} */
+    const struct bag_version_policy *policy = &versions->policy;
+    static const char *const kinds[] = {[BAG_VERSIONS_LATEST] = "latest",
+                                        [BAG_VERSIONS_ALL] = "all",
+                                        [BAG_VERSIONS_SPECIFIC] = "specific"};
+    bag_json_open(&json, "version_policy", '{');
+    bag_json_open(&json, kinds[policy->kind], '{');
+    BAG_JSON_WRITE(
+        &json, BAG_KEY_IF(policy->kind == BAG_VERSIONS_LATEST, "num_versions", policy->numbers[0]));
+    if (policy->kind == BAG_VERSIONS_SPECIFIC)
+        bag_json_integers(&json, "versions", policy->numbers, policy->count);
+    bag_json_close(&json);
+    bag_json_close(&json);
+    bag_json_open(&json, "model_transaction_policy", '{');
+    BAG_JSON_WRITE(&json, BAG_KEY("decoupled", (bool)false));
+    bag_json_close(&json);
+    BAG_JSON_WRITE(&json, BAG_KEY("max_batch_size", INT64_C(0)));
+    write_tensors(&json, model, true);
+    bag_json_open(&json, "parameters", '{');
+    /* Write the forms as one text with spaces between them, and the order of the features. */
     const bool is_collection = bag_model_is_collection(model);
     const char *const *names = is_collection ? collection_forms : bag_form_names;
     const size_t count = is_collection ? COUNT_OF(collection_forms) : BAG_FORM_COUNT;
@@ -443,27 +443,13 @@ static void write_forms(struct bag_json_writer *json, const struct bag_model *mo
     const struct bag_json_member forms[] = {
         BAG_KEY("forms", text),
         BAG_KEY_IF(!is_collection, "form", bag_form_names[model->shown.form])};
-    write_parameters(json, NULL, forms, COUNT_OF(forms));
+    write_parameters(&json, NULL, forms, COUNT_OF(forms));
     for (size_t i = 0; is_collection && i < model->num_features; i++) {
         char key[32];
         snprintf(key, sizeof key, "features[%zu]", i);
         const struct bag_json_member name = BAG_KEY(key, model->features[i].name);
-        write_parameters(json, NULL, &name, 1);
+        write_parameters(&json, NULL, &name, 1);
     }
-}
-
-char *bag_http_describe_config(const struct bag_model *model,
-                               const struct bag_http_versions *versions)
-{
-    struct bag_json_writer json = {.is_pretty = false};
-    bag_json_open(&json, NULL, '{');
-    BAG_JSON_WRITE(&json, BAG_KEY("name", model->name), BAG_KEY("platform", "bagserve"),
-                   BAG_KEY("backend", "bagserve"));
-    write_policy(&json, &versions->policy);
-    BAG_JSON_WRITE(&json, BAG_KEY("max_batch_size", INT64_C(0)));
-    write_tensors(&json, model, true);
-    bag_json_open(&json, "parameters", '{');
-    write_forms(&json, model);
     for (size_t i = 0; i < model->num_features; i++)
         write_feature(&json, model, &model->features[i]);
     return bag_json_end(&json);

@@ -139,19 +139,6 @@ static bool read_length(struct bag_http_head *head, const char *value, size_t by
                                    bag_quote(value, bytes).text);
 }
 
-/* Reads Transfer-Encoding, of which only chunked is supported. bag_http_head_check() rejects
- * several headers. */
-static bool read_coding(struct bag_http_head *head, const char *value, size_t bytes,
-                        struct bag_problem *problem)
-{
-    head->codings++;
-    head->chunked = is(value, bytes, "chunked");
-    return head->chunked || head->codings > 1 ||
-           bag_problem_set(problem, BAG_ERROR_NOT_IMPLEMENTED,
-                           "Transfer-Encoding '%s' is not supported; it must be chunked",
-                           bag_quote(value, bytes).text);
-}
-
 /* Returns the value, or NULL if it is empty or too long to be passed on. */
 static const char *traceable(const char *value, size_t bytes)
 {
@@ -235,8 +222,16 @@ bool bag_http_head_line(struct bag_http_head *head, const char *name, size_t nam
     }
     if (is(name, name_bytes, "Content-Length"))
         return ++head->lengths > 1 || read_length(head, value, value_bytes, problem);
-    if (is(name, name_bytes, "Transfer-Encoding"))
-        return read_coding(head, value, value_bytes, problem);
+    if (is(name, name_bytes, "Transfer-Encoding")) {
+        /* Read Transfer-Encoding, of which only chunked is supported. bag_http_head_check() rejects
+         * several headers. */
+        head->codings++;
+        head->chunked = is(value, value_bytes, "chunked");
+        return head->chunked || head->codings > 1 ||
+               bag_problem_set(problem, BAG_ERROR_NOT_IMPLEMENTED,
+                               "Transfer-Encoding '%s' is not supported; it must be chunked",
+                               bag_quote(value, value_bytes).text);
+    }
     if (keep_line(head, name, name_bytes, value, value_bytes))
         return true;
     /* libmicrohttpd 0.9.75 puts the end of a folded line behind its name. */

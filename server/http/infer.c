@@ -48,15 +48,6 @@ static bool find_model(struct bag_http_request *request)
     return true;
 }
 
-/* Returns the estimated work for a body of which only the length is known. */
-static uint64_t expected_work_ns(struct bag_http_request *request)
-{
-    struct bag_infer *infer = &request->job.infer;
-    infer->input.body_bytes = (size_t)request->head.length;
-    infer->input.header_bytes = request->head.json_length ? 0 : infer->input.body_bytes;
-    return request->head.has_length ? bag_infer_whole_cost_ns(infer) : 0;
-}
-
 /* Returns whether the engine must run the request, judged by the length of its body alone. */
 static bool is_surely_expensive(const struct bag_http_request *request)
 {
@@ -130,7 +121,10 @@ bool bag_http_accept_infer(struct bag_http_request *request)
         !bag_http_accept_length(request, (size_t)options_of(request)->max_body_bytes,
                                 " (max_body_bytes)"))
         return false;
-    request->expected_ns = expected_work_ns(request);
+    struct bag_infer *infer = &request->job.infer;
+    infer->input.body_bytes = (size_t)request->head.length;
+    infer->input.header_bytes = request->head.json_length ? 0 : infer->input.body_bytes;
+    request->expected_ns = request->head.has_length ? bag_infer_whole_cost_ns(infer) : 0;
     return !is_surely_expensive(request) || reserve(request);
 }
 

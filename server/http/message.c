@@ -126,23 +126,18 @@ void bag_http_reply_drop(struct bag_http_reply *reply)
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* Sets whether a page in a browser may read the reply (CORS). */
-static void allow_origin(struct bag_http_reply *reply, const struct bag_http_head *head,
-                         const char *origins)
-{
-    reply->varies_by_origin = !bag_cors_is_any(origins);
-    reply->preflight = head->preflight;
-    if (head->origin && bag_cors_allows(origins, head->origin))
-        reply->allow_origin = reply->varies_by_origin ? head->origin : "*";
-}
-
 void bag_http_reply_to(struct bag_http_reply *reply, const struct bag_http_head *head,
                        const char *origins)
 {
     reply->request_id = head->request_id;
     reply->traceparent = head->traceparent;
-    if (origins)
-        allow_origin(reply, head, origins);
+    if (origins) {
+        /* Set whether a page in a browser may read the reply (CORS). */
+        reply->varies_by_origin = !bag_cors_is_any(origins);
+        reply->preflight = head->preflight;
+        if (head->origin && bag_cors_allows(origins, head->origin))
+            reply->allow_origin = reply->varies_by_origin ? head->origin : "*";
+    }
 }
 
 /* Returns the content type: that of tensors if JSON and tensors follow each other, otherwise the
@@ -200,13 +195,6 @@ static void add_cors(struct headers *headers, const struct bag_http_reply *reply
     "'self'; "                                                                              \
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 
-static void add_page(struct headers *headers)
-{
-    add(headers, "Content-Security-Policy", PAGE_POLICY);
-    add(headers, "Referrer-Policy", "no-referrer");
-    add(headers, "Cross-Origin-Resource-Policy", "same-origin");
-}
-
 /* Returns the value of Date (RFC 9110, 5.6.7). Each thread makes it once a second. */
 static const char *date_text(void)
 {
@@ -241,8 +229,11 @@ bool bag_http_reply_headers(const struct bag_http_reply *reply, bag_http_add_hea
         add(&headers, "Vary", "Accept-Encoding");
     if (reply->varies_by_accept)
         add(&headers, "Vary", "Accept");
-    if (reply->is_page)
-        add_page(&headers);
+    if (reply->is_page) {
+        add(&headers, "Content-Security-Policy", PAGE_POLICY);
+        add(&headers, "Referrer-Policy", "no-referrer");
+        add(&headers, "Cross-Origin-Resource-Policy", "same-origin");
+    }
     if (reply->varies_by_origin || reply->allow_origin)
         add_cors(&headers, reply);
     add(&headers, BAG_HEADER_REQUEST_ID, reply->request_id);

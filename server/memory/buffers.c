@@ -41,14 +41,6 @@ static size_t class_bytes(unsigned size_class)
     return (size_t)(5 + quarters % 4) << (SMALLEST_SHIFT + POWER_CLASSES - 3 + quarters / 4);
 }
 
-static unsigned class_of(size_t bytes)
-{
-    unsigned size_class = 0;
-    while (size_class < BAG_BUFFER_CLASSES && bytes > class_bytes(size_class))
-        size_class++;
-    return size_class;
-}
-
 static void lock(struct bag_buffers *buffers)
 {
     if (buffers->shared)
@@ -218,7 +210,9 @@ void bag_buffers_free(struct bag_buffers *buffers)
 
 void *bag_buffers_get(struct bag_buffers *buffers, size_t bytes)
 {
-    unsigned size_class = class_of(bytes);
+    unsigned size_class = 0;
+    while (size_class < BAG_BUFFER_CLASSES && bytes > class_bytes(size_class))
+        size_class++;
     struct bag_buffer *buffer = take_kept(buffers, size_class);
     if (!buffer)
         buffer = make_buffer(buffers, bytes, size_class);

@@ -91,29 +91,6 @@ static void begin(struct bag_prometheus *out, const struct bag_model *model,
         bag_prometheus_label(out, family->label->key, family->label->values[value]);
 }
 
-/* Writes a histogram. The counts of its buckets are cumulative, and the last bucket has all values.
- */
-static void write_histogram(struct bag_prometheus *out, const struct bag_model *model,
-                            const struct family *family, size_t value, const bag_counter *counters)
-{
-    size_t num_bounds = types[family->type].num_bounds;
-    bool ns = family->type == SECONDS;
-    uint64_t count = 0;
-    for (size_t i = 0; i <= num_bounds; i++) {
-        count += bag_counter_get(&counters[i]);
-        begin(out, model, family, value, "_bucket");
-        if (i < num_bounds)
-            bag_prometheus_bound(out, types[family->type].bounds[i], ns);
-        else
-            bag_prometheus_label(out, "le", "+Inf");
-        bag_prometheus_value(out, count, false);
-    }
-    begin(out, model, family, value, "_sum");
-    bag_prometheus_value(out, bag_counter_get(&counters[num_bounds + 1]), ns);
-    begin(out, model, family, value, "_count");
-    bag_prometheus_value(out, count, false);
-}
-
 /* Writes all samples of a family for one model, or for the server. */
 static void write_samples(struct bag_prometheus *out, const struct bag_metrics *metrics,
                           const struct bag_model *model, const struct family *family,
@@ -124,7 +101,24 @@ static void write_samples(struct bag_prometheus *out, const struct bag_metrics *
     for (size_t value = 0; value < family->label->count; value++) {
         const bag_counter *counter = counters + value * types[family->type].slots;
         if (types[family->type].bounds) {
-            write_histogram(out, model, family, value, counter);
+            /* Write a histogram. The counts of its buckets are cumulative, and the last bucket has
+             * all values. */
+            size_t num_bounds = types[family->type].num_bounds;
+            bool ns = family->type == SECONDS;
+            uint64_t count = 0;
+            for (size_t i = 0; i <= num_bounds; i++) {
+                count += bag_counter_get(&counter[i]);
+                begin(out, model, family, value, "_bucket");
+                if (i < num_bounds)
+                    bag_prometheus_bound(out, types[family->type].bounds[i], ns);
+                else
+                    bag_prometheus_label(out, "le", "+Inf");
+                bag_prometheus_value(out, count, false);
+            }
+            begin(out, model, family, value, "_sum");
+            bag_prometheus_value(out, bag_counter_get(&counter[num_bounds + 1]), ns);
+            begin(out, model, family, value, "_count");
+            bag_prometheus_value(out, count, false);
             continue;
         }
         begin(out, model, family, value, "");
@@ -458,23 +452,15 @@ static void write_process(struct bag_prometheus *out, const struct bag_metrics *
     bag_prometheus_value(out, 1, false);
 }
 
-/* Returns the counters of each model, or NULL if there is not enough memory. */
-static struct bag_model_counters *sum_models(const struct bag_metrics *metrics,
-                                             const struct bag_snapshot *snapshot)
-{
-    struct bag_model_counters *counters = malloc((snapshot->count + 1) * sizeof *counters);
-    for (size_t i = 0; counters && i < snapshot->count; i++)
-        bag_metrics_sum_model(metrics, snapshot->models[i], &counters[i]);
-    return counters;
-}
-
 /* Returns all metrics as text. If `version` is NULL, returns the metrics of the models only, with
  * all histograms. */
 static char *expose(const struct bag_metrics *metrics, const struct bag_snapshot *snapshot,
                     const char *version)
 {
     struct bag_prometheus out = {0};
-    struct bag_model_counters *counters = sum_models(metrics, snapshot);
+    struct bag_model_counters *counters = malloc((snapshot->count + 1) * sizeof *counters);
+    for (size_t i = 0; counters && i < snapshot->count; i++)
+        bag_metrics_sum_model(metrics, snapshot->models[i], &counters[i]);
     if (!counters)
         return NULL;
     write_models(&out, metrics, snapshot, counters, version ? metrics->max_histograms : SIZE_MAX);
@@ -530,23 +516,6 @@ static bool is_keyed(const struct bag_model *model)
     return keyed;
 }
 
-/* Writes batches. The model's max_batch_size is 0: it has one size of batches, 1, and all its
- * executions are of it. */
-static void write_batches(struct bag_json_writer *json, const struct bag_model_counters *counters,
-                          uint64_t executions)
-{
-    bag_json_open(json, "batch_stats", '[');
-    if (executions) {
-        bag_json_open(json, NULL, '{');
-        BAG_JSON_WRITE(json, BAG_KEY("batch_size", UINT64_C(1)));
-        write_durations(json, "compute_input", counters->stage[BAG_STAGE_INPUT], executions);
-        write_durations(json, "compute_infer", counters->stage[BAG_STAGE_INFER], executions);
-        write_durations(json, "compute_output", counters->stage[BAG_STAGE_OUTPUT], executions);
-        bag_json_close(json);
-    }
-    bag_json_close(json);
-}
-
 /* Writes the rows of a feature that are looked up most. Ids are texts, because JSON's numbers do
  * not hold all keys. */
 static void write_hot_rows(struct bag_json_writer *json, const struct bag_feature *feature)
@@ -600,7 +569,18 @@ void bag_expose_statistics(const struct bag_metrics *metrics, const struct bag_m
     write_duration(json, "cache_hit", 0, 0);
     write_duration(json, "cache_miss", 0, 0);
     bag_json_close(json);
-    write_batches(json, &counters, executions);
+    /* Write batches. The model's max_batch_size is 0: it has one size of batches, 1, and all its
+     * executions are of it. */
+    bag_json_open(json, "batch_stats", '[');
+    if (executions) {
+        bag_json_open(json, NULL, '{');
+        BAG_JSON_WRITE(json, BAG_KEY("batch_size", UINT64_C(1)));
+        write_durations(json, "compute_input", counters.stage[BAG_STAGE_INPUT], executions);
+        write_durations(json, "compute_infer", counters.stage[BAG_STAGE_INFER], executions);
+        write_durations(json, "compute_output", counters.stage[BAG_STAGE_OUTPUT], executions);
+        bag_json_close(json);
+    }
+    bag_json_close(json);
     if (hot_rows) {
         bag_json_open(json, "hot_rows", '[');
         for (size_t i = 0; i < model->num_features; i++)

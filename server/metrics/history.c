@@ -48,18 +48,6 @@ void bag_history_free(struct bag_history *history)
     pthread_mutex_destroy(&history->lock);
 }
 
-/* Sets the sample to the difference between two totals. */
-static void fill(struct bag_history_sample *sample, const struct bag_history_totals *now,
-                 const struct bag_history_totals *before)
-{
-    for (size_t i = 0; i <= BAG_SECONDS_BOUND_COUNT; i++)
-        sample->durations[i] = (uint32_t)(now->durations[i] - before->durations[i]);
-    for (size_t i = 0; i < BAG_REJECTION_COUNT; i++)
-        sample->rejected[i] = (uint32_t)(now->rejected[i] - before->rejected[i]);
-    sample->rows = now->rows - before->rows;
-    sample->cpu_ns = now->cpu_ns - before->cpu_ns;
-}
-
 void bag_history_sample(struct bag_history *history, uint64_t now_ns,
                         const struct bag_history_levels *levels, uint64_t cpu_ns)
 {
@@ -70,7 +58,14 @@ void bag_history_sample(struct bag_history *history, uint64_t now_ns,
     if (seconds == history->seconds)
         return;
     read_totals(history->metrics, cpu_ns, &totals);
-    fill(&sample, &totals, &history->before);
+    /* Set the sample to the difference between two totals. */
+    const struct bag_history_totals *before = &history->before;
+    for (size_t i = 0; i <= BAG_SECONDS_BOUND_COUNT; i++)
+        sample.durations[i] = (uint32_t)(totals.durations[i] - before->durations[i]);
+    for (size_t i = 0; i < BAG_REJECTION_COUNT; i++)
+        sample.rejected[i] = (uint32_t)(totals.rejected[i] - before->rejected[i]);
+    sample.rows = totals.rows - before->rows;
+    sample.cpu_ns = totals.cpu_ns - before->cpu_ns;
     history->before = totals;
     history->at_ns = now_ns;
     pthread_mutex_lock(&history->lock);
@@ -178,29 +173,6 @@ static void write_columns(struct bag_json_writer *json, const struct view *view)
     bag_json_close(json);
 }
 
-/* Writes the number of rejected requests in each second, with an array for each reason that
- * occurred. */
-static void write_rejected(struct bag_json_writer *json, const struct view *view)
-{
-    bag_json_open(json, "rejected", '{');
-    for (size_t reason = 0; reason < BAG_REJECTION_COUNT; reason++) {
-        size_t first = 0;
-        while (first < view->seconds && !view->samples[first].rejected[reason])
-            first++;
-        if (first == view->seconds)
-            continue;
-        bag_json_open(json, rejection_names[reason], '[');
-        for (size_t i = 0; i < view->seconds; i++) {
-            const struct bag_history_sample *sample = &view->samples[i];
-            write_value(json, NULL,
-                        sample->span_ms > 0 ? per_second(sample, sample->rejected[reason])
-                                            : UNKNOWN);
-        }
-        bag_json_close(json);
-    }
-    bag_json_close(json);
-}
-
 /* Writes the last seconds as one sample. */
 static void write_recent(struct bag_json_writer *json, const struct view *view)
 {
@@ -248,6 +220,24 @@ void bag_history_write(struct bag_history *history, struct bag_json_writer *json
     BAG_JSON_WRITE(json, BAG_KEY("until_ms", view->until_ms), BAG_KEY("seconds", view->seconds));
     write_recent(json, view);
     write_columns(json, view);
-    write_rejected(json, view);
+    /* Write the number of rejected requests in each second, with an array for each reason that
+     * occurred. */
+    bag_json_open(json, "rejected", '{');
+    for (size_t reason = 0; reason < BAG_REJECTION_COUNT; reason++) {
+        size_t first = 0;
+        while (first < view->seconds && !view->samples[first].rejected[reason])
+            first++;
+        if (first == view->seconds)
+            continue;
+        bag_json_open(json, rejection_names[reason], '[');
+        for (size_t i = 0; i < view->seconds; i++) {
+            const struct bag_history_sample *sample = &view->samples[i];
+            write_value(json, NULL,
+                        sample->span_ms > 0 ? per_second(sample, sample->rejected[reason])
+                                            : UNKNOWN);
+        }
+        bag_json_close(json);
+    }
+    bag_json_close(json);
     free(view);
 }

@@ -237,18 +237,6 @@ static void add_all(bag_counter *sum, const bag_counter *counters, size_t bytes)
         bag_counter_add(&sum[i], bag_counter_get(&counters[i]));
 }
 
-/* Sets the counters that follow from others: the executions from the batches, the successes from
- * the durations, and the sum of durations from those of the stages. */
-static void add_implied(struct bag_model_counters *sum)
-{
-    for (size_t i = 0; i <= BAG_SIZES_BOUND_COUNT; i++)
-        bag_counter_add(sum->executions[0], bag_counter_get(&sum->batch[0][i]));
-    bag_counter_set(sum->success[0], bag_histogram_count(sum->duration[0]));
-    for (int i = 0; i < BAG_STAGE_COUNT; i++)
-        bag_counter_add(&sum->duration[0][BAG_SLOTS_SECONDS - 1],
-                        bag_counter_get(&sum->stage[i][BAG_SLOTS_SECONDS - 1]));
-}
-
 void bag_metrics_sum_model(const struct bag_metrics *metrics, const struct bag_model *model,
                            struct bag_model_counters *sum)
 {
@@ -261,7 +249,14 @@ void bag_metrics_sum_model(const struct bag_metrics *metrics, const struct bag_m
         last_ms = its_last_ms > last_ms ? its_last_ms : last_ms;
     }
     bag_counter_set(sum->last[0], last_ms);
-    add_implied(sum);
+    /* Set the counters that follow from others: the executions from the batches, the successes from
+     * the durations, and the sum of durations from those of the stages. */
+    for (size_t i = 0; i <= BAG_SIZES_BOUND_COUNT; i++)
+        bag_counter_add(sum->executions[0], bag_counter_get(&sum->batch[0][i]));
+    bag_counter_set(sum->success[0], bag_histogram_count(sum->duration[0]));
+    for (int i = 0; i < BAG_STAGE_COUNT; i++)
+        bag_counter_add(&sum->duration[0][BAG_SLOTS_SECONDS - 1],
+                        bag_counter_get(&sum->stage[i][BAG_SLOTS_SECONDS - 1]));
 }
 
 void bag_metrics_sum_loops(const struct bag_metrics *metrics, struct bag_loop_counters *sum)
@@ -330,29 +325,6 @@ static uint64_t boot_s(void)
     return seconds;
 }
 
-/* Reads /proc/self/stat after the name, which may contain any character. The start time is field
- * 22, the sizes are fields 23 (bytes) and 24 (pages). */
-static void read_stat(struct bag_process_stats *counters)
-{
-    char text[1024];
-    unsigned long long ticks, bytes, pages;
-    FILE *file = fopen("/proc/self/stat", "re");
-    if (!file)
-        return;
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
-    fclose(file);
-    const char *name_end = strrchr(text, ')');
-    if (!name_end || sscanf(name_end + 1,
-                            " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
-                            "%*d %*d %llu %llu %llu",
-                            &ticks, &bytes, &pages) != 3)
-        return;
-    counters->start_ns =
-        boot_s() * 1000000000 + ticks * (1000000000 / (uint64_t)sysconf(_SC_CLK_TCK));
-    counters->virtual_bytes = bytes;
-    counters->resident_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 /* Returns the user and system time of the process, or 0. */
 static uint64_t read_cpu_ns(void)
 {
@@ -380,5 +352,23 @@ void bag_process_sample(struct bag_process_stats *counters)
         counters->max_fds = fds.rlim_cur;
     counters->open_fds = count_open_fds();
     counters->dropped_lines = bag_log_dropped();
-    read_stat(counters);
+    /* Read /proc/self/stat after the name, which may contain any character. The start time is field
+     * 22, the sizes are fields 23 (bytes) and 24 (pages). */
+    char text[1024];
+    unsigned long long ticks, bytes, pages;
+    FILE *file = fopen("/proc/self/stat", "re");
+    if (!file)
+        return;
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    const char *name_end = strrchr(text, ')');
+    if (!name_end || sscanf(name_end + 1,
+                            " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+                            "%*d %*d %llu %llu %llu",
+                            &ticks, &bytes, &pages) != 3)
+        return;
+    counters->start_ns =
+        boot_s() * 1000000000 + ticks * (1000000000 / (uint64_t)sysconf(_SC_CLK_TCK));
+    counters->virtual_bytes = bytes;
+    counters->resident_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }

@@ -118,19 +118,6 @@ static bool publish_meanwhile(const struct bag_change_plan *plan, enum bag_model
     return publish(facts->models->registry, &listing, ok, problem);
 }
 
-/* Publishes what was published before the plan was announced. */
-static void publish_again(const struct bag_change_plan *plan)
-{
-    struct listing listing = make_listing(plan->facts.num_published);
-    struct bag_problem why;
-    for (size_t i = 0; listing.models && i < plan->facts.num_published; i++) {
-        const struct bag_published *published = &plan->facts.published[i];
-        list(&listing, published->model, published->is_default, published->remark);
-    }
-    if (!publish(plan->facts.models->registry, &listing, listing.models != NULL, &why))
-        log_failure(&why);
-}
-
 /* Returns whether the entry's version serves now, and is unloaded by the plan. */
 static bool is_leaving(const struct bag_change_plan *plan, const struct bag_entry *entry)
 {
@@ -266,27 +253,6 @@ static size_t own_references(const struct bag_change_plan *plan, const struct ba
     return count;
 }
 
-/* Puts a model without a table in the place of each model that was unloaded first. */
-static bool replace_unloaded(struct bag_change_plan *plan, struct bag_problem *problem)
-{
-    for (size_t i = 0; i < plan->facts.num_published; i++) {
-        struct bag_published *published = &plan->facts.published[i];
-        const struct bag_model *model = published->model;
-        if (!is_unloaded_first(plan, model))
-            continue;
-        struct bag_model *unloaded =
-            bag_model_without_table(model->name, model->version, BAG_MODEL_UNAVAILABLE,
-                                    "was unloaded to make room for another version");
-        if (!unloaded)
-            return bag_problem_no_memory(problem);
-        bag_model_release(published->model);
-        free(published->remark);
-        published->model = unloaded;
-        published->remark = NULL;
-    }
-    return true;
-}
-
 /* Waits until no request reads the models that are unloaded first, and frees them. */
 static bool free_unloaded_first(struct bag_change_plan *plan, struct bag_problem *problem)
 {
@@ -302,8 +268,22 @@ static bool free_unloaded_first(struct bag_change_plan *plan, struct bag_problem
                                "table, so that it cannot be unloaded first",
                                model->name, model->version);
     }
-    if (!replace_unloaded(plan, problem))
-        return false;
+    /* Put a model without a table in the place of each model that was unloaded first. */
+    for (size_t i = 0; i < plan->facts.num_published; i++) {
+        struct bag_published *published = &plan->facts.published[i];
+        const struct bag_model *model = published->model;
+        if (!is_unloaded_first(plan, model))
+            continue;
+        struct bag_model *unloaded =
+            bag_model_without_table(model->name, model->version, BAG_MODEL_UNAVAILABLE,
+                                    "was unloaded to make room for another version");
+        if (!unloaded)
+            return bag_problem_no_memory(problem);
+        bag_model_release(published->model);
+        free(published->remark);
+        published->model = unloaded;
+        published->remark = NULL;
+    }
     while (plan->num_unloaded_first > 0)
         bag_model_release(plan->unloaded_first[--plan->num_unloaded_first]);
     return true;
@@ -328,24 +308,6 @@ static struct bag_record *find_oldest(const struct bag_change_plan *plan, size_t
         }
     }
     return oldest;
-}
-
-/* Releases the version that was retained first, and waits until requests that read it have ended.
- * Returns false if there is none, or they do not end. */
-static bool release_oldest(const struct bag_change_plan *plan)
-{
-    struct bag_models *models = plan->facts.models;
-    size_t index;
-    struct bag_record *record = find_oldest(plan, &index);
-    if (!record)
-        return false;
-    struct bag_model *model = bag_model_retain(record->retained[index].model);
-    bag_record_release(record, index);
-    bool has_left = wait_until_left(models, model, 1);
-    bag_log(BAG_LOG_LEVEL_INFO, "version released", BAG_LOG_TEXT("model", model->name),
-            BAG_LOG_TEXT("version", model->version));
-    bag_model_release(model);
-    return has_left;
 }
 
 /* Returns how many versions of the model are retained, as its default version says. */
@@ -381,30 +343,6 @@ static bool is_to_unload(const struct bag_change_plan *plan, const struct bag_mo
     return entry && entry->model->is_unloaded;
 }
 
-/* Retains the versions that do not serve any more, if their models say so, and releases those that
- * are too many. */
-static void retain_versions(const struct bag_change_plan *plan)
-{
-    struct bag_models *models = plan->facts.models;
-    struct bag_load_view *now = &models->status.now;
-    for (size_t i = 0; i < plan->facts.num_published; i++) {
-        struct bag_model *model = plan->facts.published[i].model;
-        if (model->stored && max_retained(plan, model->name) > 0 &&
-            !bag_change_plan_uses(plan, model->stored) && !is_to_unload(plan, model) &&
-            !bag_models_add_retained(models, model))
-            break; /* a roll back reads it again */
-    }
-    now->num_retained = now->retained_bytes = 0;
-    for (size_t i = 0; i < models->num_records; i++) {
-        struct bag_record *record = models->records[i];
-        trim_retained(plan, record);
-        now->num_retained += record->num_retained;
-        for (size_t j = 0; j < record->num_retained; j++)
-            now->retained_bytes += bag_source_bytes(record->retained[j].model->source);
-    }
-    bag_load_status_report(&models->status);
-}
-
 /* ---- announcing ------------------------------------------------------------------------------ */
 
 /* Returns whether the i-th model that is unloaded first is the first one of these with its table,
@@ -420,24 +358,6 @@ static bool frees_table(const struct bag_change_plan *plan, size_t i)
         holders += is_same;
     }
     return holders == stored->holders;
-}
-
-/* Checks that memory suffices, releasing retained versions until enough is free. */
-static bool check_memory(const struct bag_change_plan *plan, struct bag_problem *problem)
-{
-    size_t freed = 0; /* memory that unloading first releases */
-    for (size_t i = 0; i < plan->num_unloaded_first; i++) {
-        const struct bag_model *model = plan->unloaded_first[i];
-        freed += model->source ? bag_source_bytes(model->source) : 0;
-        if (model->source && model->stored && !frees_table(plan, i))
-            freed -= bag_source_table_bytes(model->source);
-    }
-    while (!bag_pages_check(plan->bytes, freed, problem) ||
-           (plan->bytes > freed && !bag_memory_check(plan->bytes - freed, problem))) {
-        if (!release_oldest(plan))
-            return false;
-    }
-    return true;
 }
 
 /* Returns whether the version is to be loaded and none of it answers meanwhile. */
@@ -463,8 +383,34 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
 {
     bool announces = plan->facts.kind == BAG_CHANGE_START;
     plan->is_announced = true;
-    if (!find_unloaded_first(plan, problem) || !check_memory(plan, problem))
+    if (!find_unloaded_first(plan, problem))
         return false;
+    /* Check that memory suffices, releasing retained versions until enough is free. */
+    size_t freed = 0; /* memory that unloading first releases */
+    for (size_t i = 0; i < plan->num_unloaded_first; i++) {
+        const struct bag_model *model = plan->unloaded_first[i];
+        freed += model->source ? bag_source_bytes(model->source) : 0;
+        if (model->source && model->stored && !frees_table(plan, i))
+            freed -= bag_source_table_bytes(model->source);
+    }
+    while (!bag_pages_check(plan->bytes, freed, problem) ||
+           (plan->bytes > freed && !bag_memory_check(plan->bytes - freed, problem))) {
+        /* Release the version that was retained first, and wait until requests that read it have
+         * ended. */
+        struct bag_models *models = plan->facts.models;
+        size_t index;
+        struct bag_record *record = find_oldest(plan, &index);
+        if (!record)
+            return false;
+        struct bag_model *model = bag_model_retain(record->retained[index].model);
+        bag_record_release(record, index);
+        bool has_left = wait_until_left(models, model, 1);
+        bag_log(BAG_LOG_LEVEL_INFO, "version released", BAG_LOG_TEXT("model", model->name),
+                BAG_LOG_TEXT("version", model->version));
+        bag_model_release(model);
+        if (!has_left)
+            return false;
+    }
     for (size_t i = 0; i < plan->count; i++) {
         struct bag_entry *entry = &plan->entries[i];
         entry->is_announced = is_unavailable_meanwhile(plan, entry) && !is_tried_again(plan, entry);
@@ -475,7 +421,15 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
         return false;
     if (plan->num_unloaded_first == 0 || free_unloaded_first(plan, problem))
         return true;
-    publish_again(plan);
+    /* Publish what was published before the plan was announced. */
+    struct listing listing = make_listing(plan->facts.num_published);
+    struct bag_problem why;
+    for (size_t i = 0; listing.models && i < plan->facts.num_published; i++) {
+        const struct bag_published *published = &plan->facts.published[i];
+        list(&listing, published->model, published->is_default, published->remark);
+    }
+    if (!publish(plan->facts.models->registry, &listing, listing.models != NULL, &why))
+        log_failure(&why);
     return false;
 }
 
@@ -512,25 +466,6 @@ static void log_shape(const struct bag_change_plan *plan, const struct bag_model
                     BAG_LOG_NUMBER("elements_before", old->memory->table.row_elements),
                     BAG_LOG_NUMBER("elements", model->memory->table.row_elements));
     }
-}
-
-/* Releases what was published, and waits until what was unloaded is freed. */
-static void wait_for_unloaded(struct bag_change_plan *plan)
-{
-    struct bag_facts *facts = &plan->facts;
-    struct bag_model **unloaded = calloc(facts->num_published + 1, sizeof *unloaded);
-    size_t count = 0;
-    for (size_t i = 0; i < facts->num_published; i++) {
-        struct bag_model *model = facts->published[i].model;
-        if (unloaded && model->memory && is_to_unload(plan, model))
-            unloaded[count++] = bag_model_retain(model);
-    }
-    bag_facts_free(facts);
-    for (size_t i = 0; i < count; i++) {
-        wait_until_left(facts->models, unloaded[i], 1);
-        bag_model_release(unloaded[i]);
-    }
-    free(unloaded);
 }
 
 /* Publishes why the versions that were announced are not there, and the one that failed. */
@@ -630,11 +565,44 @@ static bool finish(struct bag_change_plan *plan, struct bag_problem *problem)
         log_shape(plan, plan->entries[i].model);
         log_entry(plan, plan->entries[i].model);
     }
-    retain_versions(plan);
+    /* Retain the versions that do not serve any more, if their models say so, and release those
+     * that are too many. */
+    struct bag_models *models = plan->facts.models;
+    struct bag_load_view *now = &models->status.now;
+    for (size_t i = 0; i < plan->facts.num_published; i++) {
+        struct bag_model *model = plan->facts.published[i].model;
+        if (model->stored && max_retained(plan, model->name) > 0 &&
+            !bag_change_plan_uses(plan, model->stored) && !is_to_unload(plan, model) &&
+            !bag_models_add_retained(models, model))
+            break; /* a roll back reads it again */
+    }
+    now->num_retained = now->retained_bytes = 0;
+    for (size_t i = 0; i < models->num_records; i++) {
+        struct bag_record *record = models->records[i];
+        trim_retained(plan, record);
+        now->num_retained += record->num_retained;
+        for (size_t j = 0; j < record->num_retained; j++)
+            now->retained_bytes += bag_source_bytes(record->retained[j].model->source);
+    }
+    bag_load_status_report(&models->status);
     bag_facts_commit(&plan->facts);
     if (!leaving)
         return true;
-    wait_for_unloaded(plan);
+    /* Release what was published, and wait until what was unloaded is freed. */
+    struct bag_facts *facts = &plan->facts;
+    struct bag_model **unloaded = calloc(facts->num_published + 1, sizeof *unloaded);
+    size_t count = 0;
+    for (size_t i = 0; i < facts->num_published; i++) {
+        struct bag_model *model = facts->published[i].model;
+        if (unloaded && model->memory && is_to_unload(plan, model))
+            unloaded[count++] = bag_model_retain(model);
+    }
+    bag_facts_free(facts);
+    for (size_t i = 0; i < count; i++) {
+        wait_until_left(facts->models, unloaded[i], 1);
+        bag_model_release(unloaded[i]);
+    }
+    free(unloaded);
     return publish_entries(plan, false, problem);
 }
 

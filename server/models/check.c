@@ -135,18 +135,6 @@ static void check_table(struct bag_check *check, const struct bags *bags, size_t
     }
 }
 
-/* Checks each table once, with all the bags that pool it. */
-static void check_tables(struct bag_check *check, struct bags_list *list)
-{
-    if (list->count)
-        qsort(list->bags, list->count, sizeof *list->bags, compare);
-    for (size_t i = 0, end; i < list->count; i = end) {
-        for (end = i + 1; end < list->count && !compare(&list->bags[i], &list->bags[end]);)
-            end++;
-        check_table(check, &list->bags[i], end - i);
-    }
-}
-
 /* ---- all ------------------------------------------------------------------------------------- */
 
 /* Checks the files of a model of shards, which are not asked. */
@@ -221,10 +209,18 @@ bool bag_reconciler_check(const struct bag_reconciler *reconciler, struct bag_ch
     struct bags_list list = {.count = 0};
     *check = (struct bag_check){.count = 0};
     bool ok = bag_catalog_scan(&catalog, reconciler->config, reconciler->shards, false, problem);
-    if (ok && add_catalog(check, &list, &catalog) && add_planned(check, &list, reconciler->first))
-        check_tables(check, &list);
-    else if (ok)
+    if (ok && add_catalog(check, &list, &catalog) && add_planned(check, &list, reconciler->first)) {
+        /* Check each table once, with all the bags that pool it. */
+        if (list.count)
+            qsort(list.bags, list.count, sizeof *list.bags, compare);
+        for (size_t i = 0, end; i < list.count; i = end) {
+            for (end = i + 1; end < list.count && !compare(&list.bags[i], &list.bags[end]);)
+                end++;
+            check_table(check, &list.bags[i], end - i);
+        }
+    } else if (ok) {
         check->lacks_memory = true;
+    }
     if (check->lacks_memory)
         ok = bag_problem_no_memory(problem);
     free(list.bags);

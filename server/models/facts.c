@@ -130,18 +130,6 @@ bool bag_models_lack_updates(const struct bag_models *models, const struct bag_m
     return bag_updates_lacks(models->updates, &table);
 }
 
-/* Releases retained versions that lack an update: a roll back reads their files again. */
-static void release_stale(struct bag_models *models)
-{
-    for (size_t i = 0; i < models->num_records; i++) {
-        struct bag_record *record = models->records[i];
-        for (size_t j = record->num_retained; j-- > 0;) {
-            if (bag_models_lack_updates(models, record->retained[j].model))
-                bag_record_release(record, j);
-        }
-    }
-}
-
 /* ---- what is published ----------------------------------------------------------------------- */
 
 bool bag_facts_gather(struct bag_facts *facts, const char *only, struct bag_problem *problem)
@@ -151,10 +139,18 @@ bool bag_facts_gather(struct bag_facts *facts, const char *only, struct bag_prob
         atomic_load_explicit(&models->registry->current, memory_order_relaxed);
     size_t count = current ? current->count : 0;
     struct bag_model *const *listed = current ? current->listed : NULL;
-    if (current && only)
+    if (current && only) {
         listed = bag_snapshot_versions(current, only, &count);
-    else
-        release_stale(models);
+    } else {
+        /* Release retained versions that lack an update: a roll back reads their files again. */
+        for (size_t i = 0; i < models->num_records; i++) {
+            struct bag_record *record = models->records[i];
+            for (size_t j = record->num_retained; j-- > 0;) {
+                if (bag_models_lack_updates(models, record->retained[j].model))
+                    bag_record_release(record, j);
+            }
+        }
+    }
     facts->plan = ++models->num_plans;
     facts->published = calloc(count + 1, sizeof *facts->published);
     if (!facts->published)
@@ -268,18 +264,6 @@ static bool skips(const struct bag_facts *facts, enum bag_change_kind kind,
                                  uv_hrtime() - failure->at_ns);
 }
 
-/* Rejects a source whose files failed to load before and are not tried again. */
-static void check_failures(const struct bag_facts *facts, const struct bag_record *record,
-                           struct bag_source *source)
-{
-    for (size_t i = 0; i < record->num_failures; i++) {
-        const struct bag_failed_version *failure = &record->failures[i];
-        if (failure->number == number_of(source) && failure->fingerprint == source->fingerprint &&
-            skips(facts, facts->kind, failure))
-            bag_source_reject(source, failure->problem.text);
-    }
-}
-
 bool bag_facts_add_failure(const struct bag_facts *facts, const struct bag_source *source,
                            const struct bag_problem *why)
 {
@@ -337,7 +321,15 @@ static void open_files(struct bag_model_facts *of_model, struct bag_source *sour
         bag_source_reject(source, why.text);
         of_model->lacks_memory |= why.kind == BAG_ERROR_NO_MEMORY;
     } else {
-        check_failures(of_model->facts, of_model->record, source);
+        /* Reject a source whose files failed to load before and are not tried again. */
+        const struct bag_facts *facts = of_model->facts;
+        const struct bag_record *record = of_model->record;
+        for (size_t i = 0; i < record->num_failures; i++) {
+            const struct bag_failed_version *failure = &record->failures[i];
+            if (failure->number == number_of(source) &&
+                failure->fingerprint == source->fingerprint && skips(facts, facts->kind, failure))
+                bag_source_reject(source, failure->problem.text);
+        }
     }
 }
 

@@ -84,34 +84,6 @@ static bool enter_features(struct bag_model *model, struct bag_problem *problem)
     return true;
 }
 
-/* Makes a collection of its features, whose models are set, as make_model(). */
-static struct bag_model *make_collection(struct bag_source *source, struct bag_feature *features,
-                                         bag_gemm_fn *gemm, struct bag_problem *problem)
-{
-    size_t count = source->num_features;
-    struct bag_model *model = NULL;
-    bool ok = true;
-    for (size_t i = 0; ok && i < count; i++) {
-        features[i].name = source->model->features[i].name;
-        features[i].rules = source->features[i].rules;
-        features[i].output_row_format = source->features[i].output_row_format;
-        ok = load_projection(&source->features[i], gemm, &features[i].projection, problem);
-    }
-    if (ok)
-        model = bag_model_of_features(source->model->name, source->model->version, features, count);
-    if (ok && !model)
-        lacks_memory(source, problem);
-    for (size_t i = 0; !model && i < count; i++)
-        bag_projection_free(features[i].projection);
-    if (model && !enter_features(model, problem)) {
-        bag_model_release(model);
-        model = NULL;
-    }
-    if (model)
-        model->source = source;
-    return model;
-}
-
 /* ---- loading --------------------------------------------------------------------------------- */
 
 /* The state of loading the tables of one plan, and their progress. */
@@ -327,7 +299,30 @@ static bool load_collection(struct bag_change_plan *plan, struct bag_entry *entr
         features[i].model = table->model;
     }
     struct bag_problem why;
-    entry->model = make_collection(source, features, plan->facts.models->gemm, &why);
+    /* Make a collection of its features, whose models are set, as make_model(). */
+    bag_gemm_fn *gemm = plan->facts.models->gemm;
+    size_t count = source->num_features;
+    struct bag_model *model = NULL;
+    bool ok = true;
+    for (size_t i = 0; ok && i < count; i++) {
+        features[i].name = source->model->features[i].name;
+        features[i].rules = source->features[i].rules;
+        features[i].output_row_format = source->features[i].output_row_format;
+        ok = load_projection(&source->features[i], gemm, &features[i].projection, &why);
+    }
+    if (ok)
+        model = bag_model_of_features(source->model->name, source->model->version, features, count);
+    if (ok && !model)
+        lacks_memory(source, &why);
+    for (size_t i = 0; !model && i < count; i++)
+        bag_projection_free(features[i].projection);
+    if (model && !enter_features(model, &why)) {
+        bag_model_release(model);
+        model = NULL;
+    }
+    if (model)
+        model->source = source;
+    entry->model = model;
     free(features);
     if (!entry->model)
         return bag_change_plan_reject_collection(plan, entry, &why, problem);

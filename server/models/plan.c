@@ -643,25 +643,6 @@ static size_t find_reading(const struct bag_change_plan *plan, size_t end, uint6
     return SIZE_MAX;
 }
 
-/* Finds the tables that need not be read, and adds up the memory of the others. */
-static void share_tables(struct bag_change_plan *plan)
-{
-    for (size_t i = 0; i < plan->count; i++) {
-        struct bag_entry *entry = &plan->entries[i];
-        uint64_t fingerprint = entry->source ? entry->source->table_fingerprint : 0;
-        plan->bytes += entry->source ? bag_source_bytes(entry->source) : 0;
-        if (!fingerprint)
-            continue;
-        entry->stored = bag_facts_find_stored(&plan->facts, fingerprint);
-        if (entry->stored)
-            entry->stored->holders++;
-        else
-            entry->same_as = find_reading(plan, i, fingerprint);
-        if (entry->stored || entry->same_as != SIZE_MAX)
-            plan->bytes -= bag_source_table_bytes(entry->source);
-    }
-}
-
 /* ---- plans ----------------------------------------------------------------------------------- */
 
 /* Frees everything that the plan owns, but not the plan itself. */
@@ -720,7 +701,21 @@ struct bag_change_plan *bag_change_plan_make(struct bag_models *models, enum bag
     plan->only = only;
     if (bag_facts_gather(&plan->facts, NULL, problem) && add_all(plan, problem) &&
         list_served(plan, problem) && resolve_collections(plan, problem)) {
-        share_tables(plan);
+        /* Find the tables that need not be read, and add up the memory of the others. */
+        for (size_t i = 0; i < plan->count; i++) {
+            struct bag_entry *entry = &plan->entries[i];
+            uint64_t fingerprint = entry->source ? entry->source->table_fingerprint : 0;
+            plan->bytes += entry->source ? bag_source_bytes(entry->source) : 0;
+            if (!fingerprint)
+                continue;
+            entry->stored = bag_facts_find_stored(&plan->facts, fingerprint);
+            if (entry->stored)
+                entry->stored->holders++;
+            else
+                entry->same_as = find_reading(plan, i, fingerprint);
+            if (entry->stored || entry->same_as != SIZE_MAX)
+                plan->bytes -= bag_source_table_bytes(entry->source);
+        }
         return plan;
     }
     bag_change_plan_free(plan);

@@ -387,22 +387,6 @@ static bool do_next(struct bag_reconciler *reconciler, uint64_t *next_poll_ns)
     return true;
 }
 
-/* Works until the thread is to stop and no change waits any more. Sleeps until it is woken or the
- * next poll of files is due. */
-static void serve_changes(struct bag_reconciler *reconciler)
-{
-    struct bag_models *models = &reconciler->models;
-    bool polls = reconciler->config->options.model_control == BAG_MODEL_CONTROL_POLL;
-    uint64_t next_poll_ns = polls ? uv_hrtime() : UINT64_MAX;
-    bag_monitor_lock(&models->monitor);
-    while (!reconciler->stops || !STAILQ_EMPTY(&reconciler->changes)) {
-        if (!do_next(reconciler, &next_poll_ns))
-            bag_monitor_wait(&models->monitor,
-                             atomic_load(&models->cancelled) ? UINT64_MAX : next_poll_ns);
-    }
-    bag_monitor_unlock(&models->monitor);
-}
-
 /* Runs the reconciler's thread: loads the first models, reports the outcome, and serves changes.
  * The server starts without versions that cannot be loaded, unless the configuration names them. */
 static void *run(void *argument)
@@ -423,7 +407,18 @@ static void *run(void *argument)
     /* Affects this thread alone. If the system refuses, the thread competes with others. */
     if (setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + RECONCILER_NICE) != 0)
         bag_log(BAG_LOG_LEVEL_DEBUG, "loads at the usual priority");
-    serve_changes(reconciler);
+    /* Work until the thread is to stop and no change waits any more. Sleep until it is woken or the
+     * next poll of files is due. */
+    struct bag_models *models = &reconciler->models;
+    bool polls = reconciler->config->options.model_control == BAG_MODEL_CONTROL_POLL;
+    uint64_t next_poll_ns = polls ? uv_hrtime() : UINT64_MAX;
+    bag_monitor_lock(&models->monitor);
+    while (!reconciler->stops || !STAILQ_EMPTY(&reconciler->changes)) {
+        if (!do_next(reconciler, &next_poll_ns))
+            bag_monitor_wait(&models->monitor,
+                             atomic_load(&models->cancelled) ? UINT64_MAX : next_poll_ns);
+    }
+    bag_monitor_unlock(&models->monitor);
     return NULL;
 }
 

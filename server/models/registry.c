@@ -82,34 +82,6 @@ static void drop_slots(struct bag_registry *registry, const struct bag_snapshot 
     }
 }
 
-/* Gives every model its slot. One that is published already keeps its own, and is not written to:
- * loops are reading it. */
-static bool take_slots(struct bag_registry *registry, struct bag_snapshot *snapshot,
-                       struct bag_problem *problem)
-{
-    struct bag_names names = {0};
-    bool ok = name_slots(registry, snapshot->count, &names) || bag_problem_no_memory(problem);
-    for (size_t i = 0; ok && i < snapshot->count; i++) {
-        struct bag_model *model = snapshot->models[i];
-        const size_t *known = bag_names_find(&names, model->name, model->version);
-        size_t slot = known ? *known : make_slot(registry, model);
-        if (slot == SIZE_MAX) {
-            drop_slots(registry, snapshot, i);
-            ok = bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
-                                 "model '%s' version %s: no memory for its counters", model->name,
-                                 model->version);
-            break;
-        }
-        if (!known)
-            bag_names_put(&names, registry->slots[slot].name, registry->slots[slot].version, slot);
-        if (model->slot != slot)
-            model->slot = slot;
-        registry->slots[slot].snapshots++;
-    }
-    bag_names_free(&names);
-    return ok;
-}
-
 /* ---- the reconciler -------------------------------------------------------------------------- */
 
 /* Removes a reader of the snapshot, or the count that stands for being current. The last one to
@@ -132,7 +104,29 @@ bool bag_registry_publish(struct bag_registry *registry, struct bag_snapshot *sn
 {
     struct bag_snapshot *old = atomic_load_explicit(&registry->current, memory_order_relaxed);
     size_t readers = 1;
-    if (!take_slots(registry, snapshot, problem))
+    /* Give every model its slot. One that is published already keeps its own, and is not written
+     * to: loops are reading it. */
+    struct bag_names names = {0};
+    bool ok = name_slots(registry, snapshot->count, &names) || bag_problem_no_memory(problem);
+    for (size_t i = 0; ok && i < snapshot->count; i++) {
+        struct bag_model *model = snapshot->models[i];
+        const size_t *known = bag_names_find(&names, model->name, model->version);
+        size_t slot = known ? *known : make_slot(registry, model);
+        if (slot == SIZE_MAX) {
+            drop_slots(registry, snapshot, i);
+            ok = bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
+                                 "model '%s' version %s: no memory for its counters", model->name,
+                                 model->version);
+            break;
+        }
+        if (!known)
+            bag_names_put(&names, registry->slots[slot].name, registry->slots[slot].version, slot);
+        if (model->slot != slot)
+            model->slot = slot;
+        registry->slots[slot].snapshots++;
+    }
+    bag_names_free(&names);
+    if (!ok)
         return false;
     snapshot->generation = ++registry->generation;
     pthread_mutex_lock(&registry->lock);

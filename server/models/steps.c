@@ -27,25 +27,21 @@ bool bag_desired_state_unloads(const struct bag_desired_state *desired, uint64_t
     return desired->is_unloaded || contains(desired->unloaded, desired->num_unloaded, number);
 }
 
-/* Adds a version to those that were unloaded one by one. Returns false if there are too many. */
-static bool unload(struct bag_desired_state *desired, uint64_t number)
-{
-    if (desired->default_version == number)
-        desired->default_version = 0;
-    if (contains(desired->unloaded, desired->num_unloaded, number))
-        return true;
-    if (desired->num_unloaded == BAG_MAX_UNLOADED_VERSIONS)
-        return false;
-    desired->unloaded[desired->num_unloaded++] = number;
-    return true;
-}
-
 bool bag_desired_state_apply(struct bag_desired_state *desired, const struct bag_control_item *item,
                              uint64_t newest)
 {
     uint64_t number = strtoull(item->version, NULL, 10);
-    if (item->unload && number)
-        return unload(desired, number);
+    if (item->unload && number) {
+        /* Add a version to those that were unloaded one by one. */
+        if (desired->default_version == number)
+            desired->default_version = 0;
+        if (contains(desired->unloaded, desired->num_unloaded, number))
+            return true;
+        if (desired->num_unloaded == BAG_MAX_UNLOADED_VERSIONS)
+            return false;
+        desired->unloaded[desired->num_unloaded++] = number;
+        return true;
+    }
     desired->is_unloaded = item->unload;
     desired->default_version = number;
     desired->newest = newest;
@@ -114,18 +110,6 @@ static enum bag_plan_outcome apply_item(struct bag_model_plan *plan)
                                                                 : BAG_PLAN_TOO_MANY_UNLOADED;
 }
 
-/* Forgets the version that a request made the default one, once a poll finds a newer version that
- * can be served and did not exist at the time of the request. */
-static void forget_default(struct bag_model_plan *plan)
-{
-    struct bag_desired_state *desired = plan->desired;
-    for (size_t i = plan->count; desired->default_version && i-- > 0;) {
-        struct bag_version_plan *version = &plan->versions[i];
-        if (version->number > desired->newest && can_serve(plan, version))
-            desired->default_version = 0;
-    }
-}
-
 /* Returns whether the version becomes the default one instead of the higher version that was found
  * before it: a request asked for it, or the higher one lacks updates. A model never goes back to
  * old rows silently. */
@@ -136,36 +120,6 @@ static bool is_preferred(const struct bag_model_plan *plan, const struct bag_ver
         return true;
     const struct bag_version_plan *other = &plan->versions[plan->preferred];
     return other->number != wanted && other->is_behind && !version->is_behind;
-}
-
-/* Sets the actions from the highest version down, until as many serve as the policy says. Bad
- * versions above those are listed. */
-static void choose(struct bag_model_plan *plan)
-{
-    const struct bag_desired_state *desired = plan->desired;
-    bool is_latest = plan->policy.kind == BAG_VERSIONS_LATEST;
-    size_t remaining =
-        is_latest ? plan->policy.count ? (size_t)plan->policy.numbers[0] : 1 : SIZE_MAX;
-
-    for (size_t i = plan->count; i-- > 0 && remaining > 0;) {
-        struct bag_version_plan *version = &plan->versions[i];
-        if (is_latest && desired->default_version && version->number > desired->default_version)
-            continue;
-        if (bag_desired_state_unloads(desired, version->number) ||
-            !is_allowed(&plan->policy, version->number))
-            continue;
-        if (!can_serve(plan, version)) {
-            version->action =
-                version->files == BAG_FILES_BAD ? BAG_ACTION_MARK_UNAVAILABLE : BAG_ACTION_NONE;
-            continue;
-        }
-        version->action = action_of(version);
-        remaining--;
-        if (is_preferred(plan, version))
-            plan->preferred = i;
-    }
-    if (plan->preferred != SIZE_MAX && plan->versions[plan->preferred].is_behind)
-        plan->versions[plan->preferred].action = BAG_ACTION_LOAD;
 }
 
 /* Returns whether a request to load cannot be fulfilled: the version that it names is bad or, if it
@@ -213,9 +167,42 @@ enum bag_plan_outcome bag_plan_model(struct bag_model_plan *plan)
     plan->preferred = plan->failed_version = SIZE_MAX;
     if (outcome != BAG_PLAN_ACTIONS)
         return outcome;
-    if (plan->kind == BAG_CHANGE_POLL)
-        forget_default(plan);
-    choose(plan);
+    if (plan->kind == BAG_CHANGE_POLL) {
+        /* Forget the version that a request made the default one, once a poll finds a newer version
+         * that can be served and did not exist at the time of the request. */
+        struct bag_desired_state *desired = plan->desired;
+        for (size_t i = plan->count; desired->default_version && i-- > 0;) {
+            struct bag_version_plan *version = &plan->versions[i];
+            if (version->number > desired->newest && can_serve(plan, version))
+                desired->default_version = 0;
+        }
+    }
+    /* Set the actions from the highest version down, until as many serve as the policy says. Bad
+     * versions above those are listed. */
+    const struct bag_desired_state *desired = plan->desired;
+    bool is_latest = plan->policy.kind == BAG_VERSIONS_LATEST;
+    size_t remaining =
+        is_latest ? plan->policy.count ? (size_t)plan->policy.numbers[0] : 1 : SIZE_MAX;
+
+    for (size_t i = plan->count; i-- > 0 && remaining > 0;) {
+        struct bag_version_plan *version = &plan->versions[i];
+        if (is_latest && desired->default_version && version->number > desired->default_version)
+            continue;
+        if (bag_desired_state_unloads(desired, version->number) ||
+            !is_allowed(&plan->policy, version->number))
+            continue;
+        if (!can_serve(plan, version)) {
+            version->action =
+                version->files == BAG_FILES_BAD ? BAG_ACTION_MARK_UNAVAILABLE : BAG_ACTION_NONE;
+            continue;
+        }
+        version->action = action_of(version);
+        remaining--;
+        if (is_preferred(plan, version))
+            plan->preferred = i;
+    }
+    if (plan->preferred != SIZE_MAX && plan->versions[plan->preferred].is_behind)
+        plan->versions[plan->preferred].action = BAG_ACTION_LOAD;
     if (item && is_bad(plan))
         return BAG_PLAN_BAD;
     if (is_named_bad(plan))

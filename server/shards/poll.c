@@ -60,18 +60,6 @@ static size_t resolve(const struct bag_shard_address *address, uint64_t deadline
     return count;
 }
 
-/* Stores the endpoints for the loops. If the name no longer resolves, the loops continue with the
- * earlier ones. */
-static void store_endpoints(struct session *session, const struct bag_shard_endpoint *endpoints,
-                            size_t count)
-{
-    struct bag_shards *shards = session->group->shards;
-    bag_monitor_lock(&shards->monitor);
-    memcpy(session->host->endpoints, endpoints, count * sizeof *endpoints);
-    session->host->num_endpoints = count;
-    bag_monitor_unlock(&shards->monitor);
-}
-
 /* Connects to the first endpoint that accepts, and sets session->contact. Returns false and sets
  * *problem if none does. */
 static bool connect_to(struct session *session, struct bag_problem *problem)
@@ -82,7 +70,13 @@ static bool connect_to(struct session *session, struct bag_problem *problem)
     session->contact = BAG_SHARD_NOBODY;
     if (count == 0)
         return false;
-    store_endpoints(session, endpoints, count);
+    /* Store the endpoints for the loops. If the name no longer resolves, the loops continue with
+     * the earlier ones. */
+    struct bag_shards *shards = session->group->shards;
+    bag_monitor_lock(&shards->monitor);
+    memcpy(session->host->endpoints, endpoints, count * sizeof *endpoints);
+    session->host->num_endpoints = count;
+    bag_monitor_unlock(&shards->monitor);
     for (size_t i = 0; i < count && session->fd < 0; i++) {
         session->fd =
             bag_deadline_connect(&endpoints[i].address, endpoints[i].bytes, session->deadline_ns);
@@ -249,14 +243,6 @@ static bool poll_all(struct session *session, const char *token,
     return ok;
 }
 
-/* Stores the token that the shard has accepted, for the requests of the loops. */
-static void store_token(struct bag_shard_group *group, const char *token)
-{
-    bag_monitor_lock(&group->shards->monitor);
-    snprintf(group->token, sizeof group->token, "%s", token ? token : "");
-    bag_monitor_unlock(&group->shards->monitor);
-}
-
 bool bag_shard_poll(struct bag_shard_group *group, struct bag_shard_host *host,
                     const struct bag_shard_generation *known, struct bag_shard_report *report,
                     enum bag_shard_contact *contact, struct bag_problem *problem)
@@ -274,8 +260,12 @@ bool bag_shard_poll(struct bag_shard_group *group, struct bag_shard_host *host,
         bag_problem_prefix(problem, "this server lacks what it would ask with");
         *contact = BAG_SHARD_NOT_POLLED;
     }
-    if (ok)
-        store_token(group, token);
+    if (ok) {
+        /* Store the token that the shard has accepted, for the requests of the loops. */
+        bag_monitor_lock(&group->shards->monitor);
+        snprintf(group->token, sizeof group->token, "%s", token ? token : "");
+        bag_monitor_unlock(&group->shards->monitor);
+    }
     if (session.fd >= 0)
         close(session.fd);
     free(session.body);

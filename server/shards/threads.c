@@ -93,17 +93,6 @@ static void set_unavailable(struct bag_shard_member *member, bool is_unavailable
         bag_log(BAG_LOG_LEVEL_INFO, "shard available", BAG_LOG_TEXT("shard", host->address.text));
 }
 
-/* Marks a member whose host answers, but not about this model, and logs changes. */
-static void set_reports_no_model(const struct bag_shard_group *group,
-                                 struct bag_shard_member *member, bool reports_no_model)
-{
-    if (atomic_exchange(&member->reports_no_model, reports_no_model) != reports_no_model &&
-        reports_no_model)
-        bag_log(BAG_LOG_LEVEL_WARNING, "shard reports no model",
-                BAG_LOG_TEXT("shard", member->host->address.text),
-                BAG_LOG_TEXT("model", group->config.name), BAG_LOG_TEXT("reason", member->why));
-}
-
 /* Stores the result of a poll. If the poll failed, the earlier report stays. If the member could
  * not be polled at all, its whole state stays. This server then lacks memory, descriptors or the
  * token, and the token may be that of this model alone. */
@@ -133,9 +122,15 @@ static void keep(const struct query *query, struct bag_shard_report *report,
         set_unavailable(member, false);
     else if (contact == BAG_SHARD_NOBODY || (is_lasting && contact == BAG_SHARD_SILENT))
         set_unavailable(member, true);
-    set_reports_no_model(query->group, member,
-                         is_lasting &&
-                             (contact == BAG_SHARD_ANSWERED || contact == BAG_SHARD_NOT_POLLED));
+    /* Mark a member whose host answers, but not about this model, and log changes. */
+    const struct bag_shard_group *group = query->group;
+    bool reports_no_model =
+        is_lasting && (contact == BAG_SHARD_ANSWERED || contact == BAG_SHARD_NOT_POLLED);
+    if (atomic_exchange(&member->reports_no_model, reports_no_model) != reports_no_model &&
+        reports_no_model)
+        bag_log(BAG_LOG_LEVEL_WARNING, "shard reports no model",
+                BAG_LOG_TEXT("shard", member->host->address.text),
+                BAG_LOG_TEXT("model", group->config.name), BAG_LOG_TEXT("reason", member->why));
     member->due_ns = uv_hrtime() + (member->failures ? FAILED_NS : SECOND_NS);
 }
 
@@ -143,24 +138,6 @@ static void keep(const struct query *query, struct bag_shard_report *report,
 static const char *token_file(const struct bag_shard_group *group)
 {
     return group->config.shard_token_file ? group->config.shard_token_file : "";
-}
-
-/* Postpones the polls of other groups' members of a host that has reported the known generation.
- * Their reports are still current if the groups use the same token. */
-static void confirm_others(struct bag_shards *shards, const struct query *query)
-{
-    const struct bag_shard_member *asked = query->member;
-    for (struct bag_shard_group *group = shards->groups; group; group = group->next) {
-        if (group == query->group || strcmp(token_file(group), token_file(query->group)) != 0)
-            continue;
-        for (size_t i = 0; i < group->num_members; i++) {
-            struct bag_shard_member *member = &group->members[i];
-            if (member->host != asked->host || member->is_being_polled || !is_current(member))
-                continue;
-            memcpy(group->token, query->group->token, sizeof group->token);
-            member->due_ns = asked->due_ns;
-        }
-    }
 }
 
 /* Polls a member and stores the result. Called with the lock, which it releases for the poll and
@@ -188,10 +165,24 @@ static void run_query(struct bag_shards *shards, const struct query *query)
     }
     uint64_t hash = query->group->versions_hash;
     keep(query, report, contact, &why);
-    if (report->is_same)
-        confirm_others(shards, query);
-    else if (!bag_shard_group_find_versions(query->group))
+    if (report->is_same) {
+        /* Postpone the polls of other groups' members of a host that has reported the known
+         * generation. Their reports are still current if the groups use the same token. */
+        const struct bag_shard_member *asked = query->member;
+        for (struct bag_shard_group *group = shards->groups; group; group = group->next) {
+            if (group == query->group || strcmp(token_file(group), token_file(query->group)) != 0)
+                continue;
+            for (size_t i = 0; i < group->num_members; i++) {
+                struct bag_shard_member *member = &group->members[i];
+                if (member->host != asked->host || member->is_being_polled || !is_current(member))
+                    continue;
+                memcpy(group->token, query->group->token, sizeof group->token);
+                member->due_ns = asked->due_ns;
+            }
+        }
+    } else if (!bag_shard_group_find_versions(query->group)) {
         query->member->whole_ns = 0;
+    }
     bool changed = query->group->versions_hash != hash && !shards->stops;
     bag_monitor_unlock(&shards->monitor);
     bag_shard_report_free(report);

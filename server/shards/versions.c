@@ -252,23 +252,6 @@ static bool make_versions(const struct bag_shard_group *group, const struct bag_
     return ok;
 }
 
-/* Returns a hash of all that a change of versions can change. */
-static uint64_t hash_versions(const struct bag_shard_group *group)
-{
-    uint64_t hash = bag_hash_bytes(BAG_HASH_START, group->reason, strlen(group->reason) + 1);
-    for (size_t i = 0; i < group->num_versions; i++) {
-        const struct bag_shard_version *version = &group->versions[i];
-        uint64_t config = bag_model_config_hash(&version->config);
-        hash = bag_hash_bytes(hash, &version->number, sizeof version->number);
-        hash = bag_hash_bytes(hash, &version->table, sizeof version->table);
-        hash = bag_hash_bytes(hash, &config, sizeof config);
-        hash = bag_hash_bytes(hash, version->members, group->num_members * sizeof(size_t));
-        if (version->reason)
-            hash = bag_hash_bytes(hash, version->reason, strlen(version->reason));
-    }
-    return hash;
-}
-
 /* Returns whether one of the versions can be served. */
 static bool is_any_good(const struct bag_shard_version *versions, size_t count)
 {
@@ -302,6 +285,17 @@ bool bag_shard_group_find_versions(struct bag_shard_group *group)
     group->versions = versions;
     group->num_versions = count;
     memcpy(group->reason, reason, sizeof reason);
-    group->versions_hash = hash_versions(group);
+    uint64_t hash = bag_hash_bytes(BAG_HASH_START, group->reason, strlen(group->reason) + 1);
+    for (size_t i = 0; i < group->num_versions; i++) {
+        const struct bag_shard_version *version = &group->versions[i];
+        uint64_t config = bag_model_config_hash(&version->config);
+        hash = bag_hash_bytes(hash, &version->number, sizeof version->number);
+        hash = bag_hash_bytes(hash, &version->table, sizeof version->table);
+        hash = bag_hash_bytes(hash, &config, sizeof config);
+        hash = bag_hash_bytes(hash, version->members, group->num_members * sizeof(size_t));
+        if (version->reason)
+            hash = bag_hash_bytes(hash, version->reason, strlen(version->reason));
+    }
+    group->versions_hash = hash;
     return true;
 }

@@ -43,22 +43,6 @@ static const char *take_value(const struct bag_tool_flag *flag, int argc, char *
     return NULL;
 }
 
-/* Offers each operand of the usage, such as MODEL, as if it were a flag, "--model". Somebody who
- * knows other commands may write it like that. */
-static void offer_operands(const struct bag_tool *tool, struct bag_suggestion *suggestion)
-{
-    for (const char *at = tool->usage; *at; at++) {
-        char name[32] = "--";
-        size_t bytes = 2;
-        for (; *at >= 'A' && *at <= 'Z' && bytes + 1 < sizeof name; at++)
-            name[bytes++] = (char)(*at - 'A' + 'a');
-        if (bytes > 2)
-            bag_suggest_offer(suggestion, name);
-        if (!*at)
-            break;
-    }
-}
-
 static bool reject_flag(const struct bag_tool *tool, const char *argument,
                         struct bag_problem *problem)
 {
@@ -66,7 +50,18 @@ static bool reject_flag(const struct bag_tool *tool, const char *argument,
     struct bag_suggestion suggestion = {.written = written.text};
     for (size_t i = 0; i < tool->num_flags; i++)
         bag_suggest_offer(&suggestion, tool->flags[i].name);
-    offer_operands(tool, &suggestion);
+    /* Offer each operand of the usage, such as MODEL, as if it were a flag, "--model". Somebody who
+     * knows other commands may write it like that. */
+    for (const char *at = tool->usage; *at; at++) {
+        char name[32] = "--";
+        size_t bytes = 2;
+        for (; *at >= 'A' && *at <= 'Z' && bytes + 1 < sizeof name; at++)
+            name[bytes++] = (char)(*at - 'A' + 'a');
+        if (bytes > 2)
+            bag_suggest_offer(&suggestion, name);
+        if (!*at)
+            break;
+    }
     if (find_flag(tool, suggestion.nearest) == tool->num_flags)
         return bag_problem_set(problem, BAG_ERROR_USAGE,
                                "unknown flag %s; did you mean the argument without a flag? "
@@ -119,28 +114,24 @@ const char *bag_tool_next(const struct bag_tool *tool, size_t flag, int argc, ch
     return NULL;
 }
 
-/* Prints a flag and its value, in several lines if it has many choices. */
-static void print_flag(FILE *stream, const struct bag_tool_flag *flag)
-{
-    int column = fprintf(stream, "  %s%s", flag->name, *flag->value ? " " : "");
-    for (const char *at = flag->value; *at;) {
-        int bytes = (int)strcspn(at, "|") + 1;
-        bytes -= !at[bytes - 1];
-        if (column + bytes > 80)
-            column = fprintf(stream, "\n%*s", INDENT, "") - 1;
-        column += fprintf(stream, "%.*s", bytes, at);
-        at += bytes;
-    }
-    fputc('\n', stream);
-}
-
 void bag_tool_print_help(FILE *stream, const struct bag_tool *tool)
 {
     fprintf(stream, "Usage: %s\n\n", tool->usage);
     bag_help_print_wrapped(stream, tool->about, 0);
     fputc('\n', stream);
     for (size_t i = 0; i < tool->num_flags; i++) {
-        print_flag(stream, &tool->flags[i]);
+        /* Print a flag and its value, in several lines if it has many choices. */
+        const struct bag_tool_flag *flag = &tool->flags[i];
+        int column = fprintf(stream, "  %s%s", flag->name, *flag->value ? " " : "");
+        for (const char *at = flag->value; *at;) {
+            int bytes = (int)strcspn(at, "|") + 1;
+            bytes -= !at[bytes - 1];
+            if (column + bytes > 80)
+                column = fprintf(stream, "\n%*s", INDENT, "") - 1;
+            column += fprintf(stream, "%.*s", bytes, at);
+            at += bytes;
+        }
+        fputc('\n', stream);
         bag_help_print_wrapped(stream, tool->flags[i].sentence, INDENT);
     }
 }

@@ -301,31 +301,6 @@ static bool put(const struct line *line)
     return true;
 }
 
-/* Logs how many lines were dropped, if that fits. The caller holds the lock. */
-static void tell_dropped(void)
-{
-    struct line line BAG_UNSET;
-    if (waiting.dropped == waiting.told)
-        return;
-    make_line(&line, BAG_LOG_LEVEL_WARNING, "log lines dropped",
-              (const struct bag_log_field[]){
-                  BAG_LOG_NUMBER("count", waiting.dropped - waiting.told),
-                  BAG_LOG_TEXT("reason", "the reader of the log does not keep up"),
-                  {0}});
-    if (put(&line))
-        waiting.told = waiting.dropped;
-}
-
-/* Pauses, so that several lines are written together. The caller holds the lock. */
-static void rest(void)
-{
-    const uint64_t until_ns = uv_hrtime() + REST_NS;
-    do
-        waiting.rests = true;
-    while (!is_due() && bag_monitor_wait(&waiting.monitor, until_ns));
-    waiting.rests = false;
-}
-
 /* Writes the first lines of the ring. The caller holds the lock, which is released meanwhile. */
 static void write_first(void)
 {
@@ -338,7 +313,17 @@ static void write_first(void)
     bag_monitor_lock(&waiting.monitor);
     waiting.begin = (begin + bytes) % sizeof waiting.ring;
     waiting.bytes -= bytes;
-    tell_dropped();
+    /* Log how many lines were dropped, if that fits. */
+    struct line line BAG_UNSET;
+    if (waiting.dropped == waiting.told)
+        return;
+    make_line(&line, BAG_LOG_LEVEL_WARNING, "log lines dropped",
+              (const struct bag_log_field[]){
+                  BAG_LOG_NUMBER("count", waiting.dropped - waiting.told),
+                  BAG_LOG_TEXT("reason", "the reader of the log does not keep up"),
+                  {0}});
+    if (put(&line))
+        waiting.told = waiting.dropped;
 }
 
 static void *write_waiting(void *context)
@@ -356,7 +341,12 @@ static void *write_waiting(void *context)
         do
             write_first();
         while (waiting.begin == 0 && waiting.bytes > 0); /* the part that wrapped around */
-        rest();
+        /* Pause, so that several lines are written together. */
+        const uint64_t until_ns = uv_hrtime() + REST_NS;
+        do
+            waiting.rests = true;
+        while (!is_due() && bag_monitor_wait(&waiting.monitor, until_ns));
+        waiting.rests = false;
     }
     waiting.runs = false;
     bag_monitor_wake_all(&waiting.monitor);

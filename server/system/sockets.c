@@ -144,18 +144,6 @@ static bool remove_stale(const char *path, const struct sockaddr_un *address)
     return rejected && unlink(path) == 0;
 }
 
-static void explain_bind(const char *path, int error, struct bag_problem *problem)
-{
-    struct stat there;
-    bool is_used = error == EADDRINUSE;
-    bool is_other = is_used && lstat(path, &there) == 0 && !S_ISSOCK(there.st_mode);
-    bag_problem_set(problem, BAG_ERROR_SYSTEM, "cannot listen on the socket '%s': %s%s", path,
-                    is_other ? "what is there is not a socket" : strerror(error),
-                    is_other  ? "; remove it or choose another path"
-                    : is_used ? "; stop what listens there or choose another path"
-                              : "");
-}
-
 int bag_unix_bind(const char *path, mode_t mode, struct bag_problem *problem)
 {
     struct sockaddr_un address;
@@ -170,7 +158,14 @@ int bag_unix_bind(const char *path, mode_t mode, struct bag_problem *problem)
     }
     if (is_bound)
         return fd;
-    explain_bind(path, error, problem);
+    struct stat there;
+    bool is_used = error == EADDRINUSE;
+    bool is_other = is_used && lstat(path, &there) == 0 && !S_ISSOCK(there.st_mode);
+    bag_problem_set(problem, BAG_ERROR_SYSTEM, "cannot listen on the socket '%s': %s%s", path,
+                    is_other ? "what is there is not a socket" : strerror(error),
+                    is_other  ? "; remove it or choose another path"
+                    : is_used ? "; stop what listens there or choose another path"
+                              : "");
     if (fd >= 0)
         close(fd);
     return -1;
@@ -369,19 +364,15 @@ static struct sock_filter no_syn[] = {
     BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
 };
 
-/* Removes the socket, unless another server has replaced it with its own. */
-static void remove_path(const struct bag_listener *listener)
-{
-    struct stat there;
-    if (lstat(listener->path, &there) == 0 && there.st_ino == listener->made.st_ino &&
-        there.st_dev == listener->made.st_dev)
-        unlink(listener->path);
-}
-
 void bag_listener_reject(const struct bag_listener *listener)
 {
-    if (listener->kind == BAG_LISTENER_UNIX)
-        remove_path(listener);
+    if (listener->kind == BAG_LISTENER_UNIX) {
+        /* Remove the socket, unless another server has replaced it with its own. */
+        struct stat there;
+        if (lstat(listener->path, &there) == 0 && there.st_ino == listener->made.st_ino &&
+            there.st_dev == listener->made.st_dev)
+            unlink(listener->path);
+    }
     if (listener->kind != BAG_LISTENER_TCP)
         return;
     struct sock_fprog program = {sizeof no_syn / sizeof no_syn[0], no_syn};

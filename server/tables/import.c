@@ -314,19 +314,6 @@ static bool check_params(const struct bag_source *source, size_t row, float scal
         source->files[0].path, row, (double)scale, bag_row_format_names[source->table.row_format]);
 }
 
-/* Writes the values of codes of two or four bits with f32 parameters, for which there is no row
- * format. */
-static void write_values(const struct bag_table *table, size_t per_byte, const unsigned char *codes,
-                         float scale, float bias, unsigned char *row)
-{
-    const size_t bits = 8 / per_byte;
-    for (size_t i = 0; i < table->row_elements; i++) {
-        unsigned code = codes[i / per_byte] >> i % per_byte * bits & ((1u << bits) - 1);
-        float value = __builtin_fmaf((float)code, scale, bias);
-        memcpy(row + i * sizeof value, &value, sizeof value);
-    }
-}
-
 /* Writes one row as the table stores it: codes and parameters, or values. */
 static void write_row(const struct bag_source *source, const unsigned char *codes, float scale,
                       float bias, unsigned char *row)
@@ -336,7 +323,15 @@ static void write_row(const struct bag_source *source, const unsigned char *code
     unsigned char *to = row + bag_row_places(table).codes_at;
     size_t bytes = stored_bytes(source);
     if (table->row_format == BAG_ROWS_PLAIN) {
-        write_values(table, (table->row_elements + bytes - 1) / bytes, codes, scale, bias, row);
+        /* Write the values of codes of two or four bits with f32 parameters, for which there is no
+         * row format. */
+        size_t per_byte = (table->row_elements + bytes - 1) / bytes;
+        const size_t bits = 8 / per_byte;
+        for (size_t i = 0; i < table->row_elements; i++) {
+            unsigned code = codes[i / per_byte] >> i % per_byte * bits & ((1u << bits) - 1);
+            float value = __builtin_fmaf((float)code, scale, bias);
+            memcpy(row + i * sizeof value, &value, sizeof value);
+        }
         return;
     }
     memcpy(to, codes, bytes);

@@ -133,26 +133,6 @@ static bool run_builders(struct building *building, struct bag_problem *problem)
                                               building, problem);
 }
 
-/* Inserts the keys that had no room in their home lines, and frees the lists. If the builders
- * stopped, only frees the lists and returns DUPLICATE; the caller must check for a failure of the
- * builders first. */
-static enum bag_keys_outcome insert_crowds(struct building *building)
-{
-    enum bag_keys_outcome outcome =
-        building->duplicate || building->team.failed ? BAG_KEYS_DUPLICATE : BAG_KEYS_ADDED;
-    while (building->crowds) {
-        struct crowd *crowd = building->crowds;
-        size_t stopped;
-        int64_t other;
-        if (outcome == BAG_KEYS_ADDED)
-            outcome = bag_keys_insert_all(&building->keys, crowd->entries, crowd->count, &stopped,
-                                          &other);
-        building->crowds = crowd->next;
-        free(crowd);
-    }
-    return outcome;
-}
-
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 /* Removes all keys, before they are added once more. */
@@ -218,7 +198,20 @@ static bool try_seeds(struct building *building, struct bag_problem *problem)
                   bag_problem_set(problem, BAG_ERROR_SYSTEM, "no random numbers can be had: %s",
                                   strerror(errno));
         ok = ok && run_builders(building, problem);
-        enum bag_keys_outcome outcome = insert_crowds(building);
+        /* Insert the keys that had no room in their home lines, and free the lists. If the builders
+         * stopped, only free the lists. */
+        enum bag_keys_outcome outcome =
+            building->duplicate || building->team.failed ? BAG_KEYS_DUPLICATE : BAG_KEYS_ADDED;
+        while (building->crowds) {
+            struct crowd *crowd = building->crowds;
+            size_t stopped;
+            int64_t other;
+            if (outcome == BAG_KEYS_ADDED)
+                outcome = bag_keys_insert_all(&building->keys, crowd->entries, crowd->count,
+                                              &stopped, &other);
+            building->crowds = crowd->next;
+            free(crowd);
+        }
         if (!ok || outcome == BAG_KEYS_ADDED)
             return ok;
         if (outcome == BAG_KEYS_DUPLICATE)

@@ -222,25 +222,6 @@ static int64_t find_local(const struct bag_live_rows *live, uint64_t row)
     return row < (uint64_t)memory->table.num_rows ? (int64_t)row : -1;
 }
 
-/* Checks that the memory has the row of each index of the batch. */
-static bool check_indices(const struct bag_live_rows *live, const struct bag_rows_batch *batch,
-                          struct bag_problem *problem)
-{
-    uint64_t num_rows = (uint64_t)live->memory->table.num_rows;
-    if (num_rows == 0 && batch->count)
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "'indices' has %" PRId64 " at position 0; the table has no rows",
-                               (int64_t)batch->ids[0]);
-    for (size_t i = 0; i < batch->count; i++) {
-        if (find_local(live, batch->ids[i]) < 0)
-            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                                   "'indices' has %" PRId64 " at position %zu; the table has rows "
-                                   "0 to %" PRId64,
-                                   (int64_t)batch->ids[i], i, (int64_t)num_rows - 1);
-    }
-    return true;
-}
-
 /* Grows one of the writer's lists to `needed` rows. */
 static bool reserve(int64_t **rows, size_t *room, size_t needed, struct bag_problem *problem)
 {
@@ -282,18 +263,6 @@ bool bag_live_rows_check_readers(const struct bag_live_rows *live,
     return true;
 }
 
-/* Checks that all keys can be removed, and reserves memory for their rows. */
-static bool check_removed(struct bag_live_rows *live, const struct bag_rows_batch *batch,
-                          struct bag_problem *problem)
-{
-    for (size_t i = 0; i < batch->count; i++) {
-        if (!batch->may_be_gone && bag_keys_find_one(&live->memory->index.keys, batch->ids[i]) < 0)
-            return reject_key(live, batch, i, "the table does not have it", problem);
-    }
-    return bag_live_rows_check_readers(live, batch, problem) &&
-           reserve_freed(live, batch->count, problem);
-}
-
 /* Sets live->found to the rows of the batch's keys, -1 for new ones, and *num_new. Returns false
  * and sets *problem if there is no room for the new ones. */
 static bool find_rows(struct bag_live_rows *live, const struct bag_rows_batch *batch,
@@ -322,10 +291,33 @@ bool bag_live_rows_check(struct bag_live_rows *live, struct bag_rows_batch *batc
 {
     bag_rows_batch_decide(live->memory, batch);
     *changes_keys = batch->deletes;
-    if (!bag_table_is_keyed(live->memory))
-        return check_indices(live, batch, problem);
-    if (batch->deletes)
-        return check_removed(live, batch, problem);
+    if (!bag_table_is_keyed(live->memory)) {
+        /* Check that the memory has the row of each index of the batch. */
+        uint64_t num_rows = (uint64_t)live->memory->table.num_rows;
+        if (num_rows == 0 && batch->count)
+            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                                   "'indices' has %" PRId64 " at position 0; the table has no rows",
+                                   (int64_t)batch->ids[0]);
+        for (size_t i = 0; i < batch->count; i++) {
+            if (find_local(live, batch->ids[i]) < 0)
+                return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                                       "'indices' has %" PRId64
+                                       " at position %zu; the table has rows "
+                                       "0 to %" PRId64,
+                                       (int64_t)batch->ids[i], i, (int64_t)num_rows - 1);
+        }
+        return true;
+    }
+    if (batch->deletes) {
+        /* Check that all keys can be removed, and reserve memory for their rows. */
+        for (size_t i = 0; i < batch->count; i++) {
+            if (!batch->may_be_gone &&
+                bag_keys_find_one(&live->memory->index.keys, batch->ids[i]) < 0)
+                return reject_key(live, batch, i, "the table does not have it", problem);
+        }
+        return bag_live_rows_check_readers(live, batch, problem) &&
+               reserve_freed(live, batch->count, problem);
+    }
     size_t num_new = 0;
     bool ok = find_rows(live, batch, &num_new, problem);
     *changes_keys = num_new > 0;
@@ -338,35 +330,6 @@ bool bag_live_rows_check(struct bag_live_rows *live, struct bag_rows_batch *batc
 static char *row_at(const struct bag_live_rows *live, uint64_t row)
 {
     return (char *)live->memory->mapping + row * bag_row_bytes(&live->memory->table);
-}
-
-/* Checks the rows again, as the batch may have been checked with another version of the table. */
-static bool put_indices(struct bag_live_rows *live, const struct bag_rows_batch *batch,
-                        struct bag_problem *problem)
-{
-    uint64_t num_rows = (uint64_t)live->memory->table.num_rows;
-    size_t row_bytes = bag_row_bytes(&live->memory->table);
-    for (size_t i = 0; i < batch->count; i++) {
-        if (num_rows == 0)
-            return bag_problem_set(problem, BAG_ERROR_FILE,
-                                   "it is of row %" PRIu64
-                                   ", and the table has no rows; it needs a "
-                                   "table with all rows, or one that includes the update "
-                                   "(updates_through)",
-                                   batch->ids[i]);
-        if (find_local(live, batch->ids[i]) < 0)
-            return bag_problem_set(problem, BAG_ERROR_FILE,
-                                   "it is of row %" PRIu64 ", and the table has rows 0 to %" PRId64
-                                   "; it needs a table with all rows, or one that includes the "
-                                   "update (updates_through)",
-                                   batch->ids[i], (int64_t)num_rows - 1);
-    }
-    write_begin(live);
-    for (size_t i = 0; i < batch->count; i++)
-        memcpy(row_at(live, (uint64_t)find_local(live, batch->ids[i])), batch->rows + i * row_bytes,
-               row_bytes);
-    write_end(live);
-    return true;
 }
 
 /* Takes a row for a new key. Returns -1 if there is none. */
@@ -453,7 +416,33 @@ static bool remove_keys(struct bag_live_rows *live, const struct bag_rows_batch 
 bool bag_live_rows_apply(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                          struct bag_problem *problem)
 {
-    if (!bag_table_is_keyed(live->memory))
-        return put_indices(live, batch, problem);
+    if (!bag_table_is_keyed(live->memory)) {
+        /* Check the rows again, as the batch may have been checked with another version of the
+         * table. */
+        uint64_t num_rows = (uint64_t)live->memory->table.num_rows;
+        size_t row_bytes = bag_row_bytes(&live->memory->table);
+        for (size_t i = 0; i < batch->count; i++) {
+            if (num_rows == 0)
+                return bag_problem_set(problem, BAG_ERROR_FILE,
+                                       "it is of row %" PRIu64
+                                       ", and the table has no rows; it needs a "
+                                       "table with all rows, or one that includes the update "
+                                       "(updates_through)",
+                                       batch->ids[i]);
+            if (find_local(live, batch->ids[i]) < 0)
+                return bag_problem_set(problem, BAG_ERROR_FILE,
+                                       "it is of row %" PRIu64
+                                       ", and the table has rows 0 to %" PRId64
+                                       "; it needs a table with all rows, or one that includes the "
+                                       "update (updates_through)",
+                                       batch->ids[i], (int64_t)num_rows - 1);
+        }
+        write_begin(live);
+        for (size_t i = 0; i < batch->count; i++)
+            memcpy(row_at(live, (uint64_t)find_local(live, batch->ids[i])),
+                   batch->rows + i * row_bytes, row_bytes);
+        write_end(live);
+        return true;
+    }
     return batch->deletes ? remove_keys(live, batch, problem) : put_keys(live, batch, problem);
 }

@@ -39,26 +39,6 @@ size_t bag_source_read_bytes(const struct bag_source *source)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Maps the rows from their file. A file without elements cannot be mapped, so its table is read. */
-static bool map_rows(const struct bag_source *source, const struct bag_load_options *options,
-                     struct bag_table_memory *memory, struct bag_problem *problem)
-{
-    const struct bag_table_file *file = &source->files[0];
-    if (file->npy.count == 0) {
-        if (!bag_table_read(file, 1, options, memory, problem))
-            return false;
-    } else {
-        memory->map = bag_map_open(file, residence_of(source->model), options, problem);
-        if (!memory->map)
-            return false;
-        memory->table.rows = bag_map_rows(memory->map);
-    }
-    bag_log(BAG_LOG_LEVEL_INFO, "mapped", BAG_LOG_TEXT("model", source->model->name),
-            BAG_LOG_TEXT("file", file->path), BAG_LOG_NUMBER("bytes", file->npy.data_bytes),
-            BAG_LOG_TEXT("crc32", file->has_crc32 ? "not compared: bagserve verify does" : "none"));
-    return true;
-}
-
 /* Computes rows of a demo table, FP32 or FP16, whose values both types have. Returns false and sets
  * *problem without memory. */
 static bool make_range(const struct bag_source *source, const struct bag_table_memory *memory,
@@ -80,31 +60,44 @@ static bool make_range(const struct bag_source *source, const struct bag_table_m
     return true;
 }
 
-/* Computes the rows of a demo table, and the copy of the default row after a part by rows. */
-static bool make_rows(const struct bag_source *source, struct bag_table_memory *memory,
-                      struct bag_problem *problem)
-{
-    const size_t rows = (size_t)memory->shape[0];
-    if (!bag_table_allocate(memory, problem))
-        return false;
-    char *made = memory->mapping;
-    if (!made)
-        return true;
-    return make_range(source, memory, made, (size_t)memory->first_row, rows, problem) &&
-           (memory->table.num_rows == memory->shape[0] ||
-            make_range(source, memory, made + rows * bag_row_bytes(&memory->table),
-                       (size_t)memory->kept_default, 1, problem));
-}
-
 /* Brings the rows into memory, in the way that the source needs. */
 static bool bring_rows(const struct bag_source *source, const struct bag_part_rows *kept,
                        const struct bag_load_options *options, struct bag_table_memory *memory,
                        struct bag_problem *problem)
 {
-    if (source->make)
-        return make_rows(source, memory, problem);
-    if (source->maps)
-        return map_rows(source, options, memory, problem);
+    if (source->make) {
+        /* Compute the rows of a demo table, and the copy of the default row after a part by rows.
+         */
+        const size_t rows = (size_t)memory->shape[0];
+        if (!bag_table_allocate(memory, problem))
+            return false;
+        char *made = memory->mapping;
+        if (!made)
+            return true;
+        return make_range(source, memory, made, (size_t)memory->first_row, rows, problem) &&
+               (memory->table.num_rows == memory->shape[0] ||
+                make_range(source, memory, made + rows * bag_row_bytes(&memory->table),
+                           (size_t)memory->kept_default, 1, problem));
+    }
+    if (source->maps) {
+        /* Map the rows from their file. A file without elements cannot be mapped, so its table is
+         * read. */
+        const struct bag_table_file *file = &source->files[0];
+        if (file->npy.count == 0) {
+            if (!bag_table_read(file, 1, options, memory, problem))
+                return false;
+        } else {
+            memory->map = bag_map_open(file, residence_of(source->model), options, problem);
+            if (!memory->map)
+                return false;
+            memory->table.rows = bag_map_rows(memory->map);
+        }
+        bag_log(
+            BAG_LOG_LEVEL_INFO, "mapped", BAG_LOG_TEXT("model", source->model->name),
+            BAG_LOG_TEXT("file", file->path), BAG_LOG_NUMBER("bytes", file->npy.data_bytes),
+            BAG_LOG_TEXT("crc32", file->has_crc32 ? "not compared: bagserve verify does" : "none"));
+        return true;
+    }
     if (bag_table_is_part(memory))
         return bag_part_read(source, kept, options, memory, problem);
     return bag_table_read(source->files, source->num_files, options, memory, problem);

@@ -105,26 +105,6 @@ static const char *find_only_table(const struct bag_file_names *names)
     return only;
 }
 
-/* Sets a problem: the table is not named. A file of torch.save gets a hint, because it is a zip
- * archive and reads as an .npz file of other arrays. */
-static bool reject_choice(const struct bag_archive *archive, const struct bag_file_names *names,
-                          struct bag_problem *problem)
-{
-    struct bag_table_file file;
-    for (size_t i = 0; archive->is_npz && i < names->count; i++) {
-        if (bag_has_suffix(names->names[i], "/data.pkl"))
-            return bag_problem_set(problem, BAG_ERROR_FILE,
-                                   "%s: it looks like what torch.save wrote: export it with "
-                                   "proto/clients/python/bagserve_export.py",
-                                   archive->file.path);
-    }
-    if (names->count == 1 && !open_array(archive, names->names[0], BAG_DTYPE_COUNT, &file, problem))
-        return false;
-    bag_file_reject_choice(names, problem);
-    return bag_problem_prefix(problem, "%s: name the table, as PATH#TENSOR or \"tensor\"",
-                              archive->file.path);
-}
-
 /* Returns the array of the values' keys: as configured, or "keys" beside "values". Returns NULL if
  * the archive has none. */
 static const char *choose_keys(const struct bag_model_config *model,
@@ -145,8 +125,24 @@ static bool choose_arrays(const struct bag_model_config *model, const struct bag
     *values = is_set(model->tensor) ? model->tensor : has_name(names, VALUES) ? VALUES : NULL;
     if (!*values)
         *values = find_only_table(names);
-    if (!*values)
-        return reject_choice(archive, names, problem);
+    if (!*values) {
+        /* Set a problem: the table is not named. A file of torch.save gets a hint, because it is a
+         * zip archive and read as an .npz file of other arrays. */
+        struct bag_table_file file;
+        for (size_t i = 0; archive->is_npz && i < names->count; i++) {
+            if (bag_has_suffix(names->names[i], "/data.pkl"))
+                return bag_problem_set(problem, BAG_ERROR_FILE,
+                                       "%s: it looks like what torch.save wrote: export it with "
+                                       "proto/clients/python/bagserve_export.py",
+                                       archive->file.path);
+        }
+        if (names->count == 1 &&
+            !open_array(archive, names->names[0], BAG_DTYPE_COUNT, &file, problem))
+            return false;
+        bag_file_reject_choice(names, problem);
+        return bag_problem_prefix(problem, "%s: name the table, as PATH#TENSOR or \"tensor\"",
+                                  archive->file.path);
+    }
     *keys = choose_keys(model, names, *values);
     return true;
 }
@@ -261,27 +257,6 @@ static bool open_raw_pair(struct bag_source *source, const char *keys, const cha
     return bag_npy_describe(BAG_F32, 2, shape, 0, &file->npy, problem);
 }
 
-/* Gives files without rows the width of the others, and checks that all others have one width. */
-static bool fit_widths(struct bag_source *source, struct bag_problem *problem)
-{
-    int64_t columns = 0;
-    for (size_t i = 0; i < source->num_files; i++) {
-        const struct bag_npy *npy = &source->files[i].npy;
-        if (npy->shape[0] && columns && npy->shape[1] != columns)
-            return bag_problem_set(problem, BAG_ERROR_FILE,
-                                   "%s: rows of %" PRId64 " elements; those of the other files "
-                                   "have %" PRId64,
-                                   source->files[i].path, npy->shape[1], columns);
-        columns = npy->shape[0] ? npy->shape[1] : columns;
-    }
-    for (size_t i = 0; i < source->num_files; i++) {
-        int64_t shape[] = {source->files[i].npy.shape[0], columns};
-        if (!bag_npy_describe(BAG_F32, 2, shape, 0, &source->files[i].npy, problem))
-            return false;
-    }
-    return true;
-}
-
 /* ---- dynamicemb's dumps: T_emb_keys.rank_R.world_size_W -------------------------------------- */
 
 /* Returns whether this is the name of a file of keys, and sets the names and numbers in it. */
@@ -342,7 +317,23 @@ static bool open_dump(struct bag_source *source, const char *folder, const char 
         if (!open_raw_pair(source, paths[0], paths[1], problem))
             return false;
     }
-    return fit_widths(source, problem);
+    /* Give files without rows the width of the others, and check that all others have one width. */
+    int64_t columns = 0;
+    for (size_t i = 0; i < source->num_files; i++) {
+        const struct bag_npy *npy = &source->files[i].npy;
+        if (npy->shape[0] && columns && npy->shape[1] != columns)
+            return bag_problem_set(problem, BAG_ERROR_FILE,
+                                   "%s: rows of %" PRId64 " elements; those of the other files "
+                                   "have %" PRId64,
+                                   source->files[i].path, npy->shape[1], columns);
+        columns = npy->shape[0] ? npy->shape[1] : columns;
+    }
+    for (size_t i = 0; i < source->num_files; i++) {
+        int64_t shape[] = {source->files[i].npy.shape[0], columns};
+        if (!bag_npy_describe(BAG_F32, 2, shape, 0, &source->files[i].npy, problem))
+            return false;
+    }
+    return true;
 }
 
 /* ---- folders --------------------------------------------------------------------------------- */

@@ -352,15 +352,6 @@ static bool map_file(struct bag_map *map, const struct bag_npy *npy,
     return map->residence != BAG_MAP_LOCKED || lock_pages(map, problem);
 }
 
-/* Opens the pidfd. Called before the first table is published; later calls do nothing. */
-static void open_self(void)
-{
-    static bool is_tried;
-    if (!is_tried)
-        self = (int)syscall(SYS_pidfd_open, getpid(), 0);
-    is_tried = true;
-}
-
 /* Makes a map of an open file. Takes over `fd`, and closes it on failure. Returns NULL without
  * memory. */
 static struct bag_map *create(const char *path, int fd, enum bag_map_residence residence)
@@ -390,7 +381,11 @@ struct bag_map *bag_map_open(const struct bag_table_file *file, enum bag_map_res
         bag_file_reject(file->path, problem);
         return NULL;
     }
-    open_self();
+    /* Open the pidfd before the first table is published. */
+    static bool is_tried;
+    if (!is_tried)
+        self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    is_tried = true;
     int fd = bag_file_reopen(file, problem);
     if (fd < 0)
         return NULL;
@@ -479,19 +474,6 @@ bool bag_map_has_read(void)
     return has_read;
 }
 
-/* Logs a truncation, or that the file is whole again. Clients get the number of a row only. */
-static void log_size(const struct bag_map *map, size_t file_bytes)
-{
-    size_t end = map->data_offset + map->data_bytes, before = atomic_load(&map->file_bytes);
-    if (file_bytes < end && file_bytes != before)
-        bag_log(BAG_LOG_LEVEL_ERROR, "a mapped file was truncated", BAG_LOG_TEXT("file", map->path),
-                BAG_LOG_NUMBER("bytes", map->file_offset + file_bytes),
-                BAG_LOG_NUMBER("of_bytes", map->file_offset + end));
-    else if (file_bytes >= end && before < end)
-        bag_log(BAG_LOG_LEVEL_INFO, "a mapped file is whole again",
-                BAG_LOG_TEXT("file", map->path));
-}
-
 /* Reads the file's state under the lock, as another thread may have refreshed meanwhile, and fills
  * holes if pages may be there again. */
 static void refresh(struct bag_map *map)
@@ -503,7 +485,17 @@ static void refresh(struct bag_map *map)
     bool changed = !ok || file_bytes != atomic_load(&map->file_bytes) ||
                    change_time(&state) != atomic_load(&map->changed);
     if (changed) {
-        log_size(map, file_bytes);
+        /* Log a truncation, or that the file is whole again. Clients get the number of a row
+         * only. */
+        size_t end = map->data_offset + map->data_bytes, before = atomic_load(&map->file_bytes);
+        if (file_bytes < end && file_bytes != before)
+            bag_log(BAG_LOG_LEVEL_ERROR, "a mapped file was truncated",
+                    BAG_LOG_TEXT("file", map->path),
+                    BAG_LOG_NUMBER("bytes", map->file_offset + file_bytes),
+                    BAG_LOG_NUMBER("of_bytes", map->file_offset + end));
+        else if (file_bytes >= end && before < end)
+            bag_log(BAG_LOG_LEVEL_INFO, "a mapped file is whole again",
+                    BAG_LOG_TEXT("file", map->path));
         atomic_store(&map->file_bytes, file_bytes);
         atomic_store(&map->changed, ok ? change_time(&state) : 0);
         atomic_fetch_add(&state_epoch, 1);

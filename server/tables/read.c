@@ -113,29 +113,6 @@ static bool is_cancelled(const struct reading *reading)
     return cancelled && atomic_load_explicit(cancelled, memory_order_relaxed);
 }
 
-/* Sleeps in short naps, so that cancelling takes effect soon. */
-static void sleep_until(const struct reading *reading, uint64_t at_ns)
-{
-    for (uint64_t now; (now = uv_hrtime()) < at_ns && !is_cancelled(reading);) {
-        uint64_t nap_ns = at_ns - now < MAX_NAP_NS ? at_ns - now : MAX_NAP_NS;
-        nanosleep(&(struct timespec){.tv_nsec = (long)nap_ns}, NULL);
-    }
-}
-
-/* Waits until the rate limit of all readers together allows this many bytes. */
-static void take_turn(struct reading *reading, size_t bytes)
-{
-    double rate = (double)reading->options->bytes_per_second;
-    uint64_t at_ns = 0, now_ns = uv_hrtime();
-    if (reading->options->bytes_per_second) {
-        pthread_mutex_lock(&reading->team.lock);
-        at_ns = reading->next_ns > now_ns ? reading->next_ns : now_ns;
-        reading->next_ns = at_ns + (uint64_t)((double)bytes / rate * NS_PER_S);
-        pthread_mutex_unlock(&reading->team.lock);
-    }
-    sleep_until(reading, at_ns);
-}
-
 /* Returns the maximum size of one call of pread(). */
 static size_t piece_bytes_of(const struct bag_load_options *options)
 {
@@ -157,19 +134,6 @@ static bool next_tile(struct reading *reading, struct bag_npy_tile *tile)
 
 /* ---- one reader ------------------------------------------------------------------------------ */
 
-/* Adds elements to the CRC-32 of all. Readers finish in any order, so each part is combined by the
- * number of bytes that follow it. */
-static void add_crc32(struct reading *reading, size_t first, size_t elements,
-                      const unsigned char *bytes)
-{
-    size_t element_bytes = bag_dtypes[reading->npy->dtype].bytes;
-    size_t behind = reading->npy->data_bytes - (first + elements) * element_bytes;
-    if (reading->has_crc32)
-        __atomic_fetch_xor(&reading->crc32,
-                           bag_npz_crc32_part(bytes, elements * element_bytes, behind),
-                           __ATOMIC_RELAXED);
-}
-
 /* Reads elements from number `first` on, in the file's order. */
 static bool read_run(struct reading *reading, size_t first, size_t elements, unsigned char *out,
                      struct bag_problem *problem)
@@ -179,7 +143,20 @@ static bool read_run(struct reading *reading, size_t first, size_t elements, uns
     off_t at = (off_t)(reading->npy->data_offset + first * bag_dtypes[reading->npy->dtype].bytes);
     while (bytes > 0) {
         size_t piece = within(bytes, 1, reading->piece_bytes);
-        take_turn(reading, piece);
+        /* Wait until the rate limit of all readers together allows this many bytes. */
+        double rate = (double)reading->options->bytes_per_second;
+        uint64_t at_ns = 0, now_ns = uv_hrtime();
+        if (reading->options->bytes_per_second) {
+            pthread_mutex_lock(&reading->team.lock);
+            at_ns = reading->next_ns > now_ns ? reading->next_ns : now_ns;
+            reading->next_ns = at_ns + (uint64_t)((double)piece / rate * NS_PER_S);
+            pthread_mutex_unlock(&reading->team.lock);
+        }
+        /* Sleep in short naps, so that cancelling takes effect soon. */
+        for (uint64_t now; (now = uv_hrtime()) < at_ns && !is_cancelled(reading);) {
+            uint64_t nap_ns = at_ns - now < MAX_NAP_NS ? at_ns - now : MAX_NAP_NS;
+            nanosleep(&(struct timespec){.tv_nsec = (long)nap_ns}, NULL);
+        }
         if (is_cancelled(reading))
             return bag_problem_set(problem, BAG_ERROR_DRAINING, "it is no longer to be loaded");
         ssize_t got = pread(reading->fd, out, piece, at);
@@ -198,7 +175,14 @@ static bool read_run(struct reading *reading, size_t first, size_t elements, uns
         bytes -= (size_t)got;
         bag_thread_team_did(&reading->team, (size_t)got);
     }
-    add_crc32(reading, first, elements, start);
+    /* Add elements to the CRC-32 of all. Readers finish in any order, so each part is combined by
+     * the number of bytes that follow it. */
+    size_t element_bytes = bag_dtypes[reading->npy->dtype].bytes;
+    size_t behind = reading->npy->data_bytes - (first + elements) * element_bytes;
+    if (reading->has_crc32)
+        __atomic_fetch_xor(&reading->crc32,
+                           bag_npz_crc32_part(start, elements * element_bytes, behind),
+                           __ATOMIC_RELAXED);
     return true;
 }
 

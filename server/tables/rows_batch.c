@@ -288,20 +288,6 @@ static bool may_want(const struct bag_table_memory *memory, uint64_t id)
                                       : bag_table_local_row(memory, id) >= 0;
 }
 
-/* Checks that the indices are rows of the whole table, also those of other parts. */
-static bool check_whole_rows(const struct bag_table_memory *memory,
-                             const struct bag_rows_batch *batch, struct bag_problem *problem)
-{
-    size_t at = 0;
-    while (at < batch->count && batch->ids[at] < memory->whole_rows)
-        at++;
-    return bag_table_is_keyed(memory) || at == batch->count ||
-           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "'indices' has %" PRId64 " at position %zu; the whole table has %" PRIu64
-                           " rows",
-                           (int64_t)batch->ids[at], at, memory->whole_rows);
-}
-
 /* Leaves out ids that are of other parts alone with their rows, and cuts the other rows to the
  * part's columns. `ids` is the batch's own array. */
 static bool take_part(const struct bag_table_memory *memory, const struct bag_table_memory *whole,
@@ -313,8 +299,15 @@ static bool take_part(const struct bag_table_memory *memory, const struct bag_ta
     size_t *positions = bag_arena_array(arena, batch->count, sizeof *positions);
     char *rows = batch->deletes ? NULL : bag_arena_array(arena, batch->count, to_bytes + 1);
     size_t count = 0;
-    if (!check_whole_rows(memory, batch, problem))
-        return false;
+    /* Check that the indices are rows of the whole table, also those of other parts. */
+    size_t at = 0;
+    while (at < batch->count && batch->ids[at] < memory->whole_rows)
+        at++;
+    if (!(bag_table_is_keyed(memory) || at == batch->count))
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "'indices' has %" PRId64
+                               " at position %zu; the whole table has %" PRIu64 " rows",
+                               (int64_t)batch->ids[at], at, memory->whole_rows);
     if (!part || !positions || (!rows && !batch->deletes))
         return no_memory(problem);
     for (size_t i = 0; i < batch->count; i++) {

@@ -39,22 +39,6 @@ static bool check_words(const struct bag_feature_config *pooling, const struct b
     return true;
 }
 
-/* Rejects hash_rows if these rows were reordered: a row stands in for missing keys by its number,
- * so it must be the one that the trainer had there. */
-static bool check_hash_rows(int64_t hash_rows, const struct bag_source *source, const char *what,
-                            struct bag_problem *problem)
-{
-    const struct bag_table_file *file = source->num_files ? &source->files[0] : NULL;
-    if (!file || !file->is_ordered || (uint64_t)hash_rows <= file->fixed_rows)
-        return true;
-    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "%s: hash_rows is %lld, but %s has only the first %llu rows where they "
-                           "were: the others were put in order by 'bagserve convert --order-by', "
-                           "which keeps those of IN,missing=hash,hash_rows=%lld",
-                           what, (long long)hash_rows, file->path,
-                           (unsigned long long)file->fixed_rows, (long long)hash_rows);
-}
-
 /* Completes what happens to a missing key, or to an index outside the table. */
 static bool complete_missing(struct bag_feature_source *feature,
                              const struct bag_feature_config *pooling, const char *what,
@@ -83,37 +67,19 @@ static bool complete_missing(struct bag_feature_source *feature,
                                "%s: missing hash needs hash_rows from 1 to %lld, the table's rows; "
                                "it is %lld",
                                what, (long long)num_rows, (long long)rules->hash_rows);
-    return check_hash_rows(rules->hash_rows, feature->table, what, problem);
-}
-
-/* Rejects rules that differ from those of the shards, where requests to shards cannot carry them.
- */
-static bool check_shards(const struct bag_feature_source *feature, const char *what,
-                         struct bag_problem *problem)
-{
-    const struct bag_remote *remote = feature->table->remote;
-    const struct bag_rules *mine = &feature->rules;
-    const char *key = NULL;
-    if (!remote)
+    /* Reject hash_rows if these rows were reordered: a row stands in for missing keys by its
+     * number, so it must be the one that the trainer had there. */
+    int64_t hash_rows = rules->hash_rows;
+    const struct bag_source *source = feature->table;
+    const struct bag_table_file *file = source->num_files ? &source->files[0] : NULL;
+    if (!file || !file->is_ordered || (uint64_t)hash_rows <= file->fixed_rows)
         return true;
-    const struct bag_shard_rules *theirs = &remote->table.rules;
-    const bool by_columns = remote->part.by == BAG_PART_COLUMNS;
-    if (mine->keyed && mine->missing != BAG_MISSING_ERROR && mine->missing != theirs->missing)
-        key = "missing";
-    else if (mine->missing == BAG_MISSING_HASH && mine->hash_rows != theirs->hash_rows)
-        key = "hash_rows";
-    else if (mine->keyed && mine->missing == BAG_MISSING_DEFAULT && !by_columns &&
-             mine->default_index != theirs->default_index)
-        key = "default_index";
-    else if (theirs->prune_invalid && !mine->prune_invalid)
-        key = "prune_invalid";
-    else if (by_columns && mine->weighted_mean && !theirs->weighted_mean)
-        key = "weighted_mean";
-    return !key ||
-           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "%s: %s must be what the shards of model '%s' have, which go by that%s",
-                           what, key, feature->table->model->name,
-                           strcmp(key, "missing") == 0 ? ", or error" : "");
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "%s: hash_rows is %lld, but %s has only the first %llu rows where they "
+                           "were: the others were put in order by 'bagserve convert --order-by', "
+                           "which keeps those of IN,missing=hash,hash_rows=%lld",
+                           what, (long long)hash_rows, file->path,
+                           (unsigned long long)file->fixed_rows, (long long)hash_rows);
 }
 
 bool bag_source_complete_rules(struct bag_feature_source *feature,
@@ -136,8 +102,33 @@ bool bag_source_complete_rules(struct bag_feature_source *feature,
                                "quantised rows; this one has %s",
                                what, bag_row_format_names[feature->output_row_format],
                                bag_dtypes[table->dtype].name);
-    if (bag_rules_check(table, &feature->rules, &fault) == BAG_STATUS_OK)
-        return check_shards(feature, what, problem);
+    if (bag_rules_check(table, &feature->rules, &fault) == BAG_STATUS_OK) {
+        /* Reject rules that differ from those of the shards, where requests to shards cannot carry
+         * them. */
+        const struct bag_remote *remote = feature->table->remote;
+        const struct bag_rules *mine = &feature->rules;
+        const char *key = NULL;
+        if (!remote)
+            return true;
+        const struct bag_shard_rules *theirs = &remote->table.rules;
+        const bool by_columns = remote->part.by == BAG_PART_COLUMNS;
+        if (mine->keyed && mine->missing != BAG_MISSING_ERROR && mine->missing != theirs->missing)
+            key = "missing";
+        else if (mine->missing == BAG_MISSING_HASH && mine->hash_rows != theirs->hash_rows)
+            key = "hash_rows";
+        else if (mine->keyed && mine->missing == BAG_MISSING_DEFAULT && !by_columns &&
+                 mine->default_index != theirs->default_index)
+            key = "default_index";
+        else if (theirs->prune_invalid && !mine->prune_invalid)
+            key = "prune_invalid";
+        else if (by_columns && mine->weighted_mean && !theirs->weighted_mean)
+            key = "weighted_mean";
+        return !key || bag_problem_set(
+                           problem, BAG_ERROR_CONFIGURATION,
+                           "%s: %s must be what the shards of model '%s' have, which go by that%s",
+                           what, key, feature->table->model->name,
+                           strcmp(key, "missing") == 0 ? ", or error" : "");
+    }
     bag_problem_from_fault(problem, &fault);
     return bag_problem_prefix(problem, "%s", what);
 }

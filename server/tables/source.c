@@ -262,29 +262,6 @@ static uint64_t hash_file(uint64_t hash, const struct bag_table_file *file)
     return bag_hash_word(hash, (uint64_t)file->modified.tv_nsec);
 }
 
-/* Returns the fingerprint of the table in memory; never 0. */
-static uint64_t hash_table(const struct bag_source *source)
-{
-    uint64_t hash = bag_hash_word(bag_model_config_hash_files(source->model), source->maps);
-    for (size_t i = 0; i < source->num_files; i++)
-        hash = hash_file(hash, &source->files[i]);
-    for (size_t i = 0; i < source->num_key_files; i++)
-        hash = hash_file(hash, &source->key_files[i]);
-    if (bag_table_is_part(&source->own)) {
-        hash = bag_hash_word(hash, source->own.keeps_default);
-        hash = bag_hash_word(bag_hash_word(hash, (uint64_t)source->own.kept_default),
-                             (uint64_t)source->own.kept_rows);
-    }
-    if (source->remote)
-        hash = bag_remote_hash(hash, source->remote);
-    if (source->is_alone) {
-        for (const char *at = source->model->name; *at; at++)
-            hash = bag_hash_word(hash, (unsigned char)*at);
-        hash = bag_hash_word(hash, strtoull(source->model->version, NULL, 10));
-    }
-    return hash ? hash : 1;
-}
-
 /* Returns the fingerprint of the source: of its configuration, its table and its projections. */
 static uint64_t hash_source(const struct bag_source *source)
 {
@@ -405,7 +382,24 @@ bool bag_source_open_table(struct bag_source *source, struct bag_problem *proble
         (bag_source_describe_own(source, problem) || bag_problem_prefix(problem, "%s", what)) &&
         bag_source_open_projection(&source->features[0], NULL, problem) &&
         fits_memory(source, problem);
-    source->table_fingerprint = hash_table(source);
+    uint64_t hash = bag_hash_word(bag_model_config_hash_files(source->model), source->maps);
+    for (size_t i = 0; i < source->num_files; i++)
+        hash = hash_file(hash, &source->files[i]);
+    for (size_t i = 0; i < source->num_key_files; i++)
+        hash = hash_file(hash, &source->key_files[i]);
+    if (bag_table_is_part(&source->own)) {
+        hash = bag_hash_word(hash, source->own.keeps_default);
+        hash = bag_hash_word(bag_hash_word(hash, (uint64_t)source->own.kept_default),
+                             (uint64_t)source->own.kept_rows);
+    }
+    if (source->remote)
+        hash = bag_remote_hash(hash, source->remote);
+    if (source->is_alone) {
+        for (const char *at = source->model->name; *at; at++)
+            hash = bag_hash_word(hash, (unsigned char)*at);
+        hash = bag_hash_word(hash, strtoull(source->model->version, NULL, 10));
+    }
+    source->table_fingerprint = hash ? hash : 1;
     source->fingerprint = hash_source(source);
     return source->is_open;
 }

@@ -71,34 +71,6 @@ static bool find_row_format(const char *text, struct bag_table *to, struct bag_p
                            bag_quote(text, strlen(text)).text, known);
 }
 
-/* Sets how rows are stored in the new file: as in the source by default. */
-static bool choose_format(const char *const *values, const struct bag_source *source,
-                          struct bag_table *to, struct bag_problem *problem)
-{
-    *to = source->table;
-    if (values[FLAG_DATATYPE] && values[FLAG_ROW_FORMAT])
-        return bag_problem_set(problem, BAG_ERROR_USAGE,
-                               "--datatype cannot be combined with --row-format");
-    if (values[FLAG_DATATYPE] && !find_datatype(values[FLAG_DATATYPE], to, problem))
-        return false;
-    if (values[FLAG_ROW_FORMAT] && !find_row_format(values[FLAG_ROW_FORMAT], to, problem))
-        return false;
-    /* Tables of integers can only be copied. */
-    bool same = to->dtype == source->table.dtype && to->row_format == source->table.row_format;
-    if (!same && bag_dtypes[source->table.dtype].kind != BAG_KIND_FLOAT)
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "%s: rows of %s stay as they are; convert "
-                               "them without --datatype and --row-format",
-                               source->model->path, bag_dtypes[source->table.dtype].name);
-    if (to->row_format != BAG_ROWS_PLAIN && source->rank != 2)
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "%s: the table has %u dimension%s; quantised rows need 2: rows and "
-                               "columns",
-                               source->model->path, (unsigned)source->rank,
-                               source->rank == 1 ? "" : "s");
-    return true;
-}
-
 /* Rejects a name whose end promises another format. */
 static bool check_name(const char *out, struct bag_problem *problem)
 {
@@ -158,20 +130,6 @@ static bool write_report(const char *path, const struct bag_convert_report *repo
     return ok || reject_report(path, problem);
 }
 
-/* Prints the size of the new rows, and their errors if they changed. */
-static void print_summary(const struct bag_conversion *conversion,
-                          const struct bag_convert_report *report)
-{
-    size_t rows = report->rows.rows, before = bag_row_bytes(&conversion->source->table);
-    size_t after = bag_row_bytes(&conversion->to);
-    fprintf(stderr, "%s: %zu rows of %zu elements, %zu bytes a row (%zu before)\n", conversion->out,
-            rows, report->row_elements, after, before);
-    if (report->rows.elements && after != before)
-        fprintf(stderr, "mean squared error %.3g, largest error %.3g, mean cosine %.6f\n",
-                report->rows.squared / (double)report->rows.elements, report->rows.max,
-                report->rows.cosines / (double)rows);
-}
-
 /* ---- the command ----------------------------------------------------------------------------- */
 
 /* Sets the conversion from the flags. Also rejects what would fail at the end only. */
@@ -181,8 +139,30 @@ static bool read_flags(const char *const *values, struct bag_conversion *convers
     const char *text = values[FLAG_MAX_ERROR];
     char *end;
     size_t threads = uv_available_parallelism();
-    if (!choose_format(values, conversion->source, &conversion->to, problem))
+    /* Set how rows are stored in the new file: as in the source by default. */
+    const struct bag_source *source = conversion->source;
+    struct bag_table *to = &conversion->to;
+    *to = source->table;
+    if (values[FLAG_DATATYPE] && values[FLAG_ROW_FORMAT])
+        return bag_problem_set(problem, BAG_ERROR_USAGE,
+                               "--datatype cannot be combined with --row-format");
+    if (values[FLAG_DATATYPE] && !find_datatype(values[FLAG_DATATYPE], to, problem))
         return false;
+    if (values[FLAG_ROW_FORMAT] && !find_row_format(values[FLAG_ROW_FORMAT], to, problem))
+        return false;
+    /* Tables of integers can only be copied. */
+    bool same = to->dtype == source->table.dtype && to->row_format == source->table.row_format;
+    if (!same && bag_dtypes[source->table.dtype].kind != BAG_KIND_FLOAT)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "%s: rows of %s stay as they are; convert "
+                               "them without --datatype and --row-format",
+                               source->model->path, bag_dtypes[source->table.dtype].name);
+    if (to->row_format != BAG_ROWS_PLAIN && source->rank != 2)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "%s: the table has %u dimension%s; quantised rows need 2: rows and "
+                               "columns",
+                               source->model->path, (unsigned)source->rank,
+                               source->rank == 1 ? "" : "s");
     conversion->max_error = text ? strtod(text, &end) : INFINITY;
     if (text && (!*text || *end || !(conversion->max_error >= 0)))
         return bag_problem_set(problem, BAG_ERROR_USAGE,
@@ -228,8 +208,17 @@ static bool convert(const struct bag_source *source, const char *const *values, 
         *problem = ok ? writing : *problem;
         return false;
     }
-    if (ok)
-        print_summary(&conversion, &report);
+    if (ok) {
+        /* Print the size of the new rows, and their errors if they changed. */
+        size_t rows = report.rows.rows, before = bag_row_bytes(&conversion.source->table);
+        size_t after = bag_row_bytes(&conversion.to);
+        fprintf(stderr, "%s: %zu rows of %zu elements, %zu bytes a row (%zu before)\n",
+                conversion.out, rows, report.row_elements, after, before);
+        if (report.rows.elements && after != before)
+            fprintf(stderr, "mean squared error %.3g, largest error %.3g, mean cosine %.6f\n",
+                    report.rows.squared / (double)report.rows.elements, report.rows.max,
+                    report.rows.cosines / (double)rows);
+    }
     return ok;
 }
 

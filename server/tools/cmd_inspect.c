@@ -62,19 +62,6 @@ struct inspection {
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* Returns a hash of the bytes of a row, by which duplicates are found. */
-static uint64_t hash_row(const unsigned char *row, size_t bytes)
-{
-    uint64_t hash = bytes;
-    for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
-        uint64_t word = 0;
-        memcpy(&word, row + at, bytes - at < sizeof word ? bytes - at : sizeof word);
-        hash = (hash ^ word) * 0x9e3779b97f4a7c15;
-        hash ^= hash >> 29;
-    }
-    return hash;
-}
-
 /* Adds one row to the counts, and stores its norm and its hash. Values that are not finite do not
  * count in the norm. */
 static void sample_row(struct inspection *inspection, const struct bag_table *table,
@@ -96,7 +83,14 @@ static void sample_row(struct inspection *inspection, const struct bag_table *ta
     one.num_rows = 1;
     inspection->implausible_rows += bag_row_formats_count_implausible(&one, 1);
     inspection->norms[inspection->sampled_rows] = sqrt(squares);
-    inspection->hashes[inspection->sampled_rows++] = hash_row(row, row_bytes);
+    uint64_t hash = row_bytes;
+    for (size_t at = 0; at < row_bytes; at += sizeof(uint64_t)) {
+        uint64_t word = 0;
+        memcpy(&word, row + at, row_bytes - at < sizeof word ? row_bytes - at : sizeof word);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+        hash ^= hash >> 29;
+    }
+    inspection->hashes[inspection->sampled_rows++] = hash;
 }
 
 /* Orders hashes for qsort. */
@@ -269,18 +263,6 @@ static char *make_json(const struct inspection *inspection)
 
 /* ---- the text -------------------------------------------------------------------------------- */
 
-static void print_tensors(const struct inspection *inspection)
-{
-    const struct bag_table_file *file;
-    const char *name;
-    for (size_t i = 0; (file = tensor_at(inspection, i, &name)); i++) {
-        printf("  %s  %s [", bag_quote(name, strlen(name)).text, type_of(file));
-        for (uint32_t axis = 0; axis < file->npy.rank; axis++)
-            printf("%s%" PRId64, axis ? ", " : "", file->npy.shape[axis]);
-        printf("]  %s\n", bag_format_bytes(file->npy.data_bytes).text);
-    }
-}
-
 /* Plots how many rows have a norm in each of PLOT_LINES intervals. */
 static void print_plot(const struct inspection *inspection)
 {
@@ -308,9 +290,33 @@ static void print_plot(const struct inspection *inspection)
     printf("  %10.4g\n", largest);
 }
 
-/* Prints which formats the rows may have, if the file does not tell. */
-static void print_formats(const struct inspection *inspection)
+/* Prints the description as text. `unclear` says why no table can be chosen, if there is none. */
+static void print_text(const struct inspection *inspection, const char *what, const char *unclear)
 {
+    const struct bag_source *source = inspection->source;
+    const struct bag_table *table = &source->table;
+    struct bag_json_writer json = {.is_pretty = true};
+    printf("%s\n", what);
+    const struct bag_table_file *file;
+    const char *name;
+    for (size_t i = 0; (file = tensor_at(inspection, i, &name)); i++) {
+        printf("  %s  %s [", bag_quote(name, strlen(name)).text, type_of(file));
+        for (uint32_t axis = 0; axis < file->npy.rank; axis++)
+            printf("%s%" PRId64, axis ? ", " : "", file->npy.shape[axis]);
+        printf("]  %s\n", bag_format_bytes(file->npy.data_bytes).text);
+    }
+    if (!inspection->has_table) {
+        printf("No table can be chosen: %s\n", unclear);
+        return;
+    }
+    printf("Table: %zu rows of %zu elements, %s", inspection->rows, table->row_elements,
+           bag_dtypes[table->dtype].name);
+    if (table->row_format != BAG_ROWS_PLAIN)
+        printf(" as %s rows", bag_row_format_names[table->row_format]);
+    printf(", %s; serving it takes %s\n",
+           bag_source_is_keyed(source) ? "with keys" : "without keys",
+           bag_format_bytes(bag_source_bytes(source)).text);
+    /* Print which formats the rows may have, if the file does not tell. */
     const enum bag_row_format format = inspection->source->table.row_format;
     const size_t bytes = inspection->untold_row_bytes;
     const size_t elements = format == BAG_ROWS_PLAIN ? 0 : inspection->source->table.row_elements;
@@ -329,28 +335,6 @@ static void print_formats(const struct inspection *inspection)
         printf("The scale or bias of %zu rows is not finite or beyond 1e4: probably the format is "
                "another one\n",
                inspection->implausible_rows);
-}
-
-/* Prints the description as text. `unclear` says why no table can be chosen, if there is none. */
-static void print_text(const struct inspection *inspection, const char *what, const char *unclear)
-{
-    const struct bag_source *source = inspection->source;
-    const struct bag_table *table = &source->table;
-    struct bag_json_writer json = {.is_pretty = true};
-    printf("%s\n", what);
-    print_tensors(inspection);
-    if (!inspection->has_table) {
-        printf("No table can be chosen: %s\n", unclear);
-        return;
-    }
-    printf("Table: %zu rows of %zu elements, %s", inspection->rows, table->row_elements,
-           bag_dtypes[table->dtype].name);
-    if (table->row_format != BAG_ROWS_PLAIN)
-        printf(" as %s rows", bag_row_format_names[table->row_format]);
-    printf(", %s; serving it takes %s\n",
-           bag_source_is_keyed(source) ? "with keys" : "without keys",
-           bag_format_bytes(bag_source_bytes(source)).text);
-    print_formats(inspection);
     if (inspection->sampled_rows) {
         printf("Values of %zu rows%s: %zu NaN, %zu infinite; %zu zero rows, %zu duplicate rows\n",
                inspection->sampled_rows,

@@ -182,15 +182,6 @@ static bool next_block(struct job *job, size_t *index)
     return more;
 }
 
-/* Merges the worst rows of a thread into those of the job. */
-static void add_worst(struct job *job, const struct bag_worst_rows *worst)
-{
-    pthread_mutex_lock(&job->team.lock);
-    for (size_t i = 0; i < worst->count; i++)
-        bag_worst_rows_add(&job->worst, &worst->rows[i]);
-    pthread_mutex_unlock(&job->team.lock);
-}
-
 /* Allocates the memory of a thread. Returns false without memory; free_buffers must be called in
  * either case. */
 static bool allocate_buffers(const struct job *job, struct buffers *buffers)
@@ -225,7 +216,12 @@ static bool run_thread(void *context, struct bag_problem *problem)
             bag_thread_team_did(&job->team, block_rows(job, index) * job->reader.row_bytes);
     }
     free_buffers(&buffers);
-    add_worst(job, &buffers.worst);
+    /* Merge the worst rows of a thread into those of the job. */
+    const struct bag_worst_rows *worst = &buffers.worst;
+    pthread_mutex_lock(&job->team.lock);
+    for (size_t i = 0; i < worst->count; i++)
+        bag_worst_rows_add(&job->worst, &worst->rows[i]);
+    pthread_mutex_unlock(&job->team.lock);
     return ok;
 }
 

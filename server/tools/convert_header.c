@@ -26,24 +26,6 @@ static void add_number(struct own_notes *own, const char *key, char text[24], ui
     own->notes[own->count++] = (struct bag_safetensors_note){key, text};
 }
 
-/* Collects the metadata that describes the new rows: their format, the last update in them, and how
- * many of the first rows must stay in place. */
-static void note_own(const struct bag_conversion *conversion, struct own_notes *own)
-{
-    const struct bag_source *source = conversion->source;
-    const struct bag_table_file *file = &source->files[0];
-    uint64_t updates_through = bag_source_updates_through(source);
-    own->notes[0] =
-        (struct bag_safetensors_note){ROW_FORMAT, bag_row_format_names[conversion->to.row_format]};
-    own->count = 1;
-    add_number(own, ROW_ELEMENTS, own->elements, conversion->to.row_elements);
-    if (updates_through)
-        add_number(own, BAG_NOTE_UPDATES_THROUGH, own->updates_through, updates_through);
-    if (conversion->order || file->is_ordered)
-        add_number(own, BAG_NOTE_FIXED_ROWS, own->fixed_rows,
-                   conversion->order ? bag_rows_fixed(source) : file->fixed_rows);
-}
-
 /* Returns whether metadata of the new table replaces this entry of the source's. */
 static bool is_own(const char *key)
 {
@@ -85,7 +67,20 @@ char *bag_convert_header(const struct bag_conversion *conversion, size_t *header
 {
     struct own_notes own;
     struct bag_file_notes said; /* metadata of the source's file */
-    note_own(conversion, &own);
+    /* Collect the metadata that describes the new rows: their format, the last update in them, and
+     * how many of the first rows must stay in place. */
+    const struct bag_source *source = conversion->source;
+    const struct bag_table_file *file = &source->files[0];
+    uint64_t updates_through = bag_source_updates_through(source);
+    own.notes[0] =
+        (struct bag_safetensors_note){ROW_FORMAT, bag_row_format_names[conversion->to.row_format]};
+    own.count = 1;
+    add_number(&own, ROW_ELEMENTS, own.elements, conversion->to.row_elements);
+    if (updates_through)
+        add_number(&own, BAG_NOTE_UPDATES_THROUGH, own.updates_through, updates_through);
+    if (conversion->order || file->is_ordered)
+        add_number(&own, BAG_NOTE_FIXED_ROWS, own.fixed_rows,
+                   conversion->order ? bag_rows_fixed(source) : file->fixed_rows);
     if (!bag_file_read_notes(&conversion->source->files[0], &said, problem))
         return NULL;
     struct bag_safetensors_note *notes = calloc(own.count + said.count, sizeof *notes);

@@ -91,24 +91,6 @@ static void print_bytes(size_t serving_bytes, uint64_t in_files)
     putchar('\n');
 }
 
-/* Prints a line for each table, and the sums. */
-static void print_text(const struct inspection *inspection)
-{
-    size_t serving_bytes = 0;
-    uint64_t in_files = 0;
-    for (size_t i = 0; i < inspection->count; i++) {
-        const struct bag_source *source = inspection->sources[i];
-        serving_bytes += bag_source_bytes(source);
-        in_files += mapped_bytes(source);
-        printf("%s version %s: %lld rows of %zu bytes%s, ", source->model->name,
-               source->model->version, (long long)source->shape[0], bag_row_bytes(&source->table),
-               bag_source_is_keyed(source) ? " with keys" : "");
-        print_bytes(bag_source_bytes(source), mapped_bytes(source));
-    }
-    printf("%zu table%s: ", inspection->count, inspection->count == 1 ? "" : "s");
-    print_bytes(serving_bytes, in_files);
-}
-
 /* Returns {"models": [...]}. The caller frees it; NULL without memory. */
 static char *make_json(const struct inspection *inspection)
 {
@@ -143,8 +125,22 @@ bool bag_inspect_models(const char *path, bool as_json, struct bag_problem *prob
     bool ok = read_models(&inspection, path, problem);
     if (ok && as_json)
         ok = bag_tool_put(make_json(&inspection), problem);
-    else if (ok)
-        print_text(&inspection);
+    else if (ok) {
+        /* Print a line for each table, and the sums. */
+        size_t serving_bytes = 0;
+        uint64_t in_files = 0;
+        for (size_t i = 0; i < inspection.count; i++) {
+            const struct bag_source *source = inspection.sources[i];
+            serving_bytes += bag_source_bytes(source);
+            in_files += mapped_bytes(source);
+            printf("%s version %s: %lld rows of %zu bytes%s, ", source->model->name,
+                   source->model->version, (long long)source->shape[0],
+                   bag_row_bytes(&source->table), bag_source_is_keyed(source) ? " with keys" : "");
+            print_bytes(bag_source_bytes(source), mapped_bytes(source));
+        }
+        printf("%zu table%s: ", inspection.count, inspection.count == 1 ? "" : "s");
+        print_bytes(serving_bytes, in_files);
+    }
     for (size_t i = 0; i < inspection.count; i++)
         bag_source_free(inspection.sources[i]);
     free(inspection.sources);

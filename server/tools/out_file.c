@@ -84,15 +84,6 @@ bool bag_out_file_write(const struct bag_out_file *file, const void *data, size_
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Writes the folder's names to the disk. Returns 0 or an error number. */
-static int sync_folder(const char *path)
-{
-    char *copy = strdup(path);
-    int error = copy ? bag_system_disk.sync_folder(NULL, dirname(copy)) : ENOMEM;
-    free(copy);
-    return error;
-}
-
 /* Renames the partial file. Uses link() where renaming cannot refuse to replace a file, as on NFS.
  */
 static bool rename_file(const struct bag_out_file *file)
@@ -114,7 +105,11 @@ bool bag_out_file_publish(const struct bag_out_file *file, struct bag_problem *p
     if (!rename_file(file))
         return bag_problem_set(problem, BAG_ERROR_STORAGE, "%s: cannot be renamed to %s: %s",
                                file->partial, file->path, strerror(errno));
-    int error = sync_folder(file->path);
+    /* Write the folder's names to the disk. */
+    const char *path = file->path;
+    char *copy = strdup(path);
+    int error = copy ? bag_system_disk.sync_folder(NULL, dirname(copy)) : ENOMEM;
+    free(copy);
     return !error ||
            bag_problem_set(problem, BAG_ERROR_STORAGE,
                            "%s: it is written, but its name may not be on the disk yet: %s",

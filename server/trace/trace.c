@@ -101,21 +101,16 @@ static void deliver(struct bag_trace *trace, const struct bag_span *spans, size_
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* Waits until a batch is complete, the interval is over, or the thread must stop. */
-static void wait_for_spans(struct bag_trace *trace)
-{
-    uint64_t until_ns = uv_hrtime() + INTERVAL_S * SECOND_NS;
-    while (!trace->stops && trace->count < BATCH && bag_monitor_wait(&trace->monitor, until_ns))
-        ;
-}
-
 /* Sends batches until the thread must stop. Spans that were queued before are still sent. */
 static void *run(void *context)
 {
     struct bag_trace *trace = context;
     bag_monitor_lock(&trace->monitor);
     for (;;) {
-        wait_for_spans(trace);
+        /* Wait until a batch is complete, the interval is over, or the thread must stop. */
+        uint64_t until_ns = uv_hrtime() + INTERVAL_S * SECOND_NS;
+        while (!trace->stops && trace->count < BATCH && bag_monitor_wait(&trace->monitor, until_ns))
+            ;
         struct bag_span *spans = trace->waiting;
         size_t count = trace->count;
         bool stops = trace->stops;

@@ -164,32 +164,6 @@ static bool reject_gap(const struct catching_up *up, uint64_t next, struct bag_p
                            up->stream->journal.folder, up->live->through, next);
 }
 
-/* Applies one record of the journal, which may stand for a range of updates, to the table. */
-static bool apply_record(struct catching_up *up, const struct bag_journal_record *record,
-                         struct bag_problem *problem)
-{
-    const struct bag_journal_header *header = &up->reader.header;
-    struct bag_table from = {.dtype = header->dtype,
-                             .row_elements = header->row_elements,
-                             .row_format = header->row_format};
-    bool ok = record->count <= SIZE_MAX / sizeof(uint64_t);
-    uint64_t *ids = ok ? malloc(record->count * sizeof *ids + 1) : NULL;
-    if (!ids)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for an update");
-    memcpy(ids, record->ids, record->count * sizeof *ids);
-    struct bag_rows_batch batch = {.deletes = record->kind == BAG_JOURNAL_DELETE,
-                                   .count = record->count,
-                                   .ids = ids,
-                                   .rows = record->rows};
-    ok = bag_updates_apply(up->live, record->sequence, &from, &batch, problem);
-    free(ids);
-    if (!ok)
-        bag_problem_prefix(problem, "update %" PRIu64 " of the journal in %s", record->sequence,
-                           up->stream->journal.folder);
-    up->applied += ok;
-    return ok;
-}
-
 /* Applies the records that were read from the journal. */
 static bool apply_records(struct catching_up *up, struct bag_problem *problem)
 {
@@ -205,7 +179,27 @@ static bool apply_records(struct catching_up *up, struct bag_problem *problem)
             return false;
         if (first > up->live->through + 1)
             return reject_gap(up, first, problem);
-        if (!apply_record(up, &record, problem))
+        /* Apply one record of the journal, which may stand for a range of updates, to the table. */
+        const struct bag_journal_header *header = &up->reader.header;
+        struct bag_table from = {.dtype = header->dtype,
+                                 .row_elements = header->row_elements,
+                                 .row_format = header->row_format};
+        bool ok = record.count <= SIZE_MAX / sizeof(uint64_t);
+        uint64_t *ids = ok ? malloc(record.count * sizeof *ids + 1) : NULL;
+        if (!ids)
+            return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for an update");
+        memcpy(ids, record.ids, record.count * sizeof *ids);
+        struct bag_rows_batch batch = {.deletes = record.kind == BAG_JOURNAL_DELETE,
+                                       .count = record.count,
+                                       .ids = ids,
+                                       .rows = record.rows};
+        ok = bag_updates_apply(up->live, record.sequence, &from, &batch, problem);
+        free(ids);
+        if (!ok)
+            bag_problem_prefix(problem, "update %" PRIu64 " of the journal in %s", record.sequence,
+                               up->stream->journal.folder);
+        up->applied += ok;
+        if (!ok)
             return false;
     }
     return !damaged;
@@ -228,22 +222,6 @@ static bool read_and_apply(struct catching_up *up, const struct bag_journal_file
             BAG_LOG_NUMBER("of_bytes", up->stream->journal_bytes),
             BAG_LOG_NUMBER("sequence", up->live->through));
     return true;
-}
-
-/* Applies all but the end of the journal, while other threads append to it. */
-static bool read_most(struct catching_up *up, struct bag_problem *problem)
-{
-    struct bag_journal_file file;
-    bool more, ok = true;
-    do {
-        pthread_mutex_lock(&up->stream->lock);
-        more = bag_journal_next_file(&up->stream->journal, &up->reader, up->live->through, &file);
-        pthread_mutex_unlock(&up->stream->lock);
-        more = more && (file.first_sequence != up->reader.file.first_sequence ||
-                        file.bytes - up->reader.file.bytes > CATCH_UP_BYTES);
-        ok = !more || read_and_apply(up, &file, problem);
-    } while (ok && more);
-    return ok;
 }
 
 /* Applies the rest of the journal. The caller holds the lock. */
@@ -299,26 +277,6 @@ void bag_updates_leave(struct bag_live_reader *reader)
     pthread_mutex_unlock(lock);
 }
 
-/* Adds the table to the stream, so that it gets new updates from now on. If the table has later
- * updates than the other tables, the stream only moves to them when the table is served, because
- * loading it may still fail. */
-static void join(struct catching_up *up)
-{
-    struct bag_updates_stream *stream = up->stream;
-    assert(stream->state >= BAG_STREAM_OPEN);
-    bool is_first = SLIST_EMPTY(&stream->tables);
-    if (!is_first)
-        bag_journal_begin_file(&stream->journal);
-    if (is_first || up->live->through <= stream->sequence)
-        bag_updates_go_on(stream, up->live->through);
-    up->live->detach = bag_updates_detach;
-    SLIST_INSERT_HEAD(&stream->tables, up->live, next);
-    stream->oldest_through = up->table->oldest_through;
-    if (up->table->reader)
-        enter(up->live, up->table->reader);
-    bag_updates_remove_files(stream);
-}
-
 /* Applies all updates that the table lacks and adds it to its stream. Most of the journal is read
  * without the lock, so that updates of the tables that are served go on. Only the rest is read with
  * the lock, so that no update comes between. Returns false and sets *problem if the table cannot be
@@ -330,12 +288,38 @@ static bool catch_up(struct bag_updates *updates, struct catching_up *up,
     if (!up->stream)
         return false;
     up->live->stream = up->stream;
-    bool ok = read_most(up, problem);
+    /* Apply all but the end of the journal, while other threads append to it. */
+    struct bag_journal_file file;
+    bool more, ok = true;
+    do {
+        pthread_mutex_lock(&up->stream->lock);
+        more = bag_journal_next_file(&up->stream->journal, &up->reader, up->live->through, &file);
+        pthread_mutex_unlock(&up->stream->lock);
+        more = more && (file.first_sequence != up->reader.file.first_sequence ||
+                        file.bytes - up->reader.file.bytes > CATCH_UP_BYTES);
+        ok = !more || read_and_apply(up, &file, problem);
+    } while (ok && more);
     pthread_mutex_lock(&up->stream->lock);
     ok = ok && read_rest(up, problem);
     up->through = up->live->through;
-    if (ok)
-        join(up);
+    if (ok) {
+        /* Add the table to the stream, so that it gets new updates from now on. If the table has
+         * later updates than the other tables, the stream only moves to them when the table is
+         * served, because loading it may still fail. */
+        struct bag_updates_stream *stream = up->stream;
+        assert(stream->state >= BAG_STREAM_OPEN);
+        bool is_first = SLIST_EMPTY(&stream->tables);
+        if (!is_first)
+            bag_journal_begin_file(&stream->journal);
+        if (is_first || up->live->through <= stream->sequence)
+            bag_updates_go_on(stream, up->live->through);
+        up->live->detach = bag_updates_detach;
+        SLIST_INSERT_HEAD(&stream->tables, up->live, next);
+        stream->oldest_through = up->table->oldest_through;
+        if (up->table->reader)
+            enter(up->live, up->table->reader);
+        bag_updates_remove_files(stream);
+    }
     pthread_mutex_unlock(&up->stream->lock);
     bag_journal_reader_free(&up->reader);
     return ok;

@@ -333,27 +333,6 @@ static size_t take_listed(const struct taking *taking, struct listing *listing, 
     return at;
 }
 
-/* Stores the state of the remaining deltas for the next poll. */
-static void note_rest(const struct taking *taking, struct listing *listing, size_t first)
-{
-    struct bag_updates_stream *stream = taking->stream;
-    size_t left = listing->count - first;
-    for (size_t i = 0; i < left; i++) {
-        struct delta delta;
-        listing->found[i] = listing->found[first + i];
-        if (name_delta(&delta, taking->table->deltas, listing->found[i].number))
-            listing->found[i].fingerprint = hash_delta(&delta);
-    }
-    free(stream->seen_deltas);
-    stream->seen_deltas = listing->found;
-    stream->num_seen_deltas = left;
-    atomic_store_explicit(&stream->deltas_waiting, left, memory_order_relaxed);
-    pthread_mutex_lock(&stream->lock);
-    if (left)
-        bag_updates_raise_lag(stream, listing->found[left - 1].number);
-    pthread_mutex_unlock(&stream->lock);
-}
-
 /* Rejects deltas of a mapped table, whose file must not be written to. */
 static bool check_mapped(const struct taking *taking, const struct listing *listing,
                          struct bag_problem *problem)
@@ -389,6 +368,22 @@ bool bag_updates_take_deltas(struct bag_updates *updates, const struct bag_updat
         return ok;
     }
     size_t first = take_listed(&taking, &listing, &ok, problem);
-    note_rest(&taking, &listing, first);
+    /* Store the state of the remaining deltas for the next poll. */
+    struct bag_updates_stream *stream = taking.stream;
+    size_t left = listing.count - first;
+    for (size_t i = 0; i < left; i++) {
+        struct delta delta;
+        listing.found[i] = listing.found[first + i];
+        if (name_delta(&delta, taking.table->deltas, listing.found[i].number))
+            listing.found[i].fingerprint = hash_delta(&delta);
+    }
+    free(stream->seen_deltas);
+    stream->seen_deltas = listing.found;
+    stream->num_seen_deltas = left;
+    atomic_store_explicit(&stream->deltas_waiting, left, memory_order_relaxed);
+    pthread_mutex_lock(&stream->lock);
+    if (left)
+        bag_updates_raise_lag(stream, listing.found[left - 1].number);
+    pthread_mutex_unlock(&stream->lock);
     return ok;
 }

@@ -107,33 +107,6 @@ static int write_new_file(struct bag_journal *journal, const struct new_file *ne
     return error;
 }
 
-/* Makes the new file the last one. `files` must have capacity for it. */
-static void add_file(struct bag_journal *journal, const struct new_file *new_file, int file)
-{
-    const struct bag_disk *disk = journal->disk;
-    uint64_t first_sequence = new_file->first_sequence;
-    bool replaces =
-        journal->num_files && bag_journal_last(journal)->first_sequence == first_sequence;
-    if (journal->num_files && !replaces) {
-        bag_journal_last(journal)->end_sequence = first_sequence;
-        bag_journal_last(journal)->bytes = journal->synced_bytes;
-        /* If the disk loses the truncation, the bytes return and are ignored. */
-        if (journal->state != BAG_JOURNAL_APPENDING)
-            disk->truncate(disk->context, journal->file, journal->synced_bytes);
-    }
-    journal->num_files += !replaces;
-    *bag_journal_last(journal) = (struct bag_journal_file){
-        .first_sequence = first_sequence, .end_sequence = UINT64_MAX, .bytes = new_file->count};
-    if (journal->file >= 0)
-        disk->close(disk->context, journal->file);
-    journal->file = file;
-    journal->file_header = new_file->header;
-    journal->state = BAG_JOURNAL_APPENDING;
-    journal->last_bytes = 0;
-    journal->last_sequence = journal->synced_sequence = new_file->last_sequence;
-    journal->synced_bytes = new_file->count;
-}
-
 /* Creates the next file of the journal. Its first records are the last `rest` bytes of the last
  * file, because a sync of that file failed. Returns false and sets *problem (STORAGE) if the file
  * cannot be created; the last file then stays the last one. */
@@ -146,8 +119,31 @@ static bool add_new_file(struct bag_journal *journal, struct new_file *new_file,
     int error = fill_new_file(journal, rest, new_file);
     if (!error)
         error = write_new_file(journal, new_file, &file);
-    if (!error)
-        add_file(journal, new_file, file);
+    if (!error) {
+        /* Make the new file the last one. `files` must have capacity for it. */
+        const struct bag_disk *disk = journal->disk;
+        uint64_t first_sequence = new_file->first_sequence;
+        bool replaces =
+            journal->num_files && bag_journal_last(journal)->first_sequence == first_sequence;
+        if (journal->num_files && !replaces) {
+            bag_journal_last(journal)->end_sequence = first_sequence;
+            bag_journal_last(journal)->bytes = journal->synced_bytes;
+            /* If the disk loses the truncation, the bytes return and are ignored. */
+            if (journal->state != BAG_JOURNAL_APPENDING)
+                disk->truncate(disk->context, journal->file, journal->synced_bytes);
+        }
+        journal->num_files += !replaces;
+        *bag_journal_last(journal) = (struct bag_journal_file){
+            .first_sequence = first_sequence, .end_sequence = UINT64_MAX, .bytes = new_file->count};
+        if (journal->file >= 0)
+            disk->close(disk->context, journal->file);
+        journal->file = file;
+        journal->file_header = new_file->header;
+        journal->state = BAG_JOURNAL_APPENDING;
+        journal->last_bytes = 0;
+        journal->last_sequence = journal->synced_sequence = new_file->last_sequence;
+        journal->synced_bytes = new_file->count;
+    }
     free(new_file->bytes);
     return !error || reject_storage(journal, "a file cannot be begun", error, problem);
 }

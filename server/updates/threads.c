@@ -120,16 +120,6 @@ static void run_stream(struct bag_updates_stream *stream)
         make_ready(stream);
 }
 
-/* Requests a sync of all journals and sets the time of the next one. */
-static void begin_syncs(struct bag_updates *updates)
-{
-    updates->next_sync_ns = uv_hrtime() + updates->settings.sync_interval_ms * 1000000;
-    for (struct bag_updates_stream *at = all_streams(updates); at; at = at->next) {
-        at->waits_for_sync = true;
-        make_ready(at);
-    }
-}
-
 /* ---- the threads ----------------------------------------------------------------------------- */
 
 /* Runs an update thread: processes streams and requests syncs until the threads are stopped and no
@@ -139,8 +129,14 @@ static void *run_thread(void *argument)
     struct bag_updates *updates = argument;
     bag_monitor_lock(&updates->queue);
     for (;;) {
-        if (!updates->stop && uv_hrtime() >= updates->next_sync_ns)
-            begin_syncs(updates);
+        if (!updates->stop && uv_hrtime() >= updates->next_sync_ns) {
+            /* Request a sync of all journals and set the time of the next one. */
+            updates->next_sync_ns = uv_hrtime() + updates->settings.sync_interval_ms * 1000000;
+            for (struct bag_updates_stream *at = all_streams(updates); at; at = at->next) {
+                at->waits_for_sync = true;
+                make_ready(at);
+            }
+        }
         struct bag_updates_stream *stream = STAILQ_FIRST(&updates->ready);
         if (stream) {
             STAILQ_REMOVE_HEAD(&updates->ready, next_ready);

@@ -70,19 +70,6 @@ bool bag_updates_apply(struct bag_live_rows *live, uint64_t sequence, const stru
     return ok;
 }
 
-/* Excludes a version from further updates because it cannot store one that another version took. It
- * is still served. */
-static void fall_behind(struct bag_live_rows *live, uint64_t sequence,
-                        const struct bag_problem *problem)
-{
-    char version[24];
-    snprintf(version, sizeof version, "%" PRIu64, live->version);
-    live->fell_behind = true;
-    bag_log(BAG_LOG_LEVEL_WARNING, "a version gets no more updates",
-            BAG_LOG_TEXT("model", live->stream->name), BAG_LOG_TEXT("version", version),
-            BAG_LOG_NUMBER("sequence", sequence), BAG_LOG_TEXT("reason", problem->text));
-}
-
 /* Checks that the version has all updates before this one. */
 static bool check_before(const struct bag_live_rows *live, uint64_t sequence,
                          struct bag_problem *problem)
@@ -125,8 +112,16 @@ static bool apply(struct bag_update *update)
         if (at != update->live && !at->fell_behind &&
             (!bag_updates_check_ids(at, bag_table_is_keyed(update->live->memory), &problem) ||
              !check_before(at, first, &problem) ||
-             !apply_once(at, sequence, from, &update->batch, &problem)))
-            fall_behind(at, sequence, &problem);
+             !apply_once(at, sequence, from, &update->batch, &problem))) {
+            /* Exclude a version from further updates because it cannot store one that another
+             * version took. It is still served. */
+            char version[24];
+            snprintf(version, sizeof version, "%" PRIu64, at->version);
+            at->fell_behind = true;
+            bag_log(BAG_LOG_LEVEL_WARNING, "a version gets no more updates",
+                    BAG_LOG_TEXT("model", at->stream->name), BAG_LOG_TEXT("version", version),
+                    BAG_LOG_NUMBER("sequence", sequence), BAG_LOG_TEXT("reason", problem.text));
+        }
     }
     return true;
 }
