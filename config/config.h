@@ -35,8 +35,7 @@
  * No function here reads a file or the environment: texts and vectors are arguments. Tests and
  * fuzzers can therefore run all of it in memory. There is no global state. Any thread may use a
  * configuration that no other thread uses. */
-#ifndef BAG_CONFIG_H
-#define BAG_CONFIG_H
+#pragma once
 
 #include "kernels/table.h"
 #include "model_options.h"
@@ -397,5 +396,3 @@ void bag_config_print_manual(FILE *stream, const char *version);
 
 /* Prints the completion script of "bash", "zsh" or "fish". Returns false for another shell. */
 bool bag_config_print_completion(FILE *stream, const char *shell);
-
-#endif

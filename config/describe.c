@@ -4,11 +4,7 @@
 
 #include <string.h>
 
-static const char *const origins[] = {
-#define BAG_X(id, word) word,
-    BAG_ORIGINS(BAG_X)
-#undef BAG_X
-};
+static const char *const origins[] = {BAG_ORIGINS(BAG_NAME)};
 
 /* Returns whether the setting's values are paths of files or sockets. */
 static bool is_path(const struct bag_setting *setting)

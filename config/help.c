@@ -127,11 +127,7 @@ static void put_help(FILE *stream, const char *name, const char *follows, const 
 /* Prints the options that most operators need. */
 static void print_common(FILE *stream)
 {
-    static const char *const keys[] = {
-#define BAG_X(key) key,
-        BAG_COMMON_OPTIONS(BAG_X)
-#undef BAG_X
-    };
+    static const char *const keys[] = {BAG_COMMON_OPTIONS(BAG_ID)};
     fputs("\nCommon options\n", stream);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         put_option(stream, bag_option_find((struct bag_text){keys[i], strlen(keys[i])}, bag_key_of),

@@ -1,8 +1,7 @@
 /* A configuration document while it is being applied: its tree, its objects, and errors that name
  * the position in the file. Private to config/. The keys are declared in options.h and
  * model_options.h. */
-#ifndef BAG_CONFIG_JSON_H
-#define BAG_CONFIG_JSON_H
+#pragma once
 
 #include "kernels/table.h"
 #include "options.h"
@@ -100,5 +99,3 @@ const cJSON *bag_entry_member(const struct bag_entry *entry, const char *key);
 /* Returns the value of a required key, a non-empty string. Returns NULL and sets the problem if it
  * is anything else. */
 const char *bag_entry_required(const struct bag_entry *entry, const char *key);
-
-#endif

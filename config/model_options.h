@@ -4,8 +4,7 @@
  * folder. Each line defines a key, an entry of --help and a member of struct bag_model_config or
  * bag_feature_config. The lists of settings in models.c have the order of BAG_MODEL_KEYS,
  * and the index of a setting there says to which group it belongs. */
-#ifndef BAG_MODEL_OPTIONS_H
-#define BAG_MODEL_OPTIONS_H
+#pragma once
 
 /* JSON numbers are not exact beyond 2^53. */
 #define BAG_LARGEST_EXACT ((INT64_C(1) << 53) - 1)
@@ -196,5 +195,3 @@
 #define BAG_MODEL_KEYS(X) \
     BAG_FILE_KEYS(X) BAG_SHARD_KEYS(X) BAG_SHOWN_KEYS(X) BAG_POOLING_KEYS(X) BAG_PROJECTION_KEYS(X) BAG_SERVING_KEYS(X)
 /* clang-format on */
-
-#endif

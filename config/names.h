@@ -3,8 +3,7 @@
  * A configuration or a folder may have tens of thousands of models, and each of them is looked up
  * by name while it is added. The map borrows the texts: it must be freed, or its entries forgotten,
  * before the models that own them. Entries are never removed one by one. */
-#ifndef BAG_CONFIG_NAMES_H
-#define BAG_CONFIG_NAMES_H
+#pragma once
 
 #include "config.h"
 
@@ -22,5 +21,3 @@ void bag_names_put(struct bag_names *names, const char *name, const char *versio
 
 /* Frees the slots and empties the map. The names are not freed. */
 void bag_names_free(struct bag_names *names);
-
-#endif

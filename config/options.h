@@ -15,8 +15,7 @@
  *   CHOICE_*  one of the words of a list below
  *
  * Messages name the unit, and --help prints it in capitals. "" means that a number has no unit. */
-#ifndef BAG_OPTIONS_H
-#define BAG_OPTIONS_H
+#pragma once
 
 #include "kernels/bag.h"
 #include "kernels/part.h"
@@ -90,11 +89,6 @@ struct bag_setting {
 #define BAG_TYPE_BOOL    .type = BAG_SETTING_BOOL, .words = {bag_bool_words, 2}
 #define BAG_TYPE_CHOICE(LIST) \
     .type = BAG_SETTING_CHOICE, .words = {(const char *const[]){LIST(BAG_NAME)}, LIST(BAG_ONE)}
-
-/* Generate enums and arrays from the lists of words. X(id, "word", ...) */
-#define BAG_ID(id, ...)         id,
-#define BAG_NAME(id, name, ...) name,
-#define BAG_ONE(...)            +1
 
 extern const char *const bag_bool_words[2];
 
@@ -436,9 +430,7 @@ struct bag_option {
     const char *sentence;
 };
 
-#define BAG_X(...) +1
-enum { BAG_OPTION_COUNT = BAG_SOURCES(BAG_X) BAG_OPTIONS(BAG_X) };
-#undef BAG_X
+enum { BAG_OPTION_COUNT = BAG_SOURCES(BAG_ONE) BAG_OPTIONS(BAG_ONE) };
 
 /* All options. The sources come first, and the lines of a section are adjacent. */
 extern const struct bag_option bag_options[];
@@ -473,5 +465,3 @@ const char *bag_option_alias(const struct bag_option *option);
 
 /* Prints the placeholder of the flag's value: SECONDS, BYTES, text|json. */
 void bag_option_value_text(const struct bag_option *option, char *text, size_t text_bytes);
-
-#endif

@@ -4,8 +4,7 @@
  * copied, hashed and compared as any other model, without members of its own.
  * The function bag_shards_next() reads the addresses back one by one. The threads of server/shards
  * poll them, and server/coordinator sends subrequests to them. */
-#ifndef BAG_CONFIG_SHARDS_H
-#define BAG_CONFIG_SHARDS_H
+#pragma once
 
 #include "config.h"
 #include "proto/http_client.h"
@@ -53,5 +52,3 @@ bool bag_shards_check(const struct bag_model_config *model, struct bag_problem *
  * rows. */
 bool bag_shards_take_rules(struct bag_model_config *model, const char *text, size_t bytes,
                            struct bag_shard_table *table, struct bag_problem *problem);
-
-#endif

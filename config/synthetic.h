@@ -4,8 +4,7 @@
  * (server/tables/demo.c) generates its rows. A server can then be measured without files of
  * hundreds of gigabytes. A preset adds the tables of a published benchmark and the collection over
  * them. `bagserve bench` has the same presets and knows the number of ids of each bag. */
-#ifndef BAG_SYNTHETIC_H
-#define BAG_SYNTHETIC_H
+#pragma once
 
 #include "config.h"
 
@@ -59,5 +58,3 @@ enum bag_synthetic_preset bag_synthetic_find_preset(const char *name);
  * already, or without memory. */
 bool bag_synthetic_add_preset(struct bag_config *config, enum bag_synthetic_preset preset,
                               int64_t bytes, struct bag_problem *problem);
-
-#endif

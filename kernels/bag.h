@@ -1,7 +1,6 @@
 /* Definitions that all layers share: dtypes, reductions, tensor views, and faults. Nothing here
  * owns memory. */
-#ifndef BAG_BAG_H
-#define BAG_BAG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,6 +12,11 @@
 
 /* The maximum rank of a tensor, which is NumPy's. */
 #define BAG_MAX_RANK 32
+
+/* What a list of X(id, name, ...) is applied to for its ids, its names and their number. */
+#define BAG_ID(id, ...)         id,
+#define BAG_NAME(id, name, ...) name,
+#define BAG_ONE(...)            +1
 
 /* ---- element types ---------------------------------------------------------------------------
  * X(ID, name in the V2 protocol, bytes of one element or 0 if they vary, kind). A dtype of kind
@@ -166,5 +170,3 @@ struct bag_fault {
     enum bag_dtype got, want;
     enum bag_reduction reduction;
 };
-
-#endif

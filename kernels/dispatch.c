@@ -146,53 +146,21 @@ const struct bag_dtype_info bag_dtypes[BAG_DTYPE_COUNT] = {
 #undef BAG_X
 };
 
-const char *const bag_reduction_names[BAG_REDUCTION_COUNT] = {
-#define BAG_X(id, name) [BAG_##id] = name,
-    BAG_REDUCTIONS(BAG_X)
-#undef BAG_X
-};
+const char *const bag_reduction_names[BAG_REDUCTION_COUNT] = {BAG_REDUCTIONS(BAG_NAME)};
 
-const char *const bag_input_names[BAG_INPUT_COUNT] = {
-#define BAG_X(id, name) [BAG_##id] = name,
-    BAG_INPUTS(BAG_X)
-#undef BAG_X
-};
+const char *const bag_input_names[BAG_INPUT_COUNT] = {BAG_INPUTS(BAG_NAME)};
 
-const char *const bag_status_keywords[BAG_STATUS_COUNT] = {
-#define BAG_X(id, keyword) [BAG_STATUS_##id] = keyword,
-    BAG_STATUSES(BAG_X)
-#undef BAG_X
-};
+const char *const bag_status_keywords[BAG_STATUS_COUNT] = {BAG_STATUSES(BAG_NAME)};
 
-const char *const bag_missing_names[BAG_MISSING_COUNT] = {
-#define BAG_X(id, name) [BAG_MISSING_##id] = name,
-    BAG_MISSINGS(BAG_X)
-#undef BAG_X
-};
+const char *const bag_missing_names[BAG_MISSING_COUNT] = {BAG_MISSINGS(BAG_NAME)};
 
-const char *const bag_form_names[BAG_FORM_COUNT] = {
-#define BAG_X(id, name) [BAG_FORM_##id] = name,
-    BAG_FORMS(BAG_X)
-#undef BAG_X
-};
+const char *const bag_form_names[BAG_FORM_COUNT] = {BAG_FORMS(BAG_NAME)};
 
-const char *const bag_row_format_names[BAG_ROW_FORMAT_COUNT] = {
-#define BAG_X(id, name, ...) [BAG_ROWS_##id] = name,
-    BAG_ROW_FORMATS(BAG_X)
-#undef BAG_X
-};
+const char *const bag_row_format_names[BAG_ROW_FORMAT_COUNT] = {BAG_ROW_FORMATS(BAG_NAME)};
 
-const char *const bag_part_way_names[BAG_PART_WAY_COUNT] = {
-#define BAG_X(id, name) [BAG_PART_##id] = name,
-    BAG_PART_WAYS(BAG_X)
-#undef BAG_X
-};
+const char *const bag_part_way_names[BAG_PART_WAY_COUNT] = {BAG_PART_WAYS(BAG_NAME)};
 
-const char *const bag_isa_names[BAG_ISA_COUNT] = {
-#define BAG_X(id, name) [BAG_ISA_##id] = name,
-    BAG_ISAS(BAG_X)
-#undef BAG_X
-};
+const char *const bag_isa_names[BAG_ISA_COUNT] = {BAG_ISAS(BAG_NAME)};
 
 static bool is_word(const char *word, const char *name, size_t name_bytes)
 {

@@ -1,6 +1,5 @@
 /* Exact sums of integers. A mean of integers is an exact sum that is divided once. */
-#ifndef BAG_EXACT_H
-#define BAG_EXACT_H
+#pragma once
 
 #include "pool.h"
 
@@ -106,5 +105,3 @@ static inline struct bag_wide bag_wide_add(struct bag_wide a, struct bag_wide b)
     uint64_t high = (uint64_t)a.high + (uint64_t)b.high + (low < a.low);
     return (struct bag_wide){low, (int64_t)high};
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Instruction sets: those that exist, those that this machine supports, and the one that the
  * kernels use. The results have the same bits with all of them. */
-#ifndef BAG_ISA_H
-#define BAG_ISA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,5 +37,3 @@ void bag_isa_use(enum bag_isa isa);
 
 /* Returns the instruction set in use. */
 enum bag_isa bag_isa_used(void);
-
-#endif

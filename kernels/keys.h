@@ -18,8 +18,7 @@
  * that is moved to make space is found all the time. A thread that looks up a key while it is
  * removed may still find its row. Before the row is given to another key, the owner must wait for
  * such threads. */
-#ifndef BAG_KEYS_H
-#define BAG_KEYS_H
+#pragma once
 
 #include "part.h"
 #include "table.h"
@@ -146,5 +145,3 @@ struct bag_resolving {
  * rejected. */
 enum bag_status bag_keys_resolve(struct bag_resolving *resolving, struct bag_pool_args *args,
                                  struct bag_fault *fault);
-
-#endif

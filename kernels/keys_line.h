@@ -7,8 +7,7 @@
  * A word contains, from the highest bit, the probe (1 to 15, at least 4 bits), the other 64 - s
  * bits, and the low bits of the row. Line, probe and these bits determine the home line and the
  * hash, so an equal word means an equal key. */
-#ifndef BAG_KEYS_LINE_H
-#define BAG_KEYS_LINE_H
+#pragma once
 
 #include "keys.h"
 #include "pool_entries.h"
@@ -154,5 +153,3 @@ static inline bool bag_keys_has_next(const struct bag_keys *keys, const struct b
     return (passed >> bag_keys_class(keys, word) & 1) &
            (bag_keys_probe(keys, word) < bag_keys_last_probe(passed));
 }
-
-#endif

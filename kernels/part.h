@@ -1,7 +1,6 @@
 /* Parts of a table: the rows, columns or keys that each of several servers has. The numbers are the
  * same in every process, because they are part of the protocol (proto/PROTOCOL.md). */
-#ifndef BAG_PART_H
-#define BAG_PART_H
+#pragma once
 
 #include "table.h"
 
@@ -59,5 +58,3 @@ uint32_t bag_part_of_key(uint64_t key, uint32_t of);
  * not overlap. */
 void bag_part_cut_rows(const struct bag_table *whole, const void *rows, size_t num_rows,
                        size_t first_column, size_t num_columns, void *out);
-
-#endif

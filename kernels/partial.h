@@ -16,8 +16,7 @@
  * bag_merge() makes the result of the bag from all answers. Integers and largest values are the
  * same as with one table, except for the sign of a zero that is the maximum. Sums of floats are
  * added in another order, see PROTOCOL.md. */
-#ifndef BAG_PARTIAL_H
-#define BAG_PARTIAL_H
+#pragma once
 
 #include "table.h"
 
@@ -61,5 +60,3 @@ struct bag_share {
  * pooled. It has no other effect, whatever the numbers are. */
 void bag_merge(const struct bag_merge *merge, const struct bag_share *shares, size_t num_shares,
                void *out);
-
-#endif

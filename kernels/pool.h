@@ -18,8 +18,7 @@
  * a NaN is not specified.)
  *
  * Every pointer is borrowed for the call. All functions are reentrant and may run on any thread. */
-#ifndef BAG_POOL_H
-#define BAG_POOL_H
+#pragma once
 
 #include "isa.h"
 #include "table.h"
@@ -180,5 +179,3 @@ static inline void bag_pool_run(const struct bag_pool_args *args, struct bag_ran
 /* Returns the number of indices in bags [0, bag) of the result, for splitting work evenly; 0 <= bag
  * <= num_bags. Indices that belong to no bag are not counted. */
 size_t bag_pool_entries_before(const struct bag_pool_args *args, size_t bag);
-
-#endif

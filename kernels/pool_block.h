@@ -2,8 +2,7 @@
  *
  * A block is a run of bags with explicit bounds, so that a kernel needs to know neither offsets nor
  * segment ids. */
-#ifndef BAG_POOL_BLOCK_H
-#define BAG_POOL_BLOCK_H
+#pragma once
 
 #include "keys.h"
 #include "pool_entries.h"
@@ -298,5 +297,3 @@ BAG_LANE int64_t bag_checked_id(const char *at)
     memcpy(&id, at, sizeof id);
     return id;
 }
-
-#endif

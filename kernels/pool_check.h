@@ -1,7 +1,6 @@
 /* Definitions that the steps of a check share. Private to kernels/pool_check.c and
  * pool_inputs.c. */
-#ifndef BAG_POOL_CHECK_H
-#define BAG_POOL_CHECK_H
+#pragma once
 
 #include "pool.h"
 
@@ -31,5 +30,3 @@ enum bag_status bag_check_inputs(const struct bag_check *check, enum bag_form *f
 
 /* Checks that the weights, if any, fit the reduction, the table and the indices. */
 enum bag_status bag_check_weights(const struct bag_check *check);
-
-#endif

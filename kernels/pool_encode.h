@@ -1,6 +1,5 @@
 /* Results as rows of a row format: pooled or gathered, then encoded. */
-#ifndef BAG_POOL_ENCODE_H
-#define BAG_POOL_ENCODE_H
+#pragma once
 
 #include "pool.h"
 
@@ -34,5 +33,3 @@ static inline bool bag_pool_gives_stored(const struct bag_pool_args *args,
 /* Makes a checked call copy rows as they are stored: its result has a UINT8 element for each byte.
  * The call does not reduce. */
 void bag_pool_copy_stored(struct bag_pool_args *args);
-
-#endif

@@ -56,11 +56,7 @@ size_t bag_ids_lower_bound(const struct bag_ids *ids, size_t from, int64_t value
 
 /* ---- status ---------------------------------------------------------------------------------- */
 
-const char *const bag_entry_status_names[BAG_ENTRY_COUNT] = {
-#define BAG_X(id, name) [BAG_ENTRY_##id] = name,
-    BAG_ENTRY_STATUSES(BAG_X)
-#undef BAG_X
-};
+const char *const bag_entry_status_names[BAG_ENTRY_COUNT] = {BAG_ENTRY_STATUSES(BAG_NAME)};
 
 enum bag_entry_status bag_pool_entry_status(const struct bag_pool_args *args, size_t entry)
 {

@@ -1,8 +1,7 @@
 /* Ids and entries. An entry is a position of the indices: a row, with a weight if there are
  * weights. These functions determine which entries count, by what the sum of a bag is divided, and
  * to which bag an entry belongs. */
-#ifndef BAG_POOL_ENTRIES_H
-#define BAG_POOL_ENTRIES_H
+#pragma once
 
 #include "pool.h"
 #include "rowformat.h"
@@ -163,5 +162,3 @@ size_t bag_count_kept(const struct bag_pool_args *args, size_t first, size_t end
 
 BAG_DEFINE_DIVISOR(f32, float, __builtin_fmaf, __builtin_sqrtf)
 BAG_DEFINE_DIVISOR(f64, double, __builtin_fma, __builtin_sqrt)
-
-#endif

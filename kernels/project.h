@@ -3,8 +3,7 @@
  * Summing commutes with the projection. A table of low rank can therefore be stored as its narrow
  * factor, and tables of several widths can be projected to one width. The bits of a product may
  * depend on how many rows are multiplied together; those of the pooled rows do not. */
-#ifndef BAG_PROJECT_H
-#define BAG_PROJECT_H
+#pragma once
 
 #include "bag.h"
 
@@ -26,5 +25,3 @@ void bag_project(const struct bag_projection *projection, const float *pooled, s
  * are `stride` bytes apart from `out` on, at any alignment. */
 void bag_project_store(const float *product, size_t count, size_t columns, enum bag_dtype dtype,
                        char *out, size_t stride);
-
-#endif

@@ -1,7 +1,6 @@
 /* SplitMix64: a counter whose values are mixed. It makes numbers that a seed repeats, and the row
  * that replaces a missing key. */
-#ifndef BAG_RANDOM_H
-#define BAG_RANDOM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -31,5 +30,3 @@ static inline double bag_random_unit(uint64_t *state)
 {
     return bag_unit(bag_random(state));
 }
-
-#endif

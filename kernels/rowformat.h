@@ -4,8 +4,7 @@
  * Widening is exact. Narrowing rounds once, to nearest even. A value that is too large becomes an
  * infinity, or a NaN if the format has no infinity. A NaN stays a NaN; its payload is not
  * specified. There are no branches, so that loops are vectorised. */
-#ifndef BAG_ROWFORMAT_H
-#define BAG_ROWFORMAT_H
+#pragma once
 
 #include "table.h"
 
@@ -252,5 +251,3 @@ static inline uint8_t bag_e4m3_from_f32(float value)
     uint32_t finite = magnitude < 0x43f00000 ? small : 0x7f;
     return (uint8_t)(sign | finite);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A radix sort of elements that begin with an id: ids alone, or ids with their positions. */
-#ifndef BAG_SORT_IDS_H
-#define BAG_SORT_IDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,5 +47,3 @@ bag_sort_ids(void *elements, void *other, size_t count, size_t bytes, uint64_t l
     }
     return elements;
 }
-
-#endif

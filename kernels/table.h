@@ -3,8 +3,7 @@
  *
  * Configuration, protocol and loaders need only this header. pool.h has the pooling itself, so that
  * a change there recompiles only what pools. */
-#ifndef BAG_TABLE_H
-#define BAG_TABLE_H
+#pragma once
 
 #include "bag.h"
 
@@ -145,5 +144,3 @@ struct bag_ids {
     size_t count;
     bool wide; /* int64 */
 };
-
-#endif

@@ -6,8 +6,7 @@
  *
  * An arena takes small blocks from the heap and large ones from its source, which may count them
  * against a budget. It is used by one thread at a time. */
-#ifndef BAG_ARENA_H
-#define BAG_ARENA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@ void bag_arena_reset(struct bag_arena *arena, size_t max_bytes);
 
 /* Frees everything. The arena is then empty and can be used again. */
 void bag_arena_free(struct bag_arena *arena);
-
-#endif

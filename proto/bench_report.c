@@ -10,11 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const bag_bench_modes[BAG_BENCH_MODE_COUNT] = {
-#define BAG_X(id, name) name,
-    BAG_BENCH_MODES(BAG_X)
-#undef BAG_X
-};
+const char *const bag_bench_modes[BAG_BENCH_MODE_COUNT] = {BAG_BENCH_MODES(BAG_NAME)};
 
 /* The numbers of a run and their keys. X(member, "key") */
 #define RATES(X)                        \

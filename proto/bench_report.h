@@ -6,8 +6,7 @@
  *
  * `bagserve bench --report FILE` writes a report as JSON, `--compare FILE` reads it again, and the
  * page of `--html` shows the same JSON. The functions are pure, and threads share nothing. */
-#ifndef BAG_BENCH_REPORT_H
-#define BAG_BENCH_REPORT_H
+#pragma once
 
 #include "problem.h"
 
@@ -132,5 +131,3 @@ bool bag_bench_report_parse(const char *text, size_t bytes, struct bag_bench_rep
 
 /* Frees the members of a report and zeroes it. A zeroed report is allowed. */
 void bag_bench_report_free(struct bag_bench_report *report);
-
-#endif

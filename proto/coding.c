@@ -11,11 +11,7 @@
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-const char *const bag_coding_names[BAG_CODING_COUNT] = {
-#define BAG_X(id, name) name,
-    BAG_CODINGS(BAG_X)
-#undef BAG_X
-};
+const char *const bag_coding_names[BAG_CODING_COUNT] = {BAG_CODINGS(BAG_NAME)};
 
 /* The characters that HTTP allows around the elements of a list. */
 #define BLANKS " \t"

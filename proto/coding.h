@@ -3,8 +3,7 @@
  * gzip is RFC 1952. deflate is zlib's wrapper (RFC 1950), as RFC 9110 defines it, not a bare
  * stream. The caller provides memory for results; zlib allocates its working memory itself. All
  * functions are thread-safe. */
-#ifndef BAG_CODING_H
-#define BAG_CODING_H
+#pragma once
 
 #include "arena.h"
 #include "problem.h"
@@ -63,5 +62,3 @@ char *bag_inflate(enum bag_coding coding, const char *packed, size_t packed_byte
 /* Compresses `data` into `out`, which has a capacity of `room` bytes, preferring speed to size.
  * Returns the compressed size, or 0 if the result does not fit or memory is exhausted. */
 size_t bag_deflate(enum bag_coding coding, const char *data, size_t bytes, char *out, size_t room);
-
-#endif

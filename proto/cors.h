@@ -1,6 +1,5 @@
 /* Cross-origin requests (CORS): the origins whose web pages may send requests from a browser. */
-#ifndef BAG_CORS_H
-#define BAG_CORS_H
+#pragma once
 
 #include "problem.h"
 
@@ -16,5 +15,3 @@ bool bag_cors_is_any(const char *origins);
 
 /* Returns whether the list contains this origin. The list has been accepted by bag_cors_check. */
 bool bag_cors_allows(const char *origins, const char *origin);
-
-#endif

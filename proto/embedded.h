@@ -1,6 +1,5 @@
 /* Files that the build puts into the program (bag_embed in CMakeLists.txt). */
-#ifndef BAG_EMBEDDED_H
-#define BAG_EMBEDDED_H
+#pragma once
 
 #include <stddef.h>
 
@@ -9,5 +8,3 @@ struct bag_embedded {
     const char *text; /* ends with a NUL that `bytes` does not count */
     size_t bytes;
 };
-
-#endif

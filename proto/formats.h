@@ -1,7 +1,6 @@
 /* Parsers and writers of file formats: tables, journals of updates, and reports of conversions. The
  * caller reads and writes the files; these functions work on bytes in memory. */
-#ifndef BAG_FORMATS_H
-#define BAG_FORMATS_H
+#pragma once
 
 #include "kernels/table.h"
 #include "problem.h"
@@ -442,5 +441,3 @@ struct bag_convert_report {
 /* Returns the report as JSON text, which the caller frees, or NULL if there is not enough
  * memory. */
 char *bag_convert_report_print(const struct bag_convert_report *report);
-
-#endif

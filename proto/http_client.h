@@ -1,8 +1,7 @@
 /* Parsers for a client of HTTP/1.1: URLs, and the heads of replies. The server that sent a reply is
  * not trusted. Chunked bodies are not supported: bagserve never sends them, and a length is needed
  * to find the next reply on the connection. */
-#ifndef BAG_HTTP_CLIENT_H
-#define BAG_HTTP_CLIENT_H
+#pragma once
 
 #include "problem.h"
 #include "text.h"
@@ -40,5 +39,3 @@ struct bag_reply_head {
  * neither 204 nor 304. */
 bool bag_reply_head_parse(const char *head, size_t bytes, struct bag_reply_head *reply,
                           struct bag_problem *problem);
-
-#endif

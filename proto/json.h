@@ -5,8 +5,7 @@
  * is checked first, byte by byte, against the grammar of RFC 8259 and the range of numbers. Then
  * cJSON builds the tree, and the tree is checked for duplicate keys. The caller owns a tree and
  * frees it with bag_json_free. */
-#ifndef BAG_JSON_H
-#define BAG_JSON_H
+#pragma once
 
 #include "arena.h"
 #include "problem.h"
@@ -190,5 +189,3 @@ bool bag_json_scan_word(struct bag_json_scan *scan, const char *word);
 
 /* Returns whether the key between its quotes is `name`. Escapes in the key are decoded. */
 bool bag_json_key_is(const char *key, const char *end, const char *name);
-
-#endif

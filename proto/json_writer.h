@@ -8,8 +8,7 @@
  *
  * A writer puts the commas, escapes texts, and remembers that memory was exhausted: only the end
  * says so. Texts are UTF-8, and NULL is written as null. Writers may be used on any thread. */
-#ifndef BAG_JSON_WRITER_H
-#define BAG_JSON_WRITER_H
+#pragma once
 
 #include "text.h"
 
@@ -106,5 +105,3 @@ char *bag_json_end(struct bag_json_writer *json);
                       sizeof((const struct bag_json_member[]){__VA_ARGS__}) / \
                           sizeof(struct bag_json_member))
 char *bag_json_document(const struct bag_json_member *members, size_t count);
-
-#endif

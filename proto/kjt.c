@@ -3,11 +3,7 @@
 
 #include "kernels/pool_entries.h"
 
-const char *const bag_kjt_input_names[BAG_KJT_INPUT_COUNT] = {
-#define BAG_X(id, name) [BAG_KJT_##id] = name,
-    BAG_KJT_INPUTS(BAG_X)
-#undef BAG_X
-};
+const char *const bag_kjt_input_names[BAG_KJT_INPUT_COUNT] = {BAG_KJT_INPUTS(BAG_NAME)};
 
 /* ---- types and shapes ------------------------------------------------------------------------ */
 

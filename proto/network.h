@@ -1,7 +1,6 @@
 /* IP addresses, and networks of them as an operator writes them. An address has 16 bytes; IPv4's is
  * ::ffff:a.b.c.d. */
-#ifndef BAG_NETWORK_H
-#define BAG_NETWORK_H
+#pragma once
 
 #include "problem.h"
 
@@ -30,5 +29,3 @@ bool bag_networks_have(const struct bag_networks *networks, const uint8_t addres
 
 /* Returns whether the address is a loopback address. */
 bool bag_address_is_loopback(const uint8_t address[16]);
-
-#endif

@@ -1,8 +1,7 @@
 /* Numbers in JSON text: parses and prints arrays of numbers. For files of proto/ only, it also
  * converts decimal numbers to floats and back, with tables of powers of ten and eight digits at a
  * time. Numbers in memory are little-endian, like tensors. */
-#ifndef BAG_NUMBERS_H
-#define BAG_NUMBERS_H
+#pragma once
 
 #include "problem.h"
 
@@ -250,5 +249,3 @@ static inline __attribute__((always_inline)) bool bag_decimal_round(uint64_t dig
  * there is none. */
 const char *bag_decimal_read(const char *at, const char *end, struct bag_float_format format,
                              uint64_t *bits);
-
-#endif

@@ -1,7 +1,6 @@
 /* Traces: the traceparent header (W3C Trace Context), and spans in the JSON form of OTLP over HTTP.
  */
-#ifndef BAG_OTLP_H
-#define BAG_OTLP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -78,5 +77,3 @@ char *bag_otlp_print(const struct bag_span *spans, size_t count, const char *ver
 /* Parses a fraction from 0 to 1, the value of the option trace_sample. Returns false if the text is
  * anything else. */
 bool bag_fraction_parse(const char *text, double *fraction);
-
-#endif

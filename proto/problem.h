@@ -3,8 +3,7 @@
  * The kind says what went wrong, not what follows from it. HTTP maps kinds to status codes and to
  * the reasons in metrics (server/http/message.h). The commands map them to exit codes
  * (server/commands.h). A problem is a plain value that the caller owns. */
-#ifndef BAG_PROBLEM_H
-#define BAG_PROBLEM_H
+#pragma once
 
 #include "kernels/bag.h"
 
@@ -82,5 +81,3 @@ struct bag_quoted {
     char text[280];
 };
 struct bag_quoted bag_quote(const char *bytes, size_t count);
-
-#endif

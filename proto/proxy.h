@@ -1,8 +1,7 @@
 /* The header of the PROXY protocol, version 2. A proxy sends it as the first bytes of a connection
  * to name the client whose connection it forwards. Specification: haproxy's doc/proxy-protocol.txt,
  * section 2.2. */
-#ifndef BAG_PROXY_H
-#define BAG_PROXY_H
+#pragma once
 
 #include "problem.h"
 
@@ -36,5 +35,3 @@ struct bag_proxy_header {
  * to it. Returns false and sets *problem (BAD_REQUEST) as soon as the bytes cannot be a header. */
 bool bag_proxy_read(struct bag_proxy_header *header, const char *data, size_t bytes, size_t *used,
                     struct bag_problem *problem);
-
-#endif

@@ -1,8 +1,7 @@
 /* Requests of a coordinator to a shard, a server that has a part of a table, and the shard's
  * replies. They are inference requests and replies of the V2 protocol with binary tensors only. A
  * reply may come from any process, so all of it is checked. */
-#ifndef BAG_SHARD_H
-#define BAG_SHARD_H
+#pragma once
 
 #include "kernels/part.h"
 #include "kernels/table.h"
@@ -85,5 +84,3 @@ enum bag_shard_error { BAG_SHARD_ERROR_OTHER, BAG_SHARD_ERROR_INDEX, BAG_SHARD_E
 /* Returns what an error reply is about: `default_index`, an index, whose position it stores in
  * *position, or something else. */
 enum bag_shard_error bag_shard_error_read(const char *body, size_t bytes, size_t *position);
-
-#endif

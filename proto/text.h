@@ -1,7 +1,6 @@
 /* Text as bytes: borrowed parts, UTF-8, percent-encoding, decimal digits, sizes such as 64MiB, and
  * suggestions for misspelt names. */
-#ifndef BAG_TEXT_H
-#define BAG_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -162,5 +161,3 @@ struct bag_suggestion {
 
 /* Compares one more candidate with the word. */
 void bag_suggest_offer(struct bag_suggestion *suggestion, const char *candidate);
-
-#endif

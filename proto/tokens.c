@@ -17,11 +17,7 @@ struct bag_tokens {
     struct token list[];
 };
 
-const char *const bag_scope_names[BAG_SCOPE_COUNT] = {
-#define BAG_X(id, word) word,
-    BAG_SCOPES(BAG_X)
-#undef BAG_X
-};
+const char *const bag_scope_names[BAG_SCOPE_COUNT] = {BAG_SCOPES(BAG_NAME)};
 
 /* ---- the file -------------------------------------------------------------------------------- */
 

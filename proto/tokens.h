@@ -8,8 +8,7 @@
  *
  * Blank lines and lines that begin with # are skipped. A token on several lines has the scopes of
  * all of them. No message and no return value contains a byte of a token. */
-#ifndef BAG_TOKENS_H
-#define BAG_TOKENS_H
+#pragma once
 
 #include "problem.h"
 #include "text.h"
@@ -63,5 +62,3 @@ bool bag_scopes_cover(unsigned scopes, enum bag_scope scope);
 /* Finds the token in the value of an Authorization header, "Bearer TOKEN". Returns false if the
  * scheme is another one or the value is malformed. */
 bool bag_bearer_read(const char *value, struct bag_text *token);
-
-#endif

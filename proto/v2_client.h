@@ -1,7 +1,6 @@
 /* Parsers for a client of the V2 protocol: a server's models, the inputs of one of them, errors and
  * tensors. The server is not trusted, so everything is checked. */
-#ifndef BAG_V2_CLIENT_H
-#define BAG_V2_CLIENT_H
+#pragma once
 
 #include "kernels/part.h"
 #include "kernels/table.h"
@@ -98,5 +97,3 @@ struct bag_client_output {
 bool bag_client_find_output(const char *body, size_t bytes, size_t json_bytes, const char *name,
                             size_t num_rows, size_t row_elements, struct bag_client_output *output,
                             struct bag_problem *problem);
-
-#endif

@@ -1,6 +1,5 @@
 /* The inputs that metadata lists, and replies of the V2 protocol with tensors. */
-#ifndef BAG_V2_DOCUMENTS_H
-#define BAG_V2_DOCUMENTS_H
+#pragma once
 
 #include "embedded.h"
 #include "kernels/part.h"
@@ -85,5 +84,3 @@ size_t bag_v2_explain_bound(const struct bag_pool_args *args, const char *name);
  * also lists the positions in `indices` of entries with another status (pool_entries.h). `name`
  * must need no escaping. The arguments must not have unsorted segments. */
 char *bag_v2_explain(const struct bag_pool_args *args, const char *name, char *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* The state of parsing a V2 JSON header. Private to proto/v2_*.c. */
-#ifndef BAG_V2_READER_H
-#define BAG_V2_READER_H
+#pragma once
 
 #include "json.h"
 #include "v2_request.h"
@@ -65,5 +64,3 @@ bool bag_v2_check_no_shared_memory(const cJSON *parameters, struct bag_problem *
  * bytes apart. `what` is "input" or "output". */
 bool bag_v2_check_unique(struct bag_v2_reader *reader, const struct bag_text *first, size_t stride,
                          size_t count, const char *what);
-
-#endif

@@ -44,8 +44,7 @@
  * beyond 2^53. Limits are checked while the text is scanned and not on the tree, which would
  * already have taken the memory. Sizes that a client states are never allocated: the memory of an
  * input is bounded by the bytes that have arrived. */
-#ifndef BAG_V2_REQUEST_H
-#define BAG_V2_REQUEST_H
+#pragma once
 
 #include "arena.h"
 #include "kernels/part.h"
@@ -333,5 +332,3 @@ void bag_header_cache_learn(struct bag_header_cache *cache, const char *body, si
 
 /* Frees all templates. The cache is then empty and can be used again. */
 void bag_header_cache_free(struct bag_header_cache *cache);
-
-#endif

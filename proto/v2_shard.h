@@ -2,8 +2,7 @@
  * versions of a model that are ready, and one the part of a table in a version. The replies may
  * come from any process, so all of them are checked. The sentences of problems follow the server's
  * name. */
-#ifndef BAG_V2_SHARD_H
-#define BAG_V2_SHARD_H
+#pragma once
 
 #include "kernels/part.h"
 #include "kernels/table.h"
@@ -59,5 +58,3 @@ struct bag_shard_table {
  * and sets *problem if it is invalid. */
 bool bag_shard_read_table(const char *text, size_t bytes, struct bag_shard_table *table,
                           struct bag_problem *problem);
-
-#endif

@@ -11,8 +11,7 @@
  * announces follow the header in the same order. The caller provides the memory: the sum of the
  * constants below for what it writes. Names and texts are ASCII that JSON need not escape. Writers
  * allocate nothing and may be used on any thread. */
-#ifndef BAG_V2_WRITER_H
-#define BAG_V2_WRITER_H
+#pragma once
 
 #include "kernels/part.h"
 #include "problem.h"
@@ -67,5 +66,3 @@ void bag_v2_write_part(struct bag_v2_writer *writer, const struct bag_part *part
 
 /* Completes the header. Returns its bytes. No NUL is added. */
 size_t bag_v2_writer_end(struct bag_v2_writer *writer);
-
-#endif

@@ -1,7 +1,6 @@
 /* Definitions that the program's commands share: exit codes, the configuration, the instruction set
  * and OpenBLAS. */
-#ifndef BAG_COMMANDS_H
-#define BAG_COMMANDS_H
+#pragma once
 
 #include "config/config.h"
 #include "kernels/isa.h"
@@ -65,5 +64,3 @@ void bag_blas_prepare(void);
 /* Loads OpenBLAS once. Returns NULL and sets *problem if it cannot be loaded. Only one thread at a
  * time may call it. */
 bag_gemm_fn *bag_blas_load(struct bag_problem *problem);
-
-#endif

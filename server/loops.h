@@ -1,7 +1,6 @@
 /* The I/O loops, each with its own HTTP server. The first loop accepts the connections for all of
  * them. */
-#ifndef BAG_LOOPS_H
-#define BAG_LOOPS_H
+#pragma once
 
 #include "config/config.h"
 #include "server/http/server.h"
@@ -105,5 +104,3 @@ void bag_loops_raise_descriptors(void);
 /* Checks that the loops can have the descriptors that they need, because libuv aborts otherwise.
  * Returns false and sets *problem if they cannot. */
 bool bag_loops_check_descriptors(size_t loops, struct bag_problem *problem);
-
-#endif

@@ -1,7 +1,6 @@
 /* A timer that samples the server's activity once a second (server/metrics/history.h) for the
  * console. */
-#ifndef BAG_RECORDING_H
-#define BAG_RECORDING_H
+#pragma once
 
 #include "server/http/service.h"
 
@@ -20,5 +19,3 @@ bool bag_recording_start(struct bag_recording *recording, uv_loop_t *loop,
 
 /* Closes the timer. bag_history_free frees the samples. */
 void bag_recording_stop(struct bag_recording *recording);
-
-#endif

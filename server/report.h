@@ -1,7 +1,6 @@
 /* Reports about the models: in the log when they are served, and on standard output for `serve
  * --check`. */
-#ifndef BAG_SERVER_REPORT_H
-#define BAG_SERVER_REPORT_H
+#pragma once
 
 #include "server/models/reconciler.h"
 
@@ -11,5 +10,3 @@ void bag_report_ready(const struct bag_reconciler *reconciler, const char *url);
 /* Prints a line for each checked model with its shape and format, or with what is wrong with it.
  * Prints a line about all of them if nothing is wrong. */
 void bag_report_checked(const struct bag_reconciler *reconciler, const struct bag_check *check);
-
-#endif

@@ -9,8 +9,7 @@
  * The bits of integers must be equal. Floats may differ if the server adds in another order, as a
  * coordinator does with the sums of its shards. The tolerance is computed for each element from the
  * magnitudes of the rows in its bag, so that it is as narrow as rounding allows. */
-#ifndef BAG_BENCH_CHECK_H
-#define BAG_BENCH_CHECK_H
+#pragma once
 
 #include "query.h"
 
@@ -20,5 +19,3 @@
  * names a difference and its position. */
 bool bag_bench_check(struct bag_bench_query *query, struct bag_client_model *model,
                      struct bag_problem *problem);
-
-#endif

@@ -5,8 +5,7 @@
  * while it was idle. The owner measures times and decides about the next request.
  *
  * Bodies of replies are read and dropped. Only the beginning of an error's body is kept. */
-#ifndef BAG_BENCH_CONNECTION_H
-#define BAG_BENCH_CONNECTION_H
+#pragma once
 
 #include "proto/http_client.h"
 
@@ -77,5 +76,3 @@ enum bag_bench_outcome bag_bench_connection_begin(struct bag_bench_connection *c
 /* Sends and receives after epoll reported `events`. */
 enum bag_bench_outcome bag_bench_connection_move(struct bag_bench_connection *connection,
                                                  int epoll_fd, uint32_t events);
-
-#endif

@@ -3,8 +3,7 @@
  * A request belongs to the run in which it was due, and to the window of its due time. Rates count
  * the replies that arrived during the run. If requests counted in the window of their replies, a
  * pause of the server would show in the windows after it. One thread uses the counters. */
-#ifndef BAG_BENCH_COUNT_H
-#define BAG_BENCH_COUNT_H
+#pragma once
 
 #include "latency.h"
 #include "proto/bench_report.h"
@@ -42,5 +41,3 @@ void bag_bench_count_unsent(struct bag_bench_count *count, uint64_t due_ns, cons
 /* Sets *run to the figures; `generator_cpu` as in struct bag_bench_run. */
 void bag_bench_count_finish(const struct bag_bench_count *count, double generator_cpu,
                             struct bag_bench_run *run);
-
-#endif

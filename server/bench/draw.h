@@ -2,8 +2,7 @@
  *
  * Every function takes the state of the generator and advances it, so that the order of the calls
  * and the seed decide about all numbers. */
-#ifndef BAG_BENCH_DRAW_H
-#define BAG_BENCH_DRAW_H
+#pragma once
 
 #include "kernels/random.h"
 #include "proto/problem.h"
@@ -62,5 +61,3 @@ struct bag_bench_ids bag_bench_ids_of(uint64_t rows, double zipf);
 
 /* Draws an id below ids->rows. */
 uint64_t bag_bench_id(const struct bag_bench_ids *ids, uint64_t *state);
-
-#endif

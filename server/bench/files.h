@@ -1,7 +1,6 @@
 /* Files of tables, keys and numbers, read as a server reads them. A path may be any that `serve
  * --table NAME=PATH` takes, with the keys of a model after it, as in "items.npy,datatype=BF16". */
-#ifndef BAG_BENCH_FILES_H
-#define BAG_BENCH_FILES_H
+#pragma once
 
 #include "proto/v2_client.h"
 #include "server/tables/memory.h"
@@ -19,5 +18,3 @@ struct bag_stored_table *bag_bench_table_load(const char *path,
                                               const struct bag_client_table *facts,
                                               const struct bag_table_memory *keys,
                                               struct bag_problem *problem);
-
-#endif

@@ -1,7 +1,6 @@
 /* A histogram of latencies with 64 buckets for each power of two, so that every percentile is right
  * within 1.6 %. Allocates nothing. */
-#ifndef BAG_BENCH_LATENCY_H
-#define BAG_BENCH_LATENCY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -21,5 +20,3 @@ void bag_bench_latency_add(struct bag_bench_latency *latency, uint64_t ns);
 /* Returns the latency that a share of all, 0 to 1, does not exceed, in milliseconds; 0 if the
  * histogram is empty. */
 double bag_bench_latency_ms(const struct bag_bench_latency *latency, double share);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Lengths that were recorded in production give requests the same distribution. Each bag takes a
  * random element of the list. */
-#ifndef BAG_BENCH_LENGTHS_H
-#define BAG_BENCH_LENGTHS_H
+#pragma once
 
 #include "draw.h"
 
@@ -11,5 +10,3 @@
  * between them. *lengths owns the list. Returns false and sets *problem if the file is wrong. */
 bool bag_bench_read_lengths(const char *path, struct bag_bench_lengths *lengths,
                             struct bag_problem *problem);
-
-#endif

@@ -19,8 +19,7 @@
  * always busy when the time is over. A server is gone if all
  * requests of a closed loop ended before its time. In an open loop, it is gone after eight failures
  * in a row without a reply for a second. */
-#ifndef BAG_BENCH_LOAD_H
-#define BAG_BENCH_LOAD_H
+#pragma once
 
 #include "connection.h"
 #include "count.h"
@@ -68,5 +67,3 @@ void bag_bench_load_free(struct bag_bench_load *load);
  * was received, or there is not enough memory. */
 bool bag_bench_load_run(struct bag_bench_load *load, const struct bag_bench_plan *plan,
                         struct bag_bench_run *runs, size_t *ran, struct bag_problem *problem);
-
-#endif

@@ -3,8 +3,7 @@
  * The flags are declared in config/config.h (BAG_BENCH_FLAGS), from which --help, the manual page
  * and the completion scripts are made, too. Texts are borrowed from the arguments. A preset is read
  * first, and other flags override its parts. */
-#ifndef BAG_BENCH_OPTIONS_H
-#define BAG_BENCH_OPTIONS_H
+#pragma once
 
 #include "draw.h"
 #include "proto/bench_report.h"
@@ -68,5 +67,3 @@ void bag_bench_options_free(struct bag_bench_options *options);
 
 /* Prints the help on standard output. */
 void bag_bench_print_help(void);
-
-#endif

@@ -9,8 +9,7 @@
  * forms that clients of each use. Weights are a third tensor. In binary, the tensors follow a JSON
  * header; with --body json, their numbers are in the JSON. A request also stores the bags, rows and
  * bytes that it asks for, from which the report has its rates. */
-#ifndef BAG_BENCH_QUERY_H
-#define BAG_BENCH_QUERY_H
+#pragma once
 
 #include "draw.h"
 #include "server/tables/memory.h"
@@ -80,5 +79,3 @@ struct bag_bench_request *bag_bench_requests_make(const struct bag_bench_query *
 
 /* Frees requests and their bytes. NULL is ignored. */
 void bag_bench_requests_free(struct bag_bench_request *requests, size_t count);
-
-#endif

@@ -27,8 +27,7 @@
  *
  * The same seed gives the same requests and the same due times. Everything happens on one
  * thread. The report (proto/bench_report.h) is all that remains at the end. */
-#ifndef BAG_BENCH_SESSION_H
-#define BAG_BENCH_SESSION_H
+#pragma once
 
 #include "load.h"
 #include "options.h"
@@ -69,5 +68,3 @@ void bag_bench_print_report(const struct bag_bench_session *session, FILE *strea
 
 /* Writes the page of the report. Returns false without memory or randomness. */
 bool bag_bench_write_page(const struct bag_bench_session *session, FILE *stream);
-
-#endif

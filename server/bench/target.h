@@ -3,8 +3,7 @@
  * bag_bench_target_find connects once to find an address that accepts connections, reads the list
  * of models and the metadata of one of them. These requests block, each on a connection of its own;
  * the load itself goes over the connections of connection.h. */
-#ifndef BAG_BENCH_TARGET_H
-#define BAG_BENCH_TARGET_H
+#pragma once
 
 #include "connection.h"
 #include "options.h"
@@ -55,5 +54,3 @@ bool bag_bench_ask(const struct bag_bench_target *target, const void *request, s
  * sets *problem if the status is not 200. */
 char *bag_bench_get_model(const struct bag_bench_target *target, const char *name, const char *what,
                           struct bag_problem *problem);
-
-#endif

@@ -1,11 +1,8 @@
 /* The files of the page at /console, which the build puts into the program: those of this folder,
  * and Chart.js with its licence as Debian has them. */
-#ifndef BAG_CONSOLE_H
-#define BAG_CONSOLE_H
+#pragma once
 
 #include "proto/embedded.h"
 
 extern const struct bag_embedded bag_console_parts[];
 extern const struct bag_embedded bag_chart_js[];
-
-#endif

@@ -57,9 +57,7 @@ static void set_target(const struct bag_subrequest *subrequest, struct bag_span 
 void bag_attempt_export(const struct bag_subrequest *subrequest, const struct bag_attempt *attempt,
                         unsigned outcome)
 {
-#define BAG_X(id, label) label,
-    static const char *const labels[] = {BAG_SHARD_OUTCOMES(BAG_X) "cancelled", "unneeded"};
-#undef BAG_X
+    static const char *const labels[] = {BAG_SHARD_OUTCOMES(BAG_NAME) "cancelled", "unneeded"};
     const int status = attempt->exchange.reply.status;
     struct bag_span span = {.place = place_of(subrequest, attempt),
                             .is_client = true,

@@ -23,8 +23,7 @@
  *
  * Threads: bag_fanout_check of different calls may run at the same time. All other functions run on
  * one thread at a time. */
-#ifndef BAG_FANOUT_H
-#define BAG_FANOUT_H
+#pragma once
 
 #include "kernels/partial.h"
 #include "proto/shard.h"
@@ -94,5 +93,3 @@ void bag_fanout_merge(struct bag_infer *infer, const struct bag_fanout *fanout);
 
 /* Frees calls, bodies and replies. A zeroed fan-out is allowed. */
 void bag_fanout_free(struct bag_fanout *fanout);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Private to server/coordinator/fanout*.c. A partitioner stands for an op of a plan and, one after
  * the other, for the ops that are joined to it (fanout.h). It allocates nothing. */
-#ifndef BAG_COORDINATOR_PARTITIONER_H
-#define BAG_COORDINATOR_PARTITIONER_H
+#pragma once
 
 #include "fanout.h"
 #include "kernels/pool_block.h"
@@ -91,5 +90,3 @@ struct bag_fanout_form {
 };
 struct bag_fanout_form bag_fanout_form(const struct bag_partitioner *partitioner,
                                        const struct bag_fanout_call *call);
-
-#endif

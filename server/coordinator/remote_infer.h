@@ -40,8 +40,7 @@
  *
  * Threads: each loop has one struct bag_coordinator. All functions except bag_remote_infer_make,
  * bag_remote_infer_cost_ns and bag_remote_infer_finish must be called on the loop's thread. */
-#ifndef BAG_COORDINATOR_REMOTE_INFER_H
-#define BAG_COORDINATOR_REMOTE_INFER_H
+#pragma once
 
 #include "subrequest.h"
 
@@ -125,5 +124,3 @@ void bag_remote_infer_finish(struct bag_remote_infer *run);
 
 /* Frees the remote inference's memory, in any state; cancels subrequests that are under way. */
 void bag_remote_infer_free(struct bag_remote_infer *run);
-
-#endif

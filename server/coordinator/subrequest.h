@@ -26,8 +26,7 @@
  * (remote_infer.c) then looks at `state`. Nothing is called back.
  *
  * Threads: all functions must be called on the thread of the loop. */
-#ifndef BAG_COORDINATOR_SUBREQUEST_H
-#define BAG_COORDINATOR_SUBREQUEST_H
+#pragma once
 
 #include "fanout.h"
 #include "server/trace/trace.h"
@@ -142,5 +141,3 @@ static inline void bag_attempt_end(const struct bag_subrequest *subrequest,
 void bag_attempt_print_traceparent(const struct bag_subrequest *subrequest,
                                    const struct bag_attempt *attempt,
                                    char text[BAG_TRACEPARENT_BYTES]);
-
-#endif

@@ -28,8 +28,7 @@
  * to send and one to receive.
  *
  * Threads: all of this belongs to the thread of the loop. */
-#ifndef BAG_COORDINATOR_UPSTREAM_H
-#define BAG_COORDINATOR_UPSTREAM_H
+#pragma once
 
 #include "proto/v2_client.h"
 #include "server/memory/memory.h"
@@ -154,5 +153,3 @@ void bag_exchange_cancel(struct bag_exchange *exchange);
 /* Closes the idle connections to a host. Called after an invalid reply, because later bytes on
  * these connections might belong to another request. */
 void bag_upstreams_close_idle(struct bag_upstreams *upstreams, const struct bag_shard_host *host);
-
-#endif

@@ -26,8 +26,7 @@
  *
  * The limits of the queue apply to the sum over all engines. All functions and callbacks run on the
  * loop's thread unless their comment says otherwise. */
-#ifndef BAG_ENGINE_H
-#define BAG_ENGINE_H
+#pragma once
 
 #include "proto/problem.h"
 #include "server/infer/infer.h"
@@ -382,5 +381,3 @@ bool bag_job_reject_late(struct bag_job *job);
  */
 unsigned bag_split_ops(const struct bag_op *ops, size_t count, unsigned parts,
                        struct bag_split *splits);
-
-#endif

@@ -33,8 +33,7 @@
  *
  * Threads. One thread runs all of it, except for librdkafka's own threads and the thread of the
  * metrics, which reads atomics. Waits are short or are interrupted by SIGTERM and SIGINT. */
-#ifndef BAG_FEED_H
-#define BAG_FEED_H
+#pragma once
 
 #include "proto/v2_request.h"
 #include "proto/v2_writer.h"
@@ -216,5 +215,3 @@ enum bag_feed_outcome bag_feed_server_ask(struct bag_feed_server *server, uint64
 enum bag_feed_outcome bag_feed_server_send(struct bag_feed_server *server,
                                            const struct bag_feed_batch *batch, uint64_t *sequence,
                                            struct bag_problem *problem);
-
-#endif

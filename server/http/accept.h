@@ -15,8 +15,7 @@
  * socket. The connection then counts for that client.
  *
  * The acceptor's functions run on its loop's thread unless their comment says otherwise. */
-#ifndef BAG_HTTP_ACCEPT_H
-#define BAG_HTTP_ACCEPT_H
+#pragma once
 
 #include "connection.h"
 #include "proto/network.h"
@@ -79,5 +78,3 @@ void bag_http_new_connections_take(struct bag_http_connections *connections);
 /* Counts one connection less for a client, and frees the client if that was its last one. Does
  * nothing if it is NULL. May be called on any thread. */
 void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http_client *client);
-
-#endif

@@ -1,8 +1,7 @@
 /* Counts, logs and traces requests: metrics, the access log, slow requests, and spans.
  *
  * All functions run on the loop's thread. */
-#ifndef BAG_HTTP_ACCESS_H
-#define BAG_HTTP_ACCESS_H
+#pragma once
 
 #include "config/config.h"
 #include "message.h"
@@ -44,5 +43,3 @@ void bag_http_access_end(struct bag_http_access *access, const struct bag_job *j
  * the client nor the target is known. */
 void bag_http_access_reject(const struct bag_option_values *options, struct bag_recorder *recorder,
                             int status, const char *reason);
-
-#endif

@@ -29,8 +29,7 @@
  * when bytes were last received.
  *
  * All functions and callbacks run on the loop's thread unless their comment says otherwise. */
-#ifndef BAG_HTTP_CONNECTION_H
-#define BAG_HTTP_CONNECTION_H
+#pragma once
 
 #include "message.h"
 #include "server/metrics/metrics.h"
@@ -187,5 +186,3 @@ void bag_http_connections_bound_surplus(struct bag_http_connections *connections
  * retry on another one. */
 void bag_http_connections_drain(struct bag_http_connections *connections,
                                 void (*done)(void *context), void *context);
-
-#endif

@@ -6,8 +6,7 @@
  * are merged on the loop or on a worker, again by the amount of work.
  *
  * All functions must be called on the loop's thread except bag_http_remote_run. */
-#ifndef BAG_HTTP_COORDINATOR_H
-#define BAG_HTTP_COORDINATOR_H
+#pragma once
 
 #include "request.h"
 
@@ -24,5 +23,3 @@ void bag_http_remote_begin(struct bag_http_request *request,
 
 /* Cancels and frees the remote inference of a request that ends. */
 void bag_http_remote_end(struct bag_http_request *request);
-
-#endif

@@ -328,9 +328,7 @@ static const struct {
 #undef BAG_X
 };
 
-#define BAG_X(...) +1
-_Static_assert(BAG_HTTP_ERRORS(BAG_X) == BAG_ERROR_COUNT, "every kind needs a status");
-#undef BAG_X
+_Static_assert(BAG_HTTP_ERRORS(BAG_ONE) == BAG_ERROR_COUNT, "every kind needs a status");
 
 int bag_http_error_status(enum bag_error kind)
 {

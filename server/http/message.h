@@ -1,7 +1,6 @@
 /* The messages of HTTP as plain values: what the server keeps of a request's head, whether it is
  * valid, replies, and the errors among them. */
-#ifndef BAG_HTTP_MESSAGE_H
-#define BAG_HTTP_MESSAGE_H
+#pragma once
 
 #include "proto/problem.h"
 #include "server/metrics/metrics.h"
@@ -193,5 +192,3 @@ enum bag_rejection bag_http_error_reason(enum bag_error kind);
 
 /* Returns the reason of the first kind with the status. */
 enum bag_rejection bag_http_status_reason(int status);
-
-#endif

@@ -1,8 +1,7 @@
 /* Definitions that the handlers of documents share: descriptions of models, and access to metrics.
  *
  * The functions run on the loop's thread or on a worker, while the request holds its snapshot. */
-#ifndef BAG_HTTP_METADATA_H
-#define BAG_HTTP_METADATA_H
+#pragma once
 
 #include "proto/json_writer.h"
 #include "request.h"
@@ -70,5 +69,3 @@ char *bag_http_describe_config(const struct bag_model *model,
  * in the error reply. */
 bool bag_http_are_metrics_on(struct bag_http_request *request);
 bool bag_http_are_metrics_here(struct bag_http_request *request);
-
-#endif

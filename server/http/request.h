@@ -19,8 +19,7 @@
  * again, checks it as it did for the head, and uses nothing that it found before.
  *
  * All functions run on the loop's thread unless their comment says otherwise. */
-#ifndef BAG_HTTP_REQUEST_H
-#define BAG_HTTP_REQUEST_H
+#pragma once
 
 #include "access.h"
 #include "routes.h"
@@ -196,5 +195,3 @@ bool bag_http_accept_length(struct bag_http_request *request, size_t max_bytes, 
 
 /* The bag_http_accept of requests whose body is a few words. */
 bool bag_http_accept_small(struct bag_http_request *request);
-
-#endif

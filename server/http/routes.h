@@ -1,8 +1,7 @@
 /* Maps methods and paths to routes, each with a handler, and authorizes requests.
  *
  * All functions run on the loop's thread unless their comment says otherwise. */
-#ifndef BAG_HTTP_ROUTES_H
-#define BAG_HTTP_ROUTES_H
+#pragma once
 
 #include "message.h"
 #include "proto/tokens.h"
@@ -133,5 +132,3 @@ void bag_http_tokens_free(struct bag_http_tokens *tokens);
  * browser may send it. Stores the scopes of the token. Otherwise returns false and fills the reply
  * with a 401 or 403. */
 bool bag_http_authorize(struct bag_http_request *request);
-
-#endif

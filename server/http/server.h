@@ -45,8 +45,7 @@
  * would restart them.
  *
  * All functions and callbacks run on the loop's thread. */
-#ifndef BAG_HTTP_SERVER_H
-#define BAG_HTTP_SERVER_H
+#pragma once
 
 #include "accept.h"
 #include "connection.h"
@@ -117,5 +116,3 @@ void bag_http_server_stop(struct bag_http_server *server);
 
 /* Frees the memory of the server. Its loop must have ended. */
 void bag_http_server_free(struct bag_http_server *server);
-
-#endif

@@ -1,7 +1,6 @@
 /* The state that the whole server shares: its configuration, its models, and its stage of
  * operation. */
-#ifndef BAG_HTTP_SERVICE_H
-#define BAG_HTTP_SERVICE_H
+#pragma once
 
 #include "config/config.h"
 #include "server/engine/engine.h"
@@ -37,5 +36,3 @@ struct bag_service {
     struct bag_http_tokens *tokens; /* borrowed; NULL: requests need none */
     struct bag_trace *trace;        /* owned; NULL: nothing is traced */
 };
-
-#endif

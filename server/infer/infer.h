@@ -35,8 +35,7 @@
  * into ranges. Several inferences of one model share the multiplication by its matrix.
  *
  * This folder depends on neither sockets, HTTP nor threads. */
-#ifndef BAG_INFER_H
-#define BAG_INFER_H
+#pragma once
 
 #include "kernels/pool_encode.h"
 #include "plan.h"
@@ -244,5 +243,3 @@ void bag_mapped_pool(const struct bag_op *op, struct bag_range range);
  * mapped ones again if a file was changed meanwhile. Returns false and sets *problem if a row is
  * missing: the reply must not be sent then. */
 bool bag_mapped_check(struct bag_infer *infer, struct bag_problem *problem);
-
-#endif

@@ -19,8 +19,7 @@
  *
  * One plan is made by one thread, without a lock of its own. The ops are not changed while ranges
  * of them are pooled. This file depends on neither buffers nor threads. */
-#ifndef BAG_PLAN_H
-#define BAG_PLAN_H
+#pragma once
 
 #include "kernels/pool.h"
 #include "proto/v2_documents.h"
@@ -238,5 +237,3 @@ bool bag_planner_match_collection(struct bag_planner *planner);
 /* Allocates the outputs and ops, and fills them in as the request asks. Returns false and sets the
  * problem if an output is unknown or cannot be made, or without memory. */
 bool bag_planner_make_outputs(struct bag_planner *planner);
-
-#endif

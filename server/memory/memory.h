@@ -1,7 +1,6 @@
 /* Memory: how much the machine has left, large blocks, the memory of tables, and the budget of
  * requests. All functions may be called on any thread. */
-#ifndef BAG_MEMORY_H
-#define BAG_MEMORY_H
+#pragma once
 
 #include "config/options.h"
 #include "proto/arena.h"
@@ -177,5 +176,3 @@ struct bag_attachment {
 
 /* Returns the attachment of memory from bag_buffers_get. */
 struct bag_attachment *bag_buffers_attachment(void *memory);
-
-#endif

@@ -339,11 +339,7 @@ static const struct bag_remote *remote_of(const struct bag_snapshot *snapshot, s
 static void write_shards(struct bag_prometheus *out, const struct bag_snapshot *snapshot)
 {
     static const char name[] = "bagserve_shard_requests_total";
-    static const char *const outcomes[] = {
-#define BAG_X(id, label) label,
-        BAG_SHARD_OUTCOMES(BAG_X)
-#undef BAG_X
-    };
+    static const char *const outcomes[] = {BAG_SHARD_OUTCOMES(BAG_NAME)};
     bool any = false;
     for (size_t i = 0; i < snapshot->count; i++) {
         const struct bag_remote *remote = remote_of(snapshot, i);

@@ -5,8 +5,7 @@
  * its end, and the differences of counters since the previous sample.
  *
  * One thread calls bag_history_sample once a second. Any thread may read. */
-#ifndef BAG_METRICS_HISTORY_H
-#define BAG_METRICS_HISTORY_H
+#pragma once
 
 #include "metrics.h"
 #include "proto/json_writer.h"
@@ -64,5 +63,3 @@ void bag_history_sample(struct bag_history *history, uint64_t now_ns,
 /* Writes the members of GET /v2/server/history that are about the past: until_ms, seconds, recent,
  * columns and rejected. Any thread. */
 void bag_history_write(struct bag_history *history, struct bag_json_writer *json);
-
-#endif

@@ -30,8 +30,7 @@
  *   history.h    the last 15 minutes        prometheus.h  the text format
  *
  * The functions that add up counters may run on any thread. */
-#ifndef BAG_METRICS_H
-#define BAG_METRICS_H
+#pragma once
 
 #include "proto/json_writer.h"
 #include "server/memory/memory.h"
@@ -72,9 +71,7 @@ enum bag_rejection {
         BAG_REJECTION_COUNT
 };
 
-#define BAG_X(status) +1
-enum { BAG_ONE_COUNT = 1, BAG_STATUS_LABEL_COUNT = BAG_HTTP_STATUSES(BAG_X) + 1 };
-#undef BAG_X
+enum { BAG_ONE_COUNT = 1, BAG_STATUS_LABEL_COUNT = BAG_HTTP_STATUSES(BAG_ONE) + 1 };
 
 /* The number of counters of a metric for each value of its label. A histogram has one for each
  * bound, one for values above the last bound, and the sum. */
@@ -285,5 +282,3 @@ char *bag_expose_models(const struct bag_metrics *metrics, struct bag_model *con
  * hottest rows of its features. */
 void bag_expose_statistics(const struct bag_metrics *metrics, const struct bag_model *model,
                            bool hot_rows, struct bag_json_writer *json);
-
-#endif

@@ -3,8 +3,7 @@
  * For each metric, call bag_prometheus_family(), and then for each of its samples
  * bag_prometheus_sample(), bag_prometheus_label() for each label, and bag_prometheus_value(). Lack
  * of memory is reported once, by bag_prometheus_end(). */
-#ifndef BAG_PROMETHEUS_H
-#define BAG_PROMETHEUS_H
+#pragma once
 
 #include "proto/text.h"
 
@@ -31,5 +30,3 @@ void bag_prometheus_bound(struct bag_prometheus *out, uint64_t bound, bool ns);
 
 /* Returns the whole text, which the caller frees, or NULL if there was not enough memory. */
 char *bag_prometheus_end(struct bag_prometheus *out);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A lap ends one stage and begins the next one. A stage may have several laps, whose times are
  * added: a request that waits twice has both waits in its stage of waiting. */
-#ifndef BAG_STOPWATCH_H
-#define BAG_STOPWATCH_H
+#pragma once
 
 #include "table.h"
 
@@ -57,5 +56,3 @@ static inline uint64_t bag_stopwatch_ns(const struct bag_stopwatch *watch)
         ns += watch->stage_ns[i];
     return ns;
 }
-
-#endif

@@ -13,8 +13,7 @@
  * LABEL is ONE for a single counter, or names a list below with a counter for each value.
  *
  * Names that begin with nv_ are Triton's, so that dashboards for Triton work. */
-#ifndef BAG_METRICS_TABLE_H
-#define BAG_METRICS_TABLE_H
+#pragma once
 
 /* clang-format off */
 
@@ -207,5 +206,3 @@
     X(1) X(2) X(4) X(8) X(16) X(32) X(64) X(128) X(256) X(512) X(1024)
 
 /* clang-format on */
-
-#endif

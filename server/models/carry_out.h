@@ -3,8 +3,7 @@
  *
  * A plan is all or nothing. Its tables are loaded beside what serves and published together; on any
  * failure what served goes on. Everything here runs on the reconciler's thread. */
-#ifndef BAG_MODELS_CARRY_OUT_H
-#define BAG_MODELS_CARRY_OUT_H
+#pragma once
 
 #include "plan.h"
 
@@ -35,5 +34,3 @@ void bag_models_count_failure(struct bag_models *models);
  * NULL. See bag_updates_take_deltas(). Returns false and sets *problem to the first failure. */
 bool bag_models_take_deltas(struct bag_models *models, const struct bag_control *control,
                             bool polls, struct bag_problem *problem);
-
-#endif

@@ -13,8 +13,7 @@
  * Names with a leading dot are skipped (mounted volumes have some); other files are ignored. A
  * version in the folder that cannot be served has a source with a reason. Used by one thread at a
  * time. */
-#ifndef BAG_MODELS_CATALOG_H
-#define BAG_MODELS_CATALOG_H
+#pragma once
 
 #include "server/tables/source.h"
 
@@ -65,5 +64,3 @@ struct bag_scan {
 /* Adds the models in the folder of models to scan->found. Versions that cannot be served get a
  * reason. Returns false and sets *problem if the folder cannot be read or without memory. */
 bool bag_scan_folder(struct bag_scan *scan, struct bag_problem *problem);
-
-#endif

@@ -9,8 +9,7 @@
  * are only opened if the decision depends on them, see check_files() in steps.h.
  *
  * Everything here belongs to the reconciler's thread. */
-#ifndef BAG_MODELS_FACTS_H
-#define BAG_MODELS_FACTS_H
+#pragma once
 
 #include "catalog.h"
 #include "config/options.h"
@@ -189,5 +188,3 @@ struct bag_model_facts {
  * of_model->plan.versions in either case. */
 bool bag_facts_gather_model(const struct bag_facts *facts, const char *name,
                             struct bag_model_facts *of_model, struct bag_problem *problem);
-
-#endif

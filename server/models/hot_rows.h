@@ -18,8 +18,7 @@
  * is allocated for the first sample. It does not count towards max_table_bytes: a table that fits
  * must not be rejected because the table before it was queried. Any thread may call the functions.
  * Threads that add samples never wait: samples are dropped while another thread has the lock. */
-#ifndef BAG_HOT_ROWS_H
-#define BAG_HOT_ROWS_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -79,5 +78,3 @@ extern _Thread_local struct bag_hot_sampling bag_hot_sampling;
 
 /* Returns a random distance from one sample to the next, at least 1. */
 size_t bag_hot_distance(void);
-
-#endif

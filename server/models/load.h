@@ -1,6 +1,5 @@
 /* Loading what a plan needs: tables, and models over them. Private to server/models. */
-#ifndef BAG_MODELS_LOAD_H
-#define BAG_MODELS_LOAD_H
+#pragma once
 
 #include "plan.h"
 
@@ -16,5 +15,3 @@ bool bag_change_plan_load(struct bag_change_plan *plan, struct bag_problem *prob
 
 /* Ends the progress that the load status shows, and counts the change as made if `ok`. */
 void bag_change_plan_finish_loading(struct bag_change_plan *plan, bool ok);
-
-#endif

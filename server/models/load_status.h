@@ -1,8 +1,7 @@
 /* The progress of loading, for metrics, the index of models and the console.
  *
  * The reconciler's thread changes `now` and reports it; any thread reads the last report. */
-#ifndef BAG_MODELS_LOAD_STATUS_H
-#define BAG_MODELS_LOAD_STATUS_H
+#pragma once
 
 #include <pthread.h>
 #include <stddef.h>
@@ -35,5 +34,3 @@ void bag_load_status_report(struct bag_load_status *status);
 /* Copies the last report to *view, with an estimate of the remaining time. All members become 0 if
  * `status` is NULL. */
 void bag_load_status_read(struct bag_load_status *status, struct bag_load_view *view);
-
-#endif

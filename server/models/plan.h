@@ -5,8 +5,7 @@
  * collection over the tables of the entries. At last it finds tables that need not be read: they
  * are in memory, or two entries read the same files. carry_out.h does the rest. Everything here
  * belongs to the reconciler's thread. */
-#ifndef BAG_MODELS_PLAN_H
-#define BAG_MODELS_PLAN_H
+#pragma once
 
 #include "facts.h"
 
@@ -120,5 +119,3 @@ static inline bool bag_entry_serves(const struct bag_entry *entry)
 {
     return entry->source || entry->model->state == BAG_MODEL_READY;
 }
-
-#endif

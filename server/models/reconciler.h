@@ -50,8 +50,7 @@
  * The decisions are pure functions because they are the hard part. A failed load, a roll back and a
  * poll in some order are hard to arrange in a test over HTTP. In tests/unit/test_steps.c each case
  * is one line. */
-#ifndef BAG_MODELS_RECONCILER_H
-#define BAG_MODELS_RECONCILER_H
+#pragma once
 
 #include "plan.h"
 
@@ -166,5 +165,3 @@ void bag_reconciler_cancel(struct bag_reconciler *reconciler);
 /* Stops the thread, after all changes that wait have failed or are made, and the queries of shards.
  * The models stay published. */
 void bag_reconciler_stop(struct bag_reconciler *reconciler);
-
-#endif

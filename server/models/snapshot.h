@@ -4,8 +4,7 @@
  * a lock. Snapshots share the models that are the same in both: each model counts its references.
  * Models and snapshots are made and freed by one thread at a time, the reconciler's; what is
  * published may be read by all. */
-#ifndef BAG_MODELS_SNAPSHOT_H
-#define BAG_MODELS_SNAPSHOT_H
+#pragma once
 
 #include "hot_rows.h"
 #include "kernels/pool.h"
@@ -314,5 +313,3 @@ static inline void bag_snapshot_release(struct bag_reader *reader, struct bag_sn
     if (--snapshot->leases[reader->index].requests == 0 && snapshot != reader->at)
         bag_reader_leave(reader, snapshot);
 }
-
-#endif

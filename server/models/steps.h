@@ -4,8 +4,7 @@
  * be loaded, and about retained versions. No function here reads a file or a clock, allocates
  * memory, or knows what a table is, so every rule has a line in tests/unit/test_steps.c. Facts are
  * gathered in facts.c, actions are carried out in carry_out.c; reconciler.h explains the whole. */
-#ifndef BAG_MODELS_STEPS_H
-#define BAG_MODELS_STEPS_H
+#pragma once
 
 #include "config/config.h"
 #include "proto/problem.h"
@@ -193,5 +192,3 @@ bool bag_plan_starts_without(enum bag_change_kind kind, bool is_named, bool is_s
 /* Decides which retained versions of a model are released, oldest first: those whose table serves
  * (`is_used`) and, of the others, all but the newest `limit`. Sets releases[i] for each. */
 void bag_plan_retained(const bool *is_used, size_t count, size_t limit, bool *releases);
-
-#endif

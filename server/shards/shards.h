@@ -34,8 +34,7 @@
  * Threads. The state of a group changes under the registry's lock, and other threads take copies.
  * Polls run without the lock, and only the thread that polls a member changes it meanwhile. Atomic
  * members may be used by any thread. */
-#ifndef BAG_SHARDS_H
-#define BAG_SHARDS_H
+#pragma once
 
 #include "config/shards.h"
 #include "proto/v2_shard.h"
@@ -295,5 +294,3 @@ bool bag_shards_start_threads(struct bag_shards *shards, struct bag_problem *pro
 /* Finds the versions that all shards of the group have, and sets `versions`, `reason` and
  * `versions_hash`. Under the lock. Returns false and leaves them without memory. */
 bool bag_shard_group_find_versions(struct bag_shard_group *group);
-
-#endif

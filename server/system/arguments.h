@@ -1,7 +1,6 @@
 /* The command lines of all commands except serve: a table of flags for each command, and
  * operands. */
-#ifndef BAG_ARGUMENTS_H
-#define BAG_ARGUMENTS_H
+#pragma once
 
 #include "proto/problem.h"
 
@@ -51,5 +50,3 @@ bool bag_tool_reject_choice(const struct bag_tool_flag *flag, const char *writte
  * flag, if the text is anything else. */
 bool bag_tool_number(const char *flag, const char *text, size_t minimum, size_t maximum,
                      size_t *number, struct bag_problem *problem);
-
-#endif

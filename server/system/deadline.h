@@ -10,8 +10,7 @@
  *
  * The sockets are blocking ones. Functions fail with errno ETIMEDOUT after the deadline. They may
  * be called on any thread. */
-#ifndef BAG_DEADLINE_H
-#define BAG_DEADLINE_H
+#pragma once
 
 #include "proto/http_client.h"
 
@@ -49,5 +48,3 @@ ssize_t bag_deadline_receive(int fd, void *buffer, size_t room, uint64_t deadlin
  * head is too long. */
 size_t bag_deadline_receive_head(int fd, char text[BAG_REPLY_HEAD_BYTES], size_t *used,
                                  uint64_t deadline_ns);
-
-#endif

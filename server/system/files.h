@@ -1,7 +1,6 @@
 /* Files: a table of system calls for the files of row updates, and functions that read whole
  * files. */
-#ifndef BAG_FILES_H
-#define BAG_FILES_H
+#pragma once
 
 #include "proto/tokens.h"
 
@@ -72,5 +71,3 @@ char *bag_file_read_private(const char *path, size_t max_bytes, size_t *bytes,
 /* Reads a file of tokens and returns the one that bag_token_choose selects. The caller clears and
  * frees it. */
 char *bag_file_read_token(const char *path, enum bag_scope scope, struct bag_problem *problem);
-
-#endif

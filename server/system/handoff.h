@@ -3,8 +3,7 @@
  * Any thread pushes items. One thread takes all of them at once, and gets them in the order in
  * which they were pushed. Only the push to an empty list reports that the taking thread must be
  * woken, because one wake-up is enough for all items. */
-#ifndef BAG_HANDOFF_H
-#define BAG_HANDOFF_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -50,5 +49,3 @@ static inline struct bag_handoff_item *bag_handoff_take(struct bag_handoff *hand
     }
     return oldest;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * reader cannot delay the callers. Waiting lines are stored in a buffer of BAG_LOG_BUFFER_BYTES.
  * Lines that do not fit are dropped and counted, and the log reports their number when it has
  * capacity again. */
-#ifndef BAG_LOG_H
-#define BAG_LOG_H
+#pragma once
 
 #include "config/options.h"
 #include "proto/problem.h"
@@ -69,5 +68,3 @@ void bag_log_fields(enum bag_log_level level, const char *event,
                     const struct bag_log_field *fields);
 void bag_log_often_fields(enum bag_log_level level, const char *event,
                           const struct bag_log_field *fields);
-
-#endif

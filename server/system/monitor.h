@@ -1,8 +1,7 @@
 /* A monitor: a lock and a condition that threads wait for until a deadline.
  *
  * All deadlines are times of uv_hrtime() in ns. UINT64_MAX: no deadline. */
-#ifndef BAG_MONITOR_H
-#define BAG_MONITOR_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -46,5 +45,3 @@ static inline void bag_monitor_wake_all(struct bag_monitor *monitor)
  * the wait. Returns false if the deadline has passed. May also return true without a reason, so the
  * caller must check its condition again. */
 bool bag_monitor_wait(struct bag_monitor *monitor, uint64_t until_ns);
-
-#endif

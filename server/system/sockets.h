@@ -1,6 +1,5 @@
 /* Sockets: TCP and Unix-domain addresses, sockets that systemd passes, and listening sockets. */
-#ifndef BAG_SOCKETS_H
-#define BAG_SOCKETS_H
+#pragma once
 
 #include "proto/problem.h"
 
@@ -104,5 +103,3 @@ void bag_listener_reject(const struct bag_listener *listener);
 bool bag_listener_has_waiting(const struct bag_listener *listener);
 
 void bag_listener_close(struct bag_listener *listener);
-
-#endif

@@ -1,6 +1,5 @@
 /* Reads the kernel's state of an open TCP connection. */
-#ifndef BAG_TCP_H
-#define BAG_TCP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,5 +12,3 @@ struct bag_tcp_state {
 
 /* Reads the state. Returns false if the socket is not a TCP socket. */
 bool bag_tcp_read_state(int fd, struct bag_tcp_state *state);
-
-#endif

@@ -4,8 +4,7 @@
  * Each thread of a team calls `work` once. It takes part after part until none is left or a thread
  * has failed: the first failure ends the whole work. The owner of the work hands out parts under
  * the team's lock. All threads have been joined when bag_thread_team_run returns. */
-#ifndef BAG_THREAD_TEAM_H
-#define BAG_THREAD_TEAM_H
+#pragma once
 
 #include "proto/problem.h"
 
@@ -45,5 +44,3 @@ bool bag_thread_team_run(struct bag_thread_team *team, unsigned threads,
                          bool (*work)(void *context, struct bag_problem *problem),
                          void (*tell)(void *context, size_t parts), void *context,
                          struct bag_problem *problem);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Their arrays are listed, and one of them is opened as a struct bag_table_file. Functions set
  * problems of the kinds BAG_ERROR_FILE and BAG_ERROR_NO_MEMORY. */
-#ifndef BAG_TABLES_ARCHIVE_H
-#define BAG_TABLES_ARCHIVE_H
+#pragma once
 
 #include "file.h"
 
@@ -82,5 +81,3 @@ struct bag_file_notes {
 bool bag_file_read_notes(const struct bag_table_file *file, struct bag_file_notes *notes,
                          struct bag_problem *problem);
 void bag_file_notes_free(struct bag_file_notes *notes);
-
-#endif

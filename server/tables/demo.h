@@ -1,6 +1,5 @@
 /* Tables that are computed instead of read: those of `--demo` and `--synthetic`. */
-#ifndef BAG_TABLES_DEMO_H
-#define BAG_TABLES_DEMO_H
+#pragma once
 
 #include "proto/problem.h"
 
@@ -47,5 +46,3 @@ bool bag_demo_has_prefix(const char *path);
 /* Sets the shape of the table at this path and returns its maker. Returns NULL and sets *problem
  * (BAG_ERROR_CONFIGURATION) if there is no such table. */
 bag_demo_maker *bag_demo_find(const char *path, int64_t shape[2], struct bag_problem *problem);
-
-#endif

@@ -9,8 +9,7 @@
  * Any thread may call these functions. Unless their comments say otherwise, they set problems of
  * the kinds BAG_ERROR_FILE (the file is missing, unreadable, or not what it should be) and
  * BAG_ERROR_NO_MEMORY. */
-#ifndef BAG_TABLES_FILE_H
-#define BAG_TABLES_FILE_H
+#pragma once
 
 #include "proto/formats.h"
 #include "proto/problem.h"
@@ -119,5 +118,3 @@ bool bag_file_read_at(int fd, void *out, size_t bytes, uint64_t at, struct bag_p
 /* Reads the header of the .npy array, or scalar, that is stored in the bytes [begin, end). */
 bool bag_file_read_npy(int fd, uint64_t begin, uint64_t end, enum bag_dtype override_dtype,
                        struct bag_npy *npy, struct bag_problem *problem);
-
-#endif

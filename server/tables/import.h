@@ -4,8 +4,7 @@
  * `scale`, have codes in one array and their scales and biases in others. FBGEMM pads rows to a
  * multiple of 16 bytes. A source whose `imports` is set opens such files; its rows are joined as
  * they are read. For every other source they are an error that says how to convert them. */
-#ifndef BAG_TABLES_IMPORT_H
-#define BAG_TABLES_IMPORT_H
+#pragma once
 
 #include "archive.h"
 #include "source.h"
@@ -38,5 +37,3 @@ bool bag_import_is_needed(const struct bag_source *source);
 bool bag_import_read(const struct bag_source *source, const struct bag_open_files *codes,
                      const struct bag_open_files *scales, size_t first, size_t count,
                      unsigned char *rows, struct bag_problem *problem);
-
-#endif

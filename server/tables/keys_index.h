@@ -26,8 +26,7 @@
  *
  * Threads. An index is built and freed by the thread that changes the tables. Readers are described
  * in kernels/keys.h. */
-#ifndef BAG_TABLES_KEYS_INDEX_H
-#define BAG_TABLES_KEYS_INDEX_H
+#pragma once
 
 #include "kernels/keys.h"
 #include "read.h"
@@ -81,5 +80,3 @@ bool bag_keys_index_load(const struct bag_table_file *files, size_t count, size_
 
 /* Frees the memory. An index of zeros is allowed. */
 void bag_keys_index_free(struct bag_keys_index *index);
-
-#endif

@@ -11,8 +11,7 @@
  * keeps new ones out until the earlier ones have gone; those that waited meanwhile go before the
  * next writer. A table has one writer at a time. Tables without updates have no lock, and their
  * models' num_live is 0. */
-#ifndef BAG_TABLES_LIVE_ROWS_H
-#define BAG_TABLES_LIVE_ROWS_H
+#pragma once
 
 #include "rows_batch.h"
 #include "server/system/monitor.h"
@@ -130,5 +129,3 @@ int64_t bag_table_rows_now(const struct bag_table_memory *memory);
 
 /* Returns how many rows new keys can have now; 0 for dense tables. Any thread may ask. */
 int64_t bag_table_spare_rows_now(const struct bag_table_memory *memory);
-
-#endif

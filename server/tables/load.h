@@ -1,6 +1,5 @@
 /* Loading the table of an open source. See source.h for the life of a table. */
-#ifndef BAG_TABLES_LOAD_H
-#define BAG_TABLES_LOAD_H
+#pragma once
 
 #include "source.h"
 
@@ -19,5 +18,3 @@ struct bag_stored_table *bag_source_load(const struct bag_source *source,
 /* Builds the index of the keys alone. The caller frees *index. Fails as bag_source_load does. */
 bool bag_source_load_keys(const struct bag_source *source, unsigned threads,
                           struct bag_keys_index *index, struct bag_problem *problem);
-
-#endif

@@ -1,7 +1,6 @@
 /* Finding the files of a configured table: one file of some format, files in parts, or files in a
  * folder, with keys or without. */
-#ifndef BAG_TABLES_LOCATE_H
-#define BAG_TABLES_LOCATE_H
+#pragma once
 
 #include "source.h"
 
@@ -12,5 +11,3 @@ bool bag_source_is_table(const char *name);
  * deltas. Returns false and sets *problem if they are missing or wrong (BAG_ERROR_FILE) or the
  * configuration does not name one table (BAG_ERROR_CONFIGURATION). */
 bool bag_source_locate(struct bag_source *source, struct bag_problem *problem);
-
-#endif

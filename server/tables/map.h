@@ -14,8 +14,7 @@
  *
  * bag_map_open and bag_map_free are called by the thread that changes the tables, all other
  * functions by any thread. */
-#ifndef BAG_TABLES_MAP_H
-#define BAG_TABLES_MAP_H
+#pragma once
 
 #include "read.h"
 
@@ -99,5 +98,3 @@ bool bag_map_reject_row(const struct bag_map *map, int64_t row, struct bag_probl
 
 /* Sets a problem (BAG_ERROR_FILE): the file keeps changing. Returns false. */
 bool bag_map_reject_changing(struct bag_problem *problem);
-
-#endif

@@ -13,8 +13,7 @@
  *
  * A stored table is a table in memory with the identity of its files. Models are rules over it, and
  * several models may share one. */
-#ifndef BAG_TABLES_MEMORY_H
-#define BAG_TABLES_MEMORY_H
+#pragma once
 
 #include "kernels/part.h"
 #include "kernels/table.h"
@@ -158,5 +157,3 @@ struct bag_stored_table *bag_stored_table_make(const struct bag_table_memory *me
 
 /* Releases a reference. The last one unloads the table. NULL is ignored. */
 void bag_stored_table_drop(struct bag_stored_table *table);
-
-#endif

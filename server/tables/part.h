@@ -38,8 +38,7 @@
  *
  * All functions are called by the thread that changes the tables. They start threads to build an
  * index and to read; these threads read keys at the same time, by the same descriptors. */
-#ifndef BAG_TABLES_PART_H
-#define BAG_TABLES_PART_H
+#pragma once
 
 #include "source.h"
 
@@ -93,5 +92,3 @@ bool bag_part_rows_index(const struct bag_part_rows *rows, const struct bag_sour
 bool bag_part_read(const struct bag_source *source, const struct bag_part_rows *kept,
                    const struct bag_load_options *options, struct bag_table_memory *memory,
                    struct bag_problem *problem);
-
-#endif

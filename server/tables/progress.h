@@ -2,8 +2,7 @@
  *
  * The caller passes times of a monotonic clock and prints the texts. An object is used by one
  * thread at a time. */
-#ifndef BAG_TABLES_PROGRESS_H
-#define BAG_TABLES_PROGRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ void bag_progress_finish(struct bag_progress *progress, uint64_t now_ns);
 
 /* Clears the bar, before a message about a failure. */
 void bag_progress_abandon(struct bag_progress *progress);
-
-#endif

@@ -1,6 +1,5 @@
 /* Projections: matrices by which pooled rows are multiplied. */
-#ifndef BAG_TABLES_PROJECTION_H
-#define BAG_TABLES_PROJECTION_H
+#pragma once
 
 #include "kernels/project.h"
 #include "source.h"
@@ -25,5 +24,3 @@ struct bag_projection_memory *bag_projection_load(const struct bag_projection_so
 
 /* Frees a projection. NULL is ignored. */
 void bag_projection_free(struct bag_projection_memory *memory);
-
-#endif

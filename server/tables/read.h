@@ -2,8 +2,7 @@
  *
  * The calling thread starts the readers, reports their progress, and joins them before the function
  * returns. Readers share one rate limit. */
-#ifndef BAG_TABLES_READ_H
-#define BAG_TABLES_READ_H
+#pragma once
 
 #include "file.h"
 
@@ -41,5 +40,3 @@ struct bag_rows_sink {
  * (BAG_ERROR_DRAINING), without memory (BAG_ERROR_NO_MEMORY), or if the sink fails. */
 bool bag_file_load(const struct bag_table_file *file, const struct bag_load_options *options,
                    void *rows, const struct bag_rows_sink *sink, struct bag_problem *problem);
-
-#endif

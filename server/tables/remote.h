@@ -2,8 +2,7 @@
  * rows.
  *
  * Made and freed by the thread that changes the tables; read by any. */
-#ifndef BAG_TABLES_REMOTE_H
-#define BAG_TABLES_REMOTE_H
+#pragma once
 
 #include "kernels/part.h"
 #include "server/shards/shards.h"
@@ -40,5 +39,3 @@ uint64_t bag_remote_hash(uint64_t hash, const struct bag_remote *remote);
 
 /* Frees the description and releases the group. NULL is ignored. */
 void bag_remote_free(struct bag_remote *remote);
-
-#endif

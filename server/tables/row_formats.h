@@ -3,8 +3,7 @@
  * Rows of several formats are equally wide, and rows that are read in a wrong one are wrong
  * numbers. So the configuration or the file names the format. Messages list all formats that a
  * width allows, and rows whose scale or bias cannot be meant are counted. */
-#ifndef BAG_TABLES_ROW_FORMATS_H
-#define BAG_TABLES_ROW_FORMATS_H
+#pragma once
 
 #include "kernels/table.h"
 
@@ -26,5 +25,3 @@ static inline bool bag_row_format_is_implausible(size_t implausible, size_t coun
 {
     return implausible > count / 1000;
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A batch is complete before any row is changed, and knows nothing of locks. live_rows.h applies
  * it. */
-#ifndef BAG_TABLES_ROWS_BATCH_H
-#define BAG_TABLES_ROWS_BATCH_H
+#pragma once
 
 #include "memory.h"
 #include "proto/arena.h"
@@ -55,5 +54,3 @@ bool bag_live_rows_converts(const struct bag_table *from, const struct bag_table
  * is then the number of its row. */
 bool bag_live_rows_convert(const struct bag_table *from, const void *rows, size_t count,
                            const struct bag_table *to, void *out, size_t *position);
-
-#endif

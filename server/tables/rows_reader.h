@@ -3,8 +3,7 @@
  * For commands that read tables larger than memory: a source is opened as the server does, and its
  * rows are read from any position, whatever the files' format and order. Several threads may read
  * by one reader. */
-#ifndef BAG_TABLES_ROWS_READER_H
-#define BAG_TABLES_ROWS_READER_H
+#pragma once
 
 #include "source.h"
 
@@ -42,5 +41,3 @@ void bag_row_to_floats(const struct bag_table *table, const void *row, float *va
 /* Returns one element of a row exactly, also of FP64. `values` are those of bag_row_to_floats. */
 double bag_row_value(const struct bag_table *table, const void *row, const float *values,
                      size_t column);
-
-#endif

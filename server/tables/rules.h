@@ -1,6 +1,5 @@
 /* The rules by which a feature pools its table, checked against the table. */
-#ifndef BAG_TABLES_RULES_H
-#define BAG_TABLES_RULES_H
+#pragma once
 
 #include "source.h"
 
@@ -15,5 +14,3 @@ bool bag_source_complete_rules(struct bag_feature_source *feature,
  * it is missing. Takes the lock of a live table. */
 bool bag_source_check_keys(const struct bag_rules *rules, const struct bag_table_memory *memory,
                            const char *what, struct bag_problem *problem);
-
-#endif

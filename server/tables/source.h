@@ -43,8 +43,7 @@
  * Rows are copied unless mapping is configured because a copy is in huge pages and cannot change. A
  * table and its rules are separate because rules change more often and several models share a
  * table. */
-#ifndef BAG_TABLES_SOURCE_H
-#define BAG_TABLES_SOURCE_H
+#pragma once
 
 #include "config/config.h"
 #include "demo.h"
@@ -171,5 +170,3 @@ struct bag_version_policy bag_source_policy(const struct bag_source *source);
 
 /* Returns whether a feature is projected. */
 bool bag_source_projects(const struct bag_source *source);
-
-#endif

@@ -26,8 +26,7 @@
  * and the sums of errors are added in the order of the blocks.
  *
  * Signals are blocked and polled between two blocks, so that no handler has to clean up. */
-#ifndef BAG_TOOLS_H
-#define BAG_TOOLS_H
+#pragma once
 
 #include "proto/formats.h"
 #include "server/system/arguments.h"
@@ -146,5 +145,3 @@ char *bag_convert_header(const struct bag_conversion *conversion, size_t *header
  * success, and if max_error was exceeded (BAG_ERROR_CONFLICT). */
 bool bag_convert(const struct bag_conversion *conversion, struct bag_convert_report *report,
                  struct bag_problem *problem);
-
-#endif

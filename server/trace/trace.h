@@ -19,8 +19,7 @@
  * Two arrays of spans are exchanged under the lock: loops fill one while the thread sends the
  * other. A loop therefore never waits while JSON is printed or sent. The thread uses blocking
  * sockets with deadlines. */
-#ifndef BAG_TRACE_H
-#define BAG_TRACE_H
+#pragma once
 
 #include "proto/otlp.h"
 #include "proto/problem.h"
@@ -66,5 +65,3 @@ void bag_trace_add(struct bag_trace *trace, const struct bag_span *span);
 
 /* Returns the counter of dropped spans. Any thread may read it, until bag_trace_stop frees it. */
 const atomic_ullong *bag_trace_dropped(const struct bag_trace *trace);
-
-#endif

@@ -21,8 +21,7 @@
  * Only one process opens a journal at a time, and one thread at a time calls its functions. A
  * reader may read the file that bag_journal_next_file() returned while another thread appends
  * records. */
-#ifndef BAG_UPDATES_JOURNAL_H
-#define BAG_UPDATES_JOURNAL_H
+#pragma once
 
 #include "proto/formats.h"
 #include "server/system/files.h"
@@ -198,5 +197,3 @@ static inline struct bag_journal_file *bag_journal_last(const struct bag_journal
 {
     return &journal->files[journal->num_files - 1];
 }
-
-#endif

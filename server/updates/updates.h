@@ -34,8 +34,7 @@
  * tables (the reconciler of server/models) creates streams and attaches and detaches tables. It
  * reads most of the journal without the stream's lock, so that updates go on while a table is
  * loaded. The lock of a stream is taken before that of all streams and before that of a table. */
-#ifndef BAG_UPDATES_H
-#define BAG_UPDATES_H
+#pragma once
 
 #include "config/options.h"
 #include "journal.h"
@@ -336,5 +335,3 @@ struct bag_updates_stream *bag_updates_make_stream(struct bag_updates *updates, 
 
 /* Syncs the stream's journal if it has unsynced records. */
 void bag_updates_sync_stream(struct bag_updates_stream *stream);
-
-#endif

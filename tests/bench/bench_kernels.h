@@ -1,7 +1,6 @@
 /* The measurements of tests/bench/kernels, in a shared library that Python calls. Times are CPU
  * time of the calling thread in ns. */
-#ifndef TESTS_BENCH_KERNELS_H
-#define TESTS_BENCH_KERNELS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ double bench_gather(const struct cell *cell, int64_t ahead, int level);
 int bench_threads(const struct cell *cell, int64_t count, int rounds, double *one, double *two);
 
 #pragma GCC visibility pop
-
-#endif

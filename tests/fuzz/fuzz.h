@@ -1,6 +1,5 @@
 /* Every fuzz target includes this file. */
-#ifndef BAG_FUZZ_H
-#define BAG_FUZZ_H
+#pragma once
 
 #include "kernels/bag.h"
 
@@ -26,5 +25,3 @@ static inline void read_tensor(const struct bag_tensor *tensor)
         last = data[i];
     (void)last;
 }
-
-#endif

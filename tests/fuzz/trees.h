@@ -2,8 +2,7 @@
  * replaces values by others of any type. libFuzzer changes its inputs with these functions
  * (mutator.c). tests/requests loads them from Python as a library and changes the requests that it
  * sends. */
-#ifndef BAG_TREES_H
-#define BAG_TREES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ size_t bag_tree_change(char *text, size_t bytes, size_t capacity, enum bag_tree_
 size_t bag_tree_bytes(char *text, size_t bytes);
 
 #pragma GCC visibility pop
-
-#endif

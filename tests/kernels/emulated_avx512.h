@@ -1,6 +1,5 @@
 /* AVX-512 by SIMDe on processors without it, and the conversions that SIMDe lacks, by halves. */
-#ifndef TESTS_EMULATED_AVX512_H
-#define TESTS_EMULATED_AVX512_H
+#pragma once
 
 #include <string.h>
 
@@ -99,5 +98,3 @@ static inline __m256i emulated_cvtepi32_epi16(simde__m512i numbers)
 #define _mm512_cvtepu8_epi64              emulated_cvtepu8_epi64
 #define _mm512_cvtepu16_epi32             emulated_cvtepu16_epi32
 #define _mm512_cvtepi32_epi16             emulated_cvtepi32_epi16
-
-#endif

@@ -2,8 +2,7 @@
  * special numbers, and unaligned memory that ends at a page that cannot be read. Some tables have
  * sizes around the bounds at which kernels prefetch differently. A seed gives the same call every
  * time. */
-#ifndef BAG_RANDOM_CALL_H
-#define BAG_RANDOM_CALL_H
+#pragma once
 
 #include "kernels/pool.h"
 #include "kernels/pool_block.h"
@@ -374,5 +373,3 @@ static void choose_call(uint64_t seed, struct call *call)
     call->gap = one_in(2) ? 0 : below(MAX_GAP + 1);
     claim_rows(call);
 }
-
-#endif

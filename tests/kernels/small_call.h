@@ -2,8 +2,7 @@
  * they are checked and pooled on short ways. The check's short way must find what its general one
  * finds, and the bits must be those of plain C, whose bounds are found here in another way. Every
  * array begins or ends at a page that nothing may read. */
-#ifndef BAG_SMALL_CALL_H
-#define BAG_SMALL_CALL_H
+#pragma once
 
 #include "kernels/partial.h"
 #include "random_call.h"
@@ -196,5 +195,3 @@ static void choose_small(uint64_t seed, struct small_call *call)
     if (one_in(6))
         spoil(call);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Declarations for the files of the clients: requests.c makes requests, replies.c checks replies,
  * and clients.c sends the former and receives the latter. */
-#ifndef SIM_CLIENTS_H
-#define SIM_CLIENTS_H
+#pragma once
 
 #include "sim.h"
 
@@ -129,5 +128,3 @@ void check_reply(struct client *client, const struct reply *reply);
 void end_changes(struct client *client, enum outcome outcome);
 
 bool is_signalled(void);
-
-#endif

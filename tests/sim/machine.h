@@ -1,7 +1,6 @@
 /* Declarations for the files of the simulated machine: machine.c has descriptors, and sockets.c has
  * sockets. */
-#ifndef SIM_MACHINE_H
-#define SIM_MACHINE_H
+#pragma once
 
 #include "sim.h"
 
@@ -97,5 +96,3 @@ void changed(const struct file *file);
 
 /* The server has closed its last descriptor of the socket. */
 void close_socket(struct sim_socket *socket);
-
-#endif

@@ -12,8 +12,7 @@
  *   clients.c   clients; requests.c   their requests; replies.c   the expected replies
  *   tables.c    the tables on the disk
  *   simulate.c  the server, its options, schedules */
-#ifndef SIM_H
-#define SIM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -190,5 +189,3 @@ __attribute__((noreturn)) void sim_on_exit(int code);
 /* Called once each: the server is ready; all clients have ended. */
 void sim_on_ready(void);
 void sim_on_clients_done(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* A configuration under test: texts go in, and what comes out or is said is compared exactly. */
-#ifndef BAG_CONFIG_FIXTURE_H
-#define BAG_CONFIG_FIXTURE_H
+#pragma once
 
 #include "testing.h"
 
@@ -89,5 +88,3 @@ static inline void flags(const char *const arguments[], const char *expected)
 #define FLAGS(expected, ...) flags((const char *const[]){__VA_ARGS__, NULL}, (expected))
 
 AROUND_EACH(set_up, tear_down)
-
-#endif

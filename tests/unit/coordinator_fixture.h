@@ -1,8 +1,7 @@
 /* A coordinator whose shards are this test: it accepts the connections, reads the requests and
  * writes the replies, in the order that a case wants. The test also has its own clock, and runs the
  * loop when a case asks for it. The table has 40 rows of FP32 in two parts by rows. */
-#ifndef TESTS_COORDINATOR_FIXTURE_H
-#define TESTS_COORDINATOR_FIXTURE_H
+#pragma once
 
 #include "fanout_fixture.h"
 #include "server/coordinator/remote_infer.h"
@@ -437,5 +436,3 @@ static void serve_row(struct asked *asked, int64_t id)
     close(reply_with(&request, "Connection: close\r\n"));
     expect_row(asked, id);
 }
-
-#endif

@@ -4,8 +4,7 @@
  * synced is there or not, whatever the order. Names, made, renamed and removed, are there when
  * their folder was synced, and otherwise perhaps. A call may fail, and from some call on all of
  * them, as if the machine had stopped there. The same seed gives the same disk. */
-#ifndef BAG_DISK_FIXTURE_H
-#define BAG_DISK_FIXTURE_H
+#pragma once
 
 #include "kernels/random.h"
 #include "server/system/files.h"
@@ -432,5 +431,3 @@ static inline void free_disk(struct fake_disk *disk)
     }
     free(disk);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* An engine on a real loop with real workers, and jobs over one small table. */
-#ifndef BAG_ENGINE_FIXTURE_H
-#define BAG_ENGINE_FIXTURE_H
+#pragma once
 
 #include "model_fixture.h"
 #include "testing.h"
@@ -141,5 +140,3 @@ static inline bool has_room(uint64_t client)
     struct bag_job job = {.client = client};
     return bag_engine_has_room(&world.engine, &job);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* A front's requests, answered by the parts of a world of shards_fixture.h in the same process. The
  * numbers are small integers, so that sums are exact in any order. BAG_SEED=N begins with another
  * seed. */
-#ifndef TESTS_FANOUT_FIXTURE_H
-#define TESTS_FANOUT_FIXTURE_H
+#pragma once
 
 #include "server/coordinator/fanout.h"
 #include "shards_fixture.h"
@@ -174,5 +173,3 @@ static inline uint64_t first_seed(void)
                   (unsigned long long)first + REQUESTS - 1);
     return first;
 }
-
-#endif

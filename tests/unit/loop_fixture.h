@@ -5,8 +5,7 @@
  *
  * The linker puts __wrap_uv_run and __wrap_bag_infer_plan in the place of the functions of these
  * names. */
-#ifndef BAG_LOOP_FIXTURE_H
-#define BAG_LOOP_FIXTURE_H
+#pragma once
 
 #include "testing.h"
 
@@ -297,5 +296,3 @@ static int stop_server(void **state)
     free(world.reply);
     return world.exit_code;
 }
-
-#endif

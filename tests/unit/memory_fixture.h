@@ -1,6 +1,5 @@
 /* Tables in memory that are made, not read. */
-#ifndef TESTS_MEMORY_FIXTURE_H
-#define TESTS_MEMORY_FIXTURE_H
+#pragma once
 
 #include "server/tables/memory.h"
 
@@ -14,5 +13,3 @@ static inline bool create_table(enum bag_dtype dtype, uint32_t rank, const int64
     bag_table_describe(dtype, rank, shape, row_elements, memory);
     return bag_table_allocate(memory, problem);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A model of one table of floats in the test's own memory, as the reconciler would make it. */
-#ifndef TESTS_MODEL_FIXTURE_H
-#define TESTS_MODEL_FIXTURE_H
+#pragma once
 
 #include "server/models/snapshot.h"
 
@@ -22,5 +21,3 @@ static inline void set_up_model(struct bag_model *model, struct bag_feature *fea
                                 .num_features = 1,
                                 .typical_row_bytes = columns * sizeof(float)};
 }
-
-#endif

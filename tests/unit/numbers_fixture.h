@@ -1,6 +1,5 @@
 /* Shared by the tests of numbers: reading from memory of the exact size, random bits, floats. */
-#ifndef BAG_NUMBERS_FIXTURE_H
-#define BAG_NUMBERS_FIXTURE_H
+#pragma once
 
 #include "kernels/random.h"
 #include "proto/numbers.h"
@@ -102,5 +101,3 @@ static inline void for_bounds_f64(void (*check)(uint64_t bits))
     }
     check(UINT64_C(0x7FEFFFFFFFFFFFFF));
 }
-
-#endif

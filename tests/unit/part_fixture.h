@@ -1,6 +1,5 @@
 /* Models of the table at `path`, and parts of them, from keys of a configuration. */
-#ifndef TESTS_PART_FIXTURE_H
-#define TESTS_PART_FIXTURE_H
+#pragma once
 
 #include "server/tables/load.h"
 #include "table_fixture.h"
@@ -63,5 +62,3 @@ static inline void write_keys(const int64_t *keys, size_t count)
     write_table("<i8", "False", shape, keys, count * sizeof *keys);
     memcpy(path, own, sizeof own);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Requests to the kernels, written as C arrays. */
-#ifndef TESTS_POOL_FIXTURE_H
-#define TESTS_POOL_FIXTURE_H
+#pragma once
 
 #include "kernels/pool.h"
 #include "testing.h"
@@ -97,5 +96,3 @@ static inline void expect_pooled(const struct given *given, const void *expected
 
 #define POOLS(given, type, ...) \
     expect_pooled(&(given), (const type[]){__VA_ARGS__}, sizeof((type[]){__VA_ARGS__}))
-
-#endif

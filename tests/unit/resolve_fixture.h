@@ -1,7 +1,6 @@
 /* One bag of ids of a table of four rows, or of a part of it, which bag_keys_resolve replaces by
  * rows. */
-#ifndef TESTS_RESOLVE_FIXTURE_H
-#define TESTS_RESOLVE_FIXTURE_H
+#pragma once
 
 #include "kernels/keys.h"
 #include "kernels/pool_entries.h"
@@ -77,5 +76,3 @@ static inline void expect_rejected(enum bag_status status, const struct call *ca
     bag_problem_from_fault(&problem, &call->fault);
     assert_string_equal(problem.text, sentence);
 }
-
-#endif

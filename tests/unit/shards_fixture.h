@@ -1,7 +1,6 @@
 /* A table, a front without it, its parts in the same process, and collections of several features
  * of it, made by seed; and random requests to them. */
-#ifndef TESTS_SHARDS_FIXTURE_H
-#define TESTS_SHARDS_FIXTURE_H
+#pragma once
 
 #include "kernels/keys.h"
 #include "kernels/random.h"
@@ -464,5 +463,3 @@ static inline void make_features_request(struct text *text)
         put(text, ",\"outputs\":[{\"name\":\"d\"},{\"name\":\"embeddings\"},{\"name\":\"a\"}]");
     put(text, "}");
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A table file in a directory of its own, and what is left of a process's resources. */
-#ifndef TESTS_TABLE_FIXTURE_H
-#define TESTS_TABLE_FIXTURE_H
+#pragma once
 
 #include "server/tables/memory.h"
 #include "testing.h"
@@ -110,5 +109,3 @@ static inline void check_many(const struct bag_table_memory *memory)
         if (rows[i] != (uint32_t)(i * 2654435761u))
             fail_msg("element %zu is %u", i, rows[i]);
 }
-
-#endif

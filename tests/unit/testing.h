@@ -7,8 +7,7 @@
  *   }
  *
  * The tests run in the order of the file. */
-#ifndef BAG_TESTING_H
-#define BAG_TESTING_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -93,5 +92,3 @@ static inline char *quoted_copy(const char *text, size_t bytes)
         *at = '"';
     return copy;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* A simple model of the rows of a table after updates, and functions that load such a table and
  * read it back. */
-#ifndef BAG_UPDATES_MODEL_H
-#define BAG_UPDATES_MODEL_H
+#pragma once
 
 #include "memory_fixture.h"
 #include "testing.h"
@@ -115,5 +114,3 @@ static struct state read_table(bool keyed, const struct bag_table_memory *memory
     }
     return state;
 }
-
-#endif
