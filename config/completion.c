@@ -91,13 +91,6 @@ static void put_flags(FILE *stream, const char *command)
     }
 }
 
-static void put_commands(FILE *stream)
-{
-#define BAG_X(name, follows, sentence) fputs(#name " ", stream);
-    BAG_COMMANDS(BAG_X)
-#undef BAG_X
-}
-
 /* ---- bash and zsh ---------------------------------------------------------------------------- */
 
 /* Prints the branch of a command: a case for each flag that takes a value, and its flags. */
@@ -125,7 +118,9 @@ static void put_cases(FILE *stream)
 {
     static const char *const commands[] = {"serve", "convert", "inspect", "verify", "bench"};
     fputs("    case $command in\n    '') offered='", stream);
-    put_commands(stream);
+#define BAG_X(name, follows, sentence) fputs(#name " ", stream);
+    BAG_COMMANDS(BAG_X)
+#undef BAG_X
     fputs("' ;;\n    completion) offered='" SHELLS "' ;;\n", stream);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         put_branch(stream, commands[i]);

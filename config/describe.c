@@ -6,12 +6,6 @@
 
 static const char *const origins[] = {BAG_ORIGINS(BAG_NAME)};
 
-/* Returns whether the setting's values are paths of files or sockets. */
-static bool is_path(const struct bag_setting *setting)
-{
-    return setting->is_path || strcmp(setting->unit, "path") == 0;
-}
-
 /* Returns the last part of a path, with the slashes at its end. */
 static const char *name_of(const char *path)
 {
@@ -32,7 +26,8 @@ static void write_value(struct bag_json_writer *json, const char *key,
     const char *member = (const char *)config + setting->offset;
     if (setting->type == BAG_SETTING_TEXT) {
         const char *text = *(char *const *)member;
-        bool cuts = text && !shows_folders && is_path(setting);
+        bool cuts =
+            text && !shows_folders && (setting->is_path || strcmp(setting->unit, "path") == 0);
         BAG_JSON_WRITE(json, BAG_KEY(key, cuts ? name_of(text) : text));
     } else if (setting->type == BAG_SETTING_CHOICE) {
         BAG_JSON_WRITE(json, BAG_KEY(key, setting->words.names[*(const unsigned *)member]));

@@ -29,13 +29,6 @@ static bool is_numbered_port(const char *text, const char *end)
     return false;
 }
 
-/* Returns whether the value is a URL that Kubernetes sets for the port of a Service. */
-static bool is_link(const char *value)
-{
-    return starts_with(value, "tcp://") || starts_with(value, "udp://") ||
-           starts_with(value, "sctp://");
-}
-
 /* Returns whether Kubernetes injected the variable.
  *
  * Kubernetes sets variables in every container for each Service of its namespace, named after the
@@ -49,7 +42,9 @@ static bool is_service_variable(const char *name, size_t name_bytes, const char 
     const char *rest = name + strlen("BAGSERVE");
     struct bag_text all = {name, name_bytes};
     if (bag_text_ends_with(all, "_SERVICE_HOST") || bag_text_ends_with(all, "_SERVICE_PORT") ||
-        (bag_text_ends_with(all, "_PORT") && is_link(value)))
+        (bag_text_ends_with(all, "_PORT") &&
+         (starts_with(value, "tcp://") || starts_with(value, "udp://") ||
+          starts_with(value, "sctp://"))))
         return true;
     for (; (rest = strstr(rest, "_PORT_")) && rest < end; rest++) {
         if (bag_text_ends_with((struct bag_text){name, (size_t)(rest - name)}, "_SERVICE") ||

@@ -124,16 +124,6 @@ static void put_help(FILE *stream, const char *name, const char *follows, const 
         fprintf(stream, "%*sAlso accepted: %s.\n", INDENT, "", alias);
 }
 
-/* Prints the options that most operators need. */
-static void print_common(FILE *stream)
-{
-    static const char *const keys[] = {BAG_COMMON_OPTIONS(BAG_ID)};
-    fputs("\nCommon options\n", stream);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        put_option(stream, bag_option_find((struct bag_text){keys[i], strlen(keys[i])}, bag_key_of),
-                   put_help);
-}
-
 void bag_config_print_help(FILE *stream, bool all)
 {
     fputs(
@@ -154,7 +144,13 @@ void bag_config_print_help(FILE *stream, bool all)
         stream);
     put_sources(stream, put_help);
     if (!all) {
-        print_common(stream);
+        /* Print the options that most operators need. */
+        static const char *const keys[] = {BAG_COMMON_OPTIONS(BAG_ID)};
+        fputs("\nCommon options\n", stream);
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+            put_option(stream,
+                       bag_option_find((struct bag_text){keys[i], strlen(keys[i])}, bag_key_of),
+                       put_help);
         fprintf(stream,
                 "\nbagserve serve --help-all prints all %zu options, and the keys of models.\n",
                 bag_num_options);
@@ -214,9 +210,17 @@ static void put_manual(FILE *stream, const char *name, const char *follows,
     fputc('\n', stream);
 }
 
-/* Prints the commands and the flags of those that have a list of their own. */
-static void put_commands(FILE *stream)
+void bag_config_print_manual(FILE *stream, const char *version)
 {
+    fprintf(stream,
+            ".TH BAGSERVE 1 \"\" \"bagserve %s\" \"User Commands\"\n"
+            ".SH NAME\nbagserve \\- inference server for embedding bags\n"
+            ".SH SYNOPSIS\n.B bagserve\n.I command\n.RI [ flags ]\n"
+            ".SH DESCRIPTION\nbagserve keeps embedding tables in memory, takes lists of ids over "
+            "HTTP (Open Inference Protocol, with Triton's binary tensors), pools the rows of each "
+            "bag and returns one vector per bag.\n",
+            version);
+    /* Print the commands and the flags of those that have a list of their own. */
     fputs(".SH COMMANDS\n", stream);
 #define BAG_X(name, follows, sentence) put_manual(stream, #name, follows, "", "", "", sentence);
     BAG_COMMANDS(BAG_X)
@@ -232,19 +236,6 @@ static void put_commands(FILE *stream)
     fputs(".SS Flags of bench\n", stream);
     BAG_BENCH_FLAGS(BAG_X)
 #undef BAG_X
-}
-
-void bag_config_print_manual(FILE *stream, const char *version)
-{
-    fprintf(stream,
-            ".TH BAGSERVE 1 \"\" \"bagserve %s\" \"User Commands\"\n"
-            ".SH NAME\nbagserve \\- inference server for embedding bags\n"
-            ".SH SYNOPSIS\n.B bagserve\n.I command\n.RI [ flags ]\n"
-            ".SH DESCRIPTION\nbagserve keeps embedding tables in memory, takes lists of ids over "
-            "HTTP (Open Inference Protocol, with Triton's binary tensors), pools the rows of each "
-            "bag and returns one vector per bag.\n",
-            version);
-    put_commands(stream);
     fputs(".SH OPTIONS\nThe options of\n.BR serve .\nEach is a flag, an environment variable and a "
           "key in a section of the configuration file. Flags override variables, and variables "
           "override the file. Sizes are written as 67108864, 64MiB (of 1024) or 500KB (of 1000).\n",

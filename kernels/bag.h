@@ -13,7 +13,7 @@
 /* The maximum rank of a tensor, which is NumPy's. */
 #define BAG_MAX_RANK 32
 
-/* What a list of X(id, name, ...) is applied to for its ids, its names and their number. */
+/* Expand a list of X(id, name, ...) to its ids, to its names, or to their number. */
 #define BAG_ID(id, ...)         id,
 #define BAG_NAME(id, name, ...) name,
 #define BAG_ONE(...)            +1

@@ -56,9 +56,13 @@ static void write_number_or_null(struct bag_json_writer *json, const char *key, 
         write_number(json, key, value);
 }
 
-/* Writes the errors as an object whose keys are their kinds. */
-static void write_errors(struct bag_json_writer *json, const struct bag_bench_run *run)
+static void write_run(struct bag_json_writer *json, const struct bag_bench_run *run)
 {
+    bag_json_open(json, NULL, '{');
+    write_number_or_null(json, "rate", run->rate, run->rate <= 0);
+    write_number(json, "seconds", run->seconds);
+    BAG_JSON_WRITE(json, BAG_KEY("sent", run->sent), BAG_KEY("answered", run->answered));
+    /* Write the errors as an object whose keys are their kinds. */
     bag_json_open(json, "errors", '{');
     for (size_t i = 0; i < run->num_errors; i++) {
         const struct bag_bench_error *error = &run->errors[i];
@@ -68,37 +72,6 @@ static void write_errors(struct bag_json_writer *json, const struct bag_bench_ru
         bag_json_close(json);
     }
     bag_json_close(json);
-}
-
-/* Writes the curve of percentiles, and each number of the windows as an array over time. */
-static void write_over_time(struct bag_json_writer *json, const struct bag_bench_run *run)
-{
-    bag_json_open(json, "percentiles_ms", '[');
-    for (size_t i = 0; i < BAG_BENCH_CURVE; i++)
-        write_number(json, NULL, run->curve_ms[i]);
-    bag_json_close(json);
-    bag_json_open(json, "over_time", '{');
-    write_number(json, "window_s", run->window_s);
-#define BAG_X(member)                                             \
-    bag_json_open(json, #member, '[');                            \
-    for (size_t i = 0; i < BAG_BENCH_WINDOWS; i++)                \
-        write_number(json, NULL, (double)run->windows[i].member); \
-    bag_json_close(json);
-    BAG_X(answered)
-    BAG_X(errors)
-    BAG_X(p50_ms)
-    BAG_X(p99_ms)
-#undef BAG_X
-    bag_json_close(json);
-}
-
-static void write_run(struct bag_json_writer *json, const struct bag_bench_run *run)
-{
-    bag_json_open(json, NULL, '{');
-    write_number_or_null(json, "rate", run->rate, run->rate <= 0);
-    write_number(json, "seconds", run->seconds);
-    BAG_JSON_WRITE(json, BAG_KEY("sent", run->sent), BAG_KEY("answered", run->answered));
-    write_errors(json, run);
 #define BAG_X(member, key) write_number(json, key, run->member);
     RATES(BAG_X)
 #undef BAG_X
@@ -112,8 +85,26 @@ static void write_run(struct bag_json_writer *json, const struct bag_bench_run *
     write_number(json, "p99", run->late_p99_ms);
     bag_json_close(json);
     write_number(json, "generator_cpu", run->generator_cpu);
-    if (run->window_s > 0)
-        write_over_time(json, run);
+    if (run->window_s > 0) {
+        /* Write the curve of percentiles, and each number of the windows as an array over time. */
+        bag_json_open(json, "percentiles_ms", '[');
+        for (size_t i = 0; i < BAG_BENCH_CURVE; i++)
+            write_number(json, NULL, run->curve_ms[i]);
+        bag_json_close(json);
+        bag_json_open(json, "over_time", '{');
+        write_number(json, "window_s", run->window_s);
+#define BAG_X(member)                                             \
+    bag_json_open(json, #member, '[');                            \
+    for (size_t i = 0; i < BAG_BENCH_WINDOWS; i++)                \
+        write_number(json, NULL, (double)run->windows[i].member); \
+    bag_json_close(json);
+        BAG_X(answered)
+        BAG_X(errors)
+        BAG_X(p50_ms)
+        BAG_X(p99_ms)
+#undef BAG_X
+        bag_json_close(json);
+    }
     bag_json_close(json);
 }
 

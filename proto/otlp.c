@@ -110,18 +110,6 @@ static void write_positive(struct bag_json_writer *json, const char *key, uint64
         write_count(json, key, count);
 }
 
-/* Writes the ids of a span. */
-static void write_place(struct bag_json_writer *json, const struct bag_span_place *place)
-{
-    char trace[33] = "", id[17] = "", parent[17] = "";
-    put_hex(trace, place->trace.high);
-    put_hex(trace + 16, place->trace.low);
-    put_hex(id, place->id);
-    put_hex(parent, place->parent);
-    BAG_JSON_WRITE(json, BAG_KEY("traceId", trace), BAG_KEY("spanId", id),
-                   BAG_KEY_IF(place->parent, "parentSpanId", parent));
-}
-
 /* Writes the attributes that both kinds of spans have, and those of the span's kind. */
 static void write_attributes(struct bag_json_writer *json, const struct bag_span *span)
 {
@@ -173,36 +161,6 @@ static void write_stage(struct bag_json_writer *json, const char *name, uint64_t
     bag_json_close(json);
 }
 
-/* Writes one span. Its name is the method and the route, as the semantic conventions ask. */
-static void write_span(struct bag_json_writer *json, const struct bag_span *span)
-{
-    enum { SERVER = 2, CLIENT = 3, FAILED = 2 };
-    char name[sizeof span->method + sizeof span->route];
-    snprintf(name, sizeof name, "%s%s%s", span->method, *span->route ? " " : "", span->route);
-    bag_json_open(json, NULL, '{');
-    write_place(json, &span->place);
-    BAG_JSON_WRITE(json, BAG_KEY("name", name),
-                   BAG_KEY("kind", (uint64_t)(span->is_client ? CLIENT : SERVER)));
-    write_digits(json, "startTimeUnixNano", span->begin_ns);
-    write_digits(json, "endTimeUnixNano", span->end_ns);
-    write_attributes(json, span);
-    if (span->pooled) {
-        /* The stages follow each other, so each one begins where the one before ends. */
-        uint64_t at_ns = span->begin_ns;
-        bag_json_open(json, "events", '[');
-#define BAG_X(member, stage)                            \
-    write_stage(json, stage, at_ns, span->member##_ns); \
-    at_ns += span->member##_ns;
-        BAG_SPAN_STAGES(BAG_X)
-#undef BAG_X
-        bag_json_close(json);
-    }
-    bag_json_open(json, "status", '{');
-    BAG_JSON_WRITE(json, BAG_KEY_IF(*span->error, "code", (uint64_t)FAILED));
-    bag_json_close(json);
-    bag_json_close(json);
-}
-
 /* Replaces bytes that are not UTF-8 by '?'. Clients may send them and truncation may leave them. A
  * collector rejects the whole body for one of them. */
 static void make_utf8(char *text)
@@ -238,7 +196,40 @@ char *bag_otlp_print(const struct bag_span *spans, size_t count, const char *ver
         make_utf8(span.path);
         make_utf8(span.peer);
         make_utf8(span.model);
-        write_span(&json, &span);
+        /* Write one span. Its name is the method and the route, as the semantic conventions ask. */
+        enum { SERVER = 2, CLIENT = 3, FAILED = 2 };
+        char name[sizeof span.method + sizeof span.route];
+        snprintf(name, sizeof name, "%s%s%s", span.method, *span.route ? " " : "", span.route);
+        bag_json_open(&json, NULL, '{');
+        /* Write the ids of a span. */
+        const struct bag_span_place *place = &span.place;
+        char trace[33] = "", id[17] = "", parent[17] = "";
+        put_hex(trace, place->trace.high);
+        put_hex(trace + 16, place->trace.low);
+        put_hex(id, place->id);
+        put_hex(parent, place->parent);
+        BAG_JSON_WRITE(&json, BAG_KEY("traceId", trace), BAG_KEY("spanId", id),
+                       BAG_KEY_IF(place->parent, "parentSpanId", parent));
+        BAG_JSON_WRITE(&json, BAG_KEY("name", name),
+                       BAG_KEY("kind", (uint64_t)(span.is_client ? CLIENT : SERVER)));
+        write_digits(&json, "startTimeUnixNano", span.begin_ns);
+        write_digits(&json, "endTimeUnixNano", span.end_ns);
+        write_attributes(&json, &span);
+        if (span.pooled) {
+            /* The stages follow each other, so each one begins where the one before ends. */
+            uint64_t at_ns = span.begin_ns;
+            bag_json_open(&json, "events", '[');
+#define BAG_X(member, stage)                            \
+    write_stage(&json, stage, at_ns, span.member##_ns); \
+    at_ns += span.member##_ns;
+            BAG_SPAN_STAGES(BAG_X)
+#undef BAG_X
+            bag_json_close(&json);
+        }
+        bag_json_open(&json, "status", '{');
+        BAG_JSON_WRITE(&json, BAG_KEY_IF(*span.error, "code", (uint64_t)FAILED));
+        bag_json_close(&json);
+        bag_json_close(&json);
     }
     return bag_json_end(&json);
 }

@@ -70,12 +70,6 @@ static struct bag_source *open_as(const char *path, const struct bag_client_tabl
     return NULL;
 }
 
-/* Returns whether replies have encoded rows, which are bytes like the elements of a UINT8 table. */
-static bool encodes_rows(const struct bag_client_table *facts, const struct bag_source *source)
-{
-    return facts->output_dtype == BAG_U8 && source && source->table.dtype != BAG_U8;
-}
-
 /* Opens the table, also as BF16. NumPy has no name for BF16: if the server answers with floats or
  * encoded rows, 2 bytes of another type are BF16. */
 static struct bag_source *open_table(const char *path, const struct bag_client_table *facts,
@@ -90,7 +84,8 @@ static struct bag_source *open_table(const char *path, const struct bag_client_t
     }
     source = open_as(path, facts, BAG_DTYPE_COUNT, problem);
     if (!(source && is_float(source->table.dtype)) &&
-        (is_float(facts->output_dtype) || encodes_rows(facts, source)))
+        (is_float(facts->output_dtype) ||
+         (facts->output_dtype == BAG_U8 && source && source->table.dtype != BAG_U8)))
         other = open_as(path, facts, BAG_BF16, &ignored);
     if (!other)
         return source;

@@ -32,28 +32,6 @@ void bag_attempt_print_traceparent(const struct bag_subrequest *subrequest,
     bag_traceparent_print(&place, text);
 }
 
-/* Describes the shard and the request. */
-static void set_target(const struct bag_subrequest *subrequest, struct bag_span *span)
-{
-    const struct bag_fanout_call *call = subrequest->call;
-    const struct bag_remote *remote =
-        subrequest->all->infer->input.model->features[call->feature].memory->remote;
-    const struct bag_shard_address *address = &subrequest->member->host->address;
-    const char *route = "/v2/models/{model}/versions/{version}/infer";
-    snprintf(span->method, sizeof span->method, "POST");
-    snprintf(span->path, sizeof span->path, "http://%s%.*s/v2/models/%s/versions/%s/infer",
-             address->url.authority, (int)address->url.path.bytes, address->url.path.data,
-             remote->model, remote->version);
-    snprintf(span->route, sizeof span->route, "%s", route);
-    snprintf(span->peer, sizeof span->peer, "%s",
-             address->socket ? address->socket : address->url.host);
-    snprintf(span->model, sizeof span->model, "%s", remote->model);
-    span->port = address->url.port;
-    span->shard = call->shard;
-    span->bags = call->num_bags;
-    span->ids = call->num_ids;
-}
-
 void bag_attempt_export(const struct bag_subrequest *subrequest, const struct bag_attempt *attempt,
                         unsigned outcome)
 {
@@ -70,7 +48,24 @@ void bag_attempt_export(const struct bag_subrequest *subrequest, const struct ba
         snprintf(span.error, sizeof span.error, "%d", status);
     else if (outcome != BAG_SHARD_OK && outcome != BAG_ATTEMPT_UNNEEDED)
         snprintf(span.error, sizeof span.error, "%s", span.became);
-    set_target(subrequest, &span);
+    /* Describe the shard and the request. */
+    const struct bag_fanout_call *call = subrequest->call;
+    const struct bag_remote *remote =
+        subrequest->all->infer->input.model->features[call->feature].memory->remote;
+    const struct bag_shard_address *address = &subrequest->member->host->address;
+    const char *route = "/v2/models/{model}/versions/{version}/infer";
+    snprintf(span.method, sizeof span.method, "POST");
+    snprintf(span.path, sizeof span.path, "http://%s%.*s/v2/models/%s/versions/%s/infer",
+             address->url.authority, (int)address->url.path.bytes, address->url.path.data,
+             remote->model, remote->version);
+    snprintf(span.route, sizeof span.route, "%s", route);
+    snprintf(span.peer, sizeof span.peer, "%s",
+             address->socket ? address->socket : address->url.host);
+    snprintf(span.model, sizeof span.model, "%s", remote->model);
+    span.port = address->url.port;
+    span.shard = call->shard;
+    span.bags = call->num_bags;
+    span.ids = call->num_ids;
     bag_trace_time(&span, attempt->started_ns);
     bag_trace_add(subrequest->all->trace, &span);
 }

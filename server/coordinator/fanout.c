@@ -156,14 +156,6 @@ static void count_calls(struct bag_partitioner *partitioner, struct bag_fanout_c
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
 
-/* Returns whether all ids and offsets of a call fit into 32 bits. */
-static bool has_narrow_ids(const struct bag_partitioner *partitioner,
-                           const struct bag_fanout_call *call)
-{
-    return !partitioner->args->keyed && partitioner->args->table.num_rows <= INT32_MAX &&
-           call->num_ids <= INT32_MAX;
-}
-
 /* Writes an id or an offset of this type. Returns its end. */
 static char *put_id(char *at, enum bag_dtype dtype, int64_t id)
 {
@@ -194,7 +186,10 @@ static bool begin_body(const struct bag_infer *infer, const struct bag_partition
         .reduction = args->reduction,
         .output_dtype = args->output_dtype,
         .row_format = partitioner->op->row_format,
-        .ids_dtype = has_narrow_ids(partitioner, call) ? BAG_I32 : BAG_I64,
+        .ids_dtype = (!partitioner->args->keyed && partitioner->args->table.num_rows <= INT32_MAX &&
+                      call->num_ids <= INT32_MAX)
+                         ? BAG_I32
+                         : BAG_I64,
         .num_ids = call->num_ids,
         .num_bags = call->num_bags + call->asks_default,
         .has_default =

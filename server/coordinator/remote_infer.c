@@ -169,30 +169,6 @@ static bool lacks_versions(const struct bag_remote_infer *run)
     return found;
 }
 
-/* Checks the deadline, the client and the hedges of a RUNNING inference. */
-static void check_running(struct bag_remote_infer *run, uint64_t now_ns)
-{
-    struct bag_subrequests *all = &run->subrequests;
-    const bool is_late = now_ns >= all->deadline_ns;
-    if (!is_late && now_ns >= run->client_check_ns) {
-        run->client_check_ns = now_ns + CLIENT_CHECK_NS;
-        if (!run->is_connected(run)) {
-            bag_problem_set(&all->problem, BAG_ERROR_CANCELLED,
-                            "the client has closed the connection");
-            end(run, true);
-        }
-    }
-    for (size_t i = 0; i < all->fanout.count && run->state == BAG_REMOTE_INFER_RUNNING; i++) {
-        struct bag_subrequest *subrequest = &all->list[i];
-        if (is_late && bag_subrequest_is_pending(subrequest)) {
-            bag_subrequest_expire(subrequest);
-            on_subrequest_ended(run, subrequest);
-        } else if (!is_late && bag_subrequest_hedge_ns(subrequest) <= now_ns) {
-            bag_subrequest_hedge(subrequest);
-        }
-    }
-}
-
 /* ---- events -----------------------------------------------------------------------------------
  */
 
@@ -259,7 +235,27 @@ void bag_coordinator_check(struct bag_coordinator *coordinator)
                 lacks_versions(run))
                 end(run, true);
         } else {
-            check_running(run, now_ns);
+            /* Check the deadline, the client and the hedges of a RUNNING inference. */
+            struct bag_subrequests *all = &run->subrequests;
+            const bool is_late = now_ns >= all->deadline_ns;
+            if (!is_late && now_ns >= run->client_check_ns) {
+                run->client_check_ns = now_ns + CLIENT_CHECK_NS;
+                if (!run->is_connected(run)) {
+                    bag_problem_set(&all->problem, BAG_ERROR_CANCELLED,
+                                    "the client has closed the connection");
+                    end(run, true);
+                }
+            }
+            for (size_t i = 0; i < all->fanout.count && run->state == BAG_REMOTE_INFER_RUNNING;
+                 i++) {
+                struct bag_subrequest *subrequest = &all->list[i];
+                if (is_late && bag_subrequest_is_pending(subrequest)) {
+                    bag_subrequest_expire(subrequest);
+                    on_subrequest_ended(run, subrequest);
+                } else if (!is_late && bag_subrequest_hedge_ns(subrequest) <= now_ns) {
+                    bag_subrequest_hedge(subrequest);
+                }
+            }
         }
     }
     handle_events(coordinator);

@@ -101,15 +101,6 @@ static bool is_below(uint64_t limit, struct usage usage, const struct bag_queue_
     return usage.all < limit || is_below_share(limit, usage, share);
 }
 
-static bool reject_count(const struct bag_engine *engine, uint64_t count,
-                         struct bag_problem *problem)
-{
-    return bag_problem_set(
-        problem, BAG_ERROR_QUEUE_FULL,
-        "the queue is full: %llu requests wait; the limit (max_queue_size) is %zu",
-        (unsigned long long)count, engine->limits.max_queue_size);
-}
-
 static bool reject_work(const struct bag_engine *engine, uint64_t work_ns,
                         struct bag_problem *problem)
 {
@@ -240,7 +231,10 @@ bool bag_engine_has_room(struct bag_engine *engine, struct bag_job *job)
     if (count.all == 0 && engine->queue.load.reserved_ns == 0)
         return true;
     if (!is_below(limits->max_queue_size, count, &share))
-        return reject_count(engine, count.all, &job->problem);
+        return bag_problem_set(
+            &job->problem, BAG_ERROR_QUEUE_FULL,
+            "the queue is full: %llu requests wait; the limit (max_queue_size) is %zu",
+            (unsigned long long)count.all, engine->limits.max_queue_size);
     if (!is_below(limits->max_queue_work_ns, work_ns, &share))
         return reject_work(engine, work_ns.all, &job->problem);
     /* The wait includes the time that the job has already spent in the socket and in the loop.

@@ -264,18 +264,6 @@ static bool run_split_job(struct bag_task *task, struct bag_job *job)
     return true;
 }
 
-/* Runs jobs one by one. They are decoded, and their mapped rows are prefetched. */
-static void run_one_by_one(struct bag_task *task, struct bag_job *const *jobs, size_t count,
-                           bool is_last)
-{
-    for (size_t i = 0; i < count; i++) {
-        jobs[i]->failed = jobs[i]->run ? !jobs[i]->run(jobs[i])
-                                       : !bag_infer_run(&jobs[i]->infer, &task->engine->buffers,
-                                                        &jobs[i]->problem);
-        end_job(task, jobs[i], is_last && i + 1 == count);
-    }
-}
-
 void bag_task_run(struct bag_work *work)
 {
     struct bag_task *task = (void *)((char *)work - offsetof(struct bag_task, work));
@@ -314,7 +302,15 @@ void bag_task_run(struct bag_work *work)
                     end_job(task, jobs[i], is_last && i + 1 == count);
                 }
             } else {
-                run_one_by_one(task, jobs, count, !next);
+                /* Run jobs one by one. They are decoded, and their mapped rows are prefetched. */
+                bool is_last = !next;
+                for (size_t i = 0; i < count; i++) {
+                    jobs[i]->failed = jobs[i]->run
+                                          ? !jobs[i]->run(jobs[i])
+                                          : !bag_infer_run(&jobs[i]->infer, &task->engine->buffers,
+                                                           &jobs[i]->problem);
+                    end_job(task, jobs[i], is_last && i + 1 == count);
+                }
             }
             count = 0;
         }

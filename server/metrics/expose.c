@@ -362,34 +362,6 @@ static void write_shards(struct bag_prometheus *out, const struct bag_snapshot *
     }
 }
 
-/* Writes the families of models. Versions in slots from `max_histograms` on have no histograms,
- * which are most of the text. */
-static void write_models(struct bag_prometheus *out, const struct bag_metrics *metrics,
-                         const struct bag_snapshot *snapshot,
-                         const struct bag_model_counters *counters, size_t max_histograms)
-{
-    for (size_t i = 0; i < COUNT_OF(model_families); i++) {
-        write_head(out, &model_families[i]);
-        bool histogram = types[model_families[i].type].bounds != NULL;
-        for (size_t j = 0; j < snapshot->count; j++) {
-            if (!histogram || snapshot->models[j]->slot < max_histograms)
-                write_samples(out, metrics, snapshot->models[j], &model_families[i], &counters[j]);
-        }
-    }
-    write_sum(out, "nv_inference_request_duration_us", "Time of all stages together.", snapshot,
-              counters, offsetof(struct bag_model_counters, duration));
-#define BAG_X(id, value, name, sentence)               \
-    write_sum(out, name, sentence, snapshot, counters, \
-              offsetof(struct bag_model_counters, stage[BAG_STAGE_##id]));
-    BAG_STAGES(BAG_X)
-#undef BAG_X
-    write_states(out, snapshot);
-    write_updates(out, snapshot);
-    write_tables(out, snapshot);
-    write_features(out, snapshot, max_histograms);
-    write_shards(out, snapshot);
-}
-
 /* Writes the families of the whole server. */
 static void write_loops(struct bag_prometheus *out, const struct bag_metrics *metrics)
 {
@@ -401,21 +373,6 @@ static void write_loops(struct bag_prometheus *out, const struct bag_metrics *me
     }
 }
 
-/* Fills in the progress of loading tables and the changes of models. */
-static void sample_loading(struct bag_load_status *status, struct bag_process_stats *counters)
-{
-    struct bag_load_view view;
-    bag_load_status_read(status, &view);
-    counters->load_bytes = view.done_bytes;
-    counters->load_total_bytes = view.total_bytes;
-    counters->load_left_ns = (uint64_t)(view.left_s * 1e9);
-    counters->changes = view.num_done;
-    counters->failed_changes = view.num_failed;
-    counters->last_change_ms = view.done_at_ms;
-    counters->retained_versions = view.num_retained;
-    counters->retained_bytes = view.retained_bytes;
-}
-
 /* Writes the families of the process, read now, and the version of the program. */
 static void write_process(struct bag_prometheus *out, const struct bag_metrics *metrics,
                           const char *version)
@@ -423,7 +380,18 @@ static void write_process(struct bag_prometheus *out, const struct bag_metrics *
     struct bag_process_stats counters;
     const struct bag_budget *budget = metrics->budget;
     bag_process_sample(&counters);
-    sample_loading(metrics->loading, &counters);
+    /* Fill in the progress of loading tables and the changes of models. */
+    struct bag_load_status *status = metrics->loading;
+    struct bag_load_view view;
+    bag_load_status_read(status, &view);
+    counters.load_bytes = view.done_bytes;
+    counters.load_total_bytes = view.total_bytes;
+    counters.load_left_ns = (uint64_t)(view.left_s * 1e9);
+    counters.changes = view.num_done;
+    counters.failed_changes = view.num_failed;
+    counters.last_change_ms = view.done_at_ms;
+    counters.retained_versions = view.num_retained;
+    counters.retained_bytes = view.retained_bytes;
     counters.busy_workers = atomic_load(&metrics->busy_workers);
     counters.table_bytes = bag_pages_used();
     counters.max_table_bytes = bag_pages_limit();
@@ -459,7 +427,29 @@ static char *expose(const struct bag_metrics *metrics, const struct bag_snapshot
         bag_metrics_sum_model(metrics, snapshot->models[i], &counters[i]);
     if (!counters)
         return NULL;
-    write_models(&out, metrics, snapshot, counters, version ? metrics->max_histograms : SIZE_MAX);
+    /* Write the families of models. Versions in slots from `max_histograms` on have no histograms,
+     * which are most of the text. */
+    size_t max_histograms = version ? metrics->max_histograms : SIZE_MAX;
+    for (size_t i = 0; i < COUNT_OF(model_families); i++) {
+        write_head(&out, &model_families[i]);
+        bool histogram = types[model_families[i].type].bounds != NULL;
+        for (size_t j = 0; j < snapshot->count; j++) {
+            if (!histogram || snapshot->models[j]->slot < max_histograms)
+                write_samples(&out, metrics, snapshot->models[j], &model_families[i], &counters[j]);
+        }
+    }
+    write_sum(&out, "nv_inference_request_duration_us", "Time of all stages together.", snapshot,
+              counters, offsetof(struct bag_model_counters, duration));
+#define BAG_X(id, value, name, sentence)                \
+    write_sum(&out, name, sentence, snapshot, counters, \
+              offsetof(struct bag_model_counters, stage[BAG_STAGE_##id]));
+    BAG_STAGES(BAG_X)
+#undef BAG_X
+    write_states(&out, snapshot);
+    write_updates(&out, snapshot);
+    write_tables(&out, snapshot);
+    write_features(&out, snapshot, max_histograms);
+    write_shards(&out, snapshot);
     if (version) {
         write_loops(&out, metrics);
         write_process(&out, metrics, version);

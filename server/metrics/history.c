@@ -157,22 +157,6 @@ struct view {
     uint64_t until_ms;
 };
 
-/* Writes an array for each column, with one element for each second. */
-static void write_columns(struct bag_json_writer *json, const struct view *view)
-{
-    bag_json_open(json, "columns", '{');
-#define BAG_X(name, value)                                                \
-    bag_json_open(json, #name, '[');                                      \
-    for (size_t i = 0; i < view->seconds; i++) {                          \
-        const struct bag_history_sample *sample = &view->samples[i];      \
-        write_value(json, NULL, sample->span_ms > 0 ? (value) : UNKNOWN); \
-    }                                                                     \
-    bag_json_close(json);
-    COLUMNS(BAG_X)
-#undef BAG_X
-    bag_json_close(json);
-}
-
 /* Writes the last seconds as one sample. */
 static void write_recent(struct bag_json_writer *json, const struct view *view)
 {
@@ -219,7 +203,18 @@ void bag_history_write(struct bag_history *history, struct bag_json_writer *json
     pthread_mutex_unlock(&history->lock);
     BAG_JSON_WRITE(json, BAG_KEY("until_ms", view->until_ms), BAG_KEY("seconds", view->seconds));
     write_recent(json, view);
-    write_columns(json, view);
+    /* Write an array for each column, with one element for each second. */
+    bag_json_open(json, "columns", '{');
+#define BAG_X(name, value)                                                \
+    bag_json_open(json, #name, '[');                                      \
+    for (size_t i = 0; i < view->seconds; i++) {                          \
+        const struct bag_history_sample *sample = &view->samples[i];      \
+        write_value(json, NULL, sample->span_ms > 0 ? (value) : UNKNOWN); \
+    }                                                                     \
+    bag_json_close(json);
+    COLUMNS(BAG_X)
+#undef BAG_X
+    bag_json_close(json);
     /* Write the number of rejected requests in each second, with an array for each reason that
      * occurred. */
     bag_json_open(json, "rejected", '{');
