@@ -10,26 +10,6 @@ static bool is_text(const char *text, size_t room)
     return memchr(text, 0, room) != NULL;
 }
 
-static void check_items(const struct bag_control *control)
-{
-    require(control->count >= 1 && control->count <= BAG_CONTROL_MAX_ITEMS);
-    for (size_t i = 0; i < control->count; i++) {
-        const struct bag_control_item *item = &control->items[i];
-        require(is_text(item->name, sizeof item->name) && *item->name);
-        require(is_text(item->version, sizeof item->version) && *item->version != '0');
-        require(strspn(item->version, "0123456789") == strlen(item->version));
-        for (size_t j = 0; j < i; j++)
-            require(strcmp(control->items[j].name, item->name) != 0);
-    }
-}
-
-static void check_description(const struct bag_control *control)
-{
-    char *text = bag_control_describe(control, true);
-    require(text && strstr(text, "\"done\":true"));
-    free(text);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
 {
     struct bag_control control;
@@ -42,8 +22,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     bool ok = bag_control_read(body, count - 1, (bytes[0] & 1) ? NULL : "items", bytes[0] & 2,
                                &control, &problem);
     if (ok) {
-        check_items(&control);
-        check_description(&control);
+        require(control.count >= 1 && control.count <= BAG_CONTROL_MAX_ITEMS);
+        for (size_t i = 0; i < control.count; i++) {
+            const struct bag_control_item *item = &control.items[i];
+            require(is_text(item->name, sizeof item->name) && *item->name);
+            require(is_text(item->version, sizeof item->version) && *item->version != '0');
+            require(strspn(item->version, "0123456789") == strlen(item->version));
+            for (size_t j = 0; j < i; j++)
+                require(strcmp(control.items[j].name, item->name) != 0);
+        }
+        char *text = bag_control_describe(&control, true);
+        require(text && strstr(text, "\"done\":true"));
+        free(text);
     } else {
         require(problem.kind == BAG_ERROR_BAD_REQUEST && problem.text[0] && !control.items);
     }

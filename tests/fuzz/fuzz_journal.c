@@ -17,16 +17,6 @@ static void check_again(const uint8_t *bytes, size_t taken, const struct bag_jou
     free(copy);
 }
 
-/* Checks that a server that accepts the header can read all bytes of each row. */
-static void check_rows(const struct bag_journal_header *header)
-{
-    struct bag_table table = {.dtype = header->dtype,
-                              .row_elements = header->row_elements,
-                              .row_format = header->row_format};
-    require(header->row_bytes == bag_row_bytes(&table) && header->first_sequence > 0);
-    require(header->row_elements <= UINT64_MAX / 16);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t count)
 {
     struct bag_journal_header header;
@@ -41,7 +31,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t count)
         header = (struct bag_journal_header){.row_bytes = 8, .keyed = true};
         at = 0;
     } else {
-        check_rows(&header);
+        /* Check that a server that accepts the header can read all bytes of each row. */
+        struct bag_table table = {.dtype = header.dtype,
+                                  .row_elements = header.row_elements,
+                                  .row_format = header.row_format};
+        require(header.row_bytes == bag_row_bytes(&table) && header.first_sequence > 0);
+        require(header.row_elements <= UINT64_MAX / 16);
     }
     while ((taken = bag_journal_read_record(bytes, count, at, &header, &record)) > 0) {
         check_again(bytes + at, taken, &header, &record);

@@ -32,18 +32,6 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts the keys; whether one is there twice. */
-static bool sort_keys(size_t num_keys)
-{
-    bool twice = false;
-    for (size_t i = 0; i < num_keys; i++)
-        sorted[i] = (struct bag_keys_entry){keys[i], (int64_t)i};
-    qsort(sorted, num_keys, sizeof *sorted, compare);
-    for (size_t i = 1; i < num_keys; i++)
-        twice |= sorted[i].key == sorted[i - 1].key;
-    return twice;
-}
-
 static bool in_table(uint64_t key, size_t num_keys)
 {
     struct bag_keys_entry wanted = {key, 0};
@@ -98,7 +86,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
         return 0;
     size_t num_keys = read_runs(bytes + 3, count - 3, bytes[2] % 32 ? 256 : MAX_KEYS),
            most = bytes[0] | (size_t)bytes[1] << 8;
-    bool twice = sort_keys(num_keys);
+    /* Sort the keys; whether one is there twice. */
+    bool twice = false;
+    for (size_t i = 0; i < num_keys; i++)
+        sorted[i] = (struct bag_keys_entry){keys[i], (int64_t)i};
+    qsort(sorted, num_keys, sizeof *sorted, compare);
+    for (size_t i = 1; i < num_keys; i++)
+        twice |= sorted[i].key == sorted[i - 1].key;
     struct bag_keys index = bag_keys_for(num_keys > most ? num_keys : most);
     size_t line_bytes = index.num_lines * sizeof *index.lines;
     uint64_t seed = (1 + bytes[2]) * UINT64_C(0x9e3779b97f4a7c15);

@@ -40,26 +40,6 @@ static struct bag_tensor make_tensor(enum bag_dtype dtype, size_t count, const u
         .dtype = dtype, .rank = 1, .shape = {(int64_t)count}, .count = count, .data = data};
 }
 
-/* Pools a feature's part from a table of three rows of two elements. */
-static void pool_part(const struct bag_kjt_part *part, bool weighted)
-{
-    static const double rows[6] = {1, 2, 3, 4, 5, 6};
-    struct bag_table table = {.rows = rows, .dtype = BAG_F64, .num_rows = 3, .row_elements = 2};
-    struct bag_rules rules = {
-        .output_dtype = BAG_F64, .default_index = -1, .include_last_offset = true};
-    struct bag_inputs inputs = {{[BAG_INDICES] = &part->indices,
-                                 [BAG_OFFSETS] = &part->offsets,
-                                 [BAG_PER_SAMPLE_WEIGHTS] = weighted ? &part->weights : NULL}};
-    struct bag_fault fault;
-    struct bag_pool_args args;
-    struct bag_pool_plan plan;
-    bag_pool_prepare(&table, &rules, &plan);
-    require(bag_pool_check(&plan, &inputs, 1 << 26, &args, &fault) == BAG_STATUS_OK);
-    char *out = malloc(args.result_bytes + 1);
-    bag_pool_run(&args, bag_range_all(&args), out);
-    free(out);
-}
-
 static void check_parts(const struct bag_kjt *kjt, size_t num_features)
 {
     const struct bag_tensor *values = kjt->tensors[BAG_KJT_VALUES];
@@ -69,7 +49,23 @@ static void check_parts(const struct bag_kjt *kjt, size_t num_features)
         bag_kjt_part(kjt, i, &part);
         require(part.indices.data == next &&
                 part.offsets.count == kjt->first_bags[i + 1] - kjt->first_bags[i] + 1);
-        pool_part(&part, kjt->tensors[BAG_KJT_WEIGHTS]);
+        /* Pool a feature's part from a table of three rows of two elements. */
+        bool weighted = kjt->tensors[BAG_KJT_WEIGHTS];
+        static const double rows[6] = {1, 2, 3, 4, 5, 6};
+        struct bag_table table = {.rows = rows, .dtype = BAG_F64, .num_rows = 3, .row_elements = 2};
+        struct bag_rules rules = {
+            .output_dtype = BAG_F64, .default_index = -1, .include_last_offset = true};
+        struct bag_inputs inputs = {{[BAG_INDICES] = &part.indices,
+                                     [BAG_OFFSETS] = &part.offsets,
+                                     [BAG_PER_SAMPLE_WEIGHTS] = weighted ? &part.weights : NULL}};
+        struct bag_fault fault;
+        struct bag_pool_args args;
+        struct bag_pool_plan plan;
+        bag_pool_prepare(&table, &rules, &plan);
+        require(bag_pool_check(&plan, &inputs, 1 << 26, &args, &fault) == BAG_STATUS_OK);
+        char *out = malloc(args.result_bytes + 1);
+        bag_pool_run(&args, bag_range_all(&args), out);
+        free(out);
         next += part.indices.count * bag_dtypes[values->dtype].bytes;
     }
     require(next == (const char *)values->data + values->count * bag_dtypes[values->dtype].bytes);

@@ -36,22 +36,6 @@ static void read_inputs(const struct bag_v2_request *request, struct bag_arena *
     }
 }
 
-static void check_request(const struct bag_v2_request *request,
-                          const struct bag_json_limits *limits, const char *body, size_t body_bytes)
-{
-    require(request->encoding != BAG_V2_DEFAULT);
-    require(request->num_inputs <= limits->max_tensors &&
-            request->num_outputs <= limits->max_tensors);
-    if (request->id.bytes)
-        require_within(request->id, body, body_bytes);
-    for (size_t i = 0; i < request->num_inputs; i++) {
-        const struct bag_v2_input *input = &request->inputs[i];
-        require(input->rank <= limits->max_dimensions && input->dtype < BAG_DTYPE_COUNT);
-        require_within(input->raw, body, body_bytes);
-        require(input->raw.data == body + input->position);
-    }
-}
-
 /* A byte of the header becomes another: then it fits no longer, or means what decoding says. */
 static void check_template(char *body, size_t body_bytes, size_t header_bytes)
 {
@@ -97,7 +81,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     memcpy(body, bytes + 2, body_bytes);
     bag_arena_init(&arena, ARENA_BYTES(body_bytes));
     if (bag_v2_request_decode(body, body_bytes, header_bytes, limits, &arena, &request, &problem)) {
-        check_request(&request, limits, body, body_bytes);
+        require(request.encoding != BAG_V2_DEFAULT);
+        require(request.num_inputs <= limits->max_tensors &&
+                request.num_outputs <= limits->max_tensors);
+        if (request.id.bytes)
+            require_within(request.id, body, body_bytes);
+        for (size_t i = 0; i < request.num_inputs; i++) {
+            const struct bag_v2_input *input = &request.inputs[i];
+            require(input->rank <= limits->max_dimensions && input->dtype < BAG_DTYPE_COUNT);
+            require_within(input->raw, body, body_bytes);
+            require(input->raw.data == body + input->position);
+        }
         read_inputs(&request, &arena);
         check_template(body, body_bytes, header_bytes);
     } else {

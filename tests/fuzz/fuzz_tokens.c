@@ -5,17 +5,6 @@
 
 #include "proto/tokens.h"
 
-/* The scopes of a token whose text and length are those of a part of the file. */
-static void check_known(const struct bag_tokens *tokens, const char *text, size_t bytes)
-{
-    for (size_t i = 0; i + BAG_TOKEN_MIN_BYTES <= bytes; i++) {
-        struct bag_text part = {text + i, BAG_TOKEN_MIN_BYTES};
-        unsigned scopes = bag_tokens_find(tokens, part);
-        require(scopes < 1u << BAG_SCOPE_COUNT);
-        require(scopes == 0 || memchr(part.data, ' ', part.bytes) == NULL);
-    }
-}
-
 static void check_file(const char *text, size_t bytes)
 {
     struct bag_problem problem = {.kind = BAG_ERROR_COUNT};
@@ -26,7 +15,13 @@ static void check_file(const char *text, size_t bytes)
     }
     require(bag_tokens_count(tokens) > 0);
     require(bag_tokens_find(tokens, (struct bag_text){text, 0}) == 0);
-    check_known(tokens, text, bytes);
+    /* The scopes of a token whose text and length are those of a part of the file. */
+    for (size_t i = 0; i + BAG_TOKEN_MIN_BYTES <= bytes; i++) {
+        struct bag_text part = {text + i, BAG_TOKEN_MIN_BYTES};
+        unsigned scopes = bag_tokens_find(tokens, part);
+        require(scopes < 1u << BAG_SCOPE_COUNT);
+        require(scopes == 0 || memchr(part.data, ' ', part.bytes) == NULL);
+    }
     bag_tokens_free(tokens);
 }
 
@@ -39,19 +34,6 @@ static void check_choice(const char *text, size_t bytes)
     free(token);
 }
 
-static void check_header(const char *text, size_t bytes)
-{
-    struct bag_text token;
-    char *value = malloc(bytes + 1);
-    memcpy(value, text, bytes);
-    value[bytes] = 0;
-    if (bag_bearer_read(value, &token))
-        require(token.bytes > 0 &&
-                token.data + token.bytes + strspn(token.data + token.bytes, " \t") ==
-                    value + strlen(value));
-    free(value);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
 {
     if (count == 0)
@@ -60,7 +42,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     memcpy(text, bytes, count);
     const char *newline = memchr(text, '\n', count);
     size_t header_bytes = newline ? (size_t)(newline - text) : count;
-    check_header(text, header_bytes);
+    struct bag_text token;
+    char *value = malloc(header_bytes + 1);
+    memcpy(value, text, header_bytes);
+    value[header_bytes] = 0;
+    if (bag_bearer_read(value, &token))
+        require(token.bytes > 0 &&
+                token.data + token.bytes + strspn(token.data + token.bytes, " \t") ==
+                    value + strlen(value));
+    free(value);
     if (newline) {
         check_file(newline + 1, count - header_bytes - 1);
         check_choice(newline + 1, count - header_bytes - 1);

@@ -3,9 +3,8 @@
 
 #include "server/http/request.h"
 
-/* Returns the reply of the index to a body, for two versions and a server in the given states. The
- * caller frees it. */
-static char *ask(enum bag_service_state state, enum bag_model_state model_state, const char *body)
+static void expect_index(enum bag_service_state state, enum bag_model_state model_state,
+                         const char *body, const char *want)
 {
     char *reason = (char *)(uintptr_t)(model_state == BAG_MODEL_READY ? "" : "because");
     struct bag_model models[] = {
@@ -24,13 +23,7 @@ static char *ask(enum bag_service_state state, enum bag_model_state model_state,
     assert_int_equal(bag_http_post_index(&request), BAG_HTTP_DONE);
     assert_int_equal(request.reply.status, 200);
     free(request.body);
-    return request.reply.body;
-}
-
-static void expect_index(enum bag_service_state state, enum bag_model_state model_state,
-                         const char *body, const char *want)
-{
-    char *got = ask(state, model_state, body);
+    char *got = request.reply.body;
     assert_string_equal(got, want);
     free(got);
 }

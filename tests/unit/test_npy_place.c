@@ -50,15 +50,6 @@ struct target {
     size_t count;
 };
 
-static struct target target_of(const struct bag_npy *npy)
-{
-    struct target target = {.count = npy->data_bytes + 33};
-    target.bytes = malloc(target.count);
-    memset(target.bytes, GUARD, target.count);
-    target.rows = target.bytes + 17;
-    return target;
-}
-
 static void place_tile(const struct bag_npy *npy, struct bag_npy_tile tile, unsigned char *rows)
 {
     size_t bytes = bag_dtypes[npy->dtype].bytes;
@@ -82,7 +73,10 @@ static bool in_tile(const struct bag_npy *npy, struct bag_npy_tile tile, size_t 
 static void check_tile(const struct bag_npy *npy, struct bag_npy_tile tile)
 {
     size_t bytes = bag_dtypes[npy->dtype].bytes;
-    struct target target = target_of(npy);
+    struct target target = {.count = npy->data_bytes + 33};
+    target.bytes = malloc(target.count);
+    memset(target.bytes, GUARD, target.count);
+    target.rows = target.bytes + 17;
     unsigned char *expected = malloc(target.count);
     memset(expected, GUARD, target.count);
     for (size_t position = 0; position < npy->count; position++)

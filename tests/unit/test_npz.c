@@ -36,10 +36,18 @@ struct kind {
     unsigned other_extra; /* bytes of an extra field before them */
 };
 
-/* An entry of the directory for a member whose header is at `offset`. */
-static void add_entry(struct archive *archive, const char *name, size_t offset, size_t bytes,
-                      struct kind kind)
+static void add(struct archive *archive, const char *name, const char *data, struct kind kind)
 {
+    size_t offset = archive->count;
+    put(archive, 0x04034b50, 4);
+    put(archive, 0, 22);
+    put(archive, strlen(name), 2);
+    put(archive, 5, 2);
+    put_text(archive, name, strlen(name));
+    put_text(archive, "extra", 5);
+    put_text(archive, data, strlen(data));
+    /* An entry of the directory for a member whose header is at `offset`. */
+    size_t bytes = strlen(data);
     size_t other = kind.other_extra ? kind.other_extra + 4 : 0;
     put_entry(archive, 0x02014b50, 4);
     put_entry(archive, 0, 4);
@@ -68,19 +76,6 @@ static void add_entry(struct archive *archive, const char *name, size_t offset, 
         put_entry(archive, offset, 8);
     }
     archive->members++;
-}
-
-static void add(struct archive *archive, const char *name, const char *data, struct kind kind)
-{
-    size_t offset = archive->count;
-    put(archive, 0x04034b50, 4);
-    put(archive, 0, 22);
-    put(archive, strlen(name), 2);
-    put(archive, 5, 2);
-    put_text(archive, name, strlen(name));
-    put_text(archive, "extra", 5);
-    put_text(archive, data, strlen(data));
-    add_entry(archive, name, offset, strlen(data), kind);
 }
 
 static void end64(struct archive *archive, size_t offset)

@@ -40,22 +40,6 @@ static void check_row(const struct bag_table_memory *part, int64_t local,
         fail_msg("row %lld is not that of the file", (long long)row);
 }
 
-static void check_rows(const struct bag_table_memory *part, const struct bag_table_memory *whole,
-                       int64_t kept_default)
-{
-    for (int64_t i = 0; i < part->shape[0]; i++)
-        check_row(part, i, whole, (int64_t)part->first_row + i);
-    for (uint64_t row = 0; row < part->whole_rows; row++) {
-        int64_t local = bag_table_local_row(part, row);
-        bool is_own = row >= part->first_row && row - part->first_row < (uint64_t)part->shape[0];
-        assert_int_equal(bag_table_owns(part, row), is_own);
-        assert_int_equal(local >= 0, is_own || (int64_t)row == kept_default);
-        assert_true(local < part->table.num_rows);
-        if (local >= 0)
-            check_row(part, local, whole, (int64_t)row);
-    }
-}
-
 /* Integers have no decoder of their own: their bytes are compared, of all plain rows. */
 static void check_columns(const struct bag_table_memory *part, const struct bag_table_memory *whole)
 {
@@ -152,7 +136,19 @@ static void check_part(const struct table *table, const struct bag_table_memory 
     assert_true(memory->digest != 0 && (!digest || memory->digest == digest));
     digest = memory->digest;
     if (memory->part.by == BAG_PART_ROWS) {
-        check_rows(memory, whole, table->kept_default);
+        int64_t kept_default = table->kept_default;
+        for (int64_t i = 0; i < memory->shape[0]; i++)
+            check_row(memory, i, whole, (int64_t)memory->first_row + i);
+        for (uint64_t row = 0; row < memory->whole_rows; row++) {
+            int64_t local = bag_table_local_row(memory, row);
+            bool is_own =
+                row >= memory->first_row && row - memory->first_row < (uint64_t)memory->shape[0];
+            assert_int_equal(bag_table_owns(memory, row), is_own);
+            assert_int_equal(local >= 0, is_own || (int64_t)row == kept_default);
+            assert_true(local < memory->table.num_rows);
+            if (local >= 0)
+                check_row(memory, local, whole, (int64_t)row);
+        }
         assert_int_equal(bag_source_read_bytes(source),
                          table->maps ? 0 : (size_t)memory->shape[0] * bag_row_bytes(&whole->table));
     } else if (memory->part.by == BAG_PART_COLUMNS) {

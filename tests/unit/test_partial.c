@@ -133,38 +133,6 @@ struct magnitudes {
     bool finite; /* all of it, with room before the type's largest */
 };
 
-static struct magnitudes measure(const struct bag_pool_args *args, size_t first, size_t end,
-                                 size_t column)
-{
-    struct magnitudes found = {.finite = true};
-    bool is_double = args->table.dtype == BAG_F64, above = false, below_zero = false;
-    for (size_t entry = first; entry < end; entry++) {
-        int64_t row = bag_id_at(&args->indices, entry);
-        double value, weight = 1;
-        float single;
-        if (!bag_keeps(args, entry, row))
-            continue;
-        if (is_double) {
-            value = bag_load_f64(args->table.rows, (size_t)row * args->table.row_elements + column);
-        } else {
-            bag_row_decode(&args->table, row, column, 1, &single);
-            value = (double)single;
-        }
-        if (args->weights)
-            weight = is_double ? bag_weight_f64(args, entry) : (double)bag_weight_f32(args, entry);
-        found.count++;
-        found.rows += fabs(value * weight);
-        found.weights += fabs(weight);
-        found.squares += weight * weight;
-        above |= weight > 0;
-        below_zero |= weight < 0;
-    }
-    found.mixed = above && below_zero;
-    double largest = is_double ? 1e150 : 1e15;
-    found.finite = found.rows < largest && found.weights < largest && found.squares < largest;
-    return found;
-}
-
 /* As PARTS.md states it; and what rounding to the output's type adds. */
 static double bound_of(const struct bag_pool_args *args, const struct magnitudes *found,
                        double value)
@@ -197,7 +165,32 @@ static void compare_column(const struct bag_pool_args *args, size_t first, size_
     double got = element_of(merged, args->output_dtype, column);
     if (same_number(want, got))
         return;
-    struct magnitudes found = measure(args, first, end, column);
+    struct magnitudes found = {.finite = true};
+    bool is_double = args->table.dtype == BAG_F64, above = false, below_zero = false;
+    for (size_t entry = first; entry < end; entry++) {
+        int64_t row = bag_id_at(&args->indices, entry);
+        double value, weight = 1;
+        float single;
+        if (!bag_keeps(args, entry, row))
+            continue;
+        if (is_double) {
+            value = bag_load_f64(args->table.rows, (size_t)row * args->table.row_elements + column);
+        } else {
+            bag_row_decode(&args->table, row, column, 1, &single);
+            value = (double)single;
+        }
+        if (args->weights)
+            weight = is_double ? bag_weight_f64(args, entry) : (double)bag_weight_f32(args, entry);
+        found.count++;
+        found.rows += fabs(value * weight);
+        found.weights += fabs(weight);
+        found.squares += weight * weight;
+        above |= weight > 0;
+        below_zero |= weight < 0;
+    }
+    found.mixed = above && below_zero;
+    double largest = is_double ? 1e150 : 1e15;
+    found.finite = found.rows < largest && found.weights < largest && found.squares < largest;
     bool skips = !found.finite || (found.mixed && args->reduction == BAG_MEAN);
     if (!skips && fabs(want - got) <= bound_of(args, &found, want))
         return;

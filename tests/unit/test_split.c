@@ -16,36 +16,32 @@ static struct bag_op op_of(const int64_t *offsets, size_t num_bags, size_t num_i
                                     .groups = {.data = offsets, .count = num_bags, .wide = true}}};
 }
 
-/* Every cell of pooling number `i` lies in exactly one slice. */
-static void covers_one(const struct bag_pool_args *args, size_t i, const struct bag_split *splits,
-                       unsigned count)
-{
-    size_t columns = args->table.row_elements;
-    unsigned char *cells = calloc(args->num_bags * columns + 1, 1);
-    for (unsigned s = 0; s < count; s++) {
-        size_t end = splits[s].end_op + (splits[s].end_bag > 0);
-        if (i < splits[s].first_op || i >= end)
-            continue;
-        struct bag_range range = bag_split_range(&splits[s], args, i);
-        assert_true(range.end_bag <= args->num_bags);
-        assert_true(range.end_column <= columns);
-        for (size_t bag = range.first_bag; bag < range.end_bag; bag++)
-            for (size_t c = range.first_column; c < range.end_column; c++)
-                cells[bag * columns + c]++;
-    }
-    for (size_t cell = 0; cell < args->num_bags * columns; cell++)
-        assert_int_equal(cells[cell], 1);
-    free(cells);
-}
-
 static void covers(const struct bag_op *ops, size_t num_ops, const struct bag_split *splits,
                    unsigned count)
 {
     for (unsigned s = 0; s < count; s++)
         assert_true(splits[s].end_op < num_ops ||
                     (splits[s].end_op == num_ops && splits[s].end_bag == 0));
-    for (size_t i = 0; i < num_ops; i++)
-        covers_one(&ops[i].args, i, splits, count);
+    for (size_t i = 0; i < num_ops; i++) {
+        /* Every cell of pooling number `i` lies in exactly one slice. */
+        const struct bag_pool_args *args = &ops[i].args;
+        size_t columns = args->table.row_elements;
+        unsigned char *cells = calloc(args->num_bags * columns + 1, 1);
+        for (unsigned s = 0; s < count; s++) {
+            size_t end = splits[s].end_op + (splits[s].end_bag > 0);
+            if (i < splits[s].first_op || i >= end)
+                continue;
+            struct bag_range range = bag_split_range(&splits[s], args, i);
+            assert_true(range.end_bag <= args->num_bags);
+            assert_true(range.end_column <= columns);
+            for (size_t bag = range.first_bag; bag < range.end_bag; bag++)
+                for (size_t c = range.first_column; c < range.end_column; c++)
+                    cells[bag * columns + c]++;
+        }
+        for (size_t cell = 0; cell < args->num_bags * columns; cell++)
+            assert_int_equal(cells[cell], 1);
+        free(cells);
+    }
 }
 
 /* The bytes of rows that a slice reads of one pooling. */

@@ -90,14 +90,6 @@ static bool explain(struct story *story, uint64_t from, uint64_t to, const struc
     return false;
 }
 
-/* Returns the last number that the journal must have. That is the last acknowledged one, unless the
- * machine or a failed sync lost updates that were acknowledged without a sync. */
-static uint64_t least_sequence(const struct story *story, bool lost_power)
-{
-    bool kept = story->sync == BAG_JOURNAL_SYNC_ALWAYS || (!lost_power && !story->lost_syncs);
-    return kept ? story->acknowledged : story->oldest_snapshot;
-}
-
 static void start(struct story *story, bool lost_power)
 {
     struct bag_updates_settings settings = {
@@ -118,7 +110,10 @@ static void start(struct story *story, bool lost_power)
                  problem.text);
     struct state now = read_table(story->keyed, &story->versions[0].memory);
     uint64_t sequence = story->versions[0].memory.live->stream->sequence;
-    uint64_t least = least_sequence(story, lost_power);
+    /* That is the last acknowledged one, unless the machine or a failed sync lost updates that were
+     * acknowledged without a sync. */
+    bool kept = story->sync == BAG_JOURNAL_SYNC_ALWAYS || (!lost_power && !story->lost_syncs);
+    uint64_t least = kept ? story->acknowledged : story->oldest_snapshot;
     require(story, sequence >= (least > through ? least : through));
     if (sequence <= story->acknowledged)
         require(story, same_state(&now, &story->states[sequence]));
@@ -261,9 +256,11 @@ static void send(struct story *story)
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
-/* Makes batches of one kind that follow the acknowledged updates. Returns their number. */
-static size_t make_parts(struct story *story, struct batch *parts)
+/* One update for several numbers, of which some may have been used. */
+static void send_range(struct story *story)
 {
+    struct batch parts[TOGETHER], merged = {.count = 0};
+    /* Make batches of one kind that follow the acknowledged updates. */
     struct state state = story->states[story->acknowledged];
     size_t most = 1 + rng_below(&story->rng, TOGETHER), count = 0;
     while (count < most) {
@@ -274,14 +271,6 @@ static size_t make_parts(struct story *story, struct batch *parts)
             break;
         apply_to_state(&state, &parts[count++]);
     }
-    return count;
-}
-
-/* One update for several numbers, of which some may have been used. */
-static void send_range(struct story *story)
-{
-    struct batch parts[TOGETHER], merged = {.count = 0};
-    size_t count = make_parts(story, parts);
     uint64_t last = story->acknowledged, first = last + 1;
     while (first > 1 && story->batches[first - 1].deletes == parts[0].deletes &&
            rng_below(&story->rng, 2))
