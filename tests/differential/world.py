@@ -91,7 +91,8 @@ class World:
     @staticmethod
     def mixes(collection):
         """Whether some of its features are pooled, and others are not."""
-        return {settings.get("reduction") == "none" for _, _, settings in collection.features} == {True, False}
+        rules = [model.versions[1].pooling() | settings for _, model, settings in collection.features]
+        return {own.get("reduction") == "none" for own in rules} == {True, False}
 
     def choose_step(self):
         if self.unpooled:
