@@ -27,10 +27,12 @@
 enum bag_mode { BAG_MODE_PLAIN, BAG_MODE_WEIGHTED, BAG_MODE_GENERAL, BAG_MODE_COUNT };
 
 struct bag_block; /* pool_block.h */
+struct bag_pool_args;
 
 typedef void bag_block_fn(const struct bag_block *block);
 typedef bool bag_singles_fn(const struct bag_block *block);
-typedef size_t bag_near_fn(const struct bag_block *block);
+typedef size_t bag_near_fn(const struct bag_pool_args *args, const size_t *bounds, size_t num_bags,
+                           char *out);
 
 /* The kernels for some columns of a table. They use the instruction set that is selected when they
  * are chosen. */
@@ -46,6 +48,9 @@ struct bag_row_walk {
     size_t row_bytes, codes_at, params_at; /* size of a row; positions in it */
     size_t ahead; /* number of rows by which prefetching is ahead of summing; SIZE_MAX: no
                      prefetching */
+    /* The maximum number of indices of a call that is pooled without prefetching, and of one whose
+     * rows bag_pool_prefetch prefetches: beside other calls, and alone. */
+    size_t unfetched, early, early_alone;
     struct bag_kernel_choice whole; /* for all columns */
     uint8_t kind;                   /* enum bag_row_kind */
     bool is_far;      /* the table is too large for the caches that need no prefetching */
@@ -153,15 +158,16 @@ static inline struct bag_range bag_range_all(const struct bag_pool_args *args)
     return (struct bag_range){0, args->num_bags, 0, args->table.row_elements};
 }
 
+/* Prefetches the rows of all indices of a checked call. */
+void bag_pool_prefetch_rows(const struct bag_pool_args *args);
+
 /* Prefetches the rows of a checked call with few indices, so that they arrive while other calls are
  * checked. Does nothing if that gains nothing. `alone`: there are no other calls. Called soon
  * before bag_pool_run, on the same processor. It does not change the result. */
-void bag_pool_prefetch_far(const struct bag_pool_args *args, bool alone);
-
 static inline void bag_pool_prefetch(const struct bag_pool_args *args, bool alone)
 {
-    if (args->walk->is_far)
-        bag_pool_prefetch_far(args, alone);
+    if (args->indices.count <= (alone ? args->walk->early_alone : args->walk->early))
+        bag_pool_prefetch_rows(args);
 }
 
 /* Pools a range. `out` is the start of the whole result, [num_bags, row_elements] of output_dtype

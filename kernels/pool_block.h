@@ -30,8 +30,8 @@ struct bag_block {
 
 /* A bag_block_fn pools a block: it writes the columns [first_column, end_column) of every bag. A
  * bag_singles_fn does that only if all bags have one entry, and returns false otherwise. A
- * bag_near_fn does not prefetch. It pools up to the first bag without an entry and returns the
- * index of that bag. */
+ * bag_near_fn pools all columns of bags whose bounds are like a block's, without prefetching, up to
+ * the first bag without an entry. It returns the number of bags that are left. */
 
 /* Returns the kernels of the selected instruction set for these columns. Reads only the members of
  * `args` that a plan sets. */

@@ -247,15 +247,16 @@ BAG_LANE void K(pool_bags)(const struct bag_block *block, enum bag_mode mode, in
 }
 
 /* Pools bags of one tile whose entries all stay, without prefetching, until one is empty. Returns
- * the index of that bag. The remaining work for a bag is so small that everything stays in
- * registers. */
+ * the number of bags that are left. The remaining work for a bag is so small that everything stays
+ * in registers. */
 BAG_LANE size_t K(take_near)(const struct bag_rows *rows, enum bag_mode mode, int vectors,
                              const struct K(tile) * tile)
 {
-    const size_t *bounds = rows->block->bounds, *last = bounds + rows->block->num_bags;
+    const size_t *bounds = rows->block->bounds;
     const size_t out_bytes = rows->args->bag_stride;
+    size_t left = rows->block->num_bags;
     struct K(place) place = {*bounds, rows->ids + *bounds * rows->id_bytes};
-    for (char *out = tile->out; bounds < last && bounds[0] < bounds[1]; bounds++) {
+    for (char *out = tile->out; left > 0 && bounds[0] < bounds[1]; bounds++, left--) {
         BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
         const char *end = place.id + (bounds[1] - bounds[0]) * rows->id_bytes;
         K(clear)(sums, vectors);
@@ -268,15 +269,22 @@ BAG_LANE size_t K(take_near)(const struct bag_rows *rows, enum bag_mode mode, in
             K(store_result)(mode, vectors, tile, bag_near_result(KIND), false, out, sums);
         out += out_bytes;
     }
-    return (size_t)(bounds - rows->block->bounds);
+    return left;
 }
 
-BAG_LANE size_t K(pool_near)(const struct bag_block *block, enum bag_mode mode, int vectors)
+BAG_LANE size_t K(pool_near)(const struct bag_pool_args *args, const size_t *bounds,
+                             size_t num_bags, char *out, enum bag_mode mode, int vectors)
 {
-    struct bag_rows copy = bag_rows_of(block, KIND);
+    /* Only the compiler sees this block: all of it is in registers. */
+    const struct bag_block block = {.args = args,
+                                    .num_bags = num_bags,
+                                    .bounds = bounds,
+                                    .end_column = args->table.row_elements,
+                                    .out = out};
+    struct bag_rows copy = bag_rows_of(&block, KIND);
     const struct bag_rows *rows = &copy;
     /* Not a power of two, for which the compiler would keep the exponent in another register. */
-    copy.id_bytes = block->args->indices.wide ? sizeof(int64_t) : sizeof(int32_t);
+    copy.id_bytes = args->indices.wide ? sizeof(int64_t) : sizeof(int32_t);
     const struct K(tile) tile = K(only_tile)(rows, vectors);
 #if BAG_NARROW_ROWS
     if (vectors == 0) {

@@ -301,10 +301,11 @@ DEFINE_DIVISOR(f64v, f64)
         return kind##_pool_singles(block, BAG_MODE_##mode, vectors);             \
     }
 
-#define NEAR(vector, kind, mode, vectors)                                       \
-    static size_t kind##_##mode##_near_##vectors(const struct bag_block *block) \
-    {                                                                           \
-        return kind##_pool_near(block, BAG_MODE_##mode, vectors);               \
+#define NEAR(vector, kind, mode, vectors)                                                          \
+    static size_t kind##_##mode##_near_##vectors(const struct bag_pool_args *args,                 \
+                                                 const size_t *bounds, size_t num_bags, char *out) \
+    {                                                                                              \
+        return kind##_pool_near(args, bounds, num_bags, out, BAG_MODE_##mode, vectors);            \
     }
 
 #define SPLIT(vector, kind, mode, vectors)                                     \

@@ -61,6 +61,35 @@ static size_t rows_ahead(const struct bag_table *table, size_t row_bytes, bool i
     return clamp(ahead * bag_kernels_used->far, FETCH_LEAST_ROWS, FETCH_MOST_ROWS);
 }
 
+/* Limits for prefetching the rows of a call before it runs: the number of its indices and the size
+ * of a row. Larger calls gain nothing. A call that is alone gains if the table is as large as this
+ * number of L2 caches. It loses beyond this number of bytes, unless the table has this number of
+ * rows. */
+#define EARLY_INDICES      32
+#define EARLY_ROW_BYTES    512
+#define EARLY_ALONE_BYTES  3072
+#define EARLY_ALONE_ROWS   (1 << 16)
+#define EARLY_ALONE_CACHES 2
+
+/* Sets how many indices a call may have to be pooled without prefetching, and to have its rows
+ * prefetched before it runs. */
+static void set_limits(const struct bag_table *table, struct bag_row_walk *walk)
+{
+    const size_t table_bytes = (size_t)table->num_rows * walk->row_bytes;
+    walk->unfetched = SIZE_MAX;
+    if (!walk->is_far)
+        return;
+    if (walk->row_bytes <= EARLY_ROW_BYTES)
+        walk->early = EARLY_INDICES;
+    if (table->num_rows >= EARLY_ALONE_ROWS)
+        walk->early_alone = walk->early;
+    else if (walk->early)
+        walk->early_alone = clamp(EARLY_ALONE_BYTES / walk->row_bytes, 0, walk->early);
+    if (table_bytes <= EARLY_ALONE_CACHES * bag_caches.second)
+        walk->early_alone = 0;
+    walk->unfetched = walk->is_near ? walk->ahead : clamp(walk->ahead, 0, walk->early);
+}
+
 static struct bag_row_walk walk_of(const struct bag_table *table)
 {
     const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
@@ -68,7 +97,7 @@ static struct bag_row_walk walk_of(const struct bag_table *table)
     size_t table_bytes = (size_t)table->num_rows * places.bytes;
     bool is_far = table_bytes > unfetched_bytes(table, places.bytes);
     bool is_near = table_bytes <= near_bytes();
-    return (struct bag_row_walk){
+    struct bag_row_walk walk = {
         .row_bytes = places.bytes,
         .codes_at = places.codes_at,
         .params_at = places.params_at,
@@ -81,6 +110,8 @@ static struct bag_row_walk walk_of(const struct bag_table *table)
         .has_params = layout->num_params > 0,
         .half_params = layout->param_dtype == BAG_F16,
     };
+    set_limits(table, &walk);
+    return walk;
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */
@@ -182,7 +213,8 @@ struct bag_kernel_choice bag_choose_kernels(const struct bag_pool_args *args, si
     for (int mode = 0; mode < BAG_MODE_COUNT; mode++)
         choice.pool[mode] =
             instance_of(set, (enum bag_mode)mode, vectors, wide_pays(walk, columns));
-    const bool has_near = vectors <= BAG_TILE_VECTORS && is_near_call(args);
+    const bool has_near =
+        columns == args->table.row_elements && vectors <= BAG_TILE_VECTORS && is_near_call(args);
     for (int mode = 0; mode < BAG_MODE_COUNT; mode++) {
         if (mode != BAG_MODE_PLAIN && args->divides)
             continue;

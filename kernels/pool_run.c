@@ -12,29 +12,6 @@
 
 /* ---- prefetching ----------------------------------------------------------------------------- */
 
-/* Limits for prefetching the rows of a call before it runs: the number of its indices and the size
- * of a row. Larger calls gain nothing. A call that is alone gains if the table is as large as this
- * number of L2 caches. It loses beyond this number of bytes, unless the table has this number of
- * rows. */
-#define EARLY_INDICES      32
-#define EARLY_ROW_BYTES    512
-#define EARLY_ALONE_BYTES  3072
-#define EARLY_ALONE_ROWS   (1 << 16)
-#define EARLY_ALONE_CACHES 2
-
-static bool prefetched_early(const struct bag_pool_args *args)
-{
-    return args->indices.count <= EARLY_INDICES && args->walk->row_bytes <= EARLY_ROW_BYTES;
-}
-
-static bool gains_alone(const struct bag_pool_args *args)
-{
-    size_t row_bytes = args->walk->row_bytes;
-    return (size_t)args->table.num_rows * row_bytes > EARLY_ALONE_CACHES * bag_caches.second &&
-           (args->indices.count * row_bytes <= EARLY_ALONE_BYTES ||
-            args->table.num_rows >= EARLY_ALONE_ROWS);
-}
-
 /* Prefetches the rows of the entries [first, end). Rows outside the table do no harm, because these
  * are hints. Inlined, because GCC drops calls of a function that only prefetches. */
 BAG_LANE void prefetch_rows(const struct bag_pool_args *args, size_t first, size_t end)
@@ -49,10 +26,9 @@ BAG_LANE void prefetch_rows(const struct bag_pool_args *args, size_t first, size
     }
 }
 
-void bag_pool_prefetch_far(const struct bag_pool_args *args, bool alone)
+void bag_pool_prefetch_rows(const struct bag_pool_args *args)
 {
-    if (prefetched_early(args) && (!alone || gains_alone(args)))
-        prefetch_rows(args, 0, args->indices.count);
+    prefetch_rows(args, 0, args->indices.count);
 }
 
 /* ---- results past the caches ----------------------------------------------------------------- */
@@ -186,22 +162,18 @@ static __attribute__((noinline)) void pool_differing(const struct bag_block *blo
 
 /* ---- blocks without prefetching ------------------------------------------------------------- */
 
-/* Pools the bags from an empty one on. */
-static __attribute__((noinline)) void pool_from_empty(const struct bag_block *block, size_t bag,
-                                                      bag_near_fn *pool_near)
+static void pool_near_block(const struct bag_block *block, bag_near_fn *pool_near)
 {
-    while (bag < block->num_bags) {
+    const struct bag_pool_args *args = block->args;
+    size_t bag = 0;
+    for (;;) {
+        const size_t left = pool_near(args, block->bounds + bag, block->num_bags - bag,
+                                      block->out + bag * args->bag_stride);
+        if (left == 0)
+            return;
+        bag = block->num_bags - left;
         bag_ref_empty(block, bag++);
-        struct bag_block rest = bags_from(block, bag);
-        bag += pool_near(&rest);
     }
-}
-
-BAG_LANE void pool_near_block(const struct bag_block *block, bag_near_fn *pool_near)
-{
-    size_t empty = pool_near(block);
-    if (empty < block->num_bags)
-        pool_from_empty(block, empty, pool_near);
 }
 
 /* ---- bags of one entry ----------------------------------------------------------------------- */
@@ -279,8 +251,8 @@ static __attribute__((noinline)) size_t begin_fetching(const struct bag_pool_arg
                                                        const struct bag_range *range)
 {
     const size_t ahead = args->walk->ahead;
-    bool are_prefetched = args->walk->is_near || prefetched_early(args);
-    if (are_prefetched && args->indices.count <= ahead)
+    bool are_prefetched = args->walk->is_near || args->indices.count <= args->walk->early;
+    if (args->indices.count <= args->walk->unfetched)
         return 0;
     size_t first = bag_pool_first_entry(args, range->first_bag);
     size_t end = bag_pool_first_entry(args, range->end_bag);
@@ -359,12 +331,17 @@ static __attribute__((noinline)) void run_range(const struct bag_pool_args *args
         run_blocks(args, range, BAG_BLOCK_BAGS, NULL, out);
 }
 
-/* Returns whether nothing needs to be prefetched while a call is pooled. */
-BAG_LANE bool needs_no_fetching(const struct bag_pool_args *args)
+/* Pools one bag of all columns without prefetching, with the kernel for any bag. */
+static __attribute__((noinline)) void
+run_any_bag(const struct bag_pool_args *args, const size_t *bounds, enum bag_mode mode, char *out)
 {
-    const struct bag_row_walk *walk = args->walk;
-    return !walk->is_far ||
-           (args->indices.count <= walk->ahead && (walk->is_near || prefetched_early(args)));
+    const struct bag_block block = {.args = args,
+                                    .num_bags = 1,
+                                    .bounds = bounds,
+                                    .end_column = args->table.row_elements,
+                                    .fetches_params = true,
+                                    .out = out};
+    args->walk->whole.pool[mode](&block);
 }
 
 /* Pools one bag of all columns without prefetching. The setup for many bags would take longer than
@@ -372,23 +349,15 @@ BAG_LANE bool needs_no_fetching(const struct bag_pool_args *args)
 BAG_LANE void run_one_bag(const struct bag_pool_args *args, size_t bag, enum bag_mode mode,
                           char *out)
 {
-    const struct bag_kernel_choice *choice = &args->walk->whole;
+    bag_near_fn *const pool_near = args->walk->whole.near[mode];
     size_t bounds[2] BAG_UNSET;
-    struct bag_block block BAG_UNSET;
     bounds[0] = bag_offset_at(args, bag);
     bounds[1] = bag_offset_at(args, bag + 1);
-    block.args = args;
-    block.num_bags = 1;
-    block.bounds = bounds;
-    block.first_column = 0;
-    block.end_column = args->table.row_elements;
-    block.out = out + bag * args->bag_stride;
-    block.fetches_params = true;
-    block.fetch_end = 0;
-    if (choice->near[mode])
-        pool_near_block(&block, choice->near[mode]);
+    out += bag * args->bag_stride;
+    if (pool_near && bounds[0] < bounds[1])
+        pool_near(args, bounds, 1, out);
     else
-        choice->pool[mode](&block);
+        run_any_bag(args, bounds, mode, out);
 }
 
 /* ---- rows that are not pooled ---------------------------------------------------------------- */
@@ -441,7 +410,7 @@ void bag_pool_range(const struct bag_pool_args *args, const struct bag_range *ra
         (copies_rows(args) ? copy_rows : convert_rows)(args, range, out);
     else if (range->first_bag + 1 == range->end_bag && args->form == BAG_FORM_OFFSETS &&
              range->end_column > 0 && has_all_columns(args, range) && !args->streams &&
-             needs_no_fetching(args))
+             args->indices.count <= args->walk->unfetched)
         run_one_bag(args, range->first_bag, mode_of(args), out);
     else
         run_range(args, range, out);

@@ -117,3 +117,35 @@ TEST(fetches_rows_into_the_first_cache_where_the_caches_hold_the_table)
     assert_false(fetches_to_first(8 << 20));
     bag_caches = bag_caches_of_processor();
 }
+
+/* Returns the walk over a table of FP32 rows of so many bytes. */
+static struct bag_row_walk walk_of(size_t table_bytes, size_t row_bytes)
+{
+    const struct bag_table table = {.dtype = BAG_F32,
+                                    .num_rows = (int64_t)(table_bytes / row_bytes),
+                                    .row_elements = row_bytes / sizeof(float)};
+    const struct bag_rules rules = {.output_dtype = BAG_F32, .default_index = -1};
+    struct bag_pool_plan plan;
+    bag_pool_prepare(&table, &rules, &plan);
+    return plan.walk;
+}
+
+TEST(prefetches_few_rows_before_a_call_where_that_gains)
+{
+    bag_caches = (struct bag_caches){32 << 10, 512 << 10, 16 << 20};
+    struct bag_row_walk in_second = walk_of(256 << 10, 64);
+    assert_int_equal(in_second.early, 0);
+    assert_int_equal(in_second.early_alone, 0);
+    assert_int_equal(in_second.unfetched, SIZE_MAX);
+    struct bag_row_walk many_rows = walk_of(4 << 20, 64);
+    assert_int_equal(many_rows.early, 32);
+    assert_int_equal(many_rows.early_alone, 32);
+    assert_int_equal(many_rows.unfetched, many_rows.ahead);
+    struct bag_row_walk few_rows = walk_of(4 << 20, 512);
+    assert_int_equal(few_rows.early, 32);
+    assert_int_equal(few_rows.early_alone, 6);
+    assert_int_equal(walk_of(4 << 20, 1024).early, 0);
+    assert_int_equal(walk_of(64 << 20, 1024).unfetched, 0);
+    assert_int_equal(walk_of(64 << 20, 512).unfetched, walk_of(64 << 20, 512).ahead);
+    bag_caches = bag_caches_of_processor();
+}
