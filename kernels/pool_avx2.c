@@ -393,7 +393,7 @@ static inline unsigned match_slots(const struct bag_keys *keys, const struct bag
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 8)
 #define BAG_FIND_KEYS            find_keys
 #define BAG_ID_VECTOR_BYTES      32
-#define BAG_FAR                  2
+#define BAG_FAR                  1
 #define BAG_TO_FIRST             0
 #include "pool_instances.h"
 #endif

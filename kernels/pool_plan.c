@@ -10,6 +10,8 @@
 #define FETCH_NEAR_AHEAD_ROWS  32   /* and the maximum number of such rows */
 #define FETCH_LEAST_ROWS       12   /* limits for all rows */
 #define FETCH_MOST_ROWS        64
+#define FETCH_FAR_LEAST_BYTES  8192 /* rows of far tables: at least so many bytes, */
+#define FETCH_FAR_LEAST_ROWS   24   /* or this number of rows */
 
 /* The least number of columns of long rows of f16 and bf16: see wide_pays. */
 #define LONG_ROW_COLUMNS 128
@@ -26,7 +28,9 @@ static size_t unfetched_bytes(const struct bag_table *table, size_t row_bytes)
     bool is_plain = table->row_format == BAG_ROWS_PLAIN;
     if (is_plain && bag_dtypes[table->dtype].bytes > 2)
         return 2 * bag_caches.second;
-    return is_plain && row_bytes <= LINE_BYTES / 2 ? bag_caches.second : bag_caches.second / 4;
+    bool is_short = (is_plain && row_bytes <= LINE_BYTES / 2) ||
+                    (table->row_format == BAG_ROWS_INT8 && row_bytes <= LINE_BYTES / 4);
+    return is_short ? bag_caches.second : bag_caches.second / 4;
 }
 
 /* Returns the size of the largest table that stays in L3 beside other data. */
@@ -58,7 +62,9 @@ static size_t rows_ahead(const struct bag_table *table, size_t row_bytes, bool i
     size_t ahead = FETCH_NEAR_AHEAD_BYTES / (row_bytes ? row_bytes : 1);
     if (is_near)
         return clamp(quantised ? codes : ahead, FETCH_LEAST_ROWS, FETCH_MOST_ROWS);
-    return clamp(ahead * bag_kernels_used->far, FETCH_LEAST_ROWS, FETCH_MOST_ROWS);
+    size_t least = clamp(FETCH_FAR_LEAST_BYTES / (row_bytes ? row_bytes : 1), FETCH_LEAST_ROWS,
+                         FETCH_FAR_LEAST_ROWS);
+    return clamp(ahead * bag_kernels_used->far, least, FETCH_MOST_ROWS);
 }
 
 /* Limits for prefetching the rows of a call before it runs: the number of its indices and the size
