@@ -7,12 +7,14 @@ anything but the row's true bytes is seen: it is exact, or a 500 that names the 
 import functools
 import os
 import signal
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from harness import (SANITIZED, Server, beside, expect, expect_equal, has_openblas, run, scaled, served, wait_until,
-                     write_json)
+from harness import (PROGRAM, SANITIZED, Server, beside, expect, expect_equal, expect_words, has_openblas, run, scaled,
+                     served, wait_until, write_json)
 from v2 import Client, Tensor
 
 ROWS, COLUMNS = 40000, 48  # 192 bytes a row: some straddle two pages
@@ -106,6 +108,44 @@ def test_all_tables_are_bounded(directory):
         expect_equal(ended.returncode, 1, f"the exit code for {load}")
         expect("the tables to be loaded take 187.50 KiB beside 0 bytes of those that are there; "
                "max_table_bytes is 100.00 KiB" in ended.stderr, ended.stderr)
+
+
+def pages_of(server, path):
+    """How many bytes of the file the server has in memory, and how many of these are locked."""
+    sizes, inside = {"Rss": 0, "Locked": 0}, False
+    for line in Path(f"/proc/{server.process.pid}/smaps").read_text(encoding="utf-8").splitlines():
+        name, _, value = line.partition(":")
+        if "-" in name.split()[0]:
+            inside = line.endswith(str(path))
+        elif inside and name in sizes:
+            sizes[name] += int(value.split()[0]) << 10
+    return sizes["Rss"], sizes["Locked"]
+
+
+def test_residence(directory):
+    """A table is read when it is asked, before it is served, or is then locked in memory, too."""
+    path = directory / "t.npy"
+    np.save(path, numbered())
+    for load, is_whole, is_locked in (("map", False, False), ("map,warm=true", True, False), ("map,mlock=true", True, True)):
+        with Server("--table", f"t={path},load={load}") as server, Client(server) as client:
+            resident, locked = pages_of(server, path)
+            expect_equal(resident >= ROWS * ROW_BYTES, is_whole, f"{load}: all of the table is in memory: {resident}")
+            if not SANITIZED:  # they take mlock away
+                expect_equal(locked >= ROWS * ROW_BYTES, is_locked, f"{load}: all of the table is locked: {locked}")
+            counted = int(client.metrics()["bagserve_tables_bytes"])
+            expect_equal(counted >= ROWS * ROW_BYTES, is_locked, f"{load}: the table counts: {counted}")
+            expect_rows(client, [0, ROWS // 2, ROWS - 1], "t")
+
+
+@pytest.mark.skipif(SANITIZED, reason="sanitizers take mlock away")
+def test_too_much_to_lock(directory):
+    path = directory / "t.npy"
+    np.save(path, numbered())
+    ended = subprocess.run(["setpriv", *(["--bounding-set", "-ipc_lock"] if os.geteuid() == 0 else []), "prlimit",
+                            "--memlock=65536:65536", PROGRAM, "serve", "--port", "0", "--table", f"t={path},load=map,mlock=true"],
+                           capture_output=True, text=True, timeout=60, check=False)
+    expect_equal(ended.returncode, 1, ended.stderr)
+    expect_words(ended.stderr, ["t.npy", "7.33 MiB cannot be locked in memory", "64.00 KiB"])
 
 
 # ---- files that are truncated ---------------------------------------------------------------------
