@@ -22,6 +22,7 @@ from v2 import HEADER_LENGTH, Client, Tensor, infer_body
 ANY, HARMLESS = 0, 1
 CAPACITY = 1 << 20
 OF_TABLES = "parameters part and partial are for servers that have tables"  # which a front is not
+STAGED = "before they are encoded"  # a front has FP32 rows first, which can be too large where encoded ones are not
 LENGTHS = ("0", "-1", "+5", " 7", "7 ", "abc", "", "1e1", "18446744073709551616", "0x10", "1,2")
 
 
@@ -178,6 +179,9 @@ class Trees(Coordinators):
             return
         words = [reply.error() if reply.status != 200 else "" for reply in (one, front)]
         if any(known in text for known in LOOKED_UP for text in words) or OF_TABLES in words[1]:
+            return
+        if STAGED in words[1]:
+            expect(front.status == 400 and (one.status == 200 or "(max_reply_bytes)" in words[0]), f"{words}")
             return
         expect_equal((front.status, words[1]), (one.status, words[0]), "what the front says")
 
