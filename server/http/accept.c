@@ -231,16 +231,15 @@ static struct bag_http_connections *choose_loop(const struct bag_http_acceptor *
 {
     bool is_full = atomic_load(&acceptor->total) >= acceptor->limits.connections;
     struct bag_http_connections *chosen = NULL;
-    size_t sum = 0, chosen_count = 0;
+    size_t chosen_count = 0;
     for (size_t i = 0; i < acceptor->num_loops; i++) {
         size_t count = atomic_load(&acceptor->loops[i]->count);
-        sum += count;
         if (!chosen || (is_full ? count > chosen_count : count < chosen_count)) {
             chosen = acceptor->loops[i];
             chosen_count = count;
         }
     }
-    return sum < acceptor->limits.accepted ? chosen : NULL;
+    return bag_http_acceptor_room(acceptor) > 0 ? chosen : NULL;
 }
 
 /* Makes the connection, counts it for its client and pushes it to its loop. Closes the socket if
