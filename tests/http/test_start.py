@@ -31,21 +31,30 @@ def test_files_may_go_after_loading(directory):
             check_table(client, model=name)
 
 
-def test_npy_variants(directory):
-    """Every header version, both byte orders, Fortran order: the same answers."""
-    tables = {
-        "v1": save(directory / "v1.npy"), "big": save(directory / "big.npy", TABLE.astype(">f4")),
-        "fortran": save(directory / "fortran.npy", np.asfortranarray(TABLE)),
-        "both": save(directory / "both.npy", np.asfortranarray(TABLE.astype(">f4"))),}
-    for version in ((2, 0), (3, 0)):
-        name = f"v{version[0]}"
-        tables[name] = directory / f"{name}.npy"
-        with open(tables[name], "wb") as file:
-            np.lib.format.write_array(file, TABLE, version)
-    arguments = [v for n, p in tables.items() for v in ("--table", f"{n}={p}")]
-    with Server(*arguments) as server, Client(server) as client:
-        for name in tables:
-            check_table(client, model=name)
+TYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
+
+
+def test_files_of_numpy(directory, rng):
+    """Every header version, type, byte order and axis order that NumPy writes; large files are read in several tiles."""
+    def some(shape, kind, layout):
+        values = np.frombuffer(rng.bytes(np.prod(shape) * int(kind[-1])), kind).reshape(shape)
+        return np.asarray(values, order=layout)
+
+    arrays = {f"{kind}{'big' if order == '>' else ''}{layout}": some((4, 3), order + kind, layout)
+              for kind in TYPES for order in "<>" for layout in "CF"}
+    arrays |= {f"large{columns}{layout}": some((rows, columns), ">f4", layout)
+               for rows, columns in ((131, 20011), (1500007, 2)) for layout in "CF"}
+    for name, array in arrays.items():
+        np.save(directory / f"{name}.npy", array)
+    for version in (1, 2, 3):
+        arrays[f"v{version}"] = TABLE
+        with open(directory / f"v{version}.npy", "wb") as file:
+            np.lib.format.write_array(file, TABLE, (version, 0))
+    with Server("--models", directory) as server, Client(server) as client:
+        for name, array in arrays.items():
+            ids = np.linspace(0, len(array) - 1, 50).astype(np.int64)
+            got = client.infer(name, [Tensor("indices", ids[:, None])], binary=True, parameters={"binary_data_output": True})
+            check_rows(got.embeddings(), array[ids])
 
 
 def skipped(words, *arguments):
