@@ -62,7 +62,7 @@ struct bag_http_client {
     uint8_t address[16];
     atomic_size_t connections; /* open connections of this client */
     atomic_size_t counted;     /* those that count in max_connections */
-    atomic_size_t body_bytes;  /* memory that its request bodies use */
+    atomic_size_t held_bytes;  /* memory of its request bodies and of its documents */
 };
 
 /* A connection. Exists from accept() until the socket is closed. */

@@ -45,7 +45,8 @@ const char *bag_http_peer_text(struct bag_http_peer *peer);
 struct bag_http_first_line {
     const char *method, *target, *version;
     struct bag_http_peer *peer;
-    atomic_size_t *client_bytes; /* memory of the client's bodies; NULL: not limited per client */
+    atomic_size_t *client_bytes; /* memory of the client's bodies and documents; NULL: not
+                                    limited per client */
 };
 
 /* The parts of a head that the server keeps. The texts are borrowed from the connection; NULL:

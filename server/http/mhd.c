@@ -122,7 +122,7 @@ static struct bag_http_request *begin(struct bag_http_server *server,
         .target = target,
         .version = version,
         .peer = &connection->peer,
-        .client_bytes = connection->client ? &connection->client->body_bytes : NULL};
+        .client_bytes = connection->client ? &connection->client->held_bytes : NULL};
     return bag_http_request_begin(&server->context, &calls, connection, &line);
 }
 

@@ -23,6 +23,47 @@ static const struct bag_option_values *options_of(const struct bag_http_request 
     return &request->context->service->config->options;
 }
 
+/* ---- memory of clients ----------------------------------------------------------------------- */
+
+/* The number of quarters of the budget that the bodies and documents of one client may use. A
+ * single one may use more. */
+#define CLIENT_QUARTERS 3
+
+/* Returns whether the client may hold so many bytes for this request beside its other requests. */
+static bool client_may_hold(const struct bag_http_request *request, size_t bytes)
+{
+    const atomic_size_t *client_bytes = request->line.client_bytes;
+    const struct bag_budget *budget = request->context->buffers.budget;
+    size_t others = client_bytes ? *client_bytes - request->body_room : 0;
+    return !others || !budget || others + bytes <= budget->max_bytes / 4 * CLIENT_QUARTERS;
+}
+
+/* Documents up to this size are not counted: the number of connections bounds their memory, and
+ * health must be answered if the budget is used up. */
+#define UNCOUNTED_DOCUMENT_BYTES ((size_t)16 << 10)
+
+/* Takes the memory of a document from the budget until it is sent. Without it, clients that read
+ * nothing could make the server hold a document for each connection. The reply becomes an error if
+ * the budget or the client's share does not suffice. */
+static void count_document(struct bag_http_request *request)
+{
+    struct bag_http_reply *reply = &request->reply;
+    struct bag_budget *budget = request->context->buffers.budget;
+    struct bag_problem problem;
+    const size_t bytes = reply->body_bytes;
+    if (reply->free_body != free || bytes <= UNCOUNTED_DOCUMENT_BYTES)
+        return;
+    if (client_may_hold(request, bytes) && bag_budget_take(budget, bytes)) {
+        request->document_bytes = bytes;
+        if (request->line.client_bytes)
+            *request->line.client_bytes += bytes;
+        return;
+    }
+    bag_budget_reject(budget, "a reply", bytes, &problem);
+    bag_http_reply_drop(reply);
+    bag_http_reply_problem(reply, &problem);
+}
+
 /* ---- the reply ------------------------------------------------------------------------------- */
 
 /* Retains the models unless the request does already. A client that has not sent its whole request
@@ -50,6 +91,7 @@ void bag_http_request_leave_models(struct bag_http_request *request)
 void bag_http_request_finish(struct bag_http_request *request)
 {
     enter(request, IN(READY), BAG_HTTP_FINISHED);
+    count_document(request);
     request->reply.close = request->rejected || request->head.chunked || request->head.may_be_cut ||
                            request->context->service->state == BAG_SERVICE_DRAINING;
     retain_models(request);
@@ -202,10 +244,6 @@ enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
 
 /* ---- the body -------------------------------------------------------------------------------- */
 
-/* The number of quarters of the budget that the bodies of one client may use. A single body may use
- * more. */
-#define CLIENT_QUARTERS 3
-
 /* The memory of a body at first, and when that is full. When this is full too, the body gets its
  * whole length. A client that only announces a large body therefore uses little memory. */
 #define FIRST_ROOM_BYTES  ((size_t)64 << 10)
@@ -215,10 +253,7 @@ enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
 static bool grow(struct bag_http_request *request, size_t room)
 {
     atomic_size_t *client_bytes = request->line.client_bytes;
-    const struct bag_budget *budget = request->context->buffers.budget;
-    size_t most = budget ? budget->max_bytes / 4 * CLIENT_QUARTERS : SIZE_MAX;
-    size_t others = client_bytes ? *client_bytes - request->body_room : 0;
-    if (others && room > FIRST_ROOM_BYTES && others + room > most)
+    if (room > FIRST_ROOM_BYTES && !client_may_hold(request, room))
         return false;
     char *bytes = bag_buffers_get(&request->context->buffers, room);
     if (!bytes)
@@ -349,7 +384,8 @@ void bag_http_request_end(struct bag_http_request *request, bool sent)
     bag_http_request_leave_models(request);
     bag_engine_cancel(&context->engine, &request->job);
     if (request->line.client_bytes)
-        *request->line.client_bytes -= request->body_room;
+        *request->line.client_bytes -= request->body_room + request->document_bytes;
+    bag_budget_give(context->buffers.budget, request->document_bytes);
     bag_infer_reset(&request->job.infer);
     bag_buffers_put(request->body);
     bag_http_reply_drop(&request->reply);

@@ -107,6 +107,7 @@ struct bag_http_request {
     const char *max_body_option; /* for messages; static */
     char *body;                  /* owned, from the context's buffers; NULL: nothing was received */
     size_t body_bytes, body_room; /* received bytes, and capacity */
+    size_t document_bytes; /* memory of the reply that was taken from the budget by its length */
     struct bag_http_access access;
     enum bag_coding coding; /* coding of the body */
     uint64_t expected_ns;   /* estimated work for a body of the announced length; 0: unknown */

@@ -2,11 +2,13 @@
 on, and memory comes back."""
 
 import contextlib
+import http.client
 import socket
 
 import numpy as np
 
-from harness import Server, expect, expect_equal, wait_until
+from harness import TIMEOUT_S, Server, expect, expect_equal, wait_until, write_json
+from lifecycle import save
 from v2 import HEADER_LENGTH, Client, Tensor
 
 MIB = 1 << 20
@@ -69,3 +71,39 @@ def test_unread_replies_count():
             expect_equal(reply.status, 503, "the status beside an upload")
             expect("a reply of" in reply.error(), reply.error())
         wait_until(lambda: other.counted("bagserve_memory_bytes") < MIB, "memory is not given back")
+
+
+def test_unread_documents_count(directory):
+    """Documents count until their client has read them; one client has three quarters of the budget at most."""
+    limit, address, path = 8 * MIB, ("127.0.0.2", 0), "/v2/models/wide/config"
+    config = write_json(directory / "config.json", {"models": [
+        {"name": "items", "path": str(save(directory / "items.npy"))},
+        {"name": "wide", "features": [{"name": f"f{i}", "model": "items"} for i in range(1000)]}]})
+
+    def ask_from(address):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, TIMEOUT_S, address)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            reply = connection.getresponse()
+            return reply.status, reply.read().decode()
+
+    with Server("--config", config, "--max-memory", limit) as server, Client(server) as client:
+        status, document = ask_from(address)
+        expect_equal(status, 200)
+        expect(len(document) > 100_000, f"the document has {len(document)} bytes")
+        with contextlib.ExitStack() as clients:
+            for _ in range(60):
+                unread = clients.enter_context(socket.socket())
+                unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                unread.bind(address)
+                unread.connect(("127.0.0.1", server.port))
+                unread.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 50)
+            wait_until(lambda: client.counted("bagserve_memory_bytes") > limit * 3 // 4 - len(document),
+                       "the documents are not counted")
+            status, error = ask_from(address)
+            expect_equal(status, 503, "the status for a client with its share")
+            expect(f"a reply of {len(document)} bytes" in error and f"(max_memory) is {limit}" in error, error)
+            status, again = ask_from(("127.0.0.3", 0))
+            expect_equal((status, again), (200, document), "the reply to another client")
+            client.infer("items", ONE_BAG).expect()
+        wait_until(lambda: client.counted("bagserve_memory_bytes") < MIB, "memory is not given back")
