@@ -1,7 +1,6 @@
 """The clients that load the servers, and what one measurement is."""
 
 import dataclasses
-import itertools
 import json
 import os
 import pathlib
@@ -89,30 +88,6 @@ class Request(typing.NamedTuple):
     status: int
 
 
-def phase_of(run, requests, start, normal_ms):
-    """What is reported of one rate, from all requests' times."""
-    end = start + run["seconds"]
-    mine = [request for request in requests if start <= request.due < end]
-    took = sorted(request.took_us for request in mine if request.status == 200)
-    rejected = [request for request in mine if request.status == 503]
-    answered = sum(start <= request.due + request.took_us / 1e6 < end
-                   for request in requests if request.status == 200)
-    unanswered = sum(error["count"] for error in run["errors"].values()
-                     if "in time" in error["first"])
-    lost = sum(request.status == 0 for request in mine)
-    return {"rate": run["rate"], "seconds": run["seconds"], "due": run["sent"], "ok": len(took),
-            "answered_per_s": answered / run["seconds"], "rejected": len(rejected),
-            **{f"{name}_us": percentile(took, share) for name, share in
-               (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("max", 1))},
-            "rejected_p99_us": percentile(sorted(one.took_us for one in rejected), 0.99),
-            "rejected_once_sent_p99_us":
-                percentile(sorted(one.took_us - one.sent_us for one in rejected), 0.99),
-            "lost": lost - min(lost, unanswered), "unanswered": unanswered,
-            "other": len(mine) - len(took) - len(rejected) - lost,
-            "in_time_per_s": sum(us <= normal_ms * 1e3 for us in took) / run["seconds"],
-            "late_p99_us": run["generator_late_ms"]["p99"] * 1e3}
-
-
 class Clients:
     """`bagserve bench`, kept on processors of its own where there are enough."""
 
@@ -142,12 +117,18 @@ class Clients:
                       bad=sum(error["count"] for error in result["errors"].values()),
                       others=max(0, busy - cpu - client) / wall / os.cpu_count())
 
-    def open(self, server, query, phases, connections, normal_ms):
-        """An open loop through phases of (rate, seconds); a dict of figures of each."""
-        rates = ",".join(f"{rate:.1f}:{seconds}" for rate, seconds in phases)
+    def load(self, server, query, normal_ms, *arguments):
+        """What became of the requests of `bagserve bench`'s last rate, or of its closed loop."""
         with tempfile.NamedTemporaryFile("r") as log:
-            runs = self.bench(server, [query.model, *query.for_bench()], "--rate", rates, "--connections",
-                              connections, "--log", log.name)
+            run = self.bench(server, [query.model, *query.for_bench()], "--log", log.name, *arguments)[-1]
             requests = [Request(*map(float, line.split())) for line in log]
-        starts = itertools.accumulate([0.0, *(seconds for _, seconds in phases)])
-        return [phase_of(run, requests, start, normal_ms) for run, start in zip(runs, starts)]
+        end = max(request.due for request in requests)
+        mine = [request for request in requests if request.due >= end - run["seconds"]]
+        took = sorted(request.took_us / 1e3 for request in mine if request.status == 200)
+        rejected = sorted(request.took_us / 1e3 for request in mine if request.status == 503)
+        return {"answered_per_s": len(took) / run["seconds"], "p50_ms": percentile(took, 0.5),
+                "in_time_per_s": sum(ms <= normal_ms for ms in took) / run["seconds"],
+                "p99_ms": percentile(took, 0.99), "rejected": len(rejected),
+                "rejected_p99_ms": percentile(rejected, 0.99), "ok": len(took), "due": len(mine),
+                "lost": len(mine) - len(took) - len(rejected),
+                "late_p99_ms": percentile(sorted(one.sent_us / 1e3 for one in mine), 0.99)}

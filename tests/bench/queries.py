@@ -1,8 +1,15 @@
-"""What is asked in tests/bench/serving."""
+"""What is asked in tests/bench/serving, and of which tables.
+
+`items` has random numbers, as JSON replies print them. `wide` is larger than any cache and all zeros: a sparse file costs
+no disk, and pooling takes as long whatever it adds.
+"""
+
+import numpy as np
 
 from clients import Query, run_json
-from tables import DEEP_COLUMNS, DEEP_ROWS, ITEMS_ROWS, WIDE_ROWS
 
+ITEMS_ROWS, ITEMS_COLUMNS = 100_000, 64
+WIDE_ROWS, WIDE_COLUMNS = 1_000_000, 128
 SMALL = Query("1 bag x 10 ids, dim 64", "items", ITEMS_ROWS, 1, 10)
 VARIED = Query("1 bag x 1 to 19 ids, dim 64, ids of requests", "items", ITEMS_ROWS, 1, 19,
                varied=True)
@@ -11,8 +18,6 @@ MEDIUM = Query("64 bags x 20 ids, dim 64", "items", ITEMS_ROWS, 64, 20)
 MLPERF = Query("270 bags x 214 ids, dim 128", "wide", WIDE_ROWS, 270, 214)
 JSON = Query("JSON, 1 bag x 1000 ids, dim 64", "items", ITEMS_ROWS, 1, 1000, json=True)
 BINARY = Query("binary, 1 bag x 1000 ids, dim 64", "items", ITEMS_ROWS, 1, 1000)
-WORK_US = (200, 1000)
-WORK_BAGS = 2
 
 
 def call_in_process(bench, query, cpus, seconds):
@@ -21,10 +26,9 @@ def call_in_process(bench, query, cpus, seconds):
     return run_json([bench.programs / "bench_inprocess", query.bags, seconds, bench.tables[query.model], ids], cpus)
 
 
-def query_of_work(bench, work_us):
-    """A query that keeps the kernels busy for about that long on one processor."""
-    trial = Query("", "deep", DEEP_ROWS, WORK_BAGS, 200)
-    took = call_in_process(bench, trial, bench.server_cpus, 0.3)["cpu_us_per_query"]
-    ids = max(1, round(trial.ids * work_us / took))
-    return Query(f"{work_us} us of work: {WORK_BAGS} bags x {ids} ids, dim {DEEP_COLUMNS}",
-                 "deep", DEEP_ROWS, WORK_BAGS, ids)
+def make_tables(directory):
+    """Paths by name."""
+    paths = {name: directory / f"{name}.npy" for name in ("items", "wide")}
+    np.save(paths["items"], np.random.default_rng(1).standard_normal((ITEMS_ROWS, ITEMS_COLUMNS), np.float32))
+    np.lib.format.open_memmap(paths["wide"], "w+", np.float32, (WIDE_ROWS, WIDE_COLUMNS)).flush()
+    return paths

@@ -2,21 +2,11 @@
 
 import contextlib
 
-from queries import (BINARY, JSON, MEDIUM, MLPERF, SMALL, VARIED, WORK_US, call_in_process,
-                     query_of_work)
-from report import (OPEN_LEGEND, median, paired, print_heading, print_open_heading, print_phase,
-                    print_row, quartiles, ratio)
+from queries import BINARY, JSON, MEDIUM, MLPERF, SMALL, VARIED, call_in_process
+from report import median, paired, print_heading, print_row, quartiles, ratio
 from servers import Bagserve, Bare, FastApi, Unusable, metadata_of, reply_size, same_answer
 
-# Open loop: the most connections, below bagserve's own limit.
-OPEN_CONNECTIONS = 3000
 NORMAL_MS = 10
-
-# With a latency target: p99 of what is accepted, in targets, goodput within it, of the peak, and p99
-# of rejections.
-TARGET_MS = 50
-MOST_P99, LEAST_IN_TIME = 1.2, 0.9
-MOST_REJECTED_MS = 5
 
 
 # --- servers -------------------------------------------------------------------------------------
@@ -117,11 +107,17 @@ def closed(bench):
 
 # --- rate ----------------------------------------------------------------------------------------
 
+def peak_of(bench, server, query, connections=8):
+    """So few that none is rejected, and enough to keep the server busy."""
+    return measure(bench, server, query, connections).per_s
+
+
 def ask_at_rate(bench, server, query, rate, connections):
     """(the server's CPU for a request in us, answers a second) where requests come at that rate."""
     before = server.cpu_s()
-    phase, = bench.clients.open(server, query, [(rate, 2 * bench.seconds)], connections, NORMAL_MS)
-    if not phase["ok"] or phase["rejected"] + phase["lost"] + phase["other"] + phase["unanswered"]:
+    phase = bench.clients.load(server, query, NORMAL_MS, "--rate", f"{rate:.1f}:{2 * bench.seconds}",
+                               "--connections", connections)
+    if not phase["ok"] or phase["rejected"] + phase["lost"]:
         raise Unusable(f"{server.name} did not answer all of {query.name}: {phase}")
     return (server.cpu_s() - before) * 1e6 / phase["ok"], phase["answered_per_s"]
 
@@ -189,47 +185,6 @@ def inprocess(bench):
     work = median(cost / us for cost, us in zip(costs, worker_us, strict=True))
     print(f"    over loopback / in one process: {share:.2f} by rows/s, {work:.2f} by the worker's "
           "CPU")
-
-
-# --- target --------------------------------------------------------------------------------------
-
-def peak_of(bench, server, query, connections=8):
-    """So few that none is rejected, and enough to keep the server busy."""
-    return measure(bench, server, query, connections).per_s
-
-
-def phase_beside_peaks(bench, server, query, load):
-    """An open loop at `load` times the peak, between two closed loops that measure it."""
-    before = peak_of(bench, server, query)
-    phase, = bench.clients.open(server, query, [(load * before, bench.seconds)], OPEN_CONNECTIONS,
-                                TARGET_MS)
-    return phase | {"peak": (before + peak_of(bench, server, query)) / 2}
-
-
-def target(bench):
-    """overload with a latency target: what is accepted is answered in time, the rest is rejected"""
-    for work_us in WORK_US[-1:] if bench.quick else WORK_US:
-        query, arguments = query_of_work(bench, work_us), ("--latency-target-ms", TARGET_MS)
-        taken = {2: [], 5: []}
-        with contextlib.ExitStack() as stack:
-            server = start_with_workers(stack, bench, 1, *arguments)
-            for turn in range(bench.rounds):
-                for load in list(taken)[::-1 if turn % 2 else 1]:
-                    taken[load].append(phase_beside_peaks(bench, server, query, load))
-        print_open_heading(f"{query.name}; 1 worker, {bench.rounds} rounds, --latency-target-ms "
-                           f"{TARGET_MS}")
-        for load, phases in taken.items():
-            judge_target(load, print_phase("bagserve", f"{load}x", phases))
-    print(OPEN_LEGEND)
-
-
-def judge_target(load, figure):
-    p99, in_time = figure["p99_us"] / 1e3 / TARGET_MS, figure["in_time"]
-    rejected_ms = figure["rejected_p99_us"] / 1e3
-    met = p99 <= MOST_P99 and in_time >= LEAST_IN_TIME and rejected_ms <= MOST_REJECTED_MS
-    print(f"{load}x: {'met' if met else 'MISSED'}: p99 {p99:.2f} targets (at most {MOST_P99}), "
-          f"{in_time:.0%} of the peak in time (at least {LEAST_IN_TIME:.0%}), p99 of rejections "
-          f"{rejected_ms:.1f} ms (at most {MOST_REJECTED_MS})")
 
 
 # --- json ----------------------------------------------------------------------------------------
