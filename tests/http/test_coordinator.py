@@ -1,5 +1,5 @@
 """A front of three shards answers as one server that has all of the table does, and says of shards that do not fit why.
-tests/coordinator_matrix compares random requests of every form."""
+`tests/features coordinator` compares random requests of every form."""
 
 import contextlib
 import json

@@ -26,7 +26,7 @@ def test_hash_of_the_protocol():
         expect_equal((part_of_key(key), part_of_key(key, 4096)), (of_3, of_4096), key)
 
 
-# ---- tables; tests/coordinator_matrix draws them in all formats --------------------------------------
+# ---- tables; tests/features draws them in all formats --------------------------------------
 class World:
     """Tables with and without keys, and one server that has all of them, and all of their parts."""
 
