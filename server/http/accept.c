@@ -62,18 +62,21 @@ static void count(struct bag_http_acceptor *acceptor, struct bag_http_connection
 }
 
 /* Counts the connection for its client and in max_connections. Connections of trusted proxies and
- * of Unix-domain sockets count for no client. Returns false if the client may have no more, or
- * there is no memory. */
-static bool join(struct bag_http_acceptor *acceptor, struct bag_http_connection *connection)
+ * of Unix-domain sockets count for no client. Returns false and counts the refusal if the client
+ * may have no more, or there is no memory. */
+static bool join(struct bag_http_connections *connections, struct bag_http_connection *connection)
 {
+    struct bag_http_acceptor *acceptor = connections->acceptor;
     const struct bag_http_peer *peer = &connection->peer;
     if (!peer->known || bag_networks_have(&acceptor->proxies, peer->address)) {
         count(acceptor, connection);
         return true;
     }
     struct bag_http_client *client = calloc(1, sizeof *client);
-    if (!client)
+    if (!client) {
+        atomic_fetch_add(&connections->refused, 1);
         return false;
+    }
     memcpy(client->address, peer->address, bag_http_peer_is_ipv4(peer) ? 16 : 8);
     uv_mutex_lock(&acceptor->lock);
     /* tsearch() returns the client that is in the tree, or inserts the new one. */
@@ -87,6 +90,8 @@ static bool join(struct bag_http_acceptor *acceptor, struct bag_http_connection 
     uv_mutex_unlock(&acceptor->lock);
     if (connection->client)
         count(acceptor, connection);
+    else
+        atomic_fetch_add(&connections->refused, 1);
     return connection->client != NULL;
 }
 
@@ -175,7 +180,7 @@ static void on_header(uv_poll_t *poll, int status, int events)
             connection->peer = (struct bag_http_peer){.known = true, .port = header->source_port};
             memcpy(connection->peer.address, header->source, sizeof header->source);
         }
-        if (join(proxied->connections->acceptor, connection)) {
+        if (join(proxied->connections, connection)) {
             admit(proxied->connections, connection);
             bag_engine_wake(proxied->connections->engine);
             return;
@@ -256,7 +261,7 @@ static void pass_to_loop(struct bag_http_connections *connections, int fd,
     connection->fd = fd;
     connection->is_unix = from->ss_family == AF_UNIX;
     connection->peer = bag_http_peer_of(from);
-    if (!sends_header(acceptor, connection) && !join(acceptor, connection)) {
+    if (!sends_header(acceptor, connection) && !join(connections, connection)) {
         close(fd);
         free(connection);
         return;

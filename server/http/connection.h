@@ -105,7 +105,8 @@ struct bag_http_connections {
     uint64_t idle_timeout_ms;
     uint64_t timeouts_ms[BAG_HTTP_CONNECTION_STAGES]; /* by stage; 0: no deadline */
 
-    atomic_size_t count;                /* accepted and not yet closed */
+    atomic_size_t count;   /* accepted and not yet closed */
+    atomic_size_t refused; /* closed since the start because their client had its share */
     struct bag_handoff new_connections; /* from the acceptor; owned */
     struct bag_http_connection_list lists[BAG_HTTP_CONNECTION_STAGES]; /* owned */
     uint64_t busy_ns;        /* time the library used in the last loop iteration */

@@ -100,6 +100,7 @@ static void report_levels(const struct bag_http_server *server)
     struct bag_metrics_levels levels = {
         .in_flight = bag_counter_get(&server->connections.in_flight),
         .connections = atomic_load(&server->connections.count),
+        .refused_connections = atomic_load(&server->connections.refused),
         .queued = server->context.engine.queue.load.waiting,
         .queued_bytes = server->context.engine.queue.bytes,
     };

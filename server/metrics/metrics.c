@@ -224,6 +224,7 @@ void bag_metrics_on_levels(struct bag_recorder *recorder, const struct bag_metri
         return;
     bag_counter_set(recorder->loop.in_flight[0], levels->in_flight);
     bag_counter_set(recorder->loop.connections[0], levels->connections);
+    bag_counter_set(recorder->loop.refused_connections[0], levels->refused_connections);
     bag_counter_set(recorder->loop.queued[0], levels->queued);
     bag_counter_set(recorder->loop.queued_bytes[0], levels->queued_bytes);
 }

@@ -223,9 +223,10 @@ void bag_metrics_on_answer(struct bag_recorder *recorder, int http_status, size_
  * sent. */
 void bag_metrics_on_end(struct bag_recorder *recorder, bool sent);
 
-/* The current levels, which the loop sets at least once before it waits. */
+/* The current levels, and the refused connections since the start. The loop sets them at least once
+ * before it waits. */
 struct bag_metrics_levels {
-    size_t in_flight, connections, queued, queued_bytes;
+    size_t in_flight, connections, queued, queued_bytes, refused_connections;
 };
 void bag_metrics_on_levels(struct bag_recorder *recorder, const struct bag_metrics_levels *levels);
 

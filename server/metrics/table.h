@@ -95,6 +95,8 @@
     X(in_flight, GAUGE, ONE, "bagserve_http_requests_in_flight", "requests",                       \
       "Requests whose head has come and whose reply has not left.")                                \
     X(connections, GAUGE, ONE, "bagserve_http_connections", "connections", "Open connections.")    \
+    X(refused_connections, COUNTER, ONE, "bagserve_refused_connections_total", "connections",      \
+      "Connections that were closed at once, because their client had its share.")                 \
     X(queued, GAUGE, ONE, "bagserve_queue_requests", "requests", "Requests that wait for a worker.") \
     X(queued_bytes, GAUGE, ONE, "bagserve_queue_bytes", "bytes",                                   \
       "Bodies and planned replies of requests that wait for a worker.")

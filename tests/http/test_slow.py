@@ -259,6 +259,8 @@ def test_connections_of_one_client(directory):
                 raw.send(LIVE)
                 raw.reply().expect(200)
             expect(third.at_end(), "a third connection is open")
+        with Client(server) as client:
+            expect_equal(client.counted("bagserve_refused_connections_total"), 1, "refused connections")
 
 
 def test_idle_connections_make_room(directory):

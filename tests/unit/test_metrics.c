@@ -177,7 +177,7 @@ TEST(test_slots_begin_at_zero)
 
 TEST(test_levels_of_loops_add_up)
 {
-    struct bag_metrics_levels levels = {1, 2, 3, 4};
+    struct bag_metrics_levels levels = {1, 2, 3, 4, 5};
     struct bag_loop_counters sum;
     bag_metrics_on_levels(first, &levels);
     bag_metrics_on_levels(first, &levels);
@@ -189,6 +189,7 @@ TEST(test_levels_of_loops_add_up)
     assert_int_equal(only(sum.connections[0]), 4);
     assert_int_equal(only(sum.queued[0]), 6);
     assert_int_equal(only(sum.queued_bytes[0]), 8);
+    assert_int_equal(only(sum.refused_connections[0]), 10);
     assert_int_equal(only(sum.aborted[0]), 1);
 }
 
