@@ -284,6 +284,7 @@ static inline bool bag_shard_generation_equal(const struct bag_shard_generation 
     return one->generation > 0 && one->generation == other->generation &&
            memcmp(one->instance, other->instance, sizeof one->instance) == 0;
 }
+
 /* Frees the members that a report owns, and sets it to zeros. */
 void bag_shard_report_free(struct bag_shard_report *report);
 
