@@ -7,6 +7,20 @@
 #include "text.h"
 
 #include <stddef.h>
+#include <string.h>
+
+/* Return and write a number of 1 to 8 bytes, at any alignment. All formats are little-endian, as
+ * this machine is (npy.c). */
+static inline uint64_t bag_read_little(const void *at, size_t bytes)
+{
+    uint64_t value = 0;
+    memcpy(&value, at, bytes);
+    return value;
+}
+static inline void bag_write_little(void *out, uint64_t value, size_t bytes)
+{
+    memcpy(out, &value, bytes);
+}
 
 /* ---- .npy files (npy.c, npy_place.c) --------------------------------------------------------- */
 
@@ -208,8 +222,8 @@ void bag_safetensors_free(struct bag_safetensors *file);
  * first call. Returns NULL after the last tensor. */
 const char *bag_safetensors_next(const struct bag_safetensors *file, const struct cJSON **cursor);
 
-/* Returns whether there is a tensor with that name, of any type. */
-bool bag_safetensors_has(const struct bag_safetensors *file, const char *name);
+/* Returns the tensor with that name, of any type, or NULL if there is none. */
+const struct cJSON *bag_safetensors_find(const struct bag_safetensors *file, const char *name);
 
 /* Returns the value of a key of __metadata__, valid as long as *file, or NULL if there is none. */
 const char *bag_safetensors_metadata(const struct bag_safetensors *file, const char *key);
@@ -219,16 +233,11 @@ const char *bag_safetensors_metadata(const struct bag_safetensors *file, const c
 bool bag_safetensors_next_note(const struct bag_safetensors *file, const struct cJSON **cursor,
                                struct bag_safetensors_note *note);
 
-/* Describes a tensor, which must exist. Returns false and sets *problem if its type cannot be
- * pooled or it has more than BAG_MAX_RANK dimensions. */
-bool bag_safetensors_describe(const struct bag_safetensors *file, const char *name,
+/* Describes a tensor: a result of bag_safetensors_find, or the cursor after bag_safetensors_next
+ * has returned its name. Returns false and sets *problem if its type cannot be pooled or it has
+ * more than BAG_MAX_RANK dimensions. */
+bool bag_safetensors_describe(const struct bag_safetensors *file, const struct cJSON *item,
                               struct bag_safetensors_tensor *tensor, struct bag_problem *problem);
-
-/* Describes the tensor that bag_safetensors_next returned last with this cursor. Returns false and
- * sets *problem like bag_safetensors_describe. */
-bool bag_safetensors_describe_at(const struct bag_safetensors *file, const struct cJSON *cursor,
-                                 struct bag_safetensors_tensor *tensor,
-                                 struct bag_problem *problem);
 
 /* ---- writing --------------------------------------------------------------------------------- */
 

@@ -69,19 +69,6 @@ bool bag_url_parse(const char *text, struct bag_url *url, struct bag_problem *pr
 
 /* ---- heads of replies ------------------------------------------------------------------------ */
 
-/* Parses a text that consists of a number. Returns false if it is anything else, or exceeds 2^63 -
- * 1. */
-static bool parse_length(struct bag_text text, uint64_t *number)
-{
-    *number = 0;
-    for (size_t i = 0; i < text.bytes; i++) {
-        if (text.data[i] < '0' || text.data[i] > '9' || *number > (INT64_MAX - 9) / 10)
-            return false;
-        *number = *number * 10 + (uint64_t)(text.data[i] - '0');
-    }
-    return text.bytes > 0;
-}
-
 /* Returns the value between `at`, which is after the colon, and `end`, without blanks around it. */
 static struct bag_text value_behind(const char *at, const char *end)
 {
@@ -151,14 +138,14 @@ bool bag_reply_head_parse(const char *head, size_t bytes, struct bag_reply_head 
         struct bag_text value;
         if ((value = value_of(line, next, "content-length")).data) {
             uint64_t before = reply->body_bytes;
-            if (!parse_length(value, &reply->body_bytes) ||
+            if (!bag_length_parse(value, &reply->body_bytes) ||
                 (has_length && before != reply->body_bytes))
                 return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                        "the reply's Content-Length '%s' is no length",
                                        bag_quote(value.data, value.bytes).text);
             has_length = true;
         } else if ((value = value_of(line, next, "inference-header-content-length")).data) {
-            has_json = parse_length(value, &reply->json_bytes);
+            has_json = bag_length_parse(value, &reply->json_bytes);
         } else if ((value = value_of(line, next, "connection")).data) {
             reply->closes =
                 has_word(value, "close") || (reply->closes && !has_word(value, "keep-alive"));

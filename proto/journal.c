@@ -28,30 +28,7 @@ _Static_assert(HEADER_FIXED_BYTES + BAG_JOURNAL_NAME_BYTES + BAG_JOURNAL_PART_BY
                    BAG_JOURNAL_MAX_HEADER_BYTES,
                "the longest names");
 
-/* ---- numbers --------------------------------------------------------------------------------- */
-
-static void put_u32(unsigned char *out, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        out[i] = (unsigned char)(value >> 8 * i);
-}
-
-static void put_u64(unsigned char *out, uint64_t value)
-{
-    put_u32(out, (uint32_t)value);
-    put_u32(out + 4, (uint32_t)(value >> 32));
-}
-
-static uint32_t get_u32(const unsigned char *bytes)
-{
-    return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
-           (uint32_t)bytes[3] << 24;
-}
-
-static uint64_t get_u64(const unsigned char *bytes)
-{
-    return get_u32(bytes) | (uint64_t)get_u32(bytes + 4) << 32;
-}
+/* ---- checksums and sizes --------------------------------------------------------------------- */
 
 /* Returns the CRC-32 continued with these bytes. It is 0 before the first ones. */
 static uint32_t crc_of(uint32_t crc, const unsigned char *bytes, size_t count)
@@ -91,12 +68,12 @@ size_t bag_journal_write_header(const struct bag_journal_header *header, void *o
     }
     at = round_up(at);
     memcpy(bytes, file_magic, sizeof file_magic);
-    put_u32(bytes + 8, BAG_JOURNAL_VERSION);
-    put_u32(bytes + 12, (uint32_t)at);
-    put_u64(bytes + 16, header->first_sequence);
-    put_u64(bytes + 24, header->row_elements);
-    put_u64(bytes + 32, header->row_bytes);
-    put_u32(bytes + HEADER_CRC_AT, header_crc(bytes, at));
+    bag_write_little(bytes + 8, BAG_JOURNAL_VERSION, 4);
+    bag_write_little(bytes + 12, (uint32_t)at, 4);
+    bag_write_little(bytes + 16, header->first_sequence, 8);
+    bag_write_little(bytes + 24, header->row_elements, 8);
+    bag_write_little(bytes + 32, header->row_bytes, 8);
+    bag_write_little(bytes + HEADER_CRC_AT, header_crc(bytes, at), 4);
     return at;
 }
 
@@ -131,14 +108,15 @@ static bool check_frame(const unsigned char *bytes, size_t count, size_t *header
 {
     if (count < HEADER_FIXED_BYTES || memcmp(bytes, file_magic, sizeof file_magic) != 0)
         return reject(problem, "the file is no journal of row updates");
-    if (get_u32(bytes + 8) != BAG_JOURNAL_VERSION)
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "the journal has format %u; this server reads format %u",
-                               (unsigned)get_u32(bytes + 8), (unsigned)BAG_JOURNAL_VERSION);
-    *header_bytes = get_u32(bytes + 12);
+    if (bag_read_little(bytes + 8, 4) != BAG_JOURNAL_VERSION)
+        return bag_problem_set(
+            problem, BAG_ERROR_FILE, "the journal has format %u; this server reads format %u",
+            (unsigned)bag_read_little(bytes + 8, 4), (unsigned)BAG_JOURNAL_VERSION);
+    *header_bytes = bag_read_little(bytes + 12, 4);
     bool whole = *header_bytes >= HEADER_FIXED_BYTES && *header_bytes % 8 == 0 &&
                  *header_bytes <= BAG_JOURNAL_MAX_HEADER_BYTES && *header_bytes <= count;
-    return (whole && get_u32(bytes + HEADER_CRC_AT) == header_crc(bytes, *header_bytes)) ||
+    return (whole &&
+            bag_read_little(bytes + HEADER_CRC_AT, 4) == header_crc(bytes, *header_bytes)) ||
            reject(problem, "the journal's header is damaged: its checksum is wrong");
 }
 
@@ -149,9 +127,9 @@ bool bag_journal_read_header(const void *data, size_t count, struct bag_journal_
     if (!check_frame(bytes, count, header_bytes, problem) ||
         !read_names(bytes, *header_bytes, header, problem))
         return false;
-    header->first_sequence = get_u64(bytes + 16);
-    header->row_elements = get_u64(bytes + 24);
-    header->row_bytes = get_u64(bytes + 32);
+    header->first_sequence = bag_read_little(bytes + 16, 8);
+    header->row_elements = bag_read_little(bytes + 24, 8);
+    header->row_bytes = bag_read_little(bytes + 32, 8);
     if (header->first_sequence == 0)
         return reject(problem, "the journal's header is damaged: it has values that cannot be");
     /* Check that a table can have such rows, and that the header has the right size of a row. */
@@ -192,13 +170,13 @@ void bag_journal_write_record(const struct bag_journal_record *record, uint64_t 
 {
     unsigned char *bytes = out, *at = bytes + RECORD_FIXED_BYTES;
     size_t total = bag_journal_record_bytes(record, row_bytes);
-    put_u32(bytes, RECORD_MAGIC);
-    put_u64(bytes + 8, total);
-    put_u64(bytes + 16, record->sequence);
-    put_u64(bytes + 24, record->synced_bytes);
-    put_u32(bytes + 32, record->kind);
-    put_u32(bytes + 36, record->is_range);
-    put_u64(bytes + 40, record->count);
+    bag_write_little(bytes, RECORD_MAGIC, 4);
+    bag_write_little(bytes + 8, total, 8);
+    bag_write_little(bytes + 16, record->sequence, 8);
+    bag_write_little(bytes + 24, record->synced_bytes, 8);
+    bag_write_little(bytes + 32, record->kind, 4);
+    bag_write_little(bytes + 36, record->is_range, 4);
+    bag_write_little(bytes + 40, record->count, 8);
     if (record->count) {
         memcpy(at, record->ids, record->count * sizeof(uint64_t));
         at += record->count * sizeof(uint64_t);
@@ -208,7 +186,7 @@ void bag_journal_write_record(const struct bag_journal_record *record, uint64_t 
         memcpy(at, record->rows, rows_bytes);
     at += rows_bytes;
     memset(at, 0, (size_t)(bytes + total - at));
-    put_u32(bytes + 4, crc_of(0, bytes + RECORD_CRC_FROM, total - RECORD_CRC_FROM));
+    bag_write_little(bytes + 4, crc_of(0, bytes + RECORD_CRC_FROM, total - RECORD_CRC_FROM), 4);
 }
 
 /* Reads the head of a record at `at`. Returns the size of the record, or 0 if there is no valid
@@ -219,17 +197,17 @@ static size_t read_head(const unsigned char *data, size_t count, size_t at,
     if (at > count || count - at < RECORD_FIXED_BYTES)
         return 0;
     const unsigned char *bytes = data + at;
-    uint64_t total = get_u64(bytes + 8);
-    uint32_t kind = get_u32(bytes + 32), range = get_u32(bytes + 36);
+    uint64_t total = bag_read_little(bytes + 8, 8);
+    uint32_t kind = bag_read_little(bytes + 32, 4), range = bag_read_little(bytes + 36, 4);
     bool known = kind == BAG_JOURNAL_UPSERT || (kind == BAG_JOURNAL_DELETE && header->keyed);
-    if (get_u32(bytes) != RECORD_MAGIC || total < RECORD_FIXED_BYTES || total > count - at ||
-        !known || range > 1)
+    if (bag_read_little(bytes, 4) != RECORD_MAGIC || total < RECORD_FIXED_BYTES ||
+        total > count - at || !known || range > 1)
         return 0;
-    *record = (struct bag_journal_record){.sequence = get_u64(bytes + 16),
+    *record = (struct bag_journal_record){.sequence = bag_read_little(bytes + 16, 8),
                                           .is_range = range,
-                                          .synced_bytes = get_u64(bytes + 24),
+                                          .synced_bytes = bag_read_little(bytes + 24, 8),
                                           .kind = (enum bag_journal_kind)kind,
-                                          .count = get_u64(bytes + 40),
+                                          .count = bag_read_little(bytes + 40, 8),
                                           .ids = bytes + RECORD_FIXED_BYTES};
     if (bag_journal_record_bytes(record, header->row_bytes) != total || record->sequence == 0)
         return 0;
@@ -241,7 +219,8 @@ static size_t read_head(const unsigned char *data, size_t count, size_t at,
 /* Returns whether the checksum of a record of `total` bytes is right. */
 static bool is_whole(const unsigned char *bytes, size_t total)
 {
-    return get_u32(bytes + 4) == crc_of(0, bytes + RECORD_CRC_FROM, total - RECORD_CRC_FROM);
+    return bag_read_little(bytes + 4, 4) ==
+           crc_of(0, bytes + RECORD_CRC_FROM, total - RECORD_CRC_FROM);
 }
 
 size_t bag_journal_read_record(const void *data, size_t count, size_t at,

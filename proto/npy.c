@@ -87,11 +87,9 @@ static bool read_frame(const void *data, size_t count, struct frame *frame,
                                "the file has .npy version %u.%u; versions 1.0, 2.0 and 3.0 are "
                                "read",
                                major, minor);
-    const unsigned char *length = bytes + MAGIC_BYTES + 2;
-    frame->text_offset = MAGIC_BYTES + 2 + (major == 1 ? 2 : 4);
-    frame->text_bytes = (size_t)length[0] | (size_t)length[1] << 8;
-    if (major > 1)
-        frame->text_bytes |= (size_t)length[2] << 16 | (size_t)length[3] << 24;
+    const size_t length_bytes = major == 1 ? 2 : 4;
+    frame->text_offset = MAGIC_BYTES + 2 + length_bytes;
+    frame->text_bytes = (size_t)bag_read_little(bytes + MAGIC_BYTES + 2, length_bytes);
     if (frame->text_bytes > BAG_NPY_MAX_HEADER_BYTES - frame->text_offset)
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the .npy header is %zu bytes long; at most %zu are read",

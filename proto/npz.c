@@ -1,6 +1,5 @@
 /* Parses the structures of a zip archive; see formats.h.
  *
- *   numbers     little-endian, at any alignment
  *   end         the last record, and the two records of zip64 before it
  *   directory   a record for each member
  *   members     looks up a member by name and reads its own header */
@@ -9,17 +8,6 @@
 #include <inttypes.h>
 #include <string.h>
 #include <zlib.h>
-
-/* ---- numbers --------------------------------------------------------------------------------- */
-
-/* Returns a number of 1 to 8 bytes. */
-static uint64_t number(const unsigned char *at, unsigned bytes)
-{
-    uint64_t value = 0;
-    for (unsigned i = 0; i < bytes; i++)
-        value |= (uint64_t)at[i] << 8 * i;
-    return value;
-}
 
 /* Returns whether a record with this signature, which has four bytes, begins here. */
 static bool is_record(const unsigned char *at, const char *signature)
@@ -41,7 +29,7 @@ static const unsigned char *find_end(const unsigned char *tail, size_t count)
 {
     for (size_t at = count; at >= END_BYTES; at--) {
         const unsigned char *end = tail + at - END_BYTES;
-        if (is_record(end, "PK\5\6") && number(end + 20, 2) == count - at)
+        if (is_record(end, "PK\5\6") && bag_read_little(end + 20, 2) == count - at)
             return end;
     }
     return NULL;
@@ -67,9 +55,10 @@ bool bag_npz_find_directory(const void *bytes, size_t count, uint64_t file_bytes
                                "the file is no complete zip archive: the record that ends one is "
                                "missing");
     const unsigned char *end64 = find_end64(tail, end);
-    uint64_t directory_bytes = end64 ? number(end64 + 40, 8) : number(end + 12, 4);
-    npz->directory_offset = end64 ? number(end64 + 48, 8) : number(end + 16, 4);
-    npz->num_members = end64 ? number(end64 + 32, 8) : number(end + 10, 2);
+    uint64_t directory_bytes =
+        end64 ? bag_read_little(end64 + 40, 8) : bag_read_little(end + 12, 4);
+    npz->directory_offset = end64 ? bag_read_little(end64 + 48, 8) : bag_read_little(end + 16, 4);
+    npz->num_members = end64 ? bag_read_little(end64 + 32, 8) : bag_read_little(end + 10, 2);
     uint64_t before_end = file_bytes - count + (uint64_t)((end64 ? end64 : end) - tail);
     if (npz->directory_offset > before_end || before_end - npz->directory_offset != directory_bytes)
         return bag_problem_set(problem, BAG_ERROR_FILE,
@@ -102,10 +91,10 @@ struct wide_numbers {
 static struct wide_numbers find_wide_numbers(const unsigned char *extra, size_t bytes)
 {
     while (bytes >= 4) {
-        size_t field_bytes = (size_t)number(extra + 2, 2);
+        size_t field_bytes = (size_t)bag_read_little(extra + 2, 2);
         if (field_bytes > bytes - 4)
             break;
-        if (number(extra, 2) == 1)
+        if (bag_read_little(extra, 2) == 1)
             return (struct wide_numbers){extra + 4, field_bytes};
         extra += 4 + field_bytes;
         bytes -= 4 + field_bytes;
@@ -120,7 +109,7 @@ static bool widen(uint64_t *value, struct wide_numbers *wide)
         return true;
     if (wide->left < 8)
         return false;
-    *value = number(wide->at, 8);
+    *value = bag_read_little(wide->at, 8);
     wide->at += 8;
     wide->left -= 8;
     return true;
@@ -133,20 +122,21 @@ static bool read_entry(const struct bag_npz *npz, size_t *cursor, struct bag_npz
     size_t left = npz->directory_bytes - *cursor;
     if (left < ENTRY_BYTES || !is_record(entry, "PK\1\2"))
         return false;
-    size_t name_bytes = (size_t)number(entry + 28, 2), extra_bytes = (size_t)number(entry + 30, 2);
-    size_t bytes = ENTRY_BYTES + name_bytes + extra_bytes + (size_t)number(entry + 32, 2);
+    size_t name_bytes = (size_t)bag_read_little(entry + 28, 2),
+           extra_bytes = (size_t)bag_read_little(entry + 30, 2);
+    size_t bytes = ENTRY_BYTES + name_bytes + extra_bytes + (size_t)bag_read_little(entry + 32, 2);
     if (left < bytes)
         return false;
     struct wide_numbers wide = find_wide_numbers(entry + ENTRY_BYTES + name_bytes, extra_bytes);
-    uint64_t unpacked_bytes = number(entry + 24, 4);
+    uint64_t unpacked_bytes = bag_read_little(entry + 24, 4);
     struct bag_text name = {(const char *)entry + ENTRY_BYTES, name_bytes};
     name.bytes -= bag_text_ends_with(name, ".npy") ? strlen(".npy") : 0;
     *member = (struct bag_npz_member){.name = name,
-                                      .header_offset = number(entry + 42, 4),
-                                      .bytes = number(entry + 20, 4),
-                                      .crc32 = (uint32_t)number(entry + 16, 4),
-                                      .method = (unsigned)number(entry + 10, 2),
-                                      .encrypted = number(entry + 8, 2) & 1};
+                                      .header_offset = bag_read_little(entry + 42, 4),
+                                      .bytes = bag_read_little(entry + 20, 4),
+                                      .crc32 = (uint32_t)bag_read_little(entry + 16, 4),
+                                      .method = (unsigned)bag_read_little(entry + 10, 2),
+                                      .encrypted = bag_read_little(entry + 8, 2) & 1};
     *cursor += bytes;
     return widen(&unpacked_bytes, &wide) && widen(&member->bytes, &wide) &&
            widen(&member->header_offset, &wide) &&
@@ -219,7 +209,8 @@ bool bag_npz_locate(const struct bag_npz *npz, const struct bag_npz_member *memb
     uint64_t end;
     bool overflow = __builtin_add_overflow(
         member->header_offset,
-        BAG_NPZ_MEMBER_HEADER_BYTES + number(own + 26, 2) + number(own + 28, 2), offset);
+        BAG_NPZ_MEMBER_HEADER_BYTES + bag_read_little(own + 26, 2) + bag_read_little(own + 28, 2),
+        offset);
     overflow |= __builtin_add_overflow(*offset, member->bytes, &end);
     if (overflow || end > npz->directory_offset)
         return reject(member, "the zip archive is damaged: it does not end before the directory",

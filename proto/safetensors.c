@@ -16,15 +16,6 @@
 
 /* ---- the frame ------------------------------------------------------------------------------- */
 
-/* Returns the length of the header, which the first 8 bytes contain. */
-static uint64_t header_length(const unsigned char *bytes)
-{
-    uint64_t length = 0;
-    for (unsigned i = 0; i < BAG_SAFETENSORS_PREAMBLE_BYTES; i++)
-        length |= (uint64_t)bytes[i] << 8 * i;
-    return length;
-}
-
 /* Checks the length of the header. A large one means that the file has another format, which the
  * message names if it is known. */
 static bool check_frame(const unsigned char *bytes, size_t count, struct bag_problem *problem)
@@ -34,7 +25,7 @@ static bool check_frame(const unsigned char *bytes, size_t count, struct bag_pro
                                "the file ends after %zu bytes; a safetensors file begins with the "
                                "length of its header in 8",
                                count);
-    uint64_t length = header_length(bytes);
+    uint64_t length = bag_read_little(bytes, BAG_SAFETENSORS_PREAMBLE_BYTES);
     const char *kind =
         length > BAG_SAFETENSORS_MAX_HEADER_BYTES ? bag_file_kind(bytes, count) : NULL;
     if (kind)
@@ -55,7 +46,8 @@ size_t bag_safetensors_header_bytes(const void *bytes, size_t count)
 {
     struct bag_problem unused;
     return check_frame(bytes, count, &unused)
-               ? BAG_SAFETENSORS_PREAMBLE_BYTES + (size_t)header_length(bytes)
+               ? BAG_SAFETENSORS_PREAMBLE_BYTES +
+                     (size_t)bag_read_little(bytes, BAG_SAFETENSORS_PREAMBLE_BYTES)
                : 0;
 }
 
@@ -379,9 +371,10 @@ bool bag_safetensors_next_note(const struct bag_safetensors *file, const struct 
     return item != NULL;
 }
 
-bool bag_safetensors_has(const struct bag_safetensors *file, const char *name)
+const struct cJSON *bag_safetensors_find(const struct bag_safetensors *file, const char *name)
 {
-    return strcmp(name, BAG_SAFETENSORS_METADATA) != 0 && bag_json_member(file->tree, name);
+    const cJSON *item = bag_json_member(file->tree, name);
+    return item && !is_metadata(item) ? item : NULL;
 }
 
 /* Reads from BAG_SAFETENSORS_METADATA how the rows of the tensor, whose type is U8, are encoded. */
@@ -425,14 +418,8 @@ static bool describe_layout(const struct bag_safetensors *file, const cJSON *ite
            bag_npy_describe(dtype, rank, sizes, file->data_offset + place.begin, layout, problem);
 }
 
-bool bag_safetensors_describe(const struct bag_safetensors *file, const char *name,
+bool bag_safetensors_describe(const struct bag_safetensors *file, const struct cJSON *item,
                               struct bag_safetensors_tensor *tensor, struct bag_problem *problem)
-{
-    return bag_safetensors_describe_at(file, bag_json_member(file->tree, name), tensor, problem);
-}
-
-bool bag_safetensors_describe_at(const struct bag_safetensors *file, const struct cJSON *item,
-                                 struct bag_safetensors_tensor *tensor, struct bag_problem *problem)
 {
     tensor->type = bag_json_member(item, "dtype")->valuestring;
     const struct type *type = find_type(tensor->type);

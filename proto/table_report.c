@@ -160,8 +160,7 @@ char *bag_safetensors_print(const struct bag_safetensors_entry *entries, size_t 
     }
     if (made) {
         uint64_t bytes = *header_bytes - BAG_SAFETENSORS_PREAMBLE_BYTES;
-        for (int i = 0; i < BAG_SAFETENSORS_PREAMBLE_BYTES; i++)
-            made[i] = (char)(bytes >> (8 * i));
+        bag_write_little(made, bytes, BAG_SAFETENSORS_PREAMBLE_BYTES);
         memset(made + BAG_SAFETENSORS_PREAMBLE_BYTES, ' ', bytes);
         memcpy(made + BAG_SAFETENSORS_PREAMBLE_BYTES, text, strlen(text));
     }

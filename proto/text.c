@@ -118,6 +118,17 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
+bool bag_length_parse(struct bag_text text, uint64_t *length)
+{
+    *length = 0;
+    for (size_t i = 0; i < text.bytes; i++) {
+        if (!is_digit(text.data[i]) || *length > (INT64_MAX - 9) / 10)
+            return false;
+        *length = *length * 10 + (uint64_t)(text.data[i] - '0');
+    }
+    return text.bytes > 0;
+}
+
 /* Reads an integer and returns its end, or NULL if the text does not begin with one. Saturates on
  * overflow. */
 static const char *take_integer(const char *text, int64_t *value)

@@ -131,6 +131,10 @@ char *bag_growing_end(struct bag_growing_text *out);
 #define BAG_MIB (1024 * BAG_KIB)
 #define BAG_GIB (1024 * BAG_MIB)
 
+/* Parses the length in a header of HTTP: digits alone, also leading zeros. Returns false if the
+ * text is anything else, or the length exceeds 2^63 - 1. */
+bool bag_length_parse(struct bag_text text, uint64_t *length);
+
 /* Parses a decimal integer. Returns false if the text is anything else, has leading zeros or
  * blanks. A value beyond 64 bits becomes the nearest int64_t. */
 bool bag_integer_parse(const char *text, int64_t *value);

@@ -1,5 +1,6 @@
 /* The "inputs" of a V2 JSON header: announced tensors, and views of them; and batches of rows,
  * which are made of inputs. */
+#include "json_writer.h"
 #include "numbers.h"
 #include "v2_reader.h"
 #include "v2_request.h"
@@ -257,17 +258,12 @@ static bool read_parameters(const cJSON *tree, struct bag_v2_rows *rows,
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
-/* The inputs of a batch; NULL: not sent. */
-struct inputs {
-    const struct bag_v2_input *ids, *rows;
-};
-
 /* Reads the tensors of a batch. A batch with a number but no inputs is valid: it changes nothing
  * but the number of the last update. */
 static bool read_inputs(const struct bag_v2_request *request, struct bag_arena *arena,
                         struct bag_v2_rows *rows, struct bag_problem *problem)
 {
-    struct inputs inputs = {NULL, NULL};
+    const struct bag_v2_input *ids_input = NULL, *rows_input = NULL;
     rows->is_empty = request->num_inputs == 0 && rows->sequence;
     if (rows->is_empty)
         return true;
@@ -281,49 +277,34 @@ static bool read_inputs(const struct bag_v2_request *request, struct bag_arena *
                                    "input '%s' is unknown; a batch of rows has indices or keys, "
                                    "and rows",
                                    bag_quote(input->name.data, input->name.bytes).text);
-        if (!is_rows && inputs.ids)
+        if (!is_rows && ids_input)
             return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                    "inputs 'indices' and 'keys' cannot be combined");
         if (is_rows)
-            inputs.rows = input;
+            rows_input = input;
         else
-            inputs.ids = input;
+            ids_input = input;
         rows->has_keys |= is_keys;
     }
-    if (!inputs.ids)
+    if (!ids_input)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "the input 'indices', or 'keys' of a table with keys, is missing");
-    if (rows->deletes && inputs.rows)
+    if (rows->deletes && rows_input)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "input 'rows' cannot be combined with parameter delete");
-    if (!rows->deletes && !inputs.rows)
+    if (!rows->deletes && !rows_input)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "the input 'rows' is missing");
-    return bag_v2_input_read(inputs.ids, arena, &rows->ids, problem) &&
-           (!inputs.rows || bag_v2_input_read(inputs.rows, arena, &rows->rows, problem));
+    return bag_v2_input_read(ids_input, arena, &rows->ids, problem) &&
+           (!rows_input || bag_v2_input_read(rows_input, arena, &rows->rows, problem));
 }
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
-
-/* Reads a batch from the tree of its header. An id of two bytes is an empty string and counts as
- * none. */
-static bool read_tree(struct bag_v2_reader *reader, struct bag_v2_rows *rows)
-{
-    if (!cJSON_IsObject(reader->header.tree))
-        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
-                               "the request must be a JSON object with \"inputs\"");
-    if (reader->header.id.bytes > 2)
-        rows->id = (struct bag_text){reader->header.id.data, reader->header.id.bytes};
-    return reject_unknown_keys(reader->header.tree, reader->problem) &&
-           read_parameters(reader->header.tree, rows, reader->problem) &&
-           bag_v2_read_inputs(reader) &&
-           read_inputs(reader->request, reader->arena, rows, reader->problem);
-}
 
 bool bag_v2_rows_decode(const char *body, size_t body_bytes, size_t header_bytes,
                         const struct bag_json_limits *limits, struct bag_arena *arena,
                         struct bag_v2_rows *rows, struct bag_problem *problem)
 {
-    struct bag_v2_request request = {.num_inputs = 0};
+    struct bag_v2_request request;
     struct bag_v2_reader reader = {.body = body,
                                    .body_bytes = body_bytes,
                                    .next_binary = header_bytes,
@@ -331,12 +312,12 @@ bool bag_v2_rows_decode(const char *body, size_t body_bytes, size_t header_bytes
                                    .request = &request,
                                    .problem = problem};
     *rows = (struct bag_v2_rows){.deletes = false};
-    if (header_bytes == 0)
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "the body is empty; it must be a JSON object with \"inputs\"");
-    if (!bag_json_parse_header(body, header_bytes, limits, arena, &reader.header, problem))
+    if (!bag_v2_read_header(&reader, limits))
         return false;
-    bool ok = read_tree(&reader, rows);
+    rows->id = request.id;
+    bool ok = reject_unknown_keys(reader.header.tree, problem) &&
+              read_parameters(reader.header.tree, rows, problem) && bag_v2_read_inputs(&reader) &&
+              read_inputs(&request, arena, rows, problem);
     bag_json_free(reader.header.tree);
     return ok;
 }
@@ -345,20 +326,16 @@ bool bag_v2_rows_decode(const char *body, size_t body_bytes, size_t header_bytes
 
 char *bag_v2_rows_reply(const struct bag_v2_rows_reply *reply)
 {
-    static const char format[] = "{\"model_name\":\"%s\",\"model_version\":\"%s\"%s%.*s,"
-                                 "\"sequence\":%" PRIu64 ",\"applied\":%s,\"rows\":%zu%s}";
-    char left_out[48] = "";
-    int id_bytes = (int)reply->id.bytes;
-    const char *id_key = id_bytes ? ",\"id\":" : "";
-    const char *id = id_bytes ? reply->id.data : "";
-    const char *applied = reply->applied ? "true" : "false";
-    if (reply->left_out)
-        snprintf(left_out, sizeof left_out, ",\"rows_left_out\":%zu", reply->left_out);
-    int bytes = snprintf(NULL, 0, format, reply->model_name, reply->model_version, id_key, id_bytes,
-                         id, reply->sequence, applied, reply->rows, left_out);
-    char *text = bytes < 0 ? NULL : malloc((size_t)bytes + 1);
-    if (text)
-        snprintf(text, (size_t)bytes + 1, format, reply->model_name, reply->model_version, id_key,
-                 id_bytes, id, reply->sequence, applied, reply->rows, left_out);
-    return text;
+    struct bag_json_writer json = {.is_pretty = false};
+    bag_json_open(&json, NULL, '{');
+    BAG_JSON_WRITE(&json, BAG_KEY("model_name", reply->model_name),
+                   BAG_KEY("model_version", reply->model_version));
+    if (reply->id.bytes) { /* JSON already */
+        bag_json_raw(&json, "id", "");
+        bag_growing_put(&json.text, reply->id.data, reply->id.bytes);
+    }
+    BAG_JSON_WRITE(&json, BAG_KEY("sequence", reply->sequence), BAG_KEY("applied", reply->applied),
+                   BAG_KEY("rows", reply->rows),
+                   BAG_KEY_IF(reply->left_out > 0, "rows_left_out", reply->left_out));
+    return bag_json_end(&json);
 }

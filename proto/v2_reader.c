@@ -5,6 +5,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* An id of two bytes is an empty string and counts as none. */
+bool bag_v2_read_header(struct bag_v2_reader *reader, const struct bag_json_limits *limits)
+{
+    *reader->request = (struct bag_v2_request){.encoding = BAG_V2_JSON};
+    if (reader->next_binary == 0)
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
+                               "the body is empty; it must be a JSON object with \"inputs\"");
+    if (!bag_json_parse_header(reader->body, reader->next_binary, limits, reader->arena,
+                               &reader->header, reader->problem))
+        return false;
+    if (reader->header.id.bytes > 2)
+        reader->request->id = reader->header.id;
+    if (cJSON_IsObject(reader->header.tree))
+        return true;
+    bag_json_free(reader->header.tree);
+    return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
+                           "the request must be a JSON object with \"inputs\"");
+}
+
 bool bag_v2_reject_memory(struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory to decode the request");

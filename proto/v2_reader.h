@@ -11,12 +11,18 @@
 struct bag_v2_reader {
     const char *body;
     size_t body_bytes;
-    size_t next_binary; /* position of the next binary tensor in the body */
+    size_t next_binary; /* position of the next binary tensor in the body; at first the length of
+                           the JSON header */
     struct bag_arena *arena;
     struct bag_json_header header;
     struct bag_v2_request *request;
     struct bag_problem *problem;
 };
+
+/* Parses the JSON header, which ends at reader->next_binary, and begins the request: sets its id,
+ * and zeros. Returns false and sets the problem if the header is no object. On success the caller
+ * frees reader->header.tree. */
+bool bag_v2_read_header(struct bag_v2_reader *reader, const struct bag_json_limits *limits);
 
 /* Fills the inputs of reader->request. Returns false and sets the problem if they are wrong. */
 bool bag_v2_read_inputs(struct bag_v2_reader *reader);

@@ -386,21 +386,14 @@ static bool make_warnings(struct bag_v2_reader *reader)
 bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_bytes,
                           struct bag_problem *problem)
 {
-    struct bag_text text = bag_text_without_blanks(value);
-    size_t bytes = 0;
-    const char *at = value;
-    for (; *at >= '0' && *at <= '9'; at++) {
-        if (__builtin_mul_overflow(bytes, 10, &bytes) ||
-            __builtin_add_overflow(bytes, (size_t)(*at - '0'), &bytes))
-            bytes = SIZE_MAX /
-                    16; /* saturated: larger than any body, but further additions cannot overflow */
-    }
-    if (at == value || at != text.data + text.bytes || bytes == 0 || bytes > body_bytes)
+    uint64_t bytes;
+    if (!bag_length_parse(bag_text_without_blanks(value), &bytes) || bytes == 0 ||
+        bytes > body_bytes)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "Inference-Header-Content-Length is '%s'; it must be the number of "
                                "bytes of the JSON header, from 1 to %zu, the size of the body",
                                bag_quote(value, strlen(value)).text, body_bytes);
-    *header_bytes = bytes;
+    *header_bytes = (size_t)bytes;
     return true;
 }
 
@@ -414,21 +407,10 @@ bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_by
                                    .arena = arena,
                                    .request = request,
                                    .problem = problem};
-    memset(request, 0, sizeof *request);
-    request->encoding = BAG_V2_JSON;
-    if (header_bytes == 0)
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "the body is empty; it must be a JSON object with \"inputs\"");
-    if (!bag_json_parse_header(body, header_bytes, limits, arena, &reader.header, problem))
+    if (!bag_v2_read_header(&reader, limits))
         return false;
-    bool ok = true;
-    if (!cJSON_IsObject(reader.header.tree))
-        ok = bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                             "the request must be a JSON object with \"inputs\"");
-    ok = ok && read_parameters(&reader) && bag_v2_read_inputs(&reader) && read_outputs(&reader) &&
-         make_warnings(&reader);
-    if (ok && reader.header.id.bytes > 2)
-        request->id = reader.header.id;
+    bool ok = read_parameters(&reader) && bag_v2_read_inputs(&reader) && read_outputs(&reader) &&
+              make_warnings(&reader);
     bag_json_free(reader.header.tree);
     return ok;
 }

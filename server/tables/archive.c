@@ -182,7 +182,7 @@ static bool take_tensor(const struct bag_archive *archive,
                         struct bag_problem *problem)
 {
     bool found;
-    file->has_notes = true;
+    file->is_safetensors = true;
     file->npy = tensor->layout;
     file->row_format = tensor->row_format;
     file->row_elements = tensor->row_elements;
@@ -346,7 +346,7 @@ static bool list_arrays(const struct bag_archive *archive, struct bag_file_names
         struct bag_safetensors_tensor tensor;
         struct bag_table_file file = archive->file;
         bool is_array =
-            bag_safetensors_describe_at(&archive->tensors, cursor, &tensor, &unsupported) &&
+            bag_safetensors_describe(&archive->tensors, cursor, &tensor, &unsupported) &&
             take_tensor(archive, &tensor, &file, &unsupported);
         ok = add_file(names, name, strlen(name), is_array ? &file : NULL, problem);
     }
@@ -367,12 +367,13 @@ static bool find_array(const struct bag_archive *archive, const char *name,
     struct bag_file_names names = {.count = 0};
     struct bag_npz_member member;
     struct bag_safetensors_tensor tensor;
-    size_t found = archive->is_npz ? bag_npz_find(&archive->npz, name, &member)
-                                   : bag_safetensors_has(&archive->tensors, name);
+    const struct cJSON *item =
+        archive->is_npz ? NULL : bag_safetensors_find(&archive->tensors, name);
+    size_t found = archive->is_npz ? bag_npz_find(&archive->npz, name, &member) : item != NULL;
     if (found == 1)
         return archive->is_npz
                    ? read_member(archive, &member, override_dtype, file, problem)
-                   : bag_safetensors_describe(&archive->tensors, name, &tensor, problem) &&
+                   : bag_safetensors_describe(&archive->tensors, item, &tensor, problem) &&
                          take_tensor(archive, &tensor, file, problem);
     if (found > 1)
         return bag_problem_set(problem, BAG_ERROR_FILE, "the archive has two members '%s'",
@@ -390,37 +391,4 @@ bool bag_archive_array(const struct bag_archive *archive, const char *name,
     *file = archive->file;
     return find_array(archive, name, override_dtype, file, problem) ||
            bag_file_reject(archive->file.path, problem);
-}
-
-/* ---- notes ----------------------------------------------------------------------------------- */
-
-bool bag_file_read_notes(const struct bag_table_file *file, struct bag_file_notes *notes,
-                         struct bag_problem *problem)
-{
-    struct bag_archive archive;
-    struct bag_safetensors_note note;
-    const struct cJSON *cursor = NULL;
-    *notes = (struct bag_file_notes){.count = 0};
-    if (!file->has_notes)
-        return true;
-    if (!bag_archive_open(file->path, &archive, problem))
-        return false;
-    notes->tensors = archive.tensors;
-    archive.tensors = (struct bag_safetensors){0};
-    bag_archive_close(&archive);
-    while (bag_safetensors_next_note(&notes->tensors, &cursor, &note)) {
-        if (!BAG_GROW(notes->notes, notes->count)) {
-            bag_file_notes_free(notes);
-            return bag_problem_no_memory(problem);
-        }
-        notes->notes[notes->count++] = note;
-    }
-    return true;
-}
-
-void bag_file_notes_free(struct bag_file_notes *notes)
-{
-    bag_safetensors_free(&notes->tensors);
-    free(notes->notes);
-    *notes = (struct bag_file_notes){.count = 0};
 }

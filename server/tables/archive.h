@@ -67,17 +67,3 @@ bool bag_file_list_index(const char *path, struct bag_file_names *names,
 /* Returns the path of the file that holds a tensor; the caller frees it. Returns NULL and sets
  * *problem if the index does not have the tensor. */
 char *bag_file_find_part(const char *index_path, const char *tensor, struct bag_problem *problem);
-
-/* ---- metadata -------------------------------------------------------------------------------- */
-
-/* All entries of a safetensors file's __metadata__; none for other files. */
-struct bag_file_notes {
-    struct bag_safetensors_note *notes; /* owned; their texts belong to the header */
-    size_t count;
-    struct bag_safetensors tensors; /* the header; owned */
-};
-
-/* Reads the metadata. On success the caller must call bag_file_notes_free(). */
-bool bag_file_read_notes(const struct bag_table_file *file, struct bag_file_notes *notes,
-                         struct bag_problem *problem);
-void bag_file_notes_free(struct bag_file_notes *notes);

@@ -37,7 +37,7 @@ struct bag_table_file {
     uint64_t updates_through; /* the last row update that the file includes; 0: none */
     bool is_ordered;          /* the rows were reordered by 'bagserve convert --order-by', ... */
     uint64_t fixed_rows;      /* except for this many rows at the start */
-    bool has_notes;           /* the file is a safetensors file; see bag_file_read_notes */
+    bool is_safetensors;
 };
 
 /* ---- opening --------------------------------------------------------------------------------- */

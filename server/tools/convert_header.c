@@ -1,4 +1,5 @@
 /* The header of a converted table: its tensors and metadata; see tools.h. */
+#include "proto/arena.h"
 #include "server/tables/archive.h"
 #include "tools.h"
 
@@ -12,18 +13,26 @@
 #define ROW_FORMAT   "row_format"
 #define ROW_ELEMENTS "row_elements"
 
-/* Metadata of the new table itself, with the texts of its numbers. */
-struct own_notes {
-    struct bag_safetensors_note notes[4];
+/* The metadata of the new file. The texts are borrowed. */
+struct notes {
+    struct bag_safetensors_note *list; /* owned */
     size_t count;
-    char elements[24], updates_through[24], fixed_rows[24];
 };
 
-/* Adds a number to the metadata. `text` is its storage. */
-static void add_number(struct own_notes *own, const char *key, char text[24], uint64_t number)
+/* Adds an entry. Returns false without memory. */
+static bool add(struct notes *notes, const char *key, const char *value)
+{
+    if (!BAG_GROW(notes->list, notes->count))
+        return false;
+    notes->list[notes->count++] = (struct bag_safetensors_note){key, value};
+    return true;
+}
+
+/* Adds a number. `text` is its storage. Returns false without memory. */
+static bool add_number(struct notes *notes, const char *key, char text[24], uint64_t number)
 {
     snprintf(text, 24, "%" PRIu64, number);
-    own->notes[own->count++] = (struct bag_safetensors_note){key, text};
+    return add(notes, key, text);
 }
 
 /* Returns whether metadata of the new table replaces this entry of the source's. */
@@ -42,8 +51,8 @@ static bool is_own(const char *key)
 
 /* Prints the header. Quantised rows are bytes, so their tensor has the bytes of a row as its second
  * dimension. Returns NULL without memory. */
-static char *print(const struct bag_conversion *conversion,
-                   const struct bag_safetensors_note *notes, size_t num_notes, size_t *header_bytes)
+static char *print(const struct bag_conversion *conversion, const struct notes *notes,
+                   size_t *header_bytes)
 {
     const struct bag_table *to = &conversion->to;
     const struct bag_source *source = conversion->source;
@@ -59,43 +68,39 @@ static char *print(const struct bag_conversion *conversion,
          (uint64_t)rows * row_bytes},
         {"keys", keyed && source->key_files[0].npy.dtype == BAG_U64 ? "U64" : "I64", 1, &rows,
          (uint64_t)rows * sizeof(uint64_t)}};
-    return bag_safetensors_print(entries, keyed ? 2 : 1, notes, num_notes, header_bytes);
+    return bag_safetensors_print(entries, keyed ? 2 : 1, notes->list, notes->count, header_bytes);
 }
 
 char *bag_convert_header(const struct bag_conversion *conversion, size_t *header_bytes,
                          struct bag_problem *problem)
 {
-    struct own_notes own;
-    struct bag_file_notes said; /* metadata of the source's file */
-    /* Collect the metadata that describes the new rows: their format, the last update in them, and
-     * how many of the first rows must stay in place. */
     const struct bag_source *source = conversion->source;
     const struct bag_table_file *file = &source->files[0];
-    uint64_t updates_through = bag_source_updates_through(source);
-    own.notes[0] =
-        (struct bag_safetensors_note){ROW_FORMAT, bag_row_format_names[conversion->to.row_format]};
-    own.count = 1;
-    add_number(&own, ROW_ELEMENTS, own.elements, conversion->to.row_elements);
-    if (updates_through)
-        add_number(&own, BAG_NOTE_UPDATES_THROUGH, own.updates_through, updates_through);
-    if (conversion->order || file->is_ordered)
-        add_number(&own, BAG_NOTE_FIXED_ROWS, own.fixed_rows,
-                   conversion->order ? bag_rows_fixed(source) : file->fixed_rows);
-    if (!bag_file_read_notes(&conversion->source->files[0], &said, problem))
+    const bool is_ordered = conversion->order || file->is_ordered;
+    const uint64_t through = bag_source_updates_through(source);
+    char elements[24], updates_through[24], fixed_rows[24];
+    struct bag_archive archive; /* the source's file, whose other metadata is kept */
+    struct bag_safetensors_note said;
+    const struct cJSON *cursor = NULL;
+    struct notes notes = {.count = 0};
+    if (file->is_safetensors && !bag_archive_open(file->path, &archive, problem))
         return NULL;
-    struct bag_safetensors_note *notes = calloc(own.count + said.count, sizeof *notes);
-    size_t count = own.count;
-    if (notes)
-        memcpy(notes, own.notes, own.count * sizeof *notes);
-    /* Keep the other metadata of the source's file. */
-    for (size_t i = 0; notes && i < said.count; i++) {
-        if (!is_own(said.notes[i].key))
-            notes[count++] = said.notes[i];
-    }
-    char *header = notes ? print(conversion, notes, count, header_bytes) : NULL;
-    free(notes);
-    bag_file_notes_free(&said);
+    /* Describe the new rows: their format, the last update in them, and how many of the first rows
+     * must stay in place. */
+    bool ok =
+        add(&notes, ROW_FORMAT, bag_row_format_names[conversion->to.row_format]) &&
+        add_number(&notes, ROW_ELEMENTS, elements, conversion->to.row_elements) &&
+        (!through || add_number(&notes, BAG_NOTE_UPDATES_THROUGH, updates_through, through)) &&
+        (!is_ordered || add_number(&notes, BAG_NOTE_FIXED_ROWS, fixed_rows,
+                                   conversion->order ? bag_rows_fixed(source) : file->fixed_rows));
+    while (ok && file->is_safetensors &&
+           bag_safetensors_next_note(&archive.tensors, &cursor, &said))
+        ok = is_own(said.key) || add(&notes, said.key, said.value);
+    char *header = ok ? print(conversion, &notes, header_bytes) : NULL;
     if (!header)
         bag_problem_no_memory(problem);
+    free(notes.list);
+    if (file->is_safetensors)
+        bag_archive_close(&archive);
     return header;
 }

@@ -14,8 +14,8 @@ static void check_promises(const struct bag_safetensors *file, uint64_t file_byt
     bool all = true;
     for (const char *name; (name = bag_safetensors_next(file, &cursor));) {
         struct bag_safetensors_tensor tensor;
-        require(bag_safetensors_has(file, name));
-        if (!bag_safetensors_describe(file, name, &tensor, &problem)) {
+        require(bag_safetensors_find(file, name));
+        if (!bag_safetensors_describe(file, bag_safetensors_find(file, name), &tensor, &problem)) {
             require(problem.kind == BAG_ERROR_FILE && problem.text[0]);
             all = false;
             continue;
