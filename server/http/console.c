@@ -87,13 +87,6 @@ enum bag_http_outcome bag_http_get_console_part(struct bag_http_request *request
 
 /* ---- history --------------------------------------------------------------------------------- */
 
-/* Fills the reply with a document that must not be cached. */
-static void answer(struct bag_http_request *request, char *document)
-{
-    bag_http_reply_json(&request->reply, 200, document);
-    request->reply.no_store = true;
-}
-
 static const char *state_of(const struct bag_http_request *request)
 {
     static const char *const names[] = {[BAG_SERVICE_LOADING] = "loading",
@@ -131,7 +124,7 @@ static void make_history(struct bag_http_request *request)
                    BAG_KEY("models", request->snapshot->count),
                    BAG_KEY("models_ready", count_ready(request->snapshot)));
     bag_history_write(&service->history, &json);
-    answer(request, bag_json_end(&json));
+    bag_http_answer_now(request, bag_json_end(&json));
 }
 
 enum bag_http_outcome bag_http_get_history(struct bag_http_request *request)
@@ -236,7 +229,7 @@ static void make_model_list(struct bag_http_request *request)
     bag_json_open(&json, "models", '[');
     for (size_t i = 0; i < snapshot->count; i++)
         write_model(&json, request, snapshot->listed[i], &view);
-    answer(request, bag_json_end(&json));
+    bag_http_answer_now(request, bag_json_end(&json));
 }
 
 enum bag_http_outcome bag_http_get_model_list(struct bag_http_request *request)
@@ -285,6 +278,5 @@ enum bag_http_outcome bag_http_get_options(struct bag_http_request *request)
     }
     bag_json_close(&json);
     bag_config_write_options(service->config, is_admin, &json);
-    answer(request, bag_json_end(&json));
-    return BAG_HTTP_DONE;
+    return bag_http_answer_now(request, bag_json_end(&json));
 }

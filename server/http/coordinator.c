@@ -8,17 +8,11 @@
  * two hand-overs to a worker. */
 #define LOOP_FACTOR 4
 
-/* Returns the request that a job is a member of. */
-static struct bag_http_request *request_of(struct bag_job *job)
-{
-    return (void *)((char *)job - offsetof(struct bag_http_request, job));
-}
-
 /* ---- making ---------------------------------------------------------------------------------- */
 
 bool bag_http_remote_run(struct bag_job *job)
 {
-    struct bag_http_request *request = request_of(job);
+    struct bag_http_request *request = bag_http_request_of(job);
     struct bag_remote_infer *run = malloc(sizeof *run);
     if (!run)
         return bag_problem_no_memory(&job->problem);
@@ -62,7 +56,7 @@ static void end(struct bag_http_request *request)
 
 static void on_finished(struct bag_job *job)
 {
-    end(request_of(job));
+    end(bag_http_request_of(job));
 }
 
 /* Merges the replies on a worker and returns the request to its loop, where on_finished() is

@@ -5,10 +5,9 @@
 
 #include <stdio.h>
 
-enum bag_http_outcome bag_http_answer_now(struct bag_http_request *request, int status,
-                                          char *document)
+enum bag_http_outcome bag_http_answer_now(struct bag_http_request *request, char *document)
 {
-    bag_http_reply_json(&request->reply, status, document);
+    bag_http_reply_json(&request->reply, 200, document);
     request->reply.no_store = true;
     return BAG_HTTP_DONE;
 }
@@ -32,7 +31,7 @@ bool bag_http_find_fault(const struct bag_model *model, char *text, size_t room)
 
 enum bag_http_outcome bag_http_get_live(struct bag_http_request *request)
 {
-    return bag_http_answer_now(request, 200, BAG_JSON_DOCUMENT(BAG_KEY("live", (bool)true)));
+    return bag_http_answer_now(request, BAG_JSON_DOCUMENT(BAG_KEY("live", (bool)true)));
 }
 
 /* Answers with the document: 503 if the server or model is not ready, or the server drains. */
@@ -40,7 +39,7 @@ static enum bag_http_outcome answer_readiness(struct bag_http_request *request, 
                                               bool stops, char *document)
 {
     if (is_ready)
-        return bag_http_answer_now(request, 200, document);
+        return bag_http_answer_now(request, document);
     bag_http_reply_failure(&request->reply, stops ? BAG_ERROR_DRAINING : BAG_ERROR_NOT_READY,
                            document);
     request->reply.no_store = true;

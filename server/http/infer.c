@@ -250,16 +250,11 @@ static bool infer_inline(struct bag_http_request *request)
 
 /* ---- with the engine ------------------------------------------------------------------------- */
 
-static struct bag_http_request *request_of(struct bag_job *job)
-{
-    return (void *)((char *)job - offsetof(struct bag_http_request, job));
-}
-
 /* Called on the loop when the engine has run or dropped the job. The job of a model of shards has
  * only made the calls, which are sent now. */
 static void on_job_done(struct bag_job *job)
 {
-    struct bag_http_request *request = request_of(job);
+    struct bag_http_request *request = bag_http_request_of(job);
     if (request->run) {
         bag_http_remote_begin(request, take_reply);
         return;
@@ -273,7 +268,7 @@ static void on_job_done(struct bag_job *job)
  */
 static bool is_client_connected(struct bag_job *job)
 {
-    const struct bag_http_request *request = request_of(job);
+    const struct bag_http_request *request = bag_http_request_of(job);
     bool is_quick = request->context->engine.queue.load.waiting <= FEW_WAITING &&
                     uv_hrtime() - job->queued_ns < BAG_HTTP_QUICK_NS;
     return is_quick || request->calls->is_connected(request->connection);

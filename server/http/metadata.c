@@ -12,9 +12,9 @@
 #include <string.h>
 
 /* Fills the reply with a document. Without memory (NULL) the reply is an error. */
-static enum bag_http_outcome answer(struct bag_http_request *request, int status, char *document)
+static enum bag_http_outcome answer(struct bag_http_request *request, char *document)
 {
-    bag_http_reply_json(&request->reply, status, document);
+    bag_http_reply_json(&request->reply, 200, document);
     return BAG_HTTP_DONE;
 }
 
@@ -35,14 +35,14 @@ enum bag_http_outcome bag_http_get_root(struct bag_http_request *request)
         BAG_KEY("ready", "/v2/health/ready"), BAG_KEY("models", "/v2/models"),
         BAG_KEY("openapi", "/openapi.json"), BAG_KEY_IF(metrics, "stats", "/v2/models/stats"),
         BAG_KEY_IF(metrics, "metrics", "/metrics"), BAG_KEY_IF(console, "console", "/console"));
-    answer(request, 200, bag_json_end(&json));
+    answer(request, bag_json_end(&json));
     request->reply.varies_by_accept = console;
     return BAG_HTTP_DONE;
 }
 
 enum bag_http_outcome bag_http_get_openapi(struct bag_http_request *request)
 {
-    return answer(request, 200, strdup(bag_openapi->text));
+    return answer(request, strdup(bag_openapi->text));
 }
 
 enum bag_http_outcome bag_http_get_server(struct bag_http_request *request)
@@ -62,7 +62,7 @@ enum bag_http_outcome bag_http_get_server(struct bag_http_request *request)
     bag_json_texts(&json, "extensions", extensions, count);
     BAG_JSON_WRITE(&json, BAG_KEY("instance", (const char *)service->shards->instance),
                    BAG_KEY("generation", request->snapshot->generation));
-    return answer(request, 200, bag_json_end(&json));
+    return answer(request, bag_json_end(&json));
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */
@@ -112,7 +112,7 @@ static void make_models(struct bag_http_request *request)
     json.text.failed = !names || !listed;
     bag_json_open(&json, NULL, '{');
     bag_json_texts(&json, "models", names, count);
-    answer(request, 200, bag_json_end(&json));
+    answer(request, bag_json_end(&json));
     free(names);
     free(listed);
 }
@@ -148,7 +148,7 @@ static void answer_model(struct bag_http_request *request,
         if (models[i]->state == BAG_MODEL_READY)
             ready[versions.num_ready++] = models[i]->version;
     }
-    answer(request, 200, ready ? describe(model, &versions) : NULL);
+    answer(request, ready ? describe(model, &versions) : NULL);
     free(ready);
 }
 
@@ -252,7 +252,7 @@ static void make_index(struct bag_http_request *request)
         bag_http_write_state(&json, snapshot->listed[i], &found);
         bag_json_close(&json);
     }
-    bag_http_answer_now(request, 200, bag_json_end(&json));
+    bag_http_answer_now(request, bag_json_end(&json));
 }
 
 enum bag_http_outcome bag_http_post_index(struct bag_http_request *request)
@@ -295,7 +295,7 @@ static void make_metrics(struct bag_http_request *request)
 {
     char *text =
         bag_expose_prometheus(&request->context->service->metrics, request->snapshot, BAG_VERSION);
-    bag_http_answer_now(request, 200, text);
+    bag_http_answer_now(request, text);
     request->reply.type = text ? BAG_PROMETHEUS_TYPE : NULL;
 }
 
@@ -321,7 +321,7 @@ static void answer_statistics(struct bag_http_request *request, struct bag_model
             bag_expose_statistics(&request->context->service->metrics, models[i],
                                   shows_metrics(request), &json);
     }
-    bag_http_answer_now(request, 200, bag_json_end(&json));
+    bag_http_answer_now(request, bag_json_end(&json));
 }
 
 static void make_all_statistics(struct bag_http_request *request)
@@ -372,7 +372,7 @@ static void make_model_metrics(struct bag_http_request *request)
     size_t count;
     struct bag_model *const *models = find_versions(request, &count);
     char *text = bag_expose_models(&request->context->service->metrics, models, count);
-    bag_http_answer_now(request, 200, text);
+    bag_http_answer_now(request, text);
     request->reply.type = text ? BAG_PROMETHEUS_TYPE : NULL;
 }
 

@@ -11,8 +11,7 @@
 extern const char bag_http_stopping[];
 
 /* Answers with a document that must not be cached. NULL: there was not enough memory for it. */
-enum bag_http_outcome bag_http_answer_now(struct bag_http_request *request, int status,
-                                          char *document);
+enum bag_http_outcome bag_http_answer_now(struct bag_http_request *request, char *document);
 
 /* Sets `text` to the reason why a loaded model does not answer completely. Returns false if it
  * does. */

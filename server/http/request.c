@@ -119,7 +119,7 @@ void bag_http_request_again(struct bag_http_request *request)
 /* Called on the loop for a job that was not submitted and only returns to the loop. */
 static void on_made(struct bag_job *job)
 {
-    bag_http_request_resume((void *)((char *)job - offsetof(struct bag_http_request, job)));
+    bag_http_request_resume(bag_http_request_of(job));
 }
 
 enum bag_http_outcome bag_http_request_elsewhere(struct bag_http_request *request,

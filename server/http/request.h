@@ -153,6 +153,12 @@ void bag_http_request_end(struct bag_http_request *request, bool sent);
 /* Frees the requests that are kept for reuse. */
 void bag_http_requests_free(struct bag_http_context *context);
 
+/* Returns the request that the job is a member of. */
+static inline struct bag_http_request *bag_http_request_of(struct bag_job *job)
+{
+    return (void *)((char *)job - offsetof(struct bag_http_request, job));
+}
+
 /* ---- for handlers ---------------------------------------------------------------------------- */
 
 /* Returns whether the handler may suspend the request. Otherwise it returns LATER to be called once

@@ -84,71 +84,48 @@ static bool match(const char *pattern, const char *path, struct bag_http_target 
     return !*path;
 }
 
-/* The value of Allow by the methods of a path. */
+/* The value of Allow by the method of a path. */
 static const char *const allow_of[] = {
     [BAG_HTTP_GET] = "GET, HEAD, OPTIONS",
     [BAG_HTTP_POST] = "POST, OPTIONS",
-    [BAG_HTTP_GET | BAG_HTTP_POST] = "GET, HEAD, POST, OPTIONS",
 };
 
-/* Returns the bit of a method, or 0 if no route has it. */
-static unsigned method_of(const char *name)
+/* Returns whether a route has a method. */
+static bool has_method(const struct bag_http_route *route, const char *name)
 {
-    if (strcmp(name, "GET") == 0 || strcmp(name, "HEAD") == 0)
-        return BAG_HTTP_GET;
-    return strcmp(name, "POST") == 0 ? BAG_HTTP_POST : 0;
-}
-
-/* Fills the reply to OPTIONS with the methods of a path or of the whole server. */
-static void answer_options(const char *methods, struct bag_http_reply *reply)
-{
-    bag_http_reply_empty(reply, 204);
-    reply->allow = methods;
-}
-
-const struct bag_http_route *bag_http_find_route(const struct bag_http_route *among, size_t count,
-                                                 const char *method, const char *path,
-                                                 struct bag_http_target *target,
-                                                 struct bag_http_reply *reply)
-{
-    const char *pattern = NULL;
-    unsigned methods = 0, asked = method_of(method);
-    for (const struct bag_http_route *route = among; route < among + count; route++) {
-        /* After a pattern has matched, only routes with the same pattern can have the method. */
-        if (pattern ? strcmp(route->pattern, pattern) != 0 : !match(route->pattern, path, target))
-            continue;
-        if (route->method & asked)
-            return route;
-        pattern = route->pattern;
-        methods |= route->method;
-    }
-    if (!pattern)
-        bag_http_reply_error(
-            reply, BAG_ERROR_NOT_FOUND, "unknown path '%s'; %s", bag_quote(path, strlen(path)).text,
-            strncmp(path, "/v1/", 4) == 0 ? "use the V2 protocol: POST /v2/models/NAME/infer"
-                                          : "GET / lists what there is");
-    else if (strcmp(method, "OPTIONS") == 0)
-        answer_options(allow_of[methods], reply);
-    else {
-        bag_http_reply_error(reply, BAG_ERROR_METHOD_NOT_ALLOWED,
-                             "method %s cannot be used with %s; use %s",
-                             bag_quote(method, strlen(method)).text,
-                             bag_quote(path, strlen(path)).text, allow_of[methods]);
-        reply->allow = allow_of[methods];
-    }
-    return NULL;
+    if (route->method == BAG_HTTP_POST)
+        return strcmp(name, "POST") == 0;
+    return strcmp(name, "GET") == 0 || strcmp(name, "HEAD") == 0;
 }
 
 const struct bag_http_route *bag_http_route(const char *method, const char *path,
                                             struct bag_http_target *target,
                                             struct bag_http_reply *reply)
 {
-    if (strcmp(method, "OPTIONS") == 0 && strcmp(path, "*") == 0) {
-        answer_options(allow_of[BAG_HTTP_GET | BAG_HTTP_POST], reply);
+    const struct bag_http_route *route = routes, *end = routes + sizeof routes / sizeof routes[0];
+    const bool is_options = strcmp(method, "OPTIONS") == 0;
+    const bool is_server = is_options && strcmp(path, "*") == 0;
+    /* No path has two routes: the first pattern that matches decides. */
+    while (!is_server && route < end && !match(route->pattern, path, target))
+        route++;
+    if (route == end) {
+        bag_http_reply_error(
+            reply, BAG_ERROR_NOT_FOUND, "unknown path '%s'; %s", bag_quote(path, strlen(path)).text,
+            strncmp(path, "/v1/", 4) == 0 ? "use the V2 protocol: POST /v2/models/NAME/infer"
+                                          : "GET / lists what there is");
         return NULL;
     }
-    return bag_http_find_route(routes, sizeof routes / sizeof routes[0], method, path, target,
-                               reply);
+    if (!is_server && has_method(route, method))
+        return route;
+    const char *allow = is_server ? "GET, HEAD, POST, OPTIONS" : allow_of[route->method];
+    if (is_options)
+        bag_http_reply_empty(reply, 204);
+    else
+        bag_http_reply_error(
+            reply, BAG_ERROR_METHOD_NOT_ALLOWED, "method %s cannot be used with %s; use %s",
+            bag_quote(method, strlen(method)).text, bag_quote(path, strlen(path)).text, allow);
+    reply->allow = allow;
+    return NULL;
 }
 
 /* Writes the versions that are served, as "version 3 is served" or "versions 1, 2 and 5 are

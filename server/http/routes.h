@@ -33,10 +33,9 @@ typedef bool bag_http_accept(struct bag_http_request *request);
 /* The scope of routes that need no token. */
 #define BAG_HTTP_NO_SCOPE (-1)
 
-/* Methods; each is a bit. */
 enum bag_http_method {
-    BAG_HTTP_GET = 1, /* and HEAD */
-    BAG_HTTP_POST = 2
+    BAG_HTTP_GET, /* and HEAD */
+    BAG_HTTP_POST
 };
 
 /* A route: one method of one path. */
@@ -54,12 +53,6 @@ struct bag_http_route {
 const struct bag_http_route *bag_http_route(const char *method, const char *path,
                                             struct bag_http_target *target,
                                             struct bag_http_reply *reply);
-
-/* Does the same for another list of routes. */
-const struct bag_http_route *bag_http_find_route(const struct bag_http_route *among, size_t count,
-                                                 const char *method, const char *path,
-                                                 struct bag_http_target *target,
-                                                 struct bag_http_reply *reply);
 
 /* Returns the model that a target names, which is READY. Returns NULL and fills `reply` with a 404
  * or 503 if there is none. Whoever looks up a model for the second time uses the second result: in

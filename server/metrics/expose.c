@@ -78,15 +78,23 @@ static const struct {
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
+/* Begins a sample with the labels of a version of a model. */
+static void begin_version(struct bag_prometheus *out, const char *name, const char *suffix,
+                          const struct bag_model *model)
+{
+    bag_prometheus_sample(out, name, suffix);
+    bag_prometheus_label(out, "model", model->name);
+    bag_prometheus_label(out, "version", model->version);
+}
+
 /* Begins a sample with the labels of its model (NULL: none) and of its family. */
 static void begin(struct bag_prometheus *out, const struct bag_model *model,
                   const struct family *family, size_t value, const char *suffix)
 {
-    bag_prometheus_sample(out, family->name, suffix);
-    if (model) {
-        bag_prometheus_label(out, "model", model->name);
-        bag_prometheus_label(out, "version", model->version);
-    }
+    if (model)
+        begin_version(out, family->name, suffix, model);
+    else
+        bag_prometheus_sample(out, family->name, suffix);
     if (family->label->key)
         bag_prometheus_label(out, family->label->key, family->label->values[value]);
 }
@@ -148,9 +156,7 @@ static void write_sum(struct bag_prometheus *out, const char *name, const char *
     for (size_t i = 0; i < snapshot->count; i++) {
         const bag_counter *histogram =
             (const bag_counter *)&counters[i] + offset / sizeof *histogram;
-        bag_prometheus_sample(out, name, "");
-        bag_prometheus_label(out, "model", snapshot->models[i]->name);
-        bag_prometheus_label(out, "version", snapshot->models[i]->version);
+        begin_version(out, name, "", snapshot->models[i]);
         bag_prometheus_value(out, bag_counter_get(&histogram[BAG_SLOTS_SECONDS - 1]) / 1000, false);
     }
 }
@@ -161,9 +167,7 @@ static void write_states(struct bag_prometheus *out, const struct bag_snapshot *
     static const char name[] = "bagserve_model_state";
     bag_prometheus_family(out, name, "gauge", "The state of a model, as a label.", "1");
     for (size_t i = 0; i < snapshot->count; i++) {
-        bag_prometheus_sample(out, name, "");
-        bag_prometheus_label(out, "model", snapshot->models[i]->name);
-        bag_prometheus_label(out, "version", snapshot->models[i]->version);
+        begin_version(out, name, "", snapshot->models[i]);
         bag_prometheus_label(out, "state", bag_model_state_names[snapshot->models[i]->state]);
         if (*snapshot->models[i]->reason)
             bag_prometheus_label(out, "reason", snapshot->models[i]->reason);
@@ -251,9 +255,7 @@ static void write_tables(struct bag_prometheus *out, const struct bag_snapshot *
                                        memory->map ? bag_table_rows_bytes(memory) : 0,
                                        (uint64_t)bag_table_spare_rows_now(memory),
                                        memory->spare_rows};
-            bag_prometheus_sample(out, gauges[i].name, "");
-            bag_prometheus_label(out, "model", snapshot->models[j]->name);
-            bag_prometheus_label(out, "version", snapshot->models[j]->version);
+            begin_version(out, gauges[i].name, "", snapshot->models[j]);
             bag_prometheus_value(out, values[i], false);
         }
     }
@@ -309,9 +311,7 @@ static void write_features(struct bag_prometheus *out, const struct bag_snapshot
                     read_hot_rows(feature, &report);
                     value = (uint64_t)(report.hottest_share * 1e9);
                 }
-                bag_prometheus_sample(out, families[family].name, "");
-                bag_prometheus_label(out, "model", model->name);
-                bag_prometheus_label(out, "version", model->version);
+                begin_version(out, families[family].name, "", model);
                 bag_prometheus_label(out, "feature", feature->name);
                 bag_prometheus_value(out, value, family == HOTTEST_RATIO);
             }

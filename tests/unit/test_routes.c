@@ -113,33 +113,6 @@ TEST(test_names_the_methods_that_there_are)
     }
 }
 
-/* Tests a path with two methods, also if a pattern of another path that fits too is between
- * them. */
-TEST(test_a_path_of_two_methods)
-{
-    static const struct bag_http_route two[] = {{.pattern = "/v2/a", .method = BAG_HTTP_GET},
-                                                {.pattern = "/v2/{model}", .method = BAG_HTTP_POST},
-                                                {.pattern = "/v2/a", .method = BAG_HTTP_POST}};
-    static const struct {
-        const char *method, *path;
-        int line; /* -1: none */
-    } cases[] = {{"GET", "/v2/a", 0},     {"HEAD", "/v2/a", 0}, {"POST", "/v2/a", 2},
-                 {"PUT", "/v2/a", -1},    {"POST", "/v2/b", 1}, {"GET", "/v2/b", -1},
-                 {"OPTIONS", "/v2/a", -1}};
-    for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct bag_http_target target;
-        struct bag_http_reply reply = {.status = 0};
-        const struct bag_http_route *found = bag_http_find_route(
-            two, COUNT_OF(two), cases[i].method, cases[i].path, &target, &reply);
-        assert_ptr_equal(found, cases[i].line < 0 ? NULL : two + cases[i].line);
-        if (!found)
-            assert_string_equal(reply.allow, strcmp(cases[i].path, "/v2/a") == 0
-                                                 ? "GET, HEAD, POST, OPTIONS"
-                                                 : "POST, OPTIONS");
-        free(reply.body);
-    }
-}
-
 TEST(test_answers_options)
 {
     static const struct {
