@@ -255,6 +255,17 @@ const struct bag_model_config *bag_config_find_model(const struct bag_config *co
     return highest ? &config->models[*highest] : NULL;
 }
 
+bool bag_config_uses_shards(const struct bag_config *config, const struct bag_model_config *model)
+{
+    bool found = bag_model_has_shards(model);
+    for (size_t i = 0; i < model->num_features && !found; i++) {
+        const struct bag_model_config *table =
+            bag_config_find_model(config, model->features[i].model);
+        found = table && bag_model_has_shards(table);
+    }
+    return found;
+}
+
 /* Checks that the model of a feature exists and has a table. Collections of collections are not
  * supported. */
 static bool check_feature(const struct bag_config *config, const char *collection,

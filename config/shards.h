@@ -19,6 +19,9 @@
 /* Returns whether the model has shards in place of a file. */
 bool bag_model_has_shards(const struct bag_model_config *model);
 
+/* Returns whether a model, or a table of a collection, is on shards. */
+bool bag_config_uses_shards(const struct bag_config *config, const struct bag_model_config *model);
+
 /* The address of a shard: http://HOST:PORT, which may have a path that precedes those of the
  * protocol, or unix:PATH. */
 struct bag_shard_address {

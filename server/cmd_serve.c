@@ -4,9 +4,9 @@
  * reconciler calls. */
 #include "commands.h"
 #include "loops.h"
-#include "recording.h"
 #include "report.h"
 #include "server/http/routes.h"
+#include "server/memory/memory.h"
 #include "server/models/reconciler.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
@@ -41,12 +41,12 @@ struct serve {
     struct bag_updates updates; /* used if rows may change */
     struct bag_listeners listeners;
     struct bag_loops loops;
-    struct bag_recording recording; /* history of the last minutes, for the console */
-    bool first_done;                /* the first tables were published or cannot be loaded */
+    bool first_done; /* the first tables were published or cannot be loaded */
     int exit_code;
     uv_loop_t loop;
     uv_signal_t signals[NUM_SIGNALS];
     uv_timer_t drain_timer, watchdog;
+    uv_timer_t recording; /* samples the server's history */
     uv_async_t loaded;
 };
 
@@ -74,7 +74,7 @@ static void on_ended(void *context)
         uv_close((uv_handle_t *)&serve->signals[i], NULL);
     uv_close((uv_handle_t *)&serve->drain_timer, NULL);
     uv_close((uv_handle_t *)&serve->watchdog, NULL);
-    bag_recording_stop(&serve->recording);
+    uv_close((uv_handle_t *)&serve->recording, NULL);
     uv_close((uv_handle_t *)&serve->loaded, NULL);
 }
 
@@ -204,8 +204,47 @@ static void on_loaded(uv_async_t *loaded)
     size_t count = serve->reconciler.first_models;
     serve->service.state = BAG_SERVICE_READY;
     bag_systemd_notify("READY=1\nSTATUS=Serving %zu models", count);
-    bag_report_ready(&serve->reconciler,
-                     bag_listeners_url(&serve->listeners, &serve->config.options, url));
+    bag_log(BAG_LOG_LEVEL_INFO, "ready", BAG_LOG_NUMBER("models", count),
+            BAG_LOG_NUMBER("bytes", serve->reconciler.first_bytes),
+            BAG_LOG_TEXT("url", bag_listeners_url(&serve->listeners, &serve->config.options, url)));
+}
+
+/* ---- the history of the last minutes, for the console ---------------------------------------- */
+
+/* Samples the server once a second. */
+static void on_second(uv_timer_t *timer)
+{
+    struct serve *serve = timer->data;
+    struct bag_loop_counters sum;
+    struct bag_process_load load;
+    bag_process_sample_load(&load);
+    bag_metrics_sum_loops(&serve->service.metrics, &sum);
+    const struct bag_history_levels levels = {
+        .waiting = (uint32_t)bag_counter_get(sum.queued[0]),
+        .in_flight = (uint32_t)bag_counter_get(sum.in_flight[0]),
+        .connections = (uint32_t)bag_counter_get(sum.connections[0]),
+        .busy_workers = serve->workers.count - bag_workers_idle(&serve->workers),
+        .request_bytes = atomic_load(&serve->service.budget.used_bytes),
+        .table_bytes = bag_pages_used(),
+        .resident_bytes = load.resident_bytes};
+    bag_history_sample(&serve->service.history, uv_hrtime(), &levels, load.cpu_ns);
+}
+
+/* Starts the timer, after the workers and before any loop answers. It stays idle if the console or
+ * metrics are off. Returns false and sets *problem without memory. */
+static bool start_recording(struct serve *serve, struct bag_problem *problem)
+{
+    struct bag_service *service = &serve->service;
+    struct bag_process_load load;
+    serve->recording.data = serve;
+    uv_timer_init(&serve->loop, &serve->recording);
+    if (!service->metrics.on || serve->config.options.console == BAG_SWITCH_OFF)
+        return true;
+    bag_process_sample_load(&load);
+    if (!bag_history_init(&service->history, &service->metrics, uv_hrtime(), load.cpu_ns))
+        return bag_problem_no_memory(problem);
+    uv_timer_start(&serve->recording, on_second, 1000, 1000);
+    return true;
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
@@ -377,9 +416,8 @@ static bool start(struct serve *serve, struct bag_problem *problem)
            ((error = uv_loop_init(&serve->loop)) == 0 ||
             bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started: %s",
                             uv_strerror(error))) &&
-           bag_recording_start(&serve->recording, &serve->loop, &serve->service, problem) &&
-           start_loops(serve, problem) && init_handles(serve, problem) &&
-           start_reconciler(serve, problem);
+           start_recording(serve, problem) && start_loops(serve, problem) &&
+           init_handles(serve, problem) && start_reconciler(serve, problem);
 }
 
 /* Explains an abort during the start. libuv aborts without a message if a system call fails. */

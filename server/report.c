@@ -2,16 +2,9 @@
 #include "report.h"
 
 #include "config/shards.h"
-#include "server/system/log.h"
 
 #include <stdio.h>
 #include <string.h>
-
-void bag_report_ready(const struct bag_reconciler *reconciler, const char *url)
-{
-    bag_log(BAG_LOG_LEVEL_INFO, "ready", BAG_LOG_NUMBER("models", reconciler->first_models),
-            BAG_LOG_NUMBER("bytes", reconciler->first_bytes), BAG_LOG_TEXT("url", url));
-}
 
 static void print_model(const struct bag_source *source)
 {
@@ -35,19 +28,6 @@ static void print_model(const struct bag_source *source)
     putchar('\n');
 }
 
-/* Returns whether a model, or a table of a collection, is on shards, which --check does not
- * query. */
-static bool is_of_shards(const struct bag_config *config, const struct bag_model_config *model)
-{
-    bool found = bag_model_has_shards(model);
-    for (size_t i = 0; i < model->num_features && !found; i++) {
-        const struct bag_model_config *table =
-            bag_config_find_model(config, model->features[i].model);
-        found = table && bag_model_has_shards(table);
-    }
-    return found;
-}
-
 /* Prints the models that will be served when their shards have answered. Returns their number. */
 static size_t print_models_of_shards(const struct bag_config *config, const struct bag_check *check)
 {
@@ -57,7 +37,8 @@ static size_t print_models_of_shards(const struct bag_config *config, const stru
         struct bag_shard_address address;
         struct bag_problem ignored;
         size_t shards = 0;
-        if (!is_of_shards(config, model) || bag_check_find(check, model->name, model->version))
+        if (!bag_config_uses_shards(config, model) ||
+            bag_check_find(check, model->name, model->version))
             continue;
         count++;
         for (const char *at = model->path; at && bag_shards_next(&at, &address, &ignored);)

@@ -176,24 +176,16 @@ static bool add_catalog(struct bag_check *check, struct bags_list *list,
     return true;
 }
 
-/* Returns whether a model, or a table of a collection, is on shards. */
-static bool is_of_shards(const struct bag_config *config, const char *name)
-{
-    const struct bag_model_config *model = bag_config_find_model(config, name);
-    bool found = model && bag_model_has_shards(model);
-    for (size_t i = 0; model && !found && i < model->num_features; i++)
-        found = is_of_shards(config, model->features[i].model);
-    return found;
-}
-
 /* Adds the features of collections that are served, and what cannot be served. */
 static bool add_planned(struct bag_check *check, struct bags_list *list,
                         const struct bag_change_plan *plan)
 {
     for (size_t i = 0; i < plan->count; i++) {
         const struct bag_entry *entry = &plan->entries[i];
+        const struct bag_config *config = plan->facts.models->config;
         const char *name = bag_entry_name(entry);
-        if (!bag_entry_serves(entry) && !is_of_shards(plan->facts.models->config, name))
+        const struct bag_model_config *model = bag_config_find_model(config, name);
+        if (!bag_entry_serves(entry) && !(model && bag_config_uses_shards(config, model)))
             add_fault(check, name, entry->model->version, entry->model->reason);
         if (entry->source && bag_source_is_collection(entry->source) &&
             !add_bags(list, entry->source))
