@@ -17,7 +17,7 @@ from harness import ROOT, Failure, Server, expect_equal, expect_words, run, writ
 from v2 import NO_JSON, NUMPY, Client, Tensor, bf16_from_f32, f32_from_bf16
 
 WAYS = ("binary", "json", "mixed")
-EXPECTED_CASES = 537
+EXPECTED_CASES = 541
 DATATYPES = {"f16": "FP16", "bf16": "BF16", "f32": "FP32", "f64": "FP64", "i8": "INT8",
              "i16": "INT16", "i32": "INT32", "i64": "INT64", "u8": "UINT8", "u16": "UINT16",
              "u32": "UINT32", "u64": "UINT64"}
