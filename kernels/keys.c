@@ -261,7 +261,13 @@ int64_t bag_keys_find_one(const struct bag_keys *keys, uint64_t key)
     return row >= 0 && keys->rows ? (int64_t)keys->rows[row] : row;
 }
 
-#define MATCH_SLOTS bag_keys_match
+static inline unsigned match_slots(const struct bag_keys *keys, const struct bag_keys_line *line,
+                                   uint64_t word)
+{
+    return bag_keys_match(keys, line, word) | 1u << BAG_KEYS_PER_LINE;
+}
+
+#define MATCH_SLOTS match_slots
 #include "keys_find.h"
 
 size_t bag_ref_keys_find(const struct bag_keys *keys, const struct bag_ids *ids, int64_t *rows)

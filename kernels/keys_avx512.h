@@ -65,7 +65,7 @@ BAG_LANE void find_homes(const struct bag_keys *keys, const struct bag_ids *ids,
 struct find_found {
     _Alignas(64) uint64_t words[FIND_BLOCK]; /* words of the matching slots */
     uint8_t high[FIND_BLOCK]; /* high bits of their rows; if no slot matches, the line's `passed` */
-    uint8_t matches[FIND_BLOCK]; /* bit 7 is always set */
+    uint8_t matches[FIND_BLOCK]; /* results of MATCH_SLOTS */
 };
 
 /* Reads the lines. Returns whether a slot changed meanwhile. The byte after the rows' high bits
@@ -73,16 +73,11 @@ struct find_found {
 BAG_LANE bool find_read(const struct bag_keys *keys, const struct find_homes *homes, size_t count,
                         struct find_found *found)
 {
-    const __m512i rests =
-        _mm512_maskz_set1_epi64(0x7f, (long long)(~UINT64_C(0) << keys->low_bits));
     uint64_t changed = 0;
 #pragma GCC unroll 4
     for (size_t i = 0; i < count; i++) {
         const struct bag_keys_line *line = homes->lines[i];
-        __m512i words = _mm512_load_si512(line);
-        __atomic_signal_fence(__ATOMIC_ACQUIRE);
-        words = _mm512_xor_si512(words, find_set(homes->words[i]));
-        unsigned matches = _cvtmask8_u32(_mm512_testn_epi64_mask(words, rests));
+        unsigned matches = MATCH_SLOTS(keys, line, homes->words[i]);
         uint32_t slot = _tzcnt_u32(matches);
         const uint64_t *word = (const uint64_t *)line + slot;
         uint64_t before = __atomic_load_n(word, __ATOMIC_ACQUIRE);
@@ -105,15 +100,10 @@ BAG_LANE __mmask8 find_passed(const struct bag_keys *keys, __mmask8 absent, __m5
     return _mm512_mask_test_epi64_mask(absent, passed, _mm512_sllv_epi64(find_set(1), classes));
 }
 
-BAG_LANE void find_note(const struct find_homes *homes, size_t i, size_t first, __mmask8 noted,
-                        struct find_later *later)
+BAG_LANE void find_note(size_t first, __mmask8 noted, struct find_later *later)
 {
     const __m512i lanes = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
-    __m512i positions = _mm512_add_epi64(find_set(first + i), lanes);
-    __m512i lines = _mm512_load_si512(&homes->lines[i]),
-            words = _mm512_load_si512(&homes->words[i]);
-    _mm512_storeu_si512(&later->homes[later->count], _mm512_maskz_compress_epi64(noted, lines));
-    _mm512_storeu_si512(&later->words[later->count], _mm512_maskz_compress_epi64(noted, words));
+    __m512i positions = _mm512_add_epi64(find_set(first), lanes);
     _mm512_storeu_si512(&later->positions[later->count],
                         _mm512_maskz_compress_epi64(noted, positions));
     later->count += (unsigned)__builtin_popcount(noted);
@@ -149,7 +139,7 @@ BAG_LANE size_t find_block(const struct bag_keys *keys, const struct find_homes 
         row = _mm512_mask_set1_epi64(row, absent, -1);
         _mm512_mask_storeu_epi64(rows + first + i, lanes, row);
         num_absent += (unsigned)__builtin_popcount(absent);
-        find_note(homes, i, first, find_passed(keys, absent, high, words), later);
+        find_note(first + i, find_passed(keys, absent, high, words), later);
     }
     if (__builtin_expect(!changed, 1))
         return num_absent;

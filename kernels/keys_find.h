@@ -1,13 +1,15 @@
 /* Finds many keys at once. Included once for plain C, and once for each instruction set that
  * compares the words of a line at once, after
  *
- *   #define MATCH_SLOTS   a function like bag_keys_match
+ *   #define MATCH_SLOTS   a function like bag_keys_match, which always sets bit 7
  *
  * It defines find_keys, which works on blocks of keys. The home lines of the next block are
  * prefetched while those of the current one are searched, without a branch that depends on the
  * keys. The few keys that may be elsewhere are collected and found later, many at a time. */
 #include "keys_line.h"
 
+/* The number of keys of a block. With 32, a Zen 3 took twice as long: it drops prefetches while it
+ * waits for about 24 lines. */
 #define FIND_BLOCK 16
 
 /* Calls with at most this number of keys also prefetch the lines of the second probes. */
@@ -22,38 +24,35 @@ struct find_homes {
     uint64_t words[FIND_BLOCK];
 };
 
-/* Keys that are not at home but may be elsewhere. */
+/* The positions of keys that are not at home but may be elsewhere. */
 struct find_later {
     size_t count;
-    const struct bag_keys_line *homes[FIND_LATER + FIND_BLOCK];
-    uint64_t words[FIND_LATER + FIND_BLOCK]; /* first words of their home lines */
-    uint64_t positions[FIND_LATER + FIND_BLOCK];
+    uint64_t *positions; /* an array of its own, so that the count stays in a register */
 };
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-static __attribute__((noinline)) int64_t find_again(const struct bag_keys *keys,
+static __attribute__((noinline)) int64_t find_again(struct bag_keys keys,
                                                     struct bag_keys_place place)
 {
-    return bag_keys_row_at(keys, place);
+    return bag_keys_row_at(&keys, place);
 }
 
-/* Returns the row of a key in the line, or -1 if it is not there. */
+/* Returns the row of a key in the line, or -1 if it is not there. The eighth word of the line,
+ * which is read if no slot matches, has the high bits of the rows. */
 static inline __attribute__((always_inline)) int64_t
 find_at(const struct bag_keys *keys, const struct bag_keys_line *line, uint64_t word)
 {
-    unsigned matches = MATCH_SLOTS(keys, line, word);
-    unsigned slot = (unsigned)__builtin_ctz(matches | 1u << BAG_KEYS_PER_LINE);
-    unsigned none = (slot + 1) / 8;
-    slot -= none;
-    uint64_t found = bag_keys_word(line, slot);
-    uint64_t high = __atomic_load_n(&line->high[slot], __ATOMIC_ACQUIRE);
+    unsigned slot = (unsigned)__builtin_ctz(MATCH_SLOTS(keys, line, word));
+    const uint64_t *at = (const uint64_t *)(const void *)line + slot;
+    uint64_t found = __atomic_load_n(at, __ATOMIC_ACQUIRE);
+    uint64_t high = __atomic_load_n((const uint8_t *)line->high + slot, __ATOMIC_ACQUIRE);
     uint64_t low = found ^ word;
     /* Computed without a branch, because whether the key is here could not be predicted. */
-    uint64_t changed = low >> keys->low_bits | (bag_keys_word(line, slot) ^ found);
-    uint64_t absent = 0 - (uint64_t)none;
+    uint64_t absent = 0 - (uint64_t)(slot == BAG_KEYS_PER_LINE);
+    uint64_t changed = low >> keys->low_bits | (__atomic_load_n(at, __ATOMIC_ACQUIRE) ^ found);
     if (__builtin_expect((changed & ~absent) != 0, 0))
-        return find_again(keys, (struct bag_keys_place){(size_t)(line - keys->lines), word});
+        return find_again(*keys, (struct bag_keys_place){(size_t)(line - keys->lines), word});
     return (int64_t)(high << keys->low_bits | low | absent);
 }
 
@@ -69,10 +68,8 @@ find_each(const struct bag_keys *keys, const struct find_homes *homes, size_t fi
         size_t is_absent = (uint64_t)row >> 63; /* without a branch, again */
         rows[first + i] = row;
         absent += is_absent;
-        later->homes[later->count] = homes->lines[i];
-        later->words[later->count] = homes->words[i];
         later->positions[later->count] = first + i;
-        later->count += is_absent & bag_keys_has_next(keys, homes->lines[i], homes->words[i]);
+        later->count += is_absent & bag_keys_is_passed(keys, homes->lines[i], homes->words[i]);
     }
     return absent;
 }
@@ -114,24 +111,27 @@ find_on(const struct bag_keys *keys, struct bag_keys_place place, const struct b
 
 /* Finds the collected keys, nearly all of which are at their second probe. Returns the number of
  * keys that were found. */
-static inline __attribute__((always_inline)) size_t
-find_others(const struct bag_keys *keys, struct find_later *later, int64_t *rows)
+static __attribute__((noinline)) size_t find_others(const struct bag_keys *keys,
+                                                    const struct bag_ids *ids,
+                                                    struct find_later later, int64_t *rows)
 {
+    const struct bag_keys_line *homes[FIND_LATER + FIND_BLOCK] BAG_UNSET;
     struct bag_keys_place next[FIND_LATER + FIND_BLOCK] BAG_UNSET;
     size_t found = 0;
-    for (size_t i = 0; i < later->count; i++) {
-        size_t home = (size_t)(later->homes[i] - keys->lines);
-        next[i] = bag_keys_next(keys, (struct bag_keys_place){home, later->words[i]});
+    for (size_t i = 0; i < later.count; i++) {
+        uint64_t key = (uint64_t)bag_id_at(ids, later.positions[i]);
+        struct bag_keys_place home = bag_keys_home(keys, key);
+        homes[i] = &keys->lines[home.line];
+        next[i] = bag_keys_next(keys, home);
         __builtin_prefetch(&keys->lines[next[i].line], 0, 3);
     }
-    for (size_t i = 0; i < later->count; i++) {
+    for (size_t i = 0; i < later.count; i++) {
         int64_t row = find_at(keys, &keys->lines[next[i].line], next[i].word);
-        if ((row < 0) & bag_keys_has_next(keys, later->homes[i], next[i].word))
-            row = find_on(keys, next[i], later->homes[i]);
-        rows[later->positions[i]] = row;
+        if ((row < 0) & bag_keys_has_next(keys, homes[i], next[i].word))
+            row = find_on(keys, next[i], homes[i]);
+        rows[later.positions[i]] = row;
         found += row >= 0;
     }
-    later->count = 0;
     return found;
 }
 
@@ -163,14 +163,14 @@ find_fetch_next(const struct bag_keys *keys, const struct find_homes *homes, siz
 }
 
 static inline __attribute__((always_inline)) size_t
-find_all(const struct bag_keys *index, struct bag_ids ids, bool wide, int64_t *rows)
+find_all(const struct bag_keys *index, const struct bag_ids *sent, bool wide, int64_t *rows)
 {
+    const struct bag_ids ids = {sent->data, sent->count, wide};
     const struct bag_keys copy = *index, *keys = &copy; /* a copy, which stays in registers */
     struct find_homes homes[2] BAG_UNSET;
-    struct find_later later BAG_UNSET;
+    uint64_t positions[FIND_LATER + FIND_BLOCK] BAG_UNSET;
+    struct find_later later = {0, positions};
     size_t missing = 0;
-    later.count = 0;
-    ids.wide = wide;
     find_begin(keys, &ids, 0, &homes[0]);
     if (ids.count <= FIND_SHORT)
         find_fetch_next(keys, &homes[0], ids.count);
@@ -180,13 +180,15 @@ find_all(const struct bag_keys *index, struct bag_ids ids, bool wide, int64_t *r
         if (left > FIND_BLOCK)
             find_begin(keys, &ids, i + FIND_BLOCK, &homes[(i / FIND_BLOCK + 1) % 2]);
         missing += find_block(keys, now, i, count, rows, &later);
-        if (later.count >= FIND_LATER)
-            missing -= find_others(keys, &later, rows);
+        if (later.count >= FIND_LATER) {
+            missing -= find_others(index, sent, later, rows);
+            later.count = 0;
+        }
     }
-    return missing - find_others(keys, &later, rows);
+    return missing - find_others(index, sent, later, rows);
 }
 
 static size_t find_keys(const struct bag_keys *keys, const struct bag_ids *ids, int64_t *rows)
 {
-    return ids->wide ? find_all(keys, *ids, true, rows) : find_all(keys, *ids, false, rows);
+    return ids->wide ? find_all(keys, ids, true, rows) : find_all(keys, ids, false, rows);
 }

@@ -153,3 +153,12 @@ static inline bool bag_keys_has_next(const struct bag_keys *keys, const struct b
     return (passed >> bag_keys_class(keys, word) & 1) &
            (bag_keys_probe(keys, word) < bag_keys_last_probe(passed));
 }
+
+/* Returns what bag_keys_has_next returns for a key that is not in its home line. Classes are in the
+ * summary only if their keys are at later probes. */
+static inline bool bag_keys_is_passed(const struct bag_keys *keys, const struct bag_keys_line *home,
+                                      uint64_t word)
+{
+    unsigned passed = __atomic_load_n(&home->passed, __ATOMIC_ACQUIRE);
+    return passed >> bag_keys_class(keys, word) & 1;
+}

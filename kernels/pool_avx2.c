@@ -353,7 +353,8 @@ static inline unsigned match_four(__m256i words, uint64_t word, __m256i rests)
     return (unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(equal));
 }
 
-/* Returns the slots that match, like bag_keys_match. Later reads are not moved before it. */
+/* Returns the slots that match, like bag_keys_match, and bit 7. Later reads are not moved before
+ * it. */
 static inline unsigned match_slots(const struct bag_keys *keys, const struct bag_keys_line *line,
                                    uint64_t word)
 {
@@ -362,7 +363,7 @@ static inline unsigned match_slots(const struct bag_keys *keys, const struct bag
     __m256i first = _mm256_load_si256(halves), last = _mm256_load_si256(halves + 1);
     __atomic_signal_fence(__ATOMIC_ACQUIRE);
     unsigned matches = match_four(first, word, rests) | match_four(last, word, rests) << 4;
-    return matches & ((1u << BAG_KEYS_PER_LINE) - 1);
+    return matches | 1u << BAG_KEYS_PER_LINE;
 }
 
 #define MATCH_SLOTS match_slots

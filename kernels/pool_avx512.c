@@ -220,15 +220,17 @@ BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* Returns the slots that match, like bag_keys_match. Later reads are not moved before it. */
+/* Returns the slots that match, like bag_keys_match, and bit 7. Later reads are not moved before
+ * it. */
 static inline unsigned match_slots(const struct bag_keys *keys, const struct bag_keys_line *line,
                                    uint64_t word)
 {
-    const __m512i rests = _mm512_set1_epi64((long long)(~UINT64_C(0) << keys->low_bits));
+    const __m512i rests =
+        _mm512_maskz_set1_epi64(0x7f, (long long)(~UINT64_C(0) << keys->low_bits));
     __m512i words = _mm512_load_si512(line);
     __atomic_signal_fence(__ATOMIC_ACQUIRE);
     __m512i others = _mm512_xor_si512(words, _mm512_set1_epi64((long long)word));
-    return _mm512_testn_epi64_mask(others, rests) & ((1u << BAG_KEYS_PER_LINE) - 1);
+    return _cvtmask8_u32(_mm512_testn_epi64_mask(others, rests));
 }
 
 #define MATCH_SLOTS match_slots
