@@ -21,19 +21,10 @@ def serve_shared(shared_directory):
 
 
 # ---- bodies -----------------------------------------------------------------------------------
+# tests/unit/test_control.c has all that may be wrong with them.
 @pytest.mark.parametrize("path, body, words", [
-    ("models/t/load", "[1]", "object"), ("models/t/load", '{"parameters": []}', "parameters"),
-    ("models/t/load", '{"parameters": {"config": "{}"}}', "'config' is not supported"),
     ("models/t/load", '{"parameters": {"file:1/model.onnx": "x"}}', "not supported"),
-    ("models/t/load", '{"parameters": {"version": "01"}}', "whole number"),
-    ("models/t/load", '{"parameters": {"version": 1.5}}', "whole number"),
-    ("models/t/load", '{"parameters": {"version": 0}}', "whole number"),
-    ("models/t/load", '{"wait": 1}', "wait must be true or false"),
-    ("models/t/load", '{"waits": true}', "unknown key 'waits'"),
     ("models/t/unload", '{"parameters": {"unload_dependents": "yes"}}', "true or false"),
-    ("load", "{}", "'models' is missing"), ("load", '{"models": []}', "1 to 1024"),
-    ("load", '{"models": [{"version": "1"}]}', "models[0]: the key 'name' is missing"),
-    ("load", '{"models": [{"name": "t"}, {"name": "t"}]}', "models[1]: name 't' is there twice"),
     ("load", '{"models": [{"name": "t", "vers": 1}]}', "unknown key 'vers'")])
 def test_bad_bodies(shared, path, body, words):
     reply = shared.admin.client.request("POST", f"/v2/repository/{path}", body, BEARER).expect(400)
