@@ -50,6 +50,9 @@ def test_spans():
     times = [int(span["startTimeUnixNano"]), *(int(event["timeUnixNano"]) for event in span["events"]),
              int(span["endTimeUnixNano"])]
     expect(times == sorted(times) and times[0] == times[1], f"{times}")
+    took_us = [attributes(event)["bagserve.duration_us"] for event in span["events"]]
+    expect_equal(took_us[:3], [(after - before) // 1000 for before, after in zip(times[1:], times[2:5])], "the stages")
+    expect(took_us[3] <= (times[5] - times[4]) // 1000, f"{took_us}, {times}")
     other = collector.span("1" * 16)
     expect("events" not in other and attributes(other)["url.path"] == "/nothing", f"{other}")
 

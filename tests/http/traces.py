@@ -39,7 +39,8 @@ def spans_of(document):
     check_keys(document, {"resourceSpans"}, {"resourceSpans"})
     for resource in document["resourceSpans"]:
         check_keys(resource, {"resource", "scopeSpans"}, {"resource", "scopeSpans"})
-        expect_equal(attributes(resource["resource"])["service.name"], "bagserve")
+        told = attributes(resource["resource"])
+        expect(told["service.name"] == "bagserve" and re.match(r"\d+\.\d+", told["service.version"]), f"{told}")
         for scope in resource["scopeSpans"]:
             check_keys(scope, {"scope", "spans"}, {"scope", "spans"})
             for span in scope["spans"]:
