@@ -87,45 +87,41 @@ BAG_LANE void K(fetch_result)(int vectors, const char *out)
         bag_fetch_lines(1, out, (size_t)K(sums_of)(vectors) * V(lanes) * sizeof(V(real)));
 }
 
-/* Pools a tile of a bag with the entries [bounds[0], bounds[1]). */
-BAG_LANE void K(pool_tile)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
-                           const struct K(tile) * tile, const size_t *bounds, size_t kept,
-                           char *out)
+/* Pools all tiles of each bag before the next bag, while its pages are in the TLB. `only` is the
+ * tile of all columns, or NULL if there are several. */
+BAG_LANE void K(pool_each)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
+                           const struct K(tile) * only, bool fetches)
 {
-    BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
-    K(clear)(sums, vectors);
-    if (rows->block->fetch_end > 0)
-        K(fetch_result)(vectors, out + rows->args->bag_stride);
-    struct K(place) place = {bounds[0], rows->ids + bounds[0] * rows->id_bytes};
-    const char *end = rows->ids + bounds[1] * rows->id_bytes;
-    if (mode == BAG_MODE_GENERAL)
-        K(take_kept)(rows, vectors, tile, bounds[0], bounds[1], sums);
-    else
-        K(take_rows)(rows, half, mode, vectors, tile, true, &place, end, sums);
-    if (rows->args->divides)
-        K(divide_sums)(rows, mode, vectors, bounds, kept, sums);
-    K(store_result)(mode, vectors, tile, rows->args->output_dtype, false, out, sums);
-}
-
-/* Pools all tiles of a bag before the next bag, while its pages are in the TLB. */
-BAG_LANE void K(pool_bag)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
-                          const struct K(tile) * only, size_t bag)
-{
-    const size_t *bounds = rows->block->bounds + bag, out_at = bag * rows->args->bag_stride;
-    size_t kept = bounds[1] - bounds[0];
-    if (mode == BAG_MODE_GENERAL)
-        kept = bag_count_kept(rows->args, bounds[0], bounds[1]);
-    if (kept == 0) {
-        bag_ref_empty(rows->block, bag);
-        return;
-    }
-    if (only)
-        K(pool_tile)(rows, half, mode, vectors, only, bounds, kept, only->out + out_at);
+    const size_t *bounds = rows->block->bounds, out_bytes = rows->args->bag_stride;
     const size_t columns = rows->block->end_column - rows->block->first_column;
     const size_t width = (size_t)vectors * V(lanes);
-    for (size_t number = 0; !only && number * width < columns; number++) {
-        struct K(tile) tile = K(tile_at)(rows, vectors, number);
-        K(pool_tile)(rows, half, mode, vectors, &tile, bounds, kept, tile.out + out_at);
+    const size_t num_tiles = only ? 1 : (columns + width - 1) / width;
+    for (size_t bag = 0; bag < rows->block->num_bags; bag++, bounds++) {
+        const char *first = rows->ids + bounds[0] * rows->id_bytes;
+        const char *end = rows->ids + bounds[1] * rows->id_bytes;
+        size_t kept = bounds[1] - bounds[0];
+        if (mode == BAG_MODE_GENERAL)
+            kept = bag_count_kept(rows->args, bounds[0], bounds[1]);
+        if (kept == 0) {
+            bag_ref_empty(rows->block, bag);
+            continue;
+        }
+        for (size_t number = 0; number < num_tiles; number++) {
+            const struct K(tile) tile = only ? *only : K(tile_at)(rows, vectors, number);
+            BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
+            struct K(place) place = {bounds[0], first};
+            char *out = tile.out + bag * out_bytes;
+            K(clear)(sums, vectors);
+            if (fetches && rows->fetch_end > rows->ids)
+                K(fetch_result)(vectors, out + out_bytes);
+            if (mode == BAG_MODE_GENERAL)
+                K(take_kept)(rows, vectors, &tile, bounds[0], bounds[1], sums);
+            else
+                K(take_rows)(rows, half, mode, vectors, &tile, fetches, &place, end, sums);
+            if (rows->args->divides)
+                K(divide_sums)(rows, mode, vectors, bounds, kept, sums);
+            K(store_result)(mode, vectors, &tile, rows->args->output_dtype, false, out, sums);
+        }
     }
 }
 
@@ -164,46 +160,16 @@ BAG_LANE void K(pool_tiles)(const struct bag_rows *rows, bool half, enum bag_mod
         bag_ref_empty(rows->block, bag++);
 }
 
-/* Pools bags of several tiles whose entries all stay and of which no row is to be prefetched.
- * Little is set for each tile: in short bags that takes as long as the columns. */
-BAG_LANE void K(pool_split_near)(const struct bag_rows *rows, bool half, enum bag_mode mode,
-                                 int vectors)
-{
-    const size_t *bounds = rows->block->bounds, out_bytes = rows->args->bag_stride;
-    const size_t columns = rows->block->end_column - rows->block->first_column;
-    const size_t width = (size_t)vectors * V(lanes);
-    for (size_t bag = 0; bag < rows->block->num_bags; bag++, bounds++) {
-        const char *first = rows->ids + bounds[0] * rows->id_bytes;
-        const char *end = rows->ids + bounds[1] * rows->id_bytes;
-        if (first == end) {
-            bag_ref_empty(rows->block, bag);
-            continue;
-        }
-        for (size_t number = 0; number * width < columns; number++) {
-            const struct K(tile) tile = K(tile_at)(rows, vectors, number);
-            BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
-            struct K(place) place = {bounds[0], first};
-            char *out = tile.out + bag * out_bytes;
-            K(clear)(sums, vectors);
-            K(take_rows)(rows, half, mode, vectors, &tile, false, &place, end, sums);
-            if (rows->args->divides)
-                K(divide_sums)(rows, mode, vectors, bounds, bounds[1] - bounds[0], sums);
-            K(store_result)(mode, vectors, &tile, rows->args->output_dtype, false, out, sums);
-        }
-    }
-}
-
 BAG_LANE void K(pool_all)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
                           const struct K(tile) * only)
 {
-    if (!bag_kind_quantised(KIND) && mode != BAG_MODE_GENERAL && !only &&
+    if (mode != BAG_MODE_GENERAL && !only && !bag_kind_converts(KIND) &&
         rows->block->fetch_end == 0) {
-        K(pool_split_near)(rows, half, mode, vectors);
+        K(pool_each)(rows, half, mode, vectors, only, false);
         return;
     }
     if (mode == BAG_MODE_GENERAL || !only) {
-        for (size_t bag = 0; bag < rows->block->num_bags; bag++)
-            K(pool_bag)(rows, half, mode, vectors, only, bag);
+        K(pool_each)(rows, half, mode, vectors, only, true);
         return;
     }
 #if BAG_NARROW_ROWS
