@@ -51,6 +51,8 @@ struct bag_row_walk {
     /* The maximum number of indices of a call that is pooled without prefetching, and of one whose
      * rows bag_pool_prefetch prefetches: beside other calls, and alone. */
     size_t unfetched, early, early_alone;
+    size_t fetched_bag; /* the least average number of entries of bags whose rows are prefetched; 0:
+                           any number */
     struct bag_kernel_choice whole; /* for all columns */
     uint8_t kind;                   /* enum bag_row_kind */
     bool is_far;      /* the table is too large for the caches that need no prefetching */

@@ -73,6 +73,7 @@ struct bag_kernels {
     const struct bag_kernels *below; /* kernels for rows narrower than a vector; NULL: plain C */
     size_t far; /* factor by which the rows of large tables are prefetched further ahead than those
                    of near ones */
+    bool fetches_second; /* some rows of f32 in L2 are prefetched, see pool_plan.c */
 };
 
 /* The tables of all instruction sets. The tables of other processor families are not linked. */
@@ -213,11 +214,12 @@ BAG_LANE void bag_fetch_lines(int cache, const char *from, size_t bytes)
 }
 
 /* Returns the end of the entries, of those before `end`, whose loop prefetches the row that is
- * walk->ahead entries after each. Returns 0 for tables that need no prefetching. */
+ * walk->ahead entries after each. Returns 0 for tables that need no prefetching. Each entry is a
+ * bag. */
 BAG_LANE size_t bag_fetch_end(const struct bag_pool_args *args, size_t end)
 {
     const size_t ahead = args->walk->ahead;
-    return end > ahead ? end - ahead : 0;
+    return end > ahead && args->walk->fetched_bag <= 1 ? end - ahead : 0;
 }
 
 /* Prefetches `bytes` of an entry's row, of rows that begin at `rows`. The id may be of no row. The

@@ -17,7 +17,8 @@
  *   #define BAG_FIND_KEYS            function that finds keys
  *   #define BAG_ID_VECTOR_BYTES      size of the vectors that check ids
  *   #define BAG_FAR                  how much further ahead the rows of far tables are prefetched
- *   #define BAG_TO_FIRST             1: there is a loop that prefetches into L1 */
+ *   #define BAG_TO_FIRST             1: there is a loop that prefetches into L1
+ *   #define BAG_FETCHES_SECOND       1: some rows of f32 in L2 are prefetched */
 #include "pool_block.h"
 #include "simd_ids.h"
 
@@ -482,4 +483,5 @@ const struct bag_kernels BAG_KERNELS = {
     .find_keys = BAG_FIND_KEYS,
     .below = BAG_BELOW,
     .far = BAG_FAR,
+    .fetches_second = BAG_FETCHES_SECOND,
 };

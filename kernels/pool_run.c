@@ -252,7 +252,8 @@ static __attribute__((noinline)) size_t begin_fetching(const struct bag_pool_arg
 {
     const size_t ahead = args->walk->ahead;
     bool are_prefetched = args->walk->is_near || args->indices.count <= args->walk->early;
-    if (args->indices.count <= args->walk->unfetched)
+    if (args->indices.count <= args->walk->unfetched ||
+        args->indices.count < args->walk->fetched_bag * args->num_bags)
         return 0;
     size_t first = bag_pool_first_entry(args, range->first_bag);
     size_t end = bag_pool_first_entry(args, range->end_bag);
