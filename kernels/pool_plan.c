@@ -37,15 +37,17 @@ static bool fetches_second(const struct bag_table *table, size_t row_bytes)
 }
 
 /* Returns the size of the largest table whose rows are not prefetched. Widening takes so many
- * instructions that only few rows are loaded at the same time, except for the shortest ones. */
+ * instructions that only few rows are loaded at the same time, except for short ones. */
 static size_t unfetched_bytes(const struct bag_table *table, size_t row_bytes)
 {
     bool is_plain = table->row_format == BAG_ROWS_PLAIN;
     if (is_plain && bag_dtypes[table->dtype].bytes > 2 && !fetches_second(table, row_bytes))
         return 2 * bag_caches.second;
-    bool is_short = (is_plain && row_bytes <= LINE_BYTES / 2) ||
-                    (table->row_format == BAG_ROWS_INT8 && row_bytes <= LINE_BYTES / 4);
-    return is_short ? bag_caches.second : bag_caches.second / 4;
+    bool is_shortest = (is_plain && row_bytes <= LINE_BYTES / 2) ||
+                       (table->row_format == BAG_ROWS_INT8 && row_bytes <= LINE_BYTES / 4);
+    bool is_short = (is_plain && table->dtype == BAG_F16 && row_bytes <= LINE_BYTES) ||
+                    (table->row_format == BAG_ROWS_INT8 && row_bytes <= LINE_BYTES / 8 * 3);
+    return is_shortest ? bag_caches.second : bag_caches.second / (is_short ? 2 : 4);
 }
 
 /* Returns the size of the largest table that stays in L3 beside other data. */
