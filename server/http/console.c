@@ -166,13 +166,14 @@ static void write_numbers(struct bag_json_writer *json, const char *key, const u
 
 /* Writes one version of a model. A collection has no shape, because its features differ. */
 static void write_model(struct bag_json_writer *json, const struct bag_http_request *request,
-                        const struct bag_model *model, const struct bag_load_view *view)
+                        const struct bag_listed *listed, const struct bag_load_view *view)
 {
+    const struct bag_model *model = listed->model;
     const struct bag_metrics *metrics = &request->context->service->metrics;
     const bool is_default = bag_snapshot_find(request->snapshot, model->name, "") == model;
     const bool is_collection = model->num_features > 0 && bag_model_is_collection(model);
     struct bag_http_model_state found;
-    bag_http_find_state(request->snapshot, model, bag_http_is_stopping(request), view, &found);
+    bag_http_find_state(listed, bag_http_is_stopping(request), view, &found);
     bag_json_open(json, NULL, '{');
     bag_http_write_state(json, model, &found);
     BAG_JSON_WRITE(json, BAG_KEY("default", is_default), BAG_KEY("collection", is_collection),

@@ -102,7 +102,7 @@ static void make_models(struct bag_http_request *request)
     size_t count = 0;
     for (size_t i = 0; names && listed && i < snapshot->count; i++) {
         size_t versions;
-        const char *name = snapshot->listed[i]->name;
+        const char *name = snapshot->listed[i]->model->name;
         size_t first =
             (size_t)(bag_snapshot_versions(snapshot, name, &versions) - snapshot->models);
         if (!listed[first])
@@ -205,18 +205,17 @@ static bool describe_loading(const struct bag_model *model, const struct bag_loa
 }
 
 /* A server that stops shows all its models as UNLOADING. */
-void bag_http_find_state(const struct bag_snapshot *snapshot, const struct bag_model *model,
-                         bool stops, const struct bag_load_view *view,
-                         struct bag_http_model_state *found)
+void bag_http_find_state(const struct bag_listed *listed, bool stops,
+                         const struct bag_load_view *view, struct bag_http_model_state *found)
 {
-    const char *remark = bag_snapshot_find_remark(snapshot, model);
+    const struct bag_model *model = listed->model;
     bool loads = !stops && describe_loading(model, view, found->text, sizeof found->text);
     bool is_faulty =
         !stops && !loads && bag_http_find_fault(model, found->text, sizeof found->text);
     found->state = stops ? BAG_MODEL_UNLOADING : is_faulty ? BAG_MODEL_UNAVAILABLE : model->state;
     found->reason = stops                ? bag_http_stopping
                     : loads || is_faulty ? found->text
-                    : remark             ? remark
+                    : listed->remark     ? listed->remark
                                          : model->reason;
 }
 
@@ -245,11 +244,11 @@ static void make_index(struct bag_http_request *request)
     bag_json_open(&json, NULL, '[');
     for (size_t i = 0; i < snapshot->count; i++) {
         struct bag_http_model_state found;
-        bag_http_find_state(snapshot, snapshot->listed[i], stops, &view, &found);
+        bag_http_find_state(snapshot->listed[i], stops, &view, &found);
         if (ready_only && found.state != BAG_MODEL_READY)
             continue;
         bag_json_open(&json, NULL, '{');
-        bag_http_write_state(&json, snapshot->listed[i], &found);
+        bag_http_write_state(&json, snapshot->listed[i]->model, &found);
         bag_json_close(&json);
     }
     bag_http_answer_now(request, bag_json_end(&json));

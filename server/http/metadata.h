@@ -29,9 +29,8 @@ struct bag_http_model_state {
 
 /* Finds the state of a model and the reason for it. `stops`: the server is stopping, so that every
  * model is UNLOADING. `view` is the progress of the change that loads tables now. */
-void bag_http_find_state(const struct bag_snapshot *snapshot, const struct bag_model *model,
-                         bool stops, const struct bag_load_view *view,
-                         struct bag_http_model_state *found);
+void bag_http_find_state(const struct bag_listed *listed, bool stops,
+                         const struct bag_load_view *view, struct bag_http_model_state *found);
 
 /* Writes a model's name, version, state and reason. */
 void bag_http_write_state(struct bag_json_writer *json, const struct bag_model *model,

@@ -1,7 +1,6 @@
 /* Publishing and releasing what a plan says; see carry_out.h. */
 #include "carry_out.h"
 
-#include "load.h"
 #include "proto/text.h"
 #include "server/memory/memory.h"
 #include "server/system/log.h"
@@ -30,8 +29,7 @@ static struct listing make_listing(size_t capacity)
 }
 
 /* Adds a model with a new reference to the listing. */
-static void list(struct listing *listing, struct bag_model *model, bool is_default,
-                 const char *remark)
+static void list(struct listing *listing, struct bag_model *model, bool is_default, char *remark)
 {
     listing->models[listing->count++] =
         (struct bag_listed){bag_model_retain(model), is_default, remark};
@@ -96,7 +94,7 @@ static bool publish_meanwhile(const struct bag_change_plan *plan, enum bag_model
     struct listing listing = make_listing(facts->num_published + plan->count);
     bool ok = listing.models != NULL;
     for (size_t i = 0; ok && i < facts->num_published; i++) {
-        const struct bag_published *published = &facts->published[i];
+        const struct bag_listed *published = &facts->published[i];
         const struct bag_model *model = published->model;
         const struct bag_entry *entry = bag_change_plan_find(plan, model->name, model->version);
         if (entry && is_shown_loading(plan, entry))
@@ -157,13 +155,13 @@ void bag_models_show_error(struct bag_models *models)
     struct listing listing = make_listing(current->count + 1);
     bool is_ready = false;
     for (size_t i = 0; listing.models && i < current->count; i++) {
-        struct bag_model *model = current->listed[i];
+        const struct bag_listed *listed = current->listed[i];
+        struct bag_model *model = listed->model;
         bool is_failed =
             strcmp(model->name, error->name) == 0 && strcmp(model->version, error->version) == 0;
         is_ready |= is_failed && model->state == BAG_MODEL_READY;
         if (!is_failed || model->state == BAG_MODEL_READY)
-            list(&listing, model, bag_snapshot_prefers(current, model),
-                 is_failed ? remark : bag_snapshot_find_remark(current, model));
+            list(&listing, model, listed->is_default, is_failed ? remark : listed->remark);
     }
     bool ok = listing.models &&
               (is_ready || list_state(&listing, error->name, error->version, BAG_MODEL_UNAVAILABLE,
@@ -270,7 +268,7 @@ static bool free_unloaded_first(struct bag_change_plan *plan, struct bag_problem
     }
     /* Put a model without a table in the place of each model that was unloaded first. */
     for (size_t i = 0; i < plan->facts.num_published; i++) {
-        struct bag_published *published = &plan->facts.published[i];
+        struct bag_listed *published = &plan->facts.published[i];
         const struct bag_model *model = published->model;
         if (!is_unloaded_first(plan, model))
             continue;
@@ -373,7 +371,7 @@ static bool is_unavailable_meanwhile(const struct bag_change_plan *plan,
  * nothing, and a poll does it each time, so the reason stays published. */
 static bool is_tried_again(const struct bag_change_plan *plan, const struct bag_entry *entry)
 {
-    const struct bag_published *published =
+    const struct bag_listed *published =
         bag_facts_find(&plan->facts, bag_entry_name(entry), bag_entry_version(entry));
     return plan->facts.kind != BAG_CHANGE_START && bag_source_is_collection(entry->source) &&
            published && published->model->state == BAG_MODEL_UNAVAILABLE;
@@ -425,7 +423,7 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
     struct listing listing = make_listing(plan->facts.num_published);
     struct bag_problem why;
     for (size_t i = 0; listing.models && i < plan->facts.num_published; i++) {
-        const struct bag_published *published = &plan->facts.published[i];
+        const struct bag_listed *published = &plan->facts.published[i];
         list(&listing, published->model, published->is_default, published->remark);
     }
     if (!publish(plan->facts.models->registry, &listing, listing.models != NULL, &why))
@@ -517,7 +515,7 @@ static bool close_updates(const struct bag_change_plan *plan, struct bag_problem
     bool checks = updates && plan->facts.kind != BAG_CHANGE_START, ok = true;
     for (size_t i = 0; checks && ok && i < plan->count; i++) {
         const struct bag_model *model = plan->entries[i].model;
-        const struct bag_published *published =
+        const struct bag_listed *published =
             bag_facts_find(&plan->facts, model->name, model->version);
         const char *misfit = NULL;
         bool was_default = published && published->model == model && published->is_default;
@@ -658,7 +656,7 @@ bool bag_models_take_deltas(struct bag_models *models, const struct bag_control 
     struct bag_problem why;
     bool ok = true;
     for (size_t i = 0; models->updates && current && i < current->count; i++) {
-        const struct bag_model *model = current->listed[i];
+        const struct bag_model *model = current->listed[i]->model;
         if (!model->memory || model->memory->remote || !model->source ||
             (control && !bag_control_find(control, model->name)))
             continue;

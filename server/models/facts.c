@@ -137,10 +137,10 @@ bool bag_facts_gather(struct bag_facts *facts, const char *only, struct bag_prob
     struct bag_models *models = facts->models;
     const struct bag_snapshot *current =
         atomic_load_explicit(&models->registry->current, memory_order_relaxed);
-    size_t count = current ? current->count : 0;
-    struct bag_model *const *listed = current ? current->listed : NULL;
+    size_t count = current ? current->count : 0, first = 0;
     if (current && only) {
-        listed = bag_snapshot_versions(current, only, &count);
+        struct bag_model *const *versions = bag_snapshot_versions(current, only, &count);
+        first = versions ? (size_t)(versions - current->models) : 0;
     } else {
         /* Release retained versions that lack an update: a roll back reads their files again. */
         for (size_t i = 0; i < models->num_records; i++) {
@@ -156,12 +156,10 @@ bool bag_facts_gather(struct bag_facts *facts, const char *only, struct bag_prob
     if (!facts->published)
         return bag_problem_no_memory(problem);
     for (size_t i = 0; i < count; i++) {
-        const char *remark = bag_snapshot_find_remark(current, listed[i]);
-        facts->published[facts->num_published++] =
-            (struct bag_published){.model = bag_model_retain(listed[i]),
-                                   .is_default = bag_snapshot_prefers(current, listed[i]),
-                                   .remark = remark ? strdup(remark) : NULL};
-        if (remark && !facts->published[i].remark)
+        struct bag_listed *published = &facts->published[facts->num_published++];
+        *published = only ? current->versions[first + i] : *current->listed[i];
+        bag_model_retain(published->model);
+        if (published->remark && !(published->remark = strdup(published->remark)))
             return bag_problem_no_memory(problem);
     }
     return true;
@@ -178,8 +176,8 @@ void bag_facts_free(struct bag_facts *facts)
     facts->num_published = 0;
 }
 
-struct bag_published *bag_facts_find(const struct bag_facts *facts, const char *name,
-                                     const char *version)
+struct bag_listed *bag_facts_find(const struct bag_facts *facts, const char *name,
+                                  const char *version)
 {
     for (size_t i = 0; i < facts->num_published; i++) {
         const struct bag_model *model = facts->published[i].model;
@@ -192,7 +190,7 @@ struct bag_published *bag_facts_find(const struct bag_facts *facts, const char *
 struct bag_model *bag_facts_find_ready(const struct bag_facts *facts, const char *name,
                                        const char *version)
 {
-    const struct bag_published *found = bag_facts_find(facts, name, version);
+    const struct bag_listed *found = bag_facts_find(facts, name, version);
     return found && found->model->state == BAG_MODEL_READY ? found->model : NULL;
 }
 

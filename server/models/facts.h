@@ -115,22 +115,15 @@ struct bag_updates_table bag_updates_table_of(const struct bag_model *model);
 
 /* ---- what is gathered for a change ----------------------------------------------------------- */
 
-/* A model of the current snapshot. */
-struct bag_published {
-    struct bag_model *model; /* a reference */
-    bool is_default;         /* the default version of its name */
-    char *remark;            /* owned; NULL: none */
-};
-
 /* The facts for one plan. */
 struct bag_facts {
     struct bag_models *models; /* borrowed */
     enum bag_change_kind kind;
     const struct bag_control
-        *control;                    /* borrowed; the request of a change of kind MODELS; or NULL */
-    struct bag_catalog *catalog;     /* borrowed; a plan takes sources out of it */
-    uint64_t plan;                   /* number of the plan that these are for */
-    struct bag_published *published; /* owned, in the order of the snapshot */
+        *control;                 /* borrowed; the request of a change of kind MODELS; or NULL */
+    struct bag_catalog *catalog;  /* borrowed; a plan takes sources out of it */
+    uint64_t plan;                /* number of the plan that these are for */
+    struct bag_listed *published; /* owned, with elements; in the order of the snapshot */
     size_t num_published;
 };
 
@@ -142,8 +135,8 @@ bool bag_facts_gather(struct bag_facts *facts, const char *only, struct bag_prob
 void bag_facts_free(struct bag_facts *facts);
 
 /* Returns what is published under that name and version, or NULL. */
-struct bag_published *bag_facts_find(const struct bag_facts *facts, const char *name,
-                                     const char *version);
+struct bag_listed *bag_facts_find(const struct bag_facts *facts, const char *name,
+                                  const char *version);
 
 /* Returns the published model if it is READY, otherwise NULL. */
 struct bag_model *bag_facts_find_ready(const struct bag_facts *facts, const char *name,

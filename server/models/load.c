@@ -1,5 +1,5 @@
-/* Loading tables, and making models over them; see load.h. */
-#include "load.h"
+/* Loading tables, and making models over them; see carry_out.h. */
+#include "carry_out.h"
 
 #include "server/system/log.h"
 #include "server/system/sockets.h"

@@ -48,7 +48,7 @@ static bool add_model(struct bag_change_plan *plan, struct bag_model *model, boo
     return true;
 }
 
-static bool add_published(struct bag_change_plan *plan, const struct bag_published *published,
+static bool add_published(struct bag_change_plan *plan, const struct bag_listed *published,
                           struct bag_problem *problem)
 {
     return add_model(plan, published->model, published->is_default, published->remark, problem);
@@ -83,7 +83,7 @@ static struct bag_model *make_unavailable(const char *name, const char *version,
 static bool add_unavailable(struct bag_change_plan *plan, const char *name, const char *version,
                             const char *reason, bool is_unloaded, struct bag_problem *problem)
 {
-    const struct bag_published *published = bag_facts_find(&plan->facts, name, version);
+    const struct bag_listed *published = bag_facts_find(&plan->facts, name, version);
     const struct bag_model *before = published ? published->model : NULL;
     if (before && before->state == BAG_MODEL_UNAVAILABLE && before->is_unloaded == is_unloaded &&
         strcmp(before->cause, reason) == 0)
@@ -351,7 +351,7 @@ static bool is_retried(const struct bag_change_plan *plan, const char *name)
 }
 
 /* Adds what is published of a model that the change is not about. */
-static bool add_other(struct bag_change_plan *plan, const struct bag_published *published,
+static bool add_other(struct bag_change_plan *plan, const struct bag_listed *published,
                       struct bag_problem *problem)
 {
     size_t first = plan->count;
@@ -489,10 +489,8 @@ bool bag_change_plan_reject_collection(const struct bag_change_plan *plan, struc
                                        const struct bag_problem *why, struct bag_problem *problem)
 {
     const struct bag_collection_plan collection = describe(plan, entry, false);
-    if (bag_plan_unloadable_collection(&collection, why->kind) == BAG_COLLECTION_MARK_UNAVAILABLE)
-        return bag_entry_reject(entry, why->text, false, problem);
-    *problem = *why;
-    return false;
+    return reject(plan, entry, bag_plan_unloadable_collection(&collection, why->kind), why,
+                  problem);
 }
 
 /* Makes the source of a collection whose tables are others than before. Its configuration is the
@@ -674,7 +672,7 @@ bool bag_change_plan_changes(const struct bag_change_plan *plan)
     bool changes = plan->count != plan->facts.num_published;
     for (size_t i = 0; !changes && i < plan->count; i++) {
         const struct bag_entry *entry = &plan->entries[i];
-        const struct bag_published *published = &plan->facts.published[i];
+        const struct bag_listed *published = &plan->facts.published[i];
         bool is_same_remark = entry->remark && published->remark
                                   ? strcmp(entry->remark, published->remark) == 0
                                   : entry->remark == published->remark;

@@ -2,7 +2,6 @@
 #include "reconciler.h"
 
 #include "carry_out.h"
-#include "load.h"
 #include "server/memory/memory.h"
 #include "server/system/log.h"
 #include "server/system/thread_team.h"

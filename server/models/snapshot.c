@@ -230,10 +230,10 @@ static int compare(const struct bag_model *model, const char *name, uint64_t ver
     return (model->version_number > version_number) - (model->version_number < version_number);
 }
 
-static int compare_models(const void *a, const void *b)
+static int compare_listed(const void *a, const void *b)
 {
-    const struct bag_model *const *x = a, *const *y = b;
-    return compare(*x, (*y)->name, (*y)->version_number);
+    const struct bag_listed *x = a, *y = b;
+    return compare(x->model, y->model->name, y->model->version_number);
 }
 
 /* Returns the index of the first model that is not before name and version. */
@@ -267,26 +267,6 @@ static const struct bag_model *find_not_ready(const struct bag_snapshot *snapsho
     return NULL;
 }
 
-/* Returns the index of the model in the snapshot, or SIZE_MAX if another model or none has its name
- * and version. */
-static size_t position_of(const struct bag_snapshot *snapshot, const struct bag_model *model)
-{
-    size_t i = lower_bound(snapshot, model->name, model->version_number);
-    return i < snapshot->count && snapshot->models[i] == model ? i : SIZE_MAX;
-}
-
-/* Sets what is listed with the models, which are sorted. Returns false without memory. */
-static bool describe(struct bag_snapshot *snapshot, const struct bag_listed *listed)
-{
-    for (size_t i = 0; i < snapshot->count; i++) {
-        size_t at = position_of(snapshot, listed[i].model);
-        snapshot->preferred[at] = listed[i].is_default;
-        if (listed[i].remark && !(snapshot->remarks[at] = strdup(listed[i].remark)))
-            return false;
-    }
-    return true;
-}
-
 struct bag_snapshot *bag_snapshot_make(const struct bag_listed *listed, size_t count,
                                        size_t max_readers)
 {
@@ -295,49 +275,42 @@ struct bag_snapshot *bag_snapshot_make(const struct bag_listed *listed, size_t c
     if (!snapshot)
         return NULL;
     memset(snapshot, 0, bytes);
+    snapshot->versions = calloc(count + 1, sizeof *snapshot->versions);
     snapshot->models = calloc(count + 1, sizeof *snapshot->models);
     snapshot->listed = calloc(count + 1, sizeof *snapshot->listed);
-    snapshot->preferred = calloc(count + 1, sizeof *snapshot->preferred);
-    snapshot->remarks = calloc(count + 1, sizeof *snapshot->remarks);
-    bool ok = snapshot->models && snapshot->listed && snapshot->preferred && snapshot->remarks;
+    bool ok = snapshot->versions && snapshot->models && snapshot->listed;
     for (size_t i = 0; ok && i < count; i++) {
-        snapshot->models[i] = snapshot->listed[i] = listed[i].model;
-        listed[i].model->holders++;
-        snapshot->count++;
+        struct bag_listed *version = &snapshot->versions[snapshot->count++];
+        *version = listed[i];
+        bag_model_retain(version->model);
+        if (listed[i].remark)
+            ok = (version->remark = strdup(listed[i].remark)) != NULL;
     }
-    if (ok)
-        qsort(snapshot->models, count, sizeof *snapshot->models, compare_models);
-    if (!ok || !describe(snapshot, listed)) {
+    if (!ok) {
         bag_snapshot_free(snapshot);
         return NULL;
+    }
+    qsort(snapshot->versions, count, sizeof *snapshot->versions, compare_listed);
+    for (size_t i = 0; i < count; i++)
+        snapshot->models[i] = snapshot->versions[i].model;
+    for (size_t i = 0; i < count; i++) {
+        const struct bag_model *model = listed[i].model;
+        snapshot->listed[i] =
+            &snapshot->versions[lower_bound(snapshot, model->name, model->version_number)];
     }
     snapshot->not_ready = find_not_ready(snapshot);
     return snapshot;
 }
 
-bool bag_snapshot_prefers(const struct bag_snapshot *snapshot, const struct bag_model *model)
-{
-    size_t i = position_of(snapshot, model);
-    return i != SIZE_MAX && snapshot->preferred[i];
-}
-
-const char *bag_snapshot_find_remark(const struct bag_snapshot *snapshot,
-                                     const struct bag_model *model)
-{
-    size_t i = position_of(snapshot, model);
-    return i != SIZE_MAX ? snapshot->remarks[i] : NULL;
-}
-
 void bag_snapshot_free(struct bag_snapshot *snapshot)
 {
     for (size_t i = 0; i < snapshot->count; i++) {
-        bag_model_release(snapshot->models[i]);
-        free(snapshot->remarks[i]);
+        bag_model_release(snapshot->versions[i].model);
+        free(snapshot->versions[i].remark);
     }
-    free(snapshot->remarks);
+    free(snapshot->versions);
     free(snapshot->models);
     free(snapshot->listed);
-    free(snapshot->preferred);
     free(snapshot);
 }
 
@@ -360,7 +333,7 @@ const struct bag_model *bag_snapshot_find(const struct bag_snapshot *snapshot, c
     for (size_t i = count; i-- > 0;) {
         bool is_ready = models[i]->state == BAG_MODEL_READY;
         if (*version ? strcmp(models[i]->version, version) == 0
-                     : is_ready && snapshot->preferred[models + i - snapshot->models])
+                     : is_ready && snapshot->versions[models + i - snapshot->models].is_default)
             return models[i];
         if (is_ready && !ready && !*version)
             ready = models[i];

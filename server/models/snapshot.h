@@ -88,13 +88,18 @@ struct bag_lease {
     _Alignas(64) size_t requests;
 };
 
+/* A model as it is published. */
+struct bag_listed {
+    struct bag_model *model; /* a reference */
+    bool is_default;         /* the default version of its name */
+    char *remark;            /* owned; shown to clients though the model is READY; NULL: none */
+};
+
 /* A snapshot. All members but those of the registry are constant once it is published. */
 struct bag_snapshot {
-    struct bag_model **models; /* owned, with references; by name, then by version */
-    struct bag_model **listed; /* owned; the same in the order of bag_snapshot_make() */
-    bool *preferred;           /* owned; by index in `models`: the default version of its name */
-    char **remarks;            /* owned, with elements; by index in `models`: what is shown for a
-                                  model though it is READY; NULL: nothing */
+    struct bag_listed *versions;      /* owned, with elements; by name, then by version */
+    struct bag_model **models;        /* owned; the models of `versions`, in the same order */
+    const struct bag_listed **listed; /* owned; `versions` in the order of bag_snapshot_make() */
     size_t count;
     const struct bag_model *not_ready; /* first model of a name without any version that is READY or
                                           was unloaded by a request; NULL: none */
@@ -178,25 +183,11 @@ static inline bool bag_model_is_collection(const struct bag_model *model)
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
-/* A model of a snapshot that is to be made. */
-struct bag_listed {
-    struct bag_model *model;
-    bool is_default;    /* the default version of its name */
-    const char *remark; /* shown to clients though the model is READY; NULL: none */
-};
-
-/* Makes a snapshot with references to these models, for up to `max_readers` readers. No two models
- * have the same name and version. Returns NULL without memory. Until the snapshot is published, the
- * caller must free it with bag_snapshot_free(). */
+/* Makes a snapshot with copies of these and references to their models, for up to `max_readers`
+ * readers. No two models have the same name and version. Returns NULL without memory. Until the
+ * snapshot is published, the caller must free it with bag_snapshot_free(). */
 struct bag_snapshot *bag_snapshot_make(const struct bag_listed *listed, size_t count,
                                        size_t max_readers);
-
-/* Returns whether the model is the default version of its name. */
-bool bag_snapshot_prefers(const struct bag_snapshot *snapshot, const struct bag_model *model);
-
-/* Returns the remark about the model, or NULL. */
-const char *bag_snapshot_find_remark(const struct bag_snapshot *snapshot,
-                                     const struct bag_model *model);
 
 /* Frees a snapshot that nobody reads, and releases its models. */
 void bag_snapshot_free(struct bag_snapshot *snapshot);

@@ -11,8 +11,10 @@ static void expect_index(enum bag_service_state state, enum bag_model_state mode
         {.name = (char *)(uintptr_t) "a", .version = (char *)(uintptr_t) "1", .reason = reason},
         {.name = (char *)(uintptr_t) "a", .version = (char *)(uintptr_t) "12", .reason = reason}};
     struct bag_model *both[] = {&models[0], &models[1]};
-    char *remarks[2] = {NULL, NULL};
-    struct bag_snapshot snapshot = {.models = both, .listed = both, .remarks = remarks, .count = 2};
+    struct bag_listed versions[] = {{.model = both[0]}, {.model = both[1]}};
+    const struct bag_listed *listed[] = {&versions[0], &versions[1]};
+    struct bag_snapshot snapshot = {
+        .versions = versions, .models = both, .listed = listed, .count = 2};
     struct bag_service service = {.state = state};
     struct bag_http_context context = {.service = &service};
     struct bag_http_request request = {.context = &context,
