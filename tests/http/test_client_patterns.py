@@ -51,76 +51,109 @@ def check_answer(reply, binary, identity=None):
     expect_equal(len(raw), WANT.nbytes if binary else 0)
 
 
-# ---- tritonclient for Python ------------------------------------------------------------------
+# ---- heads ------------------------------------------------------------------------------------
 def python_head(path, header, body, *more):
-    """Names in lower case, no Content-Type, no Expect."""
+    """tritonclient for Python: names in lower case, no Content-Type, no Expect."""
     lines = [b"POST " + path + b" HTTP/1.1", b"host: 127.0.0.1:8000", b"connection: keep-alive"]
     if header is not None:
         lines.append(length(b"inference-header-content-length", header))
     return lines + list(more) + [length(b"content-length", body)]
 
 
-def test_python_binary(server):
-    """Outputs left out: binary_data_output."""
-    header = BINARY_HEADER + b',"parameters":{"binary_data_output":true}}'
-    body = header + INDICES + OFFSETS
-    lines = python_head(b"/v2/models/items/infer", header, body)
-    check_answer(ask(server, lines, body), True)
+def asyncio_head(path, header, body):
+    return [b"POST " + path + b" HTTP/1.1", b"Host: 127.0.0.1:8000",
+            length(b"Inference-Header-Content-Length", header), b"Accept: */*",
+            b"Accept-Encoding: gzip, deflate", b"User-Agent: Python/3.11 aiohttp/3.8.4",
+            length(b"Content-Length", body), b"Content-Type: application/octet-stream"]
 
 
-def test_python_json_inputs(server):
-    """JSON inputs have no header length, and the reply is binary all the same."""
-    body = JSON_INPUTS + b',"parameters":{"binary_data_output":true}}'
-    lines = python_head(b"/v2/models/items/infer", None, body)
-    check_answer(ask(server, lines, body), True)
+def cpp_lines(path, header, body):
+    """The C++ client and perf_analyzer."""
+    return [b"POST " + path + b" HTTP/1.1", b"Host: 127.0.0.1:8000", b"User-Agent: libcurl-agent/1.0",
+            b"Accept: */*", length(b"Inference-Header-Content-Length", header),
+            b"Content-Type: application/octet-stream", length(b"Content-Length", body)]
 
 
-def test_python_outputs(server):
-    for flag, binary in ((b"true", True), (b"false", False)):
-        header = (BINARY_HEADER + b',"id":"7","outputs":[{"name":"embeddings","parameters":'
-                  b'{"binary_data":' + flag + b'}}]}')
-        body = header + INDICES + OFFSETS
-        lines = python_head(b"/v2/models/items/versions/1/infer", header, body)
-        check_answer(ask(server, lines, body), binary, "7")
+def kserve_lines(path, body, *more):
+    return [b"POST " + path + b" HTTP/1.1", b"host: 127.0.0.1:8000", b"accept: */*",
+            b"accept-encoding: gzip, deflate, br", b"connection: keep-alive",
+            b"user-agent: python-httpx/0.27.2", *more, length(b"content-length", body)]
 
 
-def test_python_quotes_names(server):
+def kserve_head(path, _, body):
+    return kserve_lines(path, body, b"content-type: application/json")
+
+
+def python_json_head(path, _, body):
+    """JSON inputs have no header length."""
+    return python_head(path, None, body)
+
+
+# ---- requests that are answered ----------------------------------------------------------------
+ID = "9be8fd3c-6b1a-4b4c-8f0e-2f5bb0f6a1d7"
+INFER, VERSION = b"/v2/models/items/infer", b"/v2/models/items/versions/1/infer"
+ALL_BINARY, RAW = b',"parameters":{"binary_data_output":true}}', INDICES + OFFSETS
+SEQUENCE = (b',"parameters":{"sequence_id":7,"sequence_start":true,"sequence_end":false,"priority":1,"timeout":10000000,'
+            b'"binary_data_output":true}}')
+KSERVE = json.dumps({"id": ID, "model_name": "items", "inputs": [
+    {"name": "indices", "shape": [4], "datatype": "INT64", "data": [0, 2, 3, 4]},
+    {"name": "offsets", "shape": [2], "datatype": "INT64", "data": [0, 3]}]}).encode()
+
+
+def one_output(identity, is_binary):
+    """The end of a header that asks for the output by its name."""
+    return b'%s,"outputs":[{"name":"embeddings","parameters":{"binary_data":%s}}]}' % (
+        b',"id":"%s"' % identity if identity else b"", b"true" if is_binary else b"false")
+
+
+# Name: (head, path, JSON, what follows it, whether the answer is binary, its id)
+ANSWERED = {
+    "python, outputs left out": (python_head, INFER, BINARY_HEADER + ALL_BINARY, RAW, True, None),
+    "python, JSON inputs": (python_json_head, INFER, JSON_INPUTS + ALL_BINARY, b"", True, None),
+    "python, binary output": (python_head, VERSION, BINARY_HEADER + one_output(b"7", True), RAW, True, "7"),
+    "python, JSON output": (python_head, VERSION, BINARY_HEADER + one_output(b"7", False), RAW, False, "7"),
+    "python, quoted name": (python_head, b"/v2/models/%69tems/infer", BINARY_HEADER + ALL_BINARY, RAW, True, None),
+    "python, all quoted": (python_head, b"/v2/models/%69%74%65%6d%73/infer", BINARY_HEADER + ALL_BINARY, RAW, True, None),
+    "python, sequence and priority": (python_head, INFER, BINARY_HEADER + SEQUENCE, RAW, True, None),
+    "asyncio": (asyncio_head, INFER, BINARY_HEADER + ALL_BINARY, RAW, True, None),
+    "C++, binary": (cpp_lines, INFER, b'{"id":"",' + BINARY_HEADER[1:] + one_output(b"", True), RAW, True, None),
+    "C++, version": (cpp_lines, VERSION, b'{"id":"",' + BINARY_HEADER[1:] + one_output(b"", True), RAW, True, None),
+    # The header length is sent for plain JSON as well: it is all of the body.
+    "C++, JSON": (cpp_lines, INFER, b'{"id":"",' + JSON_INPUTS[1:] + one_output(b"", False), b"", False, None),
+    "KServe, JSON": (kserve_head, INFER, KSERVE, b"", False, ID)}
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_answers(server, name):
+    head, path, header, raw, is_binary, identity = ANSWERED[name]
+    reply = ask(server, head(path, header, header + raw), header + raw)
+    expect("content-encoding" not in reply.headers, "compressed without being configured")
+    check_answer(reply, is_binary, identity)
+
+
+# ---- tritonclient for Python ------------------------------------------------------------------
+def test_python_unknown_name(server):
     """Names go through quote(), where a caller may have quoted more."""
-    header = BINARY_HEADER + b',"parameters":{"binary_data_output":true}}'
-    body = header + INDICES + OFFSETS
-    for name in (b"%69tems", b"item%73", b"%69%74%65%6d%73"):
-        lines = python_head(b"/v2/models/" + name + b"/infer", header, body)
-        check_answer(ask(server, lines, body), True)
-    lines = python_head(b"/v2/models/no%20body%C3%A9/infer", header, body)
-    text = ask(server, lines, body).expect(404).error()
+    lines = python_head(b"/v2/models/no%20body%C3%A9/infer", b"{}", b"{}")
+    text = ask(server, lines, b"{}").expect(404).error()
     expect("no bodyé" in text, text)
 
 
 def test_python_compression(server):
     """request_compression_algorithm: the header length is that of the JSON before compression."""
-    header = BINARY_HEADER + b',"parameters":{"binary_data_output":true}}'
-    for coding, packed in ((b"gzip", gzip.compress(header + INDICES + OFFSETS)),
-                           (b"deflate", zlib.compress(header + INDICES + OFFSETS))):
-        lines = python_head(b"/v2/models/items/infer", header, packed,
-                            b"content-encoding: " + coding, b"accept-encoding: " + coding)
+    header = BINARY_HEADER + ALL_BINARY
+    for coding, packed in ((b"gzip", gzip.compress(header + RAW)), (b"deflate", zlib.compress(header + RAW))):
+        lines = python_head(INFER, header, packed, b"content-encoding: " + coding, b"accept-encoding: " + coding)
         reply = ask(server, lines, packed)
         expect("content-encoding" not in reply.headers, "compressed without being configured")
         check_answer(reply, True)
 
 
 def test_python_parameters(server):
-    """Custom parameters, which the reply tells of, stand beside the client's own; sequence and priority
-    keys mean nothing."""
-    header = (BINARY_HEADER + b',"parameters":{"sequence_id":7,"sequence_start":true,'
-              b'"sequence_end":false,"priority":1,"timeout":10000000,"mine":"x",' b'"binary_data_output":true}}')
-    body = header + INDICES + OFFSETS
-    lines = python_head(b"/v2/models/items/infer", header, body)
-    reply = ask(server, lines, body)
+    """The reply tells of custom parameters, which stand beside the client's own."""
+    header = BINARY_HEADER + b',"parameters":{"mine":"x","binary_data_output":true}}'
+    reply = ask(server, python_head(INFER, header, header + RAW), header + RAW)
     expect_equal([w.split("'")[1] for w in reply.header()[0]["parameters"]["warnings"]], ["mine"])
-    header = header.replace(b',"mine":"x"', b"")
-    body = header + INDICES + OFFSETS
-    lines = python_head(b"/v2/models/items/infer", header, body)
-    check_answer(ask(server, lines, body), True)
 
 
 def test_python_asks_around(server):
@@ -139,18 +172,6 @@ def test_python_asks_around(server):
 
 
 # ---- tritonclient's asyncio variant -----------------------------------------------------------
-def test_asyncio(server):
-    header = BINARY_HEADER + b',"parameters":{"binary_data_output":true}}'
-    body = header + INDICES + OFFSETS
-    lines = [b"POST /v2/models/items/infer HTTP/1.1", b"Host: 127.0.0.1:8000",
-             length(b"Inference-Header-Content-Length", header), b"Accept: */*",
-             b"Accept-Encoding: gzip, deflate", b"User-Agent: Python/3.11 aiohttp/3.8.4",
-             length(b"Content-Length", body), b"Content-Type: application/octet-stream"]
-    reply = ask(server, lines, body)
-    expect("content-encoding" not in reply.headers, "compressed without being configured")
-    check_answer(reply, True)
-
-
 def test_asyncio_error_is_plain(server):
     """Error bodies are not decompressed by it."""
     body = b'{"inputs":[]}'
@@ -162,29 +183,6 @@ def test_asyncio_error_is_plain(server):
 
 
 # ---- the C++ client and perf_analyzer ---------------------------------------------------------
-def cpp_lines(path, header, body):
-    return [b"POST " + path + b" HTTP/1.1", b"Host: 127.0.0.1:8000", b"User-Agent: libcurl-agent/1.0",
-            b"Accept: */*", length(b"Inference-Header-Content-Length", header),
-            b"Content-Type: application/octet-stream", length(b"Content-Length", body)]
-
-
-CPP_HEADER = b'{"id":"",' + BINARY_HEADER[1:]
-
-
-def test_cpp_binary(server):
-    header = (CPP_HEADER + b',"outputs":[{"name":"embeddings","parameters":{"binary_data":true}}]}')
-    body = header + INDICES + OFFSETS
-    for path in (b"/v2/models/items/infer", b"/v2/models/items/versions/1/infer"):
-        check_answer(ask(server, cpp_lines(path, header, body), body), True)
-
-
-def test_cpp_json(server):
-    """The header length is sent for plain JSON as well: it is all of the body."""
-    body = (b'{"id":"",' + JSON_INPUTS[1:] +
-            b',"outputs":[{"name":"embeddings","parameters":{"binary_data":false}}]}')
-    check_answer(ask(server, cpp_lines(b"/v2/models/items/infer", body, body), body), False)
-
-
 def test_cpp_cut_json(server):
     """It sends one element of a 1-D JSON tensor, whatever the shape says."""
     body = b'{"id":"",' + JSON_INPUTS[1:].replace(b"[0,2,3,4]", b"[0]") + b"}"
@@ -233,24 +231,6 @@ def check_statistics(statistics, count):
 
 
 # ---- the KServe SDK ---------------------------------------------------------------------------
-ID = "9be8fd3c-6b1a-4b4c-8f0e-2f5bb0f6a1d7"
-
-
-def kserve_lines(path, body, *more):
-    return [b"POST " + path + b" HTTP/1.1", b"host: 127.0.0.1:8000", b"accept: */*",
-            b"accept-encoding: gzip, deflate, br", b"connection: keep-alive",
-            b"user-agent: python-httpx/0.27.2", *more, length(b"content-length", body)]
-
-
-def test_kserve_json(server):
-    request = {"id": ID, "model_name": "items", "inputs": [
-        {"name": "indices", "shape": [4], "datatype": "INT64", "data": [0, 2, 3, 4]},
-        {"name": "offsets", "shape": [2], "datatype": "INT64", "data": [0, 3]}]}
-    body = json.dumps(request).encode()
-    lines = kserve_lines(b"/v2/models/items/infer", body, b"content-type: application/json")
-    check_answer(ask(server, lines, body), False, ID)
-
-
 def test_kserve_binary(server):
     """An empty tensor has "data":null beside binary_data_size 0."""
     header = (b'{"id": "' + ID.encode() + b'", "model_name": "items", "inputs": ['
