@@ -13,7 +13,7 @@ import zlib
 import numpy as np
 
 from control import publish
-from coordinators import LOOKED_UP, Coordinators
+from coordinators import LOOKED_UP, OF_TABLES, STAGED, Coordinators
 from harness import PROGRAM, Failure, expect, expect_equal
 from serving import PATIENT, Admin
 from updates import COLUMNS, ROWS, SPARE, TOKEN, World, keys
@@ -21,8 +21,6 @@ from v2 import HEADER_LENGTH, Client, Tensor, infer_body
 
 ANY, HARMLESS = 0, 1
 CAPACITY = 1 << 20
-OF_TABLES = "parameters part and partial are for servers that have tables"  # which a front is not
-STAGED = "before they are encoded"  # a front has FP32 rows first, which can be too large where encoded ones are not
 LENGTHS = ("0", "-1", "+5", " 7", "7 ", "abc", "", "1e1", "18446744073709551616", "0x10", "1,2")
 
 
