@@ -1,8 +1,9 @@
 /* A Kafka cluster for tests: librdkafka's own mock cluster, which reads commands from standard
  * input.
  *
- *     mock_kafka BROKERS
+ *     mock_kafka BROKERS LINGER_MS
  *
+ * LINGER_MS is how long the producer waits for more messages before it sends some. The program
  * prints the bootstrap servers in its first line, and "ok" or "error: why" after each command:
  *
  *     topic NAME PARTITIONS
@@ -30,6 +31,7 @@ enum { WAIT_MS = 30000 };
 
 static rd_kafka_t *holder, *producer;
 static rd_kafka_mock_cluster_t *cluster;
+static const char *linger_ms;
 static int undelivered;
 
 static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, void *context)
@@ -49,7 +51,7 @@ static rd_kafka_t *make_client(rd_kafka_type_t type)
         rd_kafka_conf_set(conf, "bootstrap.servers", rd_kafka_mock_cluster_bootstraps(cluster),
                           NULL, 0);
     if (type == RD_KAFKA_PRODUCER) {
-        rd_kafka_conf_set(conf, "linger.ms", "5", NULL, 0);
+        rd_kafka_conf_set(conf, "linger.ms", linger_ms, NULL, 0);
         /* The mock keeps 5 MiB of a partition, as it is sent. */
         rd_kafka_conf_set(conf, "compression.codec", "zstd", NULL, 0);
         rd_kafka_conf_set(conf, "batch.num.messages", "100", NULL, 0);
@@ -172,8 +174,9 @@ static void run(const char *line)
 int main(int argc, char *argv[])
 {
     char line[256];
-    if (argc != 2)
+    if (argc != 3)
         return 2;
+    linger_ms = argv[2];
     holder = make_client(RD_KAFKA_PRODUCER);
     cluster = rd_kafka_mock_cluster_new(holder, atoi(argv[1]));
     if (!cluster)

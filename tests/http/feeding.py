@@ -18,8 +18,8 @@ TOPIC = "rows"
 class Kafka:
     """Brokers, and a producer."""
 
-    def __init__(self, brokers=2, partitions=1):
-        self.process = subprocess.Popen([MOCK_KAFKA, str(brokers)], stdin=subprocess.PIPE,
+    def __init__(self, brokers=2, partitions=1, linger_ms=5):
+        self.process = subprocess.Popen([MOCK_KAFKA, str(brokers), str(linger_ms)], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, preexec_fn=_die_with_parent)
         self.bootstrap = self.process.stdout.readline().decode().strip()
         if partitions:
