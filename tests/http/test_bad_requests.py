@@ -119,6 +119,9 @@ PATHS = [
     ("a NUL behind the model", "GET", "/v2/models/items%00", []),
     ("control characters in the model", "GET", "/v2/models/a%0d%0ab%1b", []),
     ("invalid UTF-8 in the model", "GET", "/v2/models/%ff%fe", []),
+    ("a name of 128 characters", "GET", "/v2/models/" + "n" * 128, ["unknown model"]),
+    ("a name of 129 characters", "GET", "/v2/models/" + "n" * 129, ["unknown path"]),
+    ("the protocol before this one", "POST", "/v1/models/items:predict", ["POST /v2/models/NAME/infer"]),
     ("a name of 3,000 characters", "GET", "/v2/models/" + "n" * 3000, []),]
 VERBS = [("GET", INFER, "POST"), ("PATCH", INFER, "POST"), ("GET", "/v2/models/items/versions/1/infer", "POST"),
          ("POST", "/", "GET"), ("DELETE", "/v2/models", "GET"), ("POST", "/v2/models/items", "GET")]
