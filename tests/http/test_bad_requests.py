@@ -2,7 +2,7 @@
 
 After each one a good request is answered, on the same connection or, where the server had to close it, on a new one. A
 case here stands for the place that finds the fault: every sentence is in tests/unit (test_json.c, test_numbers_array.c,
-test_v2_request.c, test_problem.c, test_kjt.c, test_routes.c), and `tests/features requests` draws faults of every kind.
+test_v2_request.c, test_problem.c, test_kjt.c), and `tests/features requests` draws faults of every kind.
 """
 
 import contextlib
