@@ -2,6 +2,8 @@
  * memory.h. */
 #include "memory.h"
 
+#include "server/system/files.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -45,20 +47,13 @@ struct room {
 /* Reads the file into text[FILE_BYTES], as far as it fits, and appends a NUL. */
 static bool read_text(const char *path, char *text)
 {
-    ssize_t got;
-    size_t bytes = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
-    while ((got = read(fd, text + bytes, FILE_BYTES - 1 - bytes)) != 0) {
-        if (got > 0)
-            bytes += (size_t)got;
-        else if (errno != EINTR)
-            break;
-    }
+    ssize_t bytes = bag_file_read_bytes(fd, text, FILE_BYTES - 1, 0);
     close(fd);
-    text[bytes] = '\0';
-    return got == 0;
+    text[bytes > 0 ? bytes : 0] = '\0';
+    return bytes >= 0;
 }
 
 /* Reads a decimal number at text[0]. Returns false for a word such as "max". */

@@ -95,17 +95,10 @@ static int size(void *context, int file, uint64_t *bytes)
 static int read_bytes(void *context, int file, void *out, size_t bytes, uint64_t at)
 {
     (void)context;
-    while (bytes > 0) {
-        ssize_t got = pread(file, out, bytes, (off_t)at);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return got < 0 ? errno : EIO;
-        out = (char *)out + got;
-        at += (uint64_t)got;
-        bytes -= (size_t)got;
-    }
-    return 0;
+    ssize_t got = bag_file_read_bytes(file, out, bytes, at);
+    if (got < 0)
+        return errno;
+    return (size_t)got == bytes ? 0 : EIO;
 }
 
 static int write_bytes(void *context, int file, const void *data, size_t bytes, uint64_t at)
@@ -186,54 +179,52 @@ int bag_file_open(const char *path, struct stat *state, struct bag_problem *prob
     return -1;
 }
 
-/* ---- files that are read whole --------------------------------------------------------------- */
-
-/* Reads up to `room` bytes. Returns the number of bytes read, or -1 with errno. */
-static ssize_t read_all(int fd, char *text, size_t room)
+ssize_t bag_file_read_bytes(int fd, void *out, size_t bytes, uint64_t at)
 {
-    size_t used = 0;
-    while (used < room) {
-        ssize_t count = read(fd, text + used, room - used);
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count < 0)
+    size_t have = 0;
+    while (have < bytes) {
+        ssize_t got = pread(fd, (char *)out + have, bytes - have, (off_t)(at + have));
+        if (got < 0 && errno != EINTR)
             return -1;
-        if (count == 0)
+        if (got == 0)
             break;
-        used += (size_t)count;
+        have += got > 0 ? (size_t)got : 0;
     }
-    return (ssize_t)used;
+    return (ssize_t)have;
 }
+
+/* ---- files that are read whole --------------------------------------------------------------- */
 
 /* Reads to the end, or one byte more than max_bytes. Returns the number of bytes, or -1 with errno.
  * The caller frees *text in either case. */
-static ssize_t read_whole(int fd, size_t max_bytes, char **text)
+static ssize_t read_whole(int fd, const struct stat *state, size_t max_bytes, char **text)
 {
-    struct stat facts;
-    bool known = fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size > 0;
-    size_t room = known && (uintmax_t)facts.st_size < max_bytes ? (size_t)facts.st_size : max_bytes;
+    bool known = state->st_size > 0; /* files of /proc have no size */
+    size_t room =
+        known && (uintmax_t)state->st_size < max_bytes ? (size_t)state->st_size : max_bytes;
     *text = malloc(room + 2);
-    ssize_t count = *text ? read_all(fd, *text, room + 1) : -1;
+    ssize_t count = *text ? bag_file_read_bytes(fd, *text, room + 1, 0) : -1;
     if (count < 0 || (size_t)count <= room || room == max_bytes)
         return count;
     char *larger = realloc(*text, max_bytes + 2); /* the file has grown */
     if (!larger)
         return -1;
     *text = larger;
-    ssize_t more = read_all(fd, larger + count, max_bytes + 1 - (size_t)count);
+    ssize_t more =
+        bag_file_read_bytes(fd, larger + count, max_bytes + 1 - (size_t)count, (uint64_t)count);
     return more < 0 ? -1 : count + more;
 }
 
 /* Reads the file and closes it. If fd is negative, only adds the path to *problem. */
-static char *read_file(int fd, const char *path, size_t max_bytes, size_t *bytes,
-                       struct bag_problem *problem)
+static char *read_file(int fd, const struct stat *state, const char *path, size_t max_bytes,
+                       size_t *bytes, struct bag_problem *problem)
 {
     char *text = NULL;
     if (fd < 0) {
         bag_problem_prefix(problem, "%s", path);
         return NULL;
     }
-    ssize_t count = read_whole(fd, max_bytes, &text);
+    ssize_t count = read_whole(fd, state, max_bytes, &text);
     int error = errno;
     close(fd);
     if (count >= 0 && (size_t)count <= max_bytes) {
@@ -253,7 +244,8 @@ static char *read_file(int fd, const char *path, size_t max_bytes, size_t *bytes
 char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct bag_problem *problem)
 {
     struct stat state;
-    return read_file(bag_file_open(path, &state, problem), path, max_bytes, bytes, problem);
+    int fd = bag_file_open(path, &state, problem);
+    return read_file(fd, &state, path, max_bytes, bytes, problem);
 }
 
 static bool is_own_group(gid_t group)
@@ -287,7 +279,7 @@ char *bag_file_read_private(const char *path, size_t max_bytes, size_t *bytes,
     struct stat state;
     int fd = bag_file_open(path, &state, problem);
     if (fd < 0 || is_private(&state))
-        return read_file(fd, path, max_bytes, bytes, problem);
+        return read_file(fd, &state, path, max_bytes, bytes, problem);
     close(fd);
     bag_problem_set(problem, BAG_ERROR_FILE,
                     "%s: others than its owner may use it (mode %03o); chmod 600 it, or 440 where "

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 
 /* The system calls for the files of row updates. A test replaces them by a simulated disk that
  * tears, reorders and loses unsynced writes. Every call returns 0 or an errno value. */
@@ -53,6 +54,10 @@ bool bag_file_exists(const char *path);
 /* Opens a regular file for reading and fills *state. Returns -1 and sets *problem, which does not
  * name the path, if that fails or it is another kind of file. */
 int bag_file_open(const char *path, struct stat *state, struct bag_problem *problem);
+
+/* Reads the bytes at a position, or fewer if the file ends before. Returns their number, or -1 with
+ * errno. */
+ssize_t bag_file_read_bytes(int fd, void *out, size_t bytes, uint64_t at);
 
 /* ---- files that are read whole: configuration, tokens ---------------------------------------- */
 

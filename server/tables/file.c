@@ -20,19 +20,10 @@ bool bag_file_reject(const char *path, struct bag_problem *problem)
 ssize_t bag_file_read_some(int fd, void *out, size_t bytes, uint64_t at,
                            struct bag_problem *problem)
 {
-    size_t have = 0;
-    while (have < bytes) {
-        ssize_t got = pread(fd, (char *)out + have, bytes - have, (off_t)(at + have));
-        if (got == 0)
-            break;
-        if (got > 0)
-            have += (size_t)got;
-        else if (errno != EINTR) {
-            bag_problem_set(problem, BAG_ERROR_FILE, "reading failed: %s", strerror(errno));
-            return -1;
-        }
-    }
-    return (ssize_t)have;
+    ssize_t have = bag_file_read_bytes(fd, out, bytes, at);
+    if (have < 0)
+        bag_problem_set(problem, BAG_ERROR_FILE, "reading failed: %s", strerror(errno));
+    return have;
 }
 
 bool bag_file_read_at(int fd, void *out, size_t bytes, uint64_t at, struct bag_problem *problem)
