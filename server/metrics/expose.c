@@ -175,20 +175,28 @@ static void write_states(struct bag_prometheus *out, const struct bag_snapshot *
     }
 }
 
-/* Returns the stream of updates of the model at this index if it is the model's first version with
- * a stream. Returns NULL otherwise. */
-static const struct bag_updates_stream *stream_of(const struct bag_snapshot *snapshot, size_t model)
+/* Returns what versions of one model share, such as the stream of updates, if the model at this
+ * index is the first version that has it. Returns NULL otherwise. */
+static const void *first_shared(const struct bag_snapshot *snapshot, size_t model,
+                                const void *(*of)(const struct bag_table_memory *memory))
 {
-    const struct bag_table_memory *memory = snapshot->models[model]->memory;
-    const struct bag_updates_stream *stream = memory && memory->live ? memory->live->stream : NULL;
-    for (size_t i = model; stream && i > 0; i--) {
-        const struct bag_model *before = snapshot->models[i - 1];
-        if (strcmp(before->name, stream->name) != 0)
-            break;
-        if (before->memory && before->memory->live)
-            stream = NULL;
+    struct bag_model *const *at = &snapshot->models[model];
+    const void *shared = at[0]->memory ? of(at[0]->memory) : NULL;
+    for (; shared && at > snapshot->models && strcmp(at[-1]->name, at[0]->name) == 0; at--) {
+        if (at[-1]->memory && of(at[-1]->memory) == shared)
+            return NULL;
     }
-    return stream;
+    return shared;
+}
+
+static const void *stream_of(const struct bag_table_memory *memory)
+{
+    return memory->live ? memory->live->stream : NULL;
+}
+
+static const void *group_of(const struct bag_table_memory *memory)
+{
+    return memory->remote ? memory->remote->group : NULL;
 }
 
 /* The scales of table.h, in ns. WHOLE is exposed unchanged. */
@@ -205,19 +213,19 @@ static void write_updates(struct bag_prometheus *out, const struct bag_snapshot 
 {
     size_t num_streams = 0;
     for (size_t i = 0; i < snapshot->count; i++)
-        num_streams += stream_of(snapshot, i) != NULL;
+        num_streams += first_shared(snapshot, i, stream_of) != NULL;
     if (!num_streams)
         return;
-#define BAG_X(member, type, SCALE, family, unit, sentence)                            \
-    bag_prometheus_family(out, family, type, sentence, unit);                         \
-    for (size_t i = 0; i < snapshot->count; i++) {                                    \
-        const struct bag_updates_stream *stream = stream_of(snapshot, i);             \
-        if (!stream)                                                                  \
-            continue;                                                                 \
-        uint64_t value = atomic_load_explicit(&stream->member, memory_order_relaxed); \
-        bag_prometheus_sample(out, family, "");                                       \
-        bag_prometheus_label(out, "model", stream->name);                             \
-        write_scaled(out, value, SCALE);                                              \
+#define BAG_X(member, type, SCALE, family, unit, sentence)                              \
+    bag_prometheus_family(out, family, type, sentence, unit);                           \
+    for (size_t i = 0; i < snapshot->count; i++) {                                      \
+        const struct bag_updates_stream *stream = first_shared(snapshot, i, stream_of); \
+        if (!stream)                                                                    \
+            continue;                                                                   \
+        uint64_t value = atomic_load_explicit(&stream->member, memory_order_relaxed);   \
+        bag_prometheus_sample(out, family, "");                                         \
+        bag_prometheus_label(out, "model", stream->name);                               \
+        write_scaled(out, value, SCALE);                                                \
     }
     BAG_UPDATE_METRICS(BAG_X)
 #undef BAG_X
@@ -319,22 +327,6 @@ static void write_features(struct bag_prometheus *out, const struct bag_snapshot
     }
 }
 
-/* Returns the shards of the model at this index if it is the model's first version with them.
- * Returns NULL otherwise. */
-static const struct bag_remote *remote_of(const struct bag_snapshot *snapshot, size_t model)
-{
-    const struct bag_table_memory *memory = snapshot->models[model]->memory;
-    const struct bag_remote *remote = memory ? memory->remote : NULL;
-    for (size_t i = model; remote && i > 0; i--) {
-        const struct bag_table_memory *before = snapshot->models[i - 1]->memory;
-        if (strcmp(snapshot->models[i - 1]->name, snapshot->models[model]->name) != 0)
-            break;
-        if (before && before->remote && before->remote->group == remote->group)
-            return NULL;
-    }
-    return remote;
-}
-
 /* Writes the number of subrequests to each shard by outcome, unless no model has shards. */
 static void write_shards(struct bag_prometheus *out, const struct bag_snapshot *snapshot)
 {
@@ -342,15 +334,13 @@ static void write_shards(struct bag_prometheus *out, const struct bag_snapshot *
     static const char *const outcomes[] = {BAG_SHARD_OUTCOMES(BAG_NAME)};
     bool any = false;
     for (size_t i = 0; i < snapshot->count; i++) {
-        const struct bag_remote *remote = remote_of(snapshot, i);
-        if (remote && !any)
+        const struct bag_shard_group *group = first_shared(snapshot, i, group_of);
+        if (group && !any)
             bag_prometheus_family(out, name, "counter",
                                   "Calls to a model's shards, by what came of them.", "requests");
-        any |= remote != NULL;
-        for (size_t j = 0; remote && j < remote->group->num_members * BAG_SHARD_OUTCOME_COUNT;
-             j++) {
-            const struct bag_shard_member *member =
-                &remote->group->members[j / BAG_SHARD_OUTCOME_COUNT];
+        any |= group != NULL;
+        for (size_t j = 0; group && j < group->num_members * BAG_SHARD_OUTCOME_COUNT; j++) {
+            const struct bag_shard_member *member = &group->members[j / BAG_SHARD_OUTCOME_COUNT];
             size_t outcome = j % BAG_SHARD_OUTCOME_COUNT;
             bag_prometheus_sample(out, name, "");
             bag_prometheus_label(out, "model", snapshot->models[i]->name);
