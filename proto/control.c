@@ -115,15 +115,14 @@ static bool read_item(const cJSON *object, struct bag_control_item *item,
     return *item->name || reject(problem, "the key 'name' is missing");
 }
 
-/* Returns whether an earlier entry of the request has this name. There are at most
- * BAG_CONTROL_MAX_ITEMS entries, so comparing all pairs is cheap enough. */
-static bool is_repeated(const struct bag_control *control, const char *name)
+/* There are at most BAG_CONTROL_MAX_ITEMS entries, so comparing all of them is cheap enough. */
+const struct bag_control_item *bag_control_find(const struct bag_control *control, const char *name)
 {
-    for (size_t i = 0; i < control->count; i++) {
+    for (size_t i = 0; control && i < control->count; i++) {
         if (strcmp(control->items[i].name, name) == 0)
-            return true;
+            return &control->items[i];
     }
-    return false;
+    return NULL;
 }
 
 /* Reads the list "models" of a group. control->count has the complete entries, also after a
@@ -144,7 +143,7 @@ static bool read_models(const cJSON *models, struct bag_control *control,
     {
         struct bag_control_item *item = &control->items[control->count];
         bool ok = read_item(object, item, problem);
-        if (ok && is_repeated(control, item->name))
+        if (ok && bag_control_find(control, item->name))
             ok = bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "name '%s' is there twice",
                                  bag_quote(item->name, strlen(item->name)).text);
         if (!ok)

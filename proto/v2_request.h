@@ -267,6 +267,10 @@ struct bag_control {
 bool bag_control_read(const char *body, size_t bytes, const char *model, bool unload,
                       struct bag_control *control, struct bag_problem *problem);
 
+/* Returns what the request asks of the model, or NULL. `control` may be NULL. */
+const struct bag_control_item *bag_control_find(const struct bag_control *control,
+                                                const char *name);
+
 /* Frees a parsed request. A zeroed one is allowed. */
 void bag_control_free(struct bag_control *control);
 

@@ -218,15 +218,6 @@ struct bag_stored_table *bag_facts_find_stored(const struct bag_facts *facts, ui
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
 
-const struct bag_control_item *bag_control_find(const struct bag_control *control, const char *name)
-{
-    for (size_t i = 0; control && i < control->count; i++) {
-        if (strcmp(control->items[i].name, name) == 0)
-            return &control->items[i];
-    }
-    return NULL;
-}
-
 struct bag_desired_state *bag_facts_desired_state(const struct bag_facts *facts, const char *name)
 {
     struct bag_record *record = bag_record_make(facts->models, name);

@@ -142,10 +142,6 @@ struct bag_listed *bag_facts_find(const struct bag_facts *facts, const char *nam
 struct bag_model *bag_facts_find_ready(const struct bag_facts *facts, const char *name,
                                        const char *version);
 
-/* Returns what the request asks of the model, or NULL. `control` may be NULL. */
-const struct bag_control_item *bag_control_find(const struct bag_control *control,
-                                                const char *name);
-
 /* Returns the desired state of the model in this plan, which the caller may change. It is valid
  * until bag_models_forget(). Returns NULL without memory. */
 struct bag_desired_state *bag_facts_desired_state(const struct bag_facts *facts, const char *name);
