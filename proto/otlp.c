@@ -23,21 +23,21 @@ static bool read_hex(const char *text, size_t digits, uint64_t *value)
     return true;
 }
 
-bool bag_traceparent_parse(const char *text, struct bag_traceparent *parent)
+bool bag_traceparent_parse(const char *text, struct bag_span_place *place)
 {
     /* The length of version 00: "00-", 32 digits, "-", 16 digits, "-" and two digits. */
     enum { BYTES = 55 };
     uint64_t version, flags;
     if (strlen(text) < BYTES || text[2] != '-' || text[35] != '-' || text[52] != '-' ||
         !read_hex(text, 2, &version) || version == 0xff ||
-        !read_hex(text + 3, 16, &parent->trace.high) ||
-        !read_hex(text + 19, 16, &parent->trace.low) || !read_hex(text + 36, 16, &parent->parent) ||
+        !read_hex(text + 3, 16, &place->trace.high) ||
+        !read_hex(text + 19, 16, &place->trace.low) || !read_hex(text + 36, 16, &place->parent) ||
         !read_hex(text + 53, 2, &flags))
         return false;
     if (text[BYTES] && (version == 0 || text[BYTES] != '-'))
         return false;
-    parent->sampled = flags & 1;
-    return (parent->trace.high || parent->trace.low) && parent->parent;
+    place->sampled = flags & 1;
+    return (place->trace.high || place->trace.low) && place->parent;
 }
 
 /* Writes 16 lower-case hexadecimal digits without a NUL. */

@@ -13,17 +13,6 @@ struct bag_trace_id {
     uint64_t high, low; /* not both 0 */
 };
 
-/* The contents of a traceparent header. */
-struct bag_traceparent {
-    struct bag_trace_id trace;
-    uint64_t parent; /* the caller's span */
-    bool sampled;
-};
-
-/* Parses "00-TRACE-PARENT-FLAGS" in lower-case hexadecimal digits. Reads the same members from
- * later versions. Returns false if the text is anything else. */
-bool bag_traceparent_parse(const char *text, struct bag_traceparent *parent);
-
 /* The identity of a span, and its parent. */
 struct bag_span_place {
     struct bag_trace_id trace;
@@ -31,6 +20,12 @@ struct bag_span_place {
     bool sampled;        /* false: the span is not exported */
     bool is_asked;       /* the client's traceparent says that it is sampled */
 };
+
+/* Parses "00-TRACE-PARENT-FLAGS" in lower-case hexadecimal digits, and sets place->trace, parent
+ * and sampled. Reads the same members from later versions. Returns false if the text is anything
+ * else.
+ */
+bool bag_traceparent_parse(const char *text, struct bag_span_place *place);
 
 /* Writes the traceparent header for requests whose spans become children of this one. */
 #define BAG_TRACEPARENT_BYTES 56 /* with the NUL */

@@ -213,14 +213,13 @@ uint64_t bag_trace_id(struct bag_trace *trace)
 
 struct bag_span_place bag_trace_place(struct bag_trace *trace, const char *traceparent)
 {
-    struct bag_traceparent parent;
-    bool is_told = traceparent && bag_traceparent_parse(traceparent, &parent);
-    if (is_told && !parent.sampled)
-        return (struct bag_span_place){0};
-    bool is_sampled = !is_told && bag_unit(draw(trace)) < trace->sample;
+    struct bag_span_place told = {.is_asked = true};
+    if (traceparent && bag_traceparent_parse(traceparent, &told)) {
+        told.id = told.sampled ? bag_trace_id(trace) : 0;
+        return told.sampled ? told : (struct bag_span_place){0};
+    }
+    bool is_sampled = bag_unit(draw(trace)) < trace->sample;
     uint64_t id = bag_trace_id(trace);
-    if (is_told)
-        return (struct bag_span_place){parent.trace, id, parent.parent, true, true};
     return (struct bag_span_place){
         {bag_trace_id(trace), bag_trace_id(trace)}, id, 0, is_sampled, false};
 }

@@ -7,7 +7,7 @@
 #define TRACE  "4bf92f3577b34da6a3ce929d0e0e4736"
 #define PARENT "00f067aa0ba902b7"
 
-static bool parse(const char *text, struct bag_traceparent *parent)
+static bool parse(const char *text, struct bag_span_place *parent)
 {
     char *copy = exact_copy(text, strlen(text) + 1);
     bool ok = bag_traceparent_parse(copy, parent);
@@ -17,7 +17,7 @@ static bool parse(const char *text, struct bag_traceparent *parent)
 
 TEST(reads_traceparents)
 {
-    struct bag_traceparent parent;
+    struct bag_span_place parent;
     assert_true(parse("00-" TRACE "-" PARENT "-01", &parent));
     assert_true(parent.trace.high == 0x4bf92f3577b34da6 && parent.trace.low == 0xa3ce929d0e0e4736);
     assert_true(parent.parent == 0x00f067aa0ba902b7);
@@ -40,7 +40,7 @@ TEST(rejects_traceparents)
                                         "00-" TRACE "-0000000000000000-01",
                                         "00-4BF92F3577B34DA6A3CE929D0E0E4736-" PARENT "-01",
                                         "0x-" TRACE "-" PARENT "-01"};
-    struct bag_traceparent parent;
+    struct bag_span_place parent;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         if (parse(cases[i], &parent))
             fail_msg("'%s' was taken", cases[i]);
@@ -66,7 +66,7 @@ TEST(prints_traceparents)
     const struct bag_span_place sampled = {
         {0x4bf92f3577b34da6, 0xa3ce929d0e0e4736}, 1, 2, true, true};
     const struct bag_span_place other = {{0, 1}, UINT64_MAX, 0, false, false};
-    struct bag_traceparent parent;
+    struct bag_span_place parent;
     char text[BAG_TRACEPARENT_BYTES];
     bag_traceparent_print(&other, text);
     assert_string_equal(text, "00-00000000000000000000000000000001-ffffffffffffffff-00");
