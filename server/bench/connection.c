@@ -36,7 +36,7 @@ static bool watch(struct bag_bench_connection *connection, int epoll_fd, int ope
 }
 
 bool bag_bench_connection_open(struct bag_bench_connection *connection, int epoll_fd,
-                               const struct bag_bench_address *address)
+                               const struct bag_address *address)
 {
     int one = 1, family = address->address.ss_family;
     connection->busy = connection->writing = connection->connected = false;

@@ -8,17 +8,10 @@
 #pragma once
 
 #include "proto/http_client.h"
-
-#include <sys/socket.h>
+#include "server/system/sockets.h"
 
 /* The maximum length of an error that is kept. */
 #define BAG_BENCH_ERROR_BYTES 512
-
-/* The address of the server. */
-struct bag_bench_address {
-    struct sockaddr_storage address;
-    socklen_t bytes;
-};
 
 /* The bytes of a request, and the work that it asks for. */
 struct bag_bench_request {
@@ -63,7 +56,7 @@ struct bag_bench_connection {
 /* Starts to connect. epoll reports events with the address of the connection. Returns false and
  * sets connection->error if that fails at once. */
 bool bag_bench_connection_open(struct bag_bench_connection *connection, int epoll_fd,
-                               const struct bag_bench_address *address);
+                               const struct bag_address *address);
 
 /* Closes the socket, which epoll then forgets. */
 void bag_bench_connection_close(struct bag_bench_connection *connection);

@@ -25,7 +25,7 @@
 
 struct bag_bench_load {
     const struct bag_bench_options *options;
-    const struct bag_bench_address *address;
+    const struct bag_address *address;
     const struct bag_bench_request *requests;
     size_t num_requests, next_request;
     FILE *log;
@@ -447,7 +447,7 @@ static bool raise_descriptors(size_t connections, struct bag_problem *problem)
 }
 
 struct bag_bench_load *bag_bench_load_make(const struct bag_bench_options *options,
-                                           const struct bag_bench_address *address,
+                                           const struct bag_address *address,
                                            const struct bag_bench_request *requests,
                                            size_t num_requests, FILE *log,
                                            struct bag_problem *problem)

@@ -54,7 +54,7 @@ struct bag_bench_plan {
  * which may be NULL. Returns NULL and sets *problem if the process may not have enough descriptors,
  * or without memory. */
 struct bag_bench_load *bag_bench_load_make(const struct bag_bench_options *options,
-                                           const struct bag_bench_address *address,
+                                           const struct bag_address *address,
                                            const struct bag_bench_request *requests,
                                            size_t num_requests, FILE *log,
                                            struct bag_problem *problem);

@@ -10,7 +10,7 @@
 #include "proto/v2_client.h"
 
 struct bag_bench_target {
-    struct bag_bench_address address;
+    struct bag_address address;
     char *authority, *path; /* owned; value of the Host header, and prefix of all paths */
     char *token;            /* owned; NULL: none */
     struct bag_client_model model;

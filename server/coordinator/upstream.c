@@ -81,9 +81,8 @@ static bool poll_for_state(struct bag_upstream_connection *connection)
 }
 
 /* Opens a connection. Returns NULL and sets *error if that fails at once. */
-static struct bag_upstream_connection *open_connection(struct bag_upstream *upstream,
-                                                       const struct bag_shard_endpoint *endpoint,
-                                                       int *error)
+static struct bag_upstream_connection *
+open_connection(struct bag_upstream *upstream, const struct bag_address *endpoint, int *error)
 {
     const int on = 1;
     struct bag_upstream_connection *connection = malloc(sizeof *connection);
@@ -198,7 +197,7 @@ static bool connect_first(struct bag_upstream *upstream)
     struct bag_upstreams *upstreams = upstream->upstreams;
     struct bag_exchange *exchange = TAILQ_FIRST(&upstream->waiting);
     struct bag_upstream_connection *connection = NULL;
-    struct bag_shard_endpoint endpoint;
+    struct bag_address endpoint;
     enum bag_exchange_result result = BAG_EXCHANGE_UNRESOLVED;
     if (bag_shard_host_endpoint(upstreams->shards, upstream->host, &endpoint)) {
         connection = open_connection(upstream, &endpoint, &exchange->error);

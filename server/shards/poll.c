@@ -37,7 +37,7 @@ struct session {
 /* Resolves an address. Returns the number of endpoints. Returns 0 and sets *problem if the name
  * does not resolve. */
 static size_t resolve(const struct bag_shard_address *address, uint64_t deadline_ns,
-                      struct bag_shard_endpoint *endpoints, struct bag_problem *problem)
+                      struct bag_address *endpoints, struct bag_problem *problem)
 {
     struct sockaddr_un *local = (void *)&endpoints[0].address;
     size_t count = 0;
@@ -64,7 +64,7 @@ static size_t resolve(const struct bag_shard_address *address, uint64_t deadline
  * *problem if none does. */
 static bool connect_to(struct session *session, struct bag_problem *problem)
 {
-    struct bag_shard_endpoint endpoints[BAG_SHARD_MAX_ENDPOINTS];
+    struct bag_address endpoints[BAG_SHARD_MAX_ENDPOINTS];
     size_t count = resolve(&session->host->address, session->deadline_ns, endpoints, problem);
     int error = 0;
     session->contact = BAG_SHARD_NOBODY;

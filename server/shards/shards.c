@@ -263,7 +263,7 @@ void bag_shard_group_poll(struct bag_shard_group *group)
  */
 
 bool bag_shard_host_endpoint(struct bag_shards *shards, struct bag_shard_host *host,
-                             struct bag_shard_endpoint *endpoint)
+                             struct bag_address *endpoint)
 {
     bag_monitor_lock(&shards->monitor);
     bool found = host->num_endpoints > 0;

@@ -39,21 +39,15 @@
 #include "config/shards.h"
 #include "proto/v2_shard.h"
 #include "server/system/monitor.h"
+#include "server/system/sockets.h"
 
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/socket.h>
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
 /* Maximum number of addresses of one name that are kept. */
 #define BAG_SHARD_MAX_ENDPOINTS 8
-
-/* A resolved address. */
-struct bag_shard_endpoint {
-    struct sockaddr_storage address;
-    socklen_t bytes;
-};
 
 /* A configured address, shared by all groups that name it. Lives as long as the registry. */
 struct bag_shard_host {
@@ -63,7 +57,7 @@ struct bag_shard_host {
     struct bag_shard_host *next;
 
     /* Under the registry's lock. */
-    struct bag_shard_endpoint
+    struct bag_address
         endpoints[BAG_SHARD_MAX_ENDPOINTS]; /* addresses of the name when it last resolved */
     size_t num_endpoints, turn;             /* turn: number of times that one was handed out */
     bool logged_unavailable;                /* state that was last logged */
@@ -240,7 +234,7 @@ void bag_shard_group_poll(struct bag_shard_group *group);
 /* Copies an endpoint of the host, the next one each time. Returns false if its name has not
  * resolved yet. A name that no longer resolves keeps its endpoints. Any thread. */
 bool bag_shard_host_endpoint(struct bag_shards *shards, struct bag_shard_host *host,
-                             struct bag_shard_endpoint *endpoint);
+                             struct bag_address *endpoint);
 
 /* Marks a host as unavailable, or as available. Any thread. */
 static inline void bag_shard_host_set_unavailable(struct bag_shard_host *host, bool is_unavailable)

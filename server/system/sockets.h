@@ -11,6 +11,12 @@
 /* Returns whether the error means that this machine or process is out of descriptors or memory. */
 bool bag_is_lack(int error);
 
+/* An address of a socket, of either kind. */
+struct bag_address {
+    struct sockaddr_storage address;
+    socklen_t bytes;
+};
+
 /* Returns the stream addresses of a numeric or resolvable host. `flags` are getaddrinfo's. The
  * caller frees the list with freeaddrinfo. Returns NULL and sets *problem if there are none;
  * *problem is NO_MEMORY if memory or descriptors are short. */

@@ -382,7 +382,7 @@ TEST(reads_wrong_members)
 TEST(reports_a_socket_that_cannot_be_watched)
 {
     static struct bag_bench_connection connection = {.fd = -1};
-    struct bag_bench_address to = {.bytes = sizeof to.address};
+    struct bag_address to = {.bytes = sizeof to.address};
     const struct sockaddr_un any = {.sun_family = AF_UNIX};
     int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_return_code(bind(listening, (const struct sockaddr *)&any, sizeof any.sun_family), 0);
