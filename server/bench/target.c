@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The time limits for finding the server, and for a connection and each wait afterwards; and the
- * maximum size of a document. */
+/* The time limits for finding the server, and for a connection, the head of a reply and each wait
+ * afterwards; and the maximum size of a document. */
 #define CONNECT_MS     120000
 #define TIMEOUT_MS     10000
 #define DOCUMENT_BYTES ((size_t)64 << 20)
@@ -55,39 +55,15 @@ static bool find_tcp(struct bag_bench_target *target, const struct bag_url *url,
 
 /* ---- one request ----------------------------------------------------------------------------- */
 
-/* Sets the problem to the reason why no more bytes came: `got` is the result of recv(), and errno
- * is set. Returns false. */
-static bool reject_silence(ssize_t got, struct bag_problem *problem)
+/* Sets the problem to the reason why no more bytes came, from errno. An errno of 0 means that the
+ * server has closed the connection. Returns false. */
+static bool reject_silence(struct bag_problem *problem)
 {
-    bool late = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    bool late = errno == ETIMEDOUT || errno == EAGAIN;
     return bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s",
-                           got == 0 ? "the connection was closed without an answer"
-                           : late   ? "no answer within 10 seconds"
-                                    : strerror(errno));
-}
-
-/* Reads until the head is complete, and returns its bytes. Sets *used to the filled bytes of
- * `text`. Returns 0 and sets *problem on failure. */
-static size_t receive_head(int fd, char *text, size_t room, size_t *used,
-                           struct bag_problem *problem)
-{
-    size_t head_bytes = 0;
-    for (*used = 0; head_bytes == 0; head_bytes = bag_reply_head_end(text, *used, 0)) {
-        if (*used == room) {
-            bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                            "the reply's head is longer than %zu bytes", room);
-            return 0;
-        }
-        ssize_t got = recv(fd, text + *used, room - *used, 0);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0) {
-            reject_silence(got, problem);
-            return 0;
-        }
-        *used += (size_t)got;
-    }
-    return head_bytes;
+                           errno == 0 ? "the connection was closed without an answer"
+                           : late     ? "no answer within 10 seconds"
+                                      : strerror(errno));
 }
 
 /* Receives the rest of the body, of which `have` bytes are there, and ends it with a NUL. */
@@ -95,11 +71,12 @@ static bool receive_body(int fd, struct bag_bench_answer *answer, size_t have,
                          struct bag_problem *problem)
 {
     while (have < answer->bytes) {
-        ssize_t got = recv(fd, answer->body + have, answer->bytes - have, 0);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return reject_silence(got, problem);
+        ssize_t got = bag_deadline_receive(fd, answer->body + have, answer->bytes - have,
+                                           bag_deadline_in_ms(TIMEOUT_MS));
+        if (got <= 0) {
+            errno = got < 0 ? errno : 0;
+            return reject_silence(problem);
+        }
         have += (size_t)got;
     }
     answer->body[answer->bytes] = 0;
@@ -112,8 +89,14 @@ static bool receive(int fd, size_t max_bytes, struct bag_bench_answer *answer,
                     struct bag_problem *problem)
 {
     char text[BAG_REPLY_HEAD_BYTES];
-    size_t used, head_bytes = receive_head(fd, text, sizeof text, &used, problem);
-    if (head_bytes == 0 || !bag_reply_head_parse(text, head_bytes, &answer->head, problem))
+    size_t used,
+        head_bytes = bag_deadline_receive_head(fd, text, &used, bag_deadline_in_ms(TIMEOUT_MS));
+    if (head_bytes == 0 && errno == EMSGSIZE)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "the reply's head is longer than %zu bytes", sizeof text);
+    if (head_bytes == 0)
+        return reject_silence(problem);
+    if (!bag_reply_head_parse(text, head_bytes, &answer->head, problem))
         return false;
     if (answer->head.body_bytes > max_bytes || used - head_bytes > answer->head.body_bytes)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
@@ -137,7 +120,7 @@ bool bag_bench_ask(const struct bag_bench_target *target, const void *request, s
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s: %s", target->authority,
                                strerror(errno));
     bool ok = bag_send_all(fd, request, bytes) ? receive(fd, max_bytes, answer, problem)
-                                               : reject_silence(-1, problem);
+                                               : reject_silence(problem);
     close(fd);
     return ok;
 }
