@@ -2,6 +2,7 @@
  * --table NAME=PATH` takes, with the keys of a model after it, as in "items.npy,datatype=BF16". */
 #pragma once
 
+#include "draw.h"
 #include "proto/v2_client.h"
 #include "server/tables/memory.h"
 
@@ -10,6 +11,13 @@
  * are none. The caller calls bag_table_unload. */
 bool bag_bench_integers_load(const char *path, bool of_keys, struct bag_table_memory *integers,
                              struct bag_problem *problem);
+
+/* Reads the lengths of bags from a .npy file of integers, or from a text of integers with blanks
+ * between them. Lengths that were recorded in production give requests the same distribution: each
+ * bag takes a random element. *lengths owns the list. Returns false and sets *problem if the file
+ * is wrong. */
+bool bag_bench_read_lengths(const char *path, struct bag_bench_lengths *lengths,
+                            struct bag_problem *problem);
 
 /* Maps the table that has the server's facts, or loads it if its file cannot be mapped. `keys` are
  * those of its rows if the files hold none; without rows it is a dense table. Returns NULL and sets

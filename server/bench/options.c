@@ -2,7 +2,7 @@
 #include "options.h"
 
 #include "config/synthetic.h"
-#include "lengths.h"
+#include "files.h"
 #include "server/system/arguments.h"
 
 #include <errno.h>

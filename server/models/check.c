@@ -3,8 +3,6 @@
 
 #include "proto/arena.h"
 #include "server/system/files.h"
-#include "server/tables/load.h"
-#include "server/tables/rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,6 @@
 #include "proto/text.h"
 #include "server/system/files.h"
 #include "server/system/log.h"
-#include "server/tables/locate.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -3,9 +3,7 @@
 
 #include "server/system/log.h"
 #include "server/system/sockets.h"
-#include "server/tables/load.h"
 #include "server/tables/progress.h"
-#include "server/tables/rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Loading the table of an open source; see load.h. */
-#include "load.h"
+/* Loading the table of an open source; see source.h. */
+#include "source.h"
 
 #include "kernels/rowformat.h"
 #include "part.h"

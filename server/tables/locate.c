@@ -1,5 +1,5 @@
-/* Finding the files of a configured table; see locate.h. */
-#include "locate.h"
+/* Finding the files of a configured table; see source.h. */
+#include "source.h"
 
 #include "archive.h"
 #include "import.h"

@@ -8,7 +8,7 @@
  *   remote   on other servers, the shards (remote.h)
  *
  * A table is described first: type, shape and part, without memory. Then its rows are allocated and
- * read, or mapped, and the index of its keys is built (load.h). If the server takes updates, the
+ * read, or mapped, and the index of its keys is built (load.c). If the server takes updates, the
  * rows become live (live_rows.h). bag_table_unload() frees everything.
  *
  * A stored table is a table in memory with the identity of its files. Models are rules over it, and

@@ -1,5 +1,5 @@
-/* The rules by which a feature pools its table; see rules.h. */
-#include "rules.h"
+/* The rules by which a feature pools its table; see source.h. */
+#include "source.h"
 
 #include "kernels/pool_encode.h"
 

@@ -3,11 +3,9 @@
 
 #include "import.h"
 #include "kernels/rowformat.h"
-#include "locate.h"
 #include "part.h"
 #include "projection.h"
 #include "row_formats.h"
-#include "rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>

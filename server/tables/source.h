@@ -16,11 +16,11 @@
  * Life of a table:
  *
  *   1. bag_source_make takes over a model's configuration.
- *   2. bag_source_open_table finds the files (locate.h), opens them, applies the row format, and
- *      completes the rules (rules.h). It describes the memory of the table in source->own: all of
+ *   2. bag_source_open_table finds the files (locate.c), opens them, applies the row format, and
+ *      completes the rules (rules.c). It describes the memory of the table in source->own: all of
  *      the table or a part of it (part.h). It reads headers only, so that a wrong
  *      configuration is reported at once and the memory needed is known: bag_source_bytes.
- *   3. bag_source_load (load.h) allocates that memory and reads the elements by several threads
+ *   3. bag_source_load (load.c) allocates that memory and reads the elements by several threads
  *      (read.h), or maps the file (map.h), and builds the index of keys (keys_index.h). It checks
  *      that the files are still those of step 2. The result is a stored table.
  *   4. Models hold references to the stored table. Models of the same files share one (the files
@@ -149,6 +149,30 @@ bool bag_source_open_collection(struct bag_source *source, const struct bag_sour
 /* Keeps the reason why the source cannot be loaded. Keeps a shorter text without memory. */
 void bag_source_reject(struct bag_source *source, const char *reason);
 
+/* ---- finding files (locate.c) ---------------------------------------------------------------- */
+
+/* Returns whether a file in a folder is a table, by the end of its name. */
+bool bag_source_is_table(const char *name);
+
+/* Finds and opens the files of a model of a table: sets files, key_files, scales, beside and
+ * deltas. Returns false and sets *problem if they are missing or wrong (BAG_ERROR_FILE) or the
+ * configuration does not name one table (BAG_ERROR_CONFIGURATION). */
+bool bag_source_locate(struct bag_source *source, struct bag_problem *problem);
+
+/* ---- rules of features (rules.c) ------------------------------------------------------------- */
+
+/* Completes configured rules for the feature's table. `what` begins messages. Returns false and
+ * sets *problem (BAG_ERROR_CONFIGURATION) if they do not fit the table. */
+bool bag_source_complete_rules(struct bag_feature_source *feature,
+                               const struct bag_feature_config *pooling, const char *what,
+                               struct bag_problem *problem);
+
+/* Checks what the rules need of the keys once they are loaded: a configured default_index must be
+ * one of them. `what` begins messages. Returns false and sets *problem (BAG_ERROR_CONFIGURATION) if
+ * it is missing. Takes the lock of a live table. */
+bool bag_source_check_keys(const struct bag_rules *rules, const struct bag_table_memory *memory,
+                           const char *what, struct bag_problem *problem);
+
 /* ---- what an open source says ---------------------------------------------------------------- */
 
 /* Returns the last row update that the files include, as configured or by their metadata. */
@@ -170,3 +194,21 @@ struct bag_version_policy bag_source_policy(const struct bag_source *source);
 
 /* Returns whether a feature is projected. */
 bool bag_source_projects(const struct bag_source *source);
+
+/* ---- loading an open source (load.c) --------------------------------------------------------- */
+
+/* Returns the bytes of files that loading reads: 0 for a table that is computed, and of a mapped
+ * one only the keys unless it is read before it is served. */
+size_t bag_source_read_bytes(const struct bag_source *source);
+
+/* Loads the table; the caller gets the first reference. Returns NULL and sets *problem if files
+ * changed or cannot be read or mapped (BAG_ERROR_FILE, BAG_ERROR_SYSTEM), if keys are wrong
+ * (BAG_ERROR_FILE), if loading was cancelled (BAG_ERROR_DRAINING), or without memory
+ * (BAG_ERROR_NO_MEMORY). */
+struct bag_stored_table *bag_source_load(const struct bag_source *source,
+                                         const struct bag_load_options *options,
+                                         struct bag_problem *problem);
+
+/* Builds the index of the keys alone. The caller frees *index. Fails as bag_source_load does. */
+bool bag_source_load_keys(const struct bag_source *source, unsigned threads,
+                          struct bag_keys_index *index, struct bag_problem *problem);

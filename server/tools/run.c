@@ -1,6 +1,6 @@
 /* Runs a command, prints its JSON, and checks keys; see tools.h. */
 #include "server/commands.h"
-#include "server/tables/load.h"
+#include "server/tables/source.h"
 #include "tools.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Models of the table at `path`, and parts of them, from keys of a configuration. */
 #pragma once
 
-#include "server/tables/load.h"
+#include "server/tables/source.h"
 #include "table_fixture.h"
 
 static char keys_path[96];
