@@ -98,8 +98,8 @@ def test_unread_documents_count(directory):
                 unread.bind(address)
                 unread.connect(("127.0.0.1", server.port))
                 unread.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 50)
-            wait_until(lambda: client.counted("bagserve_memory_bytes") > limit * 3 // 4 - len(document),
-                       "the documents are not counted")
+            wait_until(lambda: ask_from(address)[0] == 503, "the documents are not counted")
+            expect(client.counted("bagserve_memory_bytes") > limit * 3 // 4 - len(document), "the client's share")
             status, error = ask_from(address)
             expect_equal(status, 503, "the status for a client with its share")
             expect(f"a reply of {len(document)} bytes" in error and f"(max_memory) is {limit}" in error, error)
