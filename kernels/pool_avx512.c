@@ -230,7 +230,7 @@ static inline unsigned match_slots(const struct bag_keys *keys, const struct bag
     __m512i words = _mm512_load_si512(line);
     __atomic_signal_fence(__ATOMIC_ACQUIRE);
     __m512i others = _mm512_xor_si512(words, _mm512_set1_epi64((long long)word));
-    return _cvtmask8_u32(_mm512_testn_epi64_mask(others, rests));
+    return _mm512_testn_epi64_mask(others, rests);
 }
 
 #define MATCH_SLOTS match_slots
