@@ -148,7 +148,8 @@ def test_shares_are_the_clients(directory):
             expect(is_closed(third), "a third connection is open")
         with Raw(server) as raw:
             raw.send(proxied("10.0.0.3") + head("GET", "/metrics"))
-            expect("\nbagserve_refused_connections_total 1\n" in raw.reply().expect(200).body.decode(), "it is not counted")
+            expect("\nbagserve_refused_connections_total 1\n" in raw.reply().expect(200).body.decode(),
+                   "it is not counted")
         one.close()
 
         def is_served():
