@@ -49,7 +49,7 @@ static void count_document(struct bag_http_request *request)
 {
     struct bag_http_reply *reply = &request->reply;
     struct bag_budget *budget = request->context->buffers.budget;
-    struct bag_problem problem;
+    struct bag_problem problem BAG_UNSET;
     const size_t bytes = reply->body_bytes;
     if (reply->free_body != free || bytes <= UNCOUNTED_DOCUMENT_BYTES)
         return;
