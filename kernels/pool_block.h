@@ -214,8 +214,8 @@ BAG_LANE void bag_fetch_lines(int cache, const char *from, size_t bytes)
 }
 
 /* Returns the end of the entries, of those before `end`, whose loop prefetches the row that is
- * walk->ahead entries after each. Returns 0 for tables that need no prefetching. Each entry is a
- * bag. */
+ * walk->ahead entries after each. Each entry is a bag. Returns 0 for tables that need no
+ * prefetching, or only for longer bags. */
 BAG_LANE size_t bag_fetch_end(const struct bag_pool_args *args, size_t end)
 {
     const size_t ahead = args->walk->ahead;

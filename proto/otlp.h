@@ -21,10 +21,9 @@ struct bag_span_place {
     bool is_asked;       /* the client's traceparent says that it is sampled */
 };
 
-/* Parses "00-TRACE-PARENT-FLAGS" in lower-case hexadecimal digits, and sets place->trace, parent
- * and sampled. Reads the same members from later versions. Returns false if the text is anything
- * else.
- */
+/* Parses "00-TRACE-PARENT-FLAGS" in lower-case hexadecimal digits, and sets the trace, the parent
+ * and `sampled` of *place. Reads the same members from later versions. Returns false if the text is
+ * anything else. */
 bool bag_traceparent_parse(const char *text, struct bag_span_place *place);
 
 /* Writes the traceparent header for requests whose spans become children of this one. */

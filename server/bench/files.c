@@ -50,8 +50,7 @@ bool bag_bench_integers_load(const char *path, bool of_keys, struct bag_table_me
     return ok;
 }
 
-/* ---- lengths of bags --------------------------------------------------------------------------
- */
+/* ---- lengths of bags ------------------------------------------------------------------------- */
 
 /* Sets the problem to what a file of lengths must contain. Returns false. */
 static bool reject_lengths(struct bag_problem *problem)
