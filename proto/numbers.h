@@ -92,24 +92,41 @@ static inline uint64_t bag_digits_load(const char *at, const char *end)
     return bytes;
 }
 
-/* Returns the number of leading digits among the eight bytes. */
-static inline unsigned bag_digits_run(uint64_t bytes)
+/* Marks the bytes that are not digits with their highest bit; all other bits are 0. */
+static inline uint64_t bag_digits_beyond(uint64_t bytes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
     uint64_t values = bytes ^ ('0' * ones); /* 0 to 9 for digits alone */
-    uint64_t beyond = (((values & (0x7F * ones)) + 0x76 * ones) | values) & (0x80 * ones);
+    return (((values & (0x7F * ones)) + 0x76 * ones) | values) & (0x80 * ones);
+}
+
+/* Returns the number of leading digits among the eight bytes. */
+static inline unsigned bag_digits_run(uint64_t bytes)
+{
+    uint64_t beyond = bag_digits_beyond(bytes);
     return beyond ? (unsigned)__builtin_ctzll(beyond) / 8 : 8;
+}
+
+/* Returns eight bits, the lowest for the first byte. A bit is 1 if its byte is not a digit. */
+static inline uint64_t bag_digits_others(uint64_t bytes)
+{
+    return (bag_digits_beyond(bytes) >> 7) * UINT64_C(0x0102040810204080) >> 56;
+}
+
+/* Returns the value of eight digits. Zero bytes are zeros. */
+static inline uint64_t bag_digits_join(uint64_t x)
+{
+    x &= UINT64_C(0x0F0F0F0F0F0F0F0F);
+    x = (x * (10 * (1 << 8) + 1)) >> 8 & UINT64_C(0x00FF00FF00FF00FF);
+    x = (x * (100 * (1 << 16) + 1)) >> 16 & UINT64_C(0x0000FFFF0000FFFF);
+    return (x * (10000 * (UINT64_C(1) << 32) + 1)) >> 32;
 }
 
 /* Returns the value of the first `count` bytes, which are digits. Returns 0 if `count` is 0. */
 static inline uint64_t bag_digits_value(uint64_t bytes, unsigned count)
 {
-    unsigned half = 32 - 4 * count;     /* in two steps: 64 is too much for one */
-    uint64_t x = bytes << half << half; /* zeros in front */
-    x &= UINT64_C(0x0F0F0F0F0F0F0F0F);
-    x = (x * (10 * (1 << 8) + 1)) >> 8 & UINT64_C(0x00FF00FF00FF00FF);
-    x = (x * (100 * (1 << 16) + 1)) >> 16 & UINT64_C(0x0000FFFF0000FFFF);
-    return (x * (10000 * (UINT64_C(1) << 32) + 1)) >> 32;
+    unsigned half = 32 - 4 * count;                /* in two steps: 64 is too much for one */
+    return bag_digits_join(bytes << half << half); /* zeros in front */
 }
 
 /* Returns the eight digits of a number below 10^8 as values from 0 to 9, the first in the lowest

@@ -7,6 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+/* After each byte of a block of integers, this many can be read. */
+#define REACH_BYTES 8
+
 /* Keeps everything in registers in the loop of a run. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
@@ -214,22 +221,85 @@ static inline struct range range_of(size_t bytes, bool is_signed)
     return is_signed ? (struct range){most / 2, most / 2 + 1} : (struct range){most, 0};
 }
 
-/* Reads an element of one to seven digits that is followed directly by another number, as nearly
- * all ids are, with one load. Returns the start of the next number. Returns NULL for all other
- * elements. */
-static ALWAYS_INLINE const char *read_short(const char *at, const char *end, uint64_t *value)
+/* Marks those of the next 64 bytes that are not digits: bit i is the mark of at[i]. Bytes that are
+ * not followed by REACH_BYTES more are left out. */
+static inline uint64_t mark_others(const char *at, const char *end)
 {
-    if (end - at < 10)
-        return NULL;
-    uint64_t bytes = bag_digits_load(at, end);
-    unsigned count = bag_digits_run(bytes);
-    if (count == 0 || count == 8 || ((bytes & 0xFF) == '0' && count > 1) || at[count] != ',')
-        return NULL;
-    at += count + 1;
-    if (*at == ' ')
-        at++;
-    *value = bag_digits_value(bytes, count);
-    return *at >= '0' && *at <= '9' ? at : NULL;
+    uint64_t marks = 0;
+    unsigned bytes = 0;
+#if defined(__SSE2__)
+    const __m128i shift = _mm_set1_epi8(INT8_MAX - '9'), least = _mm_set1_epi8(INT8_MAX - 9);
+    for (; bytes < 64 && end - at >= 16 + REACH_BYTES; bytes += 16, at += 16) {
+        /* Digits become the largest of all bytes. */
+        __m128i shifted = _mm_add_epi8(_mm_loadu_si128((const __m128i *)at), shift);
+        uint64_t others = (uint64_t)_mm_movemask_epi8(_mm_cmplt_epi8(shifted, least));
+        marks = marks >> 16 | others << 48;
+    }
+#else
+    for (; bytes < 64 && end - at >= 8 + REACH_BYTES; bytes += 8, at += 8)
+        marks = marks >> 8 | bag_digits_others(bag_digits_load(at, end)) << 56;
+#endif
+    return bytes ? marks >> (64 - bytes) : 0;
+}
+
+/* Returns the value of the first 1 to 8 of REACH_BYTES bytes, which are digits. */
+static ALWAYS_INLINE uint64_t block_value(const char *at, size_t count)
+{
+    uint64_t bytes;
+    memcpy(&bytes, at, sizeof bytes);
+    return bag_digits_join(bytes << (64 - 8 * count));
+}
+
+/* Returns the value of 1 to 19 digits, each of which is followed by REACH_BYTES more. */
+static ALWAYS_INLINE uint64_t marked_value(const char *at, size_t count)
+{
+    if (count <= 8)
+        return block_value(at, count);
+    uint64_t value = block_value(at, 8);
+    if (count > 16) {
+        at += 8;
+        count -= 8;
+        value = value * bag_tens[8] + block_value(at, 8);
+    }
+    return value * bag_tens[count - 8] + block_value(at + 8, count - 8);
+}
+
+/* Reads integers of up to 19 digits that are followed by a comma. The ends of all of them are found
+ * at once, because a search for the end of one would wait for that of the one before. Returns the
+ * end of the last one, or NULL if there is none. The next element may be anything. */
+static ALWAYS_INLINE const char *read_block(struct reader *reader, const char *element,
+                                            size_t bytes, struct range range)
+{
+    char *out = reader->out;
+    const char *block = element, *after = NULL, *limit = reader->limit;
+    for (uint64_t marks = mark_others(block, reader->end); marks && out != limit;
+         marks &= marks - 1) {
+        bool negative = *element == '-';
+        if (__builtin_expect(negative, 0)) {
+            element++;
+            marks &= marks - 1;
+            if (!marks)
+                break;
+        }
+        const char *stop = block + (unsigned)__builtin_ctzll(marks);
+        size_t count = (size_t)(stop - element);
+        if (*stop != ',' || count - 1 >= 19 || (*element == '0' && count > 1))
+            break;
+        uint64_t magnitude = marked_value(element, count);
+        if (magnitude > (negative ? range.negative : range.positive))
+            break;
+        uint64_t value = negative ? 0 - magnitude : magnitude;
+        memcpy(out, &value, bytes); /* the low bytes */
+        out += bytes;
+        after = stop;
+        element = stop + 1;
+        if (*element == ' ') {
+            element++;
+            marks &= marks - 1;
+        }
+    }
+    reader->out = out;
+    return after;
 }
 
 /* Reads a run of integers. `bytes` and `is_signed` are constants in each call, so that the compiler
@@ -239,20 +309,17 @@ static ALWAYS_INLINE bool run_integers(struct reader *reader, size_t bytes, bool
     const struct range range = range_of(bytes, is_signed);
     const char *end = reader->end;
     for (const char *element = reader->at, *next;; element = next) {
-        uint64_t magnitude = 0;
-        char *out = take_room(reader, element, bytes);
-        next = read_short(element, end, &magnitude);
-        if (next && magnitude <= range.positive) {
-            memcpy(out, &magnitude, bytes);
-            continue;
+        const char *after = read_block(reader, element, bytes, range);
+        if (!after) {
+            uint64_t magnitude = 0;
+            char *out = take_room(reader, element, bytes);
+            bool negative = *element == '-';
+            after = read_magnitude(element + negative, end, &magnitude);
+            if (!after || magnitude > (negative ? range.negative : range.positive))
+                return reject_element(reader, element);
+            uint64_t value = negative ? 0 - magnitude : magnitude;
+            memcpy(out, &value, bytes); /* the low bytes */
         }
-        magnitude = 0;
-        bool negative = __builtin_expect(*element == '-', 0);
-        const char *after = read_magnitude(element + negative, end, &magnitude);
-        if (!after || magnitude > (negative ? range.negative : range.positive))
-            return reject_element(reader, element);
-        uint64_t value = negative ? 0 - magnitude : magnitude;
-        memcpy(out, &value, bytes); /* the low bytes */
         next = next_element(after, end);
         if (!next)
             return end_run(reader, element, after);

@@ -257,3 +257,68 @@ TEST(test_integers_of_every_length)
         check_integer(BAG_I64, number, true, value);
     }
 }
+
+/* Appends up to 60 integers of any length to `text`, with one of them wrong if `wrong` says how.
+ * Sets *wrong_at to its position. Returns their number. */
+static size_t put_random_array(uint64_t *random, char *text, int64_t *values, const char *wrong,
+                               size_t *wrong_at)
+{
+    static const char *const separators[] = {",", ", ", ",  ", " ,", ",\n"};
+    size_t count = 1 + bag_random(random) % 60, at = 0, chosen = bag_random(random) % count;
+    bool same_separators = bag_random(random) % 4, has_signs = bag_random(random) % 2;
+    const char *separator = separators[bag_random(random) % 2];
+    text[at++] = '[';
+    for (size_t i = 0; i < count; i++) {
+        if (!same_separators)
+            separator = separators[bag_random(random) % COUNT_OF(separators)];
+        values[i] = (int64_t)(bag_random(random) >> (1 + bag_random(random) % 63));
+        if (has_signs && bag_random(random) % 2)
+            values[i] = -values[i];
+        if (i)
+            at += (size_t)sprintf(text + at, "%s", separator);
+        if (wrong && i == chosen) {
+            *wrong_at = at;
+            at += (size_t)sprintf(text + at, "%s", wrong);
+        } else {
+            at += (size_t)sprintf(text + at, "%lld", (long long)values[i]);
+        }
+    }
+    sprintf(text + at, "]");
+    return count;
+}
+
+/* Integers are read in blocks of up to 64 bytes. */
+TEST(test_random_arrays_of_integers)
+{
+    static const char *const wrong[] = {"01",
+                                        "-01",
+                                        "1x",
+                                        "--1",
+                                        "+1",
+                                        "1.0",
+                                        "1/",
+                                        "1:",
+                                        "99999999999999999999",
+                                        "1\xB0",
+                                        "9223372036854775808"};
+    uint64_t random = SEED;
+    char text[2048];
+    int64_t values[60], got[60];
+    for (size_t i = 0; i < 20000; i++) {
+        const char *one_wrong = i % 2 ? wrong[i / 2 % COUNT_OF(wrong)] : NULL;
+        size_t wrong_at = 0;
+        size_t count = put_random_array(&random, text, values, one_wrong, &wrong_at);
+        struct outcome outcome = read_text(text, BAG_I64, count, got);
+        if (outcome.ok != !one_wrong || outcome.error_at != wrong_at)
+            fail_msg("%s: %s at %zu instead of %zu (seed %llu, array %zu)", text,
+                     outcome.problem.text, outcome.error_at, wrong_at, (unsigned long long)SEED, i);
+        if (outcome.ok) {
+            assert_int_equal(outcome.end, strlen(text));
+            assert_memory_equal(got, values, count * sizeof *got);
+        }
+        /* The text may end anywhere, and there may be room for fewer elements. */
+        size_t cut = bag_random(&random) % strlen(text);
+        assert_false(read_bytes(text, cut, BAG_I64, count, got).ok);
+        assert_false(read_text(text, BAG_I64, bag_random(&random) % count, got).ok);
+    }
+}
