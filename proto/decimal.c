@@ -283,7 +283,9 @@ static inline uint64_t divide(uint64_t x, const struct scale *scale)
     return (uint64_t)(sum >> 68) | fraction;
 }
 
-struct bag_shortest bag_shortest_decimal(uint64_t significand, int exponent, bool half_below)
+/* Does what bag_shortest_decimal() does, for all floats. */
+static __attribute__((noinline)) struct bag_shortest decide_exactly(uint64_t significand,
+                                                                    int exponent, bool half_below)
 {
     int unit = bag_decimal_unit(exponent, half_below);
     struct scale scale = make_scale(exponent, unit);
@@ -296,10 +298,47 @@ struct bag_shortest bag_shortest_decimal(uint64_t significand, int exponent, boo
     uint64_t below = value / 4, tens = below / 10 * 10;
     bool below_fits = 4 * below >= low, above_fits = 4 * below + 4 <= high;
     bool above_nearer = value > 4 * below + 2 - (below & 1);
+    if (4 * tens >= low)
+        return (struct bag_shortest){tens, unit};
+    if (4 * tens + 40 <= high)
+        return (struct bag_shortest){tens + 10, unit};
+    return (struct bag_shortest){below + (above_fits && (!below_fits || above_nearer)), unit};
+}
+
+/* For nearly all floats, one product with 59 bits of fraction decides. It is computed with 11 bits
+ * more. */
+#define FRACTION_BITS 59
+#define CUT_BITS      11
+#define UNIT          (INT64_C(1) << FRACTION_BITS)
+
+/* Returns 1 if a difference is so small that it may be 0 or have the other sign, and 0 otherwise.
+ * The bits that were cut off change it by less than 3. */
+static inline unsigned is_close(int64_t difference)
+{
+    return (uint64_t)difference + 4 <= 8;
+}
+
+struct bag_shortest bag_shortest_decimal(uint64_t significand, int exponent, bool half_below)
+{
+    int unit = bag_decimal_unit(exponent, half_below);
+    const struct bag_power *power = &bag_powers[-unit - BAG_POWER_LEAST];
+    int shift = exponent + bag_power_log2(-unit) + 7; /* from 7 to 10 */
+    uint64_t x = significand << shift;
+    wide value = (wide)x * power->high + (uint64_t)(((wide)x * power->low) >> 64);
+    int64_t half = (int64_t)(power->high >> (12 - shift)); /* half a step to the float above */
+
+    uint64_t tens = (uint64_t)(value >> (FRACTION_BITS + CUT_BITS)) / 10 * 10;
+    int64_t above_tens = (int64_t)((uint64_t)(value >> CUT_BITS) - (tens << FRACTION_BITS));
+    int64_t down = (half >> half_below) - above_tens, up = half - (10 * UNIT - above_tens);
+    int64_t rounded = above_tens + UNIT / 2;
+    int64_t from_tie = (int64_t)((uint64_t)rounded << (64 - FRACTION_BITS)) >> (64 - FRACTION_BITS);
+    bool down_fits = down > 0, up_fits = up > 0, tens_fit = down_fits | up_fits;
+    unsigned unsure = is_close(down) | is_close(up) | is_close(from_tie) | (half_below & !tens_fit);
+    if (__builtin_expect(unsure, 0))
+        return decide_exactly(significand, exponent, half_below);
     /* Computed without branches, which could not be predicted. */
-    bool up_fits = 4 * tens + 40 <= high, down_fits = 4 * tens >= low;
-    uint64_t nearest = below + (above_fits & (!below_fits | above_nearer));
-    uint64_t keep_nearest = (uint64_t)(up_fits | down_fits) - 1; /* all ones or none */
-    return (struct bag_shortest){(nearest & keep_nearest) | ((tens + 10 * up_fits) & ~keep_nearest),
-                                 unit};
+    uint64_t digits = tens + (uint64_t)(rounded >> FRACTION_BITS);
+    digits = down_fits ? tens : digits;
+    digits = up_fits ? tens + 10 : digits;
+    return (struct bag_shortest){digits, unit};
 }

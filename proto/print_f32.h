@@ -5,9 +5,9 @@
  * A float is m * 2^e with m < 2^24. From 10^-5 to below 2^25 its exponent e is between -40 and 1.
  * There 2^e is p * 10^unit with unit = floor(log10(2^e)) and 1 <= p < 10, and p is a multiple of
  * 2^-27. With 28 bits of fraction, p, m * p and half a step between floats are therefore whole
- * numbers. One product of 24 by 32 bits then replaces the three 128-bit divisions of
- * bag_shortest_decimal, with the same digits. Zeros are handled in the same way. All other floats
- * (is_outside) are printed by bag_f32_put, one at a time. */
+ * numbers. One product of 24 by 32 bits then replaces the 128-bit product of bag_shortest_decimal,
+ * with the same digits. Zeros are handled in the same way. All other floats (is_outside) are
+ * printed by bag_f32_put, one at a time. */
 #include "numbers.h"
 
 #if defined(__SSSE3__)

@@ -267,6 +267,7 @@ TEST(test_shortest_of_random_bits)
         check_f64(bits >> (12 + bits % 50));             /* subnormal too */
         check_f32(f32_bits((float)(bits >> 40) / 1e6f)); /* as people's data are */
         check_f64(f64_bits((double)(int64_t)(bits >> 20) / 1e9));
+        check_f64(f64_bits((double)(bits >> bits % 12))); /* halfway points are whole numbers */
     }
 }
 
