@@ -54,7 +54,8 @@ static const unsigned predecessors[BAG_HTTP_CONNECTION_STAGES] = {
                                  AFTER(WAITING) | AFTER(SENDING_REPLY),
     [BAG_HTTP_CONNECTION_HEAD] = AFTER(IDLE) | AFTER(HEAD),
     [BAG_HTTP_CONNECTION_BODY] = AFTER(SURPLUS) | AFTER(HEAD),
-    [BAG_HTTP_CONNECTION_WAITING] = AFTER(BODY) | AFTER(WAITING),
+    [BAG_HTTP_CONNECTION_WAITING] = AFTER(BODY) | AFTER(WAITING) | AFTER(PAUSED),
+    [BAG_HTTP_CONNECTION_PAUSED] = AFTER(BODY),
     [BAG_HTTP_CONNECTION_SENDING_REPLY] = AFTER(BODY) | AFTER(WAITING),
     [BAG_HTTP_CONNECTION_SHUT_DOWN] = AFTER(PROXIED) | AFTER(SURPLUS) | AFTER(IDLE) | AFTER(HEAD) |
                                       AFTER(BODY) | AFTER(WAITING) | AFTER(SENDING_REPLY),
@@ -455,7 +456,9 @@ void bag_http_connections_evict(struct bag_http_connections *connections,
     for (unsigned stage = BAG_HTTP_CONNECTION_IDLE; stage <= BAG_HTTP_CONNECTION_SENDING_REPLY;
          stage++) {
         struct bag_http_connection *longest = TAILQ_FIRST(&connections->lists[stage].queue);
-        unsigned left = stage == BAG_HTTP_CONNECTION_WAITING ? 0 : MAX_EXAMINED;
+        bool is_suspended =
+            stage == BAG_HTTP_CONNECTION_WAITING || stage == BAG_HTTP_CONNECTION_PAUSED;
+        unsigned left = is_suspended ? 0 : MAX_EXAMINED;
         for (; longest && left; left--, longest = TAILQ_NEXT(longest, link)) {
             if (!is_evictable(longest, client, now_ms))
                 continue;

@@ -227,6 +227,7 @@ static void run_iteration(struct bag_http_server *server)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms;
     pass_new_connections(server);
+    bag_http_mhd_resume_paused(server);
     bool timed = run_library(server, &timeout_ms);
     remove_untaken(&server->connections);
     bag_engine_dispatch(&server->context.engine);
@@ -235,7 +236,8 @@ static void run_iteration(struct bag_http_server *server)
     else
         uv_idle_stop(&server->again);
     report_levels(server);
-    if (server->connections.lists[BAG_HTTP_CONNECTION_DEFERRED].count > 0 &&
+    const struct bag_http_connection_list *lists = server->connections.lists;
+    if ((lists[BAG_HTTP_CONNECTION_DEFERRED].count || lists[BAG_HTTP_CONNECTION_PAUSED].count) &&
         (!timed || timeout_ms > DEFERRED_TICK_MS)) {
         timed = true;
         timeout_ms = DEFERRED_TICK_MS;
