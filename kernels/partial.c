@@ -283,6 +283,14 @@ static merge_fn *merge_for(const struct bag_merge *merge)
     }
 }
 
+/* Returns whether the sums of a bag's only share are the result. */
+static bool is_whole(const struct bag_merge *merge)
+{
+    const struct bag_partial_form form = bag_partial_form(merge->dtype, merge->reduction);
+    return merge->output_dtype == form.sums_dtype && merge->reduction != BAG_MEAN &&
+           merge->reduction != BAG_SQRTN;
+}
+
 void bag_merge(const struct bag_merge *merge, const struct bag_share *shares, size_t num_shares,
                void *out)
 {
@@ -291,6 +299,10 @@ void bag_merge(const struct bag_merge *merge, const struct bag_share *shares, si
     char *at = out;
     if (count_entries(&merging) == 0) {
         memset(out, 0, merge->columns * bytes);
+        return;
+    }
+    if (num_shares == 1 && is_whole(merge)) {
+        memcpy(out, shares->sums, merge->columns * bytes);
         return;
     }
     merge_fn *of_columns = merge_for(merge);

@@ -157,33 +157,35 @@ static void merge_columns(const struct bag_partitioner *partitioner, struct bag_
     }
 }
 
+/* The sizes of a share's sums and of its weight sum. */
+struct share_bytes {
+    size_t sums, weight_sum;
+};
+
 /* Returns the share of a call in one of its bags. */
-static struct bag_share share_of(const struct bag_merge *merge, const struct bag_fanout_call *call,
-                                 size_t bag)
+static struct bag_share share_of(const struct share_bytes *bytes,
+                                 const struct bag_fanout_call *call, size_t bag)
 {
-    const struct bag_partial_form form = bag_partial_form(merge->dtype, merge->reduction);
-    size_t row_bytes = merge->columns * form.sum_words * bag_dtypes[form.sums_dtype].bytes;
-    size_t weight_bytes = form.weight_words * bag_dtypes[form.weights_dtype].bytes;
-    return (struct bag_share){.sums = call->sums + bag * row_bytes,
-                              .weight_sums =
-                                  call->weight_sums ? call->weight_sums + bag * weight_bytes : NULL,
-                              .count = (uint64_t)count_at(call, bag)};
+    return (struct bag_share){
+        .sums = call->sums + bag * bytes->sums,
+        .weight_sums = call->weight_sums ? call->weight_sums + bag * bytes->weight_sum : NULL,
+        .count = (uint64_t)count_at(call, bag)};
 }
 
 /* Returns the share of the default row, which stands for bags without pooled entries. The share has
  * no entries if no call has the row. */
-static struct bag_share default_share(const struct bag_merge *merge,
+static struct bag_share default_share(const struct share_bytes *bytes,
                                       const struct bag_fanout_call *calls, size_t num_calls)
 {
     for (size_t i = 0; i < num_calls; i++) {
         if (calls[i].asks_default && !calls[i].is_absent)
-            return share_of(merge, &calls[i], calls[i].num_bags);
+            return share_of(bytes, &calls[i], calls[i].num_bags);
     }
     return (struct bag_share){.count = 0};
 }
 
 /* Collects the shares of a bag from the calls that have it. Returns how many have entries. */
-static size_t take_shares(const struct bag_merge *merge, struct bag_fanout_call *calls,
+static size_t take_shares(const struct share_bytes *bytes, struct bag_fanout_call *calls,
                           size_t num_calls, size_t bag, struct bag_share *shares)
 {
     size_t num_shares = 0;
@@ -193,7 +195,7 @@ static size_t take_shares(const struct bag_merge *merge, struct bag_fanout_call 
             continue;
         struct bag_share share = {.count = 0};
         if (!call->is_absent)
-            share = share_of(merge, call, call->next_bag);
+            share = share_of(bytes, call, call->next_bag);
         call->next_bag++;
         if (share.count > 0)
             shares[num_shares++] = share;
@@ -215,15 +217,19 @@ static void merge_sums(const struct bag_partitioner *partitioner, struct bag_fan
                                     .output_dtype = is_stored ? BAG_U8 : args->output_dtype,
                                     .columns =
                                         is_stored ? args->bag_stride : args->table.row_elements};
+    const struct bag_partial_form form = bag_partial_form(merge.dtype, merge.reduction);
+    const struct share_bytes bytes = {
+        .sums = merge.columns * form.sum_words * bag_dtypes[form.sums_dtype].bytes,
+        .weight_sum = form.weight_words * bag_dtypes[form.weights_dtype].bytes};
     const struct bag_share nothing = {.count = 0};
     const struct bag_share instead = args->reduction == BAG_NONE
                                          ? nothing /* an id without a row gets zeros */
-                                         : default_share(&merge, calls, num_calls);
+                                         : default_share(&bytes, calls, num_calls);
     for (size_t i = 0; partitioner->first_bag == 0 && i < num_calls; i++)
         calls[i].next_bag = 0;
     for (size_t bag = 0; bag < args->num_bags; bag++, result += args->bag_stride) {
         size_t num_shares =
-            take_shares(&merge, calls, num_calls, partitioner->first_bag + bag, shares);
+            take_shares(&bytes, calls, num_calls, partitioner->first_bag + bag, shares);
         if (num_shares > 0)
             bag_merge(&merge, shares, num_shares, result);
         else
