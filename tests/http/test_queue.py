@@ -231,7 +231,7 @@ def test_clients_that_ask_again_pause(drains):
         held.close()
         server.send()
         for raw in again:
-            raw.reply().expect(503)
+            expect(raw.reply().status in (200, 503), "an answer was lost")  # 200 if it had not been read before
         stack.close()
         server.check_end()
 
