@@ -13,7 +13,7 @@
  *   - If the engine is full and a large request has arrived, an ADMITTED connection is DEFERRED
  *     until it is ADMITTED again.
  *   - Beyond max_connections it is SURPLUS in place of IDLE and HEAD, and is answered with 503.
- *   - If too many requests are rejected, one that is rejected again is PAUSED before it is WAITING.
+ *   - If too many requests are rejected, one that is rejected again is PAUSED, then WAITING.
  *   - Every request is in BODY once its head is complete, even if it has no body.
  *   - A connection that this server ends early is SHUT_DOWN until the library has noticed.
  *   - LINGERING is a duplicate of a socket that the library has closed.
@@ -85,7 +85,7 @@ struct bag_http_connection {
                          is over the limit, or if it was evicted */
     bool late;        /* the request arrived during a drain */
     bool is_answered; /* the reply was sent directly, without the library */
-    uint64_t rejected_ms; /* uv_now() when it was last sent a 503; 0: never */
+    uint64_t rejected_ms; /* uv_now() when it was last sent a 503; 0: never, or just paused */
     enum bag_http_connection_stage stage;
     uint64_t since_ms; /* uv_now() when the stage began; HEAD and BODY: when the request line was
                           received */

@@ -83,15 +83,15 @@ static void note_rejection(struct bag_http_server *server, struct bag_http_conne
         server->storm_ends_ms = connection->rejected_ms + STORM_MS;
 }
 
-/* Returns true if the complete request is rejected like the one before it, and the reply must be
- * sent later. */
+/* Returns true if the complete request is rejected like the one before it, has not been paused yet,
+ * and its reply must be sent later. */
 static bool must_pause(const struct bag_http_server *server,
                        const struct bag_http_connection *connection)
 {
     const uint64_t now_ms = uv_now(server->loop);
     return now_ms < server->storm_ends_ms && connection->request->reply.status == 503 &&
-           connection->stage == BAG_HTTP_CONNECTION_BODY && connection->rejected_ms > 0 &&
-           now_ms < connection->rejected_ms + STORM_MS && !server->connections.on_drained;
+           connection->rejected_ms > 0 && now_ms < connection->rejected_ms + STORM_MS &&
+           !server->connections.on_drained;
 }
 
 void bag_http_mhd_resume_paused(struct bag_http_server *server)
@@ -103,6 +103,7 @@ void bag_http_mhd_resume_paused(struct bag_http_server *server)
     while ((oldest = TAILQ_FIRST(&paused->queue)) &&
            (connections->on_drained || uv_now(server->loop) >= oldest->since_ms + PAUSE_MS)) {
         bag_http_connection_enter(connections, oldest, BAG_HTTP_CONNECTION_WAITING);
+        oldest->rejected_ms = 0;
         MHD_resume_connection(oldest->handle);
     }
 }
