@@ -56,7 +56,7 @@ typedef bool bag_ascend_fn(const void *ids, size_t count, bool wide);
 bag_in_range_fn bag_ref_ids_in_range;
 bag_ascend_fn bag_ref_ids_ascend;
 
-/* Finds keys as bag_keys_find does. */
+/* Finds keys, with the arguments and results of bag_keys_find. */
 typedef size_t bag_keys_fn(const struct bag_keys *keys, const struct bag_ids *ids, int64_t *rows);
 
 bag_keys_fn bag_ref_keys_find;

@@ -13,7 +13,8 @@
  *   - If the engine is full and a large request has arrived, an ADMITTED connection is DEFERRED
  *     until it is ADMITTED again.
  *   - Beyond max_connections it is SURPLUS in place of IDLE and HEAD, and is answered with 503.
- *   - If too many requests are rejected, one that is rejected again is PAUSED, then WAITING.
+ *   - While too many requests are rejected, a connection whose request is rejected again is PAUSED,
+ *     then WAITING.
  *   - Every request is in BODY once its head is complete, even if it has no body.
  *   - A connection that this server ends early is SHUT_DOWN until the library has noticed.
  *   - LINGERING is a duplicate of a socket that the library has closed.

@@ -95,7 +95,7 @@ struct bag_http_server {
     unsigned num_rejected;                   /* with 503, in this iteration of the loop */
     uint64_t storm_ends_ms;    /* until this uv_now() connections are paused; see mhd.c */
     uv_poll_t poll;            /* on the daemon's epoll descriptor */
-    uv_timer_t timer;          /* for the daemon's next timeout, and deferred connections */
+    uv_timer_t timer;          /* for the daemon's next timeout; deferred and paused ones */
     uint64_t deferred_tick_ms; /* uv_now() when some of these were last rejected */
     uint64_t defers_from_ms;   /* no connection is deferred before this uv_now() */
     uv_timer_t trim;           /* returns unused memory to the system */
@@ -104,8 +104,9 @@ struct bag_http_server {
     bool is_due;               /* the daemon must be called at the end of this iteration */
 };
 
-/* Lets the library send the replies of the connections that have been paused for long enough.
- * Called once in each iteration of the loop, before the library. */
+/* Lets the library send the replies of the connections that have been paused for long enough, and
+ * counts the rejections of a new iteration from 0. Called once in each iteration of the loop,
+ * before the library. */
 void bag_http_mhd_resume_paused(struct bag_http_server *server);
 
 /* Starts to serve the connections that the acceptor passes to the loop. `reader` is open and
