@@ -14,7 +14,7 @@ struct bag_kept_update {
     size_t bytes;                /* size of the whole allocation */
     bool has_keys;               /* the ids are keys */
     struct bag_table from;       /* format of the rows */
-    struct bag_rows_batch batch; /* ids and rows; stored after this struct */
+    struct bag_rows_batch batch; /* ids, positions and rows; stored after this struct */
 };
 
 /* Adds to and subtracts from the bytes of the stream and of all streams. The caller holds the lock
@@ -70,17 +70,23 @@ static struct bag_kept_update *copy(const struct bag_update *update, size_t most
     const struct bag_table *from = &update->live->memory->table;
     const struct bag_rows_batch *batch = &update->batch;
     struct bag_kept_update *kept = NULL;
-    size_t ids_bytes, rows_bytes = 0, bytes;
+    size_t ids_bytes, positions_bytes = 0, rows_bytes = 0, bytes;
     if (__builtin_mul_overflow(batch->count, sizeof *batch->ids, &ids_bytes) ||
+        (batch->positions &&
+         __builtin_mul_overflow(batch->count, sizeof *batch->positions, &positions_bytes)) ||
         (!batch->deletes &&
          __builtin_mul_overflow(batch->count, bag_row_bytes(from), &rows_bytes)) ||
-        __builtin_add_overflow(ids_bytes, rows_bytes, &bytes) ||
+        __builtin_add_overflow(ids_bytes, positions_bytes, &bytes) ||
+        __builtin_add_overflow(bytes, rows_bytes, &bytes) ||
         __builtin_add_overflow(bytes, sizeof *kept, &bytes) || bytes > most ||
         !(kept = malloc(bytes)))
         return NULL;
     uint64_t *ids = (uint64_t *)(kept + 1);
-    char *rows = (char *)(kept + 1) + ids_bytes;
+    size_t *positions = (size_t *)(ids + batch->count);
+    char *rows = (char *)positions + positions_bytes;
     memcpy(ids, batch->ids, ids_bytes);
+    if (positions_bytes)
+        memcpy(positions, batch->positions, positions_bytes);
     if (rows_bytes)
         memcpy(rows, batch->rows, rows_bytes);
     *kept = (struct bag_kept_update){.holders = 1,
@@ -89,10 +95,13 @@ static struct bag_kept_update *copy(const struct bag_update *update, size_t most
                                      .bytes = bytes,
                                      .has_keys = bag_table_is_keyed(update->live->memory),
                                      .from = *from,
-                                     .batch = *batch};
+                                     .batch = {.deletes = batch->deletes,
+                                               .count = batch->count,
+                                               .ids = ids,
+                                               .may_be_gone = batch->may_be_gone,
+                                               .rows = rows_bytes ? rows : NULL,
+                                               .positions = positions_bytes ? positions : NULL}};
     kept->from.rows = NULL;
-    kept->batch.ids = ids;
-    kept->batch.rows = rows_bytes ? rows : NULL;
     return kept;
 }
 

@@ -5,10 +5,10 @@ import pytest
 
 import control
 from harness import Server, expect_words, wait_until, write_json
-from parts import COLUMNS, OF, RANGES, ROWS, ask, divided, expect_bits, make_keys
+from parts import COLUMNS, OF, RANGES, ROWS, ask, divided, expect_bits, make_keys, part_of_key
 from table_files import random_rows
 from updates import AUTHORIZED, applied, update
-from v2 import Client
+from v2 import Client, Tensor
 
 
 class Live:
@@ -86,6 +86,27 @@ def test_updates_in_memory_are_of_one_part(directory, rng, root):
         write_json(root / "t" / "config.json", {"part": {"by": "rows", "index": 1, "of": OF}})
         expect_words(admin.load("t").expect(400).error(), ["rows 0 of 3", "rows 1 of 3", "what other parts got"])
         expect_bits(ask(client, "t", [1]), ones[:1], "what served")
+
+
+def test_updates_in_memory_know_their_positions(directory, root):
+    """A version that cannot take an update from memory names the key at its position in the request, which is gone."""
+    own = [key for key in range(100) if part_of_key(key) == 0]
+    other = next(key for key in range(100) if part_of_key(key) != 0)
+    for version, spare in ((1, 5), (2, 0)):
+        control.publish_keyed(root, "t", version, own[:8])
+        write_json(root / "t" / str(version) / "config.json",
+                   {"part": {"by": "keys", "index": 0, "of": OF}, "spare_rows": spare})
+    with control.serve(directory, "--updates", "on") as server:
+        admin = server.admin
+        admin.load("t", version="1").expect(200)
+        keys = np.array([other, own[0], own[9]])
+        applied(update(admin.client, "t", Tensor("keys", keys), np.ones((3, control.COLUMNS), np.float32)), 1, 2)
+        others = np.array([key for key in range(1000, 1100) if part_of_key(key) != 0] + own[2:3])
+        for sequence in range(2, 12):  # they write into the memory of the first request
+            rows = np.ones((others.size, control.COLUMNS), np.float32)
+            applied(update(admin.client, "t", Tensor("keys", others), rows), sequence, 1)
+        reason = admin.load("t", version="2").expect(400).error()
+        expect_words(reason, ["update 1 that was taken before", f"'keys' has {own[9]} at position 2:", "spare_rows"])
 
 
 def test_deltas(directory, rng):
