@@ -129,6 +129,112 @@ def test_floats_are_no_ids(ids):
             "items", [[0]], default_index=number), "default_index", "integers")
 
 
+class Missing:
+    """An array type of another library, as far as it is asked for what its numbers mean."""
+
+    def __init__(self, numbers, dtype=None):
+        self.numbers, self.dtype = numbers, dtype
+
+    def __array__(self, dtype=None):
+        return np.array(self.numbers, dtype)
+
+
+class Nullable(Missing):
+    """pandas, with a type of its own."""
+
+    def isna(self):
+        return np.array([number != number for number in self.numbers])
+
+
+class Arrow(Missing):
+    @property
+    def null_count(self):
+        return int(np.isnan(self.numbers).sum())
+
+
+class Polars(Missing):
+    def null_count(self):
+        return int(np.isnan(self.numbers).sum())
+
+
+class Quantity(Missing):
+    """pint."""
+    units = "metre"
+
+
+class Measured(np.ndarray):
+    """astropy, unyt, and whatever else derives from ndarray."""
+
+
+MORE = {
+    "a masked id": (np.ma.masked_array([1, 2], [False, True]), "masked"),
+    "a masked id in a list": ([1, np.ma.masked], "masked"),
+    "a masked array in a list": ([[1, 2], np.ma.masked_array([1, 2], [True, False])], "masked"),
+    "objects": (np.array([1, np.ma.masked], object), "masked"),
+    "pandas": (Nullable([1.0, np.nan], "Int64"), "missing"),
+    "pandas in a list": ([Nullable([1.0, np.nan], "Int64")], "missing"),
+    "Arrow": (Arrow([1.0, np.nan]), "missing"),
+    "Polars": (Polars([1.0, np.nan]), "missing"),
+    "pint": (Quantity([1, 2]), "'metre'"),
+    "a class of arrays": (np.array([1, 2]).view(Measured), "Measured"),
+}
+
+
+@pytest.mark.parametrize("values, word", MORE.values(), ids=MORE)
+def test_arrays_that_are_more_than_numbers(values, word):
+    """Said before anything is sent: nobody listens there. What is dropped would be answered wrongly."""
+    client = bc.Client("127.0.0.1:1", retries=0)
+    calls = [lambda: client.packed("items", values), lambda: client.rows("items", values),
+             lambda: client.infer("items", {"a.indices": values}), lambda: client.infer("items", {"other": values}),
+             lambda: client.offsets("items", values, [0]), lambda: client.offsets("items", [0], values),
+             lambda: client.offsets("items", [0, 1], [0], weights=values), lambda: client.segments("items", [0], values),
+             lambda: client.kjt("pair", values, [1]), lambda: client.kjt("pair", [1], values),
+             lambda: client.kjt("pair", [1], [1], stride_per_key=values), lambda: client.kjt("pair", [1], offsets=values),
+             lambda: client.infer("items", {"weights": values}), lambda: client.update("items", values, indices=[0]),
+             lambda: client.update("items", [[1, 2]], indices=values), lambda: client.delete("items", values),
+             lambda: bc.BF16(values)]
+    for call in calls:
+        expect_raises(TypeError, call, word, "lost")
+
+
+def test_masked_bags():
+    client = bc.Client("127.0.0.1:1", retries=0)
+    masked = np.ma.masked_array([[1, 2], [3, 4]], [[False, True], [False, False]])
+    for call in (lambda: client.bags("items", masked), lambda: client.bags("items", list(masked)),
+                 lambda: client.collection("pair", {"a": masked}), lambda: client.bags("items", [[1, 2]], masked[:1] * 1.0),
+                 lambda: client.bags("items", [[1, 2], [3]], [masked[0] * 1.0, [1.0]])):
+        expect_raises(TypeError, call, "masked", "lost")
+
+
+def test_arrays_of_numbers_alone(client):
+    """Classes of arrays whose numbers are all that they have."""
+    for ids in (np.ma.masked_array([[0, 4]]), Missing([[0, 4]]), Nullable([[0, 4]], "Int64"),
+                [np.ma.masked_array([0, 4])], [[np.int8(0), np.array(4)]]):
+        check_rows(client.packed("items", ids), [EXAMPLE[0] + EXAMPLE[4]])
+    for weights in (np.ma.masked_array([[1, 2]], dtype=np.float32), Missing([[1, 2]]), np.array([[1, 2]], object), [[True, 2]]):
+        check_rows(client.packed("items", [[0, 4]], weights), [EXAMPLE[0] + EXAMPLE[4] * np.float32(2)])
+
+
+@pytest.mark.parametrize("weights", ([1.0, None], ["1"], [np.datetime64("2020-01-01")], [1j], [object()]), ids=str)
+def test_weights_are_numbers(weights):
+    client = bc.Client("127.0.0.1:1", retries=0)
+    expect_raises(TypeError, lambda: client.offsets("items", [0] * len(weights), [0], weights), "numbers")
+
+
+def test_bits_are_integers():
+    """Floats are not bits of bfloat16."""
+    expect_raises(TypeError, lambda: bc.BF16([1.5]), "integers")
+    expect_equal(bc.BF16([0x3f80, 65535]).bits.tolist(), [0x3f80, 65535])
+
+
+def test_bags_that_are_none():
+    client = bc.Client("127.0.0.1:1", retries=0)
+    for bags, position, what in (([1, 2], 0, "int 1"), ([[1], np.int64(2)], 1, "int64 2"), (["12"], 0, "str '12'"),
+                                 ({"a": [1]}, 0, "str 'a'")):
+        for call in (lambda bags=bags: client.bags("items", bags), lambda bags=bags: client.collection("pair", {"a": bags})):
+            expect_raises(TypeError, call, "list of bags", "[[1, 2], [3]]", f"position {position} has the {what}")
+
+
 def test_unknown_options():
     client = bc.Client("127.0.0.1:1", retries=0)
     for call in (lambda: client.packed("items", [[0]], reducton="mean"),

@@ -1,6 +1,7 @@
 """PyTorch: the embeddings of a model are served, and asked in their places, with the same bits."""
 
 import types
+import warnings
 
 import numpy as np
 import pytest
@@ -147,6 +148,25 @@ class Elsewhere(torch.Tensor):
 
     def cpu(self):
         return torch.Tensor.cpu(self).as_subclass(torch.Tensor)
+
+
+def test_tensors_that_are_more_than_numbers(served):
+    """None of them is sent as if it were dense."""
+    client, _ = served
+    remote, ids = RemoteEmbeddingBag(client, "sum").eval(), torch.tensor([[1, 2]])
+    tensors = {"sparse_coo": ids.to_sparse(), "quantised": torch.quantize_per_tensor(ids * 1.0, 1, 0, torch.quint8)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # prototypes
+        tensors["sparse_csr"] = ids.to_sparse_csr()
+        tensors["nested"] = torch.nested.nested_tensor([torch.tensor([1.0]), torch.tensor([1.0, 2.0])])
+        tensors["masked"] = torch.masked.masked_tensor(ids, ids > 1)
+        for word, tensor in tensors.items():
+            for call in (lambda: remote(tensor), lambda: remote(ids[0], tensor),
+                         lambda: RemoteEmbedding(client, "sum").eval()(tensor)):
+                with pytest.raises(TypeError, match=f"{word} tensor"):
+                    call()
+    weights = torch.tensor([[1 + 2j, 3 - 1j]]).conj().imag  # negated when it is read
+    expect_bits(remote(ids, None, weights), remote(ids, None, torch.tensor([[-2.0, 1.0]])), "negated")
 
 
 def test_other_devices(bags, served):

@@ -12,7 +12,8 @@ AsyncClient has the same methods, to be awaited. Tensors travel as raw bytes bot
 several tasks of one event loop.
 
 Ids are integers: floats, whole ones and arrays too, raise TypeError before anything is sent, and so do
-options that nobody knows. Calls raise BadRequest, Unauthorized, NotFound, Conflict, TooLarge, StorageFull or
+options that nobody knows. Only numbers are sent: an array with masked or missing elements, or with a unit,
+raises TypeError, too. Calls raise BadRequest, Unauthorized, NotFound, Conflict, TooLarge, StorageFull or
 Unavailable (all of them ServerError) with the server's own words, and ConnectionFailed where there was no
 whole answer. Pooling changes nothing on the server, and an update of rows changes nothing more when it is
 sent again (with a number also where others send updates): so a call is repeated when a kept
@@ -35,6 +36,7 @@ import difflib
 import http.client
 import itertools
 import json
+import numbers
 import operator
 import os
 import random
@@ -131,7 +133,10 @@ class BF16:
     """bfloat16 for a weights tensor, which NumPy does not have: its bits in a uint16 array."""
 
     def __init__(self, bits):
-        self.bits = np.asarray(bits, np.uint16)
+        bits = _plain(bits, "bits")
+        if bits.size and bits.dtype.kind not in "iu":
+            raise TypeError(f"'bits' must be integers, not {bits.dtype}")
+        self.bits = bits.astype(np.uint16)
 
 
 def bf16_to_f32(bits):
@@ -192,25 +197,75 @@ def _tensor(array):
     return _V2[native], array
 
 
+_PLAIN_ARRAYS = (np.ndarray, np.memmap, np.matrix, np.ma.MaskedArray)  # numbers, and at most a mask
+_PLAIN_ELEMENTS = (int, float, bool, str)
+
+
+def _more_than_numbers(array):
+    """A text for what an array has beside its numbers, which alone are sent; None: nothing. Its class is asked for names,
+    because columns of a DataFrame are attributes, too."""
+    kind = type(array)
+    if np.ma.is_masked(array) or hasattr(kind, "get_mask"):
+        return "masked elements"
+    missing = array.null_count if hasattr(kind, "null_count") else 0
+    missing = missing() if callable(missing) else missing
+    if hasattr(kind, "isna") and not isinstance(getattr(array, "dtype", None), np.dtype):
+        missing = np.any(np.asarray(array.isna()))
+    if missing:
+        return "missing elements"
+    for name in ("unit", "units"):
+        if hasattr(kind, name):
+            return f"the unit '{getattr(array, name)}'"
+    if isinstance(array, np.ndarray) and kind not in _PLAIN_ARRAYS:
+        return f"what {kind.__name__} adds to an array"
+    return None
+
+
+def _check_plain(values, what):
+    """Raises TypeError where an array, or one in nested lists, is more than its numbers."""
+    if isinstance(values, np.generic) or (type(values) is np.ndarray and values.dtype != object):
+        return
+    if isinstance(values, (list, tuple)) or type(values) is np.ndarray:
+        elements = values.ravel() if isinstance(values, np.ndarray) else values
+        for kind in set(map(type, elements)).difference(_PLAIN_ELEMENTS):
+            for element in elements:
+                if type(element) is kind:
+                    _check_plain(element, what)
+        return
+    more = _more_than_numbers(values)
+    if more:
+        raise TypeError(f"'{what}' has {more}, which would be lost: convert it to a plain array first")
+
+
+def _plain(values, what):
+    """The array of the numbers of an array, or of nested lists of numbers and arrays."""
+    _check_plain(values, what)
+    return np.asarray(values)
+
+
 def _flat(values):
     """The numbers of nested lists, one by one."""
     if isinstance(values, (list, tuple)):
         for value in values:
             yield from _flat(value)
-    elif isinstance(values, np.ndarray):
-        yield from values.ravel().tolist()
+    elif hasattr(values, "__array__"):
+        yield from np.asarray(values).ravel().tolist()
     else:
         yield values
 
 
+def _are_all(kind, values):
+    """Whether all numbers of nested lists are of a kind; booleans are none."""
+    return all(isinstance(value, kind) and not isinstance(value, (bool, np.bool_)) for value in _flat(values))
+
+
 def _ids(values, what):
     """Integers as a tensor of INT32 or INT64; keys beyond 2^63 as the same 64 bits."""
-    array = values if isinstance(values, (np.ndarray, np.generic)) else np.asarray(values)
-    is_list = array is not values
+    array = _plain(values, what)
+    is_list = not isinstance(values, (np.ndarray, np.generic))
     if is_list and array.size == 0:
         array = array.astype(np.int64)
-    if is_list and array.dtype.kind in "fO" and \
-            all(isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in _flat(values)):
+    if is_list and array.dtype.kind in "fO" and _are_all((int, np.integer), values):
         bits = np.array([int(v) % 2**64 for v in _flat(values)], np.uint64)
         array = bits.reshape(np.shape(values))
     if array.dtype.kind not in "iu":
@@ -225,12 +280,12 @@ def _weights(values, what):
     """Floats as they are, other numbers as FP32."""
     if isinstance(values, BF16):
         return "BF16", np.ascontiguousarray(values.bits)
-    if isinstance(values, np.ndarray) and values.dtype.kind in "fiu":
-        return _tensor(values)
-    array = np.asarray(values, None if isinstance(values, np.ndarray) else np.float32)
-    if array.dtype.kind != "f":
+    array = _plain(values, what)
+    if isinstance(values, np.ndarray) and array.dtype.kind in "fiu":
+        return _tensor(array)
+    if array.dtype.kind not in "fiub" and not (array.dtype.kind == "O" and _are_all(numbers.Number, values)):
         raise TypeError(f"'{what}' must be numbers, not {array.dtype}")
-    return _tensor(array)
+    return _tensor(array.astype(np.float32))
 
 
 def _named(name, values):
@@ -240,7 +295,7 @@ def _named(name, values):
         return _ids(values, name)
     if kind in ("per_sample_weights", "weights"):
         return _weights(values, name)
-    return _tensor(np.asarray(values))
+    return _tensor(_plain(values, name))
 
 
 def _is_matrix(bags):
@@ -251,7 +306,12 @@ def _ragged(bags, what, convert):
     """(tensor of all, offsets) of a list of bags."""
     if isinstance(bags, np.ndarray) and bags.ndim != 2 and bags.dtype != object:
         raise TypeError(f"'{what}' must be a list of bags, or an array of 2 dimensions")
-    parts = [bag if isinstance(bag, np.ndarray) else list(bag) for bag in bags]
+    parts = list(bags)
+    for place, bag in enumerate(parts):
+        if isinstance(bag, (str, bytes)) or not hasattr(bag, "__iter__"):
+            raise TypeError(f"'{what}' must be a list of bags, each a list of numbers, as in [[1, 2], [3]]; position {place} "
+                            f"has the {type(bag).__name__} {bag!r}")
+    parts = [bag if isinstance(bag, np.ndarray) else list(bag) for bag in parts]
     offsets = np.zeros(len(parts), np.int64)
     np.cumsum([len(part) for part in parts[:-1]], out=offsets[1:])
     if any(isinstance(part, np.ndarray) for part in parts):

@@ -50,12 +50,21 @@ def _to_numpy(tensor, what):
         pass
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"'{what}' must be a tensor, not {type(tensor).__name__}")
-    if tensor.is_meta:
-        raise ValueError(f"'{what}' is on the device meta and has no numbers")
-    tensor = tensor.detach().cpu()
+    _check_dense(tensor, what)
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     if tensor.dtype == torch.bfloat16:
         return BF16(tensor.contiguous().view(torch.int16).numpy().view(np.uint16))
     return tensor.numpy()
+
+
+def _check_dense(tensor, what):
+    """Raises where a tensor has no numbers in memory, or more than them."""
+    if tensor.is_meta:
+        raise ValueError(f"'{what}' is on the device meta and has no numbers")
+    kind = "masked" if hasattr(tensor, "get_mask") else "nested" if tensor.is_nested else \
+        "quantised" if tensor.is_quantized else None if tensor.layout == torch.strided else str(tensor.layout)[6:]
+    if kind is not None:
+        raise TypeError(f"'{what}' is a {kind} tensor, not a dense one of numbers: convert it first")
 
 
 def _to_tensor(rows, device, dtype):
