@@ -40,12 +40,22 @@ def is_admin(case):
     return case["call"].endswith("_on_admin") or case["call"].partition("_")[0] in ("update", "delete")
 
 
+def signs(answer):
+    return {name: np.signbit(np.array(numbers, float)).tolist() for name, numbers in answer.items()}
+
+
+def read_line(line):
+    """What a client printed, in which -0 is no integer."""
+    return json.loads(line, parse_int=lambda digits: -0.0 if digits == "-0" else int(digits))
+
+
 def check(case, came, kinds=None):
     """`kinds` are what the client calls the errors of the table, where it has other names for them."""
     name, wanted = case["name"], case.get("error")
     if wanted is None:
         expect_equal(came[0], "answer", f"{name}: {came}")
         expect_equal(came[1], case["answer"], name)
+        expect_equal(signs(came[1]), signs(case["answer"]), f"{name}: signs, those of zeros, too")
         return
     expect_equal(came[0], "error", f"{name}: {came}")
     expect_equal(came[1], (kinds or {}).get(wanted["kind"], wanted["kind"]), name)

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from cases import CASES, check, serve_cases
+from cases import CASES, check, read_line, serve_cases
 from clients import Proxy, address, serve_with_tokens  # noqa: F401
 from harness import ROOT, TIMEOUT_S, expect, expect_equal
 
@@ -33,7 +33,7 @@ def test_cases(directory):
                               capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
     expect_equal((done.returncode, done.stderr), (0, ""), "the program")
     for case, line in zip(CASES, done.stdout.splitlines(), strict=True):
-        check(case, json.loads(line))
+        check(case, read_line(line))
 
 
 def test_connections(guarded, directory):

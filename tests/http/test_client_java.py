@@ -9,7 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from cases import CASES, POOLING, check, is_admin, serve_cases
+from cases import CASES, POOLING, check, is_admin, read_line, serve_cases
 from clients import BUSY, MODELS, TOKEN, Proxy, Script, address, answer, serve_with_tokens  # noqa: F401
 from harness import ROOT, TIMEOUT_S, expect, expect_equal
 
@@ -133,7 +133,7 @@ def test_cases(directory, run_java):
     with serve_cases(directory) as (inference, admin):
         lines = run_java(body, inference, admin)
     for case, line in zip(CASES, lines, strict=True):
-        check(case, json.loads(line))
+        check(case, read_line(line))
 
 
 # ---- connections ------------------------------------------------------------------------------
@@ -197,6 +197,38 @@ def test_broken_answers(run_java):
             expect("connection_failed" in said and "cannot connect" in said, said)
 
 
+LARGE = 2**31 + 5
+
+
+def test_lengths_beyond_31_bits(run_java):
+    """Java's arrays end there: lengths from 2^31 on are not cut to 31 bits, which would be another answer."""
+    head = json.dumps({"model_name": "m", "model_version": "1", "outputs": [
+        {"name": "embeddings", "datatype": "FP32", "shape": [2**32 + 1, 2],
+         "parameters": {"binary_data_size": 2**32 + 8}}]})
+    shape = head.replace(str(2**32 + 8), "8")
+    kinds = (f"Content-Length: {LARGE}\r\n\r\n" + '{"models":["m"]}', f"Content-Length: {2**64 - 1}\r\n\r\n{{}}",
+             f"Inference-Header-Content-Length: {LARGE}\r\nContent-Length: 16\r\n\r\n" + '{"models":["m"]}',
+             f"Transfer-Encoding: chunked\r\n\r\n{LARGE:x}\r\n" + '{"models":["m"]}',
+             f"Transfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n7ffffff7\r\n" + '{"models":["m"]}')
+    for text in kinds:
+        script = Script([f"HTTP/1.1 200 OK\r\n{text}".encode()])
+        said, = run_java(ASK, script.address, 0, 20000, 1)
+        script.close()
+        expect("connection_failed" in said and "at most 2147483639" in said, said)
+    body = '''
+        try (var client = new BagserveClient(args[0])) {
+            show(() -> client.packed("m", new long[] {0}, 1, null));
+        } catch (IllegalArgumentException problem) {
+            System.out.println(problem.getMessage());
+        }'''
+    for text, words in ((head, "of 4294967304 bytes"), (shape, "has the size 4294967297")):
+        lines = f"Inference-Header-Content-Length: {len(text)}\r\nContent-Length: {len(text) + 8}\r\n\r\n"
+        script = Script([b"HTTP/1.1 200 OK\r\n" + (lines + text).encode() + b"12345678"])
+        said, = run_java(body, script.address)
+        script.close()
+        expect(words in said, said)
+
+
 def test_tokens_and_tls(guarded, directory, run_java):
     store = directory / "store"
     body = '''
@@ -251,6 +283,8 @@ def test_threads_and_arguments(guarded, run_java):
         for (Callable<?> call : List.<Callable<?>>of(() -> client.models(),
                 () -> client.packed("items", new long[] {1, 2, 3}, 2, null),
                 () -> client.update("items", new long[] {1, 2}, new float[] {1, 2, 3}, 0, 0),
+                () -> client.infer("items", List.of(new Tensor("indices", "UINT8", new long[] {1, 4}, new byte[4], "int8", 4)),
+                    null),
                 () -> new BagserveClient("ftp://x"), () -> new BagserveClient("x/v2"),
                 () -> new BagserveClient("unix:///"), () -> new BagserveClient(""))) {
             try {
@@ -261,6 +295,7 @@ def test_threads_and_arguments(guarded, run_java):
         }''' % TOKEN
     count, *said = run_java(body, f"http://{address(guarded)}")
     expect_equal(count, "240")
-    for line, words in zip(said, ("the client is closed", "2 bags", "3 numbers", "'ftp://x' is not HOST:PORT",
+    for line, words in zip(said, ("the client is closed", "2 bags", "3 numbers", "'indices' has rows in the format 'int8'",
+                                  "'ftp://x' is not HOST:PORT",
                                   "'x/v2' is not", "'unix:///' is not", "'' is not"), strict=True):
         expect(line.startswith("wrong: ") and words in line, line)

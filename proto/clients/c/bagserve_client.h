@@ -385,7 +385,7 @@ static inline void bagserve_decode_(const struct bagserve_row_format_ *format,
     double scale = format->num_params > 0 ? bagserve_param_(params, format->param_bytes) : 1;
     double bias = format->num_params > 1
                       ? bagserve_param_(params + format->param_bytes, format->param_bytes)
-                      : 0;
+                      : -0.0; /* changes no number, not even the sign of zero */
     for (i = 0; i < elements; i++) {
         unsigned code = codes[i * bits / 8] >> i * bits % 8 & ((1u << bits) - 1);
         values[i] = (float)(bagserve_code_(format, code) * scale + bias);

@@ -561,7 +561,7 @@ func (tensor Tensor) decodeRows() ([]float32, error) {
 		if strings.HasSuffix(format, "_front") {
 			params, codes = tensor.Data[at:at+rowBytes-codeBytes], tensor.Data[at+rowBytes-codeBytes:at+rowBytes]
 		}
-		numbers := [2]float64{1, 0}
+		numbers := [2]float64{1, math.Copysign(0, -1)} // a bias that changes no number, not even the sign of zero
 		for i := 0; i < numParams; i++ {
 			if paramBytes == 4 {
 				numbers[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(params[4*i:])))
@@ -804,6 +804,10 @@ func (client *Client) send(ctx context.Context, path string, inputs []Tensor, ou
 		Parameters map[string]any `json:"parameters"`
 	}{id, make([]described, len(inputs)), outputs, parameters}
 	for i, input := range inputs {
+		if input.RowFormat != "" {
+			return nil, fmt.Errorf("'%s' has rows in the format '%s', which an input has not: send its Float32s", input.Name,
+				input.RowFormat)
+		}
 		head.Inputs[i] = described{input.Name, input.Datatype, input.Shape, &size{Bytes: len(input.Data)}, nil}
 		asked.tensors = append(asked.tensors, input.Data)
 	}

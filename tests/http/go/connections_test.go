@@ -259,6 +259,10 @@ func TestArguments(t *testing.T) {
 	if _, err := client.Packed(ctx, "m", []int64{1, 2, 3}, 2, nil); err == nil || !strings.Contains(err.Error(), "2 bags") {
 		t.Error(err)
 	}
+	encoded := bagserve.Tensor{Name: "indices", Datatype: "UINT8", Shape: []int64{1, 4}, Data: make([]byte, 4), RowFormat: "int8"}
+	if _, err := client.Infer(ctx, "m", []bagserve.Tensor{encoded}, nil); err == nil || !strings.Contains(err.Error(), "'int8'") {
+		t.Error(err)
+	}
 	for _, batch := range []bagserve.Batch{{}, {Indices: []int64{1}, Keys: []uint64{1}},
 		{Indices: []int64{1}, Rows: []float32{1, 2, 3}, Width: 2}} {
 		if _, err := client.Update(ctx, "m", batch); err == nil || errors.Is(err, bagserve.ConnectionFailed) {

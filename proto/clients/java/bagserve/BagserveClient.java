@@ -60,6 +60,7 @@ public final class BagserveClient implements AutoCloseable {
     private static final long FIRST_JITTER_MS = 100;
     private static final long FIRST_INEXACT = 1L << 53; // from here on JSON's numbers do not hold every integer
     private static final long LOOKED_AT_AFTER_NS = 1_000_000_000L;
+    private static final int LARGEST_ARRAY = Integer.MAX_VALUE - 8; // as Java's own library has it
 
     // ---- errors ------------------------------------------------------------------------------------------
 
@@ -176,7 +177,7 @@ public final class BagserveClient implements AutoCloseable {
         /** Lists of ids, one for each bag. */
         public static Bags of(long[]... lists) {
             long[] offsets = new long[lists.length];
-            long[] indices = new long[Arrays.stream(lists).mapToInt(list -> list.length).sum()];
+            long[] indices = new long[asInt("indices", Arrays.stream(lists).mapToLong(list -> list.length).sum())];
             int used = 0;
             for (int i = 0; i < lists.length; i++) {
                 offsets[i] = used;
@@ -197,15 +198,19 @@ public final class BagserveClient implements AutoCloseable {
         }
 
         public static Tensor of(String name, long[] values, long... shape) {
-            ByteBuffer data = ByteBuffer.allocate(8 * values.length).order(ByteOrder.LITTLE_ENDIAN);
+            ByteBuffer data = allocate(name, 8L * values.length);
             data.asLongBuffer().put(values);
             return new Tensor(name, "INT64", shape.length == 0 ? new long[] {values.length} : shape, data.array());
         }
 
         public static Tensor of(String name, float[] values, long... shape) {
-            ByteBuffer data = ByteBuffer.allocate(4 * values.length).order(ByteOrder.LITTLE_ENDIAN);
+            ByteBuffer data = allocate(name, 4L * values.length);
             data.asFloatBuffer().put(values);
             return new Tensor(name, "FP32", shape.length == 0 ? new long[] {values.length} : shape, data.array());
+        }
+
+        private static ByteBuffer allocate(String name, long bytes) {
+            return ByteBuffer.allocate(asInt("'" + name + "'", bytes)).order(ByteOrder.LITTLE_ENDIAN);
         }
 
         /** The rows of an FP32 or BF16 tensor, or those that encoded rows stand for. */
@@ -225,11 +230,11 @@ public final class BagserveClient implements AutoCloseable {
                 throw new IllegalArgumentException("'" + name + "' is " + datatype
                         + ": read its data, or ask with outputDatatype FP32");
             }
-            int width = 1;
+            long width = 1;
             for (int i = 1; i < shape.length; i++) {
-                width *= (int) shape[i];
+                width = asInt(name, width * asInt(name, shape[i]));
             }
-            return new Rows(values, (int) shape[0], width);
+            return new Rows(values, asInt(name, shape[0]), (int) width);
         }
 
         private static float halfToFloat(int bits) {
@@ -278,11 +283,11 @@ public final class BagserveClient implements AutoCloseable {
             ByteBuffer bytes = ByteBuffer.wrap(data).order(ByteOrder.LITTLE_ENDIAN);
             int count = rowBytes == 0 ? 0 : data.length / rowBytes;
             boolean inFront = rowFormat.endsWith("_front");
-            float[] values = new float[count * rowElements];
+            float[] values = new float[asInt(name, (long) count * rowElements)];
             for (int row = 0; row < count; row++) {
                 int codes = row * rowBytes + (inFront ? paramBytes : 0);
                 int params = row * rowBytes + (inFront ? 0 : codeBytes);
-                double[] numbers = {1, 0};
+                double[] numbers = {1, -0.0}; // a bias that changes no number, not even the sign of zero
                 for (int i = 0; i < numParams; i++) {
                     numbers[i] = isWide ? bytes.getFloat(params + 4 * i)
                             : halfToFloat(bytes.getShort(params + 2 * i) & 0xffff);
@@ -291,7 +296,7 @@ public final class BagserveClient implements AutoCloseable {
                     values[row * rowElements + i] = (float) (code(codes, i) * numbers[0] + numbers[1]);
                 }
             }
-            int first = shape.length > 1 ? (int) shape[0] : 1;
+            int first = shape.length > 1 ? asInt(name, shape[0]) : 1;
             return new Rows(values, first, first == 0 ? rowElements : values.length / first);
         }
     }
@@ -479,6 +484,10 @@ public final class BagserveClient implements AutoCloseable {
             throws IOException {
         List<Object> described = new ArrayList<>();
         for (Tensor input : inputs) {
+            if (input.rowFormat != null) {
+                throw new IllegalArgumentException("'" + input.name + "' has rows in the format '" + input.rowFormat
+                        + "', which an input has not: send its rows()");
+            }
             Map<String, Object> one = new LinkedHashMap<>();
             one.put("name", input.name);
             one.put("datatype", input.datatype);
@@ -498,15 +507,17 @@ public final class BagserveClient implements AutoCloseable {
         for (Object each : (List<?>) head.get("outputs")) {
             Map<?, ?> output = (Map<?, ?>) each;
             Map<?, ?> told = (Map<?, ?>) output.get("parameters");
-            int bytes = ((Long) told.get("binary_data_size")).intValue();
+            long size = (Long) told.get("binary_data_size");
             Object elements = told.get("row_elements");
-            if (bytes < 0 || bytes > reply.body.length - at) {
-                throw new IllegalArgumentException("an output of more bytes than there are");
+            if (size < 0 || size > reply.body.length - at) {
+                throw new IllegalArgumentException("an output of " + size + " bytes, of which there are "
+                        + (reply.body.length - at));
             }
-            long[] shape = ((List<?>) output.get("shape")).stream().mapToLong(size -> (Long) size).toArray();
+            int bytes = (int) size;
+            long[] shape = ((List<?>) output.get("shape")).stream().mapToLong(length -> (Long) length).toArray();
             outputs.add(new Tensor((String) output.get("name"), (String) output.get("datatype"), shape,
                     Arrays.copyOfRange(reply.body, at, at + bytes), (String) told.get("row_format"),
-                    elements == null ? 0 : ((Long) elements).intValue()));
+                    elements == null ? 0 : asInt("row_elements", (Long) elements)));
             at += bytes;
         }
         Map<?, ?> parameters = head.get("parameters") instanceof Map<?, ?> some ? some : Map.of();
@@ -770,12 +781,24 @@ public final class BagserveClient implements AutoCloseable {
         return new Reply(status, retryAfter, headerBytes, body);
     }
 
+    /** Returns a length of the answer. Throws if the text is none, or more than an array of Java holds. */
     private static int number(String text, int base) throws IOException {
         try {
-            return Integer.parseUnsignedInt(text, base) & Integer.MAX_VALUE;
+            return asInt("a part of the answer", Long.parseUnsignedLong(text, base));
         } catch (NumberFormatException problem) {
             throw new IOException("'" + text + "' is no length", problem);
+        } catch (IllegalArgumentException problem) {
+            throw new IOException(problem.getMessage(), problem);
         }
+    }
+
+    /** Returns a size as an int. Throws if it is more than an array of Java holds. */
+    private static int asInt(String what, long size) {
+        if (size < 0 || size > LARGEST_ARRAY) {
+            throw new IllegalArgumentException(what + " has the size " + Long.toUnsignedString(size)
+                    + "; this client takes at most " + LARGEST_ARRAY);
+        }
+        return (int) size;
     }
 
     private byte[] head(Request request) {
@@ -850,9 +873,10 @@ public final class BagserveClient implements AutoCloseable {
         byte[] readChunks() throws IOException {
             byte[] all = new byte[0];
             for (int size; (size = number(readLine().split(";")[0].strip(), 16)) > 0; readLine()) {
+                int before = all.length;
+                all = Arrays.copyOf(all, number(Long.toString((long) before + size), 10));
                 byte[] chunk = read(size);
-                all = Arrays.copyOf(all, all.length + size);
-                System.arraycopy(chunk, 0, all, all.length - size, size);
+                System.arraycopy(chunk, 0, all, before, size);
             }
             while (!readLine().isEmpty()) { } // trailers
             return all;
