@@ -106,7 +106,7 @@ def train(checkpoint, models):
 
 def compare(checkpoint, url="127.0.0.1:8000"):
     model = DLRM().eval()
-    model.load_state_dict(torch.load(checkpoint))
+    model.load_state_dict(torch.load(checkpoint, weights_only=True))
     numbers, features, _ = make_batch(BATCH, seed=1000)
     with torch.no_grad(), Client(url) as client:
         local = model(numbers, features)

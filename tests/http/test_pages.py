@@ -19,6 +19,14 @@ def choose_port():
     return PORT if private_network() else 0
 
 
+def test_pip_is_that_of_a_virtual_environment():
+    """Debian refuses to install into its own Python (PEP 668)."""
+    for page in ROOT.rglob("*.md"):
+        if "build" not in page.relative_to(ROOT).parts:
+            for line in page.read_text().splitlines():
+                expect("pip install" not in line.replace("venv/bin/pip install", ""), f"{page}: {line}")
+
+
 def test_first_page_of_the_reference(directory):
     """Its file and its rules are valid, with a table and tokens beside them."""
     config, rules = (block.text for block in blocks_of((ROOT / "config/examples/README.md").read_text())[:3]

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import pickle
 import ssl
 import subprocess
@@ -290,6 +291,18 @@ def test_dlrm(directory):
         said = run_example("dlrm.py", "compare", directory / "dlrm.pt", f"{server.host}:{server.port}")
         expect_equal(said, "replaced {'sparse': 'sparse'}\n26 features, 128 scores, 0 differ\n")
         expect_equal([s["inference_stats"]["success"]["count"] for s in client.statistics("sparse")], [1], "requests")
+
+
+def test_dlrm_runs_nothing_of_a_checkpoint(directory):
+    """A file of torch.save is a pickle; what it would call is not called."""
+    class Planted:
+        def __reduce__(self):
+            return os.mkdir, (str(directory / "planted"),)
+    torch.save({"bottom.0.weight": Planted()}, directory / "dlrm.pt")
+    ended = subprocess.run(["/usr/bin/python3", EXAMPLES / "dlrm.py", "compare", directory / "dlrm.pt"], check=False,
+                           capture_output=True, text=True, timeout=4 * TIMEOUT_S)
+    expect(ended.returncode != 0 and "mkdir" in ended.stderr, ended.stderr)
+    expect(not (directory / "planted").exists(), "the checkpoint was run")
 
 
 def test_two_tower(directory):
