@@ -206,9 +206,15 @@ static bool open_raw(struct bag_source *source, const char *path, struct bag_pro
     if (model->datatype == BAG_DTYPE_COUNT)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "%s: a file with a configured shape needs its datatype, too", path);
-    return (file = add_values(source, problem)) &&
-           bag_table_raw_open(path, model->datatype, model->shape.rank, model->shape.sizes, file,
-                              problem);
+    if (!(file = add_values(source, problem)) ||
+        !bag_table_raw_open(path, model->datatype, model->shape.rank, model->shape.sizes, file,
+                            problem))
+        return false;
+    return file->bytes > 0 || model->shape.sizes[0] >= 0 ||
+           bag_problem_set(problem, BAG_ERROR_FILE,
+                           "%s: the file is empty; copy it again, or say that it has no rows: a "
+                           "shape that begins with 0",
+                           path);
 }
 
 /* Opens a table in one file, by the end of its name. */
@@ -249,6 +255,11 @@ static bool open_raw_pair(struct bag_source *source, const char *keys, const cha
         return false;
     size_t rows = source->key_files[source->num_key_files - 1].npy.count;
     size_t columns = rows ? file->npy.count / rows : 0;
+    if (rows && file->npy.count == 0)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "%s: the file is empty, but %s has %zu keys, which need rows; copy "
+                               "both again",
+                               values, keys, rows);
     if (columns * rows != file->npy.count)
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "%s: %zu elements of FP32 are no whole rows for the %zu keys in %s",
@@ -466,6 +477,21 @@ static bool check_keys(const struct bag_source *source, struct bag_problem *prob
                            source->key_files[0].path, keys, rows, source->files[0].path);
 }
 
+/* Rejects rows without elements. Nobody trains them: a copy or an export failed after the keys or
+ * the header were written. */
+static bool check_elements(const struct bag_source *source, struct bag_problem *problem)
+{
+    for (size_t i = 0; i < source->num_files; i++) {
+        if (source->files[i].npy.row_elements == 0)
+            return bag_problem_set(
+                problem, BAG_ERROR_FILE,
+                "%s: the table has no vectors: its rows have 0 elements; copy or "
+                "export it again",
+                source->files[i].path);
+    }
+    return true;
+}
+
 /* Sets source->deltas if the table's files are in a folder named as the version. */
 static bool name_deltas(struct bag_source *source, struct bag_problem *problem)
 {
@@ -492,5 +518,6 @@ bool bag_source_locate(struct bag_source *source, struct bag_problem *problem)
                                source->model->keys, source->key_files[0].path);
     if (is_set(source->model->keys) && !open_keys(source, source->model->keys, problem))
         return false;
-    return check_keys(source, problem) && name_deltas(source, problem);
+    return check_keys(source, problem) && check_elements(source, problem) &&
+           name_deltas(source, problem);
 }

@@ -161,11 +161,11 @@ def each(names, cases):
 @pytest.fixture(scope="module", name="world")
 def serve(shared_directory):
     tables = {"example": EXAMPLE, "half": EXAMPLE.astype(np.float16), "whole": np.arange(10, dtype=np.int32).reshape(5, 2),
-              "wide": np.ones((2, WIDE), np.float32), "nothing": np.zeros((5, 0), np.float32)}
+              "wide": np.ones((2, WIDE), np.float32)}
     for name, table in tables.items():
         np.save(shared_directory / f"{name}.npy", table)
     models = [{"name": name, "path": f"{'example' if name == 'items' else name}.npy"}
-              for name in ("items", "half", "whole", "wide", "nothing")]
+              for name in ("items", "half", "whole", "wide")]
     models += [{"name": "mean", "path": "example.npy", "reduction": "mean"},
                {"name": "strict", "path": "example.npy", "require_zero_first_offset": True,
                 "require_matching_index_types": True}]
@@ -258,12 +258,3 @@ def test_reply_too_large(world, tensors, binary_out, bags):
                   ["max_reply_bytes", str(MAX_REPLY_BYTES), str(bags)])
     reserved, used = (world.server.memory_bytes(key) - was for key, was in zip(("VmPeak", "VmHWM"), before))
     expect(reserved <= MAX_REPLY_BYTES // 2 and used <= MAX_REPLY_BYTES // 16, f"grew by {reserved} and {used} bytes")
-
-
-@pytest.mark.parametrize("bags", [2**40, 2**62])
-def test_endless_bags_of_nothing(world, bags):
-    """Rows without elements make a result of no bytes, however many bags: still answered."""
-    for text in (segments(count=bags), json.dumps({"inputs": [tensor("indices", [], [bags, 0])]})):
-        reply = world.client.request("POST", "/v2/models/nothing/infer", text)
-        expect(reply.status in (200, 400), f"status {reply.status}: {reply.body[:300]!r}")
-        world.good()
