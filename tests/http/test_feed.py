@@ -116,6 +116,22 @@ def test_a_message_that_is_cut(world, kafka):
         expect_equal(rows_of(client, "dense", [3]).tolist(), value(16).tolist())
 
 
+def test_rows_of_other_widths_are_not_merged(world, kafka):
+    """A row of two elements and one of six have as many bytes as two rows of the table."""
+    for row, width in enumerate((COLUMNS, COLUMNS - 2, COLUMNS + 2, COLUMNS)):
+        kafka.batch([row], np.full((1, width), 100 + row, np.float32))
+    kafka.flush()
+    want = table()
+    want[[0, 3]] = [[100], [103]]
+    with world.server() as server, client_of(server) as client, \
+            feed_of(world, kafka, server, "--on-error", "skip") as feed:
+        reaches(client, 4)
+        feed.wait_for("skipped")
+        for offset, width in ((1, COLUMNS - 2), (2, COLUMNS + 2)):
+            expect_words(feed.log(), [f"offset={offset}", f"FP32 [1, {width}]"])
+        expect_equal(rows_of(client, "dense", range(ROWS)).tolist(), want.tolist())
+
+
 def test_keys_and_deletes(world, kafka):
     """Kinds that cannot be merged are sent one after the other."""
     new = np.array([5], np.uint64)

@@ -19,7 +19,7 @@ ROWS, COLUMNS = 300, 7
 @pytest.fixture(name="rows")
 def make_rows(rng):
     rows = rng.standard_normal((ROWS, COLUMNS)).astype(F32)
-    rows[5] = rows[6] = rows[7]
+    rows[5] = rows[200] = rows[7]  # apart from each other
     rows[8] = rows[9] = 0
     rows[10, 3] = np.nan
     rows[11, 0:2] = np.inf, -np.inf

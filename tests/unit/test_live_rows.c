@@ -138,6 +138,54 @@ TEST(a_writer_gets_its_turn)
     free_table(&memory);
 }
 
+static void *fill_often(void *argument)
+{
+    for (int batch = 1; batch <= 1000; batch++)
+        fill(argument, (float)batch);
+    return NULL;
+}
+
+static void *read_first_value(void *argument)
+{
+    struct bag_table_memory *memory = argument;
+    float *value = malloc(sizeof *value);
+    assert_non_null(value);
+    bag_live_rows_read(&memory->live, 1);
+    *value = ((const float *)memory->table.rows)[0];
+    bag_live_rows_read_end(&memory->live, 1);
+    return value;
+}
+
+/* A reader that waits for one batch reads before the next one is written. */
+TEST(a_waiting_reader_goes_before_the_next_batch)
+{
+    for (int round = 0; round < 20; round++) {
+        struct bag_table_memory memory;
+        pthread_t writer, reader;
+        void *value;
+        bool waits = false;
+        make_dense(&memory);
+        fill(memory.live, 0);
+        /* Hold the table until the writer keeps readers out, and the reader waits for it. */
+        assert_true(bag_live_rows_try_read(&memory.live, 1));
+        assert_int_equal(pthread_create(&writer, NULL, fill_often, memory.live), 0);
+        while (bag_live_rows_try_read(&memory.live, 1))
+            bag_live_rows_read_end(&memory.live, 1);
+        assert_int_equal(pthread_create(&reader, NULL, read_first_value, &memory), 0);
+        while (!waits) {
+            bag_monitor_lock(&memory.live->monitor);
+            waits = memory.live->waiting == 1;
+            bag_monitor_unlock(&memory.live->monitor);
+        }
+        bag_live_rows_read_end(&memory.live, 1);
+        assert_int_equal(pthread_join(reader, &value), 0);
+        assert_int_equal(pthread_join(writer, NULL), 0);
+        assert_true(*(float *)value == 1);
+        free(value);
+        free_table(&memory);
+    }
+}
+
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys, uint64_t *rows,

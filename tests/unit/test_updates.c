@@ -312,6 +312,46 @@ TEST_BETWEEN(test_failed_update_is_taken_back, set_up, tear_down)
     check_failed_update(BAG_JOURNAL_SYNC_INTERVAL);
 }
 
+/* Updates of one group are checked one after the other: the room that an earlier one of them takes
+ * is not there for a later one, which fails before it is written. */
+TEST_BETWEEN(test_room_is_given_once_in_a_group, set_up, tear_down)
+{
+    struct bag_table_memory memory;
+    const uint64_t three[] = {200, 201, 202}, two[] = {210, 211}, last[] = {220}, there[] = {100};
+    const struct {
+        const uint64_t *ids;
+        size_t count;
+        uint64_t sequence; /* 0: it is rejected */
+    } cases[] = {{three, 3, 1}, {two, 2, 0}, {last, 1, 2}, {two, 1, 0}, {there, 1, 3}};
+    float rows[3 * COLUMNS] = {1, 1, 1, 1, 1, 1};
+    struct bag_update group[COUNT_OF(cases)];
+    start(BAG_JOURNAL_SYNC_ALWAYS);
+    attach_keyed(&memory);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        group[i] = (struct bag_update){
+            .live = memory.live,
+            .batch = {.count = cases[i].count, .ids = cases[i].ids, .rows = (const char *)rows},
+            .done = ignore_done};
+        STAILQ_NEXT(&group[i], next) = i + 1 < COUNT_OF(cases) ? &group[i + 1] : NULL;
+    }
+    bag_updates_run(&group[0]);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        assert_int_equal(group[i].applied, cases[i].sequence > 0);
+        if (group[i].applied)
+            assert_int_equal(group[i].sequence, cases[i].sequence);
+        else
+            assert_int_equal(group[i].problem.kind, BAG_ERROR_STORAGE);
+    }
+    stop(&memory);
+    crash(disk, false);
+    start(BAG_JOURNAL_SYNC_ALWAYS);
+    attach_keyed(&memory);
+    assert_int_equal(memory.live->stream->sequence, 3);
+    assert_true(bag_keys_find_one(&memory.index.keys, 220) >= 0);
+    assert_true(bag_keys_find_one(&memory.index.keys, 210) < 0);
+    stop(&memory);
+}
+
 /* If the disk does not accept the removal either, no update follows a record that may exist. */
 TEST_BETWEEN(test_failed_update_that_stays, set_up, tear_down)
 {
