@@ -141,10 +141,12 @@
       "Each connection sends its next request as soon as it has its reply.")                       \
     X(bench, SWEEP, "--sweep", "",                                                                 \
       "Finds the highest rate whose p99 stays within --slo-ms. This is the default, and takes "    \
-      "half a minute.")                                                                            \
+      "half a minute, and minutes below 1,000 requests a second. Without a verdict the exit "      \
+      "code is 3, and the report says what hindered one.")                                         \
     X(bench, SLO, "--slo-ms", "MS", "Objective of a sweep: p99 in milliseconds. 10 by default.")   \
     X(bench, DURATION, "--duration", "SECONDS",                                                    \
-      "Duration of a run. 10 by default, 1.5 in a sweep.")                                         \
+      "Duration of a run. 10 by default. In a sweep 1.5, or as long as 1,000 requests take (at "   \
+      "most 10), and at least ten times --slo-ms.")                                                \
     X(bench, REQUESTS, "--requests", "N", "With --closed: maximum number of requests.")            \
     X(bench, WARMUP, "--warmup", "SECONDS",                                                        \
       "Time before the first run, which is not counted. 1 by default.")                            \

@@ -146,6 +146,7 @@ char *bag_bench_report_print(const struct bag_bench_report *report)
                    BAG_KEY("mode", bag_bench_modes[report->mode]));
 #undef BAG_X
     write_number_or_null(&json, "highest_rate", report->highest_rate, report->highest_rate < 0);
+    BAG_JSON_WRITE(&json, BAG_KEY("hindered_by", text_or_null(report->hindered_by)));
     write_number(&json, "slo_ms", report->slo_ms);
     BAG_JSON_WRITE(&json,
                    BAG_KEY("limited_by", report->generator_limited ? "generator" : "server"));
@@ -323,6 +324,7 @@ static bool read_report(const cJSON *tree, struct bag_bench_report *report,
     double deciding = number_of(tree, "deciding_run", BAG_BENCH_MAX_RUNS);
     report->deciding_run = deciding < BAG_BENCH_MAX_RUNS ? (size_t)deciding : SIZE_MAX;
     report->highest_rate = number_of(tree, "highest_rate", -1);
+    copy_text(report->hindered_by, sizeof report->hindered_by, bag_json_text(tree, "hindered_by"));
     report->slo_ms = number_of(tree, "slo_ms", 0);
     report->generator_limited = limited_by && strcmp(limited_by, "generator") == 0;
     cJSON_ArrayForEach(run, runs) read_run(run, &report->runs[report->num_runs++]);

@@ -17,7 +17,7 @@
 #define BAG_BENCH_MAX_ERRORS 8 /* kinds of errors of a run; further ones count as the last */
 #define BAG_BENCH_MAX_RUNS   1024
 #define BAG_BENCH_MAX_NOTES  8
-#define BAG_BENCH_NOTE_BYTES 400
+#define BAG_BENCH_NOTE_BYTES 480
 #define BAG_BENCH_WINDOWS    50 /* equal periods of a run, by which it is shown over time */
 #define BAG_BENCH_CURVE      40 /* points of the curve of percentiles */
 
@@ -98,8 +98,9 @@ struct bag_bench_report {
     char host[72], processor[128]; /* host and processor of the generator's machine */
     uint64_t seed;
     enum bag_bench_mode mode;
-    double
-        highest_rate; /* highest rate of a sweep that holds; -1: none holds, or it was no sweep */
+    double highest_rate; /* the verdict of a sweep: the highest rate that holds; -1: no verdict */
+    char hindered_by[BAG_BENCH_NOTE_BYTES]; /* why a sweep has no verdict, and what to do about it;
+                                               empty if it has one, or was no sweep */
     double slo_ms;
     bool generator_limited;
     struct bag_bench_run *runs; /* owned; of a sweep by rate, otherwise by time */

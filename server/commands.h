@@ -7,7 +7,8 @@
 #include "kernels/project.h"
 #include "proto/problem.h"
 
-enum { BAG_EXIT_OK = 0, BAG_EXIT_FAILED = 1, BAG_EXIT_USAGE = 2 };
+/* NO_VERDICT: `bench` measured, but a sweep found no highest rate. */
+enum { BAG_EXIT_OK = 0, BAG_EXIT_FAILED = 1, BAG_EXIT_USAGE = 2, BAG_EXIT_NO_VERDICT = 3 };
 
 /* Returns the exit code of a command other than `serve` after that error: BAG_EXIT_USAGE if the
  * command line, the configuration or a file is wrong. `serve` ends with BAG_EXIT_USAGE only if its

@@ -253,7 +253,9 @@ int bag_cmd_bench(int argc, char *argv[])
     }
     if (!ok)
         fprintf(stderr, "bagserve: %s\n", problem.text);
-    int exit_code = ok ? BAG_EXIT_OK : bag_commands_exit_code(problem.kind);
+    int exit_code = !ok                           ? bag_commands_exit_code(problem.kind)
+                    : *session.report.hindered_by ? BAG_EXIT_NO_VERDICT
+                                                  : BAG_EXIT_OK;
     bag_bench_report_free(&session.report);
     bag_bench_report_free(&session.before);
     bag_bench_target_free(&target);

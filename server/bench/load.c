@@ -47,6 +47,7 @@ struct bag_bench_load {
      * the number of requests since then that had no reply. */
     uint64_t first_ns, last_reply_ns, failed_in_a_row;
     uint64_t reported_ns, reported_arrived; /* at the last progress */
+    struct bag_bench_latency recent;        /* latencies of replies 200 since then */
     char last_failure[200];                 /* reason why the last request had no reply */
     bool gone;                              /* the server does not answer any more */
 };
@@ -103,6 +104,7 @@ static void count_reply(struct bag_bench_load *load, const struct bag_bench_conn
         return;
     }
     bag_bench_count_answer(step, connection->due_ns, now - connection->due_ns);
+    bag_bench_latency_add(&load->recent, now - connection->due_ns);
     if (current) {
         current->arrived++;
         current->bags += connection->request->bags;
@@ -225,13 +227,14 @@ static void report_progress(struct bag_bench_load *load, uint64_t now)
                                           .requests_per_s =
                                               (double)(step->arrived - load->reported_arrived) /
                                               ((double)(now - load->reported_ns) / 1e9),
-                                          .p99_ms = bag_bench_latency_ms(&step->times, 0.99)};
+                                          .p99_ms = bag_bench_latency_ms(&load->recent, 0.99)};
     for (size_t i = 0; i < step->num_errors; i++)
         progress.errors += step->errors[i].count;
     if (!warms && step->arrived >= load->reported_arrived)
         load->plan->on_progress(&progress);
     load->reported_ns = now;
     load->reported_arrived = step->arrived;
+    load->recent = (struct bag_bench_latency){.total = 0};
 }
 
 /* Waits for events. epoll_pwait2 needs Linux 5.11. */
@@ -374,6 +377,7 @@ static bool begin_run(struct bag_bench_load *load, const struct bag_bench_plan *
     load->step = load->arrival_step = 0;
     load->gone = false;
     load->started = load->failed_in_a_row = load->reported_arrived = 0;
+    load->recent = (struct bag_bench_latency){.total = 0};
     load->last_reply_ns = load->freed_ns = load->counts[0].start_ns;
     load->first_ns = load->reported_ns = load->counts[warms].start_ns;
     return true;

@@ -34,7 +34,7 @@ struct bag_bench_progress {
     /* `rate`: requests per second that are due; 0: a closed loop. `elapsed_s`: since the first step
      * that is counted began. `requests_per_s`: replies since the last progress. */
     double rate, elapsed_s, requests_per_s;
-    double p99_ms;   /* p99 of the step so far */
+    double p99_ms;   /* p99 of the replies 200 since the last progress; 0: there were none */
     uint64_t errors; /* errors of the step so far */
 };
 typedef void bag_bench_on_progress(const struct bag_bench_progress *progress);

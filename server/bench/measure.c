@@ -1,4 +1,5 @@
 /* The runs of a measurement: one closed loop, several rates, or a sweep; see session.h. */
+#include "judge.h"
 #include "session.h"
 
 #include <math.h>
@@ -10,26 +11,6 @@
 #define DRAIN_S 5.0
 
 /* ---- runs ------------------------------------------------------------------------------------ */
-
-/* Returns whether the generator, not the server, kept a run from its rate. */
-static bool is_generator_limit(const struct bag_bench_run *run)
-{
-    /* The generator was late if its own delay makes up half of p99 and exceeds 1 ms. It was busy if
-     * it used more than 95 % of a processor. */
-    bool is_late = run->late_p99_ms > 1 && run->late_p99_ms > run->latency_ms.p99 / 2;
-    return is_late || run->generator_cpu > 0.95;
-}
-
-/* Returns whether a run held its rate: 99 % of all requests that were due were answered with 200,
- * and p99 is within the objective. */
-static bool holds_rate(const struct bag_bench_run *run, double slo_ms)
-{
-    uint64_t due = run->answered; /* includes requests that never left */
-    for (size_t i = 0; i < run->num_errors; i++)
-        due += run->errors[i].count;
-    return run->answered > 0 && (double)run->answered >= 0.99 * (double)due &&
-           run->latency_ms.p99 <= slo_ms;
-}
 
 /* Executes the plan and adds its runs to the report. */
 static bool run_plan(struct bag_bench_session *session, const struct bag_bench_plan *plan,
@@ -55,20 +36,26 @@ static const struct bag_bench_run *last(const struct bag_bench_session *session)
 /* ---- a sweep --------------------------------------------------------------------------------- */
 
 /* A sweep. A run that holds by a wide margin (BY_FAR) is enough. Otherwise two of three runs
- * (TRIES) decide, because one pause of the machine can make a run fail. Halving ends when the two
- * bounds differ by less than the factor WANTED_STEP. */
-#define TRIES       3
-#define BY_FAR      2.0
-#define WANTED_STEP 1.05
-#define MAX_RISES   16
-#define MAX_HALVES  12
+ * decide, because one pause of the machine can make a run fail. If MAX_UNMEASURED runs at a rate
+ * decide nothing, the sweep ends without a verdict. Halving ends when the two bounds differ by less
+ * than the factor WANTED_STEP. */
+#define DECIDING_RUNS  2
+#define MAX_UNMEASURED 3
+#define BY_FAR         2.0
+#define WANTED_STEP    1.05
+#define MAX_RISES      16
+#define MAX_HALVES     12
+/* The lowest rate of a sweep, as a part of the closed loop's throughput. */
+#define LOWEST_PART 32
 
-/* Measures one run at a rate. Sets *holds to whether it holds its rate. Returns false and sets
- * *problem if the run ended early. */
-static bool try_once(struct bag_bench_session *session, double rate, bool *holds,
-                     struct bag_problem *problem)
+/* Measures one run at a rate. Sets *outcome. Returns false and sets *problem if the run ended
+ * early. */
+static bool try_once(struct bag_bench_session *session, double rate,
+                     enum bag_bench_judgement *outcome, struct bag_problem *problem)
 {
-    const struct bag_bench_step step = {rate, session->options->steps[0].seconds};
+    const double slo_ms = session->options->slo_ms;
+    const struct bag_bench_step step = {
+        rate, bag_bench_deciding_seconds(rate, slo_ms, session->options->steps[0].seconds)};
     const struct bag_bench_plan plan = {.open = true,
                                         .steps = &step,
                                         .num_steps = 1,
@@ -76,47 +63,63 @@ static bool try_once(struct bag_bench_session *session, double rate, bool *holds
                                         .drain_s = 1};
     if (!run_plan(session, &plan, problem))
         return false;
-    *holds = holds_rate(last(session), session->options->slo_ms);
-    bag_bench_print_run(last(session), *holds ? "holds" : "does not hold");
-    if (!*holds) {
-        session->report.generator_limited = is_generator_limit(last(session));
-        /* Wait until the server has emptied the queue that a rate above its limit has left. */
+    *outcome = bag_bench_judge(last(session), slo_ms);
+    bag_bench_print_run(last(session), bag_bench_judgements[*outcome]);
+    /* Wait until the server has emptied the queue that a rate above its limit has left. */
+    if (*outcome != BAG_BENCH_HOLDS)
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
-    }
     return true;
 }
 
-/* Measures a rate until its outcome is clear. */
-static bool try_rate(struct bag_bench_session *session, double rate, bool *holds,
-                     struct bag_problem *problem)
+/* Measures a rate until its outcome is clear. Sets *outcome, and what hindered a verdict if that is
+ * neither HOLDS nor FAILS. */
+static bool try_rate(struct bag_bench_session *session, double rate,
+                     enum bag_bench_judgement *outcome, struct bag_problem *problem)
 {
-    /* A wide margin decides at once, and otherwise the majority. */
-    int held = 0, broke = 0;
-    for (int i = 0; i < TRIES && held < 2 && broke < 2; i++) {
-        if (!try_once(session, rate, holds, problem))
+    int counts[BAG_BENCH_JUDGEMENT_COUNT] = {0};
+    for (;;) {
+        if (!try_once(session, rate, outcome, problem))
             return false;
-        if (*holds && last(session)->latency_ms.p99 * BY_FAR < session->options->slo_ms)
+        /* A wide margin decides at once, and otherwise the majority. */
+        if (*outcome == BAG_BENCH_HOLDS &&
+            last(session)->latency_ms.p99 * BY_FAR < session->options->slo_ms)
             return true;
-        *(*holds ? &held : &broke) += 1;
+        int count = ++counts[*outcome];
+        if (*outcome == BAG_BENCH_HOPELESS ||
+            (*outcome == BAG_BENCH_HOLDS && count == DECIDING_RUNS) ||
+            (*outcome == BAG_BENCH_FAILS && count == DECIDING_RUNS))
+            return true;
+        if (counts[BAG_BENCH_TOO_FEW] + counts[BAG_BENCH_GENERATOR] == MAX_UNMEASURED) {
+            bag_bench_explain_run(&session->report, last(session), *outcome);
+            return true;
+        }
     }
-    *holds = held > broke;
-    return true;
 }
 
-/* Raises or lowers the rate until a rate holds (*low) and the next one does not (*high). */
+/* Raises or lowers the rate until a rate holds (*low) and the next one does not (*high). Sets what
+ * hindered a verdict if there are no such rates. */
 static bool find_bounds(struct bag_bench_session *session, double peak, double *low, double *high,
                         struct bag_problem *problem)
 {
-    bool holds;
+    struct bag_bench_report *report = &session->report;
+    enum bag_bench_judgement outcome;
     /* Far below the peak of the closed loop, larger steps are enough. */
     double rate = peak / 4;
     *low = *high = 0;
-    for (int i = 0; i < MAX_RISES && (*low == 0 || *high == 0) && rate >= 0.1; i++) {
-        if (!try_rate(session, rate, &holds, problem))
+    for (int i = 0; i < MAX_RISES && (*low == 0 || *high == 0) && rate >= peak / LOWEST_PART; i++) {
+        if (!try_rate(session, rate, &outcome, problem))
             return false;
+        if (*report->hindered_by)
+            return true;
+        bool holds = outcome == BAG_BENCH_HOLDS;
         *(holds ? low : high) = rate;
+        /* At a quarter of the peak or less, some requests find an idle server. */
+        if (*low == 0 && outcome == BAG_BENCH_HOPELESS)
+            break;
         rate = holds ? rate * (rate < 0.7 * peak ? 1.5 : 1.15) : rate / 2;
     }
+    if (*low == 0 || *high == 0)
+        bag_bench_explain_bounds(report, last(session), *low > 0);
     return true;
 }
 
@@ -125,12 +128,14 @@ static bool find_bounds(struct bag_bench_session *session, double peak, double *
 static bool halve(struct bag_bench_session *session, double *low, double *high,
                   struct bag_problem *problem)
 {
-    bool holds;
-    for (int i = 0; i<MAX_HALVES && * low> 0 && *high > *low * WANTED_STEP; i++) {
+    enum bag_bench_judgement outcome;
+    for (int i = 0; i<MAX_HALVES && * high> * low * WANTED_STEP; i++) {
         double rate = sqrt(*low * *high);
-        if (!try_rate(session, rate, &holds, problem))
+        if (!try_rate(session, rate, &outcome, problem))
             return false;
-        *(holds ? low : high) = rate;
+        if (*session->report.hindered_by)
+            return true;
+        *(outcome == BAG_BENCH_HOLDS ? low : high) = rate;
     }
     return true;
 }
@@ -162,11 +167,15 @@ static bool sweep(struct bag_bench_session *session, struct bag_problem *problem
     double peak = last(session)->requests_per_s;
     if (peak <= 0)
         return true;
-    bool ok =
-        find_bounds(session, peak, &low, &high, problem) && halve(session, &low, &high, problem);
-    if (ok && low > 0)
+    if (!find_bounds(session, peak, &low, &high, problem))
+        return false;
+    if (!*session->report.hindered_by && !halve(session, &low, &high, problem))
+        return false;
+    if (!*session->report.hindered_by)
         session->report.highest_rate = low;
-    return ok;
+    else if (low > 0)
+        bag_bench_explain_held(&session->report, low);
+    return true;
 }
 
 /* ---- one measurement ------------------------------------------------------------------------- */
@@ -184,7 +193,7 @@ static bool run_once(struct bag_bench_session *session, struct bag_problem *prob
                                         .on_progress = bag_bench_print_progress};
     bool ok = run_plan(session, &plan, problem);
     for (size_t i = 0; i < session->report.num_runs; i++)
-        session->report.generator_limited |= is_generator_limit(&session->report.runs[i]);
+        session->report.generator_limited |= bag_bench_is_generator_limit(&session->report.runs[i]);
     return ok;
 }
 
@@ -201,7 +210,8 @@ static bool check_answered(const struct bag_bench_report *report, struct bag_pro
             return bag_problem_set(problem, BAG_ERROR_SYSTEM, "nothing was answered: %s: %s",
                                    error->kind, error->first);
     }
-    return bag_problem_set(problem, BAG_ERROR_SYSTEM, "nothing was answered");
+    return bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                           "nothing was answered in time; set a longer --duration");
 }
 
 bool bag_bench_measure(struct bag_bench_session *session, struct bag_problem *problem)
@@ -248,7 +258,7 @@ static void note_comparison(struct bag_bench_session *session)
 void bag_bench_note_limits(struct bag_bench_session *session)
 {
     struct bag_bench_report *report = &session->report;
-    if (report->generator_limited)
+    if (report->generator_limited && !*report->hindered_by)
         bag_bench_report_note(report,
                               "The generator was the limit, not the server: it was late itself, or "
                               "used all of its processor. Ask from another machine, or give it a "
@@ -256,9 +266,6 @@ void bag_bench_note_limits(struct bag_bench_session *session)
     if (!bag_bench_target_is_same(session->target))
         bag_bench_report_note(report, "The model's metadata changed while it was asked: the "
                                       "figures are of two tables.");
-    if (report->mode == BAG_BENCH_SWEEP && report->highest_rate < 0)
-        bag_bench_report_note(report, "No rate was found that holds, with p99 within %g ms.",
-                              report->slo_ms);
     if (session->has_before)
         note_comparison(session);
 }

@@ -175,6 +175,7 @@ function show() {
     h("h1", {}, document.title),
     h("p", {class: "note"}, report.url),
     h("section", {class: "card"}, h("h2", {}, "Workload"), facts("workload", workloadOf(report))),
+    ...report.hindered_by ? [h("p", {class: "warning"}, `No verdict. ${report.hindered_by}`)] : [],
     ...report.notes.map((note) => h("p", {class: "warning"}, note)),
     tiles(),
     h("p", {class: "note"}, runs.length > 1 ? `Tiles and plots over time are of the run ${shown.rate === null

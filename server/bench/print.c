@@ -178,6 +178,15 @@ static void print_before(const struct bag_bench_session *session, FILE *stream)
         fputs("No run before was at the same rate.\n", stream);
 }
 
+/* Prints a sentence for the reader, wrapped on a terminal. */
+static void print_note(const char *text, FILE *stream)
+{
+    if (isatty(fileno(stream)))
+        bag_help_print_wrapped(stream, text, 0);
+    else
+        fprintf(stream, "%s\n", text);
+}
+
 void bag_bench_print_report(const struct bag_bench_session *session, FILE *stream)
 {
     const struct bag_bench_report *report = &session->report;
@@ -201,11 +210,12 @@ void bag_bench_print_report(const struct bag_bench_session *session, FILE *strea
     }
     if (session->has_before)
         print_before(session, stream);
-    for (size_t i = 0; i < report->num_notes; i++) {
-        if (isatty(fileno(stream)))
-            bag_help_print_wrapped(stream, report->notes[i], 0);
-        else
-            fprintf(stream, "%s\n", report->notes[i]);
+    for (size_t i = 0; i < report->num_notes; i++)
+        print_note(report->notes[i], stream);
+    if (*report->hindered_by) {
+        char text[BAG_BENCH_NOTE_BYTES + 16];
+        snprintf(text, sizeof text, "No verdict. %s", report->hindered_by);
+        print_note(text, stream);
     }
     if (report->highest_rate >= 0)
         fprintf(stream, "The highest rate that holds, with p99 within %g ms: %s requests/s\n",

@@ -6,6 +6,7 @@
  *   check.h        compares replies with the tables' files, if --check asks for it
  *   load.h         sends the requests over many connections and counts the replies (count.h)
  *   measure.c      chooses the rates of the runs: a closed loop, given rates, or a sweep
+ *   judge.h        decides whether a run of a sweep held its rate, or decides nothing
  *   print.c        prints progress on standard error, and the table of all runs
  *   page.c         writes the page, which shows the report by page.js and Chart.js
  *
@@ -23,7 +24,9 @@
  *
  * A sweep looks for the highest rate at which p99 meets the objective. It starts from the
  * throughput of a closed loop, finds a rate that holds and one that does not, and halves between
- * them. Runs near the limit are repeated, because one pause of the machine can spoil a run.
+ * them. Runs near the limit are repeated, because one pause of the machine can spoil a run. A sweep
+ * has a verdict only if the runs on both sides of the limit decide; otherwise it says what hindered
+ * one.
  *
  * The same seed gives the same requests and the same due times. Everything happens on one
  * thread. The report (proto/bench_report.h) is all that remains at the end. */
@@ -48,8 +51,8 @@ struct bag_bench_session {
  * Returns false and sets *problem if the measurement ended early, or no request was answered. */
 bool bag_bench_measure(struct bag_bench_session *session, struct bag_problem *problem);
 
-/* Adds what a reader of the report must know to its notes: a generator that was the limit, a sweep
- * without result, a comparison with another workload. */
+/* Adds what a reader of the report must know to its notes: a generator that was the limit, a model
+ * that changed, a comparison with another workload. */
 void bag_bench_note_limits(struct bag_bench_session *session);
 
 /* ---- text for people (print.c) --------------------------------------------------------------- */

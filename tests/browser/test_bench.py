@@ -1,6 +1,7 @@
 """The page of `bagserve bench --html`, opened as a file: drawn by its own scripts alone, with every text as text."""
 
 import json
+import time
 
 import pytest
 
@@ -24,10 +25,27 @@ def measure(tmp_path_factory):
         for arguments in (["--closed", "--requests", 300, "--report", folder / "before", "--html", folder / "closed.html"],
                           ["--rate", "100:0.3,200:0.3,100:0.3", "--bags", 3, "--compare", folder / "before", "--html",
                            folder / "rates.html", "--report", folder / "report"],
-                          ["--sweep", "--slo-ms", 1000, "--duration", 0.1, "--html", folder / "sweep.html"]):
+                          ["--sweep", "--slo-ms", 200, "--duration", 0.5, "--connections", 1, "--html", folder / "sweep.html"]):
             ended = run("bench", "--warmup", 0, *arguments, server.url, "items")
             expect_equal(ended.returncode, 0, ended.stderr)
     return folder
+
+
+def test_no_verdict(browser, folder, tmp_path):
+    """The page says what hindered a verdict, as the report does, and has no rate."""
+    class Slow(Foreign):
+        def infer(self, _):
+            time.sleep(0.3)
+            self.answer(200, {})
+    with foreign(Slow) as url:
+        ended = run("bench", "--sweep", "--rows", 10, "--warmup", 0, "--connections", 256, "--report", tmp_path / "report",
+                    "--html", tmp_path / "page.html", url)
+    expect_equal(ended.returncode, 3, ended.stderr)
+    show(browser, tmp_path / "page.html", 3)
+    hindered_by = json.loads((tmp_path / "report").read_text())["hindered_by"]
+    expect(f"No verdict. {hindered_by}" in browser.text("main"), browser.text("main"))
+    expect("highest rate that holds" not in browser.text("main"), browser.text("main"))
+    browser.check("bench_no_verdict", 2)
 
 
 def show(browser, path, plots):

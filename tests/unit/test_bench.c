@@ -5,6 +5,7 @@
 #include "server/bench/connection.h"
 #include "server/bench/count.h"
 #include "server/bench/draw.h"
+#include "server/bench/judge.h"
 
 #include <math.h>
 #include <sys/un.h>
@@ -215,6 +216,126 @@ TEST(bounds_errors)
     assert_int_equal(count.errors[BAG_BENCH_MAX_ERRORS - 1].count, 20 - BAG_BENCH_MAX_ERRORS + 1);
 }
 
+/* ---- outcomes of runs ------------------------------------------------------------------------ */
+
+/* A run that holds an objective of 10 ms, with as few requests as decide. */
+static const struct bag_bench_run holding = {.rate = 500,
+                                             .seconds = 2,
+                                             .answered = 1000,
+                                             .latency_ms = {.p99 = 10},
+                                             .late_p99_ms = 0.99,
+                                             .generator_cpu = 0.5};
+
+#define assert_outcome(run, outcome)                                       \
+    assert_string_equal(bag_bench_judgements[bag_bench_judge(&(run), 10)], \
+                        bag_bench_judgements[BAG_BENCH_##outcome])
+
+/* 99 % of all requests must be answered, and p99 may reach the objective. */
+TEST(judges_runs)
+{
+    struct bag_bench_run run = holding;
+    assert_outcome(run, HOLDS);
+    run.latency_ms.p99 = 10.01;
+    assert_outcome(run, FAILS);
+    run = holding;
+    run.num_errors = 2;
+    run.errors[0].count = 4;
+    run.errors[1].count = 6;
+    run.answered = 990;
+    assert_outcome(run, HOLDS);
+    run.answered = 989;
+    run.errors[0].count = 5;
+    assert_outcome(run, FAILS);
+    run.answered = 0;
+    run.errors[0].count = 1000;
+    assert_outcome(run, FAILS);
+    run = (struct bag_bench_run){.seconds = 10};
+    assert_outcome(run, FAILS); /* nothing was due */
+}
+
+TEST(short_runs_decide_nothing)
+{
+    struct bag_bench_run run = holding;
+    run.answered = 999;
+    assert_outcome(run, TOO_FEW);
+    run.latency_ms.p99 = 300;
+    assert_outcome(run, TOO_FEW);
+    run.seconds = 10;
+    assert_outcome(run, FAILS);
+    run.latency_ms.p99 = 3;
+    assert_outcome(run, HOLDS);
+    assert_true(bag_bench_deciding_seconds(20000, 10, 1.5) == 1.5);
+    assert_true(bag_bench_deciding_seconds(600, 10, 1.5) == 2);
+    assert_true(bag_bench_deciding_seconds(100, 10, 1.5) == 10);
+    assert_true(bag_bench_deciding_seconds(0.5, 10, 60) == 60);
+    assert_true(bag_bench_deciding_seconds(20000, 300, 1.5) == 3);
+}
+
+/* A generator that was late decides nothing, and one without a free processor only that a rate
+ * holds. */
+TEST(disturbed_runs_decide_nothing)
+{
+    struct bag_bench_run run = holding;
+    run.late_p99_ms = 1;
+    assert_outcome(run, GENERATOR);
+    run.latency_ms.p99 = 300;
+    assert_outcome(run, GENERATOR);
+    run.late_p99_ms = 0.99;
+    assert_outcome(run, FAILS);
+    run.generator_cpu = 0.96;
+    assert_outcome(run, GENERATOR);
+    run.latency_ms.p99 = 3;
+    assert_outcome(run, HOLDS);
+}
+
+/* If each reply takes longer, no lower rate can hold, however late the generator is. */
+TEST(judges_hopeless_runs)
+{
+    struct bag_bench_run run = holding;
+    run.curve_ms[0] = 10.5;
+    run.latency_ms.p99 = 300;
+    assert_outcome(run, FAILS); /* the generator may have been late by more than 0.5 ms */
+    run.curve_ms[0] = 11;
+    assert_outcome(run, HOPELESS);
+    run.late_p99_ms = 40;
+    assert_outcome(run, GENERATOR);
+    run.curve_ms[0] = 50.1;
+    assert_outcome(run, HOPELESS);
+    run.answered = 999;
+    assert_outcome(run, GENERATOR);
+}
+
+TEST(explains_what_hinders)
+{
+    static struct bag_bench_report report = {.slo_ms = 10};
+    struct bag_bench_run run = holding;
+    run.late_p99_ms = 27.25;
+    bag_bench_explain_run(&report, &run, BAG_BENCH_GENERATOR);
+    assert_true(report.generator_limited);
+    bag_bench_explain_held(&report, 250);
+    assert_string_equal(report.hindered_by,
+                        "At 500 requests/s, the generator itself was late by 27.2 ms (p99) and "
+                        "used 50 % of a processor. A verdict needs less than 1 ms, a tenth of the "
+                        "objective, and a generator with a processor of its own. Measure from "
+                        "another machine, keep other programs from its processor (taskset), or "
+                        "choose a lower rate with --rate. The highest rate that was seen to hold "
+                        "is 250 requests/s.");
+    bag_bench_explain_run(&report, &run, BAG_BENCH_TOO_FEW);
+    assert_false(report.generator_limited);
+    assert_string_equal(report.hindered_by,
+                        "At 500 requests/s, 1000 requests were due in 2 s. A run decides with 1000 "
+                        "requests or 10 s: set --duration 10.");
+    run.curve_ms[0] = 300.5;
+    bag_bench_explain_bounds(&report, &run, false);
+    assert_string_equal(report.hindered_by,
+                        "No rate holds. At 500 requests/s, 1000 of 1000 requests were answered, "
+                        "the fastest in 300 ms, p99 in 10 ms. Set an objective that the server can "
+                        "meet (--slo-ms), or smaller requests.");
+    bag_bench_explain_bounds(&report, &run, true);
+    assert_string_equal(report.hindered_by, "No rate up to 500 requests/s failed. Measure higher "
+                                            "rates with --rate.");
+}
+
 /* ---- the report ------------------------------------------------------------------------------ */
 
 #define WORKLOAD_TEXT                                                                        \
@@ -226,7 +347,8 @@ static const char report_text[] =
     "{\"url\":\"http://h:1\",\"model\":\"m\",\"workload\":" WORKLOAD_TEXT
     ",\"date\":\"2026-11-27T00:00:00Z\","
     "\"host\":\"h\",\"processor\":\"p\",\"seed\":18446744073709551615,\"mode\":\"sweep\","
-    "\"highest_rate\":null,\"slo_ms\":10,\"limited_by\":\"generator\",\"deciding_run\":null,"
+    "\"highest_rate\":null,\"hindered_by\":\"noise\",\"slo_ms\":10,\"limited_by\":\"generator\","
+    "\"deciding_run\":null,"
     "\"notes\":[\"a note\"],"
     "\"runs\":[{\"rate\":null,\"seconds\":1.5,\"sent\":3,\"answered\":2,"
     "\"errors\":{\"503\":{\"count\":1,\"first\":\"full\"}},"
@@ -256,6 +378,7 @@ static struct bag_bench_report make_report(struct bag_bench_run *run)
                                       .seed = UINT64_MAX,
                                       .mode = BAG_BENCH_SWEEP,
                                       .highest_rate = -1,
+                                      .hindered_by = "noise",
                                       .slo_ms = 10,
                                       .generator_limited = true,
                                       .deciding_run = SIZE_MAX,
@@ -332,6 +455,7 @@ TEST(reads_the_report)
     assert_string_equal(report.url, "http://h:1");
     assert_int_equal(report.mode, BAG_BENCH_SWEEP);
     assert_true(report.highest_rate == -1);
+    assert_string_equal(report.hindered_by, "noise");
     assert_true(report.generator_limited);
     assert_true(bag_bench_workload_compare(&workload, &report.workload, text, sizeof text));
     assert_string_equal(text, "");
