@@ -18,6 +18,7 @@ def pytest_addoption(parser):
     group.addoption("--requests", type=int, help="test_drain.py: how many requests a round has")
     group.addoption("--rounds", type=int, default=3, help="test_drain.py: how many rounds")
     group.addoption("--clients", type=int, help="test_vanish.py: how many clients vanish")
+    group.addoption("--folders", type=int, default=400, help="test_damaged_exports.py: how many are damaged")
     group.addoption("--server-option", action="append", default=[], metavar="OPTION",
                     help="test_drain.py: one more argument for the server; may be repeated")
 

@@ -86,7 +86,18 @@ def native(folder):
     return folder
 
 
+def only_dynamic(folder, other):
+    """Without the files of static tables, and without those of a rank."""
+    dynamic(folder)
+    for pattern in ("sparse_embeddings*.npz", "sparse_dynamic_embedding-01*", other):
+        for path in folder.rglob(pattern):
+            path.unlink()
+    return folder
+
+
 SUM = ("--reduction", "sum")
+NAN = A.copy()
+NAN[2, 1] = np.nan
 CUT = {"cut": ("sum", range(5), A)}
 USERS = {"users": ("sum", [*KEYS, 4], [*B, ZERO])}
 DEFAULT = np.full((1, DIM), 0.5, np.float32)
@@ -124,6 +135,23 @@ OUTCOMES = {
                                ["rank 1 of 2 is missing", "sparse_embeddings-00-of-02.npz"]),
     "a dynamic file that is missing": (lambda f: damage(dynamic(f), "sparse_dynamic_embedding-01-of-02.npz", None), (),
                                        ["sparse_dynamic_embedding-01-of-02.npz", "embedding_bags.users", "is missing"]),
+    "a rank of dynamic tables alone that is missing": (lambda f: only_dynamic(f, "sparse_embeddings-01*"), (),
+                                                       ["rank 1 of 2 is missing", "sparse_dynamic_embedding-00-of-02.npz"]),
+    "a rank of dynamic tables alone": (lambda f: only_dynamic(f, "none"), (),
+                                       ["sparse_dynamic_embedding-01-of-02.npz is missing", "embedding_bags.users"]),
+    "dynamic tables alone": (lambda f: [p.unlink() for p in dynamic(f).glob("sparse_embeddings*.npz")], (), USERS),
+    "a static file that is missing": (lambda f: [p.unlink() for p in dynamic(f, second=False).glob("sparse_embeddings*.npz")],
+                                      (), ["sparse_embeddings-01-of-02.npz is missing", "embedding_bags.cut"]),
+    "copies with a NaN on all ranks": (lambda f: write_torcheasyrec(f, [{EBC + "cut": NAN}] * 2), SUM,
+                                       ["embedding_bags.cut", "all ranks have the same rows", "one rank"]),
+    "RTP's copies with a NaN": (lambda f: write_rtp(f, [{"m.same.weight": NAN}, {"m.same.weight": NAN}]), SUM,
+                                {"same": ("sum", range(5), NAN)}),
+    "names that are one on the server": (lambda f: write_torcheasyrec(f, [{"m.a b": A, "n.a_b": B}]), SUM,
+                                         ["two tables would be called", "m.a b", "n.a_b", "sparse_embeddings-00-of-01"]),
+    "a key file that ends inside a key": (lambda f: damage(dump(f), "items_emb_keys*", lambda b: b[:-3]), SUM,
+                                          ["items_emb_keys.rank_0.world_size_1 is cut", "29 bytes", "multiple of 8"]),
+    "rows that end inside a number": (lambda f: damage(dump(f), "items_emb_values*", lambda b: b + b"x"), SUM,
+                                      ["items_emb_values.rank_0.world_size_1 is cut", "65 bytes"]),
     "a JSON that is missing": (lambda f: damage(shards(f), "sparse_embeddings-01-of-02.json", None), (),
                                ["sparse_embeddings-01-of-02.json is missing"]),
     "a JSON of another export": (lambda f: damage(shards(f), "sparse_embeddings-00-of-02.json",
@@ -342,6 +370,16 @@ def say(source, **columns):
     trainers.write_delta(source, 200, {USERS_PATH: ([7], B[:1])}, 1, 2, said=columns)
 
 
+def write_wide(source, step, width):
+    """A step of two whole ranks whose rows have another width than the model's."""
+    for rank in (0, 1):
+        trainers.write_delta(source, step, {CUT_PATH: ([0], np.ones((1, width), np.float32))}, rank, 2)
+
+
+def write_other(source, rank):
+    trainers.write_delta(source, 200, {"other.users": ([7], B[:1])} if rank else {CUT_PATH: ([0], A[:1])}, rank, 2)
+
+
 SPOILT = {
     "no rank": (lambda s: next(s.rglob("*step_200_rank_1*")).unlink(), ["step 200", "rank 1 of 2 is missing"]),
     "twice": (twice, ["step 200 comes twice", "other_step_200.parquet"]),
@@ -358,6 +396,14 @@ SPOILT = {
                       ["step 200", "other widths", USERS_PATH]),
     "a table without a model": (lambda s: trainers.write_delta(s, 200, {"x.y": ([7], B[:1])}, 1, 2),
                                 ["step 200", "no model for its table 'x.y'", "skip"]),
+    "other rows than the model's": (lambda s: write_wide(s, 200, DIM + 1),
+                                    ["step 200", CUT_PATH, "rows of 5 elements", "its model have 4"]),
+    "a row that the model lacks": (lambda s: trainers.write_delta(s, 200, {CUT_PATH: ([2, 5], A[:2])}, 1, 2),
+                                   ["step 200", CUT_PATH, "row 5", "has 5 rows"]),
+    "two tables for one model": (lambda s: trainers.write_delta(s, 200, {"other.users": ([7], B[:1])}, 1, 2),
+                                 ["step 200", f"'{USERS_PATH}' and 'other.users'", "the model 'users'"]),
+    "another table for the model of before": (lambda s: [write_other(s, rank) for rank in (0, 1)],
+                                              ["step 200", f"'{USERS_PATH}' and 'other.users'", "the model 'users'"]),
     "no delta": (lambda s: (s / "part-0.parquet").touch(), ["part-0.parquet is not a delta"]),}
 
 
@@ -390,6 +436,32 @@ def test_deltas_that_come_late(world):
         bagserve_export.deltas(world / "deltas", world / "models")
     with pytest.raises(ValueError, match="give a folder of models, or a server"):
         bagserve_export.deltas(world / "deltas")
+
+
+def test_copies_with_a_nan(world):
+    """Equal copies of a row on several ranks are one row, whatever is in it."""
+    row = np.array([[1, np.nan, -np.inf, 0]], np.float32)
+    for rank in (0, 1):
+        trainers.write_delta(world / "deltas", 100, {CUT_PATH: ([1], row)}, rank, 2)
+    write_steps(world / "deltas", 200)
+    expect_equal(bagserve_export.deltas(world / "deltas", world / "models", interval=100), [100, 200])
+    np.testing.assert_array_equal(np.load(world / "models" / "cut" / "1" / "deltas" / "1" / "rows.npy"), row)
+
+
+def test_steps_that_a_server_has(world):
+    """Steps are returned once, whatever tables the first and the newest one have; an empty one changes nothing."""
+    source, one = world / "deltas", np.ones((1, DIM), np.float32)
+    trainers.write_delta(source, 100, {CUT_PATH: ([1], one)})
+    trainers.write_delta(source, 200, {USERS_PATH: ([200], one)})
+    with Server("--models", world / "models", "--updates", "on", "--admin-socket", world / "admin") as server, \
+            connect(server) as client, Client(f"unix:{world / 'admin'}") as admin:
+        expect_equal(bagserve_export.deltas(source, server=admin, interval=100), [100, 200])
+        trainers.write_delta(source, 300, {"x.left_out": ([1], one)})
+        for _ in range(2):
+            expect_equal(bagserve_export.deltas(source, server=admin, interval=100, skip=["left_out"]), [])
+        trainers.write_delta(source, 400, {CUT_PATH: ([2], one * 4)})
+        expect_equal(bagserve_export.deltas(source, server=admin, interval=100, skip=["left_out"]), [400])
+        check_rows(client.bags("cut", [[1], [2]]), [one[0], one[0] * 4])
 
 
 def test_without_pyarrow(world, monkeypatch):

@@ -7,7 +7,9 @@
 Rows are mapped, not read, so that a table may be larger than memory.
 """
 
+import collections
 import json
+import math
 import os
 import pathlib
 import re
@@ -22,6 +24,8 @@ _Path = Union[str, pathlib.Path]
 _QUANTISED = {"QUint8RowwiseF16": "int8_f16_back"}  # a row format by the name that TorchEasyRec gives it
 _SCALES_BYTES = 4  # of such a row: scale and bias, each FP16, after the codes
 _FREE_KEYS = (-1, 2**63 - 1, -2**63)  # for the row of missing ids; trainers reserve the first two
+_BLOCK_ROWS = 65536
+_ROW_TYPES = ("float16", "float32", "float64", "uint8")
 _NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -34,6 +38,20 @@ def model_name(path: str) -> str:
 
 
 # ---- arrays in files --------------------------------------------------------------------------
+def guard(path: pathlib.Path, work: Callable) -> Any:
+    """Returns work(), whose every failure becomes a ValueError in one line that names the file."""
+    try:
+        return work()
+    except Exception as problem:  # of many kinds, by what is damaged
+        reason = (str(problem) or type(problem).__name__).partition("\n")[0]
+        raise ValueError(reason if path.name in reason else f"{path.name} cannot be read: {reason}") from None
+
+
+def first_missing(count: int, there: Any) -> Optional[int]:
+    """Returns the first number below `count` that is not there, or None. A count is a claim and may be huge."""
+    return next((number for number in range(count) if number not in there), None)
+
+
 class Rows:
     """Arrays of several files, one after the other; only slices of it are read."""
 
@@ -55,6 +73,14 @@ class Rows:
         return np.concatenate(found)
 
 
+def is_same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Compares arrays of any size in blocks; a NaN is the same as a NaN."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return all(np.array_equal(one[first:first + _BLOCK_ROWS], other[first:first + _BLOCK_ROWS], equal_nan=True)
+               for first in range(0, len(one), _BLOCK_ROWS))
+
+
 def _read_npz(path):
     """Maps the arrays of an .npz file, which numpy.savez stores as they are."""
     arrays = {}
@@ -64,15 +90,17 @@ def _read_npz(path):
         raise ValueError(f"{path.name} is cut, or is no .npz file: {problem}") from None
     with archive, open(path, "rb") as file:
         for member in archive.infolist():
+            if member.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{path.name} has '{member.filename}' compressed: numpy.savez writes arrays that can be mapped")
             with archive.open(member) as head:
                 version = np.lib.format.read_magic(head)
                 read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
                 shape, is_fortran, dtype = read(head)
                 head_bytes = head.tell()
             name = member.filename.removesuffix(".npy")
-            if member.compress_type != zipfile.ZIP_STORED or is_fortran or dtype.hasobject:
-                raise ValueError(f"{path}: its array '{name}' is compressed, column-major or of objects; numpy.savez "
-                                 f"writes such that can be mapped")
+            if is_fortran or dtype.hasobject:
+                raise ValueError(f"{path.name} has the array '{name}' in column-major order or of objects: save it as a "
+                                 f"C-contiguous array of numbers")
             file.seek(member.header_offset + 26)
             name_bytes, extra_bytes = struct.unpack("<HH", file.read(4))
             start = member.header_offset + 30 + name_bytes + extra_bytes + head_bytes
@@ -83,8 +111,14 @@ def _read_npz(path):
 def read_safetensors_header(path: _Path) -> tuple:
     """(header, where the data begins) of a safetensors file."""
     with open(path, "rb") as file:
-        size, = struct.unpack("<Q", file.read(8))
-        return json.loads(file.read(size)), 8 + size
+        file_bytes, head = os.path.getsize(path), file.read(8)
+        size = int.from_bytes(head, "little")
+        if len(head) < 8 or size > file_bytes - 8:
+            raise ValueError(f"{pathlib.Path(path).name} is cut: it has {file_bytes} bytes, and its header ends at {8 + size}")
+        header = json.loads(file.read(size))
+    if not isinstance(header, dict):
+        raise ValueError(f"{pathlib.Path(path).name} has a header that is not a JSON object")
+    return header, 8 + size
 
 
 def _read_safetensors(path):
@@ -95,21 +129,25 @@ def _read_safetensors(path):
         if name == "__metadata__":
             continue
         if tensor["dtype"] not in types:
-            raise ValueError(f"{path}: its tensor '{name}' is {tensor['dtype']}; it must be one of {', '.join(types)}")
+            raise ValueError(f"{path.name} has the tensor '{name}' in {tensor['dtype']}; it must be one of {', '.join(types)}")
         arrays[name] = _map(path, np.dtype(types[tensor["dtype"]]), start + tensor["data_offsets"][0], tensor["shape"])
     return arrays
 
 
 def _read_raw(path):
     """Maps a file of dynamicemb, which has no header: INT64 keys, FP32 rows."""
-    dtype = np.dtype("<i8" if "_emb_keys." in path.name else "<f4")
-    return {path.name: _map(path, dtype, 0, (os.path.getsize(path) // dtype.itemsize,))}
+    dtype, size = np.dtype("<i8" if "_emb_keys." in path.name else "<f4"), os.path.getsize(path)
+    if size % dtype.itemsize:
+        raise ValueError(f"{path.name} is cut: it has {size} bytes, which is not a multiple of {dtype.itemsize}")
+    return {path.name: _map(path, dtype, 0, (size // dtype.itemsize,))}
 
 
 def _map(path, dtype, start, shape):
-    if start + int(np.prod(shape)) * dtype.itemsize > os.path.getsize(path):
-        raise ValueError(f"{path} is cut: it has {os.path.getsize(path)} bytes, and an array of it ends after them")
-    return np.memmap(path, dtype, "r", start, tuple(shape)) if np.prod(shape) else np.zeros(shape, dtype)
+    if start < 0 or min(shape, default=0) < 0:
+        raise ValueError(f"{path.name} has an array with the shape {shape} at {start}")
+    if start + math.prod(shape) * dtype.itemsize > os.path.getsize(path):
+        raise ValueError(f"{path.name} is cut: it has {os.path.getsize(path)} bytes, and an array of it ends after them")
+    return np.memmap(path, dtype, "r", start, tuple(shape)) if math.prod(shape) else np.zeros(shape, dtype)
 
 
 # ---- layouts ----------------------------------------------------------------------------------
@@ -143,7 +181,7 @@ LAYOUTS = (
 class Table:
     """A table of a trainer: its rows, and what is known of how it answers."""
 
-    def __init__(self, path, rows, keys=None, default=None, reduction=None, row_format=None):
+    def __init__(self, path, rows, keys=None, default=None, reduction=None, row_format=None):  # `path` is for messages
         self.path, self.rows, self.keys, self.default = path, rows, keys, default
         self.reduction, self.row_format = reduction, row_format
         self.shape = rows.shape
@@ -180,7 +218,10 @@ def read_tables(source: _Path) -> dict:
     source = pathlib.Path(source)
     found = {}
     for layout in LAYOUTS:
-        found |= _read_layout(source, layout)
+        for path, table in _read_layout(source, layout).items():
+            if path in found:
+                raise ValueError(f"two layouts have a table '{path}': {found[path].path} and {table.path}")
+            found[path] = table
     own = sorted(source.rglob("*.nve"))
     if own:
         raise ValueError(f"{own[0].relative_to(source)} is of NV-embedding-cache, which reads it alone: export the "
@@ -188,9 +229,23 @@ def read_tables(source: _Path) -> dict:
     if not found:
         raise ValueError("it has no files of " + ", ".join(layout.writer for layout in LAYOUTS) + "; a checkpoint of "
                          "torch.save is given as a file")
-    last = [path.rpartition(".")[2] for path in found]
-    return {model_name(path if last.count(name) > 1 else name): table
-            for name, (path, table) in zip(last, found.items())}
+    return name_tables(found)
+
+
+def name_tables(found: Mapping[str, Any]) -> dict:
+    """{name: table} of {path: table}: the last part of a path, or the whole path if several end in that part."""
+    count = collections.Counter(path.rpartition(".")[2] for path in found)
+    named = {}
+    for path, table in found.items():
+        last = path.rpartition(".")[2]
+        try:
+            name = model_name(path if count[last] > 1 else last)
+        except ValueError as problem:
+            raise ValueError(f"{table.path}: {problem}") from None
+        if name in named:
+            raise ValueError(f"two tables would be called '{name}': {named[name].path} and {table.path}")
+        named[name] = table
+    return named
 
 
 def _read_layout(source, layout):
@@ -208,9 +263,9 @@ def _read_layout(source, layout):
         _check_ranks(source, layout, files)
         prefix = ".".join(folder.relative_to(source).parts) if layout.read is _read_raw else ""
         for rank, world, path in sorted(files):
-            arrays = layout.read(path)
+            arrays = guard(path, lambda: layout.read(path))
             for name, array in arrays.items():
-                _add_piece(pieces, layout, prefix, rank, world, path, name, array)
+                guard(path, lambda: _add_piece(pieces, layout, prefix, rank, world, path, name, array))
             if layout.description:
                 _describe(layout, path, arrays, described)
     pooling = _read_pooling(sets)
@@ -218,20 +273,39 @@ def _read_layout(source, layout):
 
 
 def _check_ranks(source, layout, files):
-    """A rank without dynamic tables writes no file of them; its JSON says what it has."""
+    """A rank without dynamic tables writes no file of them; its JSON says so."""
     world, ranks = files[0][1], {rank for rank, _, _ in files}
     for rank, other, path in files:
-        if other != world:
-            raise ValueError(f"{path.relative_to(source)} is one of {other} ranks, and {files[0][2].name} one of {world}")
-    missing = sorted(set(range(world)) - ranks)
-    if missing and layout.writer != "TorchEasyRec (dynamic)":
-        raise ValueError(f"rank {missing[0]} of {world} is missing beside {files[0][2].relative_to(source)}")
+        if other != world or rank >= world:
+            raise ValueError(f"{path.relative_to(source)} is rank {rank} of {other}, and {files[0][2].name} one of {world}")
+    if layout.writer == "TorchEasyRec (dynamic)":
+        for path in files[0][2].parent.glob("sparse_embeddings-*.json"):
+            match = re.fullmatch(rf"sparse_embeddings{_RANK}\.json", path.name)
+            if match and int(match["world"]) == world and int(match["rank"]) not in ranks:
+                guard(path, lambda: _check_files(path))
+                ranks.add(int(match["rank"]))
+    missing = first_missing(world, ranks)
+    if missing is not None:
+        raise ValueError(f"rank {missing} of {world} is missing beside {files[0][2].relative_to(source)}")
+
+
+def _check_files(json_path):
+    """Raises if a file is missing whose tables TorchEasyRec's JSON lists."""
+    for name, facts in json.loads(json_path.read_text()).items():
+        _check_file(json_path, name, facts.get("is_dynamic", False))
+
+
+def _check_file(json_path, name, is_dynamic):
+    path = json_path.with_suffix(".npz")
+    path = path.with_name(path.name.replace("sparse_embeddings", "sparse_dynamic_embedding")) if is_dynamic else path
+    if not path.exists():
+        raise ValueError(f"{path.name} is missing, which has '{name}' as {json_path.name} says")
 
 
 def _add_piece(pieces, layout, prefix, rank, world, path, name, array):
     match = re.fullmatch(layout.array, name)
     if not match:
-        raise ValueError(f"{path}: its array '{name}' is none that {layout.writer} writes")
+        raise ValueError(f"{path.name} has the array '{name}', which {layout.writer} does not write")
     groups = match.groupdict()
     table = ".".join(filter(None, (prefix, groups["table"])))
     role = groups.get("role") or "values"
@@ -243,9 +317,9 @@ def _add_piece(pieces, layout, prefix, rank, world, path, name, array):
     roles = pieces.setdefault(table, {})
     held = roles.setdefault(role, {"parts": parts, "arrays": {}, "file": path.name})
     if held["parts"] != parts:
-        raise ValueError(f"{table}: it has parts of {held['parts']} and of {parts}")
+        raise ValueError(f"{table}: it has parts of {held['parts']} and, in {path.name}, of {parts}")
     before = held["arrays"].get(part)
-    if before is not None and not np.array_equal(before, array):
+    if before is not None and not is_same(before, array):
         raise ValueError(f"{table}: its part {part} of {parts} comes twice, with other rows in {path.name}")
     held["arrays"][part] = array
 
@@ -254,26 +328,26 @@ def _describe(layout, path, arrays, described):
     """Compares a file with what its JSON says of it."""
     rank, world = re.fullmatch(layout.file, path.name).group("rank", "world")
     json_path = path.with_name(layout.description.format(rank=rank, world=world))
-    try:
-        tables = json.loads(json_path.read_text())
-    except FileNotFoundError:
-        raise ValueError(f"{json_path.name} is missing, which says what {path.name} has") from None
-    except ValueError as problem:
-        raise ValueError(f"{json_path.name} is not JSON: {problem}") from None
+    if not json_path.exists():
+        raise ValueError(f"{json_path.name} is missing, which says what {path.name} has")
+    for name, facts in guard(json_path, lambda: json.loads(json_path.read_text()).items()):
+        guard(json_path, lambda: _check_facts(layout, path, json_path, arrays, name, facts, described))
+
+
+def _check_facts(layout, path, json_path, arrays, name, facts, described):
     is_dynamic = layout.writer == "TorchEasyRec (dynamic)"
-    for name, facts in tables.items():
-        if facts.get("is_dynamic", is_dynamic) != is_dynamic:
-            other = path.with_name(path.name.replace("sparse_embeddings", "sparse_dynamic_embedding"))
-            if not other.exists():
-                raise ValueError(f"{other.name} is missing, which has '{name}' as {json_path.name} says")
-            continue
-        array = arrays.get(facts.get("value_name", name))
-        want = facts.get("storage_shape", facts["shape"])
-        if array is None or list(array.shape) != list(want):
-            raise ValueError(f"{json_path.name} says that '{name}' is {' x '.join(map(str, want))}, and {path.name} has "
-                             + ("none" if array is None else " x ".join(map(str, array.shape))))
-        match = re.fullmatch(layout.array, facts.get("value_name", name))
-        described[match["table"]] = facts
+    if facts.get("is_dynamic", is_dynamic) != is_dynamic:
+        _check_file(json_path, name, not is_dynamic)
+        return
+    array = arrays.get(facts.get("value_name", name))
+    want = facts.get("storage_shape", facts["shape"])
+    if array is None or list(array.shape) != list(want):
+        raise ValueError(f"{json_path.name} says that '{name}' is {' x '.join(map(str, want))}, and {path.name} has "
+                         + ("none" if array is None else " x ".join(map(str, array.shape))))
+    match = re.fullmatch(layout.array, facts.get("value_name", name))
+    names = [str(feature) for feature in facts.get("feat_name_impl", [])]
+    described[match["table"]] = {"format": facts.get("quant", {}).get("format"),
+                                 "is_sequence": bool(names) and all(feature.endswith("__ec") for feature in names)}
 
 
 def _read_pooling(sets):
@@ -282,60 +356,74 @@ def _read_pooling(sets):
     for folder in {key[0] for key in sets}:
         path = folder / "sparse_features.json"
         if path.exists():
-            for facts in json.loads(path.read_text()).values():
-                pooling.setdefault(facts["embedding_name"], set()).add(facts["pooling"].lower())
+            for _, table, pools in read_sparse_features(path):
+                pooling.setdefault(table, set()).add(pools)
     return pooling
 
 
+def read_sparse_features(path: pathlib.Path) -> list:
+    """[(feature, path of its table, how it pools)] of TorchEasyRec's sparse_features.json."""
+    features = guard(path, lambda: [(name, str(facts["embedding_name"]), facts["pooling"].lower())
+                                    for name, facts in json.loads(path.read_text()).items()])
+    for name, _, pools in features:
+        if pools not in ("sum", "mean", "none"):
+            raise ValueError(f"{path.name} says that '{name}' pools by '{pools}'; it must be sum, mean or none")
+    return features
+
+
 def _join(layout, path, roles, facts, pooling):
-    """The table of its parts."""
+    """The table of its parts. Messages name the table and its first file."""
+    where = f"{path} ({next(iter(roles.values()))['file']})"
     for role, held in roles.items():
-        missing = sorted(set(range(held["parts"])) - held["arrays"].keys())
-        if missing and layout.writer not in ("TorchEasyRec", "TorchEasyRec (dynamic)"):
-            raise ValueError(f"{path}: part {missing[0]} of {held['parts']} of its {role} is missing")
+        missing = first_missing(held["parts"], held["arrays"])
+        if missing is not None and layout.writer not in ("TorchEasyRec", "TorchEasyRec (dynamic)"):
+            raise ValueError(f"{where}: part {missing} of {held['parts']} of its {role} is missing")
     def arrays_of(role):
         return roles[role]["arrays"] if role in roles else {}
     rows, keys = arrays_of("values"), arrays_of("keys")
-    if keys.keys() != rows.keys() and (keys or not rows):
-        raise ValueError(f"{path}: its keys and its values are of other ranks")
+    if keys.keys() != rows.keys() and (keys or not rows or layout.read is _read_raw):
+        raise ValueError(f"{where}: its keys and its values are of other ranks")
     if layout.read is _read_raw:
-        rows = _cut_rows(path, rows, keys)
+        rows = _cut_rows(where, rows, keys)
         keys = {part: keys[part] for part in rows}
     for part, array in keys.items():
-        if len(array) != len(rows[part]):
-            raise ValueError(f"{path}: rank {part} has {len(array)} keys and {len(rows[part])} rows")
+        if array.ndim != 1 or array.dtype.name != "int64" or not rows[part].shape or len(array) != len(rows[part]):
+            raise ValueError(f"{where}: rank {part} has keys of {array.dtype} {array.shape} for rows {rows[part].shape}")
     rows = [rows[part] for part in sorted(rows)]
-    if len({(array.ndim, array.shape[1:], array.dtype) for array in rows}) != 1 or rows[0].ndim != 2:
-        raise ValueError(f"{path}: its ranks have rows of other shapes: {', '.join(str(a.shape) for a in rows)}")
-    if layout.writer == "TorchEasyRec" and len(rows) > 1 and all(np.array_equal(rows[0], array) for array in rows[1:]):
-        raise ValueError(f"{path}: all ranks have the same rows, and the files do not tell whether these are copies "
+    if len({(array.ndim, array.shape[1:], array.dtype) for array in rows}) != 1 or rows[0].ndim != 2 or not rows[0].shape[1]:
+        raise ValueError(f"{where}: its ranks have rows of other shapes: {', '.join(str(a.shape) for a in rows)}")
+    if rows[0].dtype.name not in _ROW_TYPES:
+        raise ValueError(f"{where}: its rows are {rows[0].dtype}; they must be one of {', '.join(_ROW_TYPES)}")
+    if layout.writer == "TorchEasyRec" and len(rows) > 1 and all(is_same(rows[0], array) for array in rows[1:]):
+        raise ValueError(f"{where}: all ranks have the same rows, and the files do not tell whether these are copies "
                          f"(data parallel) or parts: export with one rank")
-    pools = pooling.get(path, {"none"} if _is_sequence(facts) else set())
+    pools = pooling.get(path, {"none"} if facts.get("is_sequence") else set())
     if len(pools) > 1:
-        raise ValueError(f"{path}: its features pool by {' and by '.join(sorted(pools))}")
-    return Table(path, Rows(rows), Rows([keys[part] for part in sorted(keys)]) if keys else None,
-                 _find_default(path, list(arrays_of("default_value").values())), next(iter(pools), None),
-                 _find_format(path, facts, rows[0]))
+        raise ValueError(f"{where}: its features pool by {' and by '.join(sorted(pools))}")
+    return Table(where, Rows(rows), Rows([keys[part] for part in sorted(keys)]) if keys else None,
+                 _find_default(where, rows[0], list(arrays_of("default_value").values())), next(iter(pools), None),
+                 _find_format(where, facts, rows[0]))
 
 
-def _is_sequence(facts):
-    names = facts.get("feat_name_impl", [])
-    return bool(names) and all(name.endswith("__ec") for name in names)
-
-
-def _find_default(path, rows):
-    if any(not np.array_equal(rows[0], row) for row in rows[1:]):
+def _find_default(path, rows, defaults):
+    if any(not is_same(defaults[0], row) for row in defaults[1:]):
         raise ValueError(f"{path}: its default_value differs between ranks, and missing ids can get one row: export with "
                          f"one rank")
-    return np.asarray(rows[0]) if rows else None
+    if defaults and (defaults[0].shape, defaults[0].dtype) != ((1, rows.shape[1]), rows.dtype):
+        raise ValueError(f"{path}: its default_value is {defaults[0].dtype} {defaults[0].shape}, and its rows are "
+                         f"{rows.dtype} of {rows.shape[1]}")
+    return np.asarray(defaults[0]) if defaults else None
 
 
 def _find_format(path, facts, rows):
-    written = facts.get("quant", {}).get("format")
+    written = facts.get("format")
     if written is None and rows.dtype == np.uint8:
         raise ValueError(f"{path}: it has rows of bytes, and no JSON that says what they are")
-    if written is not None and written not in _QUANTISED:
+    if written is not None and written not in tuple(_QUANTISED):
         raise ValueError(f"{path}: its rows are {written}; of quantised rows only {', '.join(_QUANTISED)} are known")
+    if written is not None and (rows.dtype != np.uint8 or rows.shape[1] <= _SCALES_BYTES):
+        raise ValueError(f"{path}: its rows are {rows.dtype} of {rows.shape[1]}; {written} needs bytes, and more than "
+                         f"{_SCALES_BYTES} of them")
     return _QUANTISED.get(written)
 
 
@@ -360,13 +448,22 @@ def _names_of(path):
     return model_name(path), model_name(path.rpartition(".")[2])
 
 
+class _Facts(NamedTuple):
+    """What a delta must fit: the rows of a served or exported table."""
+
+    is_keyed: bool
+    row_format: Optional[str]
+    rows: int
+    row_elements: int
+
+
 class _Folder:
     """A folder of models whose newest versions get deltas, and what was taken already: deltas.json in it."""
 
     def __init__(self, folder, ready_file):
         self.folder, self.ready_file = pathlib.Path(folder), ready_file
         self.path = self.folder / "deltas.json"
-        self.state = {"steps": [], "numbers": {}, "scores": {}}
+        self.state = {"steps": [], "numbers": {}, "scores": {}, "tables": {}}
         if self.path.exists():
             self.state |= json.loads(self.path.read_text())
 
@@ -384,21 +481,29 @@ class _Folder:
                       key=lambda path: int(path.name))
 
     def facts(self, name):
-        """(is_keyed, row_format) of the newest version."""
+        """The facts of the newest version."""
         version = self._versions(name)[-1]
+        return guard(version, lambda: self._read_facts(version))
+
+    @staticmethod
+    def _read_facts(version):
         settings = _read_json(version / "config.json")
         if (version / "table.safetensors").exists():
             header, _ = read_safetensors_header(version / "table.safetensors")
-            return "keys" in header, header.get("__metadata__", {}).get("row_format")
-        return (version / "keys.npy").exists(), settings.get("row_format")
+            written = header.get("__metadata__", {})
+            rows, row_elements = header["values"]["shape"]
+            return _Facts("keys" in header, written.get("row_format"), rows, int(written.get("row_elements", row_elements)))
+        is_keyed = (version / "keys.npy").exists()
+        rows, row_elements = np.load(version / ("values.npy" if is_keyed else "table.npy"), mmap_mode="r").shape
+        return _Facts(is_keyed, settings.get("row_format"), rows, int(settings.get("row_elements", row_elements)))
 
     def put(self, name, step, ids, rows, deleted):
         """Writes the deltas of one step, each at once. Those that are there from a call that broke stay."""
-        is_keyed, _ = self.facts(name)
         if len(ids):
-            self._write(name, step, {"keys.npy" if is_keyed else "indices.npy": ids, "rows.npy": rows})
+            self._write(name, step, {"keys.npy" if self.facts(name).is_keyed else "indices.npy": ids, "rows.npy": rows})
         if len(deleted):
             self._write(name, step, {"deleted_keys.npy": deleted})
+        return True
 
     def _write(self, name, step, arrays):
         versions = self._versions(name)
@@ -438,7 +543,7 @@ class _Server:
     batch stands for all numbers since the step before, so the server keeps what was taken."""
 
     def __init__(self, client):
-        self.client, self.through, self.models = client, {}, {}
+        self.client, self.through, self.models, self.state = client, {}, {}, {"tables": {}}
 
     def _ask(self, name):
         if name not in self.models:
@@ -457,13 +562,15 @@ class _Server:
         return name
 
     def facts(self, name):
-        return self._ask(name)["keyed"], self._ask(name)["row_format"]
+        served = self._ask(name)
+        row_format = None if served["row_format"] == "plain" else served["row_format"]
+        return _Facts(served["keyed"], row_format, served["rows"], served["row_elements"])
 
     def put(self, name, step, ids, rows, deleted):
-        is_keyed, _ = self.facts(name)
-        through = self.through[name]
+        """Sends what the server does not have of a step. Returns whether that was anything."""
+        is_keyed, through = self.facts(name).is_keyed, self.through[name]
         if through >= 2 * step:
-            return
+            return False
         ids = {"keys" if is_keyed else "indices": ids}
         if through < 2 * step - 1:
             self.client.update(name, rows, sequence=2 * step - 1, first_sequence=2 * (through // 2) + 1, **ids)
@@ -472,6 +579,7 @@ class _Server:
         else:
             self.client.update(name, rows[:0], sequence=2 * step, indices=ids["indices"][:0])
         self.through[name] = 2 * step
+        return True
 
     def end_step(self, step, steps):
         pass
@@ -520,10 +628,12 @@ def deltas(source: _Path, folder: Optional[_Path] = None, interval: Optional[int
         if interval and last is not None and step > (last // interval + 1) * interval:
             raise ValueError(f"step {(last // interval + 1) * interval} is missing between step {last} and "
                              f"{sets[step][0].name}")
-        for name, (ids, rows, deleted) in _read_set(step, sets[step], target, skip).items():
-            target.put(name, step, ids, rows, deleted)
+        found = _read_set(step, sets[step], target, skip)
+        puts = [target.put(name, step, *change) for name, (_, *change) in found.items()]
+        target.state["tables"] |= {name: table for name, (table, *_) in found.items()}
         target.end_step(step, sets)
-        taken += [step] if step != last else []  # the server may have had a part of its last step
+        if step != last and (any(puts) or server is None):  # the server may have had its last step, or a part of it
+            taken.append(step)
         last = step
     return taken
 
@@ -549,15 +659,15 @@ def _find_sets(source):
 
 
 def _read_set(step, paths, target, skip):
-    """{model: (ids, rows, removed keys)} of one step, checked whole."""
+    """{model: (table, ids, rows, removed keys)} of one step, checked whole."""
     worlds = {_place_of(path)[1] for path in paths}
     ranks = [_place_of(path)[0] for path in paths]
     if len(worlds) > 1 or len(set(ranks)) < len(ranks):
         raise ValueError(f"step {step} comes twice: {paths[0].name} and {paths[-1].name}")
     world = worlds.pop()
-    missing = sorted(set(range(world)) - set(ranks))
-    if missing:
-        raise ValueError(f"step {step}: rank {missing[0]} of {world} is missing beside {paths[0].name}")
+    missing = first_missing(world, set(ranks))
+    if missing is not None:
+        raise ValueError(f"step {step}: rank {missing} of {world} is missing beside {paths[0].name}")
     tables = {}
     for path in paths:
         for table, keys, rows in _read_parquet(step, path):
@@ -567,8 +677,13 @@ def _read_set(step, paths, target, skip):
         name = target.find(table)
         if name is None and not {table, table.rpartition(".")[2]} & set(skip):
             raise ValueError(f"step {step}: there is no model for its table '{table}': export it, or leave it out by skip")
-        if name is not None and not {table, name} & set(skip):
-            found[name] = _split(step, table, chunks, *target.facts(name))
+        if name is None or {table, name} & set(skip):
+            continue
+        other = found[name][0] if name in found else target.state["tables"].get(name, table)
+        if other != table:
+            raise ValueError(f"step {step}: the tables '{other}' and '{table}' would both change the model '{name}': export "
+                             f"them under their whole names, or leave one out by skip")
+        found[name] = table, *_split(step, table, chunks, target.facts(name))
     return found
 
 
@@ -611,14 +726,16 @@ def _read_parquet(step, path):
         yield table, keys[mine], numbers[starts[mine][:, None] + np.arange(width)]
 
 
-def _split(step, table, chunks, is_keyed, row_format):
+def _split(step, table, chunks, model):
     """(ids, rows, removed keys) of the chunks of all ranks. Copies of a row, of data-parallel tables, become one."""
     if len({(rows.shape[1], rows.dtype) for _, rows in chunks}) > 1:
         raise ValueError(f"step {step}: the ranks have rows of other widths or types of table '{table}'")
     keys, rows = (np.concatenate(arrays) for arrays in zip(*chunks))
+    _check_fit(f"step {step}: table '{table}'", keys, rows, model)
     unique, first, back = np.unique(keys, return_index=True, return_inverse=True)
     if len(unique) < len(keys):
-        differs = (rows[first][back] != rows).any(axis=1)
+        one, other = rows[first][back], rows
+        differs = ((one != other) & ((one == one) | (other == other))).any(axis=1)  # a NaN is the same as a NaN
         if differs.any():
             raise ValueError(f"step {step}: key {keys[differs][0]} of table '{table}' comes twice, with other rows")
         keys, rows = unique, rows[first]
@@ -626,9 +743,19 @@ def _split(step, table, chunks, is_keyed, row_format):
     if rows.dtype == np.uint8:
         from bagserve_client import decode_rows  # pylint: disable=import-outside-toplevel
         decoded = decode_rows(rows, "int8_f16_back", rows.shape[1] - _SCALES_BYTES)
-    rows = rows if rows.dtype == np.uint8 and row_format == "int8_f16_back" else decoded.astype(np.float32, copy=False)
-    removed = ~decoded.any(axis=1) if is_keyed else np.zeros(len(keys), bool)
+    rows = rows if rows.dtype == np.uint8 and model.row_format == "int8_f16_back" else decoded.astype(np.float32, copy=False)
+    removed = ~decoded.any(axis=1) if model.is_keyed else np.zeros(len(keys), bool)
     return keys[~removed], rows[~removed], keys[removed]
+
+
+def _check_fit(what, ids, rows, model):
+    """Refuses rows that the server would refuse: a delta that it cannot apply stops those after it."""
+    width = rows.shape[1] - _SCALES_BYTES * (rows.dtype == np.uint8)
+    if width != model.row_elements:
+        raise ValueError(f"{what} has rows of {width} elements, and those of its model have {model.row_elements}")
+    if not model.is_keyed and len(ids) and not 0 <= min(ids) <= max(ids) < model.rows:
+        outside = ids[(ids < 0) | (ids >= model.rows)][0]
+        raise ValueError(f"{what} has the row {outside}, and its model has {model.rows} rows, from 0 on")
 
 
 def incremental(dump: tuple, before: Union[int, Mapping[str, Mapping[str, int]]], folder: _Path,
@@ -652,10 +779,16 @@ def incremental(dump: tuple, before: Union[int, Mapping[str, Mapping[str, int]]]
             if len(keys) != len(rows) or len(np.unique(keys)) < len(keys):
                 raise ValueError(f"{path}: it has {len(keys)} keys, {len(np.unique(keys))} of them different, and "
                                  f"{len(rows)} rows")
+            _check_fit(path, keys, rows, target.facts(name))
+            other = next((one for one, served, *_ in changes if served == name), target.state["tables"].get(name, path))
+            if other != path:
+                raise ValueError(f"the tables '{other}' and '{path}' would both change the model '{name}': export them under "
+                                 f"their whole names")
             changes.append((path, name, end, keys, rows))
     for path, name, end, keys, rows in changes:
         target.put(name, f"{path} {end}", keys, rows.astype(np.float32, copy=False), ())
         known[path] = end
+        target.state["tables"][name] = path
     target.save()
     return scores
 
