@@ -381,6 +381,24 @@ static bool make_warnings(struct bag_v2_reader *reader)
     return ok || bag_v2_reject_memory(reader->problem);
 }
 
+bool bag_v2_add_warning(struct bag_text *warnings, const char *text, struct bag_arena *arena)
+{
+    cJSON *string = cJSON_CreateString(text);
+    char *json = string ? cJSON_PrintUnformatted(string) : NULL;
+    size_t added = json ? strlen(json) : 0, kept = warnings->bytes ? warnings->bytes - 1 : 0;
+    char *all = json ? bag_arena_alloc(arena, kept + added + 2) : NULL;
+    if (all) {
+        memcpy(all, warnings->data, kept); /* without its closing bracket */
+        all[kept] = kept ? ',' : '[';
+        memcpy(all + kept + 1, json, added);
+        memcpy(all + kept + 1 + added, "]", 2);
+        *warnings = (struct bag_text){all, kept + added + 2};
+    }
+    cJSON_free(json);
+    cJSON_Delete(string);
+    return all != NULL;
+}
+
 /* ---- requests -------------------------------------------------------------------------------- */
 
 bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_bytes,

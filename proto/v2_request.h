@@ -107,6 +107,10 @@ struct bag_v2_request {
                                  bytes 0: none */
 };
 
+/* Appends a text to an array of warnings, whose new bytes are in the arena. Returns false if memory
+ * is exhausted. */
+bool bag_v2_add_warning(struct bag_text *warnings, const char *text, struct bag_arena *arena);
+
 /* The maximum number of warnings about unknown parameters. */
 #define BAG_V2_MAX_WARNINGS 16
 

@@ -303,6 +303,44 @@ static void count_ids(const struct bag_planner *planner, size_t i, const struct 
         bag_hot_sampling.next -= ids.count;
 }
 
+/* Warns of a feature's indices before the first bag and behind the last one, which are pooled
+ * nowhere. One warning is enough for a request. Returns false and sets the planner's problem if
+ * memory is exhausted. */
+static __attribute__((noinline)) bool warn_of_unused(struct bag_planner *planner, size_t i,
+                                                     int64_t begin, int64_t end)
+{
+    const struct bag_model *model = planner->model;
+    const size_t count = planner->args[i].indices.count;
+    struct bag_problem text;
+    if (planner->warned || planner->request->overrides.has_part)
+        return true;
+    bag_problem_set(&text, BAG_ERROR_BAD_REQUEST,
+                    "%zu of %zu indices are in no bag: by 'offsets', the bags begin at index %lld "
+                    "and end before index %lld",
+                    count - (size_t)(end - begin), count, (long long)begin, (long long)end);
+    if (bag_model_is_collection(model))
+        bag_problem_prefix(&text, "feature '%s'", model->features[i].name);
+    planner->warned = true;
+    return bag_v2_add_warning(&planner->plan->warnings, text.text, planner->arena) ||
+           bag_planner_no_memory(planner);
+}
+
+/* Warns if bags of offsets, which are checked, do not have all indices. */
+static inline bool warn_of_offsets(struct bag_planner *planner, size_t i, bool includes_last)
+{
+    const struct bag_pool_args *args = &planner->args[i];
+    const struct bag_ids *offsets = &args->groups;
+    const int64_t count = (int64_t)args->indices.count;
+    int64_t begin = 0, end = 0;
+    if (args->form != BAG_FORM_OFFSETS)
+        return true;
+    if (offsets->count) {
+        begin = bag_id_at(offsets, 0);
+        end = includes_last ? bag_id_at(offsets, offsets->count - 1) : count;
+    }
+    return end - begin == count || warn_of_unused(planner, i, begin, end);
+}
+
 /* Checks the inputs of a feature and turns them into arguments of the kernels. Keys, and ids of a
  * part, are replaced by rows, unless shards do that. Sets the planner's problem if the inputs are
  * wrong. */
@@ -332,8 +370,10 @@ static bool check_pool(struct bag_planner *planner, size_t i)
             count_ids(planner, i, &plan->rules, inputs.tensor[BAG_INDICES],
                       planner->plan->missing_keys - missing_before);
     }
-    if (ok || fault.status == BAG_STATUS_OK)
-        return ok;
+    if (ok)
+        return warn_of_offsets(planner, i, plan->rules.include_last_offset);
+    if (fault.status == BAG_STATUS_OK)
+        return false;
     if (planner->kjt && fault.status == BAG_STATUS_WEIGHTS_NOT_SUPPORTED)
         return reject_weights(planner, feature, plan->rules.reduction);
     bag_problem_from_fault(planner->problem, &fault);

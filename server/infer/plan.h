@@ -190,6 +190,7 @@ struct bag_planner {
     struct bag_pool_args *args; /* indexed by feature; unset if the request has no inputs for it */
     struct bag_op_keys *keys;   /* indexed by feature; NULL: the server looks up all keys itself */
     struct bag_kjt *kjt;        /* inputs of all features at once; NULL: `inputs` has them */
+    bool warned;                /* the plan warns of indices that are in no bag */
 };
 
 /* Returns whether the request has any input for a feature. */

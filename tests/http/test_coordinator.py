@@ -48,6 +48,18 @@ def same(got, want, what):
         expect_equal((mine.dtype, mine.shape, mine.tobytes()), (other.dtype, other.shape, other.tobytes()), what)
 
 
+def test_indices_in_no_bag(trio, shared_directory):
+    """A coordinator warns as one server does."""
+    way, asked, compared, _ = trio
+    ids = np.load(shared_directory / "keys.npy")[:9] if way == "keys" else np.arange(9) * 30
+    for offsets, last in (([2, 4], False), ([0, 4, 7], True), ([], False)):
+        replies = [ask(one, ids, offsets, include_last_offset=last) for one in (asked, compared)]
+        same(*replies, (way, offsets))
+        told = [reply.header()[0]["parameters"]["warnings"] for reply in replies]
+        expect_equal(told[0], told[1], (way, offsets))
+        expect("of 9 indices are in no bag" in told[0][0], told)
+
+
 def test_metadata(trio, rng, shared_directory):
     way, asked, compared, _ = trio
     ids = np.load(shared_directory / "keys.npy") if way == "keys" else np.arange(ROWS)

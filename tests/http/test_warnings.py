@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from harness import Server, expect, expect_equal
-from v2 import Tensor
+from harness import Server, expect, expect_equal, write_json
+from v2 import Client, Tensor
 
 F32, F16 = np.float32, np.float16
 IDS = [[0, 2, 5], [1, 1, 4]]
@@ -39,6 +39,44 @@ def test_unknown_parameters_are_told(client, binary):
             "parameter 'reducton' is unknown and changes nothing; did you mean 'reduction'?",
             "parameter 'paddingidx' is unknown and changes nothing; did you mean 'padding_idx'?"])
         expect_equal(reply.embeddings().shape, (2, 5))
+
+
+UNUSED = "{} of {} indices are in no bag: by 'offsets', the bags begin at index {} and end before index {}"
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_indices_in_no_bag_are_told(client, rng, binary):
+    """Before the first bag, behind the last one, both, all of them, and none."""
+    for count, offsets, last, unused in ((5, [0, 3, 4], True, (1, 5, 0, 4)), (5, [2, 3], False, (2, 5, 2, 5)),
+                                         (5, [1, 1, 3], True, (3, 5, 1, 3)), (5, [0], True, (5, 5, 0, 0)),
+                                         (5, [], False, (5, 5, 0, 0)), (5, [5], False, (5, 5, 5, 5)),
+                                         (5, [0, 3, 5], True, None), (5, [0, 5], False, None), (5, [0], False, None),
+                                         (0, [0], True, None), (0, [], False, None), (0, [0, 0], False, None)):
+        for dtype in (np.int32, np.int64):
+            inputs = [Tensor("indices", rng.integers(0, 30, count).astype(dtype)), Tensor("offsets", np.array(offsets, dtype))]
+            for _ in range(2):
+                reply = client.infer("f32", inputs, binary=binary, parameters={"include_last_offset": last})
+                expect_equal(warnings_of(reply), [UNUSED.format(*unused)] if unused else None, (count, offsets, last))
+    asked = [Tensor("indices", np.array([0, 1])), Tensor("offsets", np.array([1]))]
+    told = warnings_of(client.infer("f32", asked, binary=binary, parameters={"reducton": "mean"}))
+    expect_equal(told, ["parameter 'reducton' is unknown and changes nothing; did you mean 'reduction'?",
+                        UNUSED.format(1, 2, 1, 2)])
+    reply = client.infer("f32", asked, binary=binary, parameters={"reduction": "none"})
+    expect_equal((warnings_of(reply), reply.embeddings().shape), (None, (2, 5)))
+
+
+def test_indices_in_no_bag_of_features(directory, rng):
+    """The first feature is named; KeyedJaggedTensor's layout refuses them."""
+    np.save(directory / "t.npy", rng.standard_normal((30, 5)).astype(np.float32))
+    write_json(directory / "c.json", {"models": [
+        {"name": "t", "path": "t.npy", "include_last_offset": True},
+        {"name": "c", "features": [{"name": n, "model": "t"} for n in "abc"]}]})
+    with Server("--config", directory / "c.json") as server, Client(server) as client:
+        inputs = [tensor for name, last in (("a", 2), ("b", 1), ("c", 0)) for tensor in (
+            Tensor(f"{name}.indices", np.array([1, 2])), Tensor(f"{name}.offsets", np.array([0, last])))]
+        expect_equal(warnings_of(client.infer("c", inputs)), ["feature 'b': " + UNUSED.format(1, 2, 0, 1)])
+        reply = client.infer("c", [Tensor("values", np.array([1, 2])), Tensor("lengths", np.array([1, 0, 0]))])
+        expect_equal(reply.status, 400)
 
 
 def test_warnings_stand_beside_explanations(client):
