@@ -48,6 +48,7 @@ void bag_table_unload(struct bag_table_memory *memory)
     bag_map_free(memory->map);
     bag_keys_index_free(&memory->index);
     bag_remote_free(memory->remote);
+    free(memory->seen.waiting);
     memset(memory, 0, sizeof *memory);
 }
 

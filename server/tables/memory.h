@@ -24,6 +24,21 @@
 struct bag_live_rows;
 struct bag_remote;
 
+/* The state of a delta folder at the last poll. The fingerprint changes when a file in the folder
+ * does. */
+struct bag_delta_state {
+    uint64_t number, fingerprint;
+};
+
+/* What polls have seen in the folder of deltas beside a table (server/updates/deltas.c). Belongs to
+ * the thread that changes the tables. */
+struct bag_seen_deltas {
+    struct bag_delta_state *waiting; /* owned; ascending; those that were not applied */
+    size_t count;
+    uint64_t awaited; /* number of the missing delta that was last logged; 0: none */
+    uint64_t logged;  /* hash of the problem that was last logged; 0: none */
+};
+
 /* A table with its whole shape. Made and freed by the thread that changes the tables; any thread
  * may read it. */
 struct bag_table_memory {
@@ -39,6 +54,7 @@ struct bag_table_memory {
     enum bag_dtype keys_dtype;   /* INT64 or UINT64, as in the file of keys */
     struct bag_live_rows *live;  /* owned by its stream (updates.h); NULL: rows never change */
     struct bag_remote *remote;   /* owned; shards have the rows; NULL: they are here */
+    struct bag_seen_deltas seen; /* owned */
 
     /* Which part of which table this is (part.h). Ids are those of the whole table everywhere
      * except in `index` and in the kernels, whose rows are counted from 0 in this memory. */

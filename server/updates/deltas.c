@@ -223,12 +223,11 @@ static uint64_t hash_delta(const struct delta *delta)
 }
 
 /* Returns whether the last poll found the same delta with the same files. */
-static bool was_seen(const struct bag_updates_stream *stream, const struct bag_delta_state *state)
+static bool was_seen(const struct bag_seen_deltas *seen, const struct bag_delta_state *state)
 {
     const struct bag_delta_state *before =
-        stream->num_seen_deltas ? bsearch(state, stream->seen_deltas, stream->num_seen_deltas,
-                                          sizeof *stream->seen_deltas, compare)
-                                : NULL;
+        seen->count ? bsearch(state, seen->waiting, seen->count, sizeof *seen->waiting, compare)
+                    : NULL;
     return before && before->fingerprint == state->fingerprint;
 }
 
@@ -273,13 +272,15 @@ static bool submit(const struct taking *taking, struct delta *delta, uint64_t nu
     return (ok && !update.failed) || reject_delta(delta, problem);
 }
 
-/* Logs a problem unless it was the last one logged. */
-static void tell(struct bag_updates_stream *stream, const struct bag_problem *problem)
+/* Logs a problem unless it was the last one that was logged of the table's deltas. */
+static void tell(const struct taking *taking, const struct bag_problem *problem)
 {
-    if (strcmp(stream->delta.text, problem->text) != 0)
+    struct bag_seen_deltas *seen = &taking->table->memory->seen;
+    uint64_t hash = bag_hash_bytes(BAG_HASH_START, problem->text, strlen(problem->text));
+    if (seen->logged != hash)
         bag_log(BAG_LOG_LEVEL_WARNING, "a delta is not applied",
-                BAG_LOG_TEXT("model", stream->name), BAG_LOG_TEXT("reason", problem->text));
-    stream->delta = *problem;
+                BAG_LOG_TEXT("model", taking->stream->name), BAG_LOG_TEXT("reason", problem->text));
+    seen->logged = hash;
 }
 
 /* Returns whether the folder is taken to be complete. Updates the folder's fingerprint. */
@@ -290,12 +291,12 @@ static bool is_whole(const struct taking *taking, const struct delta *delta,
     struct bag_problem problem;
     state->fingerprint = hash_delta(delta);
     if (!ready_file)
-        return !taking->polls || was_seen(taking->stream, state);
+        return !taking->polls || was_seen(&taking->table->memory->seen, state);
     if (has_file(delta, ready_file))
         return true;
     bag_problem_set(&problem, BAG_ERROR_FILE, "delta %s: there is no %s in it yet", delta->folder,
                     ready_file);
-    tell(taking->stream, &problem);
+    tell(taking, &problem);
     return false;
 }
 
@@ -303,7 +304,7 @@ static bool is_whole(const struct taking *taking, const struct delta *delta,
 static size_t take_listed(const struct taking *taking, struct listing *listing, bool *ok,
                           struct bag_problem *problem)
 {
-    struct bag_updates_stream *stream = taking->stream;
+    struct bag_seen_deltas *seen = &taking->table->memory->seen;
     size_t at = 0;
     for (; at < listing->count; at++) {
         struct bag_delta_state *state = &listing->found[at];
@@ -312,11 +313,12 @@ static size_t take_listed(const struct taking *taking, struct listing *listing, 
         if (state->number <= sequence)
             continue;
         if (state->number > sequence + 1) {
-            if (stream->awaited != sequence + 1)
+            if (seen->awaited != sequence + 1)
                 bag_log(BAG_LOG_LEVEL_WARNING, "waits for a delta",
-                        BAG_LOG_TEXT("model", stream->name), BAG_LOG_NUMBER("next", sequence + 1),
+                        BAG_LOG_TEXT("model", taking->stream->name),
+                        BAG_LOG_NUMBER("next", sequence + 1),
                         BAG_LOG_NUMBER("found", state->number));
-            stream->awaited = sequence + 1;
+            seen->awaited = sequence + 1;
             break;
         }
         if (!name_delta(&delta, taking->table->deltas, state->number) ||
@@ -324,11 +326,10 @@ static size_t take_listed(const struct taking *taking, struct listing *listing, 
             break;
         *ok = submit(taking, &delta, state->number, problem);
         if (!*ok) {
-            tell(stream, problem);
+            tell(taking, problem);
             break;
         }
-        stream->awaited = 0;
-        stream->delta.text[0] = 0;
+        seen->awaited = seen->logged = 0;
     }
     return at;
 }
@@ -343,7 +344,7 @@ static bool check_mapped(const struct taking *taking, const struct listing *list
     bag_problem_set(problem, BAG_ERROR_FILE,
                     "the table is mapped from its file, and takes no updates");
     reject_delta(&delta, problem);
-    tell(taking->stream, problem);
+    tell(taking, problem);
     return false;
 }
 
@@ -359,7 +360,7 @@ bool bag_updates_take_deltas(struct bag_updates *updates, const struct bag_updat
         return true;
     uint64_t last = live ? last_update(live) : table->through;
     if (!list_deltas(&listing, table->deltas, last, problem)) {
-        tell(taking.stream, problem);
+        tell(&taking, problem);
         return false;
     }
     if (!live) {
@@ -368,8 +369,10 @@ bool bag_updates_take_deltas(struct bag_updates *updates, const struct bag_updat
         return ok;
     }
     size_t first = take_listed(&taking, &listing, &ok, problem);
-    /* Store the state of the remaining deltas for the next poll. */
+    /* Store the state of the remaining deltas for the next poll, and count those of all versions.
+     */
     struct bag_updates_stream *stream = taking.stream;
+    struct bag_seen_deltas *seen = &table->memory->seen;
     size_t left = listing.count - first;
     for (size_t i = 0; i < left; i++) {
         struct delta delta;
@@ -377,11 +380,19 @@ bool bag_updates_take_deltas(struct bag_updates *updates, const struct bag_updat
         if (name_delta(&delta, taking.table->deltas, listing.found[i].number))
             listing.found[i].fingerprint = hash_delta(&delta);
     }
-    free(stream->seen_deltas);
-    stream->seen_deltas = listing.found;
-    stream->num_seen_deltas = left;
-    atomic_store_explicit(&stream->deltas_waiting, left, memory_order_relaxed);
+    free(seen->waiting);
+    seen->waiting = listing.found;
+    seen->count = left;
+    uint64_t waiting = 0;
+    const struct bag_live_rows *at;
     pthread_mutex_lock(&stream->lock);
+    SLIST_FOREACH(at, &stream->tables, next)
+    {
+        seen = &at->memory->seen;
+        for (size_t i = 0; i < seen->count; i++)
+            waiting += seen->waiting[i].number > bag_updates_last_before(at);
+    }
+    atomic_store_explicit(&stream->deltas_waiting, waiting, memory_order_relaxed);
     if (left)
         bag_updates_raise_lag(stream, listing.found[left - 1].number);
     pthread_mutex_unlock(&stream->lock);

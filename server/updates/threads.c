@@ -33,7 +33,6 @@ void bag_updates_free(struct bag_updates *updates)
         bag_journal_close(&at->journal);
         bag_updates_free_kept(at);
         pthread_mutex_destroy(&at->lock);
-        free(at->seen_deltas);
         free(at);
     }
     updates->streams = NULL;

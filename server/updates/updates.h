@@ -61,12 +61,6 @@ struct bag_updates_settings {
  * it. */
 struct bag_kept_update;
 
-/* The state of a delta folder at the last poll. The fingerprint changes when a file in the folder
- * does. */
-struct bag_delta_state {
-    uint64_t number, fingerprint;
-};
-
 /* The state of a stream. */
 enum bag_stream_state {
     BAG_STREAM_NEW, /* no table was attached yet; the journal, if there is to be one, is not open */
@@ -97,12 +91,6 @@ struct bag_updates_stream {
     _Atomic uint64_t journal_bytes, syncs, sync_ns, journal_errors;
     _Atomic uint64_t kept_bytes;             /* bytes of the updates that are kept in memory */
     _Atomic uint64_t deltas, deltas_waiting; /* delta folders that were applied, and that wait */
-
-    /* Used only by the thread that changes tables: */
-    struct bag_delta_state *seen_deltas; /* owned; ascending */
-    size_t num_seen_deltas;
-    uint64_t awaited;         /* number of the missing delta that was last logged; 0: none */
-    struct bag_problem delta; /* last logged problem of a delta; "": none */
 
     /* Constant after the stream was created: */
     struct bag_updates *updates;

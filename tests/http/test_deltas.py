@@ -9,7 +9,7 @@ import numpy as np
 import control
 from control import publish
 from example import check_rows
-from harness import expect, expect_equal, wait_until
+from harness import expect, expect_equal, wait_until, write_json
 from live_versions import after, all_rows, change, delta, has, numbered, serve_plain, serve_versions
 from updates import applied, rows_of
 from v2 import Tensor
@@ -43,6 +43,29 @@ def test_deltas_are_polled(directory, root):
         publish(root, "t", 2, control.rows_of(2), {"updates_through": 5})
         wait_until(lambda: np.array_equal(all_rows(client), after(control.rows_of(2), 5, 7)),
                    "version 2 is not served with updates 6 and 7")
+
+
+def test_deltas_of_two_versions_are_polled(directory, root):
+    """Each version has a folder of its own, and polls remember what they saw in each."""
+    for version in (1, 2):
+        publish(root, "t", version, control.rows_of(1))
+    write_json(root / "t" / "config.json", {"version_policy": "all"})
+    with serve_plain(directory, "--poll-seconds", 0.2, mode="poll") as server:
+        client = server.client
+        for version, number in ((2, 1), (1, 2), (2, 3)):
+            numbered(root / "t" / str(version), number)
+        wait_until(lambda: has(client, 3), "deltas are not applied")
+        numbered(root / "t" / "1", 5)
+        numbered(root / "t" / "2", 6)
+        wait_until(lambda: client.metrics()['bagserve_deltas_waiting{model="t"}'] == "2", "waiting")
+        waits = [e for e in server.events() if e["event"] == "waits for a delta"]
+        expect_equal([(e["next"], e["found"]) for e in waits if e["next"] == 4], [(4, 5), (4, 6)])
+        applied(change(server.admin.client, 4), 4, 1)
+        wait_until(lambda: has(client, 6), "deltas 5 and 6 are not applied")
+        wait_until(lambda: client.metrics()['bagserve_deltas_waiting{model="t"}'] == "0", "waiting")
+        values = client.metrics()
+        expect_equal((values['bagserve_update_sequence{model="t"}'],
+                      values['bagserve_deltas_applied_total{model="t"}']), ("6", "5"))
 
 
 def test_deltas_at_a_load_call_and_sighup(directory, root):
