@@ -59,7 +59,7 @@ void bag_report_checked(const struct bag_reconciler *reconciler, const struct ba
         if (!bag_check_find(check, source->model->name, source->model->version))
             print_model(source);
     }
-    size_t of_shards = print_models_of_shards(reconciler->config, check);
+    size_t of_shards = print_models_of_shards(reconciler->models.config, check);
     size_t count = reconciler->first_models + of_shards;
     for (size_t i = 0; i < check->count; i++)
         printf("%s version %s: cannot be served: %s\n", check->faults[i].name,

@@ -126,7 +126,7 @@
     X(changes, "counter", WHOLE, "bagserve_model_changes_total", "changes",                        \
       "Changes of the models that are served, the first one included.")                            \
     X(failed_changes, "counter", WHOLE, "bagserve_failed_model_changes_total", "changes",          \
-      "Those that could not be made while tables were loaded: what served went on.")               \
+      "Those that failed, and versions that cannot be loaded: what served went on.")               \
     X(last_change_ms, "gauge", MS, "bagserve_last_model_change_timestamp_seconds",                 \
       "seconds since 1970", "When the models that are served last changed.")                       \
     X(retained_versions, "gauge", WHOLE, "bagserve_retained_versions", "versions",                         \

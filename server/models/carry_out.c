@@ -439,7 +439,8 @@ static void log_entry(const struct bag_change_plan *plan, const struct bag_model
     bool is_first = plan->facts.kind == BAG_CHANGE_START, is_known = false;
     for (size_t i = 0; i < plan->facts.num_published; i++)
         is_known |= plan->facts.published[i].model == model;
-    if (is_known)
+    /* The start announces bad versions before it logs them. */
+    if (is_known && !(is_first && model->state != BAG_MODEL_READY))
         return;
     if (model->state == BAG_MODEL_READY)
         bag_log(is_first ? BAG_LOG_LEVEL_DEBUG : BAG_LOG_LEVEL_INFO, "model ready",
@@ -624,12 +625,10 @@ bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
                                     const struct bag_problem *why)
 {
     const struct bag_entry *failed = plan->failed;
-    /* A model that was made, and could not be brought up to date, has its source already. */
-    bool has_source = failed && (failed->source || failed->model);
-    const struct bag_source *source = has_source ? bag_entry_source(failed) : NULL;
-    if (!source ||
-        !bag_plan_goes_without(plan->facts.kind, failed->is_default, source->is_named, why->kind) ||
-        !bag_facts_add_failure(&plan->facts, source, why))
+    const struct bag_source *source = failed ? failed->source : NULL;
+    if (!source || why->kind == BAG_ERROR_DRAINING ||
+        !bag_facts_add_failure(&plan->facts, source, why) ||
+        !bag_plan_goes_without(plan->facts.kind, failed->is_default, source->is_named, why->kind))
         return false;
     for (size_t i = 0; i < plan->count; i++) {
         struct bag_model *model = &plan->entries[i] != failed ? plan->entries[i].model : NULL;
@@ -640,13 +639,7 @@ bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
     return true;
 }
 
-/* ---- counters and deltas --------------------------------------------------------------------- */
-
-void bag_models_count_failure(struct bag_models *models)
-{
-    models->status.now.num_failed++;
-    bag_load_status_report(&models->status);
-}
+/* ---- deltas ------------ --------------------------------------------------------------------- */
 
 bool bag_models_take_deltas(struct bag_models *models, const struct bag_control *control,
                             bool polls, struct bag_problem *problem)

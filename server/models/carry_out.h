@@ -44,9 +44,6 @@ void bag_change_plan_finish_loading(struct bag_change_plan *plan, bool ok);
 /* Publishes the error of the last plan that could not be made, if one version is to blame. */
 void bag_models_show_error(struct bag_models *models);
 
-/* Counts a change, or a version of it, that failed. */
-void bag_models_count_failure(struct bag_models *models);
-
 /* Applies the deltas of the tables that serve: of all models, or of those in `control` if it is not
  * NULL. See bag_updates_take_deltas(). Returns false and sets *problem to the first failure. */
 bool bag_models_take_deltas(struct bag_models *models, const struct bag_control *control,

@@ -118,8 +118,8 @@ static bool make_sources(struct bag_scan *scan, struct bag_catalog *catalog,
             scan->remotes[i] = NULL;
         }
         enum bag_load load = source->model->load;
-        source->is_alone = scan->config->options.updates == BAG_SWITCH_ON;
-        source->maps = (load == BAG_LOAD_COUNT ? scan->config->options.load : load) == BAG_LOAD_MAP;
+        source->is_alone = scan->options->updates == BAG_SWITCH_ON;
+        source->maps = (load == BAG_LOAD_COUNT ? scan->options->load : load) == BAG_LOAD_MAP;
     }
     return catalog->sources || bag_problem_no_memory(problem);
 }
@@ -170,9 +170,11 @@ const struct bag_named_source *bag_catalog_find(const struct bag_catalog *catalo
 /* ---- all ------------------------------------------------------------------------------------- */
 
 bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *config,
-                      struct bag_shards *shards, bool is_first, struct bag_problem *problem)
+                      const struct bag_option_values *options, struct bag_shards *shards,
+                      bool is_first, struct bag_problem *problem)
 {
-    struct bag_scan scan = {.config = config, .shards = shards, .is_first = is_first};
+    struct bag_scan scan = {
+        .config = config, .options = options, .shards = shards, .is_first = is_first};
     *catalog = (struct bag_catalog){0};
     bool ok = add_named(&scan, problem) && (!config->models_dir || bag_scan_folder(&scan, problem));
     if (ok && config->models_dir && scan.found.num_models == 0)

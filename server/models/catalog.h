@@ -31,13 +31,15 @@ struct bag_catalog {
     struct bag_named_source *named; /* owned; the same by name, and in their order under one name */
 };
 
-/* Finds all models. If `is_first`, logs which files are ignored. Returns false and sets *problem if
- * a model that is named is wrong, the folder cannot be read, or there is no model at all. If the
- * folder has a version that was found or named before, the earlier one gets a reason and cannot be
- * served: the scan does not know which of the two is meant. The caller must call
+/* Finds all models of the configuration. `options` are those of the start, which do not change when
+ * the configuration is read again. If `is_first`, logs which files are ignored. Returns false and
+ * sets *problem if a model that is named is wrong, the folder cannot be read, or there is no model
+ * at all. If the folder has a version that was found or named before, the earlier one gets a reason
+ * and cannot be served: the scan does not know which of the two is meant. The caller must call
  * bag_catalog_free() in either case. */
 bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *config,
-                      struct bag_shards *shards, bool is_first, struct bag_problem *problem);
+                      const struct bag_option_values *options, struct bag_shards *shards,
+                      bool is_first, struct bag_problem *problem);
 
 void bag_catalog_free(struct bag_catalog *catalog);
 
@@ -52,6 +54,7 @@ const struct bag_named_source *bag_catalog_find(const struct bag_catalog *catalo
 /* The state of a scan, until its sources are made. */
 struct bag_scan {
     const struct bag_config *config;
+    const struct bag_option_values *options;
     struct bag_shards *shards;
     struct bag_config found;     /* models alone */
     size_t num_named;            /* the first ones, which are named */

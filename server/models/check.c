@@ -195,10 +195,12 @@ static bool add_planned(struct bag_check *check, struct bags_list *list,
 bool bag_reconciler_check(const struct bag_reconciler *reconciler, struct bag_check *check,
                           struct bag_problem *problem)
 {
+    const struct bag_models *models = &reconciler->models;
     struct bag_catalog catalog;
     struct bags_list list = {.count = 0};
     *check = (struct bag_check){.count = 0};
-    bool ok = bag_catalog_scan(&catalog, reconciler->config, reconciler->shards, false, problem);
+    bool ok = bag_catalog_scan(&catalog, models->config, models->options, reconciler->shards, false,
+                               problem);
     if (ok && add_catalog(check, &list, &catalog) && add_planned(check, &list, reconciler->first)) {
         /* Check each table once, with all the bags that pool it. */
         if (list.count)

@@ -245,32 +245,61 @@ static uint64_t number_of(const struct bag_source *source)
     return strtoull(source->model->version, NULL, 10);
 }
 
-/* Returns whether a change of this kind does not try a failed version again. */
-static bool skips(const struct bag_facts *facts, enum bag_change_kind kind,
-                  const struct bag_failed_version *failure)
+void bag_models_count_failure(struct bag_models *models)
 {
-    return bag_plan_skips_failed(kind, failure->change == facts->models->num_changes,
+    models->status.now.num_failed++;
+    bag_load_status_report(&models->status);
+}
+
+/* Returns the failure of a version, or NULL. */
+static struct bag_failed_version *find_failure(const struct bag_record *record, uint64_t number)
+{
+    for (size_t i = 0; i < record->num_failures; i++) {
+        if (record->failures[i].number == number)
+            return &record->failures[i];
+    }
+    return NULL;
+}
+
+/* Returns whether this change does not try a failed version again. */
+static bool skips(const struct bag_facts *facts, const struct bag_failed_version *failure)
+{
+    return bag_plan_skips_failed(facts->kind, failure->change == facts->models->num_changes,
                                  uv_hrtime() - failure->at_ns);
 }
 
 bool bag_facts_add_failure(const struct bag_facts *facts, const struct bag_source *source,
                            const struct bag_problem *why)
 {
-    struct bag_record *record = bag_record_make(facts->models, source->model->name);
-    if (!record || !BAG_GROW(record->failures, record->num_failures))
-        return false;
-    struct bag_failed_version *failures = record->failures;
-    for (size_t i = record->num_failures; i-- > 0;) {
-        if (failures[i].number == number_of(source) || !skips(facts, BAG_CHANGE_POLL, &failures[i]))
-            failures[i] = failures[--record->num_failures];
+    struct bag_models *models = facts->models;
+    struct bag_record *record = bag_record_make(models, source->model->name);
+    struct bag_failed_version *failure = record ? find_failure(record, number_of(source)) : NULL;
+    if (!failure) {
+        if (!record || !BAG_GROW(record->failures, record->num_failures))
+            return false;
+        failure = &record->failures[record->num_failures++];
+        *failure = (struct bag_failed_version){.number = number_of(source)};
     }
-    failures[record->num_failures++] =
-        (struct bag_failed_version){.number = number_of(source),
-                                    .fingerprint = source->fingerprint,
-                                    .at_ns = uv_hrtime(),
-                                    .change = facts->models->num_changes,
-                                    .problem = *why};
+    if (failure->fingerprint != source->fingerprint ||
+        strcmp(failure->problem.text, why->text) != 0)
+        bag_models_count_failure(models);
+    failure->fingerprint = source->fingerprint;
+    failure->at_ns = uv_hrtime();
+    failure->change = models->num_changes;
+    failure->problem = *why;
     return true;
+}
+
+/* Forgets failures of versions that have no files any more. */
+static void forget_failures(struct bag_record *record, const struct bag_model_plan *plan)
+{
+    for (size_t i = record->num_failures; i-- > 0;) {
+        bool found = false;
+        for (size_t j = 0; !found && j < plan->count; j++)
+            found = plan->versions[j].number == record->failures[i].number;
+        if (!found)
+            record->failures[i] = record->failures[--record->num_failures];
+    }
 }
 
 /* ---- the files of a version ------------------------------------------------------------------ */
@@ -311,14 +340,11 @@ static void open_files(struct bag_model_facts *of_model, struct bag_source *sour
         of_model->lacks_memory |= why.kind == BAG_ERROR_NO_MEMORY;
     } else {
         /* Reject a source whose files failed to load before and are not tried again. */
-        const struct bag_facts *facts = of_model->facts;
-        const struct bag_record *record = of_model->record;
-        for (size_t i = 0; i < record->num_failures; i++) {
-            const struct bag_failed_version *failure = &record->failures[i];
-            if (failure->number == number_of(source) &&
-                failure->fingerprint == source->fingerprint && skips(facts, facts->kind, failure))
-                bag_source_reject(source, failure->problem.text);
-        }
+        const struct bag_failed_version *failure =
+            find_failure(of_model->record, number_of(source));
+        if (failure && failure->fingerprint == source->fingerprint &&
+            skips(of_model->facts, failure))
+            bag_source_reject(source, failure->problem.text);
     }
 }
 
@@ -339,6 +365,20 @@ static bool is_behind(const struct bag_model_facts *of_model,
            bag_models_lack_updates(of_model->facts->models, version->ready);
 }
 
+/* Remembers why a version is bad, so that it is counted once. Without memory it may be counted
+ * again.
+ */
+static void note_bad(const struct bag_model_facts *of_model, const struct bag_source *source)
+{
+    const struct bag_failed_version *failure = find_failure(of_model->record, number_of(source));
+    struct bag_problem why;
+    if (bag_model_has_shards(source->model) ||
+        (failure && strcmp(failure->problem.text, source->model->reason) == 0))
+        return;
+    bag_problem_set(&why, BAG_ERROR_FILE, "%s", source->model->reason);
+    bag_facts_add_failure(of_model->facts, source, &why);
+}
+
 /* Compares the files of a version with what is in memory; see struct bag_model_plan. A collection
  * has no files of its own. Polls do not trust files that changed since the last poll, unless a
  * ready_file marks complete versions. */
@@ -351,14 +391,15 @@ static void check_files(void *context, struct bag_version_plan *version)
     if (!is_collection)
         open_files(of_model, source);
     version->is_named = source->is_named;
-    if (source->model->reason)
+    if (source->model->reason) {
         version->files = BAG_FILES_BAD;
-    else if (is_collection)
+        note_bad(of_model, source);
+    } else if (is_collection)
         version->files = BAG_FILES_NEW;
     else if (is_of(version->ready, source))
         version->files = BAG_FILES_SERVING;
     else if (facts->kind == BAG_CHANGE_POLL && !source->remote &&
-             !facts->models->config->options.ready_file && !is_settled(of_model, source))
+             !facts->models->options->ready_file && !is_settled(of_model, source))
         version->files = BAG_FILES_CHANGING;
     else
         version->files = is_of(version->retained, source) ? BAG_FILES_RETAINED : BAG_FILES_NEW;
@@ -449,6 +490,7 @@ bool bag_facts_gather_model(const struct bag_facts *facts, const char *name,
         if (*found[i].place)
             find(plan, number_of(*found[i].place), true)->source = found[i].place;
     }
+    forget_failures(of_model->record, plan);
     for (size_t i = 0; i < of_model->record->num_retained; i++) {
         struct bag_model *model = of_model->record->retained[i].model;
         if ((version = find_loaded(plan, model->version_number)))

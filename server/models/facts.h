@@ -33,7 +33,8 @@ struct bag_observed_state {
     bool is_same;  /* true: that poll found the same files as the poll before */
 };
 
-/* A version that failed to load at the time at_ns (CLOCK_MONOTONIC). Prevents repeated attempts. */
+/* A version that is bad, or failed to load at the time at_ns (CLOCK_MONOTONIC). Prevents repeated
+ * attempts, and that it is counted again. */
 struct bag_failed_version {
     uint64_t number, fingerprint, at_ns;
     uint64_t change; /* number of the change in which it failed */
@@ -70,9 +71,10 @@ struct bag_plan_error {
 
 /* The models of a server: what is remembered of them, and what changing them needs. */
 struct bag_models {
-    struct bag_registry *registry;   /* borrowed; has the current snapshot */
-    const struct bag_config *config; /* borrowed; another one after it was read again */
-    struct bag_updates *updates;     /* borrowed; NULL: rows never change */
+    struct bag_registry *registry;           /* borrowed; has the current snapshot */
+    const struct bag_config *config;         /* borrowed; another one after it was read again */
+    const struct bag_option_values *options; /* borrowed; those of the start, which stay */
+    struct bag_updates *updates;             /* borrowed; NULL: rows never change */
     bag_gemm_fn *(*load_gemm)(struct bag_problem *problem); /* returns NULL and sets *problem */
     bag_gemm_fn *gemm;             /* loaded with the first model that projects; NULL before */
     struct bag_load_status status; /* read by other threads */
@@ -158,8 +160,11 @@ struct bag_stored_table *bag_facts_find_stored(const struct bag_facts *facts, ui
  * UINT64_MAX if there are no such versions. */
 uint64_t bag_facts_oldest_through(const struct bag_facts *facts, const char *name);
 
-/* Remembers that the version failed to load, and forgets failures that are too old to matter.
- * Returns false without memory. */
+/* Counts a change that failed. */
+void bag_models_count_failure(struct bag_models *models);
+
+/* Remembers that the version is bad or failed to load, and counts it once for each state of its
+ * files. Returns false without memory. */
 bool bag_facts_add_failure(const struct bag_facts *facts, const struct bag_source *source,
                            const struct bag_problem *why);
 

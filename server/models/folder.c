@@ -179,7 +179,7 @@ static bool visit_version_file(const char *path, const char *name, void *context
                                struct bag_problem *problem)
 {
     struct version *version = context;
-    const char *ready_file = version->scan->config->options.ready_file;
+    const char *ready_file = version->scan->options->ready_file;
     bool settings = strcmp(name, SETTINGS_NAME) == 0;
     char **place = settings         ? &version->settings
                    : version->table ? &version->other
@@ -189,8 +189,8 @@ static bool visit_version_file(const char *path, const char *name, void *context
     if (is_of_set(name))
         return version->is_set = true;
     if (!settings && !bag_source_is_table(name)) {
-        bool is_source = version->scan->config->options.updates == BAG_SWITCH_ON &&
-                         strcmp(name, DELTAS_NAME) == 0;
+        bool is_source =
+            version->scan->options->updates == BAG_SWITCH_ON && strcmp(name, DELTAS_NAME) == 0;
         if (!is_source)
             tell_ignored(version->scan, path, "no table (.npy, .npz, .safetensors)");
         return true;
@@ -207,7 +207,7 @@ static bool check_files(const struct version *version, const char *path,
 {
     if (!version->is_ready)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "%s: there is no %s in it yet",
-                               path, version->scan->config->options.ready_file);
+                               path, version->scan->options->ready_file);
     if (version->other && !version->is_set)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "%s: a version has one table, but the folder has %s, too",
@@ -283,8 +283,7 @@ static bool visit_version(const char *path, const char *name, void *context,
                           struct bag_problem *problem)
 {
     struct model *model = context;
-    struct version version = {.scan = model->scan,
-                              .is_ready = !model->scan->config->options.ready_file};
+    struct version version = {.scan = model->scan, .is_ready = !model->scan->options->ready_file};
     if (strcmp(name, SETTINGS_NAME) == 0)
         return true;
     if (!is_version(path, name)) {

@@ -122,7 +122,7 @@ static void on_progress(void *context, size_t bytes)
 static struct bag_load_options options_of(struct loading *loading)
 {
     const struct bag_models *models = loading->plan->facts.models;
-    const struct bag_option_values *options = &models->config->options;
+    const struct bag_option_values *options = models->options;
     bool starts = loading->plan->facts.kind == BAG_CHANGE_START;
     long processors = starts ? sysconf(_SC_NPROCESSORS_ONLN) : 1;
     return (struct bag_load_options){.threads = processors > 0 ? (unsigned)processors : 1,
@@ -180,7 +180,7 @@ static bool may_start_without(const struct bag_change_plan *plan, const struct b
     const struct bag_models *models = plan->facts.models;
     const struct bag_problem why = *problem;
     if (plan->facts.kind == BAG_CHANGE_START && why.kind != BAG_ERROR_NO_MEMORY &&
-        models->config->options.model_control == BAG_MODEL_CONTROL_NONE)
+        models->options->model_control == BAG_MODEL_CONTROL_NONE)
         bag_problem_set(problem, why.kind,
                         "%s; then restart this server: with model_control none it does not try "
                         "again",
@@ -215,13 +215,8 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_entry *entry
     ok = ok && check_table(model, problem);
     if (ok)
         return bag_model_follow_updates(model) || bag_problem_no_memory(problem);
-    if (may_start_without(plan, model, problem))
-        return bag_entry_reject(entry, problem->text, false, problem);
-    entry->source = model->source;
-    entry->model = NULL;
-    model->source = NULL;
-    bag_model_release(model);
-    return false;
+    return may_start_without(plan, model, problem) &&
+           bag_entry_reject(entry, problem->text, false, problem);
 }
 
 /* Reads the files of an entry into a new stored table, and reports the progress. Returns false and
@@ -271,9 +266,17 @@ static bool load_table(struct loading *loading, struct bag_entry *entry,
     if (!entry->model)
         return false;
     entry->source = NULL;
-    return models->updates && !entry->model->memory->remote
-               ? follow_updates(loading->plan, entry, problem)
-               : check_table(entry->model, problem);
+    if (models->updates && !entry->model->memory->remote
+            ? follow_updates(loading->plan, entry, problem)
+            : check_table(entry->model, problem))
+        return true;
+    /* Give the source back: the entry could not be loaded. */
+    struct bag_model *model = entry->model;
+    entry->source = model->source;
+    entry->model = NULL;
+    model->source = NULL;
+    bag_model_release(model);
+    return false;
 }
 
 /* Makes a collection over the tables of the plan. Marks it UNAVAILABLE if one of its tables could

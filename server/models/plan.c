@@ -732,6 +732,23 @@ bool bag_change_plan_is_needed(struct bag_models *models, struct bag_catalog *ca
     return is_needed;
 }
 
+size_t bag_change_plan_memory_bytes(const struct bag_change_plan *plan)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct bag_model *model = plan->entries[i].model;
+        bool is_shared = false;
+        if (!model || !model->source)
+            continue;
+        bytes += bag_source_bytes(model->source);
+        for (size_t j = 0; j < i && model->stored && model->stored->holders > 1; j++)
+            is_shared |= plan->entries[j].model->stored == model->stored;
+        if (is_shared)
+            bytes -= bag_source_table_bytes(model->source);
+    }
+    return bytes;
+}
+
 size_t bag_change_plan_count(const struct bag_change_plan *plan)
 {
     size_t count = 0;

@@ -77,6 +77,10 @@ bool bag_change_plan_changes(const struct bag_change_plan *plan);
 /* Returns the number of models that will serve. */
 size_t bag_change_plan_count(const struct bag_change_plan *plan);
 
+/* Returns the memory of the models after the plan was carried out. A table that several models
+ * share counts once. */
+size_t bag_change_plan_memory_bytes(const struct bag_change_plan *plan);
+
 /* Returns the entry with that name and version, or NULL. */
 struct bag_entry *bag_change_plan_find(const struct bag_change_plan *plan, const char *name,
                                        const char *version);

@@ -28,7 +28,8 @@ static struct bag_change_plan *make_plan(struct bag_reconciler *reconciler,
     struct bag_models *models = &reconciler->models;
     struct bag_catalog catalog;
     struct bag_change_plan *plan = NULL;
-    if (bag_catalog_scan(&catalog, models->config, reconciler->shards, is_first, problem))
+    if (bag_catalog_scan(&catalog, models->config, models->options, reconciler->shards, is_first,
+                         problem))
         plan = bag_change_plan_make(models, kind, &catalog, control, NULL, problem);
     bag_catalog_free(&catalog);
     return plan;
@@ -45,7 +46,6 @@ static bool carry_out_plan(struct bag_reconciler *reconciler, struct bag_change_
            bag_change_plan_may_go_without(*plan, problem)) {
         enum bag_change_kind kind = (*plan)->facts.kind;
         const struct bag_control *control = (*plan)->facts.control;
-        bag_models_count_failure(&reconciler->models);
         bag_change_plan_free(*plan);
         *plan = make_plan(reconciler, kind, control, false, problem);
     }
@@ -141,7 +141,7 @@ static void carry_out_change(struct bag_reconciler *reconciler, struct bag_chang
 {
     struct bag_models *models = &reconciler->models;
     struct bag_problem *problem = &change->problem;
-    uint64_t started_ns = uv_hrtime();
+    uint64_t started_ns = uv_hrtime(), num_failed = models->status.now.num_failed;
     bool is_control = change->kind == BAG_CHANGE_MODELS, ok;
     log_change(change, "change begins", 0);
     if (atomic_load(&models->cancelled))
@@ -157,8 +157,8 @@ static void carry_out_change(struct bag_reconciler *reconciler, struct bag_chang
     }
     ok = ok && (report_served(models, &change->control) || bag_problem_no_memory(problem));
     change->failed = !ok;
-    if (!ok)
-        bag_models_count_failure(models);
+    if (!ok && models->status.now.num_failed == num_failed)
+        bag_models_count_failure(models); /* it was not counted as that of a version */
     if (!ok && (problem->kind == BAG_ERROR_FILE || problem->kind == BAG_ERROR_CONFIGURATION))
         problem->kind = BAG_ERROR_BAD_REQUEST; /* the request asks for what cannot be served */
     log_change(change, ok ? "change done" : "change failed", started_ns);
@@ -169,14 +169,17 @@ static void carry_out_change(struct bag_reconciler *reconciler, struct bag_chang
 /* ---- polls ----------------------------------------------------------------------------------- */
 
 /* Logs the problem of a model, or of the whole folder under an empty name, once for as long as
- * polls find it. */
-static void log_poll(struct bag_models *models, const char *name, const struct bag_problem *why)
+ * polls find it. Counts it then, unless it was `counted` as the problem of a version. */
+static void log_poll(struct bag_models *models, const char *name, const struct bag_problem *why,
+                     bool counted)
 {
     struct bag_record *record = bag_record_make(models, name);
     if (record && strcmp(record->logged.text, why->text) == 0)
         return;
     if (record)
         record->logged = *why;
+    if (!counted)
+        bag_models_count_failure(models);
     bag_log(BAG_LOG_LEVEL_WARNING, "not loaded", BAG_LOG_TEXT("model", name),
             BAG_LOG_TEXT("reason", why->text));
 }
@@ -189,28 +192,37 @@ static void forget_problem(const struct bag_models *models, const char *name)
         *record->logged.text = 0;
 }
 
+/* Changes one model as a poll found it, if that is needed. Returns false if the change fails.
+ * *counted is set if the failure was counted as that of a version, which is not read again at once.
+ */
+static bool change_polled(struct bag_models *models, struct bag_catalog *catalog, const char *name,
+                          bool *counted, struct bag_problem *problem)
+{
+    const struct bag_model_names only = {&name, 1};
+    *counted = false;
+    models->num_changes++;
+    if (!bag_change_plan_is_needed(models, catalog, name))
+        return true;
+    struct bag_change_plan *plan =
+        bag_change_plan_make(models, BAG_CHANGE_POLL, catalog, NULL, &only, problem);
+    bool ok = plan && bag_change_plan_carry_out(plan, problem);
+    if (!ok && plan && plan->failed) {
+        *counted = true;
+        bag_change_plan_may_go_without(plan, problem);
+    }
+    bag_change_plan_free(plan);
+    return ok;
+}
+
 /* Polls one model. It is a change of its own, so that no model waits for another one. */
 static void poll_model(struct bag_models *models, struct bag_catalog *catalog, const char *name)
 {
     struct bag_problem why;
-    const struct bag_model_names only = {&name, 1};
-    models->num_changes++;
-    if (!bag_change_plan_is_needed(models, catalog, name)) {
-        forget_problem(models, name);
-        return;
-    }
-    struct bag_change_plan *plan =
-        bag_change_plan_make(models, BAG_CHANGE_POLL, catalog, NULL, &only, &why);
-    bool ok = plan && bag_change_plan_carry_out(plan, &why);
-    if (ok)
+    bool counted;
+    if (change_polled(models, catalog, name, &counted, &why))
         forget_problem(models, name);
     else
-        log_poll(models, name, &why);
-    if (!ok && plan) {
-        bag_models_count_failure(models);
-        bag_change_plan_may_go_without(plan, &why); /* so that it is not read again at once */
-    }
-    bag_change_plan_free(plan);
+        log_poll(models, name, &why, counted);
 }
 
 /* Kinds of models that a poll is about: all, those on shards, collections over those. */
@@ -240,11 +252,12 @@ static bool scan(struct bag_reconciler *reconciler, struct bag_catalog *catalog)
 {
     struct bag_problem why;
     struct bag_models *models = &reconciler->models;
-    bool ok = bag_catalog_scan(catalog, models->config, reconciler->shards, false, &why);
+    bool ok =
+        bag_catalog_scan(catalog, models->config, models->options, reconciler->shards, false, &why);
     if (ok)
         forget_problem(models, "");
     else
-        log_poll(models, "", &why);
+        log_poll(models, "", &why, false);
     return ok;
 }
 
@@ -380,7 +393,7 @@ static bool do_next(struct bag_reconciler *reconciler, uint64_t *next_poll_ns)
         poll_shards(reconciler);
     if (polls_files) {
         poll_files(reconciler);
-        *next_poll_ns = uv_hrtime() + (uint64_t)reconciler->config->options.poll_ms * 1000000;
+        *next_poll_ns = uv_hrtime() + (uint64_t)reconciler->models.options->poll_ms * 1000000;
     }
     bag_monitor_lock(&models->monitor);
     return true;
@@ -393,8 +406,10 @@ static void *run(void *argument)
     struct bag_reconciler *reconciler = argument;
     struct bag_problem problem;
     bool failed = !carry_out_plan(reconciler, &reconciler->first, &problem);
-    if (!failed)
+    if (!failed) {
         reconciler->first_models = bag_change_plan_count(reconciler->first);
+        reconciler->first_bytes = bag_change_plan_memory_bytes(reconciler->first);
+    }
     bag_change_plan_free(reconciler->first);
     reconciler->first = NULL;
     bag_monitor_lock(&reconciler->models.monitor);
@@ -409,7 +424,7 @@ static void *run(void *argument)
     /* Work until the thread is to stop and no change waits any more. Sleep until it is woken or the
      * next poll of files is due. */
     struct bag_models *models = &reconciler->models;
-    bool polls = reconciler->config->options.model_control == BAG_MODEL_CONTROL_POLL;
+    bool polls = reconciler->models.options->model_control == BAG_MODEL_CONTROL_POLL;
     uint64_t next_poll_ns = polls ? uv_hrtime() : UINT64_MAX;
     bag_monitor_lock(&models->monitor);
     while (!reconciler->stops || !STAILQ_EMPTY(&reconciler->changes)) {
@@ -427,7 +442,8 @@ bool bag_reconciler_open(struct bag_reconciler *reconciler, const struct bag_con
                          struct bag_problem *problem)
 {
     struct bag_models *models = &reconciler->models;
-    reconciler->config = models->config = config;
+    models->config = config;
+    models->options = &config->options;
     models->registry = registry;
     models->load_gemm = load_gemm;
     STAILQ_INIT(&reconciler->changes);

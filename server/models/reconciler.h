@@ -75,13 +75,13 @@ struct bag_change {
 /* The reconciler of a server. Zeroed before bag_reconciler_open(), and never moved after it. Until
  * bag_reconciler_start() it belongs to the calling thread, then to its own. */
 struct bag_reconciler {
-    struct bag_models models;        /* used by the thread alone, except for the status */
-    const struct bag_config *config; /* borrowed; as at the start: its options do not change */
-    struct bag_config reread;        /* owned; the configuration that was read again last; zeros if
-                                        none was */
-    struct bag_shards *shards;       /* owned */
-    struct bag_change_plan *first;   /* owned; plan of the start until it is carried out; or NULL */
-    size_t first_models, first_bytes; /* number of models at the start; memory of their tables */
+    struct bag_models models;      /* used by the thread alone, except for the status */
+    struct bag_config reread;      /* owned; the configuration that was read again last; zeros if
+                                      none was */
+    struct bag_shards *shards;     /* owned */
+    struct bag_change_plan *first; /* owned; plan of the start until it is carried out; or NULL */
+    size_t first_models, first_bytes; /* number of models at the start, and memory of their tables;
+                                         as planned until they are loaded */
     pthread_t thread;
 
     /* Guarded by models.monitor. */

@@ -274,7 +274,7 @@ enum bag_collection_action bag_plan_unloadable_collection(const struct bag_colle
 
 bool bag_plan_skips_failed(enum bag_change_kind kind, bool is_same_change, uint64_t age_ns)
 {
-    return is_same_change || (kind != BAG_CHANGE_MODELS && age_ns < BAG_FAILURE_NS);
+    return is_same_change || (kind == BAG_CHANGE_POLL && age_ns < BAG_FAILURE_NS);
 }
 
 bool bag_plan_goes_without(enum bag_change_kind kind, bool is_default, bool is_named,

@@ -170,7 +170,8 @@ enum bag_collection_action bag_plan_unloadable_collection(const struct bag_colle
 #define BAG_FAILURE_NS (UINT64_C(60) * 1000000000)
 
 /* Returns whether a version is not tried again: its files failed to load `age_ns` ago, in this
- * change or in another one. A request tries again at once, but only once. */
+ * change or in another one. A request, and a configuration that is read again, try again at once,
+ * but only once. */
 bool bag_plan_skips_failed(enum bag_change_kind kind, bool is_same_change, uint64_t age_ns);
 
 /* Returns whether the change is made without the version that failed to load. The change fails

@@ -111,6 +111,38 @@ def test_versions_that_cannot_be_loaded(directory, root):
         expect_equal(len(tries), 3)
 
 
+def test_start_says_what_it_goes_without(directory, root):
+    """Each version that cannot be loaded is logged once with its reason, also where an older one serves, and the
+    memory that `ready` names is that of what serves."""
+    for name in ("t", "u", "w"):
+        publish(root, name, 1)
+    truncate(publish(root, "t", 2))
+    publish(root, "u", 2, settings={"missing": "perhaps"})
+    publish_keyed(root, "k", 1, KEYS_TWICE)
+    with polling(directory) as server:
+        publish(root, "mark", 1)
+        wait_for(server.client, 1, "mark")
+        unavailable = {(e["model"], e["version"]): e["reason"] for e in events(server, "model unavailable")}
+        for version, word in {("t", "2"): "table.npy", ("u", "2"): "perhaps", ("k", "1"): "key 7"}.items():
+            expect(word in unavailable[version], f"{version}: {unavailable}")
+        expect_equal((len(events(server, "model unavailable")), len(unavailable)), (3, 3))
+        expect_equal((server.wait_event("ready")["models"], server.wait_event("ready")["bytes"]),
+                     (3, 3 * rows_of(1).nbytes))
+        expect_equal(server.client.counted("bagserve_failed_model_changes_total"), 3)
+
+
+def test_start_with_a_default_key_that_is_not_there(directory, root):
+    """It is UNAVAILABLE from the first look on, and answers nothing."""
+    publish_keyed(root, "t", 1)
+    write_json(root / "t" / "config.json", {"missing": "default", "default_index": 99})
+    publish(root, "u", 1)
+    with serve(directory) as server:
+        state, reason = index(server.client, "t")["1"]
+        expect(state == "UNAVAILABLE" and reason.startswith("model 't'") and "default_index is 99" in reason,
+               f"{state}: {reason}")
+        expect_equal((served(server.client), served(server.client, "u")), (503, 1))
+
+
 def test_folders_that_are_no_versions(directory, root):
     """A model without any is told, with the folder that may be meant for one."""
     publish(root, "good", 1)
@@ -387,6 +419,76 @@ def test_poll_says_a_problem_once(directory, root):
             expect(all(a != b for a, b in zip(said, said[1:])), f"{said}")
 
 
+def test_poll_counts_what_is_bad(directory, root):
+    """Each bad version once for as long as its files stay the same, whether a header, a rule or an element is wrong."""
+    publish(root, "t", 1)
+    publish(root, "mark", 1)
+    with polling(directory) as server:
+        def counted():
+            return server.client.counted("bagserve_failed_model_changes_total")
+
+        def poll_twice(first):
+            for version in (first, first + 1):
+                publish(root, "mark", version)
+                wait_for(server.client, version, "mark")
+
+        before = counted()
+        truncate(publish(directory / "aside", "t", 2))
+        os.rename(directory / "aside" / "t" / "2", root / "t" / "2")
+        wait_until(lambda: counted() == before + 1, "a truncated file is not counted")
+        publish(root, "u", 1, settings={"missing": "perhaps"})
+        wait_until(lambda: counted() == before + 2, "an unknown rule is not counted")
+        publish_keyed(root, "k", 1, KEYS_TWICE)
+        wait_until(lambda: counted() == before + 3, "a key that is there twice is not counted")
+        poll_twice(2)
+        expect_equal(counted(), before + 3)
+        truncate(root / "t" / "2" / "table.npy")
+        wait_until(lambda: counted() == before + 4, "other files are not counted")
+        poll_twice(4)
+        expect_equal((counted(), served(server.client)), (before + 4, 1))
+
+
+def test_poll_reads_a_bad_named_table_once(directory, root):
+    publish(root, "mark", 1)
+    publish_keyed(directory, "t", 1)
+    config = write_json(directory / "c.json", {"models": [{"name": "t", "path": str(directory / "t" / "1")}]})
+    with polling(directory, "--config", config, "--log-level", "debug") as server:
+        expect_equal(served(server.client), 1)
+        publish_keyed(directory, "other", 1, KEYS_TWICE)
+        for name in ("keys.npy", "values.npy"):
+            os.replace(directory / "other" / "1" / name, directory / "t" / "1" / name)
+        expect("key 7" in server.wait_event("not loaded")["reason"], server.log())
+        for version in range(2, 5):  # six polls at least
+            publish(root, "mark", version)
+            wait_for(server.client, version, "mark")
+        tries = [e for e in events(server, "loading table") if e["model"] == "t"]
+        expect_equal((len(tries), served(server.client)), (2, 1))
+        expect("serves what was loaded before" in index(server.client, "t")["1"][1], f"{index(server.client, 't')}")
+
+
+def test_poll_says_a_problem_again(directory, root):
+    """After the model was all right in between."""
+    publish(root, "mark", 1)
+    publish_keyed(root, "t", 1)
+    publish_keyed(directory, "good", 1)
+    for name in ("bad", "bad_again"):
+        publish_keyed(directory, name, 1, KEYS_TWICE)
+    with polling(directory) as server:
+        def replace_keys(name):
+            os.replace(directory / name / "1" / "keys.npy", root / "t" / "1" / "keys.npy")
+
+        def said():
+            return [e["reason"] for e in events(server, "not loaded") if server.client.get("/v2/health/live")]
+
+        replace_keys("bad")
+        wait_until(lambda: len(said()) == 1, "it is not said")
+        replace_keys("good")
+        wait_until(lambda: index(server.client, "t")["1"] == ("READY", ""), "it is not all right")
+        replace_keys("bad_again")
+        wait_until(lambda: len(said()) == 2, "it is not said again")
+        expect(said()[0] == said()[1] and "key 7" in said()[0], f"{said()}")
+
+
 def test_poll_tries_collections_quietly(directory, root):
     """Those that could not be served are tried with each poll, and go on saying why."""
     publish_keyed(root, "t", 1, range(4))
@@ -458,6 +560,44 @@ def test_sighup(directory):
         expect_equal([served(server.client, name) for name in ("a", "c", "t")], [99, 99, 2])
         expect("nowhere.npy" in json.dumps(events(server, "change failed")[1]), server.log())
         server.client.request("GET", "/v2/models", headers=BEARER).expect(200)
+
+
+def test_sighup_sets_what_a_feature_inherits(directory):
+    """A key with the value that the program would take has another meaning than none, which takes the table's."""
+    np.save(directory / "t.npy", rows_of(3))
+    table = {"name": "t", "path": "t.npy", "reduction": "mean"}
+    config = directory / "c.json"
+
+    def write(**rules):
+        write_json(config, {"models": [table, {"name": "c", "features": [{"name": "f", "model": "t"} | rules]}]})
+
+    (directory / "models").mkdir()
+    write()
+    with serve(directory, "--config", config) as server:
+        def pooled():
+            outputs = server.client.infer("c", [i64("f.indices", [[0, 1]])]).expect().outputs()
+            return float(np.unique(outputs["f"].array).item())
+
+        expect_equal(pooled(), 3.0)
+        write(reduction="sum")
+        server.send(signal.SIGHUP)
+        wait_until(lambda: pooled() == 6.0, "the feature's own reduction is not used")
+
+
+def test_sighup_leaves_options(directory, root):
+    """Which the log says: a version without its ready_file is not served though the file names none any more."""
+    publish(root, "t", 1).with_name("READY").touch()
+    config = write_json(directory / "c.json", {"loading": {"ready_file": "READY"}})
+    with serve(directory, "--config", config) as server:
+        publish(root, "t", 2)
+        write_json(config, {})
+        server.send(signal.SIGHUP)
+        server.wait_event("options unchanged")
+        wait_until(lambda: server.client.get("/v2/health/live") and events(server, "change done"), "it goes on")
+        expect_equal(served(server.client), 1)
+        (root / "t" / "2" / "READY").touch()
+        server.admin.load("t").expect()
+        expect_equal(served(server.client), 2)
 
 
 @pytest.mark.skipif(not has_openblas(), reason="libopenblas0-pthread is not installed")
