@@ -157,8 +157,9 @@ static void carry_out_change(struct bag_reconciler *reconciler, struct bag_chang
     }
     ok = ok && (report_served(models, &change->control) || bag_problem_no_memory(problem));
     change->failed = !ok;
+    /* A failure for one version was counted as the failure of that version. */
     if (!ok && models->status.now.num_failed == num_failed)
-        bag_models_count_failure(models); /* it was not counted as that of a version */
+        bag_models_count_failure(models);
     if (!ok && (problem->kind == BAG_ERROR_FILE || problem->kind == BAG_ERROR_CONFIGURATION))
         problem->kind = BAG_ERROR_BAD_REQUEST; /* the request asks for what cannot be served */
     log_change(change, ok ? "change done" : "change failed", started_ns);

@@ -30,8 +30,8 @@ struct bag_delta_state {
     uint64_t number, fingerprint;
 };
 
-/* What polls have seen in the folder of deltas beside a table (server/updates/deltas.c). Belongs to
- * the thread that changes the tables. */
+/* The folder of deltas beside a table, as the last poll saw it (server/updates/deltas.c). Belongs
+ * to the thread that changes the tables. */
 struct bag_seen_deltas {
     struct bag_delta_state *waiting; /* owned; ascending; those that were not applied */
     size_t count;
