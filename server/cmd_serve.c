@@ -5,7 +5,7 @@
 #include "commands.h"
 #include "loops.h"
 #include "report.h"
-#include "server/http/routes.h"
+#include "server/http/authorize.h"
 #include "server/memory/memory.h"
 #include "server/models/reconciler.h"
 #include "server/system/log.h"

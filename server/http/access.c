@@ -26,8 +26,8 @@ void bag_http_access_keep_id(struct bag_http_access *access, const struct bag_in
 /* ---- metrics --------------------------------------------------------------------------------- */
 
 /* Counts the reply, and its reason or its work. */
-static void count(const struct bag_http_access *access, const struct bag_job *job,
-                  const struct bag_http_reply *reply, uint64_t now_ms)
+static void count(const struct bag_http_access *access, const struct bag_model *model,
+                  const struct bag_job *job, const struct bag_http_reply *reply, uint64_t now_ms)
 {
     const struct bag_infer *infer = &job->infer;
     if (!access->recorder)
@@ -35,10 +35,10 @@ static void count(const struct bag_http_access *access, const struct bag_job *jo
     bag_metrics_on_answer(access->recorder, reply->status, access->received_bytes,
                           reply->body_bytes);
     if (reply->status >= 400)
-        bag_metrics_on_rejection(access->recorder, infer->input.model,
-                                 bag_http_error_reason(reply->error), &infer->watch);
-    else if (infer->input.model)
-        bag_metrics_on_success(access->recorder, infer->input.model,
+        bag_metrics_on_rejection(access->recorder, model, bag_http_error_reason(reply->error),
+                                 &infer->watch);
+    else if (model)
+        bag_metrics_on_success(access->recorder, model,
                                &(struct bag_metrics_work){.bags = infer->plan.work.bags,
                                                           .rows = infer->plan.work.rows,
                                                           .bytes = infer->plan.work.bytes,
@@ -78,10 +78,10 @@ static const char *reason_of(const struct bag_http_reply *reply, char reason[LOG
 }
 
 /* Writes one line of the access log. */
-static void log_request(const struct bag_http_access *access, const struct bag_job *job,
-                        const struct bag_http_reply *reply, uint64_t took_us, bool slow)
+static void log_request(const struct bag_http_access *access, const struct bag_model *model,
+                        const struct bag_job *job, const struct bag_http_reply *reply,
+                        uint64_t took_us, bool slow)
 {
-    const struct bag_model *model = job->infer.input.model;
     bool pooled = model && reply->status == 200;
     char reason[LOGGED_BYTES];
     struct bag_log_field error = {0};
@@ -129,11 +129,12 @@ const struct bag_span_place *bag_http_access_place(struct bag_http_access *acces
     return access->place.id ? &access->place : NULL;
 }
 
-void bag_http_access_end(struct bag_http_access *access, const struct bag_job *job,
-                         const struct bag_http_reply *reply, const char *route, uint64_t now_ms)
+void bag_http_access_end(struct bag_http_access *access, const struct bag_model *model,
+                         const struct bag_job *job, const struct bag_http_reply *reply,
+                         const char *route, uint64_t now_ms)
 {
     const struct bag_option_values *options = access->options;
-    count(access, job, reply, now_ms);
+    count(access, model, job, reply, now_ms);
     if (!access->begun_ns)
         return;
     const struct bag_span_place *place = bag_http_access_place(access);
@@ -145,7 +146,6 @@ void bag_http_access_end(struct bag_http_access *access, const struct bag_job *j
                                 .bytes_in = access->received_bytes,
                                 .bytes_out = reply->body_bytes};
         bag_trace_time(&span, access->begun_ns);
-        const struct bag_model *model = job->infer.input.model;
         snprintf(span.method, sizeof span.method, "%s", access->line->method);
         snprintf(span.path, sizeof span.path, "%s", bag_http_head_path(access->line->target));
         snprintf(span.route, sizeof span.route, "%s", route);
@@ -161,7 +161,7 @@ void bag_http_access_end(struct bag_http_access *access, const struct bag_job *j
     bool slow =
         options->slow_request_ms > 0 && took_us >= (uint64_t)options->slow_request_ms * 1000;
     if (slow || options->access_log == BAG_SWITCH_ON)
-        log_request(access, job, reply, took_us, slow);
+        log_request(access, model, job, reply, took_us, slow);
 }
 
 void bag_http_access_reject(const struct bag_option_values *options, struct bag_recorder *recorder,

@@ -33,11 +33,12 @@ void bag_http_access_keep_id(struct bag_http_access *access, const struct bag_in
  * first call. Returns NULL if tracing is off, or the client wants no trace. */
 const struct bag_span_place *bag_http_access_place(struct bag_http_access *access);
 
-/* Counts, logs and traces the reply. The job has a model if the request is an inference, and was
- * done if the reply is a success. `route` is the pattern of the route, or empty. `now_ms` is
- * uv_now(). */
-void bag_http_access_end(struct bag_http_access *access, const struct bag_job *job,
-                         const struct bag_http_reply *reply, const char *route, uint64_t now_ms);
+/* Counts, logs and traces the reply. `model` is that of an inference, whose job was done if the
+ * reply is a success; NULL: the request counts for no model. `route` is the pattern of the route,
+ * or empty. `now_ms` is uv_now(). */
+void bag_http_access_end(struct bag_http_access *access, const struct bag_model *model,
+                         const struct bag_job *job, const struct bag_http_reply *reply,
+                         const char *route, uint64_t now_ms);
 
 /* Counts and logs a reply that libmicrohttpd has sent itself, before there was a request. Neither
  * the client nor the target is known. */

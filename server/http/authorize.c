@@ -1,4 +1,6 @@
-/* Access tokens and the scopes of routes; see routes.h. */
+/* Access tokens and the scopes of routes; see authorize.h. */
+#include "authorize.h"
+
 #include "proto/cors.h"
 #include "proto/text.h"
 #include "request.h"
@@ -75,7 +77,7 @@ static const char *const challenges[] = {
 #undef BAG_X
 };
 
-/* Fills the reply with an error and returns false. The request then counts for no model. */
+/* Fills the reply with an error and returns false. */
 static bool reject(struct bag_http_request *request, enum bag_error error, const char *challenge,
                    const char *text)
 {
@@ -83,7 +85,6 @@ static bool reject(struct bag_http_request *request, enum bag_error error, const
     bag_problem_set(&problem, error, "%s", text);
     bag_http_reply_problem(&request->reply, &problem);
     request->reply.challenge = challenge;
-    request->job.infer.input.model = NULL;
     return false;
 }
 
@@ -107,15 +108,15 @@ bool bag_http_authorize(struct bag_http_request *request)
     const char *origins = request->context->service->config->options.cors_origins;
     bool is_named =
         origins && origin && !bag_cors_is_any(origins) && bag_cors_allows(origins, origin);
-    if (!(request->route->scope != BAG_SCOPE_ADMIN || !origin || is_named ||
+    if (!(request->target.route->scope != BAG_SCOPE_ADMIN || !origin || is_named ||
           bag_http_origin_is_ours(origin, request->head.host) ||
           reject(request, BAG_ERROR_FORBIDDEN, NULL,
                  "the page that asks is not this server's: pages of other origins change nothing, "
                  "unless cors_origins names them")))
         return false;
-    if (!tokens || request->route->scope == BAG_HTTP_NO_SCOPE)
+    if (!tokens || request->target.route->scope == BAG_HTTP_NO_SCOPE)
         return true;
-    enum bag_scope scope = (enum bag_scope)request->route->scope;
+    enum bag_scope scope = (enum bag_scope)request->target.route->scope;
     if (!request->head.authorization)
         return reject(request, BAG_ERROR_UNAUTHORIZED, REALM,
                       "an access token is needed; send it as 'Authorization: Bearer TOKEN'");

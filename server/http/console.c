@@ -2,24 +2,16 @@
  * whole server that it shows. */
 #include "server/console/console.h"
 #include "metadata.h"
+#include "proto/tokens.h"
 
 #include <string.h>
 #include <unistd.h>
 
 /* ---- the page -------------------------------------------------------------------------------- */
 
-#define PAGE_PATH "/console"
-
 static bool is_console_on(const struct bag_http_request *request)
 {
     return request->context->service->config->options.console == BAG_SWITCH_ON;
-}
-
-const char *bag_http_console_path(const struct bag_http_request *request)
-{
-    const char *path = bag_http_head_path(request->line.target);
-    bool is_page = request->head.wants_html && strcmp(path, "/") == 0 && is_console_on(request);
-    return is_page ? PAGE_PATH : path;
 }
 
 /* Returns the file of a list with this name, or NULL. */
@@ -82,7 +74,7 @@ enum bag_http_outcome bag_http_get_console(struct bag_http_request *request)
 enum bag_http_outcome bag_http_get_console_part(struct bag_http_request *request)
 {
     const char *path = bag_http_head_path(request->line.target);
-    return answer_part(request, path + strlen(PAGE_PATH "/"));
+    return answer_part(request, path + strlen(BAG_HTTP_CONSOLE_PATH "/"));
 }
 
 /* ---- history --------------------------------------------------------------------------------- */
@@ -121,8 +113,8 @@ static void make_history(struct bag_http_request *request)
                    BAG_KEY("max_request_bytes", (uint64_t)service->budget.max_bytes),
                    BAG_KEY("max_table_bytes", (uint64_t)bag_pages_limit()),
                    BAG_KEY("latency_target_ms", (uint64_t)service->metrics.latency_target_ms),
-                   BAG_KEY("models", request->snapshot->count),
-                   BAG_KEY("models_ready", count_ready(request->snapshot)));
+                   BAG_KEY("models", request->target.snapshot->count),
+                   BAG_KEY("models_ready", count_ready(request->target.snapshot)));
     bag_history_write(&service->history, &json);
     bag_http_answer_now(request, bag_json_end(&json));
 }
@@ -170,7 +162,7 @@ static void write_model(struct bag_json_writer *json, const struct bag_http_requ
 {
     const struct bag_model *model = listed->model;
     const struct bag_metrics *metrics = &request->context->service->metrics;
-    const bool is_default = bag_snapshot_find(request->snapshot, model->name, "") == model;
+    const bool is_default = bag_snapshot_find(request->target.snapshot, model->name, "") == model;
     const bool is_collection = model->num_features > 0 && bag_model_is_collection(model);
     struct bag_http_model_state found;
     bag_http_find_state(listed, bag_http_is_stopping(request), view, &found);
@@ -210,7 +202,7 @@ static void write_model(struct bag_json_writer *json, const struct bag_http_requ
 
 static void make_model_list(struct bag_http_request *request)
 {
-    const struct bag_snapshot *snapshot = request->snapshot;
+    const struct bag_snapshot *snapshot = request->target.snapshot;
     struct bag_json_writer json = {.is_pretty = false};
     struct bag_load_view view;
     bag_load_status_read(request->context->service->metrics.loading, &view);

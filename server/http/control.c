@@ -3,6 +3,7 @@
  * of models. */
 #include "proto/v2_request.h"
 #include "request.h"
+#include "routes.h"
 #include "server/models/reconciler.h"
 #include "server/updates/updates.h"
 
@@ -66,24 +67,25 @@ static void on_done(struct bag_change *change)
     if (!request)
         return;
     request->reply.no_store = true;
-    bag_http_request_made(request);
+    bag_http_request_complete(request);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Submits a change, which then owns the content of *control. */
-static enum bag_http_outcome submit(struct bag_http_request *request,
-                                    const struct bag_control *control)
+/* Submits a change, which then owns the content of *control. Answers at once unless the client
+ * waits for the change. */
+static void submit(struct bag_http_request *request, const struct bag_control *control)
 {
     struct bag_reconciler *reconciler = request->context->service->reconciler;
     struct control_change *asked = calloc(1, sizeof *asked);
     struct bag_control copy = *control;
     struct bag_problem problem;
-    bool waits = control->wait;
+    const bool waits = control->wait;
     if (!asked) {
         bag_control_free(&copy);
         reject(request, BAG_ERROR_NO_MEMORY, "not enough memory");
-        return BAG_HTTP_DONE;
+        bag_http_request_complete(request);
+        return;
     }
     asked->request = waits ? request : NULL;
     asked->change = (struct bag_change){
@@ -91,48 +93,66 @@ static enum bag_http_outcome submit(struct bag_http_request *request,
     snprintf(asked->change.who, sizeof asked->change.who, "%s",
              bag_http_peer_text(request->line.peer));
     char *accepted = waits ? NULL : bag_control_describe(control, false);
-    /* A waiting request must not retain the models, because the unloaded ones could not be
-     * freed. */
-    if (waits)
-        bag_http_request_leave_models(request);
-    if (!bag_reconciler_submit(reconciler, &asked->change, &problem)) {
+    if (waits) {
+        /* A waiting request must not hold the models, because the unloaded ones could not be
+         * freed. */
+        bag_http_target_leave(&request->context->targets, &request->target);
+        request->is_away = true;
+    }
+    if (bag_reconciler_submit(reconciler, &asked->change, &problem)) {
+        if (waits)
+            return;
+        bag_http_reply_json(&request->reply, 202, accepted);
+    } else {
         free(accepted);
         free_change(asked);
+        request->is_away = false;
         bag_http_reply_problem(&request->reply, &problem);
-        return BAG_HTTP_DONE;
     }
-    if (!waits)
-        bag_http_reply_json(&request->reply, 202, accepted);
-    return waits ? BAG_HTTP_SUSPEND : BAG_HTTP_DONE;
+    bag_http_request_complete(request);
 }
 
 /* Reads the body and submits its change. `model` is NULL for a group. */
-static enum bag_http_outcome change(struct bag_http_request *request, const char *model,
-                                    bool unload)
+static void change(struct bag_http_request *request, const char *model, bool unload)
 {
     struct bag_control control;
     struct bag_problem problem;
-    if (!bag_http_request_may_suspend(request))
-        return BAG_HTTP_LATER;
-    if (bag_control_read(request->body, request->body_bytes, model, unload, &control, &problem))
-        return submit(request, &control);
+    if (bag_control_read(request->body, request->body_bytes, model, unload, &control, &problem)) {
+        submit(request, &control);
+        return;
+    }
     bag_http_reply_problem(&request->reply, &problem);
-    return BAG_HTTP_DONE;
+    bag_http_request_complete(request);
+}
+
+static void load(struct bag_http_request *request)
+{
+    change(request, request->target.name, false);
+}
+
+static void unload(struct bag_http_request *request)
+{
+    change(request, request->target.name, true);
+}
+
+static void load_group(struct bag_http_request *request)
+{
+    change(request, NULL, false);
 }
 
 enum bag_http_outcome bag_http_post_load(struct bag_http_request *request)
 {
-    return change(request, request->target.model, false);
+    return bag_http_request_late(request, load);
 }
 
 enum bag_http_outcome bag_http_post_unload(struct bag_http_request *request)
 {
-    return change(request, request->target.model, true);
+    return bag_http_request_late(request, unload);
 }
 
 enum bag_http_outcome bag_http_post_load_group(struct bag_http_request *request)
 {
-    return change(request, NULL, false);
+    return bag_http_request_late(request, load_group);
 }
 
 /* ---- updates of rows ------------------------------------------------------------------------- */
@@ -158,8 +178,7 @@ struct rows_request {
  * such model now, or if its rows cannot change. */
 static const struct bag_model *find_table(struct bag_http_request *request)
 {
-    const struct bag_model *model =
-        bag_http_find_model(request->snapshot, &request->target, &request->reply);
+    const struct bag_model *model = bag_http_target_look_up(&request->target, &request->reply);
     if (!model)
         return NULL;
     if (bag_model_is_collection(model))
@@ -256,7 +275,7 @@ static void on_applied(struct bag_update *update)
     else
         bag_http_reply_json(&request->reply, 200, bag_v2_rows_reply(&reply));
     bag_infer_free_scratch(&request->job.infer);
-    bag_http_request_made(request);
+    bag_http_request_complete(request);
 }
 
 /* Makes a batch that can be applied. Returns NULL and fills the reply if there is none. The model
@@ -286,18 +305,22 @@ static struct rows_request *make_batch(struct bag_http_request *request)
 /* Makes a batch on a worker and passes it on, or answers the request if there is none. */
 static void run(struct bag_work *work)
 {
-    struct bag_http_request *request =
-        (void *)((char *)work - offsetof(struct bag_http_request, work));
+    struct bag_http_request *request = bag_http_request_of_work(work);
     struct rows_request *rows = make_batch(request);
     if (rows) {
         bag_updates_submit(&rows->update);
         return;
     }
     bag_infer_free_scratch(&request->job.infer);
-    bag_http_request_made(request);
+    bag_http_request_complete(request);
+}
+
+static void begin_rows(struct bag_http_request *request)
+{
+    bag_http_request_push(request, run, BAG_WORK_URGENT);
 }
 
 enum bag_http_outcome bag_http_post_rows(struct bag_http_request *request)
 {
-    return bag_http_request_elsewhere(request, run, BAG_WORK_URGENT);
+    return bag_http_request_late(request, begin_rows);
 }

@@ -1,16 +1,34 @@
-/* The handler of inference. Answers cheap requests on the loop's thread and submits expensive ones
- * to the engine. All functions run on the loop's thread. */
-#include "coordinator.h"
+/* The handler of inference, of models whose rows are here and of models whose rows are on shards.
+ *
+ * Its story, from the head to the reply:
+ *
+ *   bag_http_accept_infer   The head has arrived. Finds the model, rejects what can be rejected by
+ *                           now, and reserves large work with the engine.
+ *   bag_http_post_infer     The body is complete. Plans the work, and does it now if it is little.
+ *   begin                   Other work is late: the engine gets it, or the shards are asked.
+ *   on_job_done             The engine has run the job. If the rows are on shards, it has only
+ *                           written the subrequests, and the shards are asked now.
+ *   on_replies              The shards have replied. Their replies are merged, by the loop or by a
+ *                           worker. If they have other parts by now, the story starts again with
+ *                           the models that are served now.
+ *   bag_http_drop_infer     The reply was counted, or the client has left.
+ *
+ * All functions run on the loop's thread unless their comment says otherwise. */
+#include "request.h"
+#include "routes.h"
 
-#include <netinet/in.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 /* A request goes to the engine whatever its body holds if the estimated work for a body of its
  * length is this many times inline_work_us. It can therefore be rejected before the body arrives.
  */
 #define SURELY_EXPENSIVE 4
+
+/* The loop makes and merges remote inferences up to this multiple of inline_work_us itself, which
+ * saves two hand-overs to a worker. */
+#define REMOTE_FACTOR 4
 
 /* A compressed body is decompressed on the loop if neither form is larger. */
 #define INLINE_UNPACK_BYTES 8192
@@ -31,21 +49,12 @@ static bool packs_replies(const struct bag_http_request *request)
 
 /* ---- before the body ------------------------------------------------------------------------- */
 
-/* Finds the model of the path and stores it in the route cache. Returns false with the reply filled
- * if it is not served. */
+/* Finds the model of the path. Returns false with the reply filled if it is not served. */
 static bool find_model(struct bag_http_request *request)
 {
-    struct bag_http_context *context = request->context;
-    if (request->job.infer.input.model) /* the route cache knew it */
-        return true;
     request->job.infer.input.model =
-        bag_http_find_model(request->snapshot, &request->target, &request->reply);
-    if (!request->job.infer.input.model)
-        return false;
-    bag_http_route_cache_keep(&context->route_cache, request->snapshot,
-                              bag_http_head_path(request->line.target), request->route,
-                              request->job.infer.input.model);
-    return true;
+        bag_http_target_find(&request->context->targets, &request->target, &request->reply);
+    return request->job.infer.input.model != NULL;
 }
 
 /* Returns whether the engine must run the request, judged by the length of its body alone. */
@@ -130,7 +139,8 @@ bool bag_http_accept_infer(struct bag_http_request *request)
 
 /* ---- with the body --------------------------------------------------------------------------- */
 
-/* Moves the reply or the problem from the inference to the request. */
+/* Moves the reply or the problem from the inference to the request. May be called by the thread
+ * that has the request. */
 static void take_reply(struct bag_http_request *request)
 {
     struct bag_infer *infer = &request->job.infer;
@@ -167,27 +177,32 @@ static bool open_body(struct bag_http_request *request)
            problem->kind == BAG_ERROR_TOO_LARGE;
 }
 
-/* Passes the body to the inference. Returns false with the reply filled if its framing is invalid.
- */
-static bool set_body(struct bag_http_request *request)
+/* Finds the model that is served now, and passes the body to the inference. Returns false with the
+ * reply filled if there is no such model, the framing of the body is invalid, or the engine has no
+ * room for it. */
+static bool prepare(struct bag_http_request *request)
 {
     struct bag_infer *infer = &request->job.infer;
+    if (!find_model(request))
+        return false;
     bag_infer_reset(infer);
     bag_stopwatch_start(&infer->watch, request->context->recorder || request->access.trace);
     infer->input.body = request->body ? request->body : "";
     infer->input.body_bytes = infer->input.header_bytes = request->body_bytes;
     infer->input.limits = &request->context->infer_limits;
     infer->input.memory = &request->context->engine.buffers;
-    request->job.planned = false;
     infer->input.coding = request->coding;
     infer->input.header_length = request->head.json_length;
     infer->input.reply_coding = packs_replies(request) && request->head.accept
                                     ? bag_coding_choose(request->head.accept)
                                     : BAG_CODING_IDENTITY;
+    request->job.planned = false;
     request->job.failed = !open_body(request);
-    if (request->job.failed)
+    if (request->job.failed) {
         take_reply(request);
-    return !request->job.failed;
+        return false;
+    }
+    return !is_surely_expensive(request) || has_room(request);
 }
 
 /* Returns true if decoding the request takes less than inline_work_us. A long JSON header takes
@@ -199,68 +214,183 @@ static bool is_planned_quickly(struct bag_http_context *context, const struct ba
             bag_infer_knows_header(infer, &context->header_cache));
 }
 
-/* Makes the calls to shards for a planned request. Returns true if that has failed and the reply is
- * filled. Otherwise the calls of request->run must be sent. */
-static bool make_calls(struct bag_http_request *request)
+/* Returns whether the loop makes and merges a planned remote inference itself. */
+static bool is_merged_quickly(const struct bag_http_request *request)
 {
-    struct bag_job *job = &request->job;
-    job->planned = !job->infer.input.model->num_live || !job->infer.input.model->resolves;
-    if (!bag_http_remote_make(request, request->context->inline_cost_ns) || !job->failed)
+    return bag_remote_infer_cost_ns(&request->job.infer) <=
+           request->context->inline_cost_ns * REMOTE_FACTOR;
+}
+
+/* Makes the remote inference of a planned request: pools what is here, and writes the subrequests.
+ * Returns false and sets job->problem if that fails. Runs on the loop or on a worker. */
+static bool make_remote(struct bag_job *job)
+{
+    struct bag_http_request *request = bag_http_request_of(job);
+    struct bag_remote_infer *run = malloc(sizeof *run);
+    if (!run)
+        return bag_problem_no_memory(&job->problem);
+    if (!bag_remote_infer_make(run, &job->infer, &request->context->engine.buffers,
+                               &job->problem)) {
+        free(run);
         return false;
-    take_reply(request);
+    }
+    request->run = run;
     return true;
 }
 
-/* Answers a cheap request. Returns false if the engine must run it: passing a request to a worker
- * and back costs about inline_work_us. Other clients would wait behind more expensive work, or
- * behind the disk of a mapped table. */
-static bool infer_now(struct bag_http_request *request)
+/* Frees the remote inference, and cancels what is under way. */
+static void drop_remote(struct bag_http_request *request)
+{
+    if (!request->run)
+        return;
+    bag_remote_infer_free(request->run);
+    free(request->run);
+    request->run = NULL;
+}
+
+/* Plans a prepared request, and does its work if that is little. Returns true if the reply is
+ * filled. Returns false if the work is late: passing a request to a worker and back costs about
+ * inline_work_us, but other clients would wait behind more expensive work, or behind the disk of a
+ * mapped table. The loop does not wait for an update of the rows either. */
+static bool run_at_once(struct bag_http_request *request)
 {
     struct bag_http_context *context = request->context;
     struct bag_job *job = &request->job;
-    if (job->infer.input.coding != BAG_CODING_IDENTITY || !is_planned_quickly(context, &job->infer))
+    const struct bag_model *model = job->infer.input.model;
+    bool is_late = false;
+    if (job->infer.input.coding != BAG_CODING_IDENTITY ||
+        !is_planned_quickly(context, &job->infer) || !bag_model_try_read(model))
         return false;
     job->failed = !bag_infer_plan(&job->infer, &context->header_cache, &job->problem);
-    if (!job->failed && job->infer.input.model->is_remote)
-        return make_calls(request);
-    if (!job->failed && (job->infer.input.model->mapped ||
-                         bag_infer_cost_ns(&job->infer) > context->inline_cost_ns)) {
+    if (!job->failed && model->is_remote) {
+        is_late = true;
+        if (!model->mapped && is_merged_quickly(request))
+            job->failed = !make_remote(job);
+    } else if (!job->failed &&
+               (model->mapped || bag_infer_cost_ns(&job->infer) > context->inline_cost_ns)) {
+        is_late = true;
+    } else {
+        if (!job->failed)
+            job->failed = !bag_infer_run(&job->infer, &context->buffers, &job->problem);
+        bag_metrics_on_batch(context->recorder, model, !job->failed);
+    }
+    bag_model_read_end(model);
+    if (is_late && !job->failed) {
         /* Keys that were looked up may belong to other rows by the time that a worker pools. */
-        job->planned = !job->infer.input.model->num_live || !job->infer.input.model->resolves;
+        job->planned = !model->num_live || !model->resolves;
         return false;
     }
-    if (!job->failed)
-        job->failed = !bag_infer_run(&job->infer, &context->buffers, &job->problem);
-    bag_metrics_on_batch(context->recorder, job->infer.input.model, !job->failed);
     take_reply(request);
     return true;
 }
 
-/* Does the same, but returns false while the rows are being changed, because the loop must not
- * wait. */
-static bool infer_inline(struct bag_http_request *request)
+/* ---- late ------------------------------------------------------------------------------------ */
+
+static void begin(struct bag_http_request *request);
+
+static void complete(struct bag_http_request *request)
 {
-    const struct bag_model *model = request->job.infer.input.model;
-    if (!bag_model_try_read(model))
-        return false;
-    bool done = infer_now(request);
-    bag_model_read_end(model);
-    return done;
+    take_reply(request);
+    bag_http_request_complete(request);
 }
 
-/* ---- with the engine ------------------------------------------------------------------------- */
+/* Merges the replies of the shards on a worker. */
+static void merge_on_worker(struct bag_work *work)
+{
+    struct bag_http_request *request = bag_http_request_of_work(work);
+    bag_remote_infer_finish(request->run);
+    take_reply(request);
+    bag_infer_free_scratch(&request->job.infer);
+    bag_http_request_complete(request);
+}
 
-/* Called on the loop when the engine has run or dropped the job. The job of a model of shards has
- * only made the calls, which are sent now. */
+/* Returns whether another model than the request began with is served under its name by now. */
+static bool has_newer_model(struct bag_remote_infer *run)
+{
+    const struct bag_http_request *request = run->context;
+    return bag_http_target_is_replaced(&request->context->targets, &request->target);
+}
+
+/* Called when all shards have replied or the remote inference has failed. */
+static void on_replies(struct bag_remote_infer *run)
+{
+    struct bag_http_request *request = run->context;
+    struct bag_job *job = &request->job;
+    if (run->is_mismatch && request->attempts == 1 && has_newer_model(run)) {
+        /* The shards have other parts by now. Ask once more, by the models that are served now. */
+        bag_infer_drop(&job->infer);
+        drop_remote(request);
+        bag_http_target_leave(&request->context->targets, &request->target);
+        bag_http_target_hold(&request->context->targets, &request->target);
+        if (prepare(request))
+            begin(request);
+        else
+            bag_http_request_complete(request);
+        return;
+    }
+    job->failed = run->failed;
+    if (run->failed) {
+        job->problem = run->subrequests.problem;
+        bag_infer_drop(&job->infer);
+    } else if (is_merged_quickly(request)) {
+        bag_remote_infer_finish(run);
+    } else {
+        bag_http_request_push(request, merge_on_worker, BAG_WORK_URGENT);
+        return;
+    }
+    drop_remote(request);
+    complete(request);
+}
+
+/* Returns false if the client has closed its connection. */
+static bool is_asker_connected(struct bag_remote_infer *run)
+{
+    const struct bag_http_request *request = run->context;
+    return request->calls->is_connected(request->connection);
+}
+
+/* Returns the remaining part of the request's own timeout; UINT64_MAX: it has none. */
+static uint64_t timeout_left_us(const struct bag_http_request *request)
+{
+    uint64_t timeout_us = request->job.infer.plan.timeout_us;
+    uint64_t waited_us = (uv_hrtime() - request->asked_ns) / 1000;
+    if (timeout_us == UINT64_MAX)
+        return timeout_us;
+    return timeout_us > waited_us ? timeout_us - waited_us : 0;
+}
+
+/* Starts the remote inference that was made. Only the first attempt waits for a newer model. The
+ * shards learn whether the request is traced, by its client or by this server. */
+static void ask_shards(struct bag_http_request *request)
+{
+    struct bag_remote_infer *run = request->run;
+    struct bag_subrequests *all = &run->subrequests;
+    const struct bag_span_place *place = bag_http_access_place(&request->access);
+    if (++request->attempts == 1)
+        request->asked_ns = request->job.queued_ns ? request->job.queued_ns : uv_hrtime();
+    run->done = on_replies;
+    run->is_connected = is_asker_connected;
+    run->has_newer_model = request->attempts == 1 ? has_newer_model : NULL;
+    run->context = request;
+    all->traceparent = request->head.traceparent;
+    if (place && place->sampled) {
+        all->trace = request->access.trace;
+        all->place = place;
+    } else if (place) {
+        bag_traceparent_print(place, all->unsampled);
+        all->traceparent = all->unsampled;
+    }
+    bag_remote_infer_begin(run, &request->context->coordinator, timeout_left_us(request));
+}
+
+/* Called on the loop when the engine has run or rejected the job. */
 static void on_job_done(struct bag_job *job)
 {
     struct bag_http_request *request = bag_http_request_of(job);
-    if (request->run) {
-        bag_http_remote_begin(request, take_reply);
-        return;
-    }
-    take_reply(request);
-    bag_http_request_resume(request);
+    if (request->run)
+        ask_shards(request);
+    else
+        complete(request);
 }
 
 /* Returns false if the client has closed its sending side. It may still wait for the reply, but has
@@ -274,32 +404,36 @@ static bool is_client_connected(struct bag_job *job)
     return is_quick || request->calls->is_connected(request->connection);
 }
 
-/* Suspends the request: sends its calls to shards, or submits its job to the engine. The first call
- * of the handler must not suspend, so it returns LATER. */
-static enum bag_http_outcome submit(struct bag_http_request *request)
+/* Begins the work of a late request. */
+static void begin(struct bag_http_request *request)
 {
-    if (!bag_http_request_may_suspend(request))
-        return BAG_HTTP_LATER;
+    struct bag_job *job = &request->job;
     if (request->run) {
-        bag_http_remote_begin(request, take_reply);
-        return BAG_HTTP_SUSPEND;
+        ask_shards(request);
+        return;
     }
-    if (!has_room(request))
-        return BAG_HTTP_DONE;
-    request->job.run = request->job.infer.input.model->is_remote ? bag_http_remote_run : NULL;
-    request->job.done = on_job_done;
-    request->job.is_connected = is_client_connected;
-    bag_engine_submit(&request->context->engine, &request->job);
-    return BAG_HTTP_SUSPEND;
+    if (!has_room(request)) {
+        bag_http_request_complete(request);
+        return;
+    }
+    job->run = job->infer.input.model->is_remote ? make_remote : NULL;
+    job->done = on_job_done;
+    job->is_connected = is_client_connected;
+    bag_engine_submit(&request->context->engine, job);
 }
+
+/* ---- the handler ----------------------------------------------------------------------------- */
 
 enum bag_http_outcome bag_http_post_infer(struct bag_http_request *request)
 {
-    if (bag_http_request_may_suspend(request) &&
-        !request->is_anew) /* infer_inline() has returned false */
-        return submit(request);
-    if (!find_model(request) || !set_body(request) ||
-        (is_surely_expensive(request) && !has_room(request)))
+    if (!prepare(request) || run_at_once(request))
         return BAG_HTTP_DONE;
-    return !request->is_anew && infer_inline(request) ? BAG_HTTP_DONE : submit(request);
+    return bag_http_request_late(request, begin);
+}
+
+void bag_http_drop_infer(struct bag_http_request *request)
+{
+    drop_remote(request);
+    bag_engine_cancel(&request->context->engine, &request->job);
+    bag_infer_reset(&request->job.infer);
 }

@@ -1,5 +1,5 @@
-/* Handlers of metadata and statistics about the server and its models. A worker makes documents
- * whose size grows with the number of models. */
+/* Handlers of health checks, and of metadata and statistics about the server and its models. A
+ * worker makes documents whose size grows with the number of models. */
 #include "metadata.h"
 #include "kernels/isa.h"
 #include "proto/v2_request.h"
@@ -7,7 +7,9 @@
 #include "server/metrics/metrics.h"
 #include "server/models/load_status.h"
 #include "server/tables/live_rows.h"
+#include "server/tables/map.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +18,112 @@ static enum bag_http_outcome answer(struct bag_http_request *request, char *docu
 {
     bag_http_reply_json(&request->reply, 200, document);
     return BAG_HTTP_DONE;
+}
+
+enum bag_http_outcome bag_http_answer_now(struct bag_http_request *request, char *document)
+{
+    bag_http_reply_json(&request->reply, 200, document);
+    request->reply.no_store = true;
+    return BAG_HTTP_DONE;
+}
+
+/* ---- health ---------------------------------------------------------------------------------- */
+
+/* The file of a mapped table may have been truncated, or shards of a feature may be unavailable. */
+bool bag_http_find_fault(const struct bag_model *model, char *text, size_t room)
+{
+    for (size_t i = 0; i < model->num_features; i++) {
+        const struct bag_table_memory *memory = model->features[i].memory;
+        if (memory->remote && bag_shard_group_is_unavailable(memory->remote->group, text, room))
+            return true;
+        if (memory->map && !bag_map_has_file(memory->map)) {
+            snprintf(text, room,
+                     "the table's file was truncated while it was served; publish a table by "
+                     "renaming a complete file");
+            return true;
+        }
+    }
+    return false;
+}
+
+enum bag_http_outcome bag_http_get_live(struct bag_http_request *request)
+{
+    return bag_http_answer_now(request, BAG_JSON_DOCUMENT(BAG_KEY("live", (bool)true)));
+}
+
+/* Answers with the document: 503 if the server or model is not ready, or the server drains. */
+static enum bag_http_outcome answer_readiness(struct bag_http_request *request, bool is_ready,
+                                              bool stops, char *document)
+{
+    if (is_ready)
+        return bag_http_answer_now(request, document);
+    bag_http_reply_failure(&request->reply, stops ? BAG_ERROR_DRAINING : BAG_ERROR_NOT_READY,
+                           document);
+    request->reply.no_store = true;
+    return BAG_HTTP_DONE;
+}
+
+/* True from the signal on, even while everything is still served. */
+bool bag_http_is_stopping(const struct bag_http_request *request)
+{
+    return request->context->service->state >= BAG_SERVICE_LEAVING;
+}
+
+const char bag_http_stopping[] = "the server is stopping";
+
+/* Returns whether the server needs a model's shards. An unloaded model needs none. */
+static bool needs_shards(const void *snapshot, const char *name)
+{
+    const struct bag_model *model = bag_snapshot_find(snapshot, name, "");
+    return model && !model->is_unloaded;
+}
+
+enum bag_http_outcome bag_http_get_ready(struct bag_http_request *request)
+{
+    const struct bag_service *service = request->context->service;
+    const struct bag_model *not_ready = request->target.snapshot->not_ready;
+    bool stops = bag_http_is_stopping(request);
+    /* If models may be loaded and unloaded, a model that does not answer does not make the server
+     * unready. */
+    if (service->config->options.model_control != BAG_MODEL_CONTROL_NONE &&
+        service->state != BAG_SERVICE_LOADING)
+        not_ready = NULL;
+    char text[BAG_PROBLEM_TEXT_BYTES];
+    /* The tables are published slightly before the server accepts changes and signals. */
+    const char *loading =
+        service->state == BAG_SERVICE_LOADING ? "the first tables are still being loaded" : NULL;
+    const char *why = stops ? bag_http_stopping : not_ready ? not_ready->reason : loading;
+    if (!stops && not_ready && not_ready->state != BAG_MODEL_LOADING) {
+        snprintf(text, sizeof text, "model '%s' version %s is %s: %s", not_ready->name,
+                 not_ready->version, bag_model_state_names[not_ready->state], not_ready->reason);
+        why = text;
+    }
+    if (!why && bag_shards_find_unavailable(service->shards, needs_shards, request->target.snapshot,
+                                            text, sizeof text))
+        why = text;
+    return answer_readiness(
+        request, !why, stops,
+        BAG_JSON_DOCUMENT(BAG_KEY("ready", (bool)!why), BAG_KEY_IF(why, "error", why)));
+}
+
+enum bag_http_outcome bag_http_get_model_ready(struct bag_http_request *request)
+{
+    const struct bag_http_target *target = &request->target;
+    const struct bag_model *model =
+        bag_snapshot_find(request->target.snapshot, target->name, target->version);
+    bool stops = bag_http_is_stopping(request);
+    if (!model || model->is_unloaded) {
+        bag_http_target_look_up(target, &request->reply);
+        return BAG_HTTP_DONE;
+    }
+    char fault[BAG_PROBLEM_TEXT_BYTES];
+    bool is_faulty = bag_http_find_fault(model, fault, sizeof fault);
+    bool ready = !stops && model->state == BAG_MODEL_READY && !is_faulty;
+    const char *why = ready ? NULL : stops ? bag_http_stopping : is_faulty ? fault : model->reason;
+    return answer_readiness(request, ready, stops,
+                            BAG_JSON_DOCUMENT(BAG_KEY("name", (const char *)target->name),
+                                              BAG_KEY("ready", ready),
+                                              BAG_KEY_IF(why, "error", why)));
 }
 
 /* ---- the server ------------------------------------------------------------------------------ */
@@ -61,7 +169,7 @@ enum bag_http_outcome bag_http_get_server(struct bag_http_request *request)
     BAG_JSON_WRITE(&json, BAG_KEY("name", "bagserve"), BAG_KEY("version", BAG_VERSION));
     bag_json_texts(&json, "extensions", extensions, count);
     BAG_JSON_WRITE(&json, BAG_KEY("instance", (const char *)service->shards->instance),
-                   BAG_KEY("generation", request->snapshot->generation));
+                   BAG_KEY("generation", request->target.snapshot->generation));
     return answer(request, bag_json_end(&json));
 }
 
@@ -88,14 +196,14 @@ static enum bag_http_outcome describe_all(struct bag_http_request *request,
                                           void (*make_reply)(struct bag_http_request *))
 {
     bool is_short =
-        request->snapshot->count <= FEW_VERSIONS && request->body_bytes <= FEW_BODY_BYTES;
+        request->target.snapshot->count <= FEW_VERSIONS && request->body_bytes <= FEW_BODY_BYTES;
     return make(request, is_short, make_reply);
 }
 
 /* Fills the reply with the names of all models in the configured order, each once. */
 static void make_models(struct bag_http_request *request)
 {
-    const struct bag_snapshot *snapshot = request->snapshot;
+    const struct bag_snapshot *snapshot = request->target.snapshot;
     struct bag_json_writer json = {.is_pretty = false};
     bool *listed = calloc(snapshot->count + 1, sizeof *listed); /* by a name's first version */
     const char **names = malloc((snapshot->count + 1) * sizeof *names);
@@ -137,9 +245,9 @@ static void answer_model(struct bag_http_request *request,
                          char *(*describe)(const struct bag_model *,
                                            const struct bag_http_versions *))
 {
-    const struct bag_snapshot *snapshot = request->snapshot;
+    const struct bag_snapshot *snapshot = request->target.snapshot;
     const struct bag_model *model =
-        bag_snapshot_find(snapshot, request->target.model, request->target.version);
+        bag_snapshot_find(snapshot, request->target.name, request->target.version);
     size_t count;
     struct bag_model *const *models = bag_snapshot_versions(snapshot, model->name, &count);
     const char **ready = malloc(count * sizeof *ready);
@@ -169,12 +277,11 @@ static void make_config(struct bag_http_request *request)
 static enum bag_http_outcome describe_model(struct bag_http_request *request,
                                             void (*make_reply)(struct bag_http_request *))
 {
-    const struct bag_model *model =
-        bag_http_find_model(request->snapshot, &request->target, &request->reply);
+    const struct bag_model *model = bag_http_target_look_up(&request->target, &request->reply);
     size_t count;
     if (!model)
         return BAG_HTTP_DONE;
-    bag_snapshot_versions(request->snapshot, model->name, &count);
+    bag_snapshot_versions(request->target.snapshot, model->name, &count);
     return make(request, model->num_features <= FEW_FEATURES && count <= FEW_VERSIONS, make_reply);
 }
 
@@ -230,7 +337,7 @@ void bag_http_write_state(struct bag_json_writer *json, const struct bag_model *
 /* Fills the reply with the state of every version, as Triton's index of its repository. */
 static void make_index(struct bag_http_request *request)
 {
-    const struct bag_snapshot *snapshot = request->snapshot;
+    const struct bag_snapshot *snapshot = request->target.snapshot;
     struct bag_json_writer json = {.is_pretty = false};
     bool stops = bag_http_is_stopping(request), ready_only;
     struct bag_problem problem;
@@ -292,8 +399,8 @@ bool bag_http_are_metrics_here(struct bag_http_request *request)
 
 static void make_metrics(struct bag_http_request *request)
 {
-    char *text =
-        bag_expose_prometheus(&request->context->service->metrics, request->snapshot, BAG_VERSION);
+    char *text = bag_expose_prometheus(&request->context->service->metrics,
+                                       request->target.snapshot, BAG_VERSION);
     bag_http_answer_now(request, text);
     request->reply.type = text ? BAG_PROMETHEUS_TYPE : NULL;
 }
@@ -325,7 +432,7 @@ static void answer_statistics(struct bag_http_request *request, struct bag_model
 
 static void make_all_statistics(struct bag_http_request *request)
 {
-    answer_statistics(request, request->snapshot->models, request->snapshot->count);
+    answer_statistics(request, request->target.snapshot->models, request->target.snapshot->count);
 }
 
 enum bag_http_outcome bag_http_get_all_statistics(struct bag_http_request *request)
@@ -341,8 +448,9 @@ static struct bag_model *const *find_versions(const struct bag_http_request *req
 {
     const struct bag_http_target *target = &request->target;
     const struct bag_model *model =
-        bag_snapshot_find(request->snapshot, target->model, target->version);
-    struct bag_model *const *models = bag_snapshot_versions(request->snapshot, model->name, count);
+        bag_snapshot_find(request->target.snapshot, target->name, target->version);
+    struct bag_model *const *models =
+        bag_snapshot_versions(request->target.snapshot, model->name, count);
     if (!*target->version)
         return models;
     while (*models != model)
@@ -361,7 +469,7 @@ static void make_statistics(struct bag_http_request *request)
 enum bag_http_outcome bag_http_get_statistics(struct bag_http_request *request)
 {
     if (!bag_http_are_metrics_on(request) ||
-        !bag_http_find_model(request->snapshot, &request->target, &request->reply))
+        !bag_http_target_look_up(&request->target, &request->reply))
         return BAG_HTTP_DONE;
     return bag_http_request_on_worker(request, make_statistics);
 }
@@ -378,7 +486,7 @@ static void make_model_metrics(struct bag_http_request *request)
 enum bag_http_outcome bag_http_get_model_metrics(struct bag_http_request *request)
 {
     if (!bag_http_are_metrics_on(request) || !bag_http_are_metrics_here(request) ||
-        !bag_http_find_model(request->snapshot, &request->target, &request->reply))
+        !bag_http_target_look_up(&request->target, &request->reply))
         return BAG_HTTP_DONE;
     return bag_http_request_on_worker(request, make_model_metrics);
 }

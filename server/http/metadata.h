@@ -5,6 +5,7 @@
 
 #include "proto/json_writer.h"
 #include "request.h"
+#include "routes.h"
 #include "server/models/load_status.h"
 
 /* The text that a stopping server puts into documents. */

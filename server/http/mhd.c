@@ -127,18 +127,40 @@ static enum MHD_Result send_reply(struct bag_http_server *server,
     return MHD_NO;
 }
 
-/* Does what the request returned. The library calls twice before a handler suspends the connection,
- * and does not read from then on. Otherwise it would read when it is resumed, before it asks for
- * the reply, and the reply would be lost if the client has closed its sending side. */
+/* Does what the request returned before its body was complete. */
 static enum MHD_Result proceed(struct bag_http_server *server,
                                struct bag_http_connection *connection, enum bag_http_next next)
 {
-    if (next == BAG_HTTP_SEND || next == BAG_HTTP_CUT_OFF)
-        return send_reply(server, connection, connection->request, next == BAG_HTTP_CUT_OFF);
-    if (next != BAG_HTTP_READ)
+    if (next == BAG_HTTP_READ)
+        return MHD_YES;
+    return send_reply(server, connection, connection->request, next == BAG_HTTP_CUT_OFF);
+}
+
+/* The request is complete, and the library asks for the reply until it gets one.
+ *
+ * A connection that must wait is suspended at the second call, and its work begins there. Before
+ * that, the library would read when it is resumed, before it asks for the reply. If the client has
+ * closed its sending side, the reply would be lost. The library may also close the connection
+ * between the two calls. After the second one it does neither. */
+static enum MHD_Result on_complete(struct bag_http_server *server,
+                                   struct bag_http_connection *connection)
+{
+    struct bag_http_request *request = connection->request;
+    const bool is_held = connection->stage == BAG_HTTP_CONNECTION_WAITING;
+    if (!is_held)
+        bag_http_request_on_end(request);
+    else if (request->stage == BAG_HTTP_WAITING)
+        bag_http_request_begin_work(request);
+    const bool is_ready = request->stage == BAG_HTTP_READY;
+    if (is_ready && !must_pause(server, connection))
+        return send_reply(server, connection, request, false);
+    if (!is_held) {
         bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_WAITING);
-    if (next == BAG_HTTP_WAIT)
-        MHD_suspend_connection(connection->handle);
+        return MHD_YES;
+    }
+    if (is_ready)
+        bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_PAUSED);
+    MHD_suspend_connection(connection->handle);
     return MHD_YES;
 }
 
@@ -285,14 +307,8 @@ enum MHD_Result bag_http_mhd_on_access(void *context, struct MHD_Connection *han
     (void)handle;
     if (!connection || connection->stage == BAG_HTTP_CONNECTION_SHUT_DOWN)
         return MHD_NO;
-    if (connection->request && bytes == 0) {
-        enum bag_http_next next = bag_http_request_on_end(connection->request);
-        if (next != BAG_HTTP_SEND || !must_pause(server, connection))
-            return proceed(server, connection, next);
-        bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_PAUSED);
-        MHD_suspend_connection(connection->handle);
-        return MHD_YES;
-    }
+    if (connection->request && bytes == 0)
+        return on_complete(server, connection);
     if (connection->request) {
         *data_bytes = 0;
         connection->taken_bytes += bytes;

@@ -1,5 +1,7 @@
 /* One request and its reply; see request.h. */
-#include "coordinator.h"
+#include "request.h"
+
+#include "authorize.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -66,99 +68,112 @@ static void count_document(struct bag_http_request *request)
 
 /* ---- the reply ------------------------------------------------------------------------------- */
 
-/* Retains the models unless the request does already. A client that has not sent its whole request
- * must not keep old models in memory, so the models that were found for the head may be gone. */
-static void retain_models(struct bag_http_request *request)
+/* Calls the third function of the route. */
+static void drop(struct bag_http_request *request)
 {
-    if (request->snapshot)
-        return;
-    request->snapshot = bag_snapshot_acquire(request->context->reader);
-    if (request->route && request->generation != request->snapshot->generation) {
-        request->job.infer.input.model = NULL;
-        bag_http_route(request->line.method, bag_http_console_path(request), &request->target,
-                       &request->reply);
-    }
-    request->generation = request->snapshot->generation;
+    if (request->target.route && request->target.route->drop)
+        request->target.route->drop(request);
 }
 
-void bag_http_request_leave_models(struct bag_http_request *request)
+/* The reply of a handler is filled. */
+static void become_ready(struct bag_http_request *request)
 {
-    if (request->snapshot)
-        bag_snapshot_release(request->context->reader, request->snapshot);
-    request->snapshot = NULL;
+    enter(request, IN(RUNNING) | IN(WAITING), BAG_HTTP_READY);
+    count_document(request);
 }
 
 void bag_http_request_finish(struct bag_http_request *request)
 {
+    struct bag_http_context *context = request->context;
+    struct bag_http_target *target = &request->target;
     enter(request, IN(READY), BAG_HTTP_FINISHED);
-    count_document(request);
     request->reply.close = request->rejected || request->head.chunked || request->head.may_be_cut ||
-                           request->context->service->state == BAG_SERVICE_DRAINING;
-    retain_models(request);
-    bag_http_access_end(&request->access, &request->job, &request->reply,
-                        request->route ? request->route->pattern : "",
-                        uv_now(request->context->engine.loop));
-    bag_http_request_leave_models(request);
+                           context->service->state == BAG_SERVICE_DRAINING;
+    bag_http_target_hold(&context->targets, target);
+    bag_http_access_end(&request->access, target->model, &request->job, &request->reply,
+                        target->route ? target->route->pattern : "", uv_now(context->engine.loop));
+    drop(request);
+    bag_http_target_leave(&context->targets, target);
     bag_http_reply_to(&request->reply, &request->head, options_of(request)->cors_origins);
 }
 
-/* ---- replies that are not made at once ------------------------------------------------------- */
+/* ---- late replies ---------------------------------------------------------------------------- */
 
-void bag_http_request_resume(struct bag_http_request *request)
+enum bag_http_outcome bag_http_request_late(struct bag_http_request *request,
+                                            void (*begin)(struct bag_http_request *request))
 {
-    enter(request, IN(WAITING), BAG_HTTP_READY);
-    request->calls->resume(request->connection);
+    assert(request->stage == BAG_HTTP_RUNNING);
+    request->begin = begin;
+    return BAG_HTTP_LATE;
 }
 
-void bag_http_request_again(struct bag_http_request *request)
+void bag_http_request_begin_work(struct bag_http_request *request)
 {
-    enter(request, IN(WAITING), BAG_HTTP_DEFERRED);
-    request->calls->resume(request->connection);
+    void (*begin)(struct bag_http_request * request) = request->begin;
+    assert(begin);
+    request->begin = NULL;
+    enter(request, IN(WAITING), BAG_HTTP_RUNNING);
+    begin(request);
+    if (request->stage == BAG_HTTP_RUNNING)
+        enter(request, IN(RUNNING), BAG_HTTP_WAITING);
 }
 
-/* Called on the loop for a job that was not submitted and only returns to the loop. */
-static void on_made(struct bag_job *job)
+/* Called on the loop when another thread hands a request back. */
+static void on_back(struct bag_job *job)
 {
-    bag_http_request_resume(bag_http_request_of(job));
+    struct bag_http_request *request = bag_http_request_of(job);
+    request->is_away = false;
+    bag_http_request_complete(request);
 }
 
-enum bag_http_outcome bag_http_request_elsewhere(struct bag_http_request *request,
-                                                 void (*run)(struct bag_work *work),
-                                                 enum bag_work_order order)
+void bag_http_request_complete(struct bag_http_request *request)
 {
-    if (!bag_http_request_may_suspend(request))
-        return BAG_HTTP_LATER;
+    if (request->is_away) {
+        request->job.done = on_back;
+        request->job.task = NULL;
+        bag_job_push_finished(&request->context->engine, &request->job);
+        return;
+    }
+    const bool waits = request->stage == BAG_HTTP_WAITING;
+    assert(!request->begin);
+    become_ready(request);
+    if (waits)
+        request->calls->resume(request->connection);
+}
+
+void bag_http_request_push(struct bag_http_request *request, void (*run)(struct bag_work *work),
+                           enum bag_work_order order)
+{
     request->work.run = run;
     request->work.client = bag_http_peer_client(request->line.peer);
     request->pushed_ns = uv_hrtime();
+    request->is_away = true;
     bag_workers_push(request->context->engine.workers, &request->work, order);
-    return BAG_HTTP_SUSPEND;
-}
-
-void bag_http_request_made(struct bag_http_request *request)
-{
-    bag_job_push_finished(&request->context->engine, &request->job);
 }
 
 /* Fills the reply on a worker. The connection is suspended, so no other thread uses the socket. */
 static void run_on_worker(struct bag_work *work)
 {
-    struct bag_http_request *request =
-        (void *)((char *)work - offsetof(struct bag_http_request, work));
+    struct bag_http_request *request = bag_http_request_of_work(work);
     bool is_quick = uv_hrtime() - request->pushed_ns < BAG_HTTP_QUICK_NS;
     if (is_quick || request->calls->is_connected(request->connection))
         request->make_reply(request);
     else
         bag_http_reply_error(&request->reply, BAG_ERROR_CANCELLED,
                              "the client has closed the connection");
-    bag_http_request_made(request);
+    bag_http_request_complete(request);
+}
+
+static void push_to_worker(struct bag_http_request *request)
+{
+    bag_http_request_push(request, run_on_worker, BAG_WORK_METADATA);
 }
 
 enum bag_http_outcome bag_http_request_on_worker(struct bag_http_request *request,
                                                  void (*make_reply)(struct bag_http_request *))
 {
     request->make_reply = make_reply;
-    return bag_http_request_elsewhere(request, run_on_worker, BAG_WORK_METADATA);
+    return bag_http_request_late(request, push_to_worker);
 }
 
 /* ---- the head -------------------------------------------------------------------------------- */
@@ -214,27 +229,32 @@ void bag_http_request_reject(struct bag_http_request *request, const struct bag_
     bag_http_reply_problem(&request->reply, fault);
 }
 
+/* Returns the path of a request. For a browser that asks for / it is that of the console. */
+static const char *path_of(const struct bag_http_request *request)
+{
+    const char *path = bag_http_head_path(request->line.target);
+    bool is_page = request->head.wants_html && strcmp(path, "/") == 0 &&
+                   options_of(request)->console == BAG_SWITCH_ON;
+    return is_page ? BAG_HTTP_CONSOLE_PATH : path;
+}
+
 enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
                                             const struct bag_problem *fault)
 {
+    struct bag_http_targets *targets = &request->context->targets;
+    struct bag_http_target *target = &request->target;
     if (fault) {
         bag_http_request_reject(request, fault);
         return BAG_HTTP_SEND;
     }
-    retain_models(request);
-    const struct bag_http_route_cache *cache = &request->context->route_cache;
-    const char *path = bag_http_console_path(request);
-    if (bag_http_route_cache_is_of(cache, request->snapshot, request->line.method, path)) {
-        request->route = cache->route;
-        request->job.infer.input.model = cache->model;
-    } else {
-        request->route =
-            bag_http_route(request->line.method, path, &request->target, &request->reply);
-    }
-    bag_http_accept *accept = request->route ? request->route->accept : NULL;
-    bool accepted = request->route && bag_http_authorize(request) && (!accept || accept(request));
+    bag_http_target_hold(targets, target);
+    bool accepted = bag_http_target_route(targets, target, request->line.method, path_of(request),
+                                          &request->reply) &&
+                    bag_http_authorize(request);
+    bag_http_accept *accept = accepted ? target->route->accept : NULL;
+    accepted = accepted && (!accept || accept(request));
+    bag_http_target_leave(targets, target);
     enter(request, IN(HEAD), accepted && accept ? BAG_HTTP_BODY : BAG_HTTP_DROPPING);
-    bag_http_request_leave_models(request);
     if (accepted || bag_http_head_may_drop(&request->head))
         return BAG_HTTP_READ;
     request->body_unread = true;
@@ -309,33 +329,18 @@ enum bag_http_next bag_http_request_on_body(struct bag_http_request *request, co
     return BAG_HTTP_READ;
 }
 
-/* Calls the handler in TRYING or WAITING, the stage that says whether it may suspend the request.
- */
-static enum bag_http_next call_handler(struct bag_http_request *request, enum bag_http_stage stage)
+void bag_http_request_on_end(struct bag_http_request *request)
 {
-    enter(request, IN(BODY) | IN(DROPPING) | IN(DEFERRED), stage);
-    retain_models(request);
-    switch (request->route->handler(request)) {
-    case BAG_HTTP_SUSPEND:
-        return BAG_HTTP_WAIT;
-    case BAG_HTTP_LATER:
-        enter(request, IN(TRYING), BAG_HTTP_DEFERRED);
-        return BAG_HTTP_LATER_ON;
-    case BAG_HTTP_DONE:
-        break;
+    if (request->reply.status) { /* the head or a piece of the body was rejected */
+        enter(request, IN(DROPPING), BAG_HTTP_READY);
+        return;
     }
-    enter(request, IN(TRYING) | IN(WAITING), BAG_HTTP_READY);
-    return BAG_HTTP_SEND;
-}
-
-enum bag_http_next bag_http_request_on_end(struct bag_http_request *request)
-{
-    if (request->stage == BAG_HTTP_DEFERRED)
-        return call_handler(request, BAG_HTTP_WAITING);
-    if (request->stage != BAG_HTTP_READY && !request->reply.status)
-        return call_handler(request, BAG_HTTP_TRYING);
-    enter(request, IN(DROPPING) | IN(READY), BAG_HTTP_READY);
-    return BAG_HTTP_SEND;
+    enter(request, IN(BODY) | IN(DROPPING), BAG_HTTP_RUNNING);
+    bag_http_target_hold(&request->context->targets, &request->target);
+    if (request->target.route->run(request) == BAG_HTTP_LATE)
+        enter(request, IN(RUNNING), BAG_HTTP_WAITING);
+    else
+        become_ready(request);
 }
 
 /* ---- a request's life ------------------------------------------------------------------------ */
@@ -357,8 +362,6 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
     request->job.infer.watch.runs = false;
     request->job.is_reserved = false;
     request->job.queued_ns = 0;
-    request->job.done = on_made;
-    request->job.task = NULL;
     request->context = context;
     request->calls = calls;
     request->connection = connection;
@@ -376,17 +379,17 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
 void bag_http_request_end(struct bag_http_request *request, bool sent)
 {
     struct bag_http_context *context = request->context;
-    assert(!((IN(TRYING) | IN(WAITING)) >> request->stage & 1));
+    assert(request->stage != BAG_HTTP_RUNNING &&
+           (request->stage != BAG_HTTP_WAITING || request->begin));
     if (request->stage == BAG_HTTP_READY) /* the reply could not be sent */
         bag_http_request_finish(request);
+    else if (request->stage != BAG_HTTP_FINISHED)
+        drop(request);
     bag_metrics_on_end(context->recorder, sent);
-    bag_http_remote_end(request); /* before the models are released, which it uses */
-    bag_http_request_leave_models(request);
-    bag_engine_cancel(&context->engine, &request->job);
+    bag_http_target_leave(&context->targets, &request->target);
     if (request->line.client_bytes)
         *request->line.client_bytes -= request->body_room + request->document_bytes;
     bag_budget_give(context->buffers.budget, request->document_bytes);
-    bag_infer_reset(&request->job.infer);
     bag_buffers_put(request->body);
     bag_http_reply_drop(&request->reply);
     SLIST_INSERT_HEAD(&context->spare, request, link);

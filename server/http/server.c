@@ -1,6 +1,8 @@
 /* libmicrohttpd on a libuv loop; see server.h. */
 #include "server.h"
 
+#include "routes.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -405,7 +407,8 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
     memset(server, 0, sizeof *server);
     server->loop = loop;
     server->context.service = service;
-    server->context.reader = reader;
+    server->context.targets.reader = reader;
+    server->context.targets.routes = bag_http_routes;
     server->context.infers = infers;
     server->checks_host = is_on_loopback(acceptor->listener);
     if (!check_version(problem))

@@ -11,7 +11,8 @@
  *   bag_http_connections   one for each loop of a listener: stages, deadlines (connection.h)
  *   bag_http_server        one for each loop of a listener: calls the library (this file)
  *   bag_http_request       one request, a state machine without sockets (request.h)
- *   bag_http_route         a method and path with its handler (routes.h)
+ *   bag_http_target        the route and the model of a request (target.h)
+ *   bag_http_route         a method and path with its functions (routes.h)
  *   bag_http_reply         a reply as a plain value (message.h)
  *   bag_service            what all loops share: configuration, models, budget (service.h)
  *
@@ -36,7 +37,7 @@
  *
  * Threads: everything about a connection runs on the thread of its loop. Workers, the update
  * thread and the reconciler get a suspended request, fill its reply and hand it back
- * (bag_http_request_made).
+ * (bag_http_request_complete).
  *
  * The library has no thread of its own: the loop polls its epoll descriptor and calls MHD_run().
  * With its own epoll thread it stalls at 128 ready sockets. It is called once at the end of an

@@ -2,6 +2,7 @@
 #include "testing.h"
 
 #include "server/http/request.h"
+#include "server/http/routes.h"
 
 static void expect_index(enum bag_service_state state, enum bag_model_state model_state,
                          const char *body, const char *want)
@@ -18,7 +19,7 @@ static void expect_index(enum bag_service_state state, enum bag_model_state mode
     struct bag_service service = {.state = state};
     struct bag_http_context context = {.service = &service};
     struct bag_http_request request = {.context = &context,
-                                       .snapshot = &snapshot,
+                                       .target.snapshot = &snapshot,
                                        .body = exact_copy(body, strlen(body)),
                                        .body_bytes = strlen(body)};
     models[0].state = models[1].state = model_state;

@@ -3,8 +3,10 @@
 #include "model_fixture.h"
 #include "testing.h"
 
+#include "server/http/authorize.h"
 #include "server/http/message.h"
 #include "server/http/request.h"
+#include "server/http/routes.h"
 #include "server/models/reconciler.h"
 
 #include <signal.h>
@@ -108,7 +110,8 @@ static int set_up(void **state)
     assert_true(bag_buffers_init(&context->buffers, false, NULL));
     publish();
     assert_true(bag_reader_open(&world.reader, &world.service.registry, on_publish, NULL));
-    context->reader = &world.reader;
+    context->targets.reader = &world.reader;
+    context->targets.routes = bag_http_routes;
     return 0;
 }
 
@@ -167,6 +170,20 @@ static enum bag_http_next send_body(const char *body, size_t step)
     return next;
 }
 
+static void end_body(struct bag_http_request *request)
+{
+    bag_http_request_on_end(request);
+}
+
+/* The body is complete, the request is late, and its work begins. */
+static void begin_to_wait(void)
+{
+    end_body(world.request);
+    assert_int_equal(world.request->stage, BAG_HTTP_WAITING);
+    bag_http_request_begin_work(world.request);
+    assert_int_equal(world.request->stage, BAG_HTTP_WAITING);
+}
+
 static void check_reply(int status, const char *words, bool closes)
 {
     const struct bag_http_reply *reply = &world.request->reply;
@@ -189,7 +206,8 @@ TEST(test_get)
     assert_int_equal(bag_http_request_on_head(begin("GET", "/v2/health/live"), NULL),
                      BAG_HTTP_READ);
     assert_int_equal(world.request->reply.status, 0);
-    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+    end_body(world.request);
+    assert_int_equal(world.request->stage, BAG_HTTP_READY);
     check_reply(200, "{\"live\":true}", false);
     end();
 }
@@ -204,7 +222,8 @@ TEST(test_get_with_a_body)
     assert_int_equal(send_body("hello", 2), BAG_HTTP_READ);
     assert_null(request->body);
     assert_int_equal(request->access.received_bytes, 5);
-    assert_int_equal(bag_http_request_on_end(request), BAG_HTTP_SEND);
+    end_body(request);
+    assert_int_equal(request->stage, BAG_HTTP_READY);
     check_reply(200, "live", false);
     end();
 }
@@ -241,7 +260,8 @@ TEST(test_rejected_body)
         assert_int_equal(bag_http_request_on_head(request, NULL), cases[i].next);
         assert_int_equal(request->body_unread, cases[i].next == BAG_HTTP_SEND);
         if (cases[i].next == BAG_HTTP_READ)
-            assert_int_equal(bag_http_request_on_end(request), BAG_HTTP_SEND);
+            end_body(request);
+        assert_int_equal(request->stage, BAG_HTTP_READY);
         check_reply(404, "unknown path", cases[i].chunked);
         end();
     }
@@ -252,7 +272,8 @@ TEST(test_infers_at_once)
     for (size_t step = 1; step <= sizeof BODY; step += sizeof BODY - 1) {
         assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
         assert_int_equal(send_body(BODY, step), BAG_HTTP_READ);
-        assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+        end_body(world.request);
+        assert_int_equal(world.request->stage, BAG_HTTP_READY);
         check_reply(200, "\"data\":[6.0]", false);
         assert_null(world.request->job.infer.output.reply); /* the reply has one owner */
         end();
@@ -265,14 +286,13 @@ static void suspend(void)
     world.context.inline_cost_ns = 0;
     assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
     assert_int_equal(send_body(BODY, 7), BAG_HTTP_READ);
-    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_LATER_ON);
-    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_WAIT);
+    begin_to_wait();
     assert_int_equal(world.request->reply.status, 0);
     bag_engine_dispatch(&world.context.engine);
     assert_int_equal(world.resumed, 0); /* not before the loop has had its turn */
     uv_run(&world.loop, UV_RUN_DEFAULT);
     assert_int_equal(world.resumed, 1);
-    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+    assert_int_equal(world.request->stage, BAG_HTTP_READY);
 }
 
 TEST(test_infers_in_the_engine)
@@ -288,11 +308,10 @@ TEST(test_metrics_are_made_by_a_worker)
     world.service.metrics.on = true;
     world.config.options.metrics = BAG_METRICS_ON;
     assert_int_equal(bag_http_request_on_head(begin("GET", "/metrics"), NULL), BAG_HTTP_READ);
-    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_LATER_ON);
-    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_WAIT);
+    begin_to_wait();
     uv_run(&world.loop, UV_RUN_DEFAULT);
     assert_int_equal(world.resumed, 1);
-    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+    assert_int_equal(world.request->stage, BAG_HTTP_READY);
     check_reply(200, "bagserve_model_state{model=\"m\",version=\"1\",state=\"READY\"} 1\n", false);
     assert_string_equal(world.request->reply.type, BAG_PROMETHEUS_TYPE);
     end();
@@ -309,8 +328,7 @@ TEST(test_client_that_leaves)
     for (size_t i = 0; i < COUNT_OF(waiting); i++) {
         assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
         assert_int_equal(send_body(BODY, 7), BAG_HTTP_READ);
-        assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_LATER_ON);
-        assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_WAIT);
+        begin_to_wait();
         waiting[i] = world.request;
     }
     bag_engine_dispatch(&world.context.engine);
@@ -319,7 +337,7 @@ TEST(test_client_that_leaves)
     unsigned cancelled = 0;
     for (size_t i = 0; i < COUNT_OF(waiting); i++) {
         world.request = waiting[i];
-        assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+        assert_int_equal(world.request->stage, BAG_HTTP_READY);
         if (world.request->reply.status == 200) {
             check_reply(200, "\"data\":[6.0]", false);
         } else {
@@ -349,7 +367,8 @@ TEST(test_tables_that_change)
     assert_int_equal(bag_registry_collect(registry), 1);
     world.request = early;
     assert_int_equal(send_body(BODY, 7), BAG_HTTP_READ);
-    assert_int_equal(bag_http_request_on_end(early), BAG_HTTP_SEND);
+    end_body(early);
+    assert_int_equal(early->stage, BAG_HTTP_READY);
     check_reply(404, "unknown model 'm'", false);
     end();
 }
@@ -382,12 +401,14 @@ TEST(test_admin)
     world.context.infers = false;
     assert_int_equal(begin_post(INFER, 5), BAG_HTTP_READ);
     assert_int_equal(send_body("hello", 5), BAG_HTTP_READ);
-    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+    end_body(world.request);
+    assert_int_equal(world.request->stage, BAG_HTTP_READY);
     check_reply(403, "admin_port", false);
     end();
     assert_int_equal(begin_post("/v2/repository/index", 2), BAG_HTTP_READ);
     assert_int_equal(send_body("{}", 2), BAG_HTTP_READ);
-    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+    end_body(world.request);
+    assert_int_equal(world.request->stage, BAG_HTTP_READY);
     check_reply(200, "[{\"name\":\"m\"", false);
     end();
 }
@@ -397,7 +418,8 @@ TEST(test_draining)
 {
     world.service.state = BAG_SERVICE_DRAINING;
     assert_int_equal(begin_post(INFER, 0), BAG_HTTP_READ);
-    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+    end_body(world.request);
+    assert_int_equal(world.request->stage, BAG_HTTP_READY);
     check_reply(503, "stopping", true);
     end();
 }
@@ -442,36 +464,111 @@ static void more_body(struct bag_http_request *request)
     bag_http_request_on_body(request, " ", 1);
 }
 
-static void end_body(struct bag_http_request *request)
-{
-    bag_http_request_on_end(request);
-}
-
 static void end_request(struct bag_http_request *request)
 {
     bag_http_request_end(request, false);
+}
+
+static void begin_work(struct bag_http_request *request)
+{
+    bag_http_request_begin_work(request);
 }
 
 /* Each step of a request is one that may follow the step before. */
 TEST(test_steps_have_an_order)
 {
     begin("POST", INFER);
-    assert_true(is_refused(more_body) && is_refused(end_body) &&
-                is_refused(bag_http_request_resume) && is_refused(bag_http_request_finish));
+    assert_true(is_refused(more_body) && is_refused(end_body) && is_refused(begin_work) &&
+                is_refused(bag_http_request_complete) && is_refused(bag_http_request_finish));
     end();
     world.context.inline_cost_ns = 0;
     assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
     assert_int_equal(send_body(BODY, 7), BAG_HTTP_READ);
-    assert_true(is_refused(bag_http_request_resume));
-    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_LATER_ON);
-    assert_true(is_refused(more_body));
-    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_WAIT);
-    assert_true(is_refused(more_body) && is_refused(end_body) && is_refused(end_request));
+    assert_true(is_refused(bag_http_request_complete) && is_refused(begin_work));
+    end_body(world.request);
+    assert_int_equal(world.request->stage, BAG_HTTP_WAITING);
+    assert_true(is_refused(more_body) && is_refused(end_body) &&
+                is_refused(bag_http_request_complete));
+    bag_http_request_begin_work(world.request);
+    assert_true(is_refused(more_body) && is_refused(end_body) && is_refused(begin_work) &&
+                is_refused(end_request));
     bag_engine_dispatch(&world.context.engine);
     uv_run(&world.loop, UV_RUN_DEFAULT);
-    assert_true(is_refused(bag_http_request_resume) && is_refused(more_body));
-    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+    assert_int_equal(world.request->stage, BAG_HTTP_READY);
+    assert_true(is_refused(more_body) && is_refused(end_body) && is_refused(begin_work) &&
+                is_refused(bag_http_request_complete));
     check_reply(200, "\"data\":[6.0]", false);
     assert_true(is_refused(bag_http_request_finish) && is_refused(end_body));
     end();
+}
+
+/* A client may leave before the work of its request begins. It never begins then, and nothing is
+ * left. */
+TEST(test_client_that_leaves_before_the_work)
+{
+    world.service.metrics.on = true;
+    world.config.options.metrics = BAG_METRICS_ON;
+    world.context.inline_cost_ns = 0;
+    assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
+    assert_int_equal(send_body(BODY, 7), BAG_HTTP_READ);
+    end_body(world.request);
+    assert_int_equal(world.request->stage, BAG_HTTP_WAITING);
+    bag_http_request_end(world.request, false);
+    assert_int_equal(bag_http_request_on_head(begin("GET", "/metrics"), NULL), BAG_HTTP_READ);
+    end_body(world.request);
+    assert_int_equal(world.request->stage, BAG_HTTP_WAITING);
+    bag_http_request_end(world.request, false);
+    assert_int_equal(world.context.engine.queue.load.present, 0);
+    assert_int_equal(atomic_load(&world.workers.busy), 0);
+    assert_int_equal(world.resumed, 0);
+}
+
+/* Work that is complete as it begins needs no further iteration of the loop. */
+TEST(test_late_work_that_is_complete_at_once)
+{
+    struct bag_http_request *requests[2];
+    world.context.inline_cost_ns = 0;
+    world.context.engine.limits.max_queue_size = 1;
+    for (size_t i = 0; i < COUNT_OF(requests); i++) {
+        assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
+        assert_int_equal(send_body(BODY, 7), BAG_HTTP_READ);
+        end_body(world.request);
+        requests[i] = world.request;
+    }
+    bag_http_request_begin_work(requests[0]);
+    assert_int_equal(requests[0]->stage, BAG_HTTP_WAITING);
+    bag_http_request_begin_work(requests[1]);
+    assert_int_equal(requests[1]->stage, BAG_HTTP_READY);
+    assert_int_equal(world.resumed, 0);
+    check_reply(503, "the queue is full", false);
+    end();
+    bag_engine_dispatch(&world.context.engine);
+    uv_run(&world.loop, UV_RUN_DEFAULT);
+    world.request = requests[0];
+    check_reply(200, "\"data\":[6.0]", false);
+    end();
+}
+
+/* The target of the last path is remembered with its names. A request that may not use the path
+ * counts for no model. */
+TEST(test_a_target_is_remembered_whole)
+{
+    struct bag_http_tokens tokens;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
+        assert_string_equal(world.request->target.name, "m");
+        assert_string_equal(world.request->target.version, "");
+        assert_ptr_equal(world.request->target.model, &world.model);
+        assert_null(world.request->target.snapshot);
+        end();
+    }
+    assert_ptr_equal(world.context.targets.last.model, &world.model);
+    assert_true(bag_http_tokens_init(&tokens));
+    world.service.tokens = &tokens;
+    assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
+    assert_int_equal(world.request->reply.status, 401);
+    assert_string_equal(world.request->target.name, "m");
+    assert_null(world.request->target.model);
+    end();
+    bag_http_tokens_free(&tokens);
 }
