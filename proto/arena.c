@@ -88,6 +88,13 @@ void bag_arena_reset(struct bag_arena *arena, size_t max_bytes)
     arena->next = (char *)kept->memory;
 }
 
+bool bag_arena_is_reset(const struct bag_arena *arena)
+{
+    const struct bag_arena_block *block = arena->blocks;
+    return !block || (!block->next && block->bytes == BLOCK_BYTES &&
+                      arena->next == (const char *)block->memory);
+}
+
 void bag_arena_free(struct bag_arena *arena)
 {
     while (arena->blocks) {

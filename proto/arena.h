@@ -64,5 +64,9 @@ void *bag_arena_array(struct bag_arena *arena, size_t count, size_t size);
  * do not touch the heap. */
 void bag_arena_reset(struct bag_arena *arena, size_t max_bytes);
 
+/* Returns whether nothing is allocated, and the arena owns at most the block that
+ * bag_arena_reset() keeps. */
+bool bag_arena_is_reset(const struct bag_arena *arena);
+
 /* Frees everything. The arena is then empty and can be used again. */
 void bag_arena_free(struct bag_arena *arena);

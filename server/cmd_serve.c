@@ -12,6 +12,7 @@
 #include "server/system/sockets.h"
 #include "server/updates/updates.h"
 
+#include <assert.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -452,6 +453,7 @@ static void run(struct serve *serve)
         bag_updates_stop(&serve->updates);
     bag_reconciler_stop(&serve->reconciler);
     bag_loops_free(&serve->loops);
+    assert(atomic_load(&serve->service.budget.used_bytes) == 0);
     bag_log(BAG_LOG_LEVEL_INFO, "stopped");
     uv_loop_close(&serve->loop);
     bag_history_free(&serve->service.history);

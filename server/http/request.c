@@ -392,6 +392,7 @@ void bag_http_request_end(struct bag_http_request *request, bool sent)
     bag_budget_give(context->buffers.budget, request->document_bytes);
     bag_buffers_put(request->body);
     bag_http_reply_drop(&request->reply);
+    assert(bag_infer_is_reset(&request->job.infer));
     SLIST_INSERT_HEAD(&context->spare, request, link);
 }
 

@@ -144,21 +144,43 @@ static void end_projections(struct bag_plan *const *plans, size_t count,
 
 /* ---- the steps ------------------------------------------------------------------------------- */
 
+void bag_infer_drop(struct bag_infer *infer)
+{
+    bag_buffers_put(infer->scratch.pooled);
+    infer->scratch.pooled = NULL;
+    bag_reply_drop(infer);
+}
+
+void bag_infer_free_scratch(struct bag_infer *infer)
+{
+    bag_arena_reset(&infer->scratch.arena, infer->scratch.arena.max_bytes);
+}
+
 void bag_infer_reset(struct bag_infer *infer)
 {
+    bag_infer_drop(infer);
+    bag_infer_free_scratch(infer);
     bag_buffers_put(infer->scratch.unpacked);
     infer->scratch.unpacked = NULL;
     infer->scratch.packed_bytes = 0;
-    infer->output.reply = infer->scratch.results = NULL;
     infer->plan.id.bytes = 0;
     infer->plan.sampled = false;
-    infer->scratch.pooled = NULL;
-    infer->scratch.staged = NULL;
     infer->scratch.absent = NULL;
     infer->scratch.absent_bytes = 0;
-    infer->scratch.explanation = NULL;
-    infer->scratch.explanation_bytes = 0;
     infer->output.bytes = infer->output.header_bytes = infer->output.default_bags = 0;
+}
+
+bool bag_infer_is_reset(const struct bag_infer *infer)
+{
+    const struct bag_infer_scratch *scratch = &infer->scratch;
+    return !infer->output.reply && !scratch->results && !scratch->staged && !scratch->explanation &&
+           !scratch->pooled && !scratch->unpacked && bag_arena_is_reset(&scratch->arena);
+}
+
+void bag_infer_free(struct bag_infer *infer)
+{
+    bag_infer_reset(infer);
+    bag_arena_free(&infer->scratch.arena);
 }
 
 bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size_t max_bytes,
@@ -322,13 +344,6 @@ void bag_infer_pool(const struct bag_infer *infer, struct bag_split split)
     }
 }
 
-void bag_infer_drop(struct bag_infer *infer)
-{
-    bag_buffers_put(infer->scratch.pooled);
-    infer->scratch.pooled = NULL;
-    bag_reply_drop(infer);
-}
-
 bool bag_infer_check(struct bag_infer *infer, struct bag_problem *problem)
 {
     if (bag_mapped_check(infer, problem))
@@ -434,14 +449,4 @@ uint64_t bag_infer_cost_ns(const struct bag_infer *infer)
            infer->plan.staged_bytes / WRITE_BYTES_PER_NS +
            bag_reply_count_printed(infer) * PRINT_NS_PER_NUMBER +
            bag_reply_count_packed(infer) * (uint64_t)PACK_NS_PER_BYTE;
-}
-
-void bag_infer_free_scratch(struct bag_infer *infer)
-{
-    bag_arena_reset(&infer->scratch.arena, infer->scratch.arena.max_bytes);
-}
-
-void bag_infer_free(struct bag_infer *infer)
-{
-    bag_arena_free(&infer->scratch.arena);
 }

@@ -98,9 +98,14 @@ struct bag_infer {
     struct bag_stopwatch watch; /* started by the caller */
 };
 
-/* Prepares a zeroed inference for its first use, or a finished one for its next. Frees the
- * decompressed body. */
+/* Prepares a zeroed inference for its first use, or one that ended at any step for its next. Frees
+ * all memory that the inference owns except a small block for the next plan. A reply that the
+ * caller has taken must not be in `output` any more. */
 void bag_infer_reset(struct bag_infer *infer);
+
+/* Returns whether the inference owns no memory, except the block that bag_infer_reset() keeps. For
+ * assertions. */
+bool bag_infer_is_reset(const struct bag_infer *infer);
 
 /* Decompresses the body to at most `max_bytes` and sets header_bytes. Does nothing if the body is
  * not compressed. Returns false and sets *problem for the client if the body cannot be
@@ -184,8 +189,7 @@ uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer);
  * Invalidates the plan's ops and outputs. */
 void bag_infer_free_scratch(struct bag_infer *infer);
 
-/* Frees the memory of decoding and sorting. The caller has called bag_infer_reset(), which frees
- * the decompressed body, and owns the reply. */
+/* Frees all memory that the inference owns. */
 void bag_infer_free(struct bag_infer *infer);
 
 /* ---- the bytes of the reply ------------------------------------------------------------------ */

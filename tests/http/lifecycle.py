@@ -1,11 +1,11 @@
-"""What tests of a server's life share: one small table, saved and asked for; and all connections that
-a server has descriptors for."""
+"""What tests of a server's life share: one small table, saved and asked for; all connections that a server has
+descriptors for; and the memory that requests hold."""
 
 import resource
 
 import numpy as np
 
-from harness import expect, wait_until
+from harness import Failure, expect, wait_until
 from v2 import Raw, Tensor, head
 
 TABLE = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -39,3 +39,16 @@ def fill(server, stack):
         wait_until(lambda count=before: server.descriptors() > count, "it is not accepted")
         raw.send(head("GET", "/v2/health/live")[:-2])
         raws.append(raw)
+
+
+def memory_of_requests(client):
+    return int(client.counted("bagserve_memory_bytes"))
+
+
+def expect_memory_returned(client, before):
+    """No request is in flight, and the server holds as much memory for requests as before the first one."""
+    try:
+        wait_until(lambda: memory_of_requests(client) == before, "memory of requests is not returned", 20)
+    except Failure:
+        held = memory_of_requests(client)
+        raise Failure(f"without a request the server holds {held} bytes for requests, and {before} before") from None

@@ -3,13 +3,16 @@ wrongly."""
 
 import contextlib
 import itertools
+import socket
+import struct
 import threading
 import time
 
 import numpy as np
 import pytest
 
-from harness import Server, expect, expect_equal, expect_words, free_port, wait_until, write_json
+from harness import Server, expect, expect_equal, expect_words, free_port, scaled, wait_until, write_json
+from lifecycle import expect_memory_returned, memory_of_requests
 from parts import part_of_key, part_of_row
 from shards import COLUMNS, OF, ROWS, Between, ask, front_of, make_tables, only_first, parts_of, ready, reply  # noqa: F401
 from table_files import random_rows
@@ -210,6 +213,26 @@ def test_client_that_goes_away(spoilt):
         wait_until(lambda: client.get("/v2/health/live").status == 200 and between.heads, "it was not asked")
     expect(ended.wait(30), "the shard's connection is still open")
     expect_equal(client.counted("bagserve_shard_requests_total", outcome="timeout"), 0, "it was only late")
+
+
+def test_clients_that_reset_keep_nothing(directory, tables):
+    """Clients reset their connections right after their requests. What was prepared for the replies is freed, whichever
+    step a request had reached."""
+    body, headers = infer_body([Tensor("indices", np.arange(300, dtype=np.int64)),
+                                Tensor("offsets", np.arange(300, dtype=np.int64))])
+    request = head("POST", "/v2/models/items/infer", headers, body)
+    with parts_of(directory, tables["rows"], "rows", 1) as [server], \
+            front_of(directory, [server.url], options=("--loops", "1")) as front, Client(front) as client:
+        before = memory_of_requests(client)
+        for _ in range(scaled(200)):
+            raws = [Raw(front) for _ in range(50)]
+            for raw in raws:
+                raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                raw.send(request)
+            for raw in raws:
+                raw.close()
+        ask(client, [1], [0]).expect()
+        expect_memory_returned(client, before)
 
 
 @pytest.mark.parametrize("way", ["rows", "keys"])

@@ -6,10 +6,12 @@ import http.client
 import socket
 
 import numpy as np
+import pytest
 
 from harness import TIMEOUT_S, Server, expect, expect_equal, wait_until, write_json
-from lifecycle import save
-from v2 import HEADER_LENGTH, Client, Tensor
+from held import held_workers, occupy, wait_until_read
+from lifecycle import expect_memory_returned, memory_of_requests, save
+from v2 import HEADER_LENGTH, Client, Raw, Tensor, head, infer_body
 
 MIB = 1 << 20
 LIMIT = 32 * MIB
@@ -29,6 +31,13 @@ def stalled_upload(server):
 
 def serve():
     return Server("--demo", "--max-memory", LIMIT)
+
+
+def configure_wide(directory):
+    """A table, and a collection of a thousand features of it, for which a plan takes most of a megabyte."""
+    return write_json(directory / "config.json", {"models": [
+        {"name": "items", "path": str(save(directory / "items.npy"))},
+        {"name": "wide", "features": [{"name": f"f{i}", "model": "items"} for i in range(1000)]}]})
 
 
 def test_the_limit_is_shown():
@@ -76,9 +85,7 @@ def test_unread_replies_count():
 def test_unread_documents_count(directory):
     """Documents count until their client has read them; one client has three quarters of the budget at most."""
     limit, address, path = 8 * MIB, ("127.0.0.2", 0), "/v2/models/wide/config"
-    config = write_json(directory / "config.json", {"models": [
-        {"name": "items", "path": str(save(directory / "items.npy"))},
-        {"name": "wide", "features": [{"name": f"f{i}", "model": "items"} for i in range(1000)]}]})
+    config = configure_wide(directory)
 
     def ask_from(address):
         connection = http.client.HTTPConnection("127.0.0.1", server.port, TIMEOUT_S, address)
@@ -107,3 +114,34 @@ def test_unread_documents_count(directory):
             expect_equal((status, again), (200, document), "the reply to another client")
             client.infer("items", ONE_BAG).expect()
         wait_until(lambda: client.counted("bagserve_memory_bytes") < MIB, "memory is not given back")
+
+
+@pytest.mark.parametrize("options, parameters, leave", (
+    ((), {"timeout": 1000}, False),
+    (("--default-timeout-microseconds", 1000), {}, False),
+    (("--latency-target-ms", 1), {}, False),
+    ((), {}, True)), ids=("timeout", "default_timeout", "latency_target", "left"))
+def test_requests_dropped_from_the_queue_keep_nothing(directory, options, parameters, leave):
+    """Requests that the loop has planned, and that are late or without a client before a worker takes them."""
+    count, limit = 40, 128 * MIB
+    body, headers = infer_body([Tensor("values", np.ones(1000, np.int64)), Tensor("lengths", np.ones(1000, np.int64))],
+                               parameters=parameters)
+    request = head("POST", "/v2/models/wide/infer", headers, body)
+    with Server("--config", configure_wide(directory), "--workers", 1, "--loops", 1, "--max-memory", limit,
+                *options) as server, Client(server) as client, contextlib.ExitStack() as raws:
+        before = memory_of_requests(client)
+
+        def send():
+            raw = raws.enter_context(Raw(server))
+            raw.send(request)
+            return raw
+
+        with held_workers(server):
+            waiting = occupy(server, send) + [send() for _ in range(count)]
+            wait_until_read(server, waiting)
+            if leave:
+                raws.close()
+        statuses = [] if leave else [raw.reply().status for raw in waiting]
+        expect(leave or statuses.count(503) >= count, f"{statuses}: few are late")
+        raws.close()
+        expect_memory_returned(client, before)
