@@ -85,8 +85,9 @@ install(FILES ${generated}/bagserve.service deploy/systemd/bagserve.socket
 install(FILES deploy/debian/bagserve.json DESTINATION /etc/bagserve ${of_package})
 install(FILES deploy/debian/lintian-overrides DESTINATION share/lintian/overrides RENAME bagserve ${of_package})
 # Debian's Python finds modules there; elsewhere pip knows where they go.
-install(FILES proto/clients/python/bagserve_client.py proto/clients/python/bagserve_export.py
-    proto/clients/python/bagserve_torch.py proto/clients/python/bagserve_trainers.py
+install(FILES proto/clients/python/bagserve_client.py proto/clients/python/bagserve_dcp.py
+    proto/clients/python/bagserve_export.py proto/clients/python/bagserve_torch.py
+    proto/clients/python/bagserve_trainers.py
     DESTINATION lib/python3/dist-packages ${of_package})
 install(DIRECTORY DESTINATION /var/lib/bagserve/models ${of_package})
 include(CPack)

@@ -59,7 +59,7 @@ def test_page(directory, port, name):
         server.stop()
         if name == DOCUMENTS[0]:
             installed = directory.glob("venv/lib/python3*/site-packages/bagserve_*.py")
-            expect_equal({path.stem for path in installed}, {"bagserve_client", "bagserve_export", "bagserve_torch",
+            expect_equal({path.stem for path in installed}, {"bagserve_client", "bagserve_dcp", "bagserve_export", "bagserve_torch",
                                                                   "bagserve_trainers"})
     except BaseException:
         if server:

@@ -17,7 +17,7 @@ PAGES = sorted(str(path.relative_to(ROOT)) for path in
 # Flags of other programs, and variables of the proxies' recipes, that pages name.
 OTHER_FLAGS = {"--for", "--install", "--latency", "--system-site-packages", "--unix-socket"}
 OTHER_VARIABLES = {"BAGSERVE_ONE", "BAGSERVE_TWO", "BAGSERVE_THREE"}
-MODULES = {"bagserve_admin", "bagserve_client", "bagserve_export", "bagserve_torch", "bagserve_trainers"}
+MODULES = {"bagserve_admin", "bagserve_client", "bagserve_dcp", "bagserve_export", "bagserve_torch", "bagserve_trainers"}
 
 
 PAIRS = {name: pairs_of(blocks_of((ROOT / name).read_text())) for name in DOCUMENTS}

@@ -10,6 +10,8 @@ A state_dict does not say which of its tensors are embeddings, nor how they pool
 This needs torch, and unpickles nothing but tensors. Where the model is, bagserve_torch.export(model, "models/")
 knows all of it by itself. A folder of TorchEasyRec or of NVIDIA dynamicemb (bagserve_trainers.py) names its tables,
 and says how most of them pool; `deltas` and `incremental` bring what these trainers write between two exports.
+A checkpoint of torch.distributed.checkpoint (bagserve_dcp.py) names its tables, too; how they pool, and which
+features they have, is in the file that bagserve_torch.describe(model, "tables.json") writes: --tables tables.json.
 
 A table becomes models/NAME/VERSION/ with table.safetensors (its rows as the tensor "values", in the type that
 they have, or in a `row_format`) and config.json, which says how it pools; a collection is a config.json that
@@ -29,13 +31,15 @@ import struct
 import subprocess
 import sys
 import tempfile
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
-from bagserve_trainers import Rows, Table, deltas, incremental, model_name, read_tables
+from bagserve_dcp import Tensor, read_checkpoint
+from bagserve_trainers import (LAYOUTS, Rows, Table, deltas, guard, incremental, model_name, name_tables, read_layouts,
+                               read_sparse_features, safe_name)
 
-__all__ = ["Export", "add_tables", "deltas", "incremental", "model_name"]
+__all__ = ["Export", "add_described", "add_tables", "deltas", "incremental", "model_name", "read_folder"]
 _ALIGNMENT = 4096  # of the data in a file
 _TYPES = {"float16": "F16", "float32": "F32", "float64": "F64", "int8": "I8", "int16": "I16",
           "int32": "I32", "int64": "I64", "uint8": "U8"}
@@ -43,7 +47,7 @@ _REDUCTIONS = ("sum", "mean", "max", "sqrtn", "none")
 # Keys of a model that --table may set beside its reduction.
 _RULES = ("padding_idx", "include_last_offset", "default_index", "weighted_mean", "prune_invalid",
           "out_of_range", "output_datatype", "updates_through", "spare_rows")
-_BLOCK_ROWS = 65536
+_BLOCK_BYTES = 1 << 20  # of rows that are copied at once
 
 
 # ---- tensors and files ------------------------------------------------------------------------
@@ -64,8 +68,8 @@ def _array(tensor, what):
         kind, array = "BF16", _bf16_bits(tensor)
     else:
         array = tensor.numpy() if hasattr(tensor, "numpy") else tensor
-        array = array if isinstance(array, Rows) else np.asarray(array)
-        kind = _TYPES.get(array.dtype.name)
+        array = array if isinstance(array, (Rows, Tensor)) else np.asarray(array)
+        kind = array.datatype if isinstance(array, Tensor) else _TYPES.get(array.dtype.name)
     if kind is None or array.ndim != 2:
         raise ValueError(f"{what}: a table has 2 dimensions of floats or integers; this one has "
                          f"{array.ndim} of {array.dtype}")
@@ -97,10 +101,9 @@ def write_safetensors(path, tensors, metadata=None):
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for _, array in tensors.values():
-            little = array.dtype.newbyteorder("<")
-            for first in range(0, len(array), _BLOCK_ROWS):
-                block = np.ascontiguousarray(array[first:first + _BLOCK_ROWS], little)
-                file.write(block.tobytes())
+            little, rows = array.dtype.newbyteorder("<"), max(1, _BLOCK_BYTES * len(array) // max(1, array.nbytes))
+            for first in range(0, len(array), rows):
+                file.write(np.ascontiguousarray(array[first:first + rows], little).data)
 
 
 def _quantise(plain, path, row_format, program):
@@ -270,15 +273,19 @@ def _parse_table(text):
 
 
 def _matching(state, key):
-    """The keys of a state_dict that are meant, each with what * stands for."""
+    """(key, tensor, what * stands for) of all that are meant: tables of a folder by their names, or else by their keys."""
     pattern = re.compile("(.*)".join(map(re.escape, key.split("*"))), re.DOTALL)
-    return [(found, "".join(match.groups())) for found in state if (match := pattern.fullmatch(found))]
+    for tables in (state, getattr(state, "tensors", {})):
+        found = [(name, table, "".join(match.groups())) for name, table in tables.items() if (match := pattern.fullmatch(name))]
+        if found:
+            return found
+    return []
 
 
 def _list_candidates(state):
     lines = [f"  --table {model_name(key.removesuffix('.weight'))}={key},reduction=...   "
              f"{' x '.join(map(str, tensor.shape))}"
-             for key, tensor in state.items() if len(tensor.shape) == 2]
+             for key, tensor in (state or getattr(state, "tensors", {})).items() if len(tensor.shape) == 2]
     return "\n".join(lines) or "  nothing"
 
 
@@ -293,17 +300,117 @@ def add_tables(exported: Export, state: Mapping[str, Any], tables: Sequence[str]
         matching = _matching(state, key)
         if not matching:
             raise ValueError(f"it has no '{key}'; of 2 dimensions it has\n{_list_candidates(state)}")
-        for found, stands_for in matching:
-            table = state[found]
+        for found, table, stands_for in matching:
             known = {"reduction": getattr(table, "reduction", None) or reduction} | rules
             if known["reduction"] is None:
                 raise ValueError(f"--table {text}: say how it pools, as reduction={'|'.join(_REDUCTIONS)}"
                                  f" ('{found}' does not)")
-            if isinstance(table, Table):
-                table, answers = table.as_model(known["reduction"])
-                known = answers | known
             check_codes(state, found)
-            exported.table(name.replace("*", stands_for), table, **known)
+            _add_table(exported, name.replace("*", stands_for), table, known)
+
+
+def _add_table(exported, name, table, known):
+    if isinstance(table, Table):
+        table, answers = table.as_model(known["reduction"])
+        known = answers | known
+    elif isinstance(table, Tensor):
+        check_codes(table.beside, table.key)
+        table.check_table()
+    return exported.table(name, table, **known)
+
+
+def add_collections(exported: Export, collections: Sequence[str]) -> None:
+    """Adds collections over tables of an export, each given as --collection."""
+    for text in collections:
+        name, equals, features = text.partition("=")
+        pairs = [feature.partition(":") for feature in features.split(",")]
+        if not (name and equals) or not all(feature and table for feature, _, table in pairs):
+            raise ValueError(f"--collection {text}: it must be NAME=FEATURE:TABLE,...")
+        if len({feature for feature, _, _ in pairs}) < len(pairs):
+            raise ValueError(f"--collection {text}: it has a feature twice")
+        for _, _, table in pairs:
+            if table not in exported.tables:
+                raise ValueError(f"--collection {text}: there is no table '{table}'; there are {', '.join(exported.tables)}")
+        exported.collection(name, {feature: table for feature, _, table in pairs})
+
+
+# ---- descriptions of models -------------------------------------------------------------------
+class _Described(NamedTuple):
+    """A table as a description says that it is. What is None is not said."""
+
+    path: str  # in the model; the checkpoint may have more before it
+    name: Optional[str]
+    shape: Optional[tuple]
+    known: dict
+
+
+def add_described(exported: Export, state: Mapping[str, Any], path: pathlib.Path) -> None:
+    """Adds the tables and collections of a file that bagserve_torch.describe or TorchEasyRec (sparse_features.json) wrote."""
+    content = guard(path, lambda: dict(json.loads(path.read_text())))
+    is_ours = isinstance(content.get("tables"), list)
+    tables, collections = guard(path, lambda: _read_description(content)) if is_ours else _read_features(path)
+    if not tables:
+        raise ValueError(f"{path.name} has no tables")
+    names = {}
+    for described in tables:
+        table = _find_described(state, path, described)
+        if described.shape not in (None, tuple(table.shape)):
+            raise ValueError(f"{path.name} says that '{described.path}' is {' x '.join(map(str, described.shape))}, and it is "
+                             f"{' x '.join(map(str, table.shape))}: a rank's file is missing, or it is of another model")
+        name = described.name or _name_of(state, table)
+        names[described.path] = _add_table(exported, name, table, described.known)
+    for name, features in collections.items():
+        exported.collection(name, guard(path, lambda: {feature: names[table] for feature, table in features.items()}))
+
+
+def _read_description(content):
+    """The tables and collections of a file of bagserve_torch.describe."""
+    tables = []
+    for table in content["tables"]:
+        known = {key: value for key, value in table.items() if key not in ("name", "rows", "row_elements")}
+        if not isinstance(table["name"], str) or not known.keys() <= {"reduction", *_RULES} or "reduction" not in known:
+            raise ValueError(f"its table {table} is not one that bagserve_torch.describe writes")
+        tables.append(_Described(table["name"], table["name"], (table["rows"], table["row_elements"]), known))
+    return tables, {collection["name"]: dict(collection["features"]) for collection in content["collections"]}
+
+
+_ROLES = {"ebc": "embedding_bags", "ec": "embeddings"}  # TorchEasyRec's words for TorchRec's collections
+
+
+def _read_features(path):
+    """The tables and collections of TorchEasyRec's file: features end in __ebc if they are pooled, and in __ec if not."""
+    pooling, collections = {}, {}
+    for feature, table, pools in read_sparse_features(path):
+        role = feature.rpartition("__")[2]
+        place = table.removesuffix(f"__{role}")
+        if "." not in place and role in _ROLES:
+            place = f"{_ROLES[role]}.{place}"
+        if pooling.setdefault(place, pools) != pools:
+            raise ValueError(f"{path.name} says that '{table}' pools by {pooling[place]} and by {pools}")
+        collections.setdefault(role, {})[feature.removesuffix(f"__{role}")] = place
+    return [_Described(place, None, None, {"reduction": pools}) for place, pools in pooling.items()], collections
+
+
+def _find_described(state, path, described):
+    """The tensor whose path ends in that of the description, or the other way round, as if the model was a part."""
+    wanted = safe_name(described.path)
+    tensors = getattr(state, "tensors", state)
+    found = {}
+    for key, tensor in tensors.items():
+        place = safe_name(key.removesuffix(".weight"))
+        if f".{place}".endswith(f".{wanted}") or f".{wanted}".endswith(f".{place}"):
+            found[place] = tensor
+    if wanted in found:
+        return found[wanted]
+    if len(found) != 1:
+        raise ValueError(f"{path.name} has the table '{described.path}', and the checkpoint has "
+                         + (f"several of this name: {', '.join(found)}" if found else "none of this name; it has\n"
+                            + _list_candidates(state)))
+    return next(iter(found.values()))
+
+
+def _name_of(state, table):
+    return next(name for name, other in state.items() if other is table)
 
 
 def _load(path):
@@ -318,6 +425,35 @@ def _load(path):
         raise ValueError(f"it is no checkpoint of tensors alone ({why}), and nothing else is unpickled: "
                          f"save module.state_dict(), or call bagserve_torch.export(module, directory) "
                          f"where the module is") from None
+
+
+_NO_LAYOUT = "it has no files of " + ", ".join(layout.writer for layout in LAYOUTS)
+_MOST_LISTED = 20  # keys in a message
+
+
+class Folder(dict):
+    """The tables of a folder by their names on the server; `tensors` are all tensors of 2 dimensions by their keys."""
+
+    def __init__(self, tables, tensors):
+        super().__init__(tables)
+        self.tensors = tensors
+
+
+def read_folder(source: Union[str, pathlib.Path]) -> Folder:
+    """Reads the tables that a trainer wrote into a folder. Raises ValueError if it has none, or a file is damaged."""
+    source = pathlib.Path(source)
+    found, checkpoint = read_layouts(source), None
+    if all(table.writer == "dynamicemb" for table in found.values()):  # TorchEasyRec has a dump of it in its checkpoint
+        checkpoint = read_checkpoint(source)
+    tensors = dict(found)
+    if checkpoint is not None:
+        dynamic = {path.rpartition(".")[2] for path in found}  # the tensors of these tables in a checkpoint have no rows
+        dummies = {path for path in checkpoint.tables if path.rpartition(".")[2] in dynamic}
+        found |= {path: tensor for path, tensor in checkpoint.tables.items() if path not in dummies}
+        tensors |= {key: tensor for key, tensor in checkpoint.tensors.items() if key.removesuffix(".weight") not in dummies}
+    if not tensors:
+        raise ValueError(f"{_NO_LAYOUT} or torch.distributed.checkpoint; a checkpoint of torch.save is given as a file")
+    return Folder(name_tables(found), tensors)
 
 
 def _find_state_dict(content):
@@ -337,13 +473,19 @@ def _find_state_dict(content):
 
 def _parser():
     parser = argparse.ArgumentParser(description="Tables for bagserve of a checkpoint, or of what a trainer wrote.")
-    parser.add_argument("source", help="a file that torch.save wrote of a state_dict, or a folder that TorchEasyRec "
+    parser.add_argument("source", help="a file that torch.save wrote of a state_dict, or a folder that "
+                        "torch.distributed.checkpoint (.metadata and *.distcp, or safetensors), TorchEasyRec "
                         "(sparse_embeddings-*.npz, RTP's model-*.safetensors) or dynamicemb wrote")
     parser.add_argument("directory", help="folder of models, where NAME/VERSION/ and bagserve.json go")
     parser.add_argument("--table", action="append", default=[], metavar="NAME=KEY[,RULE=VALUE]...",
                         help="the tensor or table KEY becomes the model NAME; a * in both stands for any text; of a "
                              "folder all do if none is named. RULE is "
                              f"reduction, {', '.join(_RULES)}")
+    parser.add_argument("--tables", type=pathlib.Path, metavar="FILE",
+                        help="which tensors are tables, how they pool, and the features of collections: a file of "
+                             "bagserve_torch.describe, or TorchEasyRec's sparse_features.json")
+    parser.add_argument("--collection", action="append", default=[], metavar="NAME=FEATURE:TABLE,...",
+                        help="a collection of features, each of an exported table")
     parser.add_argument("--reduction", choices=_REDUCTIONS, help="of tables that say none")
     parser.add_argument("--version", type=int, default=1, metavar="N",
                         help="a whole number; the highest one is served (1)")
@@ -358,10 +500,19 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     exported = Export(options.row_format, options.program)
     try:
         if pathlib.Path(options.source).is_dir():
-            state, tables = read_tables(options.source), options.table or ["*=*"]
+            state, tables = read_folder(options.source), options.table or ["*=*"]
+            if not (state or options.table or options.tables):
+                raise ValueError(f"{_NO_LAYOUT}, and no tensor of its checkpoint is named as TorchRec's tables: give --table "
+                                 f"NAME=KEY; it has {', '.join(list(state.tensors)[:_MOST_LISTED])}")
         else:
             state, tables = _find_state_dict(_load(options.source)), options.table
-        add_tables(exported, state, tables, options.reduction)
+        if options.tables and options.table:
+            raise ValueError("give --tables, or --table for each table")
+        if options.tables:
+            add_described(exported, state, options.tables)
+        else:
+            add_tables(exported, state, tables, options.reduction)
+        add_collections(exported, options.collection)
         configuration = exported.write(options.directory, options.version)
     except ValueError as problem:
         sys.exit(f"{options.source}: {problem}")
@@ -370,7 +521,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     for name, tensors in exported.tables.items():
         _, rows = tensors["values"]
         elements = (exported.metadata[name] or {}).get("row_elements", rows.shape[1])
-        print(f"{name}: {len(rows)} rows of {elements}, {exported.models[name]['reduction']}")
+        chunks = f", {len(rows.chunks)} chunk{'s' * (len(rows.chunks) > 1)}" if isinstance(rows, Tensor) else ""
+        print(f"{name}: {len(rows)} rows of {elements}, {exported.models[name]['reduction']}{chunks}")
     print(f"bagserve serve --config {configuration}")
 
 

@@ -25,13 +25,19 @@ _QUANTISED = {"QUint8RowwiseF16": "int8_f16_back"}  # a row format by the name t
 _SCALES_BYTES = 4  # of such a row: scale and bias, each FP16, after the codes
 _FREE_KEYS = (-1, 2**63 - 1, -2**63)  # for the row of missing ids; trainers reserve the first two
 _BLOCK_ROWS = 65536
+_MOST_HEADER_BYTES = 100_000_000  # of a safetensors file
 _ROW_TYPES = ("float16", "float32", "float64", "uint8")
 _NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
+def safe_name(path: str) -> str:
+    """Replaces the characters that no name of a model has by '_'."""
+    return _NAME.sub("_", path)
+
+
 def model_name(path: str) -> str:
     """What a module, a tensor or a table of this path is called on the server: other characters become '_'."""
-    name = _NAME.sub("_", path).strip(".")
+    name = safe_name(path).strip(".")
     if not 0 < len(name) <= 128:
         raise ValueError(f"'{path}' makes no name of a model: those have 1 to 128 of A-Z a-z 0-9 . _ -")
     return name
@@ -113,7 +119,7 @@ def read_safetensors_header(path: _Path) -> tuple:
     with open(path, "rb") as file:
         file_bytes, head = os.path.getsize(path), file.read(8)
         size = int.from_bytes(head, "little")
-        if len(head) < 8 or size > file_bytes - 8:
+        if len(head) < 8 or size > min(file_bytes - 8, _MOST_HEADER_BYTES):
             raise ValueError(f"{pathlib.Path(path).name} is cut: it has {file_bytes} bytes, and its header ends at {8 + size}")
         header = json.loads(file.read(size))
     if not isinstance(header, dict):
@@ -181,8 +187,8 @@ LAYOUTS = (
 class Table:
     """A table of a trainer: its rows, and what is known of how it answers."""
 
-    def __init__(self, path, rows, keys=None, default=None, reduction=None, row_format=None):  # `path` is for messages
-        self.path, self.rows, self.keys, self.default = path, rows, keys, default
+    def __init__(self, writer, path, rows, keys=None, default=None, reduction=None, row_format=None):  # `path` is for messages
+        self.writer, self.path, self.rows, self.keys, self.default = writer, path, rows, keys, default
         self.reduction, self.row_format = reduction, row_format
         self.shape = rows.shape
 
@@ -213,9 +219,8 @@ class Table:
         return zeros
 
 
-def read_tables(source: _Path) -> dict:
-    """The tables in a folder, {name: Table}: called by the last part of their paths where that is unique."""
-    source = pathlib.Path(source)
+def read_layouts(source: pathlib.Path) -> dict:
+    """The tables in a folder, {path: Table}; none if no trainer of LAYOUTS wrote files there."""
     found = {}
     for layout in LAYOUTS:
         for path, table in _read_layout(source, layout).items():
@@ -226,10 +231,7 @@ def read_tables(source: _Path) -> dict:
     if own:
         raise ValueError(f"{own[0].relative_to(source)} is of NV-embedding-cache, which reads it alone: export the "
                          f"checkpoint that it was made of")
-    if not found:
-        raise ValueError("it has no files of " + ", ".join(layout.writer for layout in LAYOUTS) + "; a checkpoint of "
-                         "torch.save is given as a file")
-    return name_tables(found)
+    return found
 
 
 def name_tables(found: Mapping[str, Any]) -> dict:
@@ -400,7 +402,7 @@ def _join(layout, path, roles, facts, pooling):
     pools = pooling.get(path, {"none"} if facts.get("is_sequence") else set())
     if len(pools) > 1:
         raise ValueError(f"{where}: its features pool by {' and by '.join(sorted(pools))}")
-    return Table(where, Rows(rows), Rows([keys[part] for part in sorted(keys)]) if keys else None,
+    return Table(layout.writer, where, Rows(rows), Rows([keys[part] for part in sorted(keys)]) if keys else None,
                  _find_default(where, rows[0], list(arrays_of("default_value").values())), next(iter(pools), None),
                  _find_format(where, facts, rows[0]))
 
