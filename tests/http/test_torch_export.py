@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from harness import PROGRAM, ROOT, TIMEOUT_S, expect, expect_equal
-from torch_modules import Bags, Jagged, connect, expect_bits, make_collection, serve, torch
+from torch_modules import Bags, Jagged, Rows, connect, expect_bits, make_collection, serve, torch
 
 from bagserve_client import Client
 from bagserve_export import Export, main
-from bagserve_torch import RemoteEmbedding, RemoteEmbeddingBag, export, replace
+from bagserve_torch import RemoteEmbedding, RemoteEmbeddingBag, describe, export, replace
+from dcp import Stored, write_dcp
 
 EXAMPLES = ROOT / "config" / "examples"
 
@@ -275,6 +276,33 @@ def test_checkpoints(directory, capsys):
             main([str(directory / name), str(directory / "d"), *table])
         expect(name in str(ended.value) and words in str(ended.value), f"{ended.value}")
     expect(not (directory / "d").exists(), "something was written")
+
+
+def test_described_checkpoint(directory):
+    """What `describe` writes of a model without rows makes of a checkpoint what `export` makes of the model."""
+    def build(device):
+        model = torch.nn.ModuleDict({
+            "sparse": Bags(("films", ["seen", "bought"], 30, 4, "MEAN"), ("users", ["user", "seen"], 20, 6, "SUM")),
+            "past": Rows(("films", ["last"], 30, 4)),
+            "history": torch.nn.EmbeddingBag(10, 3, mode="max", padding_idx=1), "item": torch.nn.Embedding(5, 2)})
+        return model.to(device)
+
+    model, tables = build("cpu").eval(), directory / "tables.json"
+    export(model, directory / "exported")
+    expect_equal(describe(build("meta"), tables), {name: name for name in model})
+    write_dcp(directory / "checkpoint", {f"model.{key}": Stored(tensor.numpy(), [
+        (rank, first, 0, rows, tensor.shape[1]) for rank, first, rows in ((0, 0, 4), (1, 4, len(tensor) - 4))])
+        for key, tensor in model.state_dict().items()} | {"optimizer.state.item.exp_avg": Stored(np.zeros((5, 2), np.float32))})
+    main([str(directory / "checkpoint"), str(directory / "models"), "--tables", str(tables)])
+    for path in (path for path in (directory / "exported").rglob("*") if path.name in ("config.json", "table.safetensors")):
+        same = directory / "models" / path.relative_to(directory / "exported")
+        expect(same.read_bytes() == path.read_bytes(), f"{same} differs")
+    asked = Jagged({"seen": [[1, 2], []], "bought": [[3], [4]], "user": [[5], [6, 7]]})
+    want = model["sparse"](asked)
+    with serve(directory / "models") as server, connect(server) as client:
+        replace(model, client)
+        for name, rows in model["sparse"](asked).items():
+            expect_bits(rows, want[name], name)
 
 
 # ---- walk-throughs ----------------------------------------------------------------------------

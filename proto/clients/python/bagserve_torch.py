@@ -24,6 +24,8 @@ error, too. A model may be copied and pickled; its copy asks the same server.
 
 from __future__ import annotations
 
+import json
+import pathlib
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
 
 import numpy as np
@@ -38,7 +40,7 @@ _DTYPES = {"BF16": torch.bfloat16, "FP16": torch.float16, "FP32": torch.float32,
 _MOST_CHANGES = 5  # of a collection, while one request is made
 
 __all__ = ["Client", "RemoteEmbedding", "RemoteEmbeddingBag", "RemoteEmbeddingBagCollection",
-           "RemoteEmbeddingCollection", "export", "replace"]
+           "RemoteEmbeddingCollection", "describe", "export", "replace"]
 
 
 # ---- tensors ----------------------------------------------------------------------------------
@@ -479,6 +481,32 @@ def export(module: nn.Module, folder: Any, *, version: int = 1, row_format: Opti
     exported = Export(row_format, program)
     names = add_module(exported, module)
     exported.write(folder, version)
+    return names
+
+
+class _Description(Export):
+    """What an export has, without the rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.described = []
+
+    def table(self, name, rows, reduction, **rules):
+        name = self._add(name, {key: value for key, value in {"reduction": reduction, **rules}.items() if value is not None})
+        self.described.append({"name": name, "rows": rows.shape[0], "row_elements": rows.shape[1]} | self.models[name])
+        return name
+
+
+def describe(module: nn.Module, path: Any) -> Dict[str, str]:
+    """Writes what a checkpoint of a module does not say to a JSON file: which tensors are tables, their shapes, how they pool,
+    and the features of collections. `bagserve_export CHECKPOINT FOLDER --tables FILE` then writes what `export` would. The
+    module may be on the device meta; it is the one that is not divided yet. Returns the models' names by the modules' paths.
+    """
+    description = _Description()
+    names = add_module(description, module)
+    collections = [{"name": name, "features": {feature["name"]: feature["model"] for feature in model["features"]}}
+                   for name, model in description.models.items() if "features" in model]
+    pathlib.Path(path).write_text(json.dumps({"tables": description.described, "collections": collections}, indent=2) + "\n")
     return names
 
 

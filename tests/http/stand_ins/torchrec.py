@@ -22,11 +22,11 @@ class EmbeddingBagConfig:
 
 
 class EmbeddingBagCollection(torch.nn.Module):
-    def __init__(self, tables, is_weighted=False):
+    def __init__(self, tables, is_weighted=False, device=None):
         super().__init__()
         self._tables, self._is_weighted = tables, is_weighted
         self.embedding_bags = torch.nn.ModuleDict({
-            table.name: torch.nn.EmbeddingBag(table.num_embeddings, table.embedding_dim,
+            table.name: torch.nn.EmbeddingBag(table.num_embeddings, table.embedding_dim, device=device,
                                               mode=table.pooling.value.lower()) for table in tables})
 
     def embedding_bag_configs(self):
