@@ -218,7 +218,8 @@ def test_collections(directory):
                 expect_equal(list(got), list(want))
                 for name, rows in want.items():
                     expect_bits(got[name], rows, name)
-        expect_equal([s["inference_stats"]["success"]["count"] for s in client.statistics("0")], [4], "requests")
+        expect_equal([s["inference_stats"]["success"]["count"] for s in client.statistics("0")], [3 + 4],
+                     "a request for the rows of each table, and one for each call")
         with pytest.raises(KeyError, match="needs feature 'ad'; the keys are history, last, user"):
             remote(Jagged({name: ASKED[name] for name in ("history", "last", "user")}))
         for wrong in (Jagged({}), types.SimpleNamespace(keys=lambda: ["a", "b"], values=lambda: torch.zeros(1).long(),

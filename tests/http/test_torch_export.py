@@ -60,7 +60,7 @@ def test_replace_without_rows(directory):
 
 def test_replace_checks_what_is_served(directory):
     """Nothing is swapped where a model is missing, or answers otherwise."""
-    bag, single = torch.nn.EmbeddingBag(10, 4), torch.nn.Embedding(6, 2)
+    bag, single = torch.nn.EmbeddingBag(10, 4), torch.nn.Embedding.from_pretrained(torch.zeros(6, 2))
     exported = Export()
     exported.table("rows", torch.zeros(11, 4), "mean")
     exported.table("width", torch.zeros(10, 5), "mean")
@@ -157,10 +157,12 @@ def test_replace_checks_types(directory):
 
     def make(double):
         collection = Bags(("t", ["f"], 6, 4, "SUM"), ("u", ["g"], 6, 4, "SUM"))
-        collection.embedding_bags["t"].to(double)
-        return {"bag": torch.nn.EmbeddingBag(6, 4).to(double), "single": torch.nn.Embedding(6, 4).to(double),
-                "fp16": torch.nn.EmbeddingBag(6, 4).to(torch.float32 if double == torch.float64 else torch.bfloat16),
-                "c": collection}
+        for table, kind in (("t", double), ("u", torch.float32)):
+            collection.embedding_bags[table].weight = torch.nn.Parameter(rows.to(kind))
+        single = torch.float32 if double == torch.float64 else torch.bfloat16
+        return {"bag": torch.nn.EmbeddingBag.from_pretrained(rows.to(double)),
+                "single": torch.nn.Embedding.from_pretrained(rows.to(double)),
+                "fp16": torch.nn.EmbeddingBag.from_pretrained(rows.to(single)), "c": collection}
 
     with serve(directory) as server, connect(server) as client:
         for name, module in make(torch.float64).items():
@@ -318,7 +320,8 @@ def test_dlrm(directory):
     with serve(directory / "dlrm") as server, connect(server) as client:
         said = run_example("dlrm.py", "compare", directory / "dlrm.pt", f"{server.host}:{server.port}")
         expect_equal(said, "replaced {'sparse': 'sparse'}\n26 features, 128 scores, 0 differ\n")
-        expect_equal([s["inference_stats"]["success"]["count"] for s in client.statistics("sparse")], [1], "requests")
+        expect_equal([s["inference_stats"]["success"]["count"] for s in client.statistics("sparse")], [26 + 1],
+                     "a request for the rows of each table, and one for the batch")
 
 
 def test_dlrm_runs_nothing_of_a_checkpoint(directory):

@@ -12,10 +12,16 @@ state_dict loaded with strict=False.
 
 RemoteEmbeddingBag, RemoteEmbedding, RemoteEmbeddingBagCollection and RemoteEmbeddingCollection are called as
 nn.EmbeddingBag, nn.Embedding and TorchRec's EmbeddingBagCollection and EmbeddingCollection are. One call is one
-request: of a collection for all features together. Rows that are not pooled have all bits of the local ones. For FP32 tables the answers have the bits of the local modules, unless PyTorch rounds the
-product of a row and its weight before it adds it, which the server does not: some versions always do, and all
-do with a padding_idx or with weights that are not contiguous. Ids and weights on another device are copied to
-the CPU, and answers to the device of the ids.
+request: of a collection for all features together. Rows that are not pooled have all bits of the local ones.
+For FP32 tables the answers have the bits of the local modules, unless PyTorch rounds the product of a row and its
+weight before it adds it, which the server does not: some versions always do, and all do with a padding_idx or
+with weights that are not contiguous. Ids and weights on another device are copied to the CPU, and answers to the
+device of the ids.
+
+The server looks up rows and pools them. `export` and `replace` refuse an embedding that does more: by a forward of
+its own, a hook, max_norm, or a weight of a class that is looked up otherwise. Rows that weight_norm, spectral_norm,
+prune or a parametrization compute are those that the next call would use. Other libraries' classes that only look
+like TorchRec's are taken at their word.
 
 The server has no gradients: a call in training mode is an error unless it is under torch.no_grad(). An answer
 would be a constant in a trace, so that tracing and exporting a call (torch.jit.trace, torch.onnx.export) is an
@@ -25,12 +31,16 @@ error, too. A model may be copied and pickled; its copy asks the same server.
 from __future__ import annotations
 
 import json
+import operator
 import pathlib
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils import prune
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from bagserve_client import BF16, AsyncClient, BadRequest, Client, NotFound
 from bagserve_export import Export, check_codes, model_name
@@ -80,17 +90,19 @@ def _to_tensor(rows, device, dtype):
 class _Remote(nn.Module):
     """A model of a server, asked by a client that others may use, too. Answers are converted to `dtype`; None:
     they have the type that the server gives them. With `row_format` (int8, int4, ...) the server sends quantised
-    rows, which are decoded here to the elements of FP32 that they stand for."""
+    rows, which are decoded here to the elements of FP32 that they stand for. `version` asks that version of the model;
+    None: the one that is served by default."""
 
     def __init__(self, client: Client, model: str, dtype: Optional[torch.dtype] = None, *,
-                 row_format: Optional[str] = None):
+                 row_format: Optional[str] = None, version: Union[int, str, None] = None):
         super().__init__()
         if isinstance(client, AsyncClient):
             raise TypeError("a module cannot await: give it a Client in place of an AsyncClient")
         self.client, self.model, self.dtype, self.row_format = client, model, dtype, row_format
+        self.version = version
 
     def extra_repr(self) -> str:
-        return f"'{self.model}'"
+        return f"'{self.model}'" if self.version is None else f"'{self.model}', version={self.version}"
 
     def _check_call(self, weights=None):
         """Raises if more than an answer is asked for."""
@@ -112,8 +124,9 @@ class RemoteEmbeddingBag(_Remote):
 
     def __init__(self, client: Client, model: str, *, mode: Optional[str] = None,
                  padding_idx: Optional[int] = None, include_last_offset: bool = False,
-                 dtype: Optional[torch.dtype] = None, row_format: Optional[str] = None):
-        super().__init__(client, model, dtype, row_format=row_format)
+                 dtype: Optional[torch.dtype] = None, row_format: Optional[str] = None,
+                 version: Union[int, str, None] = None):
+        super().__init__(client, model, dtype, row_format=row_format, version=version)
         if mode not in (None, "sum", "mean", "max", "sqrtn"):
             raise ValueError(f"mode is {mode!r}; it must be sum, mean, max or sqrtn")
         self.mode, self.padding_idx, self.include_last_offset = mode, padding_idx, include_last_offset
@@ -127,7 +140,8 @@ class RemoteEmbeddingBag(_Remote):
             if per_sample_weights.shape != input.shape:
                 raise ValueError(f"'per_sample_weights' must have the shape of 'input', {tuple(input.shape)}, "
                                  f"not {tuple(per_sample_weights.shape)}")
-        options = {"reduction": self.mode, "padding_idx": self.padding_idx, "output_row_format": self.row_format}
+        options = {"reduction": self.mode, "padding_idx": self.padding_idx, "output_row_format": self.row_format,
+                   "version": self.version}
         if ids.ndim == 2:
             rows = self._ask_packed(ids, offsets, weights, options)
         elif ids.ndim == 1:
@@ -160,7 +174,8 @@ class RemoteEmbedding(_Remote):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         self._check_call()
-        rows = self.client.rows(self.model, _to_numpy(input, "input"), output_row_format=self.row_format)
+        rows = self.client.rows(self.model, _to_numpy(input, "input"), output_row_format=self.row_format,
+                                version=self.version)
         return _to_tensor(rows, input.device, self.dtype)
 
 
@@ -191,8 +206,8 @@ class _RemoteCollection(_Remote):
     """A collection of a server, asked in KeyedJaggedTensor's layout."""
 
     def __init__(self, client: Client, model: str, dtype: Union[torch.dtype, Dict[str, torch.dtype], None],
-                 row_format: Optional[str]):
-        super().__init__(client, model, dtype, row_format=row_format)
+                 row_format: Optional[str], version: Union[int, str, None]):
+        super().__init__(client, model, dtype, row_format=row_format, version=version)
         self._features, self._orders = None, {}
 
     def _type_of(self, feature):
@@ -207,7 +222,7 @@ class _RemoteCollection(_Remote):
             values, lengths, weights, strides = arrange(order)
             try:
                 outputs = self.client.kjt(self.model, values, lengths, weights=weights, stride_per_key=strides,
-                                          output_row_format=self.row_format)
+                                          output_row_format=self.row_format, version=self.version)
             except BadRequest:
                 self._features = None
                 if before is None or self._read_features() == before:
@@ -221,7 +236,7 @@ class _RemoteCollection(_Remote):
     def _read_features(self):
         if self._features is None:
             self._features = [(feature["name"], feature["model"])
-                              for feature in self.client.features(self.model)]
+                              for feature in self.client.features(self.model, self.version)]
             self._orders = {}
         return self._features
 
@@ -243,8 +258,9 @@ class RemoteEmbeddingBagCollection(_RemoteCollection):
     """
 
     def __init__(self, client: Client, model: str, *, is_weighted: Optional[bool] = None,
-                 dtype: Union[torch.dtype, Dict[str, torch.dtype], None] = None, row_format: Optional[str] = None):
-        super().__init__(client, model, dtype, row_format)
+                 dtype: Union[torch.dtype, Dict[str, torch.dtype], None] = None, row_format: Optional[str] = None,
+                 version: Union[int, str, None] = None):
+        super().__init__(client, model, dtype, row_format, version)
         self.is_weighted = is_weighted
 
     def forward(self, features: Any) -> Dict[str, torch.Tensor]:
@@ -292,8 +308,9 @@ class RemoteEmbeddingCollection(_RemoteCollection):
     """
 
     def __init__(self, client: Client, model: str, *, unique: bool = False, need_indices: bool = False,
-                 dtype: Union[torch.dtype, Dict[str, torch.dtype], None] = None, row_format: Optional[str] = None):
-        super().__init__(client, model, dtype, row_format)
+                 dtype: Union[torch.dtype, Dict[str, torch.dtype], None] = None, row_format: Optional[str] = None,
+                 version: Union[int, str, None] = None):
+        super().__init__(client, model, dtype, row_format, version)
         self.unique, self.need_indices = unique, need_indices
 
     def forward(self, features: Any) -> Dict[str, Any]:
@@ -388,6 +405,7 @@ def _find_parts(model):
         if _is_collection(module):
             collections += (f"{path}." if path else "",)
         elif not _is_embedding(path, module):
+            _check_is_no_script(path, module)
             continue
         parts.setdefault(module, []).append(path)
     if not parts:
@@ -401,12 +419,96 @@ def _is_embedding(path, module):
             hasattr(module, "num_embeddings") or hasattr(module, "weight_fake_quant"):
         raise ValueError(f"'{path}' is quantised ({type(module).__name__} of {type(module).__module__}): give "
                          f"the module of floats, and have it quantised by row_format")
-    if not isinstance(module, (nn.EmbeddingBag, nn.Embedding)):
-        return False
+    return isinstance(module, (nn.EmbeddingBag, nn.Embedding))
+
+
+def _check_is_no_script(path, module):
+    if isinstance(module, torch.jit.ScriptModule) and module.original_name in ("Embedding", "EmbeddingBag"):
+        raise ValueError(f"'{path}' is an {module.original_name} of TorchScript: give the module that it was made from")
+
+
+# ---- modules that do more than look up --------------------------------------------------------
+# Computes the weight from other parameters before each call; a module has the last one.
+_COMPUTES = (WeightNorm, SpectralNorm, prune.BasePruningMethod)
+
+
+def _file_of(function):
+    """Where a function, or a bound one, was written; None: in no file."""
+    return getattr(getattr(getattr(function, "__func__", function), "__code__", None), "co_filename", None)
+
+
+def _name_of(function):
+    return getattr(function, "__qualname__", type(function).__name__)
+
+
+def _check_part(part):
+    """Raises where an answer of a module is not a look-up of its weight, which is all that the server does."""
+    path, module = part.paths[0], part.module
+    if not _is_collection(module):
+        _check_embedding(path, module)
+        return
+    _check_calls(path, module)
+    # A class of another library that only looks like TorchRec's means its own forward.
+    owner = next((base for base in type(module).__mro__ if "forward" in vars(base)), None)
+    families = {base.__module__.partition(".")[0] for base in type(module).__mro__}
+    if "forward" in vars(module) or ("torchrec" in families and
+                                     owner.__module__.partition(".")[0] not in ("torch", "torchrec")):
+        _refuse_forward(path, module, "a collection of TorchRec's class")
+    for name, inner in module.named_modules():
+        if isinstance(inner, (nn.EmbeddingBag, nn.Embedding)):
+            _check_embedding(f"{path}.{name}", inner)
+
+
+def _check_embedding(path, module):
     if module.max_norm is not None:
         raise ValueError(f"'{path}': max_norm changes rows as they are looked up, which the server does not "
                          f"do; apply it to the weights and set it to None first")
-    return True
+    plain = nn.EmbeddingBag if isinstance(module, nn.EmbeddingBag) else nn.Embedding
+    if _file_of(module.forward) != _file_of(nn.Embedding.from_pretrained):
+        _refuse_forward(path, module, f"a plain {plain.__name__}")
+    _check_calls(path, module)
+    _weight_of(path, module)
+
+
+def _refuse_forward(path, module, plain):
+    raise ValueError(f"'{path}': {type(module).__name__} has a forward of its own ({_name_of(module.forward)}), which the "
+                     f"server does not run: put what it adds into a module around {plain}")
+
+
+def _check_calls(path, module):
+    """Raises where a call of a module is more than its forward."""
+    kind = type(module)
+    if kind.__call__ is not nn.Module.__call__ or kind._call_impl is not nn.Module._call_impl or "_call_impl" in vars(module):
+        raise ValueError(f"'{path}': {kind.__name__} is called in a way of its own, which the server does not do: give a "
+                         f"module with the __call__ of nn.Module")
+    hooks = [("hook", hook) for hook in module._forward_hooks.values()] + \
+        [("pre-hook", hook) for hook in module._forward_pre_hooks.values() if not isinstance(hook, _COMPUTES)]
+    for what, hook in hooks:
+        raise ValueError(f"'{path}': its forward {what} {_name_of(hook)} may change what it is asked or answers, and the "
+                         f"server does not run it: remove it, or register it at a module around this one")
+
+
+def _weight_of(path, module):
+    """The rows that a module looks up, computed where it computes them from other parameters: its attribute is then that of
+    the last call, which a state_dict that was loaded since does not change."""
+    with torch.no_grad():
+        for hook in module._forward_pre_hooks.values():
+            if not isinstance(hook, SpectralNorm):
+                hook(module, ())
+            elif module.training:
+                raise ValueError(f"'{path}': spectral_norm changes the rows with each call in training: call eval() first")
+            else:
+                setattr(module, hook.name, hook.compute_weight(module, do_power_iteration=False))
+        weight = module.weight
+        is_computed = not any("weight" in place for place in (module._parameters, module._buffers, vars(module)))
+        if is_computed and not weight.is_meta and not torch.allclose(weight, module.weight, 0, 0, equal_nan=True):
+            raise ValueError(f"'{path}': its parametrization gives other rows each time: call eval() first, or remove it")
+    for name in ("__torch_function__", "__torch_dispatch__"):
+        owner = next((base for base in type(weight).__mro__ if name in vars(base)), torch.Tensor)
+        if owner.__module__ not in ("torch", "torch._tensor", "torch.nn.parameter"):
+            raise ValueError(f"'{path}': its weight is a {type(weight).__name__}, whose look-up is its own: give a tensor of "
+                             f"its numbers")
+    return weight
 
 
 def _configs_of(collection):
@@ -416,15 +518,18 @@ def _configs_of(collection):
     return collection.embedding_configs(), "embeddings"
 
 
-def _tables_of(collection):
+def _tables_of(part):
     """(configuration, its weight, how it pools) of each table of a TorchRec collection."""
-    state = collection.state_dict()
+    collection = part.module
+    state, inner = collection.state_dict(), dict(collection.named_modules())
     configs, modules = _configs_of(collection)
     for config in configs:
-        key = f"{modules}.{config.name}.weight"
-        check_codes(state, key)
+        name = f"{modules}.{config.name}"
+        check_codes(state, f"{name}.weight")
         pooling = config.pooling if _pools_bags(collection) else "none"
-        yield config, state[key], str(getattr(pooling, "value", pooling)).lower()
+        is_local = isinstance(inner.get(name), (nn.EmbeddingBag, nn.Embedding))
+        weight = _weight_of(f"{part.paths[0]}.{name}", inner[name]) if is_local else state[f"{name}.weight"]
+        yield config, weight, str(getattr(pooling, "value", pooling)).lower()
 
 
 def _features_of(part):
@@ -432,7 +537,7 @@ def _features_of(part):
     configs, _ = _configs_of(part.module)
     all_names = [feature for config in configs for feature in config.feature_names]
     features = {}
-    for config, weight, pooling in _tables_of(part.module):
+    for config, weight, pooling in _tables_of(part):
         for feature in config.feature_names:
             served = _feature_name(feature, config.name if all_names.count(feature) > 1 else None)
             if served in features:
@@ -452,20 +557,21 @@ def add_module(exported: Export, module: nn.Module) -> Dict[str, str]:
     """Adds all embeddings of a module to what is exported; as `export`."""
     names = {}
     for part in _find_parts(module):
+        _check_part(part)
         if _is_collection(part.module):
             _add_collection(exported, part)
         elif isinstance(part.module, nn.EmbeddingBag):
-            exported.table(part.name, part.module.weight, part.module.mode,
+            exported.table(part.name, _weight_of(part.paths[0], part.module), part.module.mode,
                            padding_idx=part.module.padding_idx,
                            include_last_offset=part.module.include_last_offset or None)
         else:  # one row for an id, that of its padding_idx, too
-            exported.table(part.name, part.module.weight, "sum")
+            exported.table(part.name, _weight_of(part.paths[0], part.module), "sum")
         names |= dict.fromkeys(part.paths, part.name)
     return names
 
 
 def _add_collection(exported, part):
-    for config, weight, pooling in _tables_of(part.module):
+    for config, weight, pooling in _tables_of(part):
         exported.table(_table_name(part, config), weight, pooling)
     exported.collection(part.name, {feature: table
                                     for feature, (table, _, _) in _features_of(part).items()})
@@ -474,7 +580,8 @@ def _add_collection(exported, part):
 def export(module: nn.Module, folder: Any, *, version: int = 1, row_format: Optional[str] = None,
            program: str = "bagserve") -> Dict[str, str]:
     """Writes all embeddings of a module, and only these, to a folder of models: NAME/VERSION/ for each, and
-    bagserve.json. Returns the models' names by the modules' paths: a path is the name.
+    bagserve.json. Returns the models' names by the modules' paths: a path is the name. An embedding that does more than
+    look up its rows, in a forward of its own, a hook or by max_norm, is refused.
 
     `row_format` (int8, int4, ...) quantises rows, by the `program`.
     """
@@ -511,20 +618,28 @@ def describe(module: nn.Module, path: Any) -> Dict[str, str]:
 
 
 def replace(module: nn.Module, client: Client, min_bytes: int = 0, *, narrow: bool = False,
-            unique: bool = False, row_format: Optional[str] = None) -> Dict[str, str]:
+            unique: bool = False, row_format: Optional[str] = None, check_rows: int = 64,
+            version: Union[int, str, None] = None) -> Dict[str, str]:
     """Puts remote modules in the place of all embeddings that take at least `min_bytes`; the server serves
     what `export` wrote of the module. Returns the models' names by the modules' paths.
 
     Nothing is swapped where the server does not have one of them, or one that answers otherwise. Answers have
     the type of the module's rows. `narrow` allows a server whose own type does not hold all of its numbers,
     such as FP32 for a module of float64. With `unique` EmbeddingCollections send each id of a feature once. With
-    `row_format` (int8, int4, ...) the server sends quantised rows: fewer bytes, and not the same bits.
+    `row_format` (int8, int4, ...) the server sends quantised rows: fewer bytes, and not the same bits. `version` asks that
+    version of each model; None: the one that is served by default.
+
+    The first and the last row of each table, and others at random, `check_rows` in all, are compared with the server's, in
+    a request for each table. Tables on the device meta have none. 0: no rows are compared.
     """
-    options = _Options(narrow, unique, row_format)
+    if operator.index(check_rows) < 0:
+        raise ValueError(f"check_rows is {check_rows}; it must be a number of rows, or 0")
+    options = _Options(narrow, unique, row_format, check_rows, version)
     swaps = []
     for part in _find_parts(module):
-        if _bytes_of(part.module) < min_bytes:
+        if _bytes_of(part) < min_bytes:
             continue
+        _check_part(part)
         if "" in part.paths:
             raise ValueError(f"the module is an embedding itself, and nothing is around it: use a remote one "
                              f"of the model '{part.name}' in its place")
@@ -536,8 +651,8 @@ def replace(module: nn.Module, client: Client, min_bytes: int = 0, *, narrow: bo
     return {path: part.name for part, _ in swaps for path in part.paths}
 
 
-def _bytes_of(module):
-    weights = [weight for _, weight, _ in _tables_of(module)] if _is_collection(module) else [module.weight]
+def _bytes_of(part):
+    weights = [weight for _, weight, _ in _tables_of(part)] if _is_collection(part.module) else [part.module.weight]
     return sum(weight.numel() * weight.element_size() for weight in weights)
 
 
@@ -547,31 +662,36 @@ class _Options(NamedTuple):
     narrow: bool
     unique: bool
     row_format: Optional[str]
+    check_rows: int
+    version: Union[int, str, None]
 
 
 def _make_remote(part, client, options):
     try:
-        served, config = client.metadata(part.name), client.config(part.name)
+        served, config = client.metadata(part.name, options.version), client.config(part.name, options.version)
     except NotFound as problem:
         raise ValueError(f"'{part.paths[0]}' is not on the server ({problem}): export the module, and serve "
                          f"the folder") from None
     module, name = part.module, part.name
     if _is_collection(module):
-        dtype = _check_collection(part, served, config, options)
+        dtype = _check_collection(part, served, config, client, options)
         if not _pools_bags(module):
             return RemoteEmbeddingCollection(client, name, unique=options.unique, need_indices=_needs_indices(module),
-                                             dtype=dtype, row_format=options.row_format)
+                                             dtype=dtype, row_format=options.row_format, version=options.version)
         is_weighted = getattr(module, "is_weighted", None)
         return RemoteEmbeddingBagCollection(
             client, name, is_weighted=is_weighted() if callable(is_weighted) else is_weighted, dtype=dtype,
-            row_format=options.row_format)
-    _check_table(name, module.weight, module.padding_idx if hasattr(module, "mode") else None,
-                 served["parameters"] | {"name": "embeddings"}, served, _rules_of(config, ""), options)
+            row_format=options.row_format, version=options.version)
+    weight, table = _weight_of(part.paths[0], module), served["parameters"] | {"name": "embeddings"}
+    padding_idx = module.padding_idx if hasattr(module, "mode") else None
+    _check_table(name, weight, padding_idx, table, served, _rules_of(config, ""), options)
+    _check_rows(name, weight, padding_idx, table, options, lambda ids: client.rows(
+        name, ids, output_row_format="plain", version=options.version))
     if not hasattr(module, "mode"):
-        return RemoteEmbedding(client, name, module.weight.dtype, row_format=options.row_format)
-    return RemoteEmbeddingBag(client, name, mode=module.mode, padding_idx=module.padding_idx,
-                              include_last_offset=module.include_last_offset, dtype=module.weight.dtype,
-                              row_format=options.row_format)
+        return RemoteEmbedding(client, name, weight.dtype, row_format=options.row_format, version=options.version)
+    return RemoteEmbeddingBag(client, name, mode=module.mode, padding_idx=padding_idx,
+                              include_last_offset=module.include_last_offset, dtype=weight.dtype,
+                              row_format=options.row_format, version=options.version)
 
 
 def _needs_indices(collection):
@@ -584,19 +704,24 @@ def _rules_of(config, prefix):
             if key.startswith(prefix)}
 
 
-def _check_collection(part, served, config, options):
+def _check_collection(part, served, config, client, options):
     """The types of the module's answers by the server's features; raises as _check_table."""
     there = {feature["name"]: feature for feature in served["parameters"].get("features", [])}
     wanted = _features_of(part)
     if there.keys() != wanted.keys():
         raise ValueError(f"'{part.name}' on the server has the features {', '.join(there) or 'of no collection'}; "
                          f"the module has {', '.join(wanted)}")
-    for name, (_, weight, pooling) in wanted.items():
-        rules = _rules_of(config, name + ".")
-        _check_table(f"{part.name}', feature '{name}", weight, None, there[name], served, rules, options)
+    compared = set()
+    for name, (model, weight, pooling) in wanted.items():
+        rules, what = _rules_of(config, name + "."), f"{part.name}', feature '{name}"
+        _check_table(what, weight, None, there[name], served, rules, options)
         if rules["reduction"] != pooling:
             raise ValueError(f"'{part.name}', feature '{name}' on the server pools by {rules['reduction']}; the "
                              f"module by {pooling}")
+        if (model, there[name]["model"]) not in compared:
+            compared.add((model, there[name]["model"]))
+            _check_rows(what, weight, None, there[name], options, lambda ids, name=name: client.collection(
+                part.name, {name: [ids]}, reduction="none", output_row_format="plain", version=options.version)[name])
     return {name: weight.dtype for name, (_, weight, _) in wanted.items()}
 
 
@@ -618,3 +743,56 @@ def _check_table(what, weight, padding_idx, table, served, rules, options):
     if rules.get("default_index", "-1") != "-1":
         raise ValueError(f"'{what}' on the server gives empty bags the row {rules['default_index']}; the module "
                          f"gives them zeros")
+
+
+def _check_rows(what, weight, padding_idx, table, options, ask):
+    """Compares rows of a weight with those that `ask` gets of their ids; raises where the server has others."""
+    if options.check_rows == 0 or weight.is_meta:
+        return
+    ids = _choose_rows(weight.shape[0], options.check_rows)
+    ids = ids if padding_idx is None else ids[ids != padding_idx % weight.shape[0]]
+    if not ids.size:
+        return
+    try:
+        there = _to_tensor(ask(ids), torch.device("cpu"), None)
+    except BadRequest as problem:
+        raise ValueError(f"'{what}' on the server does not give the module's rows: {problem}") from None
+    here = weight.detach()[torch.from_numpy(ids).to(weight.device)].cpu()
+    if table["row_format"] == "plain":  # of the one, rounded as the other is
+        is_same = _are_same(there, here.to(_DTYPES[table["datatype"]]).to(there.dtype)) | \
+            _are_same(there.to(here.dtype), here)
+    else:
+        wanted = here.double()
+        most = _most_error(wanted, table["row_format"]) + wanted.abs() * torch.finfo(here.dtype).eps
+        is_same = (there.double() - wanted).abs() <= most
+    if not is_same.all():
+        row, column = (~is_same).nonzero()[0].tolist()
+        raise ValueError(f"'{what}' on the server has other rows than the module: column {column} of row {ids[row]} is "
+                         f"{there[row, column].item()!r} there and {here[row, column].item()!r} here. Serve what export "
+                         f"wrote of this module, or compare no rows: replace(..., check_rows=0)")
+
+
+def _are_same(rows, others):
+    return (rows == others) | (torch.isnan(rows) & torch.isnan(others))
+
+
+def _choose_rows(rows, count):
+    """The first, the last, and others at random; all where there are not more."""
+    if rows <= count:
+        return np.arange(rows)
+    others = np.random.default_rng().choice(rows - 2, max(count - 2, 0), replace=False)
+    return np.concatenate([[0], 1 + np.sort(others), [rows - 1]])
+
+
+def _most_error(rows, row_format):
+    """How far an element may be from what a row format holds of it: a step, and the rounding of scale and bias."""
+    largest = rows.abs().amax(1, keepdim=True)
+    if row_format.startswith("f8_"):
+        fraction, smallest, most = (2**-4, 2**-10, 448) if "e4m3" in row_format else (2**-3, 2**-17, 57344)
+        is_scaled = row_format.endswith("_scaled")
+        beyond = 0 if is_scaled else (rows.abs() - most).clamp(min=0)
+        return 1.01 * (rows.abs() * fraction + smallest * (largest / most if is_scaled else 1)) + beyond
+    is_symmetric = "symmetric" in row_format
+    span = 2 * largest if is_symmetric else rows.amax(1, keepdim=True) - rows.amin(1, keepdim=True)
+    steps = 254 if is_symmetric else 2**int(row_format[3]) - 1
+    return span / steps + (largest + span) * 2**-10 + steps * 2**-24
