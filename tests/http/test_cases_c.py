@@ -1,7 +1,7 @@
 """The C client, by the table of cases that all clients pass (proto/clients/cases.json).
 
-It has no options of a request and no features by name: the cases of these are left out. A program is made of
-the others, each a call, and prints what came of them.
+It has no options of a request but a version, and no features by name: the cases of these are left out. A program
+is made of the others, each a call, and prints what came of them.
 """
 
 import json
@@ -13,7 +13,7 @@ from cases import CASES, POOLING, TABLE, check, is_admin, serve_cases
 from clients import compile_c
 from harness import TIMEOUT_S, expect_equal
 
-MINE = [case for case in CASES if "options" not in case and "features" not in case]
+MINE = [case for case in CASES if case.get("options", {}).keys() <= {"version"} and "features" not in case]
 # The kinds of errors that bagserve_result distinguishes.
 KINDS = {"bad_request": "3", "not_found": "3", "too_large": "3", "unavailable": "4", "storage_full": "4",
          "unauthorized": "6", "conflict": "7"}
@@ -79,7 +79,8 @@ def array_of(kind, values):
 def format_of(case):
     """The call that asks for the row format of the table's replies; other cases ask for FP32."""
     row_format = TABLE["tables"].get(case["model"], {}).get("output_row_format")
-    return f'bagserve_set_row_format(client, {json.dumps(row_format) if row_format else "NULL"});'
+    return f'bagserve_set_row_format(client, {json.dumps(row_format) if row_format else "NULL"});' \
+        f'bagserve_set_version(client, {case.get("options", {}).get("version", 0)});'
 
 
 def call_of(case):

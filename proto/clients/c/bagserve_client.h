@@ -81,6 +81,7 @@ struct bagserve_client {
     size_t header_bytes; /* length of the answer's JSON header; 0: the whole answer is JSON */
     float *values;
     const struct bagserve_row_format_ *row_format; /* format of replies; NULL: FP32 */
+    uint64_t version; /* version that calls ask; 0: the one that is served by default */
     char error[CURL_ERROR_SIZE + 512];
 };
 
@@ -164,6 +165,13 @@ static inline enum bagserve_result bagserve_set_row_format(struct bagserve_clien
     return !name || client->row_format
                ? BAGSERVE_OK
                : bagserve_fail_(client, BAGSERVE_REFUSED, "no row format that this client decodes");
+}
+
+/* Asks this version of models from now on; 0: the one that is served by default. Calls of
+ * bagserve_admin.h name their version themselves. */
+static inline void bagserve_set_version(struct bagserve_client *client, uint64_t version)
+{
+    client->version = version;
 }
 
 /* Sends this token with every call from now on; NULL: none. The client keeps a copy. Returns
@@ -566,14 +574,16 @@ static inline enum bagserve_result bagserve_infer_(struct bagserve_client *clien
                                                    size_t num_inputs)
 {
     size_t header_bytes, body_bytes;
-    char start[128];
+    char start[128], path[64] = "/infer";
+    if (client->version)
+        snprintf(path, sizeof path, "/versions/%llu/infer", (unsigned long long)client->version);
     snprintf(start, sizeof start, "\"parameters\":{\"binary_data_output\":true,\"%s\":\"%s\"},",
              client->row_format ? "output_row_format" : "output_datatype",
              client->row_format ? client->row_format->name : "FP32");
     enum bagserve_result result =
         bagserve_compose_(client, start, inputs, num_inputs, &header_bytes, &body_bytes);
     return result == BAGSERVE_OK
-               ? bagserve_post_(client, "/v2/models/", model, "/infer", header_bytes, body_bytes)
+               ? bagserve_post_(client, "/v2/models/", model, path, header_bytes, body_bytes)
                : result;
 }
 
