@@ -4,18 +4,23 @@
     config/examples/dlrm.py train /tmp/dlrm.pt /tmp/dlrm                    # needs python3-torch
     build/release/bagserve serve --models /tmp/dlrm
     config/examples/dlrm.py compare /tmp/dlrm.pt [URL]
+    config/examples/dlrm.py split /tmp/dlrm.pt /tmp/dense
 
 `train` makes up clicks, trains on them, saves the state_dict, and exports the tables. `compare` scores one
-batch twice: with the tables in this process, and, after `replace`, with those of the server.
+batch twice: with the tables in this process, and, after `replace`, with those of the server. `split` writes what
+follows the tables as a program of TorchScript (dense.pt), also as ONNX where Python has that package (dense.onnx),
+and a batch with its scores (batch.npz).
 
 Bags is what TorchRec's EmbeddingBagCollection is to its callers, and Jagged what its KeyedJaggedTensor is:
 with TorchRec these two classes go, and everything else stays.
 """
 
+import importlib.util
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -63,20 +68,31 @@ class Bags(nn.Module):
         return pooled
 
 
-class DLRM(nn.Module):
+class Dense(nn.Module):
+    """What follows the tables: numbers and the features' vectors [batch, FEATURES, DIM] become scores."""
+
     def __init__(self):
         super().__init__()
-        self.sparse = Bags()
         self.bottom = nn.Sequential(nn.Linear(NUMBERS, 64), nn.ReLU(), nn.Linear(64, DIM), nn.ReLU())
         pairs = (FEATURES + 1) * FEATURES // 2
         self.top = nn.Sequential(nn.Linear(DIM + pairs, 64), nn.ReLU(), nn.Linear(64, 1))
-        self.pairs = torch.triu_indices(FEATURES + 1, FEATURES + 1, 1)
+        row, column = torch.triu_indices(FEATURES + 1, FEATURES + 1, 1)
+        self.register_buffer("pairs", row * (FEATURES + 1) + column, persistent=False)
+
+    def forward(self, numbers, pooled):
+        dense = self.bottom(numbers)
+        vectors = torch.cat([dense.unsqueeze(1), pooled], dim=1)
+        products = vectors @ vectors.transpose(1, 2)
+        return self.top(torch.cat([dense, products.flatten(1).index_select(1, self.pairs)], dim=1)).squeeze(1)
+
+
+class DLRM(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.sparse, self.dense = Bags(), Dense()
 
     def forward(self, numbers, features):
-        dense = self.bottom(numbers)
-        vectors = torch.stack([dense, *self.sparse(features).values()], dim=1)
-        products = vectors @ vectors.transpose(1, 2)
-        return self.top(torch.cat([dense, products[:, self.pairs[0], self.pairs[1]]], dim=1)).squeeze(1)
+        return self.dense(numbers, torch.stack(list(self.sparse(features).values()), dim=1))
 
 
 def make_batch(size, seed):
@@ -104,9 +120,14 @@ def train(checkpoint, models):
     print(f"loss {loss.item():.3f}; exported {export(model, models)}")
 
 
-def compare(checkpoint, url="127.0.0.1:8000"):
+def load(checkpoint):
     model = DLRM().eval()
     model.load_state_dict(torch.load(checkpoint, weights_only=True))
+    return model
+
+
+def compare(checkpoint, url="127.0.0.1:8000"):
+    model = load(checkpoint)
     numbers, features, _ = make_batch(BATCH, seed=1000)
     with torch.no_grad(), Client(url) as client:
         local = model(numbers, features)
@@ -116,7 +137,24 @@ def compare(checkpoint, url="127.0.0.1:8000"):
     return local, remote
 
 
+def split(checkpoint, folder):
+    model, folder = load(checkpoint), Path(folder)
+    numbers, features, _ = make_batch(BATCH, seed=1000)
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.jit.script(model.dense).save(str(folder / "dense.pt"))
+    with torch.no_grad():
+        pooled = torch.stack(list(model.sparse(features).values()), dim=1)
+        np.savez(folder / "batch.npz", numbers=numbers, ids=features.ids, counts=features.counts,
+                 scores=model(numbers, features))
+        if importlib.util.find_spec("onnx"):
+            torch.onnx.export(model.dense, (numbers, pooled), str(folder / "dense.onnx"), opset_version=17,
+                              input_names=["numbers", "pooled"], output_names=["scores"],
+                              dynamic_axes={name: {0: "batch"} for name in ("numbers", "pooled", "scores")})
+    print(f"split into {', '.join(sorted(path.name for path in folder.iterdir()))}")
+
+
 if __name__ == "__main__":
-    if len(sys.argv) not in (3, 4) or sys.argv[1] not in ("train", "compare"):
+    commands = {"train": train, "compare": compare, "split": split}
+    if len(sys.argv) not in (3, 4) or sys.argv[1] not in commands:
         sys.exit(__doc__)
-    {"train": train, "compare": compare}[sys.argv[1]](*sys.argv[2:])
+    commands[sys.argv[1]](*sys.argv[2:])

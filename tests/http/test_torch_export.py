@@ -324,12 +324,37 @@ def test_dlrm(directory):
                      "a request for the rows of each table, and one for the batch")
 
 
+# What TABLES.md shows, where ONNX is installed, too.
+DENSE_HALF = """
+import sys, numpy, onnxruntime
+from bagserve_client import Client
+folder, url = sys.argv[1:]
+batch, dense = numpy.load(folder + "/batch.npz"), onnxruntime.InferenceSession(folder + "/dense.onnx")
+with Client(url) as client:
+    pooled = client.kjt("sparse", batch["ids"], batch["counts"], outputs=["embeddings"])["embeddings"]
+scores, = dense.run(None, {"numbers": batch["numbers"], "pooled": pooled.reshape(-1, 26, 16)})
+assert numpy.allclose(scores, batch["scores"], rtol=1e-5, atol=1e-6), scores - batch["scores"]
+"""
+
+
+def test_dlrm_as_onnx(directory):
+    """The dense half of config/examples/dlrm.py without PyTorch; its kernels add in another order."""
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    run_example("dlrm.py", "train", directory / "dlrm.pt", directory / "dlrm")
+    expect_equal(run_example("dlrm.py", "split", directory / "dlrm.pt", directory / "dense"),
+                 "split into batch.npz, dense.onnx, dense.pt\n")
+    with serve(directory / "dlrm") as server:
+        subprocess.run(["/usr/bin/python3", "-c", DENSE_HALF, directory / "dense", f"{server.host}:{server.port}"], check=True,
+                       timeout=4 * TIMEOUT_S, env=os.environ | {"PYTHONPATH": str(ROOT / "proto" / "clients" / "python")})
+
+
 def test_dlrm_runs_nothing_of_a_checkpoint(directory):
     """A file of torch.save is a pickle; what it would call is not called."""
     class Planted:
         def __reduce__(self):
             return os.mkdir, (str(directory / "planted"),)
-    torch.save({"bottom.0.weight": Planted()}, directory / "dlrm.pt")
+    torch.save({"dense.bottom.0.weight": Planted()}, directory / "dlrm.pt")
     ended = subprocess.run(["/usr/bin/python3", EXAMPLES / "dlrm.py", "compare", directory / "dlrm.pt"], check=False,
                            capture_output=True, text=True, timeout=4 * TIMEOUT_S)
     expect(ended.returncode != 0 and "mkdir" in ended.stderr, ended.stderr)
