@@ -28,7 +28,7 @@ static inline enum bagserve_result bagserve_send_(struct bagserve_client *client
                                                   const char *before, const char *model,
                                                   const char *after, const char *text)
 {
-    char *body = malloc(strlen(text) + 1);
+    char *body = (char *)malloc(strlen(text) + 1);
     if (!body)
         return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
     strcpy(body, text);
@@ -62,7 +62,7 @@ static inline enum bagserve_result bagserve_load(struct bagserve_client *client,
             return bagserve_fail_(client, BAGSERVE_REFUSED, "a model's name has other characters");
         room += strlen(models[i]) + 16;
     }
-    if (!(text = malloc(room)))
+    if (!(text = (char *)malloc(room)))
         return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
     used = (size_t)snprintf(text, room, "{\"models\":[");
     for (i = 0; i < count; i++)

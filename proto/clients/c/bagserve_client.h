@@ -1,4 +1,4 @@
-/* A client for bagserve in one header, which needs only libcurl (C99; link with -lcurl).
+/* A client for bagserve in one header, which needs only libcurl (C99 or C++11; link with -lcurl).
  *
  *     struct bagserve_client *client = bagserve_open("http://127.0.0.1:8000", 30000);
  *     int64_t indices[] = {7, 99999, 7, 12345}, offsets[] = {0, 3};
@@ -107,7 +107,7 @@ static inline void bagserve_close(struct bagserve_client *client)
  * is exhausted. The caller closes the client with bagserve_close. */
 static inline struct bagserve_client *bagserve_open(const char *url, long timeout_ms)
 {
-    struct bagserve_client *client = calloc(1, sizeof *client);
+    struct bagserve_client *client = (struct bagserve_client *)calloc(1, sizeof *client);
     const char *path = strncmp(url, "unix://", 7) == 0 ? url + 7 : NULL;
     if (!client)
         return NULL;
@@ -186,7 +186,7 @@ static inline enum bagserve_result bagserve_set_token(struct bagserve_client *cl
             return bagserve_fail_(client, BAGSERVE_REFUSED,
                                   "a token must be of visible ASCII characters");
     }
-    if (token && !(header = malloc(sizeof name + strlen(token))))
+    if (token && !(header = (char *)malloc(sizeof name + strlen(token))))
         return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
     if (header)
         strcat(strcpy(header, name), token);
@@ -201,10 +201,10 @@ static inline enum bagserve_result bagserve_set_token(struct bagserve_client *cl
  * ends with a NUL. Returns 0, which aborts the call, if memory is exhausted. */
 static inline size_t bagserve_on_body_(char *data, size_t size, size_t count, void *context)
 {
-    struct bagserve_client *client = context;
+    struct bagserve_client *client = (struct bagserve_client *)context;
     size_t bytes = size * count, needed = client->answer_bytes + bytes + 1;
     if (needed > client->answer_room) {
-        char *answer = realloc(client->answer, 2 * needed);
+        char *answer = (char *)realloc(client->answer, 2 * needed);
         if (!answer)
             return 0;
         client->answer = answer;
@@ -220,7 +220,7 @@ static inline size_t bagserve_on_body_(char *data, size_t size, size_t count, vo
 static inline size_t bagserve_on_header_(char *data, size_t size, size_t count, void *context)
 {
     static const char name[] = "inference-header-content-length:";
-    struct bagserve_client *client = context;
+    struct bagserve_client *client = (struct bagserve_client *)context;
     if (size * count > sizeof name && strncasecmp(data, name, sizeof name - 1) == 0)
         client->header_bytes = strtoul(data + sizeof name - 1, NULL, 10);
     return size * count;
@@ -483,7 +483,7 @@ static inline enum bagserve_result bagserve_take_outputs_(struct bagserve_client
     if (*count == 0 || raw_bytes != encoded)
         return bagserve_fail_(client, BAGSERVE_BAD_ANSWER, "the answer's size is not its shape's");
     /* The rows are copied, because they need not be aligned in the reply. */
-    float *values = realloc(client->values, needed ? needed * sizeof *values : 1);
+    float *values = (float *)realloc(client->values, needed ? needed * sizeof *values : 1);
     if (!values)
         return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
     client->values = values;
@@ -552,7 +552,7 @@ static inline enum bagserve_result bagserve_compose_(struct bagserve_client *cli
     used += 2;
     if (needed > client->body_room) {
         free(client->body);
-        client->body_room = (client->body = malloc(needed)) ? needed : 0;
+        client->body_room = (client->body = (char *)malloc(needed)) ? needed : 0;
         if (!client->body)
             return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
     }
