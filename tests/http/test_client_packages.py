@@ -43,7 +43,7 @@ with bagserve_client.Client(sys.argv[1]) as client:
     print(client.packed("example", [[0, 2], [3, 4]], reduction="max").tolist())
 print(importlib.metadata.version("bagserve-client"), bagserve_client.__file__.startswith(sys.prefix))
 """
-MODULES = {"bagserve_client.py", "bagserve_export.py", "bagserve_torch.py", "bagserve_trainers.py"}
+MODULES = {path.name for path in (CLIENTS / "python").glob("bagserve_*.py")}
 
 
 @pytest.fixture(scope="module", name="distributions")
