@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from harness import PROGRAM, ROOT, Server, expect, expect_equal, write_json
+from harness import PROGRAM, ROOT, Server, expect, expect_equal
 
 sys.path.insert(0, str(ROOT / "proto" / "clients" / "python"))
 import bagserve_export  # noqa: E402
@@ -44,7 +44,7 @@ def run_main(*arguments):
 
 # ---- tables -----------------------------------------------------------------------------------
 def test_tables(directory, rng):
-    """Each with rules of its own, in a folder that --models and --config serve alike; data begins at a page."""
+    """Each with rules of its own, in a folder that --models serves; data begins at a page."""
     rows, wide = rng.random((9, 3), np.float32), rng.random((5, 2))
     half = rng.random((4, 5)).astype(np.float16)
     exported = Export()
@@ -52,21 +52,20 @@ def test_tables(directory, rng):
     exported.table("wide", wide, "max")
     exported.table("half", half, "sum", include_last_offset=True)
     exported.collection("both", {"x": "a_b", "y": "wide"})
-    configuration = exported.write(directory)
+    expect_equal(exported.write(directory), directory)
     raw = (directory / "a_b" / "1" / "table.safetensors").read_bytes()
     expect_equal(((len(raw) - 9 * 3 * 4) % 4096, raw[-108:]), (0, rows.tobytes()))
     expect_equal(sorted(path.name for path in directory.iterdir()),
-                 ["a_b", "bagserve.json", "both", "half", "wide"], "nothing else is left")
+                 ["a_b", "both", "half", "wide"], "nothing else is left")
     expect_equal((directory / "a_b" / "1").stat().st_mode & 0o777, 0o777 & ~_umask(), "others may read it")
-    for arguments in (("--models", directory), ("--config", configuration)):
-        with Server(*arguments) as server, connect(server) as client:
-            expect_equal(warnings_of(server), [])
-            expect(np.array_equal(client.bags("a_b", [[0, 1, 8]])[0], (rows[0] + rows[1]) / np.float32(2)),
-                   "mean without the padding")
-            expect(np.array_equal(client.bags("wide", [[0, 4]])[0], np.maximum(wide[0], wide[4])), "FP64")
-            expect(np.array_equal(client.offsets("half", [2, 3], [0, 1])[0], half[2]), "FP16")
-            got = client.collection("both", {"y": [[1]], "x": [[2, 8]]})
-            expect(np.array_equal(got["x"][0], rows[2]) and np.array_equal(got["y"][0], wide[1]), got)
+    with serve(directory) as server, connect(server) as client:
+        expect_equal(warnings_of(server), [])
+        expect(np.array_equal(client.bags("a_b", [[0, 1, 8]])[0], (rows[0] + rows[1]) / np.float32(2)),
+               "mean without the padding")
+        expect(np.array_equal(client.bags("wide", [[0, 4]])[0], np.maximum(wide[0], wide[4])), "FP64")
+        expect(np.array_equal(client.offsets("half", [2, 3], [0, 1])[0], half[2]), "FP16")
+        got = client.collection("both", {"y": [[1]], "x": [[2, 8]]})
+        expect(np.array_equal(got["x"][0], rows[2]) and np.array_equal(got["y"][0], wide[1]), got)
 
 
 def _umask():
@@ -87,40 +86,49 @@ def test_versions(directory, rng):
     for wrong in (0, -1, 1.0, "2", None):
         with pytest.raises(ValueError, match="whole number from 1"):
             exported.write(directory, wrong)
-    expect_equal(sorted(path.name for path in directory.iterdir()), ["bagserve.json", "items"])
+    expect_equal(sorted(path.name for path in directory.iterdir()), ["items"])
     with serve(directory) as server, connect(server) as client:
         expect(np.array_equal(client.bags("items", [[3]])[0], second[3]), "the newest is served")
         expect_equal(client.metadata("items")["versions"], ["2026112304"])
 
 
-def test_existing_configurations(directory, rng):
-    """One that serves the folder stays, one that says nothing of it is merged, any other is refused."""
-    path = directory / "bagserve.json"
-    exported = Export()
-    exported.table("items", rng.random((4, 3), np.float32), "sum")
-    np.save(directory.parent / f"{directory.name}.npy", np.ones((2, 2), np.float32))
-    other = {"name": "other", "path": f"../{directory.name}.npy"}
-    for content, words in (({"models_dir": "/nowhere"}, "serves the folder /nowhere, not its own"),
-                           ({"models": [{"name": "items", "path": "x.npy"}]}, "has a model 'items' of its own"),
-                           ([1], "no configuration"), ({"models": [{}]}, "no configuration")):
-        write_json(path, content)
-        with pytest.raises(ValueError, match=words):
-            exported.write(directory)
-        expect_equal((json.loads(path.read_text()), [p.name for p in directory.iterdir()]),
-                     (content, ["bagserve.json"]))
-    path.write_text("{")
-    with pytest.raises(ValueError, match="no configuration"):
-        exported.write(directory)
-    write_json(path, {"http": {"max_connections": 7}, "models": [other]})
-    exported.write(directory)
-    want = {"http": {"max_connections": 7}, "models": [other], "models_dir": "."}
-    expect_equal(json.loads(path.read_text()), want)
-    with Server("--config", path) as server, connect(server) as client:
-        expect_equal(client.models(), ["other", "items"])
-    write_json(path, want | {"models_dir": str(directory)})
-    exported.write(directory, 2)
-    expect_equal(json.loads(path.read_text()), want | {"models_dir": str(directory)})
-    (directory.parent / f"{directory.name}.npy").unlink()
+def test_unchanged_tables(directory, rng):
+    """A table with the bytes of the version before is a link to it, quantised ones too; any other is a file of its own."""
+    same, first, second = rng.random((3, 500, 8), np.float32)
+    for version, rows in ((1, first), (3, second), (2, first), (10, second)):
+        exported = Export("int8", PROGRAM) if version == 10 else Export()
+        exported.table("same", same, "sum" if version < 3 else "mean")
+        exported.table("other", rows, "sum")
+        exported.write(directory, version)
+
+    def is_link(name, one, other):
+        return (directory / name / str(one) / "table.safetensors").samefile(directory / name / str(other) / "table.safetensors")
+
+    expect_equal([is_link("same", 1, 2), is_link("same", 1, 3), is_link("other", 1, 2), is_link("other", 2, 3),
+                  is_link("same", 3, 10)], [True, True, True, False, False])
+    exported = Export("int8", PROGRAM)
+    exported.table("same", same, "sum")
+    exported.write(directory, 11)
+    expect(is_link("same", 10, 11), "the int8 rows were written twice")
+    with serve(directory) as server, connect(server) as client:
+        expect_equal(client.metadata("same")["versions"], ["11"])
+        expect(np.allclose(client.bags("same", [[3]])[0], same[3], atol=0.01), "int8")
+
+
+def test_file_systems_without_links(directory, rng, monkeypatch):
+    """The table is a file of its own there."""
+    def refuse(*_):
+        raise OSError("no links")
+
+    monkeypatch.setattr(os, "link", refuse)
+    rows = rng.random((4, 3), np.float32)
+    for version in (1, 2):
+        exported = Export()
+        exported.table("items", rows, "sum")
+        exported.write(directory, version)
+    first, second = (directory / "items" / version / "table.safetensors" for version in "12")
+    expect(not first.samefile(second) and first.read_bytes() == second.read_bytes(), "the files")
+    expect_equal(sorted(path.name for path in second.parent.iterdir()), ["config.json", "table.safetensors"])
 
 
 def test_row_formats(directory, rng):
@@ -174,7 +182,7 @@ def test_command(directory, rng, checkpoint, capsys):
              "--table", "emb_*=emb_l.*.weight", "--reduction", "sum")
     expect_equal(capsys.readouterr().out,
                  "user: 4 rows of 2, mean\nemb_0: 4 rows of 2, sum\nemb_12: 4 rows of 2, sum\n"
-                 f"bagserve serve --config {directory}/bagserve.json\n")
+                 f"bagserve serve --models {directory}\n")
     expect_equal(json.loads((directory / "user" / "1" / "config.json").read_text()),
                  {"reduction": "mean", "padding_idx": 0, "include_last_offset": True})
     run_main(directory, "--table", "user=user.weight,reduction=max", "--version", "2", "--row-format", "int8",

@@ -260,7 +260,7 @@ def test_checkpoints(directory, capsys):
         torch.save(content, directory / name)
         main([str(directory / name), str(directory / f"{name}.d"), *table])
         expect_equal(capsys.readouterr().out, f"emb: 6 rows of 2, mean\n"
-                     f"bagserve serve --config {directory}/{name}.d/bagserve.json\n")
+                     f"bagserve serve --models {directory}/{name}.d\n")
     local = torch.nn.EmbeddingBag.from_pretrained(module["emb"].weight, mode="mean", padding_idx=0)
     with serve(directory / "plain.pt.d") as server, connect(server) as client:
         expect_equal(client.models(), ["emb"])

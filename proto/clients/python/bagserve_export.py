@@ -15,15 +15,17 @@ features they have, is in the file that bagserve_torch.describe(model, "tables.j
 
 A table becomes models/NAME/VERSION/ with table.safetensors (its rows as the tensor "values", in the type that
 they have, or in a `row_format`) and config.json, which says how it pools; a collection is a config.json that
-names its features. So the folder is one that --models, the image, the package and Kubernetes take as it is;
-bagserve.json beside them says the same for --config, and is left as it is where it serves the folder already.
-Versions that are there are never written over.
+names its features. So the folder is one that --models, the image, the package and Kubernetes take as it is. Versions that
+are there are never written over. A table whose bytes are those of the version before is a hard link to its file,
+where the file system has these.
 
 Torch is not imported here but for reading a checkpoint: what has a tensor's attributes is taken for one.
 """
 
 import argparse
+import filecmp
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -47,6 +49,7 @@ _REDUCTIONS = ("sum", "mean", "max", "sqrtn", "none")
 # Keys of a model that --table may set beside its reduction.
 _RULES = ("padding_idx", "include_last_offset", "default_index", "weighted_mean", "prune_invalid",
           "out_of_range", "output_datatype", "updates_through", "spare_rows")
+_TABLE_FILE = "table.safetensors"
 _BLOCK_BYTES = 1 << 20  # of rows that are copied at once
 
 
@@ -167,11 +170,10 @@ class Export:
 
     # ---- writing ------------------------------------------------------------------------------
     def write(self, directory: Union[str, pathlib.Path], version: int = 1) -> pathlib.Path:
-        """Writes all files, whole versions at a time; returns the path of bagserve.json."""
+        """Writes all files, whole versions at a time; returns the path of the folder."""
         directory = pathlib.Path(directory)
         if not isinstance(version, int) or version < 1:
             raise ValueError(f"version is {version!r}; it must be a whole number from 1 on")
-        configuration = _Configuration(directory, self.models)
         for name in self.models:
             if (directory / name / str(version)).exists():
                 raise ValueError(f"{directory / name / str(version)} is there already, and versions are not "
@@ -180,18 +182,20 @@ class Export:
         staging = pathlib.Path(tempfile.mkdtemp(prefix=".export-", dir=directory))
         try:
             self._write_files(staging)
+            for name in self.tables:
+                _link_unchanged(directory / name, version, staging / name / _TABLE_FILE)
             for name in self.models:  # tables before the collections over them
                 (directory / name).mkdir(exist_ok=True)
                 (staging / name).rename(directory / name / str(version))
         finally:
             shutil.rmtree(staging)
-        return configuration.write()
+        return directory
 
     def _write_files(self, staging):
         for name, settings in self.models.items():
             (staging / name).mkdir()
             if name in self.tables:
-                self._write_table(staging / name / "table.safetensors", self.tables[name], self.metadata[name])
+                self._write_table(staging / name / _TABLE_FILE, self.tables[name], self.metadata[name])
             for key, matrix in self.matrices.get(name, {}).items():
                 (staging / name / "dense").mkdir(exist_ok=True)
                 np.save(staging / name / "dense" / f"{key}.npy", matrix)
@@ -207,6 +211,22 @@ class Export:
         plain.unlink()
 
 
+def _link_unchanged(folder, version, path):
+    """Replaces a table that was written by a link to that of the version before, if the bytes are the same. A copy stays where
+    the file system has no links, or no more of them."""
+    before = max((int(entry.name) for entry in folder.glob("[1-9]*") if entry.name.isdecimal() and int(entry.name) < version),
+                 default=None)
+    if before is None or not (folder / str(before) / _TABLE_FILE).is_file() or \
+            not filecmp.cmp(folder / str(before) / _TABLE_FILE, path, shallow=False):
+        return
+    link = path.with_name(".link")
+    try:
+        os.link(folder / str(before) / _TABLE_FILE, link)
+    except OSError:
+        return
+    link.replace(path)
+
+
 def _projection(name, linear, row_elements):
     _, weight = _array(linear.weight, f"{name}: projection")
     if weight.shape[1] != row_elements:
@@ -217,37 +237,6 @@ def _projection(name, linear, row_elements):
         bias = linear.bias.detach().cpu().numpy()
         matrices["bias"] = np.ascontiguousarray(bias, np.float32)
     return matrices
-
-
-class _Configuration:
-    """A folder's bagserve.json: made, or checked before anything is written and kept."""
-
-    def __init__(self, directory, models):
-        self.path, self.content = directory / "bagserve.json", {}
-        if self.path.exists():
-            self._read(models)
-
-    def _read(self, models):
-        try:
-            self.content = json.loads(self.path.read_text())
-            named = {model["name"] for model in self.content.get("models", [])}
-            folder = self.content.get("models_dir", ".")
-        except (ValueError, TypeError, KeyError, AttributeError) as problem:
-            raise ValueError(f"{self.path} is there and is no configuration ({problem}): repair or remove "
-                             f"it") from None
-        if (self.path.parent / folder).resolve() != self.path.parent.resolve():
-            raise ValueError(f"{self.path} is there and serves the folder {folder}, not its own: export to "
-                             f"that one, or remove the file")
-        for name in sorted(named & models.keys()):
-            raise ValueError(f"{self.path} is there and has a model '{name}' of its own: take it out, or "
-                             f"export to another folder")
-
-    def write(self):
-        if "models_dir" not in self.content:
-            partial = self.path.with_name(".bagserve.json")
-            partial.write_text(json.dumps(self.content | {"models_dir": "."}, indent=2) + "\n")
-            partial.replace(self.path)
-        return self.path
 
 
 # ---- checkpoints ------------------------------------------------------------------------------
@@ -476,7 +465,7 @@ def _parser():
     parser.add_argument("source", help="a file that torch.save wrote of a state_dict, or a folder that "
                         "torch.distributed.checkpoint (.metadata and *.distcp, or safetensors), TorchEasyRec "
                         "(sparse_embeddings-*.npz, RTP's model-*.safetensors) or dynamicemb wrote")
-    parser.add_argument("directory", help="folder of models, where NAME/VERSION/ and bagserve.json go")
+    parser.add_argument("directory", help="folder of models, where NAME/VERSION/ goes")
     parser.add_argument("--table", action="append", default=[], metavar="NAME=KEY[,RULE=VALUE]...",
                         help="the tensor or table KEY becomes the model NAME; a * in both stands for any text; of a "
                              "folder all do if none is named. RULE is "
@@ -513,7 +502,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
         else:
             add_tables(exported, state, tables, options.reduction)
         add_collections(exported, options.collection)
-        configuration = exported.write(options.directory, options.version)
+        folder = exported.write(options.directory, options.version)
     except ValueError as problem:
         sys.exit(f"{options.source}: {problem}")
     except OSError as problem:
@@ -523,7 +512,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
         elements = (exported.metadata[name] or {}).get("row_elements", rows.shape[1])
         chunks = f", {len(rows.chunks)} chunk{'s' * (len(rows.chunks) > 1)}" if isinstance(rows, Tensor) else ""
         print(f"{name}: {len(rows)} rows of {elements}, {exported.models[name]['reduction']}{chunks}")
-    print(f"bagserve serve --config {configuration}")
+    print(f"bagserve serve --models {folder}")
 
 
 if __name__ == "__main__":

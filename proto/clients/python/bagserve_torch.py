@@ -579,9 +579,9 @@ def _add_collection(exported, part):
 
 def export(module: nn.Module, folder: Any, *, version: int = 1, row_format: Optional[str] = None,
            program: str = "bagserve") -> Dict[str, str]:
-    """Writes all embeddings of a module, and only these, to a folder of models: NAME/VERSION/ for each, and
-    bagserve.json. Returns the models' names by the modules' paths: a path is the name. An embedding that does more than
-    look up its rows, in a forward of its own, a hook or by max_norm, is refused.
+    """Writes all embeddings of a module, and only these, to a folder of models: NAME/VERSION/ for each. Returns the
+    models' names by the modules' paths: a path is the name. An embedding that does more than look up its rows, in a
+    forward of its own, a hook or by max_norm, is refused.
 
     `row_format` (int8, int4, ...) quantises rows, by the `program`.
     """
