@@ -126,7 +126,6 @@ static void ask_for(struct asked *asked, int64_t id)
 static void free_inference(struct asked *asked)
 {
     bag_remote_infer_free(&asked->run);
-    bag_buffers_put(asked->infer.output.reply);
     bag_infer_free(&asked->infer);
     free(asked->body);
     turn();

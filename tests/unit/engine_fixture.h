@@ -125,7 +125,6 @@ static inline void run(size_t expected)
 static inline void tear_down(size_t jobs)
 {
     for (size_t i = 0; i < jobs; i++) {
-        bag_buffers_put(world.jobs[i].infer.output.reply);
         bag_infer_free(&world.jobs[i].infer);
         free(world.bodies[i]);
     }

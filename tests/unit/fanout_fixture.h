@@ -51,7 +51,6 @@ static char *answer(const struct bag_model *model, const char *body, size_t byte
     assert_non_null(reply);
     memcpy(reply, ok ? infer.output.reply : problem.text, *reply_bytes);
     reply[*reply_bytes] = 0;
-    bag_buffers_put(infer.output.reply);
     bag_infer_free(&infer);
     return reply;
 }
@@ -105,7 +104,6 @@ static char *ask_front(const struct bag_model *model, const char *body, size_t b
     char *reply = bag_buffers_get(&world.buffers, *reply_bytes + 1);
     memcpy(reply, ok ? infer.output.reply : problem.text, *reply_bytes);
     reply[*reply_bytes] = 0;
-    bag_buffers_put(infer.output.reply);
     bag_infer_free(&infer);
     return reply;
 }

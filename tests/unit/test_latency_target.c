@@ -163,7 +163,6 @@ TEST(test_reserved_work_counts)
     assert_true(reserve(0, 0, UINT64_MAX));
     expect_empty();
     free(world.bodies[4]);
-    bag_buffers_put(world.jobs[4].infer.output.reply);
     bag_infer_free(&world.jobs[4].infer);
     tear_down(0);
 }
