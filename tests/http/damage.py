@@ -70,7 +70,9 @@ def rename(chance, path, _files):
     digits = [place for place, letter in enumerate(path.name) if letter.isdigit()]
     if digits:
         place = chance.choice(digits)
-        path.rename(path.with_name(path.name[:place] + chance.choice("0123459") + path.name[place + 1:]))
+        target = path.with_name(path.name[:place] + chance.choice("0123459") + path.name[place + 1:])
+        if not target.is_dir():
+            path.rename(target)
 
 
 def double(chance, path, _files):

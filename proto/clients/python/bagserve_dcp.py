@@ -81,16 +81,23 @@ class _Pairs(list):
 
 _DCP = "torch.distributed.checkpoint."
 _OLD = "torch.distributed._shard.sharded_tensor.metadata"  # in torch 2.0 to 2.2
-_COMMON_NAMES = {("torch", "Size"), ("collections", "OrderedDict")} | {("torch", name) for name in _TYPES}
-_METADATA_NAMES = _COMMON_NAMES | {(_DCP + "metadata", name) for name in (
-    "Metadata", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata", "MetadataIndex", "TensorProperties",
-    "StorageMeta", "MEM_FORMAT_ENCODING", "_MEM_FORMAT_ENCODING")} | {
-        (_DCP + "filesystem", "_StorageInfo"), (_OLD, "TensorProperties"), (_OLD, "MEM_FORMAT_ENCODING"),
-        ("torch.serialization", "_get_layout")} | {
-            (module, name) for module in ("pathlib", "pathlib._local") for name in ("PosixPath", "WindowsPath")} | {
-                ("torch", name) for name in ("complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
-                                             "float8_e5m2fnuz", "uint16", "uint32", "uint64", "quint8", "qint8", "qint32")}
-_ITEM_NAMES = _COMMON_NAMES | {("torch", kind.storage) for kind in _TYPES.values()} | {("torch._utils", "_rebuild_tensor_v2")}
+_OTHER_TYPES = ("complex32", "complex64", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+                "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2", "quint8", "qint8", "qint32", "quint4x2", "bits8", "bits16")
+
+
+def _names_in(module, *names):
+    return {(module, name) for name in names}
+
+
+_COMMON_NAMES = _names_in("torch", "Size", *_TYPES) | _names_in("collections", "OrderedDict")
+_METADATA_NAMES = _COMMON_NAMES | _names_in("torch", *_OTHER_TYPES) | _names_in(
+    _DCP + "metadata", "Metadata", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata", "MetadataIndex",
+    "TensorProperties", "StorageMeta", "MEM_FORMAT_ENCODING", "_MEM_FORMAT_ENCODING") | _names_in(
+        _DCP + "filesystem", "_StorageInfo") | _names_in(_OLD, "TensorProperties", "MEM_FORMAT_ENCODING") | _names_in(
+            "torch.serialization", "_get_layout") | _names_in("pathlib", "PosixPath", "WindowsPath") | _names_in(
+                "pathlib._local", "PosixPath", "WindowsPath")
+_ITEM_NAMES = _COMMON_NAMES | _names_in("torch", *(kind.storage for kind in _TYPES.values())) | _names_in(
+    "torch._utils", "_rebuild_tensor_v2")
 _VALUES = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _NUMBERS = ("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
 
@@ -406,6 +413,8 @@ def _find_numbers(path, key, info, sizes, kind):
     last = first + sum((n - 1) * stride for n, stride in zip(shape, strides))
     if record.size != count * dtype.itemsize or last >= count:
         raise ValueError(f"{what} is cut: it has {record.size} bytes of numbers, and its last one is number {last} of {count}")
+    if last - first + 1 < math.prod(shape):  # a small file would become a table of any size
+        raise ValueError(f"{what} has strides {strides}, by which {shape} numbers lie over one another; torch writes them apart")
     return _Numbers(path, record.start + first * dtype.itemsize, shape, strides, dtype, record)
 
 

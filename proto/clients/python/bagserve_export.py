@@ -49,6 +49,12 @@ _REDUCTIONS = ("sum", "mean", "max", "sqrtn", "none")
 # Keys of a model that --table may set beside its reduction.
 _RULES = ("padding_idx", "include_last_offset", "default_index", "weighted_mean", "prune_invalid",
           "out_of_range", "output_datatype", "updates_through", "spare_rows")
+# What stands beside codes: of the key itself (TorchAO, compressed-tensors, ModelOpt, DeepSeek), and of its last part (ComfyUI,
+# bitsandbytes, GPTQ and AWQ, optimum-quanto).
+_SCALES = ("_scale", "_scale_inv", "_scale_2", "_scales", "_zero_point", "_absmax")
+_PARTS = ("weight_orig", "weight_mask", "weight_g", "weight_v", "weight_u")  # that torch.nn.utils makes a weight of
+_SIBLINGS = {"weight": ("scale_weight", "SCB", *_PARTS), "weight_packed": ("weight_scale",), "qweight": ("scales", "qzeros"),
+             "_data": ("_scale",)}
 _TABLE_FILE = "table.safetensors"
 _BLOCK_BYTES = 1 << 20  # of rows that are copied at once
 
@@ -80,11 +86,20 @@ def _array(tensor, what):
 
 
 def check_codes(state, key):
-    """Codes are no rows: pooled without their scales they would be other numbers."""
+    """Raises ValueError if a tensor beside this one says that it is not the weight alone: codes without their scales, or the
+    parts of a parametrisation, are other numbers than the module's."""
     if f"{key}_qscale" in state:
         raise ValueError(f"'{key}' has codes whose scales are in '{key}_qscale': save these tensors and "
                          f"'{key}_qbias' with numpy.savez, and join them with 'bagserve convert "
                          f"FILE.npz#{key},row_elements=N OUT.safetensors'")
+    before, _, name = key.rpartition(".")
+    siblings = _PARTS if name in _PARTS else _SIBLINGS.get(name, ())
+    suspects = {key + suffix for suffix in _SCALES} | {f"{before}.{other}".lstrip(".") for other in siblings} - {key}
+    computed = f"{before}.parametrizations.{name}.".lstrip(".")
+    for other in state:
+        if other in suspects or other.startswith((f"{key}.", computed)) or other == key and "parametrizations." in key:
+            raise ValueError(f"'{key}' is not the weight alone, as '{other}' says: export the numbers that the module looks up, "
+                             f"which are those after dequantize(), prune.remove() or remove_parametrizations()")
 
 
 def _bf16_bits(tensor):
