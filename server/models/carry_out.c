@@ -1,6 +1,7 @@
 /* Publishing and releasing what a plan says; see carry_out.h. */
 #include "carry_out.h"
 
+#include "proto/arena.h"
 #include "proto/text.h"
 #include "server/memory/memory.h"
 #include "server/system/log.h"
@@ -14,160 +15,72 @@
  * minute, in ns. */
 #define LEAVE_NS (UINT64_C(60) * 1000000000)
 
-/* ---- publishing ------------------------------------------------------------------------------ */
+/* ---- what is shown meanwhile ----------------------------------------------------------------- */
 
-/* The models of a snapshot that is to be published, with a reference to each. */
-struct listing {
-    struct bag_listed *models;
-    size_t count;
-};
-
-/* Makes a listing for up to `capacity` models. `models` is NULL without memory. */
-static struct listing make_listing(size_t capacity)
+/* Publishes `now` of all versions, and logs if that fails: the index of models is not up to date.
+ */
+static void publish_now(struct bag_models *models)
 {
-    return (struct listing){.models = calloc(capacity + 1, sizeof(struct bag_listed))};
+    struct bag_problem why;
+    if (!bag_models_publish(models, false, &why))
+        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", why.text));
 }
 
-/* Adds a model with a new reference to the listing. */
-static void list(struct listing *listing, struct bag_model *model, bool is_default, char *remark)
+/* Shows a version without a table. Returns false with *problem without memory. */
+static bool show_state(const struct bag_change_plan *plan, struct bag_version *version,
+                       enum bag_model_state state, bool is_default, const char *reason,
+                       struct bag_problem *problem)
 {
-    listing->models[listing->count++] =
-        (struct bag_listed){bag_model_retain(model), is_default, remark};
+    struct bag_model *model = bag_version_stub(version, state, reason, false, problem);
+    if (!model)
+        return false;
+    bag_version_show(version, (struct bag_listed){.model = model, .is_default = is_default},
+                     plan->kind == BAG_CHANGE_START);
+    return true;
 }
 
-/* Lists a version without a table. Returns false without memory. */
-static bool list_state(struct listing *listing, const char *name, const char *version,
-                       enum bag_model_state state, bool is_default, const char *reason)
+void bag_change_plan_show_bad(const struct bag_change_plan *plan)
 {
-    struct bag_model *model = bag_model_without_table(name, version, state, reason);
-    if (model)
-        listing->models[listing->count++] = (struct bag_listed){model, is_default, NULL};
-    return model;
-}
-
-/* Publishes what was listed, if `ok`, and frees the listing. Returns false and sets *problem if it
- * was not listed or cannot be published. */
-static bool publish(struct bag_registry *registry, struct listing *listing, bool ok,
-                    struct bag_problem *problem)
-{
-    struct bag_snapshot *snapshot =
-        ok ? bag_snapshot_make(listing->models, listing->count, registry->max_readers) : NULL;
-    ok = snapshot ? bag_registry_publish(registry, snapshot, problem)
-                  : bag_problem_no_memory(problem);
-    if (!ok && snapshot)
-        bag_snapshot_free(snapshot);
-    for (size_t i = 0; i < listing->count; i++)
-        bag_model_release(listing->models[i].model);
-    free(listing->models);
-    return ok;
-}
-
-/* Logs that the index of models could not be brought up to date. */
-static void log_failure(const struct bag_problem *why)
-{
-    bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", why->text));
-}
-
-/* Returns whether the plan unloads the model before it loads others. */
-static bool is_unloaded_first(const struct bag_change_plan *plan, const struct bag_model *model)
-{
-    for (size_t i = 0; i < plan->num_unloaded_first; i++) {
-        if (plan->unloaded_first[i] == model)
-            return true;
-    }
-    return false;
-}
-
-/* Returns whether the entry is shown as LOADING. If a plan of the start failed, the models that it
- * loaded keep their state until the next plan. */
-static bool is_shown_loading(const struct bag_change_plan *plan, const struct bag_entry *entry)
-{
-    return entry->is_announced && (entry->source || plan->facts.kind != BAG_CHANGE_START);
-}
-
-/* Publishes what serves while the plan is carried out: announced versions are in `state`, and
- * models that are unloaded first are UNLOADING. */
-static bool publish_meanwhile(const struct bag_change_plan *plan, enum bag_model_state state,
-                              const char *reason, struct bag_problem *problem)
-{
-    const struct bag_facts *facts = &plan->facts;
-    struct listing listing = make_listing(facts->num_published + plan->count);
-    bool ok = listing.models != NULL;
-    for (size_t i = 0; ok && i < facts->num_published; i++) {
-        const struct bag_listed *published = &facts->published[i];
-        const struct bag_model *model = published->model;
-        const struct bag_entry *entry = bag_change_plan_find(plan, model->name, model->version);
-        if (entry && is_shown_loading(plan, entry))
-            continue;
-        if (is_unloaded_first(plan, model))
-            ok = list_state(&listing, model->name, model->version, BAG_MODEL_UNLOADING,
-                            published->is_default, "makes room for another version");
-        else
-            list(&listing, published->model, published->is_default, published->remark);
-    }
-    for (size_t i = 0; ok && i < plan->count; i++) {
-        const struct bag_entry *entry = &plan->entries[i];
-        if (is_shown_loading(plan, entry))
-            ok = list_state(&listing, bag_entry_name(entry), bag_entry_version(entry), state, false,
-                            reason);
-        else if (facts->num_published == 0 && entry->model)
-            list(&listing, entry->model, false, NULL);
-    }
-    return publish(facts->models->registry, &listing, ok, problem);
-}
-
-/* Returns whether the entry's version serves now, and is unloaded by the plan. */
-static bool is_leaving(const struct bag_change_plan *plan, const struct bag_entry *entry)
-{
-    return entry->model->is_unloaded &&
-           bag_facts_find_ready(&plan->facts, entry->model->name, entry->model->version);
-}
-
-/* Publishes the entries. If `leaving`, versions that were unloaded are UNLOADING, until their last
- * request has ended. */
-static bool publish_entries(const struct bag_change_plan *plan, bool leaving,
-                            struct bag_problem *problem)
-{
-    struct listing listing = make_listing(plan->count);
-    bool ok = listing.models != NULL;
-    for (size_t i = 0; ok && i < plan->count; i++) {
-        const struct bag_entry *entry = &plan->entries[i];
-        if (leaving && is_leaving(plan, entry))
-            ok = list_state(&listing, entry->model->name, entry->model->version,
-                            BAG_MODEL_UNLOADING, entry->is_default, "it is being unloaded");
-        else
-            list(&listing, entry->model, entry->is_default, entry->remark);
-    }
-    return publish(plan->facts.models->registry, &listing, ok, problem);
-}
-
-void bag_models_show_error(struct bag_models *models)
-{
-    const struct bag_plan_error *error = &models->error;
-    const struct bag_snapshot *current =
-        atomic_load_explicit(&models->registry->current, memory_order_relaxed);
+    struct bag_version *version = plan->bad;
+    const char *reason = plan->bad_problem.text;
     struct bag_problem why;
     char remark[sizeof why.text + 128];
-    if (!*error->name || !current)
+    if (!version)
         return;
-    snprintf(remark, sizeof remark, BAG_LOADED_BEFORE "%s", error->problem.text);
+    snprintf(remark, sizeof remark, BAG_LOADED_BEFORE "%s", reason);
     bag_text_hide_folders(remark);
-    struct listing listing = make_listing(current->count + 1);
-    bool is_ready = false;
-    for (size_t i = 0; listing.models && i < current->count; i++) {
-        const struct bag_listed *listed = current->listed[i];
-        struct bag_model *model = listed->model;
-        bool is_failed =
-            strcmp(model->name, error->name) == 0 && strcmp(model->version, error->version) == 0;
-        is_ready |= is_failed && model->state == BAG_MODEL_READY;
-        if (!is_failed || model->state == BAG_MODEL_READY)
-            list(&listing, model, listed->is_default, is_failed ? remark : listed->remark);
+    if (bag_listed_is_ready(&version->now)) {
+        free(version->now.remark);
+        version->now.remark = strdup(remark);
+    } else {
+        show_state(plan, version, BAG_MODEL_UNAVAILABLE, false, reason, &why);
     }
-    bool ok = listing.models &&
-              (is_ready || list_state(&listing, error->name, error->version, BAG_MODEL_UNAVAILABLE,
-                                      false, error->problem.text));
-    if (!publish(models->registry, &listing, ok, &why))
-        log_failure(&why);
+    publish_now(plan->models);
+}
+
+/* Returns whether the version is to be loaded and does not answer meanwhile. */
+static bool is_unavailable_meanwhile(const struct bag_version *version)
+{
+    return version->source && !bag_listed_is_ready(&version->now);
+}
+
+/* Shows why the versions that were announced are not there, and the one that failed. */
+static void show_failure(struct bag_change_plan *plan, const struct bag_problem *why)
+{
+    const char *reason = why->kind == BAG_ERROR_DRAINING ? "the server is stopping" : why->text;
+    struct bag_problem ignored;
+    bool shows = false;
+    if (plan->failed)
+        plan->failed->is_announced |= is_unavailable_meanwhile(plan->failed);
+    for (size_t i = 0; i < plan->num_names; i++) {
+        for (size_t j = 0; j < plan->names[i]->count; j++) {
+            struct bag_version *version = plan->names[i]->versions[j];
+            if (version->is_announced)
+                shows |= show_state(plan, version, BAG_MODEL_UNAVAILABLE, false, reason, &ignored);
+        }
+    }
+    if (shows)
+        publish_now(plan->models);
 }
 
 /* ---- waiting for requests -------------------------------------------------------------------- */
@@ -195,13 +108,23 @@ static bool wait_until_left(struct bag_models *models, const struct bag_model *m
 
 /* Returns whether a version of the name is to be read from files, and its configuration says that
  * the one that serves is unloaded first. */
-static bool is_unload_first(const struct bag_change_plan *plan, const char *name)
+static bool is_unload_first(const struct bag_name *name)
 {
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bag_source *source = plan->entries[i].source;
-        if (source && !plan->entries[i].stored && !bag_source_is_collection(source) &&
-            strcmp(source->model->name, name) == 0 &&
-            source->model->reload == BAG_RELOAD_UNLOAD_FIRST)
+    bool found = false;
+    for (size_t i = 0; name->is_decided && i < name->count; i++) {
+        const struct bag_version *version = name->versions[i];
+        const struct bag_source *source = version->source;
+        found |= source && !version->stored && !bag_source_is_collection(source) &&
+                 source->model->reload == BAG_RELOAD_UNLOAD_FIRST;
+    }
+    return found;
+}
+
+/* Returns whether the plan unloads the model before it loads others. */
+static bool is_unloaded_first(const struct bag_change_plan *plan, const struct bag_model *model)
+{
+    for (size_t i = 0; i < plan->num_unloaded_first; i++) {
+        if (plan->unloaded_first[i].listed.model == model)
             return true;
     }
     return false;
@@ -217,91 +140,110 @@ static bool depends_on_unloaded(const struct bag_change_plan *plan, const struct
     return false;
 }
 
-/* Finds the tables that are unloaded first, then the collections over them. */
-static bool find_unloaded_first(struct bag_change_plan *plan, struct bag_problem *problem)
+/* Adds a version to those that are unloaded first. */
+static bool add_unloaded_first(struct bag_change_plan *plan, struct bag_version *version,
+                               struct bag_problem *problem)
 {
-    const struct bag_facts *facts = &plan->facts;
-    plan->unloaded_first = calloc(facts->num_published + 1, sizeof *plan->unloaded_first);
-    if (!plan->unloaded_first)
+    if (!BAG_GROW(plan->unloaded_first, plan->num_unloaded_first))
         return bag_problem_no_memory(problem);
-    for (size_t i = 0; i < facts->num_published; i++) {
-        struct bag_model *model = facts->published[i].model;
-        if (model->memory && is_unload_first(plan, model->name) &&
-            !bag_change_plan_uses(plan, model->stored))
-            plan->unloaded_first[plan->num_unloaded_first++] = bag_model_retain(model);
-    }
-    for (size_t i = 0; i < facts->num_published; i++) {
-        struct bag_model *model = facts->published[i].model;
-        if (depends_on_unloaded(plan, model))
-            plan->unloaded_first[plan->num_unloaded_first++] = bag_model_retain(model);
-    }
+    plan->unloaded_first[plan->num_unloaded_first++] =
+        (struct bag_unloaded_first){.version = version, .listed = bag_listed_copy(&version->now)};
     return true;
 }
 
-/* Returns the number of the plan's own references to a model that is unloaded first. The list and
- * the published models have one each; the others are those of collections in the list. */
+/* Finds the tables that are unloaded first and, if there are any, the collections over them. */
+static bool find_unloaded_first(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    const struct bag_models *models = plan->models;
+    bool ok = true;
+    for (size_t i = 0; i < plan->num_names; i++) {
+        const struct bag_name *name = plan->names[i];
+        bool unloads = is_unload_first(name);
+        for (size_t j = 0; ok && unloads && j < name->count; j++) {
+            const struct bag_model *model = name->versions[j]->now.model;
+            if (model && model->memory && !bag_change_plan_uses(plan, model->stored))
+                ok = add_unloaded_first(plan, name->versions[j], problem);
+        }
+    }
+    for (size_t i = 0; ok && plan->num_unloaded_first && i < models->num_names; i++) {
+        const struct bag_name *name = models->names[i];
+        for (size_t j = 0; ok && j < name->count; j++) {
+            const struct bag_model *model = name->versions[j]->now.model;
+            if (model && depends_on_unloaded(plan, model))
+                ok = add_unloaded_first(plan, name->versions[j], problem);
+        }
+    }
+    return ok;
+}
+
+/* Returns the number of the plan's own references to a model that is unloaded first: that of the
+ * list, and those of collections in the list. */
 static size_t own_references(const struct bag_change_plan *plan, const struct bag_model *model)
 {
-    size_t count = 2;
+    size_t count = 1;
     for (size_t i = 0; i < plan->num_unloaded_first; i++) {
-        const struct bag_model *other = plan->unloaded_first[i];
+        const struct bag_model *other = plan->unloaded_first[i].listed.model;
         for (size_t j = 0; other != model && j < other->num_features; j++)
             count += other->features[j].model == model;
     }
     return count;
 }
 
-/* Waits until no request reads the models that are unloaded first, and frees them. */
+/* Waits until no request reads the models that are unloaded first, and frees them. If requests do
+ * not leave, all are as before. */
 static bool free_unloaded_first(struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    struct bag_models *models = plan->facts.models;
-    for (size_t i = 0; i < plan->num_unloaded_first; i++) {
-        const struct bag_model *model = plan->unloaded_first[i];
-        if (wait_until_left(models, model, own_references(plan, model)))
-            continue;
-        if (atomic_load(&models->cancelled))
-            return bag_problem_set(problem, BAG_ERROR_DRAINING, "the server is stopping");
-        return bag_problem_set(problem, BAG_ERROR_CONFLICT,
-                               "model '%s' version %s: requests do not end that still read its "
-                               "table, so that it cannot be unloaded first",
-                               model->name, model->version);
+    struct bag_models *models = plan->models;
+    bool ok = true;
+    for (size_t i = 0; ok && i < plan->num_unloaded_first; i++) {
+        const struct bag_model *model = plan->unloaded_first[i].listed.model;
+        ok = wait_until_left(models, model, own_references(plan, model));
+        if (!ok && atomic_load(&models->cancelled))
+            bag_problem_set(problem, BAG_ERROR_DRAINING, "the server is stopping");
+        else if (!ok)
+            bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                            "model '%s' version %s: requests do not end that still read its "
+                            "table, so that it cannot be unloaded first",
+                            model->name, model->version);
     }
-    /* Put a model without a table in the place of each model that was unloaded first. */
-    for (size_t i = 0; i < plan->facts.num_published; i++) {
-        struct bag_listed *published = &plan->facts.published[i];
-        const struct bag_model *model = published->model;
-        if (!is_unloaded_first(plan, model))
+    for (size_t i = 0; i < plan->num_unloaded_first; i++) {
+        struct bag_version *version = plan->unloaded_first[i].version;
+        struct bag_listed *listed = &plan->unloaded_first[i].listed;
+        if (ok && version->is_announced)
             continue;
-        struct bag_model *unloaded =
-            bag_model_without_table(model->name, model->version, BAG_MODEL_UNAVAILABLE,
-                                    "was unloaded to make room for another version");
-        if (!unloaded)
-            return bag_problem_no_memory(problem);
-        bag_model_release(published->model);
-        free(published->remark);
-        published->model = unloaded;
-        published->remark = NULL;
+        struct bag_listed unloaded = {
+            .model = ok ? bag_version_stub(version, BAG_MODEL_UNAVAILABLE,
+                                           "was unloaded to make room for another version", false,
+                                           problem)
+                        : NULL};
+        ok = ok && unloaded.model;
+        /* Nothing is logged: the versions are unlisted soon, or never ceased to serve. */
+        bag_listed_clear(&version->now);
+        version->now = ok ? unloaded : *listed;
+        if (!ok)
+            *listed = (struct bag_listed){0};
+        version->is_announced &= ok;
     }
     while (plan->num_unloaded_first > 0)
-        bag_model_release(plan->unloaded_first[--plan->num_unloaded_first]);
-    return true;
+        bag_listed_clear(&plan->unloaded_first[--plan->num_unloaded_first].listed);
+    return ok;
 }
 
 /* ---- retained versions ----------------------------------------------------------------------- */
 
-/* Returns the record and the index of the version that was retained first, of those that the plan
+/* Returns the name and the index of the version that was retained first, of those that the plan
  * does not use; NULL if there is none. */
-static struct bag_record *find_oldest(const struct bag_change_plan *plan, size_t *index)
+static struct bag_name *find_oldest(const struct bag_change_plan *plan, size_t *index)
 {
-    const struct bag_models *models = plan->facts.models;
-    struct bag_record *oldest = NULL;
-    for (size_t i = 0; i < models->num_records; i++) {
-        struct bag_record *record = models->records[i];
-        for (size_t j = 0; j < record->num_retained; j++) {
-            if (bag_change_plan_uses(plan, record->retained[j].model->stored) ||
-                (oldest && oldest->retained[*index].order < record->retained[j].order))
+    const struct bag_models *models = plan->models;
+    struct bag_name *oldest = NULL;
+    for (size_t i = 0; i < models->num_names; i++) {
+        struct bag_name *name = models->names[i];
+        for (size_t j = 0; j < name->num_retained; j++) {
+            if (bag_change_plan_uses(plan, name->retained[j].model->stored) ||
+                (oldest && oldest->retained[*index].order < name->retained[j].order))
                 continue;
-            oldest = record;
+            oldest = name;
             *index = j;
         }
     }
@@ -309,36 +251,29 @@ static struct bag_record *find_oldest(const struct bag_change_plan *plan, size_t
 }
 
 /* Returns how many versions of the model are retained, as its default version says. */
-static size_t max_retained(const struct bag_change_plan *plan, const char *name)
+static size_t max_retained(const struct bag_name *name)
 {
-    const struct bag_entry *entry = bag_change_plan_find_default(plan, name);
-    const struct bag_source *source = entry ? bag_entry_source(entry) : NULL;
+    const struct bag_version *version = bag_name_next_default(name);
+    const struct bag_source *source = version ? bag_version_source(version) : NULL;
     return source ? (size_t)source->model->keep_versions : 0;
 }
 
 /* Releases the versions of a name that serve again, or are too many. Without memory all stay until
  * the next change. */
-static void trim_retained(const struct bag_change_plan *plan, struct bag_record *record)
+static void trim_retained(const struct bag_change_plan *plan, struct bag_name *name)
 {
-    size_t count = record->num_retained;
+    size_t count = name->num_retained;
     bool *flags = count ? calloc(2 * count, sizeof *flags) : NULL;
     if (!flags)
         return;
     for (size_t i = 0; i < count; i++)
-        flags[i] = bag_change_plan_uses(plan, record->retained[i].model->stored);
-    bag_plan_retained(flags, count, max_retained(plan, record->name), flags + count);
+        flags[i] = bag_change_plan_uses(plan, name->retained[i].model->stored);
+    bag_plan_retained(flags, count, max_retained(name), flags + count);
     for (size_t i = count; i-- > 0;) {
         if (flags[count + i])
-            bag_record_release(record, i);
+            bag_name_release(name, i);
     }
     free(flags);
-}
-
-/* Returns whether a request unloaded the version. */
-static bool is_to_unload(const struct bag_change_plan *plan, const struct bag_model *model)
-{
-    const struct bag_entry *entry = bag_change_plan_find(plan, model->name, model->version);
-    return entry && entry->model->is_unloaded;
 }
 
 /* ---- announcing ------------------------------------------------------------------------------ */
@@ -347,10 +282,10 @@ static bool is_to_unload(const struct bag_change_plan *plan, const struct bag_mo
  * and no other model keeps that. */
 static bool frees_table(const struct bag_change_plan *plan, size_t i)
 {
-    const struct bag_stored_table *stored = plan->unloaded_first[i]->stored;
+    const struct bag_stored_table *stored = plan->unloaded_first[i].listed.model->stored;
     size_t holders = 0;
     for (size_t j = 0; j < plan->num_unloaded_first; j++) {
-        bool is_same = plan->unloaded_first[j]->stored == stored;
+        bool is_same = plan->unloaded_first[j].listed.model->stored == stored;
         if (is_same && j < i)
             return false;
         holders += is_same;
@@ -358,35 +293,13 @@ static bool frees_table(const struct bag_change_plan *plan, size_t i)
     return holders == stored->holders;
 }
 
-/* Returns whether the version is to be loaded and none of it answers meanwhile. */
-static bool is_unavailable_meanwhile(const struct bag_change_plan *plan,
-                                     const struct bag_entry *entry)
+/* Checks that memory suffices, releasing retained versions until enough is free. */
+static bool check_memory(const struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    const struct bag_model *ready =
-        bag_facts_find_ready(&plan->facts, bag_entry_name(entry), bag_entry_version(entry));
-    return entry->source && (!ready || is_unloaded_first(plan, ready));
-}
-
-/* Returns whether the entry is a collection that was UNAVAILABLE and is tried again. That reads
- * nothing, and a poll does it each time, so the reason stays published. */
-static bool is_tried_again(const struct bag_change_plan *plan, const struct bag_entry *entry)
-{
-    const struct bag_listed *published =
-        bag_facts_find(&plan->facts, bag_entry_name(entry), bag_entry_version(entry));
-    return plan->facts.kind != BAG_CHANGE_START && bag_source_is_collection(entry->source) &&
-           published && published->model->state == BAG_MODEL_UNAVAILABLE;
-}
-
-bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *problem)
-{
-    bool announces = plan->facts.kind == BAG_CHANGE_START;
-    plan->is_announced = true;
-    if (!find_unloaded_first(plan, problem))
-        return false;
-    /* Check that memory suffices, releasing retained versions until enough is free. */
     size_t freed = 0; /* memory that unloading first releases */
+    bag_registry_collect(plan->models->registry);
     for (size_t i = 0; i < plan->num_unloaded_first; i++) {
-        const struct bag_model *model = plan->unloaded_first[i];
+        const struct bag_model *model = plan->unloaded_first[i].listed.model;
         freed += model->source ? bag_source_bytes(model->source) : 0;
         if (model->source && model->stored && !frees_table(plan, i))
             freed -= bag_source_table_bytes(model->source);
@@ -395,88 +308,71 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
            (plan->bytes > freed && !bag_memory_check(plan->bytes - freed, problem))) {
         /* Release the version that was retained first, and wait until requests that read it have
          * ended. */
-        struct bag_models *models = plan->facts.models;
         size_t index;
-        struct bag_record *record = find_oldest(plan, &index);
-        if (!record)
+        struct bag_name *name = find_oldest(plan, &index);
+        if (!name)
             return false;
-        struct bag_model *model = bag_model_retain(record->retained[index].model);
-        bag_record_release(record, index);
-        bool has_left = wait_until_left(models, model, 1);
+        struct bag_model *model = bag_model_retain(name->retained[index].model);
+        bag_name_release(name, index);
+        bool has_left = wait_until_left(plan->models, model, 1);
         bag_log(BAG_LOG_LEVEL_INFO, "version released", BAG_LOG_TEXT("model", model->name),
                 BAG_LOG_TEXT("version", model->version));
         bag_model_release(model);
         if (!has_left)
             return false;
     }
-    for (size_t i = 0; i < plan->count; i++) {
-        struct bag_entry *entry = &plan->entries[i];
-        entry->is_announced = is_unavailable_meanwhile(plan, entry) && !is_tried_again(plan, entry);
-        announces |= entry->is_announced;
+    return true;
+}
+
+/* Returns whether the version is a collection that was UNAVAILABLE and is tried again. That reads
+ * nothing, and a poll does it each time, so the reason stays published. */
+static bool is_tried_again(const struct bag_change_plan *plan, const struct bag_version *version)
+{
+    return plan->kind != BAG_CHANGE_START && bag_source_is_collection(version->source) &&
+           version->now.model && version->now.model->state == BAG_MODEL_UNAVAILABLE;
+}
+
+/* Shows that versions are loaded or unloaded first. The start also shows those that cannot be
+ * served. Sets *shows if the index of models changes. */
+static bool show_announced(struct bag_change_plan *plan, bool *shows, struct bag_problem *problem)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < plan->num_unloaded_first; i++) {
+        struct bag_version *version = plan->unloaded_first[i].version;
+        ok = show_state(plan, version, BAG_MODEL_UNLOADING, version->now.is_default,
+                        "makes room for another version", problem);
     }
-    if (announces &&
-        !publish_meanwhile(plan, BAG_MODEL_LOADING, "the tables are still being loaded", problem))
+    for (size_t i = 0; ok && i < plan->num_loads; i++) {
+        struct bag_version *version = plan->loads[i];
+        if (!is_unavailable_meanwhile(version) || is_tried_again(plan, version))
+            continue;
+        version->is_announced = *shows = true;
+        ok = show_state(plan, version, BAG_MODEL_LOADING, false,
+                        "the tables are still being loaded", problem);
+    }
+    for (size_t i = 0; plan->kind == BAG_CHANGE_START && i < plan->num_names; i++) {
+        for (size_t j = 0; j < plan->names[i]->count; j++) {
+            struct bag_version *version = plan->names[i]->versions[j];
+            *shows = true;
+            if (version->next.model && !version->now.model)
+                bag_version_show(version, bag_listed_copy(&version->next), true);
+        }
+    }
+    return ok;
+}
+
+bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    if (!find_unloaded_first(plan, problem) || !check_memory(plan, problem))
         return false;
-    if (plan->num_unloaded_first == 0 || free_unloaded_first(plan, problem))
-        return true;
-    /* Publish what was published before the plan was announced. */
-    struct listing listing = make_listing(plan->facts.num_published);
-    struct bag_problem why;
-    for (size_t i = 0; listing.models && i < plan->facts.num_published; i++) {
-        const struct bag_listed *published = &plan->facts.published[i];
-        list(&listing, published->model, published->is_default, published->remark);
-    }
-    if (!publish(plan->facts.models->registry, &listing, listing.models != NULL, &why))
-        log_failure(&why);
-    return false;
+    bool shows = plan->num_unloaded_first > 0 || plan->kind == BAG_CHANGE_START;
+    if (!show_announced(plan, &shows, problem) ||
+        (shows && !bag_models_publish(plan->models, false, problem)))
+        return false;
+    return plan->num_unloaded_first == 0 || free_unloaded_first(plan, problem);
 }
 
-/* ---- the end of a change --------------------------------------------------------------------- */
-
-/* Logs the state of a model that was not published before. */
-static void log_entry(const struct bag_change_plan *plan, const struct bag_model *model)
-{
-    bool is_first = plan->facts.kind == BAG_CHANGE_START, is_known = false;
-    for (size_t i = 0; i < plan->facts.num_published; i++)
-        is_known |= plan->facts.published[i].model == model;
-    /* The start announces bad versions before it logs them. */
-    if (is_known && !(is_first && model->state != BAG_MODEL_READY))
-        return;
-    if (model->state == BAG_MODEL_READY)
-        bag_log(is_first ? BAG_LOG_LEVEL_DEBUG : BAG_LOG_LEVEL_INFO, "model ready",
-                BAG_LOG_TEXT("model", model->name), BAG_LOG_TEXT("version", model->version));
-    else
-        bag_log(model->is_unloaded ? BAG_LOG_LEVEL_INFO : BAG_LOG_LEVEL_WARNING,
-                model->is_unloaded ? "model unloaded" : "model unavailable",
-                BAG_LOG_TEXT("model", model->name), BAG_LOG_TEXT("version", model->version),
-                BAG_LOG_TEXT("reason", model->cause));
-}
-
-/* Warns if the model's rows have another width than those of the version that was the default one.
- */
-static void log_shape(const struct bag_change_plan *plan, const struct bag_model *model)
-{
-    for (size_t i = 0; model->memory && i < plan->facts.num_published; i++) {
-        const struct bag_model *old = plan->facts.published[i].model;
-        if (old->memory && plan->facts.published[i].is_default &&
-            strcmp(old->name, model->name) == 0 &&
-            old->memory->table.row_elements != model->memory->table.row_elements)
-            bag_log(BAG_LOG_LEVEL_WARNING, "row width changed", BAG_LOG_TEXT("model", model->name),
-                    BAG_LOG_NUMBER("elements_before", old->memory->table.row_elements),
-                    BAG_LOG_NUMBER("elements", model->memory->table.row_elements));
-    }
-}
-
-/* Publishes why the versions that were announced are not there, and the one that failed. */
-static void show_failure(struct bag_change_plan *plan, const struct bag_problem *why)
-{
-    struct bag_problem ignored;
-    const char *reason = why->kind == BAG_ERROR_DRAINING ? "the server is stopping" : why->text;
-    if (plan->failed)
-        plan->failed->is_announced |= is_unavailable_meanwhile(plan, plan->failed);
-    if (!publish_meanwhile(plan, BAG_MODEL_UNAVAILABLE, reason, &ignored))
-        log_failure(&ignored);
-}
+/* ---- updates of rows ------------------------------------------------------------------------- */
 
 /* Returns why updates of a version are none of the version that replaces it; NULL: they are. */
 static const char *find_misfit(const struct bag_model *model, const struct bag_model *old)
@@ -508,155 +404,250 @@ static bool check_updates(struct bag_updates *updates, const struct bag_model *m
                            model->name, model->version, misfit);
 }
 
-/* Closes the streams of versions that are replaced by one which cannot take their updates. It may
- * have been checked long ago: no update may be acknowledged that it lacks. */
-static bool close_updates(const struct bag_change_plan *plan, struct bag_problem *problem)
+/* Closes the streams of versions of the name that its new default version replaces and whose
+ * updates it cannot take. The new one may have been checked long ago: no update may be acknowledged
+ * that it lacks. */
+static bool close_updates(const struct bag_change_plan *plan, const struct bag_name *name,
+                          struct bag_problem *problem)
 {
-    struct bag_updates *updates = plan->facts.models->updates;
-    bool checks = updates && plan->facts.kind != BAG_CHANGE_START, ok = true;
-    for (size_t i = 0; checks && ok && i < plan->count; i++) {
-        const struct bag_model *model = plan->entries[i].model;
-        const struct bag_listed *published =
-            bag_facts_find(&plan->facts, model->name, model->version);
-        const char *misfit = NULL;
-        bool was_default = published && published->model == model && published->is_default;
-        if (!plan->entries[i].is_default || was_default)
-            continue;
-        for (size_t j = 0; j < plan->facts.num_published; j++) {
-            const struct bag_model *old = plan->facts.published[j].model;
-            const bool is_replaced = old->stored && strcmp(old->name, model->name) == 0 &&
-                                     !bag_change_plan_uses(plan, old->stored);
-            const char *reason = is_replaced ? find_misfit(model, old) : NULL;
-            if (reason) {
-                bag_updates_close(old->memory->live, reason);
-                misfit = reason;
-            }
+    const struct bag_version *version = bag_name_next_default(name);
+    const struct bag_model *model = version ? version->next.model : NULL;
+    const char *misfit = NULL;
+    if (!model || (version->now.model == model && version->now.is_default))
+        return true;
+    for (size_t i = 0; i < name->count; i++) {
+        const struct bag_model *old = name->versions[i]->now.model;
+        const bool is_replaced = old && old->stored && !bag_change_plan_uses(plan, old->stored);
+        const char *reason = is_replaced ? find_misfit(model, old) : NULL;
+        if (reason) {
+            bag_updates_close(old->memory->live, reason);
+            misfit = reason;
         }
-        const bool has_rows = model->stored && !model->memory->remote;
-        ok = !has_rows || (!misfit && !model->mapped) ||
-             check_updates(updates, model, misfit, problem);
     }
-    return ok;
+    const bool has_rows = model->stored && !model->memory->remote;
+    return !has_rows || (!misfit && !model->mapped) ||
+           check_updates(plan->models->updates, model, misfit, problem);
 }
 
-/* Makes the table of a published model take updates again. */
-static void open_updates(const struct bag_model *model)
+/* Makes the tables of the decided names take updates again: those that serve, and those that will.
+ */
+static void open_updates(const struct bag_change_plan *plan)
 {
-    if (model->stored)
-        bag_updates_close(model->memory->live, NULL);
+    for (size_t i = 0; i < plan->num_names; i++) {
+        for (size_t j = 0; j < plan->names[i]->count; j++) {
+            const struct bag_version *version = plan->names[i]->versions[j];
+            const struct bag_model *both[] = {version->now.model, version->next.model};
+            for (size_t k = 0; k < 2; k++) {
+                if (both[k] && both[k]->stored)
+                    bag_updates_close(both[k]->memory->live, NULL);
+            }
+        }
+    }
+}
+
+/* ---- the end of a change --------------------------------------------------------------------- */
+
+/* Warns if the version's rows have another width than those of the version that was the default
+ * one.
+ */
+static void log_shape(const struct bag_version *version)
+{
+    const struct bag_model *model = version->next.model;
+    for (size_t i = 0; model->memory && i < version->name->count; i++) {
+        const struct bag_listed *now = &version->name->versions[i]->now;
+        const struct bag_table_memory *old = now->model ? now->model->memory : NULL;
+        if (old && now->is_default && old->table.row_elements != model->memory->table.row_elements)
+            bag_log(BAG_LOG_LEVEL_WARNING, "row width changed", BAG_LOG_TEXT("model", model->name),
+                    BAG_LOG_NUMBER("elements_before", old->table.row_elements),
+                    BAG_LOG_NUMBER("elements", model->memory->table.row_elements));
+    }
+}
+
+/* A version that was unloaded and is UNLOADING until its last request has ended. */
+struct leaving {
+    struct bag_version *version;
+    struct bag_model *old, *unloaded; /* references; the model that served; what is listed then */
+};
+
+struct leaving_list {
+    struct leaving *list; /* owned, with elements */
+    size_t count;
+};
+
+/* Puts the state UNLOADING into the place of versions that the plan unloads. */
+static bool begin_leaving(struct bag_change_plan *plan, struct leaving_list *all,
+                          struct bag_problem *problem)
+{
+    for (size_t i = 0; i < plan->num_names; i++) {
+        for (size_t j = 0; j < plan->names[i]->count; j++) {
+            struct bag_version *version = plan->names[i]->versions[j];
+            struct bag_model *next = version->next.model;
+            if (!next || !next->is_unloaded || !bag_listed_is_ready(&version->now))
+                continue;
+            struct bag_model *model = bag_version_stub(version, BAG_MODEL_UNLOADING,
+                                                       "it is being unloaded", false, problem);
+            if (!model || !BAG_GROW(all->list, all->count)) {
+                bag_model_release(model);
+                return bag_problem_no_memory(problem);
+            }
+            all->list[all->count++] =
+                (struct leaving){version, bag_model_retain(version->now.model), next};
+            version->next.model = model;
+        }
+    }
+    return true;
+}
+
+/* Waits until the versions that were unloaded are freed, and shows them as unloaded. */
+static void finish_leaving(struct bag_models *models, struct leaving_list *all)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        struct leaving *leaving = &all->list[i];
+        if (leaving->old->memory)
+            wait_until_left(models, leaving->old, 1);
+        bag_model_release(leaving->old);
+        leaving->old = NULL;
+    }
+    for (size_t i = 0; i < all->count; i++) {
+        struct leaving *leaving = &all->list[i];
+        bag_version_show(leaving->version, (struct bag_listed){.model = leaving->unloaded}, false);
+        leaving->unloaded = NULL;
+    }
+    if (all->count)
+        publish_now(models);
+}
+
+static void free_leaving(struct leaving_list *all)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        bag_model_release(all->list[i].old);
+        bag_model_release(all->list[i].unloaded);
+    }
+    free(all->list);
+}
+
+/* Makes what was published the present state: nothing can fail any more. Retains the versions that
+ * do not serve any more, if their models say so. */
+static void commit(struct bag_change_plan *plan)
+{
+    struct bag_models *models = plan->models;
+    for (size_t i = 0; i < plan->num_names; i++) {
+        struct bag_name *name = plan->names[i];
+        size_t limit = max_retained(name);
+        for (size_t j = 0; j < name->count; j++) {
+            struct bag_version *version = name->versions[j];
+            struct bag_model *old = version->now.model;
+            bool is_unloaded =
+                version->next.model && version->next.model->state == BAG_MODEL_UNLOADING;
+            if (version->next.model && version->next.model != old)
+                log_shape(version);
+            if (limit && old && old->stored && !is_unloaded &&
+                !bag_change_plan_uses(plan, old->stored))
+                bag_name_retain(models, name, old); /* without memory, a roll back reads it again */
+        }
+        for (size_t j = 0; j < name->count; j++) {
+            struct bag_version *version = name->versions[j];
+            bag_version_show(version, version->next, plan->kind == BAG_CHANGE_START);
+            version->next = (struct bag_listed){0};
+        }
+        name->desired = name->next_desired;
+        name->is_decided = false;
+    }
+}
+
+/* Releases retained versions that are too many, and counts the others. */
+static void trim(struct bag_change_plan *plan)
+{
+    struct bag_models *models = plan->models;
+    struct bag_load_view *now = &models->status.now;
+    now->num_retained = now->retained_bytes = 0;
+    for (size_t i = 0; i < models->num_names; i++) {
+        struct bag_name *name = models->names[i];
+        trim_retained(plan, name);
+        now->num_retained += name->num_retained;
+        for (size_t j = 0; j < name->num_retained; j++)
+            now->retained_bytes += bag_source_bytes(name->retained[j].model->source);
+    }
+    bag_load_status_report(&models->status);
+}
+
+/* Remembers what requests asked for. */
+static void commit_desired(const struct bag_change_plan *plan)
+{
+    for (size_t i = 0; i < plan->num_names; i++)
+        plan->names[i]->desired = plan->names[i]->next_desired;
 }
 
 /* Publishes the next snapshot, and retains or releases the models that only the last one had. */
 static bool finish(struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    bool leaving = false;
-    for (size_t i = 0; i < plan->count; i++) {
-        leaving |= is_leaving(plan, &plan->entries[i]);
-        open_updates(plan->entries[i].model);
+    struct leaving_list leaving = {.count = 0};
+    bool ok = bag_change_plan_list_used(plan, problem);
+    open_updates(plan);
+    for (size_t i = 0;
+         plan->models->updates && plan->kind != BAG_CHANGE_START && ok && i < plan->num_names; i++)
+        ok = close_updates(plan, plan->names[i], problem);
+    ok = ok && begin_leaving(plan, &leaving, problem) &&
+         bag_models_publish(plan->models, true, problem);
+    if (ok) {
+        commit(plan);
+        trim(plan);
+        finish_leaving(plan->models, &leaving);
+    } else {
+        open_updates(plan);
     }
-    if (!close_updates(plan, problem) || !publish_entries(plan, leaving, problem)) {
-        for (size_t i = 0; i < plan->facts.num_published; i++)
-            open_updates(plan->facts.published[i].model);
-        show_failure(plan, problem);
-        return false;
-    }
-    for (size_t i = 0; i < plan->count; i++) {
-        log_shape(plan, plan->entries[i].model);
-        log_entry(plan, plan->entries[i].model);
-    }
-    /* Retain the versions that do not serve any more, if their models say so, and release those
-     * that are too many. */
-    struct bag_models *models = plan->facts.models;
-    struct bag_load_view *now = &models->status.now;
-    for (size_t i = 0; i < plan->facts.num_published; i++) {
-        struct bag_model *model = plan->facts.published[i].model;
-        if (model->stored && max_retained(plan, model->name) > 0 &&
-            !bag_change_plan_uses(plan, model->stored) && !is_to_unload(plan, model) &&
-            !bag_models_add_retained(models, model))
-            break; /* a roll back reads it again */
-    }
-    now->num_retained = now->retained_bytes = 0;
-    for (size_t i = 0; i < models->num_records; i++) {
-        struct bag_record *record = models->records[i];
-        trim_retained(plan, record);
-        now->num_retained += record->num_retained;
-        for (size_t j = 0; j < record->num_retained; j++)
-            now->retained_bytes += bag_source_bytes(record->retained[j].model->source);
-    }
-    bag_load_status_report(&models->status);
-    bag_facts_commit(&plan->facts);
-    if (!leaving)
-        return true;
-    /* Release what was published, and wait until what was unloaded is freed. */
-    struct bag_facts *facts = &plan->facts;
-    struct bag_model **unloaded = calloc(facts->num_published + 1, sizeof *unloaded);
-    size_t count = 0;
-    for (size_t i = 0; i < facts->num_published; i++) {
-        struct bag_model *model = facts->published[i].model;
-        if (unloaded && model->memory && is_to_unload(plan, model))
-            unloaded[count++] = bag_model_retain(model);
-    }
-    bag_facts_free(facts);
-    for (size_t i = 0; i < count; i++) {
-        wait_until_left(facts->models, unloaded[i], 1);
-        bag_model_release(unloaded[i]);
-    }
-    free(unloaded);
-    return publish_entries(plan, false, problem);
+    free_leaving(&leaving);
+    return ok;
+}
+
+/* Remembers that a version could not be loaded. Returns whether the change is made without it. */
+static bool goes_without(struct bag_change_plan *plan, const struct bag_problem *why)
+{
+    struct bag_version *failed = plan->failed;
+    const struct bag_source *source = failed ? failed->source : NULL;
+    return source && why->kind != BAG_ERROR_DRAINING &&
+           bag_version_fail(plan->models, failed, source->fingerprint, why) &&
+           bag_plan_goes_without(plan->kind, failed->next.is_default, source->is_named, why->kind);
 }
 
 bool bag_change_plan_carry_out(struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    if (plan->facts.kind != BAG_CHANGE_START && !bag_change_plan_changes(plan)) {
-        bag_facts_commit(&plan->facts);
+    bool ok, goes_on = true;
+    if (plan->kind != BAG_CHANGE_START && !bag_change_plan_changes(plan)) {
+        commit_desired(plan);
         return true;
     }
-    if (!plan->is_announced && !bag_change_plan_announce(plan, problem))
-        return false;
-    bool ok = bag_change_plan_load(plan, problem);
+    do {
+        ok = bag_change_plan_announce(plan, problem) && bag_change_plan_load(plan, problem);
+        if (!ok)
+            goes_on = goes_without(plan, problem) && bag_change_plan_go_without(plan, problem);
+    } while (!ok && goes_on);
+    ok = ok && finish(plan, problem);
     if (!ok)
         show_failure(plan, problem);
-    ok = ok && finish(plan, problem);
     bag_change_plan_finish_loading(plan, ok);
     return ok;
 }
 
-bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
-                                    const struct bag_problem *why)
-{
-    const struct bag_entry *failed = plan->failed;
-    const struct bag_source *source = failed ? failed->source : NULL;
-    if (!source || why->kind == BAG_ERROR_DRAINING ||
-        !bag_facts_add_failure(&plan->facts, source, why) ||
-        !bag_plan_goes_without(plan->facts.kind, failed->is_default, source->is_named, why->kind))
-        return false;
-    for (size_t i = 0; i < plan->count; i++) {
-        struct bag_model *model = &plan->entries[i] != failed ? plan->entries[i].model : NULL;
-        if (model && model->stored && model->holders == 1 &&
-            !bag_models_add_retained(plan->facts.models, model))
-            return false;
-    }
-    return true;
-}
-
-/* ---- deltas ------------ --------------------------------------------------------------------- */
+/* ---- deltas ---------------------------------------------------------------------------------- */
 
 bool bag_models_take_deltas(struct bag_models *models, const struct bag_control *control,
                             bool polls, struct bag_problem *problem)
 {
-    const struct bag_snapshot *current =
-        atomic_load_explicit(&models->registry->current, memory_order_relaxed);
     struct bag_problem why;
     bool ok = true;
-    for (size_t i = 0; models->updates && current && i < current->count; i++) {
-        const struct bag_model *model = current->listed[i]->model;
-        if (!model->memory || model->memory->remote || !model->source ||
-            (control && !bag_control_find(control, model->name)))
-            continue;
-        struct bag_updates_table table = bag_updates_table_of(model);
-        if (!bag_updates_take_deltas(models->updates, &table, polls, &why) && ok) {
-            *problem = why;
-            ok = false;
+    for (size_t i = 0; models->updates && i < models->num_names; i++) {
+        const struct bag_name *name = models->names[i];
+        for (size_t j = 0; j < name->count; j++) {
+            const struct bag_model *model = name->versions[j]->now.model;
+            if (!model || !model->memory || model->memory->remote || !model->source ||
+                (control && !bag_control_find(control, model->name)))
+                continue;
+            struct bag_updates_table table = bag_updates_table_of(model);
+            if (!bag_updates_take_deltas(models->updates, &table, polls, &why) && ok) {
+                *problem = why;
+                ok = false;
+            }
         }
     }
     return ok;

@@ -12,17 +12,12 @@
  * Returns false and sets *problem: NO_MEMORY; CONFLICT if requests do not finish; DRAINING. */
 bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *problem);
 
-/* Announces the plan, unless that has been done, loads its tables and publishes the next snapshot.
- * If nothing changes, only the desired states are remembered. Returns false and sets *problem to
- * the kind of the failure. The versions that were LOADING are then UNAVAILABLE. If one entry
- * could not be loaded, plan->failed is that entry. */
+/* Announces the plan, loads its tables and publishes the next snapshot. If nothing changes, only
+ * the desired states are remembered. A version that cannot be loaded is remembered as failed, and
+ * the change goes on without it if bag_plan_goes_without() says so. Returns false and sets *problem
+ * to the kind of the failure. The versions that were LOADING are then UNAVAILABLE. If one version
+ * could not be loaded, plan->failed is that version. */
 bool bag_change_plan_carry_out(struct bag_change_plan *plan, struct bag_problem *problem);
-
-/* Decides whether the change is planned again without the version that made
- * bag_change_plan_carry_out() fail, see bag_plan_goes_without(). If so, remembers the failure, and
- * retains the tables that were loaded for the next plan. */
-bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
-                                    const struct bag_problem *why);
 
 /* ---- loading (load.c) ------------------------------------------------------------------------ */
 
@@ -30,10 +25,10 @@ bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
  * projects. Returns false and sets *problem if it cannot be loaded. */
 bool bag_change_plan_load_gemm(const struct bag_change_plan *plan, struct bag_problem *problem);
 
-/* Makes the models of all entries that have none. Returns false and sets *problem if one cannot be
- * made; plan->failed is its entry, or NULL if the function that multiplies matrices could not be
- * loaded. First makes the models of tables, then the collections over them. The load status shows
- * the progress until bag_change_plan_finish_loading(). */
+/* Makes the models of all versions that are loaded and have none. Returns false and sets *problem
+ * if one cannot be made; plan->failed is its version, or NULL if the function that multiplies
+ * matrices could not be loaded. First makes the models of tables, then the collections over them.
+ * The load status shows the progress until bag_change_plan_finish_loading(). */
 bool bag_change_plan_load(struct bag_change_plan *plan, struct bag_problem *problem);
 
 /* Ends the progress that the load status shows, and counts the change as made if `ok`. */
@@ -41,8 +36,8 @@ void bag_change_plan_finish_loading(struct bag_change_plan *plan, bool ok);
 
 /* ---- what is shown --------------------------------------------------------------------------- */
 
-/* Publishes the error of the last plan that could not be made, if one version is to blame. */
-void bag_models_show_error(struct bag_models *models);
+/* Publishes why a plan could not be made, if one version is to blame. */
+void bag_change_plan_show_bad(const struct bag_change_plan *plan);
 
 /* Applies the deltas of the tables that serve: of all models, or of those in `control` if it is not
  * NULL. See bag_updates_take_deltas(). Returns false and sets *problem to the first failure. */

@@ -124,49 +124,6 @@ static bool make_sources(struct bag_scan *scan, struct bag_catalog *catalog,
     return catalog->sources || bag_problem_no_memory(problem);
 }
 
-/* ---- by name --------------------------------------------------------------------------------- */
-
-/* Orders sources by name. Under one name they keep the order of the catalog. */
-static int compare_named(const void *a, const void *b)
-{
-    const struct bag_named_source *x = a, *y = b;
-    int order = strcmp(x->name, y->name);
-    return order ? order : (x->place > y->place) - (x->place < y->place);
-}
-
-/* Makes the index of the sources by name. */
-static bool sort_sources(struct bag_catalog *catalog, struct bag_problem *problem)
-{
-    catalog->named = calloc(catalog->count + 1, sizeof *catalog->named);
-    if (!catalog->named)
-        return bag_problem_no_memory(problem);
-    for (size_t i = 0; i < catalog->count; i++) {
-        struct bag_named_source *named = &catalog->named[i];
-        named->place = &catalog->sources[i];
-        snprintf(named->name, sizeof named->name, "%s", catalog->sources[i]->model->name);
-    }
-    qsort(catalog->named, catalog->count, sizeof *catalog->named, compare_named);
-    return true;
-}
-
-const struct bag_named_source *bag_catalog_find(const struct bag_catalog *catalog, const char *name,
-                                                size_t *count)
-{
-    size_t low = 0, high = catalog->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (strcmp(catalog->named[middle].name, name) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    for (*count = 0; low + *count < catalog->count; ++*count) {
-        if (strcmp(catalog->named[low + *count].name, name) != 0)
-            break;
-    }
-    return *count ? &catalog->named[low] : NULL;
-}
-
 /* ---- all ------------------------------------------------------------------------------------- */
 
 bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *config,
@@ -182,8 +139,7 @@ bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *conf
                              "%s: no models in it, and none are named elsewhere; put NAME.npy or "
                              "NAME/VERSION/TABLE.npy there, or mount the volume that has them",
                              config->models_dir);
-    ok = ok && check_models(&scan, problem) && make_sources(&scan, catalog, problem) &&
-         sort_sources(catalog, problem);
+    ok = ok && check_models(&scan, problem) && make_sources(&scan, catalog, problem);
     if (ok)
         bag_shards_forget(shards);
     for (size_t i = 0; i < scan.num_remotes; i++)
@@ -198,6 +154,5 @@ void bag_catalog_free(struct bag_catalog *catalog)
     for (size_t i = 0; i < catalog->count; i++)
         bag_source_free(catalog->sources[i]);
     free(catalog->sources);
-    free(catalog->named);
     *catalog = (struct bag_catalog){0};
 }

@@ -17,18 +17,11 @@
 
 #include "server/tables/source.h"
 
-/* A source by its name. The name stays when the source is taken. */
-struct bag_named_source {
-    char name[129];
-    struct bag_source **place;
-};
-
 /* The result of a scan. */
 struct bag_catalog {
     struct bag_source **sources; /* owned, with elements; in the order in which they were named and
                                     found; NULL: the source was taken */
     size_t count;
-    struct bag_named_source *named; /* owned; the same by name, and in their order under one name */
 };
 
 /* Finds all models of the configuration. `options` are those of the start, which do not change when
@@ -42,11 +35,6 @@ bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *conf
                       bool is_first, struct bag_problem *problem);
 
 void bag_catalog_free(struct bag_catalog *catalog);
-
-/* Returns the sources of a model, also those that were taken since. If there are none, returns NULL
- * and sets *count to 0. */
-const struct bag_named_source *bag_catalog_find(const struct bag_catalog *catalog, const char *name,
-                                                size_t *count);
 
 /* ---- scanning (folder.c): private to the catalog ----------------------------------------------
  */

@@ -178,16 +178,20 @@ static bool add_catalog(struct bag_check *check, struct bags_list *list,
 static bool add_planned(struct bag_check *check, struct bags_list *list,
                         const struct bag_change_plan *plan)
 {
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bag_entry *entry = &plan->entries[i];
-        const struct bag_config *config = plan->facts.models->config;
-        const char *name = bag_entry_name(entry);
-        const struct bag_model_config *model = bag_config_find_model(config, name);
-        if (!bag_entry_serves(entry) && !(model && bag_config_uses_shards(config, model)))
-            add_fault(check, name, entry->model->version, entry->model->reason);
-        if (entry->source && bag_source_is_collection(entry->source) &&
-            !add_bags(list, entry->source))
-            return false;
+    const struct bag_config *config = plan->models->config;
+    for (size_t i = 0; i < plan->num_names; i++) {
+        const struct bag_name *name = plan->names[i];
+        const struct bag_model_config *model = bag_config_find_model(config, name->text);
+        bool uses_shards = model && bag_config_uses_shards(config, model);
+        for (size_t j = 0; j < name->count; j++) {
+            const struct bag_version *version = name->versions[j];
+            const struct bag_model *next = version->next.model;
+            if (next && !bag_version_will_serve(version) && !uses_shards)
+                add_fault(check, name->text, next->version, next->reason);
+            if (version->source && bag_source_is_collection(version->source) &&
+                !add_bags(list, version->source))
+                return false;
+        }
     }
     return true;
 }
@@ -201,7 +205,8 @@ bool bag_reconciler_check(const struct bag_reconciler *reconciler, struct bag_ch
     *check = (struct bag_check){.count = 0};
     bool ok = bag_catalog_scan(&catalog, models->config, models->options, reconciler->shards, false,
                                problem);
-    if (ok && add_catalog(check, &list, &catalog) && add_planned(check, &list, reconciler->first)) {
+    if (ok && add_catalog(check, &list, &catalog) &&
+        add_planned(check, &list, &reconciler->first)) {
         /* Check each table once, with all the bags that pool it. */
         if (list.count)
             qsort(list.bags, list.count, sizeof *list.bags, compare);

@@ -111,7 +111,7 @@ static void print_progress(void *context, const char *text)
 static void on_progress(void *context, size_t bytes)
 {
     struct loading *loading = context;
-    struct bag_load_status *status = &loading->plan->facts.models->status;
+    struct bag_load_status *status = &loading->plan->models->status;
     bag_progress_update(&loading->progress, loading->progress.done_bytes + bytes, uv_hrtime());
     status->now.done_bytes = loading->before_bytes + loading->progress.done_bytes;
     bag_load_status_report(status);
@@ -121,9 +121,9 @@ static void on_progress(void *context, size_t bytes)
  * use one thread and the configured rate, because requests are served beside them. */
 static struct bag_load_options options_of(struct loading *loading)
 {
-    const struct bag_models *models = loading->plan->facts.models;
+    const struct bag_models *models = loading->plan->models;
     const struct bag_option_values *options = models->options;
-    bool starts = loading->plan->facts.kind == BAG_CHANGE_START;
+    bool starts = loading->plan->kind == BAG_CHANGE_START;
     long processors = starts ? sysconf(_SC_NPROCESSORS_ONLN) : 1;
     return (struct bag_load_options){.threads = processors > 0 ? (unsigned)processors : 1,
                                      .bytes_per_second =
@@ -133,24 +133,26 @@ static struct bag_load_options options_of(struct loading *loading)
                                      .context = loading};
 }
 
-/* Lists the features of the plan's collections that pool the model's table, and returns their
- * number. If `readers` is NULL, only counts them. */
-static size_t list_features(const struct bag_change_plan *plan, const struct bag_model *model,
+/* Lists the features of collections that will pool the model's table, and returns their number. If
+ * `readers` is NULL, only counts them. */
+static size_t list_features(const struct bag_models *models, const struct bag_model *model,
                             struct bag_live_reader *readers)
 {
     size_t count = 0;
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bag_source *source = bag_entry_source(&plan->entries[i]);
-        bool has_features = source && bag_source_is_collection(source);
-        for (size_t j = 0; has_features && j < source->num_features; j++) {
-            const struct bag_feature_config *feature = &source->model->features[j];
-            if (strcmp(feature->model, model->name) != 0)
-                continue;
-            if (readers)
-                readers[count] = (struct bag_live_reader){.model = source->model->name,
-                                                          .feature = feature->name,
-                                                          .rules = &source->features[j].rules};
-            count++;
+    for (size_t i = 0; i < models->num_names; i++) {
+        for (size_t j = 0; j < models->names[i]->count; j++) {
+            const struct bag_source *source = bag_version_source(models->names[i]->versions[j]);
+            bool has_features = source && bag_source_is_collection(source);
+            for (size_t k = 0; has_features && k < source->num_features; k++) {
+                const struct bag_feature_config *feature = &source->model->features[k];
+                if (strcmp(feature->model, model->name) != 0)
+                    continue;
+                if (readers)
+                    readers[count] = (struct bag_live_reader){.model = source->model->name,
+                                                              .feature = feature->name,
+                                                              .rules = &source->features[k].rules};
+                count++;
+            }
         }
     }
     return count;
@@ -166,8 +168,8 @@ static void take_first_deltas(const struct bag_change_plan *plan, struct bag_liv
     for (size_t i = 0; live && i < count; i++)
         bag_updates_enter(live, &readers[i], &ignored);
     if (bag_updates_is_next(live))
-        bag_updates_take_deltas(plan->facts.models->updates, table,
-                                plan->facts.kind == BAG_CHANGE_POLL, &ignored);
+        bag_updates_take_deltas(plan->models->updates, table, plan->kind == BAG_CHANGE_POLL,
+                                &ignored);
     for (size_t i = 0; i < count; i++)
         bag_updates_leave(&readers[i]);
 }
@@ -177,36 +179,36 @@ static void take_first_deltas(const struct bag_change_plan *plan, struct bag_liv
 static bool may_start_without(const struct bag_change_plan *plan, const struct bag_model *model,
                               struct bag_problem *problem)
 {
-    const struct bag_models *models = plan->facts.models;
+    const struct bag_models *models = plan->models;
     const struct bag_problem why = *problem;
-    if (plan->facts.kind == BAG_CHANGE_START && why.kind != BAG_ERROR_NO_MEMORY &&
+    if (plan->kind == BAG_CHANGE_START && why.kind != BAG_ERROR_NO_MEMORY &&
         models->options->model_control == BAG_MODEL_CONTROL_NONE)
         bag_problem_set(problem, why.kind,
                         "%s; then restart this server: with model_control none it does not try "
                         "again",
                         why.text);
-    return bag_plan_starts_without(plan->facts.kind, model->source->is_named,
+    return bag_plan_starts_without(plan->kind, model->source->is_named,
                                    bag_updates_is_shut(models->updates, model->name), why.kind);
 }
 
 /* Lets a loaded table take updates, and brings it up to date: no acknowledged update is missing. */
-static bool follow_updates(struct bag_change_plan *plan, struct bag_entry *entry,
+static bool follow_updates(struct bag_change_plan *plan, struct bag_version *version,
                            struct bag_problem *problem)
 {
-    struct bag_model *model = entry->model;
-    struct bag_updates *updates = plan->facts.models->updates;
-    size_t count = list_features(plan, model, NULL);
+    struct bag_model *model = version->made;
+    struct bag_updates *updates = plan->models->updates;
+    size_t count = list_features(plan->models, model, NULL);
     struct bag_live_reader *readers = calloc(count + 1, sizeof *readers);
     struct bag_updates_table table = bag_updates_table_of(model);
     struct bag_live_rows *live = model->memory->live;
     bool ok = readers || bag_problem_no_memory(problem);
-    count = ok ? list_features(plan, model, readers) : 0;
+    count = ok ? list_features(plan->models, model, readers) : 0;
     table.kept_rows = bag_live_rows_kept_by(&model->features[0].rules);
     for (size_t i = 0; i < count; i++) {
         int64_t kept_rows = bag_live_rows_kept_by(readers[i].rules);
         table.kept_rows = kept_rows > table.kept_rows ? kept_rows : table.kept_rows;
     }
-    table.oldest_through = entry->oldest_through;
+    table.oldest_through = version->oldest_through;
     ok = ok && (live ? bag_updates_enter(live, table.reader, problem)
                      : bag_updates_attach(updates, &table, problem));
     if (ok)
@@ -215,17 +217,21 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_entry *entry
     ok = ok && check_table(model, problem);
     if (ok)
         return bag_model_follow_updates(model) || bag_problem_no_memory(problem);
-    return may_start_without(plan, model, problem) &&
-           bag_entry_reject(entry, problem->text, false, problem);
+    if (!may_start_without(plan, model, problem) ||
+        !bag_version_reject(version, problem->text, false, problem))
+        return false;
+    bag_model_release(model);
+    version->made = NULL;
+    return true;
 }
 
-/* Reads the files of an entry into a new stored table, and reports the progress. Returns false and
+/* Reads the files of a version into a new stored table, and reports the progress. Returns false and
  * sets *problem if that fails. */
-static bool read_stored(struct loading *loading, struct bag_entry *entry,
+static bool read_stored(struct loading *loading, struct bag_version *version,
                         struct bag_problem *problem)
 {
-    struct bag_load_status *status = &loading->plan->facts.models->status;
-    const struct bag_source *source = entry->source;
+    struct bag_load_status *status = &loading->plan->models->status;
+    const struct bag_source *source = version->source;
     struct bag_load_options options = options_of(loading);
     size_t bytes = bag_source_read_bytes(source);
     snprintf(status->now.name, sizeof status->now.name, "%s", source->model->name);
@@ -236,72 +242,83 @@ static bool read_stored(struct loading *loading, struct bag_entry *entry,
                 BAG_LOG_TEXT("version", source->model->version), BAG_LOG_NUMBER("bytes", bytes));
         bag_progress_start(&loading->progress, source->model->name, bytes, uv_hrtime());
     }
-    entry->stored = bag_source_load(source, &options, problem);
-    if (bytes && entry->stored)
+    version->stored = bag_source_load(source, &options, problem);
+    if (bytes && version->stored)
         bag_progress_finish(&loading->progress, uv_hrtime());
     else if (bytes)
         bag_progress_abandon(&loading->progress);
     status->now.done_bytes = loading->before_bytes += bytes;
     bag_load_status_report(status);
-    return entry->stored;
+    return version->stored;
 }
 
-/* Makes the model of a table. Shares the table of an earlier entry if both read the same files,
- * otherwise reads the files. Returns false and sets *problem if the change fails for this entry. */
-static bool load_table(struct loading *loading, struct bag_entry *entry,
+/* Returns the table that this change has made of the same files for another version, or NULL. */
+static struct bag_stored_table *find_made(const struct bag_change_plan *plan, uint64_t fingerprint)
+{
+    for (size_t i = 0; i < plan->num_loads; i++) {
+        const struct bag_model *made = plan->loads[i]->made;
+        if (made && made->stored && made->stored->fingerprint == fingerprint)
+            return made->stored;
+    }
+    return NULL;
+}
+
+/* Makes the model of a table. Shares the table of another version if both read the same files,
+ * otherwise reads the files. Returns false and sets *problem if the version cannot be loaded. */
+static bool load_table(struct loading *loading, struct bag_version *version,
                        struct bag_problem *problem)
 {
-    struct bag_models *models = loading->plan->facts.models;
-    const struct bag_entry *same =
-        entry->same_as < loading->plan->count ? &loading->plan->entries[entry->same_as] : NULL;
-    if (same && same->model && same->model->stored) {
-        entry->stored = same->model->stored;
-        entry->stored->holders++;
+    struct bag_models *models = loading->plan->models;
+    if (!version->stored &&
+        (version->stored = find_made(loading->plan, version->source->table_fingerprint)))
+        version->stored->holders++;
+    if (!version->stored && !read_stored(loading, version, problem))
+        return false;
+    version->made = make_model(version->source, version->stored, models->gemm, problem);
+    bag_stored_table_drop(version->stored);
+    version->stored = NULL;
+    if (!version->made)
+        return false;
+    version->source = NULL;
+    bool ok = models->updates && !version->made->memory->remote
+                  ? follow_updates(loading->plan, version, problem)
+                  : check_table(version->made, problem);
+    if (ok && version->made) {
+        version->next.model = bag_model_retain(version->made);
+    } else if (!ok) {
+        /* Give the source back: the version could not be loaded. */
+        version->source = version->made->source;
+        version->made->source = NULL;
+        bag_model_release(version->made);
+        version->made = NULL;
     }
-    if (!entry->stored && !read_stored(loading, entry, problem))
-        return false;
-    entry->model = make_model(entry->source, entry->stored, models->gemm, problem);
-    bag_stored_table_drop(entry->stored);
-    entry->stored = NULL;
-    if (!entry->model)
-        return false;
-    entry->source = NULL;
-    if (models->updates && !entry->model->memory->remote
-            ? follow_updates(loading->plan, entry, problem)
-            : check_table(entry->model, problem))
-        return true;
-    /* Give the source back: the entry could not be loaded. */
-    struct bag_model *model = entry->model;
-    entry->source = model->source;
-    entry->model = NULL;
-    model->source = NULL;
-    bag_model_release(model);
-    return false;
+    return ok;
 }
 
 /* Makes a collection over the tables of the plan. Marks it UNAVAILABLE if one of its tables could
  * not be loaded. Returns false and sets *problem if the change fails for it. */
-static bool load_collection(struct bag_change_plan *plan, struct bag_entry *entry,
+static bool load_collection(const struct bag_change_plan *plan, struct bag_version *version,
                             struct bag_problem *problem)
 {
-    struct bag_source *source = entry->source;
+    struct bag_source *source = version->source;
     struct bag_feature *features = calloc(source->num_features, sizeof *features);
     if (!features)
         return lacks_memory(source, problem);
     for (size_t i = 0; i < source->num_features; i++) {
         const char *name = source->model->features[i].model;
-        const struct bag_entry *table = bag_change_plan_find_default(plan, name);
+        const struct bag_name *named = bag_models_find(plan->models, name);
+        const struct bag_version *table = named ? bag_name_next_default(named) : NULL;
         if (!table) {
             char reason[256];
             free(features);
             snprintf(reason, sizeof reason, "its table '%s' is not served", name);
-            return bag_entry_reject(entry, reason, false, problem);
+            return bag_version_reject(version, reason, false, problem);
         }
-        features[i].model = table->model;
+        features[i].model = bag_version_next(table)->model;
     }
     struct bag_problem why;
     /* Make a collection of its features, whose models are set, as make_model(). */
-    bag_gemm_fn *gemm = plan->facts.models->gemm;
+    bag_gemm_fn *gemm = plan->models->gemm;
     size_t count = source->num_features;
     struct bag_model *model = NULL;
     bool ok = true;
@@ -321,54 +338,61 @@ static bool load_collection(struct bag_change_plan *plan, struct bag_entry *entr
         bag_model_release(model);
         model = NULL;
     }
-    if (model)
-        model->source = source;
-    entry->model = model;
     free(features);
-    if (!entry->model)
-        return bag_change_plan_reject_collection(plan, entry, &why, problem);
-    entry->source = NULL;
+    if (!model)
+        return bag_change_plan_reject_collection(plan, version, &why, problem);
+    model->source = source;
+    version->next.model = model;
+    version->source = NULL;
     return true;
 }
 
 bool bag_change_plan_load_gemm(const struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    struct bag_models *models = plan->facts.models;
+    struct bag_models *models = plan->models;
     bool projects = false;
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bag_source *source = plan->entries[i].source;
-        projects |= source && bag_source_projects(source);
-    }
+    for (size_t i = 0; i < plan->num_loads; i++)
+        projects |= bag_source_projects(plan->loads[i]->source);
     if (projects && !models->gemm)
         models->gemm = models->load_gemm(problem);
     return !projects || models->gemm;
 }
 
+/* Returns whether an earlier version of the plan reads the same files. */
+static bool is_read_before(const struct bag_change_plan *plan, size_t i)
+{
+    uint64_t fingerprint = plan->loads[i]->source->table_fingerprint;
+    for (size_t j = 0; fingerprint && j < i; j++) {
+        if (plan->loads[j]->source->table_fingerprint == fingerprint)
+            return true;
+    }
+    return false;
+}
+
 bool bag_change_plan_load(struct bag_change_plan *plan, struct bag_problem *problem)
 {
     struct loading loading = {.plan = plan};
-    struct bag_load_view *now = &plan->facts.models->status.now;
+    struct bag_load_view *now = &plan->models->status.now;
     now->done_bytes = now->total_bytes = 0;
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bag_entry *entry = &plan->entries[i];
-        if (entry->source && !entry->stored && entry->same_as == SIZE_MAX)
-            now->total_bytes += bag_source_read_bytes(entry->source);
+    for (size_t i = 0; i < plan->num_loads; i++) {
+        if (!plan->loads[i]->stored && !is_read_before(plan, i))
+            now->total_bytes += bag_source_read_bytes(plan->loads[i]->source);
     }
     now->started_ns = uv_hrtime();
-    bag_load_status_report(&plan->facts.models->status);
+    bag_load_status_report(&plan->models->status);
     if (!bag_change_plan_load_gemm(plan, problem))
         return false;
     bag_progress_init(&loading.progress, print_progress, &loading.progress, isatty(STDERR_FILENO));
     loading.progress.quiet_ns = QUIET_NS;
     for (size_t pass = 0; pass < 2; pass++) {
-        for (size_t i = 0; i < plan->count; i++) {
-            struct bag_entry *entry = &plan->entries[i];
-            if (!entry->source || bag_source_is_collection(entry->source) != (pass == 1))
+        for (size_t i = 0; i < plan->num_loads; i++) {
+            struct bag_version *version = plan->loads[i];
+            if (!version->source || bag_source_is_collection(version->source) != (pass == 1))
                 continue;
-            if (pass == 0 ? load_table(&loading, entry, problem)
-                          : load_collection(plan, entry, problem))
+            if (pass == 0 ? load_table(&loading, version, problem)
+                          : load_collection(plan, version, problem))
                 continue;
-            plan->failed = entry;
+            plan->failed = version;
             return false;
         }
     }
@@ -377,13 +401,13 @@ bool bag_change_plan_load(struct bag_change_plan *plan, struct bag_problem *prob
 
 void bag_change_plan_finish_loading(struct bag_change_plan *plan, bool ok)
 {
-    struct bag_load_view *now = &plan->facts.models->status.now;
+    struct bag_load_view *now = &plan->models->status.now;
     *now->name = *now->version = 0;
     now->done_bytes = now->total_bytes = 0;
     now->num_done += ok;
     if (ok)
         now->done_at_ms = bag_epoch_ms();
-    bag_load_status_report(&plan->facts.models->status);
-    if (plan->facts.kind != BAG_CHANGE_START)
+    bag_load_status_report(&plan->models->status);
+    if (plan->kind != BAG_CHANGE_START)
         bag_systemd_notify("STATUS=Serving");
 }

@@ -7,179 +7,388 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <uv.h>
 
-/* ---- entries --------------------------------------------------------------------------------- */
+/* ---- versions -------------------------------------------------------------------------------- */
 
-struct bag_entry *bag_change_plan_find(const struct bag_change_plan *plan, const char *name,
-                                       const char *version)
+struct bag_version *bag_name_next_default(const struct bag_name *name)
 {
-    for (size_t i = 0; i < plan->count; i++) {
-        if (strcmp(bag_entry_name(&plan->entries[i]), name) == 0 &&
-            strcmp(bag_entry_version(&plan->entries[i]), version) == 0)
-            return &plan->entries[i];
+    for (size_t i = 0; i < name->count; i++) {
+        struct bag_version *version = name->versions[i];
+        if (bag_version_next(version)->is_default && bag_version_will_serve(version))
+            return version;
     }
     return NULL;
 }
 
-/* Adds an entry, which is valid until the next one is added. Returns NULL without memory. */
-static struct bag_entry *add_entry(struct bag_change_plan *plan, struct bag_problem *problem)
+/* Lists a model as the version's next one, with a new reference. The remark, from which names of
+ * folders are removed, may be NULL. */
+static bool set_next(struct bag_version *version, struct bag_model *model, bool is_default,
+                     const char *remark, struct bag_problem *problem)
 {
-    if (!BAG_GROW(plan->entries, plan->count)) {
+    version->next = (struct bag_listed){.model = bag_model_retain(model), .is_default = is_default};
+    if (remark && !(version->next.remark = strdup(remark)))
+        return bag_problem_no_memory(problem);
+    if (remark)
+        bag_text_hide_folders(version->next.remark);
+    return true;
+}
+
+bool bag_version_reject(struct bag_version *version, const char *reason, bool is_unloaded,
+                        struct bag_problem *problem)
+{
+    struct bag_model *model =
+        bag_version_stub(version, BAG_MODEL_UNAVAILABLE, reason, is_unloaded, problem);
+    if (!model)
+        return false;
+    bag_source_free(version->source);
+    version->source = NULL;
+    bag_listed_clear(&version->next);
+    version->next.model = model;
+    return true;
+}
+
+/* Undoes what was decided about a version. Files that were to be loaded are found again. */
+static void undo(struct bag_version *version)
+{
+    bag_listed_clear(&version->next);
+    bag_stored_table_drop(version->stored);
+    version->stored = NULL;
+    if (version->source && !version->found && !bag_source_is_collection(version->source))
+        version->found = version->source;
+    else
+        bag_source_free(version->source);
+    version->source = NULL;
+}
+
+/* Makes another source of the same configuration, which is not open. Returns NULL and sets *problem
+ * without memory. */
+static struct bag_source *renew(const struct bag_source *source, struct bag_problem *problem)
+{
+    struct bag_model_config copy;
+    if (!bag_model_config_copy(&copy, source->model)) {
         bag_problem_no_memory(problem);
         return NULL;
     }
-    plan->entries[plan->count] = (struct bag_entry){.same_as = SIZE_MAX};
-    return &plan->entries[plan->count++];
-}
-
-/* Adds a model with a remark, from which names of folders are removed; NULL: no remark. */
-static bool add_model(struct bag_change_plan *plan, struct bag_model *model, bool is_default,
-                      const char *remark, struct bag_problem *problem)
-{
-    struct bag_entry *entry = add_entry(plan, problem);
-    if (!entry)
-        return false;
-    entry->model = bag_model_retain(model);
-    entry->is_default = is_default;
-    if (remark && !(entry->remark = strdup(remark)))
-        return bag_problem_no_memory(problem);
-    if (remark)
-        bag_text_hide_folders(entry->remark);
-    return true;
-}
-
-static bool add_published(struct bag_change_plan *plan, const struct bag_listed *published,
-                          struct bag_problem *problem)
-{
-    return add_model(plan, published->model, published->is_default, published->remark, problem);
-}
-
-/* Adds all that is published under the name. */
-static bool add_all_published(struct bag_change_plan *plan, const char *name,
-                              struct bag_problem *problem)
-{
-    bool ok = true;
-    for (size_t i = 0; ok && i < plan->facts.num_published; i++) {
-        if (strcmp(plan->facts.published[i].model->name, name) == 0)
-            ok = add_published(plan, &plan->facts.published[i], problem);
-    }
-    return ok;
-}
-
-/* Makes an UNAVAILABLE model, of which the caller has the reference. Returns NULL and sets *problem
- * without memory. */
-static struct bag_model *make_unavailable(const char *name, const char *version, const char *reason,
-                                          bool is_unloaded, struct bag_problem *problem)
-{
-    struct bag_model *model = bag_model_without_table(name, version, BAG_MODEL_UNAVAILABLE, reason);
-    if (model)
-        model->is_unloaded = is_unloaded;
-    else
+    struct bag_source *renewed = bag_source_make(&copy, source->is_named);
+    if (!renewed) {
+        bag_model_config_free(&copy);
         bag_problem_no_memory(problem);
-    return model;
+        return NULL;
+    }
+    renewed->is_alone = source->is_alone;
+    renewed->maps = source->maps;
+    return renewed;
 }
 
-/* Adds a version that is UNAVAILABLE. A model that is published with the same reason stays. */
-static bool add_unavailable(struct bag_change_plan *plan, const char *name, const char *version,
-                            const char *reason, bool is_unloaded, struct bag_problem *problem)
+/* ---- the files of a version ------------------------------------------------------------------ */
+
+/* The facts about one name; must not move. */
+struct facts {
+    struct bag_change_plan *plan;
+    struct bag_name *name;
+    struct bag_model_plan steps;   /* for bag_plan_model(); owns its versions */
+    struct bag_version **versions; /* owned; those of steps.versions */
+    bool lacks_memory; /* set by check_files(): a version that may be good could not be opened */
+};
+
+/* Returns whether the last look of a poll found the same files, and remembers what this poll finds.
+ */
+static bool is_settled(const struct facts *facts, struct bag_version *version)
 {
-    const struct bag_listed *published = bag_facts_find(&plan->facts, name, version);
-    const struct bag_model *before = published ? published->model : NULL;
-    if (before && before->state == BAG_MODEL_UNAVAILABLE && before->is_unloaded == is_unloaded &&
-        strcmp(before->cause, reason) == 0)
-        return add_model(plan, published->model, false, NULL, problem);
-    struct bag_model *model = make_unavailable(name, version, reason, is_unloaded, problem);
-    bool ok = model && add_model(plan, model, false, NULL, problem);
-    bag_model_release(model);
+    struct bag_observed_state *observed = &version->observed;
+    uint64_t poll = facts->plan->models->num_polls, fingerprint = version->found->fingerprint;
+    if (observed->poll != poll) {
+        observed->is_same = observed->poll && observed->fingerprint == fingerprint;
+        observed->fingerprint = fingerprint;
+        observed->poll = poll;
+    }
+    return observed->is_same;
+}
+
+/* Opens the files of a source. If they are bad, or failed to load before and are not tried again,
+ * sets the reason in the source's configuration. */
+static void open_files(struct facts *facts, const struct bag_version *version)
+{
+    struct bag_source *source = version->found;
+    const struct bag_failed_version *failed = version->failed;
+    struct bag_problem why;
+    if (source->model->reason)
+        return;
+    if (!source->is_open && !bag_source_open_table(source, &why)) {
+        bag_source_reject(source, why.text);
+        facts->lacks_memory |= why.kind == BAG_ERROR_NO_MEMORY;
+    } else if (failed && failed->fingerprint == source->fingerprint &&
+               bag_plan_skips_failed(facts->plan->kind,
+                                     failed->change == facts->plan->models->num_changes,
+                                     uv_hrtime() - failed->at_ns)) {
+        bag_source_reject(source, failed->problem.text);
+    }
+}
+
+/* Opens a copy of a collection's source over the tables as they will be. Returns false and sets
+ * *problem if one is missing or does not fit. */
+static bool fits_tables(const struct bag_change_plan *plan, const struct bag_source *source,
+                        struct bag_problem *problem)
+{
+    const struct bag_model_config *config = source->model;
+    const struct bag_source **tables = calloc(config->num_features, sizeof *tables);
+    struct bag_source *copy = renew(source, problem);
+    bool ok = copy && (tables || bag_problem_no_memory(problem));
+    for (size_t i = 0; ok && i < config->num_features; i++) {
+        const struct bag_name *name = bag_models_find(plan->models, config->features[i].model);
+        const struct bag_version *table = name ? bag_name_next_default(name) : NULL;
+        tables[i] = table ? bag_version_source(table) : NULL;
+        if (!tables[i] || bag_source_is_collection(tables[i]))
+            ok = bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                                 "model '%s': model '%s', whose table it needs, is not served",
+                                 config->name, config->features[i].model);
+    }
+    ok = ok && bag_source_open_collection(copy, tables, problem);
+    bag_source_free(copy);
+    free(tables);
     return ok;
 }
 
-bool bag_entry_reject(struct bag_entry *entry, const char *reason, bool is_unloaded,
-                      struct bag_problem *problem)
+/* Rejects a version of a collection that does not fit the tables, if a lower version may serve in
+ * its place. Without one, and if it serves or a request names it, resolve() says what happens. */
+static void check_collection(struct facts *facts, const struct bag_version_plan *version,
+                             struct bag_source *source)
 {
-    struct bag_model *model = make_unavailable(bag_entry_name(entry), bag_entry_version(entry),
-                                               reason, is_unloaded, problem);
-    if (!model)
-        return false;
-    bag_source_free(entry->source);
-    bag_model_release(entry->model);
-    free(entry->remark);
-    entry->source = NULL;
-    entry->model = model;
-    entry->remark = NULL;
-    entry->is_default = false;
+    const struct bag_control_item *item = facts->steps.item;
+    struct bag_problem why;
+    bool is_asked = item && strtoull(item->version, NULL, 10) == version->number;
+    if (version == facts->steps.versions || version->ready || is_asked || source->model->reason ||
+        fits_tables(facts->plan, source, &why))
+        return;
+    bag_source_reject(source, why.text);
+    facts->lacks_memory |= why.kind == BAG_ERROR_NO_MEMORY;
+}
+
+/* Returns whether the model was made of the same files and configuration as the source. */
+static bool is_of(const struct bag_model *model, const struct bag_source *source)
+{
+    return model && model->source && model->source->fingerprint == source->fingerprint;
+}
+
+/* Returns whether what serves lacks updates. The default version is only looked at if a request
+ * names its number. */
+static bool is_behind(const struct facts *facts, const struct bag_version_plan *version)
+{
+    const struct bag_control_item *item = facts->steps.item;
+    bool is_asked = item && !item->unload && version->number == strtoull(item->version, NULL, 10);
+    return (is_asked || !version->was_default) &&
+           bag_models_lack_updates(facts->plan->models, version->ready);
+}
+
+/* Remembers why a version is bad, so that it is counted once. Without memory it may be counted
+ * again. A shard that is away is no failed change. */
+static void note_bad(const struct facts *facts, struct bag_version *version)
+{
+    const struct bag_source *source = version->found;
+    struct bag_problem why;
+    if (bag_model_has_shards(source->model) ||
+        (version->failed && strcmp(version->failed->problem.text, source->model->reason) == 0))
+        return;
+    bag_problem_set(&why, BAG_ERROR_FILE, "%s", source->model->reason);
+    bag_version_fail(facts->plan->models, version, source->fingerprint, &why);
+}
+
+/* Compares the files of a version with what is in memory; see struct bag_model_plan. A collection
+ * has no files of its own. Polls do not trust files that changed since the last poll, unless a
+ * ready_file marks complete versions. */
+static void check_files(void *context, struct bag_version_plan *step)
+{
+    struct facts *facts = context;
+    struct bag_version *version = facts->versions[step - facts->steps.versions];
+    struct bag_source *source = *step->source;
+    bool is_collection = bag_source_is_collection(source);
+    step->is_named = source->is_named;
+    if (version->made) {
+        step->files = BAG_FILES_RETAINED; /* this change has read them already */
+        return;
+    }
+    if (is_collection)
+        check_collection(facts, step, source);
+    else
+        open_files(facts, version);
+    if (source->model->reason) {
+        step->files = BAG_FILES_BAD;
+        note_bad(facts, version);
+    } else if (is_collection)
+        step->files = BAG_FILES_NEW;
+    else if (is_of(step->ready, source))
+        step->files = BAG_FILES_SERVING;
+    else if (facts->plan->kind == BAG_CHANGE_POLL && !source->remote &&
+             !facts->plan->models->options->ready_file && !is_settled(facts, version))
+        step->files = BAG_FILES_CHANGING;
+    else
+        step->files = is_of(step->retained, source) ? BAG_FILES_RETAINED : BAG_FILES_NEW;
+    step->is_behind = step->files == BAG_FILES_SERVING && is_behind(facts, step);
+}
+
+/* Returns the number of the last update that all versions of the name include whose files are there
+ * and not loaded: later updates are kept for them. Opens their files. Returns UINT64_MAX if there
+ * are no such versions. */
+static uint64_t find_oldest_through(const struct bag_name *name)
+{
+    uint64_t oldest = UINT64_MAX;
+    for (size_t i = 0; i < name->count; i++) {
+        struct bag_source *source = name->versions[i]->found;
+        struct bag_problem why;
+        if (!source || source->model->reason || bag_source_is_collection(source))
+            continue;
+        if (!source->is_open && !bag_source_open_table(source, &why))
+            bag_source_reject(source, why.text);
+        else if (bag_source_updates_through(source) < oldest)
+            oldest = bag_source_updates_through(source);
+    }
+    return oldest;
+}
+
+/* ---- facts of one name ----------------------------------------------------------------------- */
+
+/* Returns the retained model of that number which was retained last, or NULL. */
+static struct bag_model *find_retained(const struct bag_name *name, uint64_t number)
+{
+    for (size_t i = name->num_retained; i-- > 0;) {
+        if (name->retained[i].model->version_number == number)
+            return name->retained[i].model;
+    }
+    return NULL;
+}
+
+/* Adds a version to the facts. One that is only in memory counts if a request asks for it,
+ * otherwise only with files. */
+static void gather_version(struct facts *facts, struct bag_version *version)
+{
+    struct bag_model_plan *steps = &facts->steps;
+    struct bag_model *ready = bag_listed_is_ready(&version->now) ? version->now.model : NULL;
+    struct bag_model *retained =
+        version->made ? version->made : find_retained(facts->name, version->number);
+    uint64_t wanted =
+        steps->item ? strtoull(steps->item->version, NULL, 10) : steps->desired->default_version;
+    struct bag_source **source = version->made    ? &version->made->source
+                                 : version->found ? &version->found
+                                                  : NULL;
+    steps->serves |= ready != NULL;
+    if (!source && (version->number != wanted || (!ready && !retained)))
+        return;
+    facts->versions[steps->count] = version;
+    steps->versions[steps->count++] =
+        (struct bag_version_plan){.number = version->number,
+                                  .source = source,
+                                  .ready = ready,
+                                  .retained = retained,
+                                  .was_default = ready && version->now.is_default};
+}
+
+/* Returns the policy of the highest version. */
+static struct bag_version_policy find_policy(const struct bag_model_plan *steps)
+{
+    for (size_t i = steps->count; i-- > 0;) {
+        const struct bag_version_plan *version = &steps->versions[i];
+        const struct bag_source *source = version->source  ? *version->source
+                                          : version->ready ? version->ready->source
+                                                           : version->retained->source;
+        if (source)
+            return bag_source_policy(source);
+    }
+    return (struct bag_version_policy){0};
+}
+
+/* Gathers the versions of a name. Returns false with *problem without memory. The caller must free
+ * the versions in either case. */
+static bool gather(struct facts *facts, struct bag_problem *problem)
+{
+    struct bag_name *name = facts->name;
+    name->next_desired = name->desired;
+    facts->versions = calloc(name->count + 1, sizeof(struct bag_version *));
+    facts->steps = (struct bag_model_plan){
+        .kind = facts->plan->kind,
+        .item = bag_control_find(facts->plan->control, name->text),
+        .desired = &name->next_desired,
+        .versions = calloc(name->count + 1, sizeof(struct bag_version_plan)),
+        .check_files = check_files,
+        .context = facts};
+    if (!facts->versions || !facts->steps.versions)
+        return bag_problem_no_memory(problem);
+    for (size_t i = 0; i < name->count; i++)
+        gather_version(facts, name->versions[i]);
+    facts->steps.policy = find_policy(&facts->steps);
     return true;
 }
 
-/* ---- actions become entries ------------------------------------------------------------------ */
+/* ---- actions --------------------------------------------------------------------------------- */
 
-/* Adds an entry that will be loaded, and takes its source out of the catalog. A trial only notes
- * that there is something to load. */
-static bool load(struct bag_change_plan *plan, const struct bag_version_plan *version,
-                 bool is_default, struct bag_problem *problem)
+/* Plans to load a version. The source of a collection is copied: it is opened over tables that
+ * another attempt may replace. */
+static bool load(struct bag_version *version, bool is_default, struct bag_problem *problem)
 {
-    plan->loads = true;
-    if (plan->is_trial)
-        return true;
-    struct bag_entry *entry = add_entry(plan, problem);
-    if (!entry)
-        return false;
-    entry->source = *version->source;
-    entry->is_default = is_default;
-    *version->source = NULL;
-    return true;
+    struct bag_source *found = version->found;
+    if (bag_source_is_collection(found)) {
+        version->source = renew(found, problem);
+    } else {
+        version->source = found;
+        version->found = NULL;
+    }
+    version->next.is_default = is_default;
+    return version->source != NULL;
 }
 
-/* Adds the version that serves. If its files have become bad, its remark says so. */
-static bool keep(struct bag_change_plan *plan, const struct bag_version_plan *version,
-                 bool is_default, struct bag_problem *problem)
+/* Keeps the version that serves. If its files have become bad, its remark says so. */
+static bool keep(struct bag_version *version, bool is_default, struct bag_problem *problem)
 {
-    const struct bag_source *source = version->source ? *version->source : NULL;
+    const struct bag_source *source = version->found;
     char remark[sizeof problem->text + 128];
     bool is_bad = source && source->model->reason;
     if (is_bad)
         snprintf(remark, sizeof remark, BAG_LOADED_BEFORE "%s", source->model->reason);
-    return add_model(plan, version->ready, is_default, is_bad ? remark : NULL, problem);
+    return set_next(version, version->now.model, is_default, is_bad ? remark : NULL, problem);
 }
 
-/* Adds the entry of one version, as its action says. */
-static bool take_action(struct bag_change_plan *plan, const struct bag_model_facts *of_model,
-                        size_t i, struct bag_problem *problem)
+/* Decides what becomes of one version, as its action says. */
+static bool take_action(const struct facts *facts, size_t i, struct bag_problem *problem)
 {
-    const struct bag_version_plan *version = &of_model->plan.versions[i];
-    bool is_default = i == of_model->plan.preferred;
-    switch (version->action) {
+    const struct bag_version_plan *step = &facts->steps.versions[i];
+    struct bag_version *version = facts->versions[i];
+    bool is_default = i == facts->steps.preferred;
+    switch (step->action) {
     case BAG_ACTION_NONE:
         return true;
     case BAG_ACTION_KEEP:
-        return keep(plan, version, is_default, problem);
+        return keep(version, is_default, problem);
     case BAG_ACTION_RESTORE:
-        return add_model(plan, version->retained, is_default, NULL, problem);
+        return set_next(version, step->retained, is_default, NULL, problem);
     case BAG_ACTION_LOAD:
-        return load(plan, version, is_default, problem);
+        return load(version, is_default, problem);
     case BAG_ACTION_MARK_UNAVAILABLE:
         break;
     }
-    const struct bag_model_config *config = (*version->source)->model;
-    return add_unavailable(plan, of_model->name, config->version, config->reason, false, problem);
+    return bag_version_reject(version, (*step->source)->model->reason, false, problem);
 }
 
-/* Adds the versions of the actions, and those that were served, or listed as unloaded, until they
+/* Takes all actions. Versions that were listed and that a request unloaded stay listed, until they
  * are loaded again. */
-static bool take_actions(struct bag_change_plan *plan, const struct bag_model_facts *of_model,
-                         struct bag_problem *problem)
+static bool take_actions(const struct facts *facts, struct bag_problem *problem)
 {
     bool ok = true;
-    for (size_t i = 0; ok && i < of_model->plan.count; i++)
-        ok = take_action(plan, of_model, i, problem);
-    for (size_t i = 0; ok && i < plan->facts.num_published; i++) {
-        const struct bag_model *model = plan->facts.published[i].model;
-        if (strcmp(model->name, of_model->name) == 0 &&
-            bag_desired_state_unloads(of_model->plan.desired, model->version_number) &&
-            !bag_change_plan_find(plan, model->name, model->version))
-            ok = add_unavailable(plan, model->name, model->version, "unloaded", true, problem);
+    for (size_t i = 0; ok && i < facts->steps.count; i++)
+        ok = take_action(facts, i, problem);
+    for (size_t i = 0; ok && i < facts->name->count; i++) {
+        struct bag_version *version = facts->name->versions[i];
+        if (version->now.model && !version->next.model && !version->source &&
+            bag_desired_state_unloads(facts->steps.desired, version->number))
+            ok = bag_version_reject(version, "unloaded", true, problem);
     }
     return ok;
+}
+
+/* Leaves all versions of a name as they are listed. */
+static void keep_all(struct bag_name *name)
+{
+    for (size_t i = 0; i < name->count; i++)
+        name->versions[i]->next = bag_listed_copy(&name->versions[i]->now);
 }
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -197,31 +406,27 @@ static void list_versions(const struct bag_model_plan *plan, char *text, size_t 
 }
 
 /* Keeps the error of a version for the index of models. */
-static void set_error(const struct bag_model_facts *of_model, const char *version, const char *why)
+static void blame(const struct facts *facts, struct bag_version *version, const char *why)
 {
-    struct bag_plan_error *error = &of_model->facts->models->error;
-    snprintf(error->name, sizeof error->name, "%s", of_model->name);
-    snprintf(error->version, sizeof error->version, "%s", version);
-    bag_problem_set(&error->problem, BAG_ERROR_FILE, "%s", why);
+    facts->plan->bad = version;
+    bag_problem_set(&facts->plan->bad_problem, BAG_ERROR_FILE, "%s", why);
 }
 
 /* Sets the problem of a request for a version, or for a model, that is bad, or has no files. */
-static bool fail_bad(const struct bag_model_facts *of_model, struct bag_problem *problem)
+static bool fail_bad(const struct facts *facts, struct bag_problem *problem)
 {
-    const struct bag_facts *facts = of_model->facts;
-    const struct bag_control_item *item = of_model->plan.item;
-    size_t failed = of_model->plan.failed_version;
+    const struct bag_control_item *item = facts->steps.item;
+    size_t failed = facts->steps.failed_version;
     const struct bag_source *source =
-        failed == SIZE_MAX ? NULL : *of_model->plan.versions[failed].source;
+        failed == SIZE_MAX ? NULL : *facts->steps.versions[failed].source;
     const char *reason = source ? source->model->reason : "there are no files of it any more";
     char start[160];
     int length = snprintf(start, sizeof start, "model '%s'", item->name);
     if (source)
-        set_error(of_model, source->model->version, reason);
-    for (size_t i = 0; !source && i < facts->num_published; i++) {
-        const struct bag_model *model = facts->published[i].model;
-        if (facts->published[i].is_default && strcmp(model->name, of_model->name) == 0)
-            set_error(of_model, model->version, "they are not there any more");
+        blame(facts, facts->versions[failed], reason);
+    for (size_t i = 0; !source && i < facts->name->count; i++) {
+        if (facts->name->versions[i]->now.is_default)
+            blame(facts, facts->name->versions[i], "they are not there any more");
     }
     /* The reason may begin with the model's name. */
     if (length > 0 && strncmp(reason, start, (size_t)length) == 0)
@@ -232,11 +437,11 @@ static bool fail_bad(const struct bag_model_facts *of_model, struct bag_problem 
 
 /* Sets *problem to why the change cannot be planned. Returns false. The outcome is neither ACTIONS
  * nor UNCHANGED. */
-static bool fail(const struct bag_model_facts *of_model, enum bag_plan_outcome outcome,
+static bool fail(const struct facts *facts, enum bag_plan_outcome outcome,
                  struct bag_problem *problem)
 {
-    const struct bag_model_plan *plan = &of_model->plan;
-    const char *name = of_model->name, *version = plan->item ? plan->item->version : "";
+    const struct bag_model_plan *plan = &facts->steps;
+    const char *name = facts->name->text, *version = plan->item ? plan->item->version : "";
     char there[200];
     list_versions(plan, there, sizeof there);
     switch (outcome) {
@@ -267,80 +472,101 @@ static bool fail(const struct bag_model_facts *of_model, enum bag_plan_outcome o
     case BAG_PLAN_UNCHANGED:
         break;
     }
-    return fail_bad(of_model, problem);
+    return fail_bad(facts, problem);
 }
 
-/* ---- one model ------------------------------------------------------------------------------- */
+/* ---- one name -------------------------------------------------------------------------------- */
 
-/* Adds the versions of a model that the change is about, once in a plan. */
-static bool add_versions(struct bag_change_plan *plan, const char *name,
+/* Adds the name to those that are decided. Returns false without memory. */
+static bool include(struct bag_change_plan *plan, struct bag_name *name,
+                    struct bag_problem *problem)
+{
+    if (name->is_decided)
+        return true;
+    if (!BAG_GROW(plan->names, plan->num_names))
+        return bag_problem_no_memory(problem);
+    plan->names[plan->num_names++] = name;
+    name->is_decided = true;
+    return true;
+}
+
+/* Decides about all versions of a name. */
+static bool decide(struct bag_change_plan *plan, struct bag_name *name, struct bag_problem *problem)
+{
+    struct facts facts = {.plan = plan, .name = name};
+    if (!include(plan, name, problem))
+        return false;
+    bool ok = gather(&facts, problem);
+    if (ok) {
+        enum bag_plan_outcome outcome = bag_plan_model(&facts.steps);
+        if (facts.lacks_memory)
+            ok = bag_problem_no_memory(problem);
+        else if (outcome == BAG_PLAN_ACTIONS)
+            ok = take_actions(&facts, problem);
+        else if (outcome == BAG_PLAN_UNCHANGED)
+            keep_all(name);
+        else
+            ok = fail(&facts, outcome, problem);
+    }
+    free(facts.steps.versions);
+    free(facts.versions);
+    return ok;
+}
+
+/* Returns whether what is listed of a version changes. */
+static bool version_changes(const struct bag_version *version)
+{
+    const struct bag_listed *now = &version->now, *next = &version->next;
+    bool is_same_remark = now->remark && next->remark ? strcmp(now->remark, next->remark) == 0
+                                                      : now->remark == next->remark;
+    return version->source || next->model != now->model || next->is_default != now->is_default ||
+           !is_same_remark;
+}
+
+static bool name_changes(const struct bag_name *name)
+{
+    bool changes = false;
+    for (size_t i = 0; !changes && i < name->count; i++)
+        changes = version_changes(name->versions[i]);
+    return changes;
+}
+
+bool bag_change_plan_add(struct bag_change_plan *plan, struct bag_name *name, bool *changes,
                          struct bag_problem *problem)
 {
-    struct bag_record *record = bag_record_make(plan->facts.models, name);
-    struct bag_model_facts of_model;
-    size_t first = plan->count;
-    if (!record)
-        return bag_problem_no_memory(problem);
-    if (record->planned_by == plan->facts.plan)
-        return true;
-    record->planned_by = plan->facts.plan;
-    bool ok = bag_facts_gather_model(&plan->facts, name, &of_model, problem);
-    if (ok) {
-        enum bag_plan_outcome outcome = bag_plan_model(&of_model.plan);
-        ok = of_model.lacks_memory           ? bag_problem_no_memory(problem)
-             : outcome == BAG_PLAN_ACTIONS   ? take_actions(plan, &of_model, problem)
-             : outcome == BAG_PLAN_UNCHANGED ? add_all_published(plan, name, problem)
-                                             : fail(&of_model, outcome, problem);
-    }
-    free(of_model.plan.versions);
-    if (!ok || !plan->facts.models->updates || plan->is_trial)
+    bool ok = decide(plan, name, problem);
+    *changes = ok && name_changes(name);
+    if (!ok || *changes || plan->kind != BAG_CHANGE_POLL)
         return ok;
-    uint64_t oldest_through = bag_facts_oldest_through(&plan->facts, name);
-    for (size_t i = first; i < plan->count; i++)
-        plan->entries[i].oldest_through = oldest_through;
+    for (size_t i = 0; i < name->count; i++)
+        undo(name->versions[i]);
+    name->is_decided = false;
+    plan->num_names--;
     return true;
 }
 
-/* ---- all models ------------------------------------------------------------------------------ */
+/* ---- all names ------------------------------------------------------------------------------- */
 
-/* Compares a name with an element of a sorted list of names, for bsearch(). */
-static int compare_target(const void *name, const void *listed)
+/* Returns whether the name is listed, no version of it answers, and no request unloaded it. */
+static bool is_lost(const struct bag_name *name)
 {
-    return strcmp(name, *(const char *const *)listed);
-}
-
-/* Returns whether the change is about the model. */
-static bool is_target(const struct bag_change_plan *plan, const char *name)
-{
-    const struct bag_model_names *only = plan->only;
-    if (plan->facts.control)
-        return bag_control_find(plan->facts.control, name) != NULL;
-    return !only || bsearch(name, only->names, only->count, sizeof *only->names, compare_target);
-}
-
-/* Returns whether no version of the model answers, and no request unloaded it. */
-static bool is_lost(const struct bag_change_plan *plan, const char *name)
-{
-    for (size_t i = 0; i < plan->facts.num_published; i++) {
-        const struct bag_model *model = plan->facts.published[i].model;
-        if (strcmp(model->name, name) == 0 &&
-            (model->state != BAG_MODEL_UNAVAILABLE || model->is_unloaded))
+    bool is_listed = false;
+    for (size_t i = 0; i < name->count; i++) {
+        const struct bag_model *model = name->versions[i]->now.model;
+        if (model && (model->state != BAG_MODEL_UNAVAILABLE || model->is_unloaded))
             return false;
+        is_listed |= model != NULL;
     }
-    return true;
+    return is_listed;
 }
 
 /* Returns whether a model that the request does not name is tried again. It is a collection of
  * which no version answers, and the request loads a table that it needs. */
-static bool is_retried(const struct bag_change_plan *plan, const char *name)
+static bool is_retried(const struct bag_control *control, const struct bag_name *name)
 {
-    const struct bag_control *control = plan->facts.control;
-    size_t count = 0;
     bool found = false;
-    const struct bag_named_source *named =
-        control && is_lost(plan, name) ? bag_catalog_find(plan->facts.catalog, name, &count) : NULL;
-    for (size_t i = 0; i < count; i++) {
-        const struct bag_source *source = *named[i].place;
+    for (size_t i = 0; is_lost(name) && i < name->count; i++) {
+        const struct bag_source *source = name->versions[i]->found;
         for (size_t j = 0; source && j < source->model->num_features; j++) {
             const struct bag_control_item *item =
                 bag_control_find(control, source->model->features[j].model);
@@ -350,100 +576,73 @@ static bool is_retried(const struct bag_change_plan *plan, const char *name)
     return found;
 }
 
-/* Adds what is published of a model that the change is not about. */
-static bool add_other(struct bag_change_plan *plan, const struct bag_listed *published,
-                      struct bag_problem *problem)
+/* Returns whether the change is about the name, which may be in no catalog and only be asked for.
+ */
+static bool is_target(const struct bag_change_plan *plan, struct bag_name *name)
 {
-    size_t first = plan->count;
-    if (!is_retried(plan, published->model->name))
-        return add_published(plan, published, problem);
-    bool ok = add_versions(plan, published->model->name, problem);
-    for (size_t i = first; i < plan->count; i++)
-        plan->entries[i].is_retried = true;
-    return ok;
+    name->is_retried = false;
+    if (!plan->control || bag_control_find(plan->control, name->text))
+        return true;
+    return name->is_retried = is_retried(plan->control, name);
 }
 
-/* Adds the models in the published order, then those that are new in the catalog, then those that
- * are requested and not found. */
-static bool add_all(struct bag_change_plan *plan, struct bag_problem *problem)
+bool bag_change_plan_decide(struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    const struct bag_facts *facts = &plan->facts;
-    bool ok = true;
-    for (size_t i = 0; ok && i < facts->num_published; i++) {
-        const char *name = facts->published[i].model->name;
-        ok = is_target(plan, name) ? add_versions(plan, name, problem)
-                                   : add_other(plan, &facts->published[i], problem);
+    const struct bag_control *control = plan->control;
+    bool ok = true, changes;
+    for (size_t i = 0; ok && control && i < control->count; i++)
+        ok =
+            bag_models_name(plan->models, control->items[i].name) || bag_problem_no_memory(problem);
+    struct bag_name **names = bag_models_in_order(plan->models);
+    ok = ok && (names || bag_problem_no_memory(problem));
+    for (size_t pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; ok && i < plan->models->num_names; i++) {
+            if (bag_name_has_collection(names[i]) == (pass == 1) && is_target(plan, names[i]))
+                ok = bag_change_plan_add(plan, names[i], &changes, problem);
+        }
     }
-    for (size_t i = 0; ok && i < facts->catalog->count; i++) {
-        const struct bag_source *source = facts->catalog->sources[i];
-        char name[129];
-        if (!source || !is_target(plan, source->model->name))
-            continue;
-        snprintf(name, sizeof name, "%s", source->model->name); /* the plan takes the source */
-        ok = add_versions(plan, name, problem);
+    free(names);
+    return ok && bag_change_plan_complete(plan, problem);
+}
+
+bool bag_change_plan_go_without(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    struct bag_version *failed = plan->failed;
+    struct bag_name *name = failed->name;
+    plan->failed = NULL;
+    for (size_t i = 0; i < name->count; i++)
+        undo(name->versions[i]);
+    /* Look at the files again: they may have been replaced while they were read. */
+    if (failed->found && !failed->found->remote && !bag_source_is_collection(failed->found)) {
+        struct bag_source *renewed = renew(failed->found, problem);
+        if (!renewed)
+            return false;
+        bag_source_free(failed->found);
+        failed->found = renewed;
+    } else if (failed->found) {
+        bag_source_reject(failed->found, failed->failed->problem.text);
     }
-    for (size_t i = 0; ok && facts->control && i < facts->control->count; i++)
-        ok = add_versions(plan, facts->control->items[i].name, problem);
-    return ok;
-}
-
-/* ---- default versions ------------------------------------------------------------------------ */
-
-static int compare_name(const void *name, const void *entry)
-{
-    return strcmp(name, bag_entry_name(*(struct bag_entry *const *)entry));
-}
-
-static int compare_names(const void *a, const void *b)
-{
-    return compare_name(bag_entry_name(*(struct bag_entry *const *)a), b);
-}
-
-/* Sorts the entries that are planned as default versions by name, so that collections find their
- * tables. Entries may not be added any more, as the list points to them. */
-static bool list_served(struct bag_change_plan *plan, struct bag_problem *problem)
-{
-    plan->served = calloc(plan->count + 1, sizeof(struct bag_entry *));
-    for (size_t i = 0; plan->served && i < plan->count; i++) {
-        if (plan->entries[i].is_default && bag_entry_serves(&plan->entries[i]))
-            plan->served[plan->num_served++] = &plan->entries[i];
-    }
-    if (plan->num_served)
-        qsort(plan->served, plan->num_served, sizeof(struct bag_entry *), compare_names);
-    return plan->served || bag_problem_no_memory(problem);
-}
-
-/* Returns the entry that was planned as the default version of the name, or NULL. It may have been
- * rejected since. */
-static struct bag_entry *find_planned(const struct bag_change_plan *plan, const char *name)
-{
-    struct bag_entry **found = plan->num_served ? bsearch(name, plan->served, plan->num_served,
-                                                          sizeof *found, compare_name)
-                                                : NULL;
-    return found ? *found : NULL;
-}
-
-struct bag_entry *bag_change_plan_find_default(const struct bag_change_plan *plan, const char *name)
-{
-    struct bag_entry *entry = find_planned(plan, name);
-    return entry && bag_entry_serves(entry) ? entry : NULL;
+    return decide(plan, name, problem) && bag_change_plan_complete(plan, problem);
 }
 
 /* ---- collections ----------------------------------------------------------------------------- */
 
-/* Returns whether the entry will serve as a collection. */
-static bool is_collection(const struct bag_entry *entry)
+/* Returns whether the version will serve as a collection. */
+static bool is_collection(const struct bag_version *version)
 {
-    const struct bag_source *source = bag_entry_serves(entry) ? bag_entry_source(entry) : NULL;
+    const struct bag_source *source =
+        bag_version_will_serve(version) ? bag_version_source(version) : NULL;
     return source && bag_source_is_collection(source);
 }
 
 /* Returns whether a version of the name is in the folder of models, also if it cannot be served. */
-static bool is_in_folder(const struct bag_change_plan *plan, const char *name)
+static bool is_in_folder(const struct bag_change_plan *plan, const char *text)
 {
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bag_source *source = bag_entry_source(&plan->entries[i]);
-        if (strcmp(bag_entry_name(&plan->entries[i]), name) == 0 && !(source && source->is_named))
+    const struct bag_name *name = bag_models_find(plan->models, text);
+    for (size_t i = 0; name && i < name->count; i++) {
+        const struct bag_version *version = name->versions[i];
+        const struct bag_source *source = bag_version_source(version);
+        if ((version->source || bag_version_next(version)->model) && !(source && source->is_named))
             return true;
     }
     return false;
@@ -451,64 +650,57 @@ static bool is_in_folder(const struct bag_change_plan *plan, const char *name)
 
 /* Returns the facts about a collection that is served, or would be. */
 static struct bag_collection_plan describe(const struct bag_change_plan *plan,
-                                           const struct bag_entry *entry, bool lacks_table)
+                                           const struct bag_version *version, bool lacks_table)
 {
-    const struct bag_facts *facts = &plan->facts;
-    const struct bag_source *source = bag_entry_source(entry);
-    const char *name = bag_entry_name(entry);
+    const struct bag_source *source = bag_version_source(version);
     struct bag_collection_plan collection = {
-        .kind = facts->kind,
-        .is_published = entry->model != NULL,
-        .was_ready = bag_facts_find_ready(facts, name, bag_entry_version(entry)) != NULL,
-        .is_requested = bag_control_find(facts->control, name) != NULL,
-        .unloads_dependents = facts->control && facts->control->unload_dependents,
-        .is_retried = entry->is_retried,
+        .kind = plan->kind,
+        .is_published = !version->source,
+        .was_ready = bag_listed_is_ready(&version->now),
+        .is_requested = bag_control_find(plan->control, version->name->text) != NULL,
+        .unloads_dependents = plan->control && plan->control->unload_dependents,
+        .is_retried = version->name->is_retried,
         .is_named = source->is_named,
         .lacks_table = lacks_table,
-        .takes_updates = facts->models->updates != NULL};
+        .takes_updates = plan->models->updates != NULL};
     for (size_t i = 0; !collection.has_folder_table && i < source->model->num_features; i++)
         collection.has_folder_table = is_in_folder(plan, source->model->features[i].model);
     return collection;
 }
 
-/* Makes the entry UNAVAILABLE, or fails the change for it. */
-static bool reject(const struct bag_change_plan *plan, struct bag_entry *entry,
+/* Makes a version UNAVAILABLE, or fails the change for it. */
+static bool reject(const struct bag_change_plan *plan, struct bag_version *version,
                    enum bag_collection_action action, const struct bag_problem *why,
                    struct bag_problem *problem)
 {
     if (action == BAG_COLLECTION_MARK_UNAVAILABLE)
-        return bag_entry_reject(entry, why->text, false, problem);
+        return bag_version_reject(version, why->text, false, problem);
     *problem = *why;
     if ((why->kind == BAG_ERROR_CONFIGURATION || why->kind == BAG_ERROR_FILE) &&
-        plan->facts.kind != BAG_CHANGE_START)
+        plan->kind != BAG_CHANGE_START)
         problem->kind = BAG_ERROR_BAD_REQUEST;
     return false;
 }
 
-bool bag_change_plan_reject_collection(const struct bag_change_plan *plan, struct bag_entry *entry,
-                                       const struct bag_problem *why, struct bag_problem *problem)
+bool bag_change_plan_reject_collection(const struct bag_change_plan *plan,
+                                       struct bag_version *version, const struct bag_problem *why,
+                                       struct bag_problem *problem)
 {
-    const struct bag_collection_plan collection = describe(plan, entry, false);
-    return reject(plan, entry, bag_plan_unloadable_collection(&collection, why->kind), why,
+    const struct bag_collection_plan collection = describe(plan, version, false);
+    return reject(plan, version, bag_plan_unloadable_collection(&collection, why->kind), why,
                   problem);
 }
 
-/* Makes the source of a collection whose tables are others than before. Its configuration is the
- * same. */
-static bool renew_source(struct bag_entry *entry, struct bag_problem *problem)
+/* Makes the change one of this name, too, whose versions stay unless that is changed. */
+static bool take_over(struct bag_change_plan *plan, struct bag_name *name,
+                      struct bag_problem *problem)
 {
-    struct bag_model_config copy;
-    bool is_named = entry->model->source->is_named;
-    if (!bag_model_config_copy(&copy, entry->model->source->model))
-        return bag_problem_no_memory(problem);
-    entry->source = bag_source_make(&copy, is_named);
-    if (!entry->source) {
-        bag_model_config_free(&copy);
-        return bag_problem_no_memory(problem);
-    }
-    bag_model_release(entry->model);
-    entry->model = NULL;
-    return true;
+    if (name->is_decided)
+        return true;
+    name->is_retried = false;
+    name->next_desired = name->desired;
+    keep_all(name);
+    return include(plan, name, problem);
 }
 
 /* Returns whether the collection is over the default versions of the models whose tables it pools,
@@ -517,58 +709,67 @@ static bool has_same_tables(const struct bag_change_plan *plan, const struct bag
 {
     const struct bag_feature_config *features = collection->source->model->features;
     for (size_t i = 0; i < collection->num_features; i++) {
-        if (find_planned(plan, features[i].model)->model != collection->features[i].model)
+        const struct bag_version *table =
+            bag_name_next_default(bag_models_find(plan->models, features[i].model));
+        if (table->source || bag_version_next(table)->model != collection->features[i].model)
             return false;
     }
     return true;
 }
 
 /* Opens the collection over its tables. If it turns out to be as published, that one stays. */
-static bool open_collection(const struct bag_change_plan *plan, struct bag_entry *entry,
+static bool open_collection(struct bag_change_plan *plan, struct bag_version *version,
                             const struct bag_source *const *tables, struct bag_problem *problem)
 {
-    if (!entry->source && !renew_source(entry, problem))
-        return false;
-    struct bag_model *published =
-        bag_facts_find_ready(&plan->facts, bag_entry_name(entry), bag_entry_version(entry));
+    struct bag_model *now = version->now.model;
+    bool is_default = bag_version_next(version)->is_default;
     struct bag_problem why;
-    if (!bag_source_open_collection(entry->source, tables, &why)) {
-        const struct bag_collection_plan collection = describe(plan, entry, false);
-        return reject(plan, entry, bag_plan_unopened_collection(&collection, why.kind), &why,
+    if (!version->source || version->source->num_features) {
+        /* The tables are others than before, or than in the first attempt; the configuration is the
+         * same. */
+        struct bag_source *renewed = renew(bag_version_source(version), problem);
+        if (!renewed || !take_over(plan, version->name, problem)) {
+            bag_source_free(renewed);
+            return false;
+        }
+        bag_listed_clear(&version->next);
+        bag_source_free(version->source);
+        version->next.is_default = is_default;
+        version->source = renewed;
+    }
+    if (!bag_source_open_collection(version->source, tables, &why)) {
+        const struct bag_collection_plan collection = describe(plan, version, false);
+        return reject(plan, version, bag_plan_unopened_collection(&collection, why.kind), &why,
                       problem);
     }
-    if (!published || !published->source ||
-        published->source->fingerprint != entry->source->fingerprint ||
-        !has_same_tables(plan, published))
+    if (!bag_listed_is_ready(&version->now) || !is_of(now, version->source) ||
+        !has_same_tables(plan, now))
         return true;
-    bag_source_free(entry->source);
-    entry->source = NULL;
-    entry->model = bag_model_retain(published);
-    return true;
+    bag_source_free(version->source);
+    version->source = NULL;
+    return set_next(version, now, is_default, NULL, problem);
 }
 
 /* Decides about a collection that needs a table which is not served, or only as a collection. */
-static bool lack_table(const struct bag_change_plan *plan, struct bag_entry *entry,
-                       const char *table, bool is_no_table, struct bag_problem *problem)
+static bool lack_table(struct bag_change_plan *plan, struct bag_version *version, const char *table,
+                       bool is_no_table, struct bag_problem *problem)
 {
-    const struct bag_collection_plan collection = describe(plan, entry, true);
-    const char *name = bag_entry_name(entry);
+    const struct bag_collection_plan collection = describe(plan, version, true);
+    struct bag_name *name = version->name;
     enum bag_collection_action action = bag_plan_collection(&collection);
-    struct bag_desired_state *desired;
     struct bag_problem why;
     switch (action) {
     case BAG_COLLECTION_UNLOAD:
-        desired = bag_facts_desired_state(&plan->facts, name);
-        if (!desired)
-            return bag_problem_no_memory(problem);
-        desired->is_unloaded = true;
-        return bag_entry_reject(entry, "unloaded", true, problem);
+        if (!take_over(plan, name, problem))
+            return false;
+        name->next_desired.is_unloaded = true;
+        return bag_version_reject(version, "unloaded", true, problem);
     case BAG_COLLECTION_REFUSE_UNLOAD:
         return bag_problem_set(
-            problem, BAG_ERROR_CONFLICT, "model '%s' is used by '%s'%s", table, name,
-            plan->facts.control ? "; unload that one in the same group, or send \"parameters\": "
-                                  "{\"unload_dependents\": true}"
-                                : ", which is to stay");
+            problem, BAG_ERROR_CONFLICT, "model '%s' is used by '%s'%s", table, name->text,
+            plan->control ? "; unload that one in the same group, or send \"parameters\": "
+                            "{\"unload_dependents\": true}"
+                          : ", which is to stay");
     case BAG_COLLECTION_KEEP:
     case BAG_COLLECTION_LOAD:
     case BAG_COLLECTION_MARK_UNAVAILABLE:
@@ -576,183 +777,266 @@ static bool lack_table(const struct bag_change_plan *plan, struct bag_entry *ent
         break;
     }
     bag_problem_set(&why, BAG_ERROR_CONFLICT,
-                    "model '%s': model '%s', whose table it needs, is not served%s", name, table,
-                    is_no_table ? " in a version that is a table" : "");
-    return reject(plan, entry, action, &why, problem);
+                    "model '%s': model '%s', whose table it needs, is not served%s", name->text,
+                    table, is_no_table ? " in a version that is a table" : "");
+    return reject(plan, version, action, &why, problem);
 }
 
 /* Resolves one collection. `tables` has space for the sources of its features' tables. */
-static bool resolve(const struct bag_change_plan *plan, struct bag_entry *entry,
+static bool resolve(struct bag_change_plan *plan, struct bag_version *version,
                     const struct bag_source **tables, struct bag_problem *problem)
 {
-    const struct bag_model_config *config = bag_entry_source(entry)->model;
+    const struct bag_model_config *config = bag_version_source(version)->model;
     for (size_t i = 0; i < config->num_features; i++) {
-        const char *name = config->features[i].model;
-        const struct bag_entry *table = find_planned(plan, name);
-        if (!table || !bag_entry_serves(table) || is_collection(table))
-            return lack_table(plan, entry, name, table != NULL, problem);
-        tables[i] = bag_entry_source(table);
+        const char *text = config->features[i].model;
+        const struct bag_name *name = bag_models_find(plan->models, text);
+        const struct bag_version *table = name ? bag_name_next_default(name) : NULL;
+        if (!table || is_collection(table))
+            return lack_table(plan, version, text, table != NULL, problem);
+        tables[i] = bag_version_source(table);
     }
     const struct bag_collection_plan collection = {
-        .kind = plan->facts.kind,
-        .is_published = entry->model != NULL,
-        .has_same_tables = entry->model && has_same_tables(plan, entry->model)};
+        .kind = plan->kind,
+        .is_published = !version->source,
+        .has_same_tables =
+            !version->source && has_same_tables(plan, bag_version_next(version)->model)};
     return bag_plan_collection(&collection) == BAG_COLLECTION_KEEP ||
-           open_collection(plan, entry, tables, problem);
+           open_collection(plan, version, tables, problem);
 }
 
 /* Finds the tables of each collection, and opens those again whose tables are others than before,
  * so that an answer never mixes versions. */
-static bool resolve_collections(const struct bag_change_plan *plan, struct bag_problem *problem)
+static bool resolve_collections(struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    bool ok = true;
-    for (size_t i = 0; ok && i < plan->count; i++) {
-        struct bag_entry *entry = &plan->entries[i];
-        if (!is_collection(entry))
-            continue;
-        const struct bag_source **tables =
-            calloc(bag_entry_source(entry)->model->num_features, sizeof *tables);
-        ok = tables ? resolve(plan, entry, tables, problem) : bag_problem_no_memory(problem);
-        free(tables);
+    struct bag_name **names = bag_models_in_order(plan->models);
+    bool ok = names || bag_problem_no_memory(problem);
+    for (size_t i = 0; ok && i < plan->models->num_names; i++) {
+        for (size_t j = 0; ok && j < names[i]->count; j++) {
+            struct bag_version *version = names[i]->versions[j];
+            if (!is_collection(version))
+                continue;
+            const struct bag_source **tables =
+                calloc(bag_version_source(version)->model->num_features, sizeof *tables);
+            ok = tables ? resolve(plan, version, tables, problem) : bag_problem_no_memory(problem);
+            free(tables);
+        }
     }
+    free(names);
     return ok;
 }
 
 /* ---- tables that are shared ------------------------------------------------------------------ */
 
-bool bag_change_plan_uses(const struct bag_change_plan *plan, const struct bag_stored_table *stored)
+static int compare_shared(const void *a, const void *b)
 {
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bag_entry *entry = &plan->entries[i];
-        if (entry->stored == stored || (entry->model && entry->model->stored == stored))
-            return true;
-    }
-    return false;
+    const struct bag_shared_table *x = a, *y = b;
+    return (x->fingerprint > y->fingerprint) - (x->fingerprint < y->fingerprint);
 }
 
-/* Returns the index of the first entry before `end` that reads these files, or SIZE_MAX. */
-static size_t find_reading(const struct bag_change_plan *plan, size_t end, uint64_t fingerprint)
+/* Adds the model's table to those in memory. Returns false without memory. */
+static bool add_shared(struct bag_change_plan *plan, const struct bag_model *model)
 {
-    for (size_t i = 0; i < end; i++) {
-        const struct bag_source *source = plan->entries[i].source;
-        if (source && source->table_fingerprint == fingerprint)
-            return i;
+    if (!model || !model->stored)
+        return true;
+    if (!BAG_GROW(plan->shared, plan->num_shared))
+        return false;
+    plan->shared[plan->num_shared++] =
+        (struct bag_shared_table){.fingerprint = model->stored->fingerprint, .model = model};
+    return true;
+}
+
+/* Lists all tables in memory by their files: of models that serve, are retained, or were made. */
+static bool list_shared(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    bool ok = true;
+    plan->num_shared = 0;
+    for (size_t i = 0; ok && i < plan->models->num_names; i++) {
+        const struct bag_name *name = plan->models->names[i];
+        for (size_t j = 0; ok && j < name->count; j++)
+            ok = add_shared(plan, name->versions[j]->now.model) &&
+                 add_shared(plan, name->versions[j]->made);
+        for (size_t j = 0; ok && j < name->num_retained; j++)
+            ok = add_shared(plan, name->retained[j].model);
     }
-    return SIZE_MAX;
+    if (plan->num_shared)
+        qsort(plan->shared, plan->num_shared, sizeof *plan->shared, compare_shared);
+    return ok || bag_problem_no_memory(problem);
+}
+
+/* Returns the table in memory that was read from these files and has all updates, or NULL. */
+static struct bag_stored_table *find_shared(const struct bag_change_plan *plan,
+                                            uint64_t fingerprint)
+{
+    size_t low = 0, high = plan->num_shared;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (plan->shared[middle].fingerprint < fingerprint)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < plan->num_shared && plan->shared[low].fingerprint == fingerprint; low++) {
+        if (!bag_models_lack_updates(plan->models, plan->shared[low].model))
+            return plan->shared[low].model->stored;
+    }
+    return NULL;
+}
+
+/* Finds the tables of the versions that are loaded which need not be read, and adds up the memory
+ * of the others. */
+static bool share_tables(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    plan->bytes = 0;
+    if (plan->num_loads && !list_shared(plan, problem))
+        return false;
+    for (size_t i = 0; i < plan->num_loads; i++) {
+        struct bag_version *version = plan->loads[i];
+        uint64_t fingerprint = version->source->table_fingerprint;
+        plan->bytes += bag_source_bytes(version->source);
+        if (!fingerprint)
+            continue;
+        bool is_shared = version->stored != NULL;
+        if (!is_shared && (version->stored = find_shared(plan, fingerprint))) {
+            version->stored->holders++;
+            is_shared = true;
+        }
+        for (size_t j = 0; !is_shared && j < i; j++)
+            is_shared = plan->loads[j]->source->table_fingerprint == fingerprint;
+        if (is_shared)
+            plan->bytes -= bag_source_table_bytes(version->source);
+    }
+    return true;
+}
+
+static int compare_addresses(const void *a, const void *b)
+{
+    uintptr_t x = *(const uintptr_t *)a, y = *(const uintptr_t *)b;
+    return (x > y) - (x < y);
+}
+
+bool bag_change_plan_uses(const struct bag_change_plan *plan, const struct bag_stored_table *stored)
+{
+    uintptr_t address = (uintptr_t)stored;
+    return plan->num_used &&
+           bsearch(&address, plan->used, plan->num_used, sizeof address, compare_addresses);
+}
+
+bool bag_change_plan_list_used(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    bool ok = true;
+    plan->num_used = 0;
+    for (size_t i = 0; i < plan->models->num_names; i++) {
+        const struct bag_name *name = plan->models->names[i];
+        for (size_t j = 0; ok && j < name->count; j++) {
+            const struct bag_version *version = name->versions[j];
+            const struct bag_model *model = bag_version_next(version)->model;
+            const struct bag_stored_table *stored = version->stored ? version->stored
+                                                    : model         ? model->stored
+                                                                    : NULL;
+            if (!stored)
+                continue;
+            ok = BAG_GROW(plan->used, plan->num_used);
+            if (ok)
+                plan->used[plan->num_used++] = (uintptr_t)stored;
+        }
+    }
+    if (plan->num_used)
+        qsort(plan->used, plan->num_used, sizeof *plan->used, compare_addresses);
+    return ok || bag_problem_no_memory(problem);
 }
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/* Frees everything that the plan owns, but not the plan itself. */
-static void free_members(struct bag_change_plan *plan)
+static int compare_orders(const void *a, const void *b)
 {
-    for (size_t i = 0; i < plan->count; i++) {
-        bag_source_free(plan->entries[i].source);
-        bag_model_release(plan->entries[i].model);
-        bag_stored_table_drop(plan->entries[i].stored);
-        free(plan->entries[i].remark);
+    const struct bag_name *x = *(struct bag_name *const *)a, *y = *(struct bag_name *const *)b;
+    return (x->order > y->order) - (x->order < y->order);
+}
+
+/* Lists the versions that are loaded. */
+static bool list_loads(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    plan->num_loads = 0;
+    if (plan->num_names)
+        qsort(plan->names, plan->num_names, sizeof(struct bag_name *), compare_orders);
+    for (size_t i = 0; i < plan->num_names; i++) {
+        for (size_t j = 0; j < plan->names[i]->count; j++) {
+            struct bag_version *version = plan->names[i]->versions[j];
+            if (!version->source)
+                continue;
+            if (!BAG_GROW(plan->loads, plan->num_loads))
+                return bag_problem_no_memory(problem);
+            plan->loads[plan->num_loads++] = version;
+            if (plan->models->updates)
+                version->oldest_through = find_oldest_through(plan->names[i]);
+        }
     }
-    free(plan->entries);
-    free(plan->served);
-    while (plan->num_unloaded_first > 0)
-        bag_model_release(plan->unloaded_first[--plan->num_unloaded_first]);
-    free(plan->unloaded_first);
-    bag_facts_free(&plan->facts);
+    return true;
+}
+
+bool bag_change_plan_complete(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    return resolve_collections(plan, problem) && list_loads(plan, problem) &&
+           share_tables(plan, problem) && bag_change_plan_list_used(plan, problem);
+}
+
+void bag_change_plan_init(struct bag_change_plan *plan, struct bag_models *models,
+                          enum bag_change_kind kind, const struct bag_control *control)
+{
+    *plan = (struct bag_change_plan){.models = models, .kind = kind, .control = control};
+    /* Release retained versions that lack an update: a roll back reads their files again. */
+    for (size_t i = 0; models->updates && i < models->num_names; i++) {
+        struct bag_name *name = models->names[i];
+        for (size_t j = name->num_retained; j-- > 0;) {
+            if (bag_models_lack_updates(models, name->retained[j].model))
+                bag_name_release(name, j);
+        }
+    }
 }
 
 void bag_change_plan_free(struct bag_change_plan *plan)
 {
-    if (plan)
-        free_members(plan);
-    free(plan);
+    for (size_t i = 0; i < plan->num_names; i++) {
+        struct bag_name *name = plan->names[i];
+        for (size_t j = 0; j < name->count; j++) {
+            struct bag_version *version = name->versions[j];
+            undo(version);
+            /* Files that were read in vain are found again. */
+            if (version->made && version->now.model != version->made && !version->found) {
+                version->found = version->made->source;
+                version->made->source = NULL;
+            }
+            bag_model_release(version->made);
+            version->made = NULL;
+            version->is_announced = false;
+            version->oldest_through = 0;
+        }
+        name->is_decided = false;
+    }
+    while (plan->num_unloaded_first > 0)
+        bag_listed_clear(&plan->unloaded_first[--plan->num_unloaded_first].listed);
+    free(plan->unloaded_first);
+    free(plan->names);
+    free(plan->loads);
+    free(plan->shared);
+    free(plan->used);
+    *plan = (struct bag_change_plan){.models = plan->models};
 }
 
 bool bag_change_plan_changes(const struct bag_change_plan *plan)
 {
-    bool changes = plan->count != plan->facts.num_published;
-    for (size_t i = 0; !changes && i < plan->count; i++) {
-        const struct bag_entry *entry = &plan->entries[i];
-        const struct bag_listed *published = &plan->facts.published[i];
-        bool is_same_remark = entry->remark && published->remark
-                                  ? strcmp(entry->remark, published->remark) == 0
-                                  : entry->remark == published->remark;
-        changes = entry->model != published->model || entry->is_default != published->is_default ||
-                  !is_same_remark;
-    }
+    bool changes = false;
+    for (size_t i = 0; !changes && i < plan->num_names; i++)
+        changes = name_changes(plan->names[i]);
     return changes;
-}
-
-struct bag_change_plan *bag_change_plan_make(struct bag_models *models, enum bag_change_kind kind,
-                                             struct bag_catalog *catalog,
-                                             const struct bag_control *control,
-                                             const struct bag_model_names *only,
-                                             struct bag_problem *problem)
-{
-    struct bag_change_plan *plan = calloc(1, sizeof *plan);
-    if (!plan) {
-        bag_problem_no_memory(problem);
-        return NULL;
-    }
-    models->error = (struct bag_plan_error){0};
-    plan->facts =
-        (struct bag_facts){.models = models, .kind = kind, .control = control, .catalog = catalog};
-    plan->only = only;
-    if (bag_facts_gather(&plan->facts, NULL, problem) && add_all(plan, problem) &&
-        list_served(plan, problem) && resolve_collections(plan, problem)) {
-        /* Find the tables that need not be read, and add up the memory of the others. */
-        for (size_t i = 0; i < plan->count; i++) {
-            struct bag_entry *entry = &plan->entries[i];
-            uint64_t fingerprint = entry->source ? entry->source->table_fingerprint : 0;
-            plan->bytes += entry->source ? bag_source_bytes(entry->source) : 0;
-            if (!fingerprint)
-                continue;
-            entry->stored = bag_facts_find_stored(&plan->facts, fingerprint);
-            if (entry->stored)
-                entry->stored->holders++;
-            else
-                entry->same_as = find_reading(plan, i, fingerprint);
-            if (entry->stored || entry->same_as != SIZE_MAX)
-                plan->bytes -= bag_source_table_bytes(entry->source);
-        }
-        return plan;
-    }
-    bag_change_plan_free(plan);
-    return NULL;
-}
-
-bool bag_change_plan_is_needed(struct bag_models *models, struct bag_catalog *catalog,
-                               const char *name)
-{
-    struct bag_problem ignored;
-    struct bag_change_plan plan = {
-        .facts = {.models = models, .kind = BAG_CHANGE_POLL, .catalog = catalog}, .is_trial = true};
-    bool ok = bag_facts_gather(&plan.facts, name, &ignored) && add_versions(&plan, name, &ignored);
-    bool is_needed = !ok || plan.loads || bag_change_plan_changes(&plan);
-    free_members(&plan);
-    return is_needed;
-}
-
-size_t bag_change_plan_memory_bytes(const struct bag_change_plan *plan)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bag_model *model = plan->entries[i].model;
-        bool is_shared = false;
-        if (!model || !model->source)
-            continue;
-        bytes += bag_source_bytes(model->source);
-        for (size_t j = 0; j < i && model->stored && model->stored->holders > 1; j++)
-            is_shared |= plan->entries[j].model->stored == model->stored;
-        if (is_shared)
-            bytes -= bag_source_table_bytes(model->source);
-    }
-    return bytes;
 }
 
 size_t bag_change_plan_count(const struct bag_change_plan *plan)
 {
     size_t count = 0;
-    for (size_t i = 0; i < plan->count; i++)
-        count += bag_entry_serves(&plan->entries[i]);
+    for (size_t i = 0; i < plan->num_names; i++) {
+        for (size_t j = 0; j < plan->names[i]->count; j++)
+            count += bag_version_will_serve(plan->names[i]->versions[j]);
+    }
     return count;
 }

@@ -1,125 +1,130 @@
-/* Plans: the models of the next snapshot, before their tables are loaded.
+/* Plans: what a change makes of the versions of the names that it is about, before their tables are
+ * loaded.
  *
- * bag_change_plan_make() gathers the facts and lets steps.h decide about the versions of each model
- * that the change is about. Each action becomes an entry. Other models stay. Then it resolves each
- * collection over the tables of the entries. At last it finds tables that need not be read: they
- * are in memory, or two entries read the same files. carry_out.h does the rest. Everything here
- * belongs to the reconciler's thread. */
+ * bag_change_plan_decide() lets steps.h decide about the versions of each name, first of tables,
+ * then of collections, and writes each action into `next` or `source` of the version. Other names
+ * stay. Then it resolves each collection over the tables as they will be: a collection over other
+ * tables than before is opened again. At last it finds tables that need not be read: they are in
+ * memory, or two versions read the same files. carry_out.h does the rest.
+ *
+ * A plan writes nothing that outlives it until it is carried out: bag_change_plan_free() undoes it.
+ * Everything here belongs to the reconciler's thread. */
 #pragma once
 
-#include "facts.h"
+#include "versions.h"
 
 /* The beginning of the remark about a version that serves though its files are bad. */
 #define BAG_LOADED_BEFORE "serves what was loaded before; its files cannot be loaded: "
 
-/* One version in the next snapshot. It has a source until it is loaded, and then a model. */
-struct bag_entry {
-    struct bag_source *source;       /* owned; NULL: nothing is to be loaded */
-    struct bag_model *model;         /* a reference; NULL: not loaded yet */
-    struct bag_stored_table *stored; /* a reference to the table in memory that the model will
-                                        share; NULL: its files are read */
-    size_t same_as;          /* index of an earlier entry that reads the same files; or SIZE_MAX */
-    uint64_t oldest_through; /* see bag_facts_oldest_through(); 0: not gathered, so all updates are
-                                kept, as in the first plan of the start */
-    char *remark;            /* owned; shown for a version that serves; NULL: none */
-    bool is_default;         /* the default version of its name */
-    bool is_retried;         /* a collection that is tried again, see steps.h */
-    bool is_announced;       /* published as LOADING until the change is made */
+/* A table in memory, by its files. */
+struct bag_shared_table {
+    uint64_t fingerprint;
+    const struct bag_model *model; /* borrowed; a model of the table */
 };
 
-/* Names of models, ascending. */
-struct bag_model_names {
-    const char **names; /* borrowed, with elements */
-    size_t count;
+/* A version that is unloaded before others are loaded, as it was listed. */
+struct bag_unloaded_first {
+    struct bag_version *version;
+    struct bag_listed listed; /* owned */
 };
 
 /* The plan of one change. */
 struct bag_change_plan {
-    struct bag_facts facts;
-    const struct bag_model_names *only; /* borrowed; NULL: see bag_change_plan_make() */
-    bool is_trial;                      /* takes nothing from the catalog */
-    bool loads;                         /* a trial has found a version to load */
-    bool is_announced;                  /* bag_change_plan_announce() was called */
-    struct bag_entry *entries;          /* owned; in the order of the next snapshot */
-    size_t count;
-    struct bag_entry **served; /* owned; entries planned as default versions, by name */
-    size_t num_served;
-    size_t bytes; /* memory of what is to be loaded */
-    /* References to the published models that are unloaded before others are loaded; owned. */
-    struct bag_model **unloaded_first;
+    struct bag_models *models; /* borrowed */
+    enum bag_change_kind kind;
+    const struct bag_control
+        *control;            /* borrowed; the request of a change of kind MODELS; or NULL */
+    struct bag_name **names; /* owned; those that are decided */
+    size_t num_names;
+    struct bag_version **loads; /* owned; the versions that are loaded, in the order of the names */
+    size_t num_loads;
+    size_t bytes;                    /* memory of what is to be loaded */
+    struct bag_shared_table *shared; /* owned; the tables in memory, by fingerprint */
+    size_t num_shared;
+    uintptr_t
+        *used; /* owned; addresses of the tables that models use after the change, ascending */
+    size_t num_used;
+    struct bag_unloaded_first *unloaded_first; /* owned, with elements */
     size_t num_unloaded_first;
-    struct bag_entry *failed; /* entry that could not be loaded; NULL: none */
+    struct bag_version *failed; /* version that could not be loaded; NULL: none */
+    struct bag_version *bad;    /* version that made planning fail, and why; NULL: none */
+    struct bag_problem bad_problem;
 };
 
-/* Plans a change of the models that `control` names (kind MODELS), or of those in `only`, or of all
- * if both are NULL. Takes sources out of the catalog. Returns NULL and sets *problem to
+/* Makes an empty plan of one change. The caller must free it. */
+void bag_change_plan_init(struct bag_change_plan *plan, struct bag_models *models,
+                          enum bag_change_kind kind, const struct bag_control *control);
+
+/* Frees everything that the plan owns, and what it decided and did not carry out. */
+void bag_change_plan_free(struct bag_change_plan *plan);
+
+/* Decides about the versions of one name, and sets *changes if what is listed of them would change.
+ * Otherwise a poll leaves the name out. Collections must follow the tables. Returns false and sets
+ * *problem as bag_change_plan_decide(). */
+bool bag_change_plan_add(struct bag_change_plan *plan, struct bag_name *name, bool *changes,
+                         struct bag_problem *problem);
+
+/* Completes a plan after the last name was added: resolves the collections of all names over the
+ * tables, and finds what is shared. Returns false and sets *problem as bag_change_plan_decide(). */
+bool bag_change_plan_complete(struct bag_change_plan *plan, struct bag_problem *problem);
+
+/* Plans a change of the models that plan->control names, or of all if that is NULL: adds them and
+ * completes the plan. Returns false and sets *problem to
  *   NOT_FOUND      a requested model or version does not exist
  *   CONFLICT       version_policy excludes it, too many versions are unloaded one by one, or a
  *                  collection needs a table that would be unloaded
  *   BAD_REQUEST    what was requested, or a collection over it, cannot be served
  *   FILE, CONFIGURATION  the same for files that the configuration names, and at the start
  *   NO_MEMORY
- * and, if one version is to blame, models->error to it. */
-struct bag_change_plan *bag_change_plan_make(struct bag_models *models, enum bag_change_kind kind,
-                                             struct bag_catalog *catalog,
-                                             const struct bag_control *control,
-                                             const struct bag_model_names *only,
-                                             struct bag_problem *problem);
-void bag_change_plan_free(struct bag_change_plan *plan);
+ * and, if one version is to blame, plan->bad to it. */
+bool bag_change_plan_decide(struct bag_change_plan *plan, struct bag_problem *problem);
 
-/* Returns whether a poll has anything to do about the model. Takes nothing out of the catalog. */
-bool bag_change_plan_is_needed(struct bag_models *models, struct bag_catalog *catalog,
-                               const char *name);
+/* Decides again about the name of plan->failed, which is remembered as failed, and completes the
+ * plan. What was loaded stays. Returns false and sets *problem as bag_change_plan_decide(). */
+bool bag_change_plan_go_without(struct bag_change_plan *plan, struct bag_problem *problem);
 
 /* Returns whether the next snapshot differs from the current one. */
 bool bag_change_plan_changes(const struct bag_change_plan *plan);
 
-/* Returns the number of models that will serve. */
+/* Returns the number of versions that will serve. */
 size_t bag_change_plan_count(const struct bag_change_plan *plan);
 
-/* Returns the memory of the models after the plan was carried out. A table that several models
- * share counts once. */
-size_t bag_change_plan_memory_bytes(const struct bag_change_plan *plan);
-
-/* Returns the entry with that name and version, or NULL. */
-struct bag_entry *bag_change_plan_find(const struct bag_change_plan *plan, const char *name,
-                                       const char *version);
-
-/* Returns the entry that will serve as the default version of the name, or NULL. */
-struct bag_entry *bag_change_plan_find_default(const struct bag_change_plan *plan,
-                                               const char *name);
+/* Lists the tables in memory that models use after the change, for the next function. Returns false
+ * and sets *problem without memory. */
+bool bag_change_plan_list_used(struct bag_change_plan *plan, struct bag_problem *problem);
 
 /* Returns whether the next snapshot has a model over this table. */
 bool bag_change_plan_uses(const struct bag_change_plan *plan,
                           const struct bag_stored_table *stored);
 
-/* Makes an entry UNAVAILABLE for that reason. Returns false with *problem without memory. */
-bool bag_entry_reject(struct bag_entry *entry, const char *reason, bool is_unloaded,
-                      struct bag_problem *problem);
+/* Makes a version UNAVAILABLE for that reason. Returns false with *problem without memory. */
+bool bag_version_reject(struct bag_version *version, const char *reason, bool is_unloaded,
+                        struct bag_problem *problem);
 
-/* Makes an entry of a collection, which could not be made after its tables were loaded, UNAVAILABLE
- * if the change is made without it. Returns false if the change fails, with *problem as `why`. */
-bool bag_change_plan_reject_collection(const struct bag_change_plan *plan, struct bag_entry *entry,
-                                       const struct bag_problem *why, struct bag_problem *problem);
+/* Makes a collection, which could not be made after its tables were loaded, UNAVAILABLE if the
+ * change is made without it. Returns false if the change fails, with *problem as `why`. */
+bool bag_change_plan_reject_collection(const struct bag_change_plan *plan,
+                                       struct bag_version *version, const struct bag_problem *why,
+                                       struct bag_problem *problem);
 
-static inline const char *bag_entry_name(const struct bag_entry *entry)
+/* Returns what will be listed of the version. Of one that is loaded the model is missing. */
+static inline const struct bag_listed *bag_version_next(const struct bag_version *version)
 {
-    return entry->model ? entry->model->name : entry->source->model->name;
+    return version->name->is_decided ? &version->next : &version->now;
 }
 
-static inline const char *bag_entry_version(const struct bag_entry *entry)
+/* Returns whether the version will answer requests. */
+static inline bool bag_version_will_serve(const struct bag_version *version)
 {
-    return entry->model ? entry->model->version : entry->source->model->version;
+    return version->source || bag_listed_is_ready(bag_version_next(version));
 }
 
-/* Returns the source of the entry or of its model. NULL: it has neither files nor features. */
-static inline const struct bag_source *bag_entry_source(const struct bag_entry *entry)
+/* Returns the source of the version as it will be. NULL: it has neither files nor features. */
+static inline const struct bag_source *bag_version_source(const struct bag_version *version)
 {
-    return entry->source ? entry->source : entry->model->source;
+    const struct bag_listed *next = bag_version_next(version);
+    return version->source ? version->source : next->model ? next->model->source : NULL;
 }
 
-/* Returns whether the entry will answer requests. */
-static inline bool bag_entry_serves(const struct bag_entry *entry)
-{
-    return entry->source || entry->model->state == BAG_MODEL_READY;
-}
+/* Returns the version that will serve as the default one of its name, or NULL. */
+struct bag_version *bag_name_next_default(const struct bag_name *name);

@@ -15,58 +15,40 @@
 /* Added to the nice value of the thread, and of those that read for it, once the server serves. */
 #define RECONCILER_NICE 10
 
-/* ---- plans ----------------------------------------------------------------------------------- */
+/* ---- changes --------------------------------------------------------------------------------- */
 
-/* Scans the catalog and plans a change of all models, or of those in `control`. Returns NULL and
- * sets *problem if the catalog cannot be scanned or the change cannot be planned. `is_first`: the
- * log lists the files that are ignored. */
-static struct bag_change_plan *make_plan(struct bag_reconciler *reconciler,
-                                         enum bag_change_kind kind,
-                                         const struct bag_control *control, bool is_first,
-                                         struct bag_problem *problem)
+/* Scans the catalog and attaches it to the table of versions. Returns false and sets *problem if
+ * that fails. `is_first`: the log lists the files that are ignored. */
+static bool scan(struct bag_reconciler *reconciler, bool is_first, struct bag_problem *problem)
 {
     struct bag_models *models = &reconciler->models;
     struct bag_catalog catalog;
-    struct bag_change_plan *plan = NULL;
-    if (bag_catalog_scan(&catalog, models->config, models->options, reconciler->shards, is_first,
-                         problem))
-        plan = bag_change_plan_make(models, kind, &catalog, control, NULL, problem);
+    bool ok = bag_catalog_scan(&catalog, models->config, models->options, reconciler->shards,
+                               is_first, problem) &&
+              bag_models_attach(models, &catalog, problem);
     bag_catalog_free(&catalog);
-    return plan;
+    return ok;
 }
 
-/* Carries out *plan. If that fails for a version that the change can do without, replaces *plan by
- * a plan of the same change without that version, and tries again. *plan is NULL if that plan could
- * not be made. Returns false and sets *problem if the change fails. */
-static bool carry_out_plan(struct bag_reconciler *reconciler, struct bag_change_plan **plan,
-                           struct bag_problem *problem)
-{
-    bool ok = false;
-    while (*plan && !(ok = bag_change_plan_carry_out(*plan, problem)) &&
-           bag_change_plan_may_go_without(*plan, problem)) {
-        enum bag_change_kind kind = (*plan)->facts.kind;
-        const struct bag_control *control = (*plan)->facts.control;
-        bag_change_plan_free(*plan);
-        *plan = make_plan(reconciler, kind, control, false, problem);
-    }
-    if (!*plan)
-        bag_models_show_error(&reconciler->models);
-    return *plan && ok;
-}
-
-/* ---- changes that were submitted ------------------------------------------------------------- */
-
-/* Plans and carries out one change of a request or of the configuration. Returns false and sets
- * *problem if it fails; what served then goes on. */
+/* Makes one change of a request or of the configuration. Returns false and sets *problem if it
+ * fails; what served then goes on. */
 static bool make_change(struct bag_reconciler *reconciler, enum bag_change_kind kind,
                         const struct bag_control *control, struct bag_problem *problem)
 {
-    reconciler->models.num_changes++;
-    struct bag_change_plan *plan = make_plan(reconciler, kind, control, false, problem);
-    bool ok = carry_out_plan(reconciler, &plan, problem);
-    bag_change_plan_free(plan);
+    struct bag_models *models = &reconciler->models;
+    struct bag_change_plan plan;
+    if (!scan(reconciler, false, problem))
+        return false;
+    models->num_changes++;
+    bag_change_plan_init(&plan, models, kind, control);
+    bool ok = bag_change_plan_decide(&plan, problem) && bag_change_plan_carry_out(&plan, problem);
+    if (!ok)
+        bag_change_plan_show_bad(&plan);
+    bag_change_plan_free(&plan);
     return ok;
 }
+
+/* ---- changes that were submitted ------------------------------------------------------------- */
 
 /* Reads the configuration again and makes it the current one. If it cannot be read or its models
  * cannot be served, the configuration before stays. Returns false and sets *problem then. */
@@ -163,151 +145,220 @@ static void carry_out_change(struct bag_reconciler *reconciler, struct bag_chang
     if (!ok && (problem->kind == BAG_ERROR_FILE || problem->kind == BAG_ERROR_CONFIGURATION))
         problem->kind = BAG_ERROR_BAD_REQUEST; /* the request asks for what cannot be served */
     log_change(change, ok ? "change done" : "change failed", started_ns);
-    bag_models_forget(models);
+    bag_models_detach(models);
     change->on_done(change);
 }
 
 /* ---- polls ----------------------------------------------------------------------------------- */
 
-/* Logs the problem of a model, or of the whole folder under an empty name, once for as long as
- * polls find it. Counts it then, unless it was `counted` as the problem of a version. */
-static void log_poll(struct bag_models *models, const char *name, const struct bag_problem *why,
-                     bool counted)
-{
-    struct bag_record *record = bag_record_make(models, name);
-    if (record && strcmp(record->logged.text, why->text) == 0)
-        return;
-    if (record)
-        record->logged = *why;
-    if (!counted)
-        bag_models_count_failure(models);
-    bag_log(BAG_LOG_LEVEL_WARNING, "not loaded", BAG_LOG_TEXT("model", name),
-            BAG_LOG_TEXT("reason", why->text));
-}
-
-/* Makes the next problem of the model be logged, even if it is the one that was logged last. */
-static void forget_problem(const struct bag_models *models, const char *name)
-{
-    struct bag_record *record = bag_record_find(models, name);
-    if (record)
-        *record->logged.text = 0;
-}
-
-/* Changes one model as a poll found it, if that is needed. Returns false if the change fails.
- * *counted is set if the failure was counted as that of a version, which is not read again at once.
- */
-static bool change_polled(struct bag_models *models, struct bag_catalog *catalog, const char *name,
-                          bool *counted, struct bag_problem *problem)
-{
-    const struct bag_model_names only = {&name, 1};
-    *counted = false;
-    models->num_changes++;
-    if (!bag_change_plan_is_needed(models, catalog, name))
-        return true;
-    struct bag_change_plan *plan =
-        bag_change_plan_make(models, BAG_CHANGE_POLL, catalog, NULL, &only, problem);
-    bool ok = plan && bag_change_plan_carry_out(plan, problem);
-    if (!ok && plan && plan->failed) {
-        *counted = true;
-        bag_change_plan_may_go_without(plan, problem);
-    }
-    bag_change_plan_free(plan);
-    return ok;
-}
-
-/* Polls one model. It is a change of its own, so that no model waits for another one. */
-static void poll_model(struct bag_models *models, struct bag_catalog *catalog, const char *name)
-{
-    struct bag_problem why;
-    bool counted;
-    if (change_polled(models, catalog, name, &counted, &why))
-        forget_problem(models, name);
-    else
-        log_poll(models, name, &why, counted);
-}
+/* Limits of what a poll changes at once: names, and bytes that are read for them. A change of many
+ * names publishes two snapshots instead of two for each name, but has both versions of all in
+ * memory, and the changes of requests wait for its end. */
+#define BATCH_NAMES 256
+#define BATCH_BYTES (64 << 20)
 
 /* Kinds of models that a poll is about: all, those on shards, collections over those. */
 enum { ALL = 1, REMOTE = 2, OVER_REMOTE = 4 };
 
-static bool is_remote(const struct bag_config *config, const char *name)
+/* Logs the problem of a model, or of the whole folder under an empty name, once for as long as
+ * polls find it. Counts it then, unless it was `counted` as the problem of a version. */
+static void log_poll(struct bag_models *models, const char *text, const struct bag_problem *why,
+                     bool counted)
 {
-    const struct bag_model_config *model = bag_config_find_model(config, name);
-    return model && bag_model_has_shards(model);
+    struct bag_name *name = bag_models_name(models, text);
+    if (name && strcmp(name->logged.text, why->text) == 0)
+        return;
+    if (name)
+        name->logged = *why;
+    if (!counted)
+        bag_models_count_failure(models);
+    bag_log(BAG_LOG_LEVEL_WARNING, "not loaded", BAG_LOG_TEXT("model", text),
+            BAG_LOG_TEXT("reason", why->text));
 }
 
-/* Returns whether a poll of these kinds is about the source. A collection over shards is found by
- * its features, so its source must not have been taken from the catalog. */
-static bool is_polled(const struct bag_config *config, const struct bag_named_source *named,
-                      unsigned polled)
+/* Makes the next problem of the model be logged, even if it is the one that was logged last. Called
+ * when a poll finds nothing to change. */
+static void forget_problem(const struct bag_models *models, const char *text)
 {
-    const struct bag_source *source = *named->place;
-    bool found = (polled & ALL) || ((polled & REMOTE) && is_remote(config, named->name));
-    for (size_t i = 0; (polled & OVER_REMOTE) && source && i < source->model->num_features; i++)
-        found |= is_remote(config, source->model->features[i].model);
-    return found;
+    struct bag_name *name = bag_models_find(models, text);
+    if (name)
+        *name->logged.text = 0;
 }
 
-/* Scans the catalog for a poll. Returns false and logs the problem if that fails. The caller must
- * call bag_catalog_free() in either case. */
-static bool scan(struct bag_reconciler *reconciler, struct bag_catalog *catalog)
+/* Scans the catalog for a poll. Returns false and logs the problem if that fails. */
+static bool scan_for_poll(struct bag_reconciler *reconciler)
 {
     struct bag_problem why;
-    struct bag_models *models = &reconciler->models;
-    bool ok =
-        bag_catalog_scan(catalog, models->config, models->options, reconciler->shards, false, &why);
+    bool ok = scan(reconciler, false, &why);
     if (ok)
-        forget_problem(models, "");
+        forget_problem(&reconciler->models, "");
     else
-        log_poll(models, "", &why, false);
+        log_poll(&reconciler->models, "", &why, false);
     return ok;
 }
 
-/* Lists the names of the catalog that are polled, each once. Returns NULL without memory. */
-static const char **list_polled(const struct bag_models *models, const struct bag_catalog *catalog,
-                                unsigned polled, size_t *count)
+static bool is_remote(const struct bag_config *config, const char *text)
 {
-    const char **names = calloc(catalog->count + 1, sizeof *names);
+    const struct bag_model_config *model = bag_config_find_model(config, text);
+    return model && bag_model_has_shards(model);
+}
+
+/* Returns whether a poll of these kinds is about the name, of which the last scan found a version.
+ */
+static bool is_polled(const struct bag_config *config, const struct bag_name *name, unsigned polled)
+{
+    bool exists = false, is_over_remote = false;
+    for (size_t i = 0; i < name->count; i++) {
+        const struct bag_source *source = name->versions[i]->found;
+        exists |= source != NULL;
+        for (size_t j = 0; (polled & OVER_REMOTE) && source && j < source->model->num_features; j++)
+            is_over_remote |= is_remote(config, source->model->features[j].model);
+    }
+    return exists && ((polled & ALL) || is_over_remote ||
+                      ((polled & REMOTE) && is_remote(config, name->text)));
+}
+
+/* Lists the names that are polled, collections after tables. Returns NULL without memory. */
+static struct bag_name **list_polled(const struct bag_models *models, unsigned polled,
+                                     size_t *count)
+{
+    struct bag_name **names = calloc(models->num_names + 1, sizeof(struct bag_name *));
     *count = 0;
-    for (size_t i = 0; names && i < catalog->count; i++) {
-        const char *name = catalog->named[i].name;
-        bool is_first = i == 0 || strcmp(name, catalog->named[i - 1].name) != 0;
-        if (is_first && is_polled(models->config, &catalog->named[i], polled))
-            names[(*count)++] = name;
+    for (size_t pass = 0; names && pass < 2; pass++) {
+        for (size_t i = 0; i < models->num_names; i++) {
+            struct bag_name *name = models->names[i];
+            if (bag_name_has_collection(name) == (pass == 1) &&
+                is_polled(models->config, name, polled))
+                names[(*count)++] = name;
+        }
     }
     return names;
 }
 
-/* Polls the models of these kinds one by one, until the server stops. */
-static void poll_names(struct bag_models *models, struct bag_catalog *catalog, unsigned polled)
+/* Changes the names that polls found, all or none. Returns false if the change fails, with *failed
+ * if the failure was counted as that of a version. */
+static bool change_polled(struct bag_models *models, struct bag_name *const *names, size_t count,
+                          bool *counted, struct bag_problem *problem)
 {
-    size_t count;
-    const char **names = list_polled(models, catalog, polled, &count);
-    for (size_t i = 0; names && i < count && !atomic_load(&models->cancelled); i++)
-        poll_model(models, catalog, names[i]);
+    struct bag_change_plan plan;
+    bool ok = true, changes;
+    models->num_changes++;
+    bag_change_plan_init(&plan, models, BAG_CHANGE_POLL, NULL);
+    for (size_t i = 0; ok && i < count; i++)
+        ok = bag_change_plan_add(&plan, names[i], &changes, problem);
+    ok = ok && (plan.num_names == 0 || (bag_change_plan_complete(&plan, problem) &&
+                                        bag_change_plan_carry_out(&plan, problem)));
+    *counted = plan.failed != NULL;
+    bag_change_plan_free(&plan);
+    return ok;
+}
+
+/* Polls one name alone, and logs why it cannot change. */
+static void poll_name(struct bag_models *models, struct bag_name *name)
+{
+    struct bag_problem why;
+    bool counted;
+    if (!change_polled(models, &name, 1, &counted, &why))
+        log_poll(models, name->text, &why, counted);
+}
+
+/* Changes several names in one change. If that fails, changes them one by one, so that none is kept
+ * from changing by another one, and memory suffices for one after the other. */
+static void poll_batch(struct bag_models *models, struct bag_name *const *names, size_t count)
+{
+    struct bag_problem ignored;
+    bool counted;
+    if (count > 1 && change_polled(models, names, count, &counted, &ignored))
+        return;
+    for (size_t i = 0; i < count && !atomic_load(&models->cancelled); i++)
+        poll_name(models, names[i]);
+}
+
+/* Decides about a name alone to learn what its change would read. Returns false if nothing changes.
+ * `is_alone` is set for a name that must not change together with others: it is large, its version
+ * that serves is unloaded first, or it cannot be decided. */
+static bool weigh(struct bag_models *models, struct bag_name *name, size_t *bytes, bool *is_alone)
+{
+    struct bag_change_plan plan;
+    struct bag_problem ignored;
+    bool changes;
+    *bytes = 0;
+    models->num_changes++;
+    bag_change_plan_init(&plan, models, BAG_CHANGE_POLL, NULL);
+    *is_alone = !bag_change_plan_add(&plan, name, &changes, &ignored);
+    for (size_t i = 0; i < name->count; i++) {
+        const struct bag_source *source = name->versions[i]->source;
+        if (!source || bag_source_is_collection(source))
+            continue;
+        *bytes += bag_source_read_bytes(source);
+        *is_alone |= source->model->reload == BAG_RELOAD_UNLOAD_FIRST;
+    }
+    bag_change_plan_free(&plan);
+    return changes || *is_alone;
+}
+
+/* Returns whether a submitted change waits, or the server stops. */
+static bool is_interrupted(struct bag_reconciler *reconciler)
+{
+    bag_monitor_lock(&reconciler->models.monitor);
+    bool waits = !STAILQ_EMPTY(&reconciler->changes);
+    bag_monitor_unlock(&reconciler->models.monitor);
+    return waits || atomic_load(&reconciler->models.cancelled);
+}
+
+/* Polls the models of these kinds in batches. Returns false if it ended early for a change that
+ * waits, or because the server stops. */
+static bool poll_names(struct bag_reconciler *reconciler, unsigned polled)
+{
+    struct bag_models *models = &reconciler->models;
+    uint64_t rate = (uint64_t)models->options->load_bytes_per_second;
+    size_t limit = rate && rate < BATCH_BYTES ? (size_t)rate : BATCH_BYTES; /* at most a second */
+    size_t count, batch = 0, batch_bytes = 0, i;
+    struct bag_name **names = list_polled(models, polled, &count);
+    if (!names)
+        return true;
+    /* Names that change are moved to the front, where the batch is. */
+    for (i = 0; i < count && !is_interrupted(reconciler); i++) {
+        struct bag_name *name = names[i];
+        size_t bytes;
+        bool is_alone;
+        if (!weigh(models, name, &bytes, &is_alone)) {
+            forget_problem(models, name->text);
+            continue;
+        }
+        bool is_first = batch && bag_name_has_collection(name) != bag_name_has_collection(names[0]);
+        if (batch &&
+            (is_alone || is_first || batch_bytes + bytes > limit || batch == BATCH_NAMES)) {
+            poll_batch(models, names, batch);
+            batch = batch_bytes = 0;
+            if (is_interrupted(reconciler))
+                break;
+        }
+        names[batch++] = name;
+        batch_bytes += bytes;
+        if (is_alone) {
+            poll_batch(models, names, batch);
+            batch = batch_bytes = 0;
+        }
+    }
+    if (batch && !atomic_load(&models->cancelled))
+        poll_batch(models, names, batch);
     free(names);
+    return i == count;
 }
 
 /* Changes all models on shards that have other versions than before, and the collections over them,
  * in one change: they read nothing. Returns false if that change fails. */
-static bool poll_together(struct bag_models *models, struct bag_catalog *catalog)
+static bool poll_together(struct bag_models *models)
 {
     struct bag_problem ignored;
-    struct bag_model_names only;
-    struct bag_change_plan *plan = NULL;
-    bool is_needed = false;
-    models->num_changes++;
-    only.names = list_polled(models, catalog, REMOTE | OVER_REMOTE, &only.count);
-    if (!only.names)
-        return false;
-    for (size_t i = 0; !is_needed && i < only.count; i++)
-        is_needed = bag_change_plan_is_needed(models, catalog, only.names[i]);
-    if (is_needed)
-        plan = bag_change_plan_make(models, BAG_CHANGE_POLL, catalog, NULL, &only, &ignored);
-    bool ok = !is_needed || (plan && bag_change_plan_carry_out(plan, &ignored));
-    bag_change_plan_free(plan);
-    for (size_t i = 0; ok && i < only.count; i++)
-        forget_problem(models, only.names[i]);
-    free(only.names);
+    bool counted;
+    size_t count;
+    struct bag_name **names = list_polled(models, REMOTE | OVER_REMOTE, &count);
+    bool ok = names && change_polled(models, names, count, &counted, &ignored);
+    for (size_t i = 0; ok && i < count; i++)
+        forget_problem(models, names[i]->text);
+    free(names);
     return ok;
 }
 
@@ -315,34 +366,31 @@ static bool poll_together(struct bag_models *models, struct bag_catalog *catalog
  * the others change one by one. */
 static void poll_shards(struct bag_reconciler *reconciler)
 {
-    struct bag_catalog catalog;
-    bool ok = !scan(reconciler, &catalog) || poll_together(&reconciler->models, &catalog);
-    bag_catalog_free(&catalog);
-    if (ok)
-        return;
-    if (scan(reconciler, &catalog)) {
-        poll_names(&reconciler->models, &catalog, REMOTE);
-        poll_names(&reconciler->models, &catalog, OVER_REMOTE);
+    struct bag_models *models = &reconciler->models;
+    if (scan_for_poll(reconciler) && !poll_together(models) && scan_for_poll(reconciler)) {
+        size_t count;
+        struct bag_name **names = list_polled(models, REMOTE | OVER_REMOTE, &count);
+        for (size_t i = 0; names && i < count && !atomic_load(&models->cancelled); i++)
+            poll_name(models, names[i]);
+        free(names);
     }
-    bag_catalog_free(&catalog);
+    bag_models_detach(models);
 }
 
-/* Polls all models. Afterwards forgets what the poll did not find, and applies the deltas of the
- * tables that serve. */
-static void poll_files(struct bag_reconciler *reconciler)
+/* Polls all models, and afterwards applies the deltas of the tables that serve. Returns false if a
+ * change that waits has ended the poll, which must be repeated soon. */
+static bool poll_files(struct bag_reconciler *reconciler)
 {
     struct bag_models *models = &reconciler->models;
-    struct bag_catalog catalog;
     struct bag_problem why;
-    bool ok = scan(reconciler, &catalog);
+    bool ok = scan_for_poll(reconciler), is_whole = true;
     models->num_polls++;
     if (ok)
-        poll_names(models, &catalog, ALL);
-    bag_catalog_free(&catalog);
-    if (ok && !atomic_load(&models->cancelled)) {
-        bag_models_forget(models);
+        is_whole = poll_names(reconciler, ALL);
+    bag_models_detach(models);
+    if (ok && is_whole && !atomic_load(&models->cancelled))
         bag_models_take_deltas(models, NULL, true, &why);
-    }
+    return is_whole;
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
@@ -393,8 +441,8 @@ static bool do_next(struct bag_reconciler *reconciler, uint64_t *next_poll_ns)
     if (polls_shards)
         poll_shards(reconciler);
     if (polls_files) {
-        poll_files(reconciler);
-        *next_poll_ns = uv_hrtime() + (uint64_t)reconciler->models.options->poll_ms * 1000000;
+        bool is_whole = poll_files(reconciler);
+        *next_poll_ns = uv_hrtime() + (is_whole ? (uint64_t)models->options->poll_ms * 1000000 : 0);
     }
     bag_monitor_lock(&models->monitor);
     return true;
@@ -406,13 +454,14 @@ static void *run(void *argument)
 {
     struct bag_reconciler *reconciler = argument;
     struct bag_problem problem;
-    bool failed = !carry_out_plan(reconciler, &reconciler->first, &problem);
+    struct bag_models *models = &reconciler->models;
+    bool failed = !bag_change_plan_carry_out(&reconciler->first, &problem);
+    bag_change_plan_free(&reconciler->first);
+    bag_models_detach(models);
     if (!failed) {
-        reconciler->first_models = bag_change_plan_count(reconciler->first);
-        reconciler->first_bytes = bag_change_plan_memory_bytes(reconciler->first);
+        reconciler->first_models = bag_models_count_ready(models);
+        reconciler->first_bytes = bag_models_memory_bytes(models);
     }
-    bag_change_plan_free(reconciler->first);
-    reconciler->first = NULL;
     bag_monitor_lock(&reconciler->models.monitor);
     reconciler->failed = failed;
     if (failed)
@@ -424,7 +473,6 @@ static void *run(void *argument)
         bag_log(BAG_LOG_LEVEL_DEBUG, "loads at the usual priority");
     /* Work until the thread is to stop and no change waits any more. Sleep until it is woken or the
      * next poll of files is due. */
-    struct bag_models *models = &reconciler->models;
     bool polls = reconciler->models.options->model_control == BAG_MODEL_CONTROL_POLL;
     uint64_t next_poll_ns = polls ? uv_hrtime() : UINT64_MAX;
     bag_monitor_lock(&models->monitor);
@@ -451,20 +499,19 @@ bool bag_reconciler_open(struct bag_reconciler *reconciler, const struct bag_con
     reconciler->shards = bag_shards_make();
     if (!reconciler->shards || pthread_mutex_init(&models->status.lock, NULL) != 0)
         return bag_problem_no_memory(problem);
-    reconciler->first = make_plan(reconciler, BAG_CHANGE_START, NULL, true, problem);
-    if (!reconciler->first)
+    bag_change_plan_init(&reconciler->first, models, BAG_CHANGE_START, NULL);
+    if (!scan(reconciler, true, problem) || !bag_change_plan_decide(&reconciler->first, problem))
         return false;
-    reconciler->first_models = bag_change_plan_count(reconciler->first);
-    reconciler->first_bytes = reconciler->first->bytes;
-    return bag_change_plan_load_gemm(reconciler->first, problem) &&
+    reconciler->first_models = bag_change_plan_count(&reconciler->first);
+    reconciler->first_bytes = reconciler->first.bytes;
+    return bag_change_plan_load_gemm(&reconciler->first, problem) &&
            bag_pages_check(reconciler->first_bytes, 0, problem) &&
            bag_memory_check(reconciler->first_bytes, problem);
 }
 
 void bag_reconciler_close(struct bag_reconciler *reconciler)
 {
-    bag_change_plan_free(reconciler->first);
-    reconciler->first = NULL;
+    bag_change_plan_free(&reconciler->first);
     bag_models_free(&reconciler->models);
     bag_shards_free(reconciler->shards);
     reconciler->shards = NULL;
@@ -473,16 +520,14 @@ void bag_reconciler_close(struct bag_reconciler *reconciler)
 
 bool bag_reconciler_announce(struct bag_reconciler *reconciler, struct bag_problem *problem)
 {
-    return bag_change_plan_announce(reconciler->first, problem);
+    return bag_change_plan_announce(&reconciler->first, problem);
 }
 
 const struct bag_source *bag_reconciler_next(const struct bag_reconciler *reconciler,
                                              size_t *cursor)
 {
-    const struct bag_change_plan *plan = reconciler->first;
-    while (*cursor < plan->count && !plan->entries[*cursor].source)
-        ++*cursor;
-    return *cursor < plan->count ? plan->entries[(*cursor)++].source : NULL;
+    const struct bag_change_plan *plan = &reconciler->first;
+    return *cursor < plan->num_loads ? plan->loads[(*cursor)++]->source : NULL;
 }
 
 bool bag_reconciler_start(struct bag_reconciler *reconciler, struct bag_problem *problem)

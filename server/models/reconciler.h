@@ -17,28 +17,32 @@
  * after the other. A change goes through these files:
  *
  *   catalog.c, folder.c  find all versions that could be served: sources, not opened yet
- *   facts.c              gathers what is published, retained, desired, observed and failed
- *   steps.c              decides on an action for each version; through a callback facts.c opens
- *                        those files on which a decision depends
- *   plan.c               makes an entry of the next snapshot from each action, resolves
- *                        collections over the tables, and shares tables that are in memory
- *   carry_out.c, load.c  release retained versions if memory is short, load the new tables while
- *                        the others are served, publish the snapshot, and release the rest
+ *   versions.c           remembers each version: what is published of it, what the scan found, what
+ *                        polls observed, why it failed, and what is retained
+ *   steps.c              decides on an action for each version, as a pure function of these facts
+ *   plan.c               gathers the facts, opens those files on which a decision depends, writes
+ *                        each action into the version, and resolves collections over their tables
+ *   load.c               reads the new tables while the others are served, and makes models of them
+ *   carry_out.c          releases retained versions if memory is short, announces what is loaded,
+ *                        publishes the snapshot, and releases the rest
  *
- * The life of a version: a scan finds it, and it gets a source (server/tables/source.h). A change
- * decides to load it, and its entry in the plan takes the source. Loading makes a stored table of
- * the files and a model over the table; the model takes over the source. A snapshot with the model
- * is published, and requests read it. Another change replaces the version. Its model is then
- * retained for a roll back, if keep_versions says so, or released. The model is freed with the last
+ * The life of a version: a scan finds it, and the table of versions gets its source
+ * (server/tables/source.h). A change decides to load it. Loading makes a stored table of the files
+ * and a model over the table; the model takes over the source. A snapshot with the model is
+ * published, and requests read it. Another change replaces the version. Its model is then retained
+ * for a roll back, if keep_versions says so, or released. The model is freed with the last
  * snapshot, collection or request that refers to it.
  *
  * A change is all or nothing, because a client that loads two models together must never see one
  * of them without the other. If it fails, what served goes on, and the index of models says why.
  * There is one exception: a version in the folder of models that cannot be loaded and was not asked
- * for (bag_plan_goes_without). It is remembered as failed, and the change is planned again without
- * it. The start and the loading of all versions of a model can therefore make progress past a
- * broken file. A poll is not planned again: it changes one model at a time, and the next poll
- * leaves the failed version out.
+ * for (bag_plan_goes_without). It is remembered as failed, its name is decided again without it,
+ * and what was loaded of other names stays. The start and the loading of all versions of a model
+ * can therefore make progress past a broken file.
+ *
+ * A poll makes a change of each batch of names (poll_names). If that fails, for example because
+ * memory does not suffice for the old and new tables of all, the names change one by one. A change
+ * of a request that waits ends the poll after a batch, and the next poll follows it at once.
  *
  * Loops read the models without a lock: a snapshot never changes after it was published, and a
  * request keeps the one with which it began (snapshot.h). The last thread to leave a snapshot wakes
@@ -75,11 +79,11 @@ struct bag_change {
 /* The reconciler of a server. Zeroed before bag_reconciler_open(), and never moved after it. Until
  * bag_reconciler_start() it belongs to the calling thread, then to its own. */
 struct bag_reconciler {
-    struct bag_models models;      /* used by the thread alone, except for the status */
-    struct bag_config reread;      /* owned; the configuration that was read again last; zeros if
-                                      none was */
-    struct bag_shards *shards;     /* owned */
-    struct bag_change_plan *first; /* owned; plan of the start until it is carried out; or NULL */
+    struct bag_models models;         /* used by the thread alone, except for the status */
+    struct bag_config reread;         /* owned; the configuration that was read again last; zeros if
+                                         none was */
+    struct bag_shards *shards;        /* owned */
+    struct bag_change_plan first;     /* owned; plan of the start; empty after it is carried out */
     size_t first_models, first_bytes; /* number of models at the start, and memory of their tables;
                                          as planned until they are loaded */
     pthread_t thread;

@@ -266,8 +266,11 @@ enum bag_collection_action bag_plan_unloadable_collection(const struct bag_colle
     /* Updates may have deleted a key that the collection needs: the server starts all the same. */
     bool is_updated =
         plan->kind == BAG_CHANGE_START && plan->takes_updates && why == BAG_ERROR_CONFIGURATION;
-    return is_updated || goes_without(plan, why) ? BAG_COLLECTION_MARK_UNAVAILABLE
-                                                 : BAG_COLLECTION_FAIL;
+    /* A poll tries those that are named each time, and they have no other version. */
+    bool is_polled = plan->kind == BAG_CHANGE_POLL && plan->is_named && !plan->was_ready &&
+                     why != BAG_ERROR_NO_MEMORY;
+    return is_updated || is_polled || goes_without(plan, why) ? BAG_COLLECTION_MARK_UNAVAILABLE
+                                                              : BAG_COLLECTION_FAIL;
 }
 
 /* ---- versions that cannot be loaded ---------------------------------------------------------- */

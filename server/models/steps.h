@@ -3,7 +3,7 @@
  * There are decisions about the versions of a model, about a collection, about versions that cannot
  * be loaded, and about retained versions. No function here reads a file or a clock, allocates
  * memory, or knows what a table is, so every rule has a line in tests/unit/test_steps.c. Facts are
- * gathered in facts.c, actions are carried out in carry_out.c; reconciler.h explains the whole. */
+ * gathered and actions are taken in plan.c; reconciler.h explains the whole. */
 #pragma once
 
 #include "config/config.h"

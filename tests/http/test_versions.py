@@ -467,26 +467,38 @@ def test_poll_reads_a_bad_named_table_once(directory, root):
 
 
 def test_poll_says_a_problem_again(directory, root):
-    """After the model was all right in between."""
+    """After the model had none in between, whether its files are bad or memory does not suffice."""
     publish(root, "mark", 1)
-    publish_keyed(root, "t", 1)
+    publish_keyed(root, "k", 1)
     publish_keyed(directory, "good", 1)
     for name in ("bad", "bad_again"):
         publish_keyed(directory, name, 1, KEYS_TWICE)
-    with polling(directory) as server:
-        def replace_keys(name):
-            os.replace(directory / name / "1" / "keys.npy", root / "t" / "1" / "keys.npy")
+    with polling(directory, "--max-table-bytes", "4KiB") as server:
+        def said(name):
+            server.client.get("/v2/health/live")
+            return [e["reason"] for e in events(server, "not loaded") if e["model"] == name]
 
-        def said():
-            return [e["reason"] for e in events(server, "not loaded") if server.client.get("/v2/health/live")]
+        def replace_keys(name):
+            os.replace(directory / name / "1" / "keys.npy", root / "k" / "1" / "keys.npy")
 
         replace_keys("bad")
-        wait_until(lambda: len(said()) == 1, "it is not said")
+        wait_until(lambda: len(said("k")) == 1, "bad keys are not said")
         replace_keys("good")
-        wait_until(lambda: index(server.client, "t")["1"] == ("READY", ""), "it is not all right")
+        wait_until(lambda: index(server.client, "k")["1"] == ("READY", ""), "it is not all right")
         replace_keys("bad_again")
-        wait_until(lambda: len(said()) == 2, "it is not said again")
-        expect(said()[0] == said()[1] and "key 7" in said()[0], f"{said()}")
+        wait_until(lambda: len(said("k")) == 2, "bad keys are not said again")
+        path = publish(root, "u", 1, rows_of(1, 1000))
+        wait_until(lambda: len(said("u")) == 1, "a lack of memory is not said")
+        path.write_bytes(b"garbage")
+        wait_until(lambda: "1" in index(server.client, "u"), "other files are not seen")
+        for version in (2, 3):  # two polls at least
+            publish(root, "mark", version)
+            wait_for(server.client, version, "mark")
+        publish(directory / "aside", "u", 1, rows_of(1, 1000)).replace(path)
+        wait_until(lambda: len(said("u")) == 2, "a lack of memory is not said again")
+        for name, word in (("k", "key 7"), ("u", "max_table_bytes")):
+            first, second = said(name)
+            expect(first == second and word in first, f"{first}; {second}")
 
 
 def test_poll_tries_collections_quietly(directory, root):
@@ -506,6 +518,64 @@ def test_poll_tries_collections_quietly(directory, root):
         expect_equal(seen, {("UNAVAILABLE", True)})
         publish_keyed(root, "t", 2)
         wait_until(lambda: served_together(server.client, names[-1], ["f"]) == [2], "it is not pooled")
+
+
+def test_newer_collection_that_does_not_fit(directory, root):
+    """It is passed over by a poll, a load and a start, and is served once there is a table that fits."""
+    publish(root, "t", 1)
+    collection(root, "c", ["t"])
+
+    def passed_over(client):
+        (state, reason), first = index(client, "c")["2"], index(client, "c")["1"]
+        expect(state == "UNAVAILABLE" and "default_index" in reason and first == ("READY", ""), f"{state}: {reason}")
+        return served_together(client, "c", ["f_t"])
+
+    with polling(directory) as server:
+        new = directory / "new"
+        new.mkdir()
+        write_json(new / "config.json", {"features": [{"name": "f_t", "model": "t", "default_index": 100}]})
+        os.rename(new, root / "c" / "2")
+        wait_until(lambda: "2" in index(server.client, "c"), "version 2 is not in the index")
+        expect_equal(passed_over(server.client), [1])
+        expect_equal(server.admin.load("c").expect(200).json()["models"], [{"name": "c", "versions": ["1"]}])
+        expect_equal(server.admin.load("c", 2).status, 400)
+        expect_equal(passed_over(server.client), [1])
+    with polling(directory) as server:
+        expect_equal(passed_over(server.client), [1])
+        publish(root, "t", 2, rows_of(2, 200))
+        wait_until(lambda: index(server.client, "c") == {"2": ("READY", "")}, "version 2 is not served")
+        expect_equal(served_together(server.client, "c", ["f_t"]), [2])
+
+
+def test_load_while_a_poll_reads(directory, root):
+    """A request does not wait for all tables that a poll has found."""
+    names = [f"t{i}" for i in range(5)]
+    for name in [*names, "z"]:
+        publish(root, name, 1)
+    # Each table takes most of a second.
+    with polling(directory, "--load-bytes-per-second", "256KiB") as server:
+        for name in names:
+            publish(root, name, 2, rows_of(2, 256 * 1024 // rows_of(2, 1).nbytes))
+        wait_until(lambda: server.client.get("/v2/health/live") and events(server, "model ready"), "nothing is read")
+        publish(root, "z", 2)
+        server.admin.load("z").expect(200)
+        server.wait_event("change done")
+        done = [e["event"] for e in server.events()].index("change done")
+        for name in names:
+            wait_for(server.client, 2, name)
+        ready = [i for i, e in enumerate(server.events()) if e["event"] == "model ready" and e["model"] != "z"]
+        expect(len(ready) == len(names) and done < ready[-1], server.log())
+
+
+def test_poll_of_tables_that_do_not_fit_twice(directory, root):
+    """What memory does not hold twice is replaced one after the other."""
+    rows = (8 << 20) // (COLUMNS * 4)
+    paths = [publish(root, f"t{i}", 1, rows_of(1, rows)) for i in range(4)]
+    with polling(directory, "--max-table-bytes", "44MiB") as server:
+        for path in paths:
+            replace(path, rows_of(2, rows))
+        for i in range(4):
+            wait_for(server.client, 2, f"t{i}")
 
 
 def test_poll_after_a_rollback(directory, root):
