@@ -243,7 +243,7 @@ TEST(test_passes_over_bad_versions)
     assert_false(load("a/2"));
     assert_int_equal(w->problem.kind, BAG_ERROR_BAD_REQUEST);
     assert_string_equal(listed(), "a/1 READY* a/2 UNAVAILABLE");
-    write_row("a/1/table.npy", 1, 1); /* it goes on serving what was read */
+    write_row("a/1/table.npy", 1, 1); /* what was read goes on serving */
     assert_true(poll_twice());
     assert_string_equal(listed(), "a/1 READY*! a/2 UNAVAILABLE");
     assert_int_equal(count_logged("not loaded", "a/1"), 1);
