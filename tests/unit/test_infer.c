@@ -174,10 +174,9 @@ static bool run(const char *body, bool is_binary)
     for (size_t at = output->header_bytes; is_binary && at < output->bytes;
          at += sizeof world.rows / ROWS)
         assert_memory_equal(output->reply + at, world.rows, sizeof world.rows / ROWS);
-    bool streams = world.infer.plan.ops[0].args.streams;
     bag_infer_reset(&world.infer);
     bag_buffers_free(&buffers);
-    return streams;
+    return world.infer.plan.ops[0].args.streams;
 }
 
 /* Results for JSON are not streamed, because printing reads them again at once. */
