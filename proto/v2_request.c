@@ -388,7 +388,8 @@ bool bag_v2_add_warning(struct bag_text *warnings, const char *text, struct bag_
     size_t added = json ? strlen(json) : 0, kept = warnings->bytes ? warnings->bytes - 1 : 0;
     char *all = json ? bag_arena_alloc(arena, kept + added + 2) : NULL;
     if (all) {
-        memcpy(all, warnings->data, kept); /* without its closing bracket */
+        if (kept) /* without its closing bracket */
+            memcpy(all, warnings->data, kept);
         all[kept] = kept ? ',' : '[';
         memcpy(all + kept + 1, json, added);
         memcpy(all + kept + 1 + added, "]", 2);

@@ -163,6 +163,7 @@ def test_what_is_wrong_with_tables(rng):
             (lambda: Export().table("a", table, None), "reduction is None"),
             (lambda: Export().table("a", table[0], "sum"), "2 dimensions"),
             (lambda: Export().table("a", table > 0, "sum"), "bool"),
+            (lambda: Export().table("a", np.ma.masked_less(table, 2), "sum"), "a: its array has masked elements"),
             (lambda: Export().table("a", table, "sum", padding_idx=4), "padding_idx is 4; .* from -4 to 3"),
             (lambda: twice.table("a_b", table, "sum"), "two models would be called 'a_b'"),
             (lambda: model_name("..."), "makes no name"),

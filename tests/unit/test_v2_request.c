@@ -236,6 +236,26 @@ TEST(test_reads_which_part_is_asked)
     release(&decoded);
 }
 
+TEST(test_adds_warnings)
+{
+    struct decoded decoded;
+    assert_true(decode_json(&decoded, "{'inputs':[]}"));
+    struct bag_text *warnings = &decoded.request.warnings;
+    assert_true(bag_v2_add_warning(warnings, "say \"a\\b\"", &decoded.arena));
+    assert_int_equal(warnings->bytes, strlen("[\"say \\\"a\\\\b\\\"\"]"));
+    assert_memory_equal(warnings->data, "[\"say \\\"a\\\\b\\\"\"]", warnings->bytes);
+    assert_true(bag_v2_add_warning(warnings, "", &decoded.arena));
+    assert_memory_equal(warnings->data, "[\"say \\\"a\\\\b\\\"\",\"\"]", warnings->bytes);
+    release(&decoded);
+
+    struct bag_arena none;
+    struct bag_text kept = {NULL, 0};
+    bag_arena_init(&none, 8);
+    assert_false(bag_v2_add_warning(&kept, "longer than the arena", &none));
+    assert_true(!kept.data && kept.bytes == 0);
+    bag_arena_free(&none);
+}
+
 TEST(test_rejects_data_that_does_not_fit)
 {
     static const char *const cases[][2] = {

@@ -201,7 +201,7 @@ _PLAIN_ARRAYS = (np.ndarray, np.memmap, np.matrix, np.ma.MaskedArray)  # numbers
 _PLAIN_ELEMENTS = (int, float, bool, str)
 
 
-def _more_than_numbers(array):
+def more_than_numbers(array):
     """A text for what an array has beside its numbers, which alone are sent; None: nothing. Its class is asked for names,
     because columns of a DataFrame are attributes, too."""
     kind = type(array)
@@ -232,7 +232,7 @@ def _check_plain(values, what):
                 if type(element) is kind:
                     _check_plain(element, what)
         return
-    more = _more_than_numbers(values)
+    more = more_than_numbers(values)
     if more:
         raise TypeError(f"'{what}' has {more}, which would be lost: convert it to a plain array first")
 

@@ -37,6 +37,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
+from bagserve_client import more_than_numbers
 from bagserve_dcp import Tensor, read_checkpoint
 from bagserve_trainers import (LAYOUTS, Rows, Table, deltas, guard, incremental, model_name, name_tables, read_layouts,
                                read_sparse_features, safe_name)
@@ -62,6 +63,9 @@ _BLOCK_BYTES = 1 << 20  # of rows that are copied at once
 # ---- tensors and files ------------------------------------------------------------------------
 def _array(tensor, what):
     """(type in safetensors, NumPy array) of a tensor or an array; no copy of what is on the CPU."""
+    more = more_than_numbers(tensor)
+    if more:
+        raise ValueError(f"{what}: its array has {more}, which would be lost: give a plain one")
     layout = str(getattr(tensor, "layout", "torch.strided"))
     if layout != "torch.strided":
         raise ValueError(f"{what}: its tensor is sparse ({layout}): give it as tensor.to_dense()")
