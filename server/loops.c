@@ -281,15 +281,15 @@ static size_t surplus_of(size_t connections)
     return connections / 8 + 16;
 }
 
-struct bag_http_acceptor_limits bag_loops_limit_connections(size_t wanted, size_t descriptors)
+struct bag_http_limits bag_loops_limit_connections(size_t wanted, size_t descriptors)
 {
     size_t usable = descriptors / 4 * 3, connections = wanted;
     if (wanted + surplus_of(wanted) > usable)
         connections = usable > surplus_of(0) ? (usable - surplus_of(0)) / 9 * 8 : 1;
     if (connections == 0)
         connections = 1;
-    return (struct bag_http_acceptor_limits){.connections = connections,
-                                             .accepted = connections + surplus_of(connections)};
+    return (struct bag_http_limits){.connections = connections,
+                                    .accepted = connections + surplus_of(connections)};
 }
 
 /* The minimum limit of connections from one address, unless the option sets it. */
@@ -298,11 +298,11 @@ struct bag_http_acceptor_limits bag_loops_limit_connections(size_t wanted, size_
 /* The number of connections beyond the admin listener's limit that are answered with 503. */
 #define ADMIN_SURPLUS 4
 
-static struct bag_http_acceptor_limits limit_connections(const struct bag_option_values *options)
+static struct bag_http_limits limit_connections(const struct bag_option_values *options)
 {
     struct rlimit descriptors = {.rlim_cur = RLIM_INFINITY};
     getrlimit(RLIMIT_NOFILE, &descriptors);
-    struct bag_http_acceptor_limits limits =
+    struct bag_http_limits limits =
         bag_loops_limit_connections((size_t)options->max_connections, descriptors.rlim_cur);
     if (limits.connections < (size_t)options->max_connections)
         bag_log(BAG_LOG_LEVEL_WARNING, "fewer connections",
@@ -326,7 +326,7 @@ static bool init_acceptors(struct bag_loops *loops, uv_loop_t *first,
 {
     const struct bag_option_values *options = &loops->service->config->options;
     const char *proxies = options->trusted_proxies;
-    struct bag_http_acceptor_limits limits = limit_connections(options), admin = limits;
+    struct bag_http_limits limits = limit_connections(options), admin = limits;
     loops->service->max_connections = limits.connections;
     loops->service->max_connections_per_client = limits.per_client;
     admin.connections = limits.connections / 8 + 4;

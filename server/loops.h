@@ -79,7 +79,7 @@ unsigned bag_loops_default(unsigned processors);
 /* Returns the limits of connections for all loops together: `wanted` connections, and a surplus
  * that is answered with 503. Reduces them if less than a quarter of the descriptors would remain
  * for other purposes. */
-struct bag_http_acceptor_limits bag_loops_limit_connections(size_t wanted, size_t descriptors);
+struct bag_http_limits bag_loops_limit_connections(size_t wanted, size_t descriptors);
 
 /* Starts the loops, and an admin server on the first one if there is an admin listener. `on_ended`
  * is called on the first loop when all have drained. Returns false and sets *problem if that

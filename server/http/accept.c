@@ -7,7 +7,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,98 +24,27 @@
 /* The time in which a client completes the handshake of a connection that it has started. */
 #define HANDSHAKE_MS 100
 
-/* ---- clients --------------------------------------------------------------------------------- */
+/* ---- new connections ------------------------------------------------------------------------- */
 
-/* Orders clients by their address, for tsearch(3). */
-static int compare(const void *one, const void *other)
-{
-    const struct bag_http_client *first = one, *second = other;
-    return memcmp(first->address, second->address, sizeof first->address);
-}
-
-size_t bag_http_acceptor_room(const struct bag_http_acceptor *acceptor)
-{
-    size_t sum = 0;
-    for (size_t i = 0; i < acceptor->num_loops; i++)
-        sum += atomic_load(&acceptor->loops[i]->count);
-    return sum < acceptor->limits.accepted ? acceptor->limits.accepted - sum : 0;
-}
-
-/* Returns true if a client may have one more connection: if it is below its limit, and no more of
- * its connections are beyond max_connections than places are left. So some places stay free for
- * other clients, however many clients want all of them. */
-static bool may_join(const struct bag_http_acceptor *acceptor, const struct bag_http_client *client)
-{
-    return client->connections < acceptor->limits.per_client &&
-           client->connections - client->counted <= bag_http_acceptor_room(acceptor);
-}
-
-/* Counts a connection in max_connections, unless that many are counted already. */
-static void count(struct bag_http_acceptor *acceptor, struct bag_http_connection *connection)
-{
-    connection->counts = atomic_fetch_add(&acceptor->total, 1) < acceptor->limits.connections;
-    if (!connection->counts)
-        atomic_fetch_sub(&acceptor->total, 1);
-    else if (connection->client)
-        connection->client->counted++;
-}
-
-/* Counts the connection for its client and in max_connections. Connections of trusted proxies and
- * of Unix-domain sockets count for no client. Returns false and counts the refusal if the client
- * may have no more, or there is no memory. */
+/* Adds the connection to its client and counts it in max_connections. Returns false and counts the
+ * refusal if the client may have no more, or there is no memory. */
 static bool join(struct bag_http_connections *connections, struct bag_http_connection *connection)
 {
-    struct bag_http_acceptor *acceptor = connections->acceptor;
-    const struct bag_http_peer *peer = &connection->peer;
-    if (!peer->known || bag_networks_have(&acceptor->proxies, peer->address)) {
-        count(acceptor, connection);
+    if (bag_http_client_join(connections->clients, &connection->peer, &connection->client)) {
+        bag_http_connection_count(connections, connection);
         return true;
     }
-    struct bag_http_client *client = calloc(1, sizeof *client);
-    if (!client) {
-        atomic_fetch_add(&connections->refused, 1);
-        return false;
-    }
-    memcpy(client->address, peer->address, bag_http_peer_is_ipv4(peer) ? 16 : 8);
-    uv_mutex_lock(&acceptor->lock);
-    /* tsearch() returns the client that is in the tree, or inserts the new one. */
-    struct bag_http_client *const *found = tsearch(client, &acceptor->clients, compare);
-    if (!found || *found != client)
-        free(client);
-    if (found && may_join(acceptor, *found)) {
-        connection->client = *found;
-        connection->client->connections++;
-    }
-    uv_mutex_unlock(&acceptor->lock);
-    if (connection->client)
-        count(acceptor, connection);
-    else
-        atomic_fetch_add(&connections->refused, 1);
-    return connection->client != NULL;
+    atomic_fetch_add(&connections->refused, 1);
+    return false;
 }
 
 /* Returns true if the connection begins with a PROXY header, which names its client. */
-static bool sends_header(const struct bag_http_acceptor *acceptor,
+static bool sends_header(const struct bag_http_clients *clients,
                          const struct bag_http_connection *connection)
 {
-    const struct bag_http_peer *peer = &connection->peer;
-    return acceptor->limits.reads_proxy_headers && peer->known &&
-           bag_networks_have(&acceptor->proxies, peer->address);
+    return clients->limits.reads_proxy_headers &&
+           bag_http_clients_trust(clients, &connection->peer);
 }
-
-void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http_client *client)
-{
-    if (!client)
-        return;
-    uv_mutex_lock(&acceptor->lock);
-    if (--client->connections == 0) {
-        tdelete(client, &acceptor->clients, compare);
-        free(client);
-    }
-    uv_mutex_unlock(&acceptor->lock);
-}
-
-/* ---- new connections ------------------------------------------------------------------------- */
 
 /* Closes a connection that the library has not got. */
 static void drop(struct bag_http_connections *connections, struct bag_http_connection *connection)
@@ -125,23 +53,10 @@ static void drop(struct bag_http_connections *connections, struct bag_http_conne
     bag_http_connection_remove(connections, connection);
 }
 
-/* Moves a connection to ADMITTED. If it does not count in max_connections, evicts another one first
- * and lets it count in its place. */
-static void admit(struct bag_http_connections *connections, struct bag_http_connection *connection)
-{
-    if (!connection->counts) {
-        bag_http_connections_evict(connections, connection->client);
-        count(connections->acceptor, connection);
-    }
-    if (!connection->counts)
-        bag_http_connections_bound_surplus(connections);
-    bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_ADMITTED);
-}
-
 /* A connection of a trusted proxy whose PROXY header is being received. The deadline is that of a
  * request head. */
 struct proxied {
-    struct bag_http_connections *connections;
+    struct bag_http_overload *overload;
     struct bag_http_connection *connection; /* owned by its loop; the peer is the proxy */
     struct bag_proxy_header header;
     uv_poll_t poll;
@@ -158,6 +73,7 @@ static void on_proxied_close(uv_handle_t *poll)
 static void on_header(uv_poll_t *poll, int status, int events)
 {
     struct proxied *proxied = poll->data;
+    struct bag_http_connections *connections = proxied->overload->connections;
     struct bag_http_connection *connection = proxied->connection;
     struct bag_proxy_header *header = &proxied->header;
     struct bag_problem problem BAG_UNSET;
@@ -180,9 +96,9 @@ static void on_header(uv_poll_t *poll, int status, int events)
             connection->peer = (struct bag_http_peer){.known = true, .port = header->source_port};
             memcpy(connection->peer.address, header->source, sizeof header->source);
         }
-        if (join(proxied->connections, connection)) {
-            admit(proxied->connections, connection);
-            bag_engine_wake(proxied->connections->engine);
+        if (join(connections, connection)) {
+            bag_http_overload_on_connection(proxied->overload, connection);
+            bag_engine_wake(connections->engine);
             return;
         }
     }
@@ -190,16 +106,16 @@ static void on_header(uv_poll_t *poll, int status, int events)
         bag_log(BAG_LOG_LEVEL_WARNING, "bad proxy header",
                 BAG_LOG_TEXT("client", bag_http_peer_text(&connection->peer)),
                 BAG_LOG_TEXT("message", problem.text));
-    drop(proxied->connections, connection);
+    drop(connections, connection);
 }
 
 /* Polls the connection for its PROXY header. Closes it if there is not enough memory. */
-static void await_header(struct bag_http_connections *connections,
-                         struct bag_http_connection *connection)
+static void await_header(struct bag_http_overload *overload, struct bag_http_connection *connection)
 {
+    struct bag_http_connections *connections = overload->connections;
     struct proxied *proxied = calloc(1, sizeof *proxied);
     if (proxied && uv_poll_init(connections->timer.loop, &proxied->poll, connection->fd) == 0) {
-        proxied->connections = connections;
+        proxied->overload = overload;
         proxied->connection = connection;
         proxied->poll.data = proxied;
         if (bag_poll_start(&proxied->poll, on_header)) {
@@ -213,18 +129,19 @@ static void await_header(struct bag_http_connections *connections,
     drop(connections, connection);
 }
 
-void bag_http_new_connections_take(struct bag_http_connections *connections)
+void bag_http_new_connections_take(struct bag_http_overload *overload)
 {
+    struct bag_http_connections *connections = overload->connections;
     struct bag_handoff_item *item = bag_handoff_take(&connections->new_connections), *next;
     for (; item; item = next) {
         struct bag_http_connection *connection =
             BAG_HANDOFF_OWNER(item, struct bag_http_connection, accepted);
         next = item->next;
         assert(connection->stage == BAG_HTTP_CONNECTION_ACCEPTED);
-        if (sends_header(connections->acceptor, connection))
-            await_header(connections, connection);
+        if (sends_header(connections->clients, connection))
+            await_header(overload, connection);
         else
-            admit(connections, connection);
+            bag_http_overload_on_connection(overload, connection);
     }
 }
 
@@ -234,17 +151,17 @@ void bag_http_new_connections_take(struct bag_http_connections *connections)
  * with the most, which evicts another one. Returns NULL if no more may be accepted. */
 static struct bag_http_connections *choose_loop(const struct bag_http_acceptor *acceptor)
 {
-    bool is_full = atomic_load(&acceptor->total) >= acceptor->limits.connections;
+    bool is_full = bag_http_clients_are_full(&acceptor->clients);
     struct bag_http_connections *chosen = NULL;
     size_t chosen_count = 0;
-    for (size_t i = 0; i < acceptor->num_loops; i++) {
+    for (size_t i = 0; i < acceptor->clients.num_loops; i++) {
         size_t count = atomic_load(&acceptor->loops[i]->count);
         if (!chosen || (is_full ? count > chosen_count : count < chosen_count)) {
             chosen = acceptor->loops[i];
             chosen_count = count;
         }
     }
-    return bag_http_acceptor_room(acceptor) > 0 ? chosen : NULL;
+    return bag_http_clients_room(&acceptor->clients) > 0 ? chosen : NULL;
 }
 
 /* Makes the connection, counts it for its client and pushes it to its loop. Closes the socket if
@@ -252,7 +169,7 @@ static struct bag_http_connections *choose_loop(const struct bag_http_acceptor *
 static void pass_to_loop(struct bag_http_connections *connections, int fd,
                          const struct sockaddr_storage *from)
 {
-    struct bag_http_acceptor *acceptor = connections->acceptor;
+    struct bag_http_clients *clients = connections->clients;
     struct bag_http_connection *connection = calloc(1, sizeof *connection);
     if (!connection) {
         close(fd);
@@ -261,12 +178,13 @@ static void pass_to_loop(struct bag_http_connections *connections, int fd,
     connection->fd = fd;
     connection->is_unix = from->ss_family == AF_UNIX;
     connection->peer = bag_http_peer_of(from);
-    if (!sends_header(acceptor, connection) && !join(connections, connection)) {
+    if (!sends_header(clients, connection) && !join(connections, connection)) {
         close(fd);
         free(connection);
         return;
     }
     atomic_fetch_add(&connections->count, 1);
+    atomic_fetch_add(&clients->open, 1);
     if (bag_handoff_push(&connections->new_connections, &connection->accepted))
         bag_engine_wake(connections->engine);
 }
@@ -308,17 +226,16 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
 }
 
 bool bag_http_acceptor_init(struct bag_http_acceptor *acceptor, uv_loop_t *loop, size_t loops,
-                            struct bag_listener *listener,
-                            const struct bag_http_acceptor_limits *limits, const char *proxies,
-                            struct bag_problem *problem)
+                            struct bag_listener *listener, const struct bag_http_limits *limits,
+                            const char *proxies, struct bag_problem *problem)
 {
-    *acceptor = (struct bag_http_acceptor){.loop = loop, .listener = listener, .limits = *limits};
+    memset(acceptor, 0, sizeof *acceptor);
+    acceptor->loop = loop;
+    acceptor->listener = listener;
     acceptor->poll.data = acceptor->timer.data = acceptor;
     acceptor->loops = calloc(loops, sizeof(struct bag_http_connections *));
-    if (!bag_networks_parse(&acceptor->proxies, proxies, problem))
-        return false;
-    return (acceptor->loops && uv_mutex_init(&acceptor->lock) == 0) ||
-           bag_problem_no_memory(problem);
+    return bag_http_clients_init(&acceptor->clients, limits, proxies, problem) &&
+           (acceptor->loops || bag_problem_no_memory(problem));
 }
 
 /* ---- draining -------------------------------------------------------------------------------- */
@@ -326,7 +243,7 @@ bool bag_http_acceptor_init(struct bag_http_acceptor *acceptor, uv_loop_t *loop,
 /* Returns true if a request is running that arrived before the drain. */
 static bool has_early_requests(const struct bag_http_acceptor *acceptor)
 {
-    for (size_t i = 0; i < acceptor->num_loops; i++) {
+    for (size_t i = 0; i < acceptor->clients.num_loops; i++) {
         const struct bag_http_connections *connections = acceptor->loops[i];
         if (bag_counter_get(&connections->in_flight) > bag_counter_get(&connections->late))
             return true;
@@ -360,7 +277,7 @@ static void on_timer(uv_timer_t *timer)
     uv_close((uv_handle_t *)&acceptor->poll, NULL);
     uv_close((uv_handle_t *)timer, NULL);
     bag_listener_close(acceptor->listener);
-    atomic_store(&acceptor->closed, true);
+    atomic_store(&acceptor->clients.closed, true);
 }
 
 bool bag_http_acceptor_start(struct bag_http_acceptor *acceptor, struct bag_problem *problem)
@@ -382,6 +299,6 @@ void bag_http_acceptor_drain(struct bag_http_acceptor *acceptor, uint64_t max_wa
 
 void bag_http_acceptor_free(struct bag_http_acceptor *acceptor)
 {
-    uv_mutex_destroy(&acceptor->lock);
+    bag_http_clients_free(&acceptor->clients);
     free(acceptor->loops);
 }

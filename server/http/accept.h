@@ -17,43 +17,27 @@
  * The acceptor's functions run on its loop's thread unless their comment says otherwise. */
 #pragma once
 
-#include "connection.h"
-#include "proto/network.h"
+#include "overload.h"
 #include "server/system/sockets.h"
-
-/* The limits of one listener. */
-struct bag_http_acceptor_limits {
-    size_t connections;       /* connections that are served */
-    size_t accepted;          /* connections that are served or answered 503 */
-    size_t per_client;        /* connections of one client */
-    bool reads_proxy_headers; /* connections of trusted proxies start with a PROXY header */
-};
 
 struct bag_http_acceptor {
     uv_loop_t *loop;               /* borrowed */
     struct bag_listener *listener; /* borrowed; closed when a drain has ended accepting */
     struct bag_http_connections *
         *loops; /* loops that get the connections; set before the start; owned */
-    size_t num_loops;
-    struct bag_http_acceptor_limits limits;
-    struct bag_networks proxies;
-    atomic_size_t total; /* connections that count among limits.connections */
-    uv_mutex_t lock;     /* guards `clients` */
-    void *clients;       /* connected clients by address; see tsearch(3) */
+    struct bag_http_clients clients; /* clients of the listener */
     uv_poll_t poll;
     uv_timer_t timer;        /* active while accepting is paused, and during a drain */
     bool failed;             /* the last accept() failed, which was logged */
     uint64_t drain_until_ms; /* uv_now() until which earlier requests are awaited; 0: no drain */
     uint64_t rejecting_ms;   /* uv_now() since which no new connection starts; 0: they do */
-    atomic_bool closed;      /* no more connections are passed to loops */
 };
 
 /* Initialises an acceptor for up to `loops` loops. `proxies` lists the networks of trusted proxies.
  * Returns false and sets *problem if that list is invalid or there is no memory. */
 bool bag_http_acceptor_init(struct bag_http_acceptor *acceptor, uv_loop_t *loop, size_t loops,
-                            struct bag_listener *listener,
-                            const struct bag_http_acceptor_limits *limits, const char *proxies,
-                            struct bag_problem *problem);
+                            struct bag_listener *listener, const struct bag_http_limits *limits,
+                            const char *proxies, struct bag_problem *problem);
 
 /* Starts to accept. Returns false and sets *problem (SYSTEM) if the socket cannot be polled. */
 bool bag_http_acceptor_start(struct bag_http_acceptor *acceptor, struct bag_problem *problem);
@@ -66,15 +50,8 @@ void bag_http_acceptor_drain(struct bag_http_acceptor *acceptor, uint64_t max_wa
 /* Frees the acceptor. Its loop and all others must have ended. */
 void bag_http_acceptor_free(struct bag_http_acceptor *acceptor);
 
-/* Returns the number of further connections that may be open at once. May be called on any thread.
- */
-size_t bag_http_acceptor_room(const struct bag_http_acceptor *acceptor);
-
 /* ---- for each loop, on its thread ------------------------------------------------------------ */
 
-/* Takes the new connections: admits them, or waits for their PROXY header first. */
-void bag_http_new_connections_take(struct bag_http_connections *connections);
-
-/* Counts one connection less for a client, and frees the client if that was its last one. Does
- * nothing if it is NULL. May be called on any thread. */
-void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http_client *client);
+/* Takes the new connections. Each is then decided on by the overload of its loop, if it sends a
+ * PROXY header after that has arrived. */
+void bag_http_new_connections_take(struct bag_http_overload *overload);

@@ -1,7 +1,6 @@
 /* The open connections of a loop; see connection.h. */
 #include "connection.h"
 
-#include "accept.h"
 #include "server/engine/engine.h"
 #include "server/system/tcp.h"
 
@@ -29,14 +28,6 @@
 
 /* A client that sends one request after another has sent the next one within this time. */
 #define DRAINED_IDLE_MS 200
-
-/* A connection that has been idle or receiving a head for less than this may be about to continue.
- * It is evicted only if its client has RICH_TIMES as many connections as the new client. */
-#define EVICTABLE_MS 1000
-#define RICH_TIMES   8
-
-/* The maximum number of connections of a stage that are examined for eviction. */
-#define MAX_EXAMINED 500
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
@@ -126,15 +117,18 @@ void bag_http_connection_shut_down(struct bag_http_connections *connections,
     shutdown(connection->fd, SHUT_RDWR);
 }
 
-/* Stops counting a connection in max_connections. */
-static void uncount(struct bag_http_acceptor *acceptor, struct bag_http_connection *connection)
+void bag_http_connection_count(struct bag_http_connections *connections,
+                               struct bag_http_connection *connection)
 {
-    if (!connection->counts)
-        return;
+    connection->counts = bag_http_client_count(connections->clients, connection->client);
+}
+
+void bag_http_connection_uncount(struct bag_http_connections *connections,
+                                 struct bag_http_connection *connection)
+{
+    if (connection->counts)
+        bag_http_client_uncount(connections->clients, connection->client);
     connection->counts = false;
-    atomic_fetch_sub(&acceptor->total, 1);
-    if (connection->client)
-        connection->client->counted--;
 }
 
 void bag_http_connection_remove(struct bag_http_connections *connections,
@@ -142,8 +136,9 @@ void bag_http_connection_remove(struct bag_http_connections *connections,
 {
     if (connection->stage != BAG_HTTP_CONNECTION_ACCEPTED)
         take_out(&connections->lists[connection->stage], connection);
-    uncount(connections->acceptor, connection);
-    bag_http_client_release(connections->acceptor, connection->client);
+    bag_http_connection_uncount(connections, connection);
+    bag_http_client_leave(connections->clients, connection->client);
+    atomic_fetch_sub(&connections->clients->open, 1);
     if (atomic_fetch_sub(&connections->count, 1) == 1 && !connections->on_drained)
         uv_timer_stop(&connections->timer);
     free(connection);
@@ -157,6 +152,11 @@ static ssize_t peek(const struct bag_http_connection *connection)
 {
     char byte;
     return recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+}
+
+bool bag_http_connection_has_unread(const struct bag_http_connection *connection)
+{
+    return peek(connection) > 0;
 }
 
 bool bag_http_connection_is_open(const struct bag_http_connection *connection)
@@ -209,34 +209,6 @@ static void set_timeout(struct bag_http_connections *connections,
         MHD_set_connection_option(connection->handle, MHD_CONNECTION_OPTION_TIMEOUT,
                                   (unsigned)(connections->idle_timeout_ms / 1000)) == MHD_YES;
     bag_engine_wake(connections->engine); /* the loop asks the library when to call it */
-}
-
-/* ---- replies sent directly ------------------------------------------------------------------- */
-
-static bool print_header(void *message, const char *name, const char *value)
-{
-    return fprintf(message, "%s: %s\r\n", name, value) > 0;
-}
-
-bool bag_http_connection_send_directly(const struct bag_http_connection *connection,
-                                       const struct bag_http_reply *reply)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *message = reply->body ? open_memstream(&text, &bytes) : NULL;
-    if (!message)
-        return false;
-    fprintf(message, "HTTP/1.1 %d %s\r\n", reply->status,
-            MHD_get_reason_phrase_for((unsigned)reply->status));
-    bag_http_reply_headers(reply, print_header, message);
-    fprintf(message, "Content-Length: %zu\r\n\r\n", reply->body_bytes);
-    fwrite(reply->body, 1, reply->body_bytes, message);
-    bool failed = ferror(message);
-    failed |= fclose(message) != 0;
-    bool sent =
-        !failed && send(connection->fd, text, bytes, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)bytes;
-    free(text);
-    return sent;
 }
 
 /* ---- lingering closes ------------------------------------------------------------------------ */
@@ -301,7 +273,7 @@ void bag_http_connection_linger(struct bag_http_connections *connections, int fd
     struct bag_http_connection_list *list = &connections->lists[BAG_HTTP_CONNECTION_LINGERING];
     uv_timer_t *timer = &connections->linger_timer;
     /* The client of the oldest one has had the most time to read its reply. */
-    if (list->count == MIN_LINGERING + connections->acceptor->limits.connections / 4)
+    if (list->count == MIN_LINGERING + connections->clients->limits.connections / 4)
         end_lingering(list, TAILQ_FIRST(&list->queue));
     struct bag_http_connection *connection = malloc(sizeof *connection);
     int own_fd = connection ? dup(fd) : -1;
@@ -328,7 +300,7 @@ static bool may_ask(const struct bag_http_connections *connections,
 {
     uint64_t head_ms = connections->timeouts_ms[BAG_HTTP_CONNECTION_HEAD];
     struct bag_tcp_state tcp;
-    return peek(connection) > 0 ||
+    return bag_http_connection_has_unread(connection) ||
            (connections->on_drained && now_ms < connections->drained_since_ms + head_ms &&
             read_state(connection, &tcp) && tcp.received_ms < DRAINED_IDLE_MS);
 }
@@ -401,7 +373,7 @@ static void on_timer(uv_timer_t *timer)
 {
     struct bag_http_connections *connections = timer->data;
     uint64_t now_ms = uv_now(timer->loop);
-    bool is_closed = connections->on_drained && atomic_load(&connections->acceptor->closed);
+    bool is_closed = connections->on_drained && atomic_load(&connections->clients->closed);
     if (is_closed && now_ms >= connections->drained_since_ms + DRAINED_IDLE_MS)
         connections->timeouts_ms[BAG_HTTP_CONNECTION_IDLE] = DRAINED_IDLE_MS;
     for (unsigned stage = 0; stage < BAG_HTTP_CONNECTION_STAGES; stage++) {
@@ -426,56 +398,4 @@ void bag_http_connections_drain(struct bag_http_connections *connections,
     /* Restarts both timers, which would fire late if the clock had gone back since they started. */
     uv_timer_start(&connections->timer, on_timer, 0, TICK_MS);
     uv_timer_start(&connections->linger_timer, on_linger, 0, LINGER_TICK_MS);
-}
-
-/* ---- eviction -------------------------------------------------------------------------------- */
-
-/* Returns true if a connection may be evicted for a new one of `client`. */
-static bool is_evictable(const struct bag_http_connection *connection,
-                         const struct bag_http_client *client, uint64_t now_ms)
-{
-    size_t theirs = connection->client ? connection->client->connections : 0;
-    size_t ours = client ? client->connections : 0;
-    bool is_idle = connection->stage == BAG_HTTP_CONNECTION_IDLE;
-    bool is_free = is_idle || connection->stage == BAG_HTTP_CONNECTION_HEAD;
-    if (!connection->counts)
-        return false;
-    if (client && theirs / RICH_TIMES > ours)
-        return true;
-    return connection->since_ms + EVICTABLE_MS <= now_ms &&
-           (is_free || (client && theirs > ours)) && (!is_idle || peek(connection) <= 0);
-}
-
-void bag_http_connections_evict(struct bag_http_connections *connections,
-                                const struct bag_http_client *client)
-{
-    struct bag_http_acceptor *acceptor = connections->acceptor;
-    uint64_t now_ms = uv_now(connections->timer.loop);
-    if (atomic_load(&acceptor->total) < acceptor->limits.connections)
-        return;
-    for (unsigned stage = BAG_HTTP_CONNECTION_IDLE; stage <= BAG_HTTP_CONNECTION_SENDING_REPLY;
-         stage++) {
-        struct bag_http_connection *longest = TAILQ_FIRST(&connections->lists[stage].queue);
-        bool is_suspended =
-            stage == BAG_HTTP_CONNECTION_WAITING || stage == BAG_HTTP_CONNECTION_PAUSED;
-        unsigned left = is_suspended ? 0 : MAX_EXAMINED;
-        for (; longest && left; left--, longest = TAILQ_NEXT(longest, link)) {
-            if (!is_evictable(longest, client, now_ms))
-                continue;
-            bag_http_connection_shut_down(connections, longest);
-            uncount(acceptor, longest);
-            return;
-        }
-    }
-}
-
-void bag_http_connections_bound_surplus(struct bag_http_connections *connections)
-{
-    const struct bag_http_acceptor *acceptor = connections->acceptor;
-    const struct bag_http_acceptor_limits *limits = &acceptor->limits;
-    struct bag_http_connection *longest =
-        TAILQ_FIRST(&connections->lists[BAG_HTTP_CONNECTION_SURPLUS].queue);
-    if (longest && 2 * bag_http_acceptor_room(acceptor) < limits->accepted - limits->connections &&
-        peek(longest) <= 0)
-        bag_http_connection_shut_down(connections, longest);
 }

@@ -1,9 +1,9 @@
 /* The open connections of a loop: their stages, their deadlines, and how they are closed.
  *
  * libmicrohttpd (below: the library) reads requests and writes replies. This module enforces
- * deadlines for a whole request head, request and reply. It closes a connection to make room for a
- * new one when the limit is reached. When the server stops, it drains the connections without
- * losing a reply.
+ * deadlines for a whole request head, request and reply. When the server stops, it drains the
+ * connections without losing a reply. Which connections are admitted, deferred, paused or evicted
+ * is decided in overload.h.
  *
  * The life of a connection:
  *
@@ -33,7 +33,7 @@
  * All functions and callbacks run on the loop's thread unless their comment says otherwise. */
 #pragma once
 
-#include "message.h"
+#include "clients.h"
 #include "server/metrics/metrics.h"
 #include "server/system/handoff.h"
 
@@ -58,14 +58,6 @@ enum bag_http_connection_stage {
     BAG_HTTP_CONNECTION_SHUT_DOWN,     /* shut down; the library has not noticed yet */
     BAG_HTTP_CONNECTION_LINGERING, /* a duplicate of a closed socket, whose input is discarded */
     BAG_HTTP_CONNECTION_STAGES
-};
-
-/* A client, identified by its address: an IPv4 address or an IPv6 /64 network. */
-struct bag_http_client {
-    uint8_t address[16];
-    atomic_size_t connections; /* open connections of this client */
-    atomic_size_t counted;     /* those that count in max_connections */
-    atomic_size_t held_bytes;  /* memory of its request bodies and of its documents */
 };
 
 /* A connection. Exists from accept() until the socket is closed. */
@@ -101,8 +93,8 @@ struct bag_http_connection_list {
 
 struct bag_http_connections {
     /* Set by the server, which also initialises the timers. Borrowed. */
-    struct bag_http_acceptor *acceptor; /* shared by all loops */
-    struct bag_engine *engine;          /* used by other threads to wake the loop */
+    struct bag_http_clients *clients; /* shared by all loops of the listener */
+    struct bag_engine *engine;        /* used by other threads to wake the loop */
     /* Sends an error to a client whose request has passed its deadline. */
     void (*on_late)(void *context, struct bag_http_connection *connection);
     void *context;
@@ -140,6 +132,13 @@ void bag_http_connection_enter(struct bag_http_connections *connections,
 void bag_http_connection_shut_down(struct bag_http_connections *connections,
                                    struct bag_http_connection *connection);
 
+/* Count a connection in max_connections, unless that many are counted already, and stop counting
+ * it. */
+void bag_http_connection_count(struct bag_http_connections *connections,
+                               struct bag_http_connection *connection);
+void bag_http_connection_uncount(struct bag_http_connections *connections,
+                                 struct bag_http_connection *connection);
+
 /* Removes and frees a connection whose socket is closed or about to be closed. */
 void bag_http_connection_remove(struct bag_http_connections *connections,
                                 struct bag_http_connection *connection);
@@ -154,11 +153,8 @@ bool bag_http_connection_is_open(const struct bag_http_connection *connection);
  */
 uint64_t bag_http_connection_quiet_ns(const struct bag_http_connection *connection);
 
-/* Writes a complete reply directly to the socket. Used while a request is still being received,
- * when the library accepts no response. Nothing else may have been sent for the request. Returns
- * false if the socket does not take the whole reply at once. */
-bool bag_http_connection_send_directly(const struct bag_http_connection *connection,
-                                       const struct bag_http_reply *reply);
+/* Returns whether the connection has bytes that the library has not read. */
+bool bag_http_connection_has_unread(const struct bag_http_connection *connection);
 
 /* Performs a lingering close on a socket that its owner is about to close. Closing a socket that
  * has unread bytes sends a reset, and a client that is still sending might then lose the reply.
@@ -168,22 +164,6 @@ bool bag_http_connection_send_directly(const struct bag_http_connection *connect
 void bag_http_connection_linger(struct bag_http_connections *connections, int fd);
 
 /* ---- all of them ----------------------------------------------------------------------------- */
-
-/* Shuts down one connection if the limit is reached, so that a connection of `client` can be
- * admitted. `client` is NULL if the new connection is not counted for any client. If no connection
- * may be evicted, does nothing, and the new one becomes SURPLUS.
- *
- * Prefers a connection that has been idle, without unread bytes, or receiving a head for at least a
- * second, the oldest first. Otherwise evicts one that has been receiving a body or a reply for a
- * second, if its client has more connections than `client`. A client with many times as many
- * connections as `client` loses one even before the second has passed. */
-void bag_http_connections_evict(struct bag_http_connections *connections,
-                                const struct bag_http_client *client);
-
-/* Shuts down the oldest connection beyond max_connections if there are so many of them that few
- * more could be accepted. Spares it if it has unread bytes, which may be its request. A client
- * without other connections can therefore still learn why it is rejected. */
-void bag_http_connections_bound_surplus(struct bag_http_connections *connections);
 
 /* Drains the connections, then calls `done` from a timer. From now on each connection is closed
  * after its reply. After the acceptor has closed, a connection that stays idle for a moment is

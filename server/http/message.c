@@ -140,15 +140,6 @@ void bag_http_reply_to(struct bag_http_reply *reply, const struct bag_http_head 
     }
 }
 
-/* Returns the content type: that of tensors if JSON and tensors follow each other, otherwise the
- * reply's own, or JSON. */
-static const char *type_of(const struct bag_http_reply *reply)
-{
-    if (reply->header_bytes)
-        return "application/octet-stream";
-    return reply->type ? reply->type : "application/json";
-}
-
 /* The headers so far, and whether all of them were taken. */
 struct headers {
     bag_http_add_header *add;
@@ -211,49 +202,69 @@ static const char *date_text(void)
     return date.text;
 }
 
+/* Adds the headers that depend only on the lengths of the body and on the time. */
+static void add_plain(struct headers *headers, const struct bag_http_reply *reply)
+{
+    add(headers, "Date", date_text());
+    if (reply->body_bytes && !reply->type)
+        add(headers, "Content-Type",
+            reply->header_bytes ? "application/octet-stream" : "application/json");
+    if (reply->body_bytes)
+        add(headers, "X-Content-Type-Options", "nosniff");
+    if (reply->header_bytes)
+        add_number(headers, BAG_HEADER_JSON_LENGTH, reply->header_bytes);
+}
+
+/* Adds all others, of which most replies have none. */
+static void add_others(struct headers *headers, const struct bag_http_reply *reply)
+{
+    if (reply->body_bytes)
+        add(headers, "Content-Type", reply->type);
+    add(headers, "Content-Encoding", reply->coding);
+    if (reply->no_store)
+        add(headers, "Cache-Control", "no-store");
+    if (reply->varies_by_coding)
+        add(headers, "Vary", "Accept-Encoding");
+    if (reply->varies_by_accept)
+        add(headers, "Vary", "Accept");
+    if (reply->is_page) {
+        add(headers, "Content-Security-Policy", PAGE_POLICY);
+        add(headers, "Referrer-Policy", "no-referrer");
+        add(headers, "Cross-Origin-Resource-Policy", "same-origin");
+    }
+    if (reply->varies_by_origin || reply->allow_origin)
+        add_cors(headers, reply);
+    add(headers, BAG_HEADER_REQUEST_ID, reply->request_id);
+    add(headers, BAG_HEADER_TRACEPARENT, reply->traceparent);
+    add(headers, "Allow", reply->allow);
+    add(headers, "WWW-Authenticate", reply->challenge);
+    if (reply->retry_after_s)
+        add_number(headers, "Retry-After", reply->retry_after_s);
+    if (reply->close)
+        add(headers, "Connection", "close");
+}
+
 bool bag_http_reply_headers(const struct bag_http_reply *reply, bag_http_add_header *add_header,
                             void *context)
 {
     struct headers headers = {add_header, context, true};
-    add(&headers, "Date", date_text());
-    if (reply->body_bytes) {
-        add(&headers, "Content-Type", type_of(reply));
-        add(&headers, "X-Content-Type-Options", "nosniff");
-    }
-    if (reply->header_bytes)
-        add_number(&headers, BAG_HEADER_JSON_LENGTH, reply->header_bytes);
-    add(&headers, "Content-Encoding", reply->coding);
-    if (reply->no_store)
-        add(&headers, "Cache-Control", "no-store");
-    if (reply->varies_by_coding)
-        add(&headers, "Vary", "Accept-Encoding");
-    if (reply->varies_by_accept)
-        add(&headers, "Vary", "Accept");
-    if (reply->is_page) {
-        add(&headers, "Content-Security-Policy", PAGE_POLICY);
-        add(&headers, "Referrer-Policy", "no-referrer");
-        add(&headers, "Cross-Origin-Resource-Policy", "same-origin");
-    }
-    if (reply->varies_by_origin || reply->allow_origin)
-        add_cors(&headers, reply);
-    add(&headers, BAG_HEADER_REQUEST_ID, reply->request_id);
-    add(&headers, BAG_HEADER_TRACEPARENT, reply->traceparent);
-    add(&headers, "Allow", reply->allow);
-    add(&headers, "WWW-Authenticate", reply->challenge);
-    if (reply->retry_after_s)
-        add_number(&headers, "Retry-After", reply->retry_after_s);
-    if (reply->close)
-        add(&headers, "Connection", "close");
+    add_plain(&headers, reply);
+    add_others(&headers, reply);
     return headers.ok;
+}
+
+/* Takes no header. */
+static bool take_none(void *context, const char *name, const char *value)
+{
+    (void)context, (void)name, (void)value;
+    return false;
 }
 
 bool bag_http_reply_is_plain(const struct bag_http_reply *reply)
 {
-    bool has_texts = reply->coding || reply->request_id || reply->traceparent || reply->allow ||
-                     reply->challenge || reply->allow_origin;
-    return !has_texts && !reply->varies_by_coding && !reply->varies_by_origin && !reply->no_store &&
-           !reply->type && !reply->varies_by_accept && !reply->is_page && !reply->retry_after_s &&
-           !reply->close;
+    struct headers headers = {take_none, NULL, true};
+    add_others(&headers, reply);
+    return headers.ok;
 }
 
 /* ---- heads of requests ----------------------------------------------------------------------- */

@@ -5,7 +5,6 @@
 #include "proto/problem.h"
 #include "server/metrics/metrics.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,12 +40,13 @@ uint64_t bag_http_peer_client(const struct bag_http_peer *peer);
 /* Returns "127.0.0.1:5000", "[::1]:5000", or "unix". Owned by the peer. */
 const char *bag_http_peer_text(struct bag_http_peer *peer);
 
+struct bag_http_client;
+
 /* The request line, its target without the query, and the client. Borrowed from the connection. */
 struct bag_http_first_line {
     const char *method, *target, *version;
     struct bag_http_peer *peer;
-    atomic_size_t *client_bytes; /* memory of the client's bodies and documents; NULL: not
-                                    limited per client */
+    struct bag_http_client *client; /* NULL: the connection belongs to none */
 };
 
 /* The parts of a head that the server keeps. The texts are borrowed from the connection; NULL:
@@ -178,7 +178,8 @@ typedef bool bag_http_add_header(void *context, const char *name, const char *va
 bool bag_http_reply_headers(const struct bag_http_reply *reply, bag_http_add_header *add,
                             void *context);
 
-/* Returns true if the headers depend only on the lengths of the body and on the time. */
+/* Returns true if bag_http_reply_headers() adds nothing but headers that depend on the lengths of
+ * the body and on the time. */
 bool bag_http_reply_is_plain(const struct bag_http_reply *reply);
 
 /* Frees the body. */

@@ -1,12 +1,70 @@
-/* The callbacks of libmicrohttpd (below: the library); see server.h. */
-#include "server.h"
+/* Hides libmicrohttpd (below: the library): starts and calls it, gets its callbacks, and passes
+ * them to connections and requests.
+ *
+ * The code works around the following. Debian 12 has version 0.9.75, and Debian 13 has 1.0.1.
+ *
+ * Both versions:
+ *
+ *   - A connection that is suspended in the first call for a complete request reads again when it
+ *     is resumed, before the library asks for the reply. See on_complete().
+ *   - Between the first and the second of these calls the library may close the connection.
+ *   - It does not notice that the client of a suspended connection has disconnected
+ *     (bag_http_connection_is_open).
+ *   - It takes no response in the middle of a request. See send_directly().
+ *   - If the end of a client arrives together with bytes of an incomplete request, it waits for
+ *     more bytes (sweep() in connection.c).
+ *   - Each received byte restarts its timeout, and it examines all connections with a timeout in
+ *     each round (connection.h).
+ *   - It reports only in its log what it rejects itself. See on_log().
+ *   - It reports no completion of a request if epoll has no memory. See on_connection().
+ *   - It keeps the arguments of a query, and must have memory for them. See on_target().
+ *   - It clears the memory of a connection after every request. See CONNECTION_BYTES.
+ *   - It takes longer to make a response than to send a small one. See recycle_response().
+ *   - A response needs a buffer, even if it is empty (bag_http_reply_empty).
+ *   - After one failed accept() it accepts nothing until a connection ends (accept.h).
+ *   - With an epoll thread of its own it stalls at 128 ready sockets (server.h).
+ *   - It calls setsockopt() twice in vain for each reply on a Unix-domain socket whose address it
+ *     knows (bag_http_mhd_add).
+ *   - It accepts more than HTTP allows (head.c).
+ *
+ * Version 0.9.75:
+ *
+ *   - It loops endlessly on some chunks. See READS_CHUNKS.
+ *   - It takes a line that starts with NUL for the end of the head. See may_be_cut().
+ *   - It puts the end of a folded line behind its name (bag_http_head_line).
+ *   - Its strict mode answers one faulty request twice. See STRICTEST.
+ *   - A response that is queued while a connection is suspended is not sent any earlier. In 1.0.1
+ *     this is deprecated.
+ *
+ * Version 1.0.1:
+ *
+ *   - It reports a new connection only in its next round (remove_untaken() in server.c). */
+#include "mhd.h"
 
 #include "server/system/log.h"
 
+#include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+/* The memory of a connection. A request head must fit, and a body is read in pieces of half of it.
+ * Clearing it takes a tenth of the time of a small request at 32 KiB. Below 16 KiB small requests
+ * gain nothing and large bodies take twice as long. */
+#define CONNECTION_BYTES (16 << 10)
+
+/* The library gets at most this much of one iteration of the loop. */
+#define MAX_ROUNDS    16
+#define MAX_ROUNDS_NS 200000
+
+/* The strictest mode of the library. Before 1.0 the strict mode adds two checks, and one of them is
+ * answered twice on one connection, so it is off. */
+#if MHD_VERSION >= 0x01000000
+#define STRICTEST MHD_OPTION_CLIENT_DISCIPLINE_LVL, 3
+#else
+#define STRICTEST MHD_OPTION_STRICT_FOR_CLIENT, 0
+#endif
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
@@ -66,109 +124,64 @@ static enum MHD_Result queue_reply(struct MHD_Connection *handle,
     return result;
 }
 
-/* Rejecting a request takes about as long as answering a small one. If many clients ask again at
- * once, an iteration of the loop takes longer than the latency target, and every request is
- * rejected. If more than MAX_REJECTED requests are rejected in an iteration, connections are
- * therefore paused for STORM_MS: one that asks again within STORM_MS of a 503 gets the next 503
- * PAUSE_MS later. With 1,000 clients in a closed loop and bodies of 16 KB, 0.80 of the peak are
- * answered in time, and nothing without this (tests/bench/overload, section `short`). */
-#define MAX_REJECTED 64
-#define STORM_MS     1000
-#define PAUSE_MS     200
-
-/* Counts a 503 in this iteration, and notes when the connection was sent it. */
-static void note_rejection(struct bag_http_server *server, struct bag_http_connection *connection)
+static bool print_header(void *message, const char *name, const char *value)
 {
-    connection->rejected_ms = uv_now(server->loop);
-    if (++server->num_rejected > MAX_REJECTED)
-        server->storm_ends_ms = connection->rejected_ms + STORM_MS;
+    return fprintf(message, "%s: %s\r\n", name, value) > 0;
 }
 
-/* Returns true if the complete request is rejected like the one before it, has not been paused yet,
- * and its reply must be sent later. */
-static bool must_pause(const struct bag_http_server *server,
-                       const struct bag_http_connection *connection)
+/* Writes a complete reply to the socket. Used while a request is still being received. Nothing else
+ * may have been sent for the request. Returns false if the socket does not take the whole reply at
+ * once. */
+static bool send_directly(const struct bag_http_connection *connection,
+                          const struct bag_http_reply *reply)
 {
-    const uint64_t now_ms = uv_now(server->loop);
-    return now_ms < server->storm_ends_ms && connection->request->reply.status == 503 &&
-           connection->rejected_ms > 0 && now_ms < connection->rejected_ms + STORM_MS &&
-           !server->connections.on_drained;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *message = reply->body ? open_memstream(&text, &bytes) : NULL;
+    if (!message)
+        return false;
+    fprintf(message, "HTTP/1.1 %d %s\r\n", reply->status,
+            MHD_get_reason_phrase_for((unsigned)reply->status));
+    bag_http_reply_headers(reply, print_header, message);
+    fprintf(message, "Content-Length: %zu\r\n\r\n", reply->body_bytes);
+    fwrite(reply->body, 1, reply->body_bytes, message);
+    bool failed = ferror(message);
+    failed |= fclose(message) != 0;
+    bool sent =
+        !failed && send(connection->fd, text, bytes, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)bytes;
+    free(text);
+    return sent;
 }
 
-void bag_http_mhd_resume_paused(struct bag_http_server *server)
-{
-    struct bag_http_connections *connections = &server->connections;
-    struct bag_http_connection_list *paused = &connections->lists[BAG_HTTP_CONNECTION_PAUSED];
-    struct bag_http_connection *oldest;
-    server->num_rejected = 0;
-    while ((oldest = TAILQ_FIRST(&paused->queue)) &&
-           (connections->on_drained || uv_now(server->loop) >= oldest->since_ms + PAUSE_MS)) {
-        bag_http_connection_enter(connections, oldest, BAG_HTTP_CONNECTION_WAITING);
-        oldest->rejected_ms = 0;
-        MHD_resume_connection(oldest->handle);
-    }
-}
-
-/* Counts and sends every reply. In the middle of a request the library accepts no response, so the
- * reply is sent directly and the connection is closed. */
+/* Counts and sends every reply. In the middle of a request it is sent directly, and the connection
+ * is closed. */
 static enum MHD_Result send_reply(struct bag_http_server *server,
                                   struct bag_http_connection *connection,
                                   struct bag_http_request *request, bool directly)
 {
     bag_http_request_finish(request);
-    if (request->reply.status == 503)
-        note_rejection(server, connection);
     bag_http_connection_enter(&server->connections, connection,
                               directly ? BAG_HTTP_CONNECTION_SHUT_DOWN
                                        : BAG_HTTP_CONNECTION_SENDING_REPLY);
     if (!directly)
         return queue_reply(connection->handle, &request->reply);
-    connection->is_answered = bag_http_connection_send_directly(connection, &request->reply);
+    connection->is_answered = send_directly(connection, &request->reply);
     return MHD_NO;
 }
 
-/* Does what the request returned before its body was complete. */
-static enum MHD_Result proceed(struct bag_http_server *server,
-                               struct bag_http_connection *connection, enum bag_http_next next)
-{
-    if (next == BAG_HTTP_READ)
-        return MHD_YES;
-    return send_reply(server, connection, connection->request, next == BAG_HTTP_CUT_OFF);
-}
-
-/* The request is complete, and the library asks for the reply until it gets one.
- *
- * A connection that must wait is suspended at the second call, and its work begins there. Before
- * that, the library would read when it is resumed, before it asks for the reply. If the client has
- * closed its sending side, the reply would be lost. The library may also close the connection
- * between the two calls. After the second one it does neither. */
-static enum MHD_Result on_complete(struct bag_http_server *server,
-                                   struct bag_http_connection *connection)
-{
-    struct bag_http_request *request = connection->request;
-    const bool is_held = connection->stage == BAG_HTTP_CONNECTION_WAITING;
-    if (!is_held)
-        bag_http_request_on_end(request);
-    else if (request->stage == BAG_HTTP_WAITING)
-        bag_http_request_begin_work(request);
-    const bool is_ready = request->stage == BAG_HTTP_READY;
-    if (is_ready && !must_pause(server, connection))
-        return send_reply(server, connection, request, false);
-    if (!is_held) {
-        bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_WAITING);
-        return MHD_YES;
-    }
-    if (is_ready)
-        bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_PAUSED);
-    MHD_suspend_connection(connection->handle);
-    return MHD_YES;
-}
-
-/* ---- calls from requests to their connections ------------------------------------------------ */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static void resume(struct bag_http_connection *connection)
 {
     MHD_resume_connection(connection->handle);
+}
+
+/* Called by the overload when a connection has been paused for long enough. */
+static void resume_paused(struct bag_http_overload *overload,
+                          struct bag_http_connection *connection)
+{
+    bag_http_connection_enter(overload->connections, connection, BAG_HTTP_CONNECTION_WAITING);
+    resume(connection);
 }
 
 static const struct bag_http_connection_calls calls = {
@@ -177,19 +190,16 @@ static const struct bag_http_connection_calls calls = {
     .quiet_ns = bag_http_connection_quiet_ns,
 };
 
-/* ---- requests -------------------------------------------------------------------------------- */
-
 /* Begins a request of the connection. Returns NULL if there is no memory. */
 static struct bag_http_request *begin(struct bag_http_server *server,
                                       struct bag_http_connection *connection, const char *method,
                                       const char *target, const char *version)
 {
-    struct bag_http_first_line line = {
-        .method = method,
-        .target = target,
-        .version = version,
-        .peer = &connection->peer,
-        .client_bytes = connection->client ? &connection->client->held_bytes : NULL};
+    struct bag_http_first_line line = {.method = method,
+                                       .target = target,
+                                       .version = version,
+                                       .peer = &connection->peer,
+                                       .client = connection->client};
     return bag_http_request_begin(&server->context, &calls, connection, &line);
 }
 
@@ -202,12 +212,14 @@ static void reject_directly(struct bag_http_server *server, struct bag_http_conn
     if (!request)
         return;
     bag_http_request_reject(request, problem);
+    bag_http_overload_on_reply(&server->overload, connection, request->reply.status, false);
     send_reply(server, connection, request, true);
     if (!connection->request)
         bag_http_request_end(request, connection->is_answered);
 }
 
-void bag_http_mhd_on_late(void *context, struct bag_http_connection *connection)
+/* Called when the request of a connection has passed its deadline. */
+static void on_late(void *context, struct bag_http_connection *connection)
 {
     struct bag_http_server *server = context;
     struct bag_problem problem BAG_UNSET;
@@ -218,6 +230,8 @@ void bag_http_mhd_on_late(void *context, struct bag_http_connection *connection)
                     (int)(server->connections.timeouts_ms[connection->stage] / 1000));
     reject_directly(server, connection, &problem);
 }
+
+/* ---- the head ------------------------------------------------------------------------------- */
 
 /* The state of a walk through the header lines. */
 struct walk {
@@ -295,36 +309,74 @@ static bool check_head(const struct bag_http_server *server, struct bag_http_con
                                                  "too many connections (max_connections)");
 }
 
-enum MHD_Result bag_http_mhd_on_access(void *context, struct MHD_Connection *handle,
-                                       const char *url, const char *method, const char *version,
-                                       const char *data, size_t *data_bytes, void **state)
+/* ---- the body, and its end ------------------------------------------------------------------- */
+
+/* The request is complete, and the library asks for the reply until it gets one.
+ *
+ * A connection that must wait is suspended at the second call, and its work begins there. Before
+ * that, the library would read when it is resumed, before it asks for the reply. If the client has
+ * closed its sending side, the reply would be lost. The library may also close the connection
+ * between the two calls. After the second one it does neither. */
+static enum MHD_Result on_complete(struct bag_http_server *server,
+                                   struct bag_http_connection *connection)
+{
+    struct bag_http_request *request = connection->request;
+    const bool is_held = connection->stage == BAG_HTTP_CONNECTION_WAITING;
+    if (!is_held)
+        bag_http_request_on_end(request);
+    else if (request->stage == BAG_HTTP_WAITING)
+        bag_http_request_begin_work(request);
+    const bool is_ready = request->stage == BAG_HTTP_READY;
+    if (is_ready &&
+        !bag_http_overload_on_reply(&server->overload, connection, request->reply.status, true))
+        return send_reply(server, connection, request, false);
+    if (!is_held) {
+        bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_WAITING);
+        return MHD_YES;
+    }
+    if (is_ready)
+        bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_PAUSED);
+    MHD_suspend_connection(connection->handle);
+    return MHD_YES;
+}
+
+/* MHD_AccessHandlerCallback: tells the story of a request. It is called for the head, then for each
+ * piece of the body, and then until there is a reply. */
+static enum MHD_Result on_access(void *context, struct MHD_Connection *handle, const char *url,
+                                 const char *method, const char *version, const char *data,
+                                 size_t *data_bytes, void **state)
 {
     struct bag_http_server *server = context;
     struct bag_http_connections *connections = &server->connections;
     struct bag_http_connection *connection = *state;
     struct bag_problem problem BAG_UNSET;
-    size_t bytes = *data_bytes;
+    enum bag_http_next next;
+    const size_t bytes = *data_bytes;
     (void)handle;
     if (!connection || connection->stage == BAG_HTTP_CONNECTION_SHUT_DOWN)
         return MHD_NO;
-    if (connection->request && bytes == 0)
-        return on_complete(server, connection);
-    if (connection->request) {
+    if (!connection->request) {
+        connection->request = begin(server, connection, method, url, version);
+        if (!connection->request)
+            return MHD_NO;
+        connection->late = connections->on_drained != NULL;
+        bag_counter_add(&connections->in_flight, 1);
+        bag_counter_add(&connections->late, connection->late);
+        bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_BODY);
+        bool is_valid = check_head(server, connection, &problem);
+        next = bag_http_request_on_head(connection->request, is_valid ? NULL : &problem);
+    } else if (bytes > 0) {
         *data_bytes = 0;
         connection->taken_bytes += bytes;
-        return proceed(server, connection,
-                       bag_http_request_on_body(connection->request, data, bytes));
+        next = bag_http_request_on_body(connection->request, data, bytes);
+    } else {
+        return on_complete(server, connection);
     }
-    connection->request = begin(server, connection, method, url, version);
-    if (!connection->request)
-        return MHD_NO;
-    connection->late = connections->on_drained != NULL;
-    bag_counter_add(&connections->in_flight, 1);
-    bag_counter_add(&connections->late, connection->late);
-    bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_BODY);
-    bool is_valid = check_head(server, connection, &problem);
-    return proceed(server, connection,
-                   bag_http_request_on_head(connection->request, is_valid ? NULL : &problem));
+    if (next == BAG_HTTP_READ)
+        return MHD_YES;
+    bag_http_overload_on_reply(&server->overload, connection, connection->request->reply.status,
+                               false);
+    return send_reply(server, connection, connection->request, next == BAG_HTTP_CUT_OFF);
 }
 
 /* Ends the request of a connection. `sent`: the library has sent the whole reply. */
@@ -339,8 +391,9 @@ static void end_request(struct bag_http_server *server, struct bag_http_connecti
     bag_counter_add(&server->connections.in_flight, UINT64_MAX);
 }
 
-void bag_http_mhd_on_completed(void *context, struct MHD_Connection *handle, void **state,
-                               enum MHD_RequestTerminationCode why)
+/* MHD_RequestCompletedCallback: the reply was sent, or the client has disconnected. */
+static void on_completed(void *context, struct MHD_Connection *handle, void **state,
+                         enum MHD_RequestTerminationCode why)
 {
     struct bag_http_server *server = context;
     struct bag_http_connection *connection = *state;
@@ -357,8 +410,9 @@ void bag_http_mhd_on_completed(void *context, struct MHD_Connection *handle, voi
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-void bag_http_mhd_on_connection(void *context, struct MHD_Connection *handle, void **state,
-                                enum MHD_ConnectionNotificationCode what)
+/* MHD_NotifyConnectionCallback: the library has taken a connection, or is about to close it. */
+static void on_connection(void *context, struct MHD_Connection *handle, void **state,
+                          enum MHD_ConnectionNotificationCode what)
 {
     struct bag_http_server *server = context;
     struct bag_http_connection *connection = *state;
@@ -386,7 +440,9 @@ void bag_http_mhd_on_connection(void *context, struct MHD_Connection *handle, vo
     }
 }
 
-void *bag_http_mhd_on_target(void *context, const char *target, struct MHD_Connection *handle)
+/* MHD_OPTION_URI_LOG_CALLBACK: a request line is complete. Returns the connection, which is the
+ * state of all further callbacks of the request, or NULL if there was no memory for it. */
+static void *on_target(void *context, const char *target, struct MHD_Connection *handle)
 {
     struct bag_http_server *server = context;
     struct bag_http_connection *connection =
@@ -409,8 +465,9 @@ void *bag_http_mhd_on_target(void *context, const char *target, struct MHD_Conne
 
 /* ---- what the library rejects itself --------------------------------------------------------- */
 
-/* Counts and logs a reply that the library sends itself. The library reports it only in its log. */
-void bag_http_mhd_on_log(void *context, const char *format, va_list arguments)
+/* MHD_LogCallback: counts and logs a reply that the library sends itself. */
+__attribute__((format(printf, 2, 0))) static void on_log(void *context, const char *format,
+                                                         va_list arguments)
 {
     static const char status_is[] = "HTTP response code is ";
     struct bag_http_server *server = context;
@@ -422,4 +479,90 @@ void bag_http_mhd_on_log(void *context, const char *format, va_list arguments)
     if (status)
         bag_http_access_reject(&server->context.service->config->options, server->context.recorder,
                                (int)strtol(status + sizeof status_is - 1, NULL, 10), text);
+}
+
+/* ---- calling the library --------------------------------------------------------------------- */
+
+/* Leaves paths as they were sent. Routes decode one segment at a time, so that an encoded slash is
+ * part of a name. */
+static size_t keep_escapes(void *context, struct MHD_Connection *connection, char *text)
+{
+    (void)context, (void)connection;
+    return strlen(text);
+}
+
+/* Starts the library without threads and without a listening socket. Its own Date header is off,
+ * because message.c writes one. */
+static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
+{
+    return MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+            MHD_USE_SUPPRESS_DATE_NO_CLOCK,
+        0, NULL, NULL, on_access, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, server, STRICTEST,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_COMPLETED,
+        on_completed, server, MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,
+        MHD_OPTION_URI_LOG_CALLBACK, on_target, server, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes,
+        NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)server->connections.clients->limits.accepted,
+        MHD_OPTION_END);
+}
+
+/* Returns false and sets *problem if the library is older than the header that this program was
+ * built with, because it would not know some options. */
+static bool check_version(struct bag_problem *problem)
+{
+    unsigned long built = MHD_VERSION >> 24, major = strtoul(MHD_get_version(), NULL, 10);
+    return major >= built ||
+           bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                           "libmicrohttpd %s is too old: this program was built with %lu.x",
+                           MHD_get_version(), built);
+}
+
+bool bag_http_mhd_start(struct bag_http_server *server, struct bag_problem *problem)
+{
+    if (!check_version(problem))
+        return false;
+    server->connections.on_late = on_late;
+    server->connections.context = server;
+    server->overload.resume = resume_paused;
+    server->daemon = start_daemon(server);
+    return server->daemon || bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                                             "libmicrohttpd cannot start: too few descriptors or "
+                                             "too little memory");
+}
+
+void bag_http_mhd_stop(struct bag_http_server *server)
+{
+    MHD_stop_daemon(server->daemon);
+}
+
+int bag_http_mhd_epoll_fd(struct bag_http_server *server)
+{
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    return info ? info->epoll_fd : -1;
+}
+
+void bag_http_mhd_add(struct bag_http_server *server, struct bag_http_connection *connection)
+{
+    struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+    socklen_t bytes = sizeof from;
+    getpeername(connection->fd, (struct sockaddr *)&from, &bytes);
+    MHD_add_connection(server->daemon, connection->fd, (struct sockaddr *)&from, bytes);
+}
+
+bool bag_http_mhd_run(struct bag_http_server *server, uint64_t *timeout_ms)
+{
+    uint64_t started_ns = uv_hrtime(), round_ns = started_ns;
+    MHD_UNSIGNED_LONG_LONG left_ms = 0;
+    bool timed;
+    unsigned round = 0;
+    do {
+        server->context.engine.polled_ns = round_ns;
+        MHD_run(server->daemon);
+        timed = MHD_get_timeout(server->daemon, &left_ms) == MHD_YES;
+    } while (timed && left_ms == 0 && ++round < MAX_ROUNDS &&
+             (round_ns = uv_hrtime()) - started_ns < MAX_ROUNDS_NS);
+    server->connections.busy_ns = uv_hrtime() - started_ns;
+    *timeout_ms = left_ms;
+    return timed;
 }

@@ -2,6 +2,7 @@
 #include "request.h"
 
 #include "authorize.h"
+#include "overload.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -27,17 +28,18 @@ static const struct bag_option_values *options_of(const struct bag_http_request 
 
 /* ---- memory of clients ----------------------------------------------------------------------- */
 
-/* The number of quarters of the budget that the bodies and documents of one client may use. A
- * single one may use more. */
-#define CLIENT_QUARTERS 3
-
 /* Returns whether the client may hold so many bytes for this request beside its other requests. */
 static bool client_may_hold(const struct bag_http_request *request, size_t bytes)
 {
-    const atomic_size_t *client_bytes = request->line.client_bytes;
-    const struct bag_budget *budget = request->context->buffers.budget;
-    size_t others = client_bytes ? *client_bytes - request->body_room : 0;
-    return !others || !budget || others + bytes <= budget->max_bytes / 4 * CLIENT_QUARTERS;
+    return bag_http_overload_has_room(request->context->buffers.budget, request->line.client,
+                                      request->body_room, bytes);
+}
+
+/* Adds to the memory of the client, or subtracts from it. */
+static void count_for_client(const struct bag_http_request *request, size_t bytes)
+{
+    if (request->line.client)
+        request->line.client->held_bytes += bytes;
 }
 
 /* Documents up to this size are not counted: the number of connections bounds their memory, and
@@ -57,8 +59,7 @@ static void count_document(struct bag_http_request *request)
         return;
     if (client_may_hold(request, bytes) && bag_budget_take(budget, bytes)) {
         request->document_bytes = bytes;
-        if (request->line.client_bytes)
-            *request->line.client_bytes += bytes;
+        count_for_client(request, bytes);
         return;
     }
     bag_budget_reject(budget, "a reply", bytes, &problem);
@@ -272,14 +273,12 @@ enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
 /* Moves the body to larger memory. Returns false if there is none, or the client has its share. */
 static bool grow(struct bag_http_request *request, size_t room)
 {
-    atomic_size_t *client_bytes = request->line.client_bytes;
     if (room > FIRST_ROOM_BYTES && !client_may_hold(request, room))
         return false;
     char *bytes = bag_buffers_get(&request->context->buffers, room);
     if (!bytes)
         return false;
-    if (client_bytes)
-        *client_bytes += room - request->body_room;
+    count_for_client(request, room - request->body_room);
     if (request->body_bytes)
         memcpy(bytes, request->body, request->body_bytes);
     bag_buffers_put(request->body);
@@ -387,8 +386,7 @@ void bag_http_request_end(struct bag_http_request *request, bool sent)
         drop(request);
     bag_metrics_on_end(context->recorder, sent);
     bag_http_target_leave(&context->targets, &request->target);
-    if (request->line.client_bytes)
-        *request->line.client_bytes -= request->body_room + request->document_bytes;
+    count_for_client(request, -(request->body_room + request->document_bytes));
     bag_budget_give(context->buffers.budget, request->document_bytes);
     bag_buffers_put(request->body);
     bag_http_reply_drop(&request->reply);

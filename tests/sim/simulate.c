@@ -219,8 +219,8 @@ void __real_bag_loops_free(struct bag_loops *loops);
 void __wrap_bag_loops_free(struct bag_loops *loops)
 {
     struct bag_service *service = loops->service;
-    sim_require(atomic_load(&loops->acceptor.total) == 0, "%zu connections are left",
-                atomic_load(&loops->acceptor.total));
+    sim_require(atomic_load(&loops->acceptor.clients.counted) == 0, "%zu connections are left",
+                atomic_load(&loops->acceptor.clients.counted));
     sim_require(bag_loops_in_flight(loops) == 0, "%zu requests are in flight",
                 bag_loops_in_flight(loops));
     __real_bag_loops_free(loops);

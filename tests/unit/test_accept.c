@@ -20,14 +20,16 @@ static struct {
     struct bag_listener listener;
     struct bag_http_acceptor acceptor;
     struct bag_http_connections connections;
-    struct bag_engine engine; /* only its wake_fd is used */
-    int clients[200];         /* sockets of the clients */
+    struct bag_http_overload overload;
+    struct bag_workers workers; /* not started */
+    struct bag_engine engine;   /* without jobs */
+    int clients[200];           /* sockets of the clients */
     size_t num_clients;
 } world;
 
 static int set_up(void **state)
 {
-    const struct bag_http_acceptor_limits limits = {
+    const struct bag_http_limits limits = {
         .connections = CONNECTIONS, .accepted = ACCEPTED, .per_client = 1000};
     struct bag_problem problem;
     (void)state;
@@ -37,11 +39,16 @@ static int set_up(void **state)
     assert_true(bag_http_acceptor_init(&world.acceptor, &world.loop, 1, &world.listener, &limits,
                                        "", &problem));
     world.engine.wake_fd = eventfd(0, EFD_NONBLOCK);
-    world.connections.acceptor = &world.acceptor;
+    world.engine.workers = &world.workers;
+    world.engine.clock = uv_hrtime;
+    bag_queue_init(&world.engine.queue);
+    world.connections.clients = &world.acceptor.clients;
+    world.overload.connections = &world.connections;
+    world.overload.engine = &world.engine;
     world.connections.engine = &world.engine;
     bag_http_connections_init(&world.connections);
     uv_timer_init(&world.loop, &world.connections.timer);
-    world.acceptor.loops[world.acceptor.num_loops++] = &world.connections;
+    world.acceptor.loops[world.acceptor.clients.num_loops++] = &world.connections;
     assert_true(bag_http_acceptor_start(&world.acceptor, &problem));
     return 0;
 }
@@ -58,11 +65,11 @@ static int tear_down(void **state)
     struct bag_http_connection_list *admitted =
         &world.connections.lists[BAG_HTTP_CONNECTION_ADMITTED];
     (void)state;
-    bag_http_new_connections_take(&world.connections);
+    bag_http_new_connections_take(&world.overload);
     while (admitted->count)
         end(TAILQ_FIRST(&admitted->queue));
-    assert_null(world.acceptor.clients);
-    assert_int_equal(atomic_load(&world.acceptor.total), 0);
+    assert_null(world.acceptor.clients.tree);
+    assert_int_equal(atomic_load(&world.acceptor.clients.counted), 0);
     for (size_t i = 0; i < world.num_clients; i++)
         close(world.clients[i]);
     uv_close((uv_handle_t *)&world.acceptor.poll, NULL);
@@ -124,12 +131,12 @@ TEST_BETWEEN(leaves_places_for_others, set_up, tear_down)
             connect_from(host);
     }
     accept_all();
-    assert_int_equal(bag_http_acceptor_room(&world.acceptor), ACCEPTED - count_open());
+    assert_int_equal(bag_http_clients_room(&world.acceptor.clients), ACCEPTED - count_open());
     assert_in_range(count_open(), CONNECTIONS + 4 * 3, CONNECTIONS + 4 * 4);
     int other = connect_from(9);
     accept_all();
     assert_true(is_open(other));
-    assert_in_range(bag_http_acceptor_room(&world.acceptor), 1, 4);
+    assert_in_range(bag_http_clients_room(&world.acceptor.clients), 1, 4);
 }
 
 /* One client gets half of the places beyond the limit, whether the loop has taken its connections
@@ -141,8 +148,8 @@ TEST_BETWEEN(shares_places_beyond_the_limit, set_up, tear_down)
         connect_from(2);
     accept_all();
     assert_int_equal(count_open(), expected);
-    bag_http_new_connections_take(&world.connections);
-    assert_int_equal(atomic_load(&world.acceptor.total), CONNECTIONS);
+    bag_http_new_connections_take(&world.overload);
+    assert_int_equal(atomic_load(&world.acceptor.clients.counted), CONNECTIONS);
     connect_from(2);
     accept_all();
     assert_int_equal(count_open(), expected);
@@ -158,5 +165,5 @@ TEST_BETWEEN(accepts_all_up_to_the_limit, set_up, tear_down)
         connect_from(host);
     accept_all();
     assert_int_equal(count_open(), ACCEPTED);
-    assert_int_equal(bag_http_acceptor_room(&world.acceptor), 0);
+    assert_int_equal(bag_http_clients_room(&world.acceptor.clients), 0);
 }

@@ -5,7 +5,7 @@
 
 TEST(test_limits_without_want)
 {
-    struct bag_http_acceptor_limits limits = bag_loops_limit_connections(4096, 1 << 20);
+    struct bag_http_limits limits = bag_loops_limit_connections(4096, 1 << 20);
     assert_int_equal(limits.connections, 4096);
     assert_int_equal(limits.accepted, 4096 + 512 + 16);
     limits = bag_loops_limit_connections(1, SIZE_MAX);
@@ -17,7 +17,7 @@ TEST(test_limits_without_want)
 TEST(test_limits_by_descriptors)
 {
     for (size_t descriptors = 0; descriptors < 8000; descriptors++) {
-        struct bag_http_acceptor_limits limits = bag_loops_limit_connections(4096, descriptors);
+        struct bag_http_limits limits = bag_loops_limit_connections(4096, descriptors);
         size_t usable = descriptors / 4 * 3;
         assert_in_range(limits.connections, 1, 4096);
         assert_true(limits.accepted <= usable || limits.connections == 1);

@@ -1,0 +1,26 @@
+/* libmicrohttpd (below: the library), which parses HTTP and writes replies. Only mhd.c knows how it
+ * wants to be called, and what it gets wrong.
+ *
+ * All functions run on the loop's thread. */
+#pragma once
+
+#include "server.h"
+
+/* Starts the library for a server whose other members are initialised. It has no thread and no
+ * listening socket. Returns false and sets *problem (SYSTEM) if it cannot start. */
+bool bag_http_mhd_start(struct bag_http_server *server, struct bag_problem *problem);
+
+/* Stops the library, which closes all its connections. */
+void bag_http_mhd_stop(struct bag_http_server *server);
+
+/* Returns the descriptor that is readable when the library must be called, or -1. */
+int bag_http_mhd_epoll_fd(struct bag_http_server *server);
+
+/* Passes an ADMITTED connection to the library. If the library cannot take the socket, it closes
+ * it, and the connection stays ADMITTED. For a Unix-domain socket no address makes the library
+ * leave out two failing setsockopt() calls a reply (deploy/upstream.md). */
+void bag_http_mhd_add(struct bag_http_server *server, struct bag_http_connection *connection);
+
+/* Runs some rounds of the library. In each it reads a part of a body. Returns true if it must be
+ * called again without an event, in *timeout_ms. */
+bool bag_http_mhd_run(struct bag_http_server *server, uint64_t *timeout_ms);
