@@ -70,13 +70,15 @@ static bool read_strides(struct bag_kjt *kjt, const struct bag_kjt_features *fea
     for (size_t feature = 0; feature < features->count; feature++) {
         int64_t stride = bag_id_at(&ids, feature);
         kjt->first_bags[feature] = sum;
-        if (stride < 0 || (uint64_t)stride > num_bags - sum)
-            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                                   "'stride_per_key' at position %zu (feature '%s') is %lld; it "
-                                   "must be from 0 to %zu, as many bags as '%s' has left",
-                                   feature, features->name_of(features->context, feature),
-                                   (long long)stride, num_bags - sum,
-                                   bag_kjt_input_names[extra ? BAG_KJT_OFFSETS : BAG_KJT_LENGTHS]);
+        if (stride < 0 || (uint64_t)stride > num_bags - sum) {
+            bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                            "'stride_per_key' at position %zu (feature '%s') is %lld; it must be "
+                            "from 0 to %zu, as many bags as '%s' has left",
+                            feature, features->name_of(features->context, feature),
+                            (long long)stride, num_bags - sum,
+                            bag_kjt_input_names[extra ? BAG_KJT_OFFSETS : BAG_KJT_LENGTHS]);
+            return bag_problem_at(problem, "stride_per_key", feature);
+        }
         sum += (size_t)stride;
     }
     kjt->first_bags[features->count] = sum;
@@ -128,15 +130,17 @@ static bool reject_element(const struct walk *walk, size_t position, int64_t val
     const char *feature = walk->features->name_of(walk->features->context, number);
     bag -= walk->kjt->first_bags[number];
     if (walk->by_length)
-        return bag_problem_set(walk->problem, BAG_ERROR_BAD_REQUEST,
-                               "'lengths' at position %zu (feature '%s', bag %zu) is %lld; it must "
-                               "be from 0 to %zu, as many 'values' as are left",
-                               position, feature, bag, (long long)value, walk->num_values - low);
-    return bag_problem_set(walk->problem, BAG_ERROR_BAD_REQUEST,
-                           "'offsets' at position %zu (the end of feature '%s', bag %zu) is %lld; "
-                           "it must be from %zu, where the bag begins, to %zu, the number of "
-                           "'values'",
-                           position, feature, bag, (long long)value, low, walk->num_values);
+        bag_problem_set(walk->problem, BAG_ERROR_BAD_REQUEST,
+                        "'lengths' at position %zu (feature '%s', bag %zu) is %lld; it must "
+                        "be from 0 to %zu, as many 'values' as are left",
+                        position, feature, bag, (long long)value, walk->num_values - low);
+    else
+        bag_problem_set(walk->problem, BAG_ERROR_BAD_REQUEST,
+                        "'offsets' at position %zu (the end of feature '%s', bag %zu) is %lld; "
+                        "it must be from %zu, where the bag begins, to %zu, the number of "
+                        "'values'",
+                        position, feature, bag, (long long)value, low, walk->num_values);
+    return bag_problem_at(walk->problem, walk->by_length ? "lengths" : "offsets", position);
 }
 
 /* Finds the end of bag number `bag` of all, which begins at `begin`. */
@@ -157,9 +161,10 @@ static bool check_start(const struct walk *walk)
 {
     if (walk->by_length || bag_id_at(&walk->ids, 0) == 0)
         return true;
-    return bag_problem_set(walk->problem, BAG_ERROR_BAD_REQUEST,
-                           "'offsets' at position 0 is %lld; it must be 0",
-                           (long long)bag_id_at(&walk->ids, 0));
+    bag_problem_set(walk->problem, BAG_ERROR_BAD_REQUEST,
+                    "'offsets' at position 0 is %lld; it must be 0",
+                    (long long)bag_id_at(&walk->ids, 0));
+    return bag_problem_at(walk->problem, "offsets", 0);
 }
 
 /* Fills kjt->offsets and kjt->firsts by walking over the bags of all features. Returns false and

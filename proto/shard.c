@@ -328,9 +328,9 @@ size_t bag_shard_missing_next(struct bag_shard_missing *missing)
     return position;
 }
 
-enum bag_shard_error bag_shard_error_read(const char *body, size_t bytes, size_t *position)
+/* Reads the sentence of a shard of version 0.1.0, whose errors have no code. */
+static enum bag_shard_error read_sentence(const char *body, size_t bytes, size_t *position)
 {
-    /* These are the words of the sentences in problem.c. */
     static const char where[] = "'indices' at position ";
     char sentence[BAG_PROBLEM_TEXT_BYTES];
     bag_client_read_error(body, bytes, sentence, sizeof sentence);
@@ -340,5 +340,21 @@ enum bag_shard_error bag_shard_error_read(const char *body, size_t bytes, size_t
     if (!at || at[sizeof where - 1] < '0' || at[sizeof where - 1] > '9')
         return BAG_SHARD_ERROR_OTHER;
     *position = strtoull(at + sizeof where - 1, NULL, 10);
+    return BAG_SHARD_ERROR_INDEX;
+}
+
+enum bag_shard_error bag_shard_error_read(const char *body, size_t bytes, size_t *position)
+{
+    struct bag_client_error error;
+    if (!bag_client_read_code(body, bytes, &error))
+        return read_sentence(body, bytes, position);
+    if (strcmp(error.code, bag_error_codes[BAG_ERROR_BAD_REQUEST]) != 0)
+        return BAG_SHARD_ERROR_OTHER;
+    if (strcmp(error.input, bag_input_names[BAG_DEFAULT_INDEX]) == 0)
+        return BAG_SHARD_ERROR_DEFAULT;
+    if (strcmp(error.input, bag_input_names[BAG_INDICES]) != 0 ||
+        error.position == BAG_PROBLEM_NOWHERE)
+        return BAG_SHARD_ERROR_OTHER;
+    *position = error.position;
     return BAG_SHARD_ERROR_INDEX;
 }

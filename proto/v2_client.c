@@ -342,6 +342,19 @@ void bag_client_read_error(const char *text, size_t bytes, char *sentence, size_
     bag_json_free(tree);
 }
 
+bool bag_client_read_code(const char *text, size_t bytes, struct bag_client_error *error)
+{
+    struct bag_problem problem;
+    cJSON *tree = bag_json_parse(text, bytes, &problem);
+    const char *code = bag_json_text(tree, "code"), *input = bag_json_text(tree, "input");
+    const int64_t position = number_of(bag_json_member(tree, "position"));
+    snprintf(error->code, sizeof error->code, "%s", code ? code : "");
+    snprintf(error->input, sizeof error->input, "%s", input ? input : "");
+    error->position = position < 0 ? BAG_PROBLEM_NOWHERE : (size_t)position;
+    bag_json_free(tree);
+    return code != NULL;
+}
+
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 /* Finds the tensor's bytes after the JSON. All binary tensors before it come first. */

@@ -84,6 +84,16 @@ bool bag_client_read_number(const char *text, size_t bytes, const char *within, 
  * without control characters and truncated to `room` bytes with the NUL. */
 void bag_client_read_error(const char *text, size_t bytes, char *sentence, size_t room);
 
+/* The members of an error that programs read. The texts are empty and the position
+ * BAG_PROBLEM_NOWHERE if they are absent, as in errors of a server of version 0.1.0. */
+struct bag_client_error {
+    char code[32], input[32];
+    size_t position;
+};
+
+/* Reads them from the body of an error reply. Returns false if it has no code. */
+bool bag_client_read_code(const char *text, size_t bytes, struct bag_client_error *error);
+
 /* A binary output of a reply. */
 struct bag_client_output {
     enum bag_dtype dtype;

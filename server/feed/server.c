@@ -123,6 +123,8 @@ static enum bag_feed_outcome call(struct bag_feed_server *server, const char *ur
                                   struct curl_slist *headers, struct bag_problem *problem)
 {
     char error[CURL_ERROR_SIZE] = "", sentence[BAG_PROBLEM_TEXT_BYTES - 64];
+    struct bag_client_error details;
+    bool has_code;
     long status = 0;
     server->answer_bytes = 0;
     curl_easy_setopt(server->curl, CURLOPT_URL, url);
@@ -140,11 +142,16 @@ static enum bag_feed_outcome call(struct bag_feed_server *server, const char *ur
     bag_client_read_error(server->answer_bytes ? server->answer : "", server->answer_bytes,
                           sentence, sizeof sentence);
     bag_problem_set(problem, BAG_ERROR_SYSTEM, "%ld: %s", status, sentence);
-    /* The server answers 507 if a table is full, and if the journal's disk is full or fails. The
-     * sentence about a full table names the key that adds rows. */
+    /* The server answers 507 if a table is full, and if the journal's disk is full or fails. A
+     * server of version 0.1.0 sends no code, but its sentence names the key that adds rows. */
     switch (status) {
     case 507:
-        return strstr(sentence, "(spare_rows)") ? BAG_FEED_FULL : BAG_FEED_AWAY;
+        has_code = bag_client_read_code(server->answer ? server->answer : "", server->answer_bytes,
+                                        &details);
+        if (has_code ? strcmp(details.code, bag_error_codes[BAG_ERROR_TABLE_FULL]) == 0
+                     : strstr(sentence, "(spare_rows)") != NULL)
+            return BAG_FEED_FULL;
+        return BAG_FEED_AWAY;
     case 200:
         return BAG_FEED_DONE;
     case 400:

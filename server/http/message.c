@@ -73,7 +73,7 @@ void bag_http_reply_json(struct bag_http_reply *reply, int status, char *documen
 {
     if (!document) {
         bag_http_reply_failure(reply, BAG_ERROR_NO_MEMORY,
-                               strdup("{\"error\":\"not enough memory\"}"));
+                               strdup("{\"code\":\"no_memory\",\"error\":\"not enough memory\"}"));
         return;
     }
     memset(reply, 0, sizeof *reply);
@@ -100,21 +100,29 @@ void bag_http_reply_empty(struct bag_http_reply *reply, int status)
     bag_http_reply_json(reply, status, strdup(""));
 }
 
+/* The sentence is the last member: the C client of 0.1.0 takes it to end at the last quote. */
 void bag_http_reply_problem(struct bag_http_reply *reply, const struct bag_problem *problem)
 {
-    bag_http_reply_failure(reply, problem->kind,
-                           BAG_JSON_DOCUMENT(BAG_KEY("error", (const char *)problem->text)));
+    const bool has_position = problem->position != BAG_PROBLEM_NOWHERE;
+    bag_http_reply_failure(
+        reply, problem->kind,
+        BAG_JSON_DOCUMENT(BAG_KEY("code", bag_error_codes[problem->kind]),
+                          BAG_KEY_IF(problem->input, "input", problem->input),
+                          BAG_KEY_IF(has_position, "position", (uint64_t)problem->position),
+                          BAG_KEY("error", (const char *)problem->text)));
 }
 
 void bag_http_reply_error(struct bag_http_reply *reply, enum bag_error error, const char *format,
                           ...)
 {
+    struct bag_problem problem BAG_UNSET;
     char text[BAG_PROBLEM_TEXT_BYTES];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    bag_http_reply_failure(reply, error, BAG_JSON_DOCUMENT(BAG_KEY("error", (const char *)text)));
+    bag_problem_set(&problem, error, "%s", text);
+    bag_http_reply_problem(reply, &problem);
 }
 
 void bag_http_reply_drop(struct bag_http_reply *reply)
@@ -314,6 +322,7 @@ const char *bag_http_head_path(const char *target)
     X(NO_MEMORY,             503, NO_MEMORY)            \
     X(TOO_MANY_CONNECTIONS,  503, NO_MEMORY)            \
     X(STORAGE,               507, STORAGE)              \
+    X(TABLE_FULL,            507, STORAGE)              \
     X(QUEUE_FULL,            503, QUEUE_FULL)           \
     X(TIMED_OUT_IN_QUEUE,    503, TIMEOUT)              \
     X(CANCELLED,             503, CANCELLED)            \

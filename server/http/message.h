@@ -163,7 +163,8 @@ void bag_http_reply_empty(struct bag_http_reply *reply, int status);
  * decides the status. A 503 gets Retry-After. */
 void bag_http_reply_failure(struct bag_http_reply *reply, enum bag_error error, char *document);
 
-/* Fill a reply with an error and {"error": ...}. */
+/* Fill a reply with an error and its document: the sentence, the code of its kind, and its place if
+ * it has one. */
 void bag_http_reply_problem(struct bag_http_reply *reply, const struct bag_problem *problem);
 void bag_http_reply_error(struct bag_http_reply *reply, enum bag_error error, const char *format,
                           ...) __attribute__((format(printf, 3, 4)));

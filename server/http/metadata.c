@@ -51,14 +51,18 @@ enum bag_http_outcome bag_http_get_live(struct bag_http_request *request)
     return bag_http_answer_now(request, BAG_JSON_DOCUMENT(BAG_KEY("live", (bool)true)));
 }
 
-/* Answers with the document: 503 if the server or model is not ready, or the server drains. */
-static enum bag_http_outcome answer_readiness(struct bag_http_request *request, bool is_ready,
-                                              bool stops, char *document)
+/* Answers whether the server, or the model of that name, is ready: 503 with the reason `why` if it
+ * is not. `stops`: because the server is stopping. */
+static enum bag_http_outcome answer_readiness(struct bag_http_request *request, const char *name,
+                                              bool is_ready, bool stops, const char *why)
 {
+    const enum bag_error error = stops ? BAG_ERROR_DRAINING : BAG_ERROR_NOT_READY;
+    char *document = BAG_JSON_DOCUMENT(BAG_KEY_IF(name, "name", name), BAG_KEY("ready", is_ready),
+                                       BAG_KEY_IF(!is_ready, "code", bag_error_codes[error]),
+                                       BAG_KEY_IF(!is_ready, "error", why));
     if (is_ready)
         return bag_http_answer_now(request, document);
-    bag_http_reply_failure(&request->reply, stops ? BAG_ERROR_DRAINING : BAG_ERROR_NOT_READY,
-                           document);
+    bag_http_reply_failure(&request->reply, error, document);
     request->reply.no_store = true;
     return BAG_HTTP_DONE;
 }
@@ -101,9 +105,7 @@ enum bag_http_outcome bag_http_get_ready(struct bag_http_request *request)
     if (!why && bag_shards_find_unavailable(service->shards, needs_shards, request->target.snapshot,
                                             text, sizeof text))
         why = text;
-    return answer_readiness(
-        request, !why, stops,
-        BAG_JSON_DOCUMENT(BAG_KEY("ready", (bool)!why), BAG_KEY_IF(why, "error", why)));
+    return answer_readiness(request, NULL, !why, stops, why);
 }
 
 enum bag_http_outcome bag_http_get_model_ready(struct bag_http_request *request)
@@ -120,10 +122,7 @@ enum bag_http_outcome bag_http_get_model_ready(struct bag_http_request *request)
     bool is_faulty = bag_http_find_fault(model, fault, sizeof fault);
     bool ready = !stops && model->state == BAG_MODEL_READY && !is_faulty;
     const char *why = ready ? NULL : stops ? bag_http_stopping : is_faulty ? fault : model->reason;
-    return answer_readiness(request, ready, stops,
-                            BAG_JSON_DOCUMENT(BAG_KEY("name", (const char *)target->name),
-                                              BAG_KEY("ready", ready),
-                                              BAG_KEY_IF(why, "error", why)));
+    return answer_readiness(request, target->name, ready, stops, why);
 }
 
 /* ---- the server ------------------------------------------------------------------------------ */

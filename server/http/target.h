@@ -33,8 +33,8 @@ typedef bool bag_http_accept(struct bag_http_request *request);
 /* Answers a request whose body is complete. Called once. */
 typedef enum bag_http_outcome bag_http_handler(struct bag_http_request *request);
 
-/* Frees what the other two have left in a request that is answered or has failed. Called once,
- * while the target is held if its model was found. */
+/* Frees what the other two have left in a request that is answered or has failed. Called once. If
+ * the handler has run, the target is still held. */
 typedef void bag_http_drop(struct bag_http_request *request);
 
 /* The scope of routes that need no token. */

@@ -206,11 +206,12 @@ static bool reject_key(const struct bag_live_rows *live, const struct bag_rows_b
     uint64_t key = batch->ids[place];
     bool is_signed = live->memory->keys_dtype == BAG_I64;
     if (is_signed)
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "'keys' has %" PRId64 " at position %zu: %s", (int64_t)key, position,
-                               why);
-    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "'keys' has %" PRIu64 " at position %zu: %s", key, position, why);
+        bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                        "'keys' has %" PRId64 " at position %zu: %s", (int64_t)key, position, why);
+    else
+        bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                        "'keys' has %" PRIu64 " at position %zu: %s", key, position, why);
+    return bag_problem_at(problem, "keys", position);
 }
 
 /* Returns the row of this memory that holds a row of a dense table; -1 if it is not here. */
@@ -281,7 +282,7 @@ static bool find_rows(struct bag_live_rows *live, const struct bag_rows_batch *b
         return reject_key(live, batch, first,
                           "the table does not have it, and has no room for new keys (spare_rows)",
                           problem);
-    return bag_problem_set(problem, BAG_ERROR_STORAGE,
+    return bag_problem_set(problem, BAG_ERROR_TABLE_FULL,
                            "%zu of the keys are new, and the table has room for %zu (spare_rows)",
                            *num_new, (size_t)live->num_spare);
 }

@@ -99,7 +99,7 @@ void bag_live_rows_read_end(struct bag_live_rows *const *live, size_t count);
 /* Leaves out keys of other parts (bag_rows_batch_decide), checks that the batch can be applied, and
  * reserves memory for that. All earlier updates that change keys were applied. Sets *changes_keys
  * if it adds or removes keys. Returns false and sets *problem if an id is wrong
- * (BAG_ERROR_BAD_REQUEST), there is no room for new keys (BAG_ERROR_STORAGE), or without memory
+ * (BAG_ERROR_BAD_REQUEST), there is no room for new keys (BAG_ERROR_TABLE_FULL), or without memory
  * (BAG_ERROR_NO_MEMORY). */
 bool bag_live_rows_check(struct bag_live_rows *live, struct bag_rows_batch *batch,
                          bool *changes_keys, struct bag_problem *problem);

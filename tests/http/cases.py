@@ -1,6 +1,6 @@
 """The table of cases that all clients pass (proto/clients/cases.json): its server, and how answers compare.
 
-A client's own test gives what each case came to: ("answer", value) or ("error", kind, text).
+A client's own test gives what each case came to: ("answer", value) or ("error", kind, text, code).
 """
 
 import contextlib
@@ -61,3 +61,4 @@ def check(case, came, kinds=None):
     expect_equal(came[1], (kinds or {}).get(wanted["kind"], wanted["kind"]), name)
     for word in wanted["words"]:
         expect(word in came[2], f"{name}: '{came[2]}' lacks '{word}'")
+    expect_equal(came[3], wanted.get("code", wanted["kind"]), f"{name}: the server's code")

@@ -8,6 +8,7 @@ test_v2_request.c, test_problem.c, test_kjt.c), and `tests/features requests` dr
 import contextlib
 import http.client
 import json
+import re
 import struct
 
 import numpy as np
@@ -127,6 +128,10 @@ VERBS = [("GET", INFER, "POST"), ("PATCH", INFER, "POST"), ("GET", "/v2/models/i
          ("POST", "/", "GET"), ("DELETE", "/v2/models", "GET"), ("POST", "/v2/models/items", "GET")]
 
 
+CODES = {400: ["bad_request"], 404: ["not_found"], 405: ["method_not_allowed"], 411: ["length_required"],
+         413: ["too_large"], 415: ["unsupported_encoding"]}
+
+
 class World:
     """The server with its models, and the connection that all cases share."""
 
@@ -147,7 +152,12 @@ class World:
 
     def rejects(self, reply, status, words=()):
         text = reply.expect(status).error()
-        expect_equal(list(reply.json()), ["error"])
+        expect(reply.json()["code"] in CODES[status], f"{status} has the code {reply.json()['code']}")
+        place = re.search(r"'(\w+)' at position (\d+)", text)
+        where = {"input": place[1], "position": int(place[2])} if place else {}
+        said = {key: value for key, value in reply.json().items() if key not in ("code", "error")}
+        expect(said == where or (not place and list(said) == ["input"] and f"'{said['input']}'" in text),
+               f"the place of {text!r} is {said}")
         expect(text and len(text.encode()) <= MAX_MESSAGE_BYTES and text.isprintable(), f"no printable sentence: {text!r}")
         expect_words(text, words)
         self.good()

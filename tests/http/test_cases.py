@@ -43,5 +43,5 @@ def test_case(served, case):
     try:
         came = "answer", ask(client, case)
     except bc.ServerError as problem:
-        came = "error", KINDS[type(problem)], str(problem)
+        came = "error", KINDS[type(problem)], str(problem), problem.code
     check(case, came)

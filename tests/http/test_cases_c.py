@@ -29,7 +29,7 @@ static size_t count;
 static void show(struct bagserve_client *of, enum bagserve_result result)
 {
     if (result != BAGSERVE_OK) {
-        printf("%d %s\n", (int)result, bagserve_error(of));
+        printf("%d %s %s\n", (int)result, bagserve_error_code(of), bagserve_error(of));
         return;
     }
     printf("0");
@@ -53,7 +53,7 @@ static void show_applied(enum bagserve_result result)
     if (result == BAGSERVE_OK)
         printf("0 %llu %d\n", (unsigned long long)applied.sequence, applied.is_new);
     else
-        printf("%d %s\n", (int)result, bagserve_error(admin));
+        printf("%d %s %s\n", (int)result, bagserve_error_code(admin), bagserve_error(admin));
 }
 
 int main(int argc, char *argv[])
@@ -106,9 +106,10 @@ def call_of(case):
 
 
 def came_of(case, line):
-    code, _, rest = line.partition(" ")
-    if code != "0":
-        return "error", code, rest
+    result, _, rest = line.partition(" ")
+    if result != "0":
+        code, _, text = rest.partition(" ")
+        return "error", result, text, code
     words = rest.split()
     if case["call"].partition("_")[0] in ("update", "delete"):
         return "answer", {"sequence": int(words[0]), "applied": words[1] == "1"}

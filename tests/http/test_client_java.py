@@ -28,7 +28,7 @@ public final class Program {
             System.out.println("[\"answer\", " + json(call.call()) + "]");
         } catch (Failure problem) {
             System.out.println("[\"error\", \"" + problem.kind().toString().toLowerCase() + "\", " +
-                quoted(problem.getMessage()) + "]");
+                quoted(problem.getMessage()) + ", " + quoted(problem.code()) + "]");
         }
     }
 
@@ -153,8 +153,8 @@ def test_retries(run_java):
     plain = answer(503, {"error": "loading"})
     for connections, retries, asked, want, requests in (
             ([[BUSY, BUSY, MODELS]], 2, 1, [["answer", "[m]"]], 3),
-            ([[BUSY, BUSY, BUSY]], 2, 1, [["error", "unavailable", "busy"]], 3),
-            ([[plain]], 2, 1, [["error", "unavailable", "loading"]], 1),
+            ([[BUSY, BUSY, BUSY]], 2, 1, [["error", "unavailable", "busy", ""]], 3),
+            ([[plain]], 2, 1, [["error", "unavailable", "loading", ""]], 1),
             ([[MODELS, MODELS]], 0, 2, [["answer", "[m]"]] * 2, 2)):
         script = Script(*connections)
         got = [json.loads(line) for line in run_java(ASK, script.address, retries, 20000, asked)]
@@ -182,7 +182,7 @@ def test_broken_answers(run_java):
     for text in (b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
                  b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nInference-Header-Content-Length: 9\r\n\r\n{}"):
         script = Script([text])
-        (kind, name, _), = (json.loads(line) for line in run_java(ASK, script.address, 2, 20000, 1))
+        (kind, name, *_), = (json.loads(line) for line in run_java(ASK, script.address, 2, 20000, 1))
         script.close()
         expect_equal((kind, name, script.requests), ("error", "connection_failed", 1), text)
     script = Script([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

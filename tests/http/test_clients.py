@@ -63,7 +63,7 @@ def test_asking_around(client):
 
 def test_errors(client):
     problem = expect_raises(bc.BadRequest, lambda: client.packed("items", [[5]]), "indices", "5")
-    expect_equal(problem.status, 400)
+    expect_equal((problem.status, problem.code, problem.input, problem.position), (400, "bad_request", "indices", 0))
     expect_raises(bc.NotFound, lambda: client.packed("no body", [[0]]), "no body")
     expect_raises(bc.NotFound, lambda: client.packed("items", [[0]], version=9), "9")
     expect_raises(bc.TooLarge, lambda: client.packed("items", np.zeros((200000, 1), np.int64)), "max_body_bytes")

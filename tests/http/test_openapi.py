@@ -72,6 +72,16 @@ def test_every_route_is_described():
                  {(path, method) for path, method, _, _ in operations()}, "routes")
 
 
+def test_every_code_is_described():
+    """Those of the kinds of errors, but of those of the command line, which no request has."""
+    text = (ROOT / "proto" / "problem.h").read_text()
+    codes = re.findall(r'X\(\w+, +"(\w+)"\)', text)
+    expect(len(codes) > 30 and len(set(codes)) == len(codes), "the codes were not found in problem.h")
+    expect_equal(DOCUMENT["components"]["schemas"]["ErrorCode"]["enum"], [code for code in codes if code != "usage"])
+    page = (ROOT / "proto" / "PROTOCOL.md").read_text()
+    expect_equal([code for code in codes if code != "usage" and f"`{code}`" not in page], [], "codes that PROTOCOL.md lacks")
+
+
 def test_is_well_formed():
     names = [operation["operationId"] for *_, operation in operations()]
     expect_equal(len(names), len(set(names)), "operationId that are duplicated")

@@ -293,7 +293,7 @@ TEST(new_keys_take_spare_rows)
     make_keyed(&memory, 2, 0);
     assert_int_equal(memory.table.num_rows, 6);
     assert_int_equal(bag_table_spare_rows_now(&memory), 2);
-    expect_problem(&memory, three, 3, values, BAG_ERROR_STORAGE, "3 of the keys are new");
+    expect_problem(&memory, three, 3, values, BAG_ERROR_TABLE_FULL, "3 of the keys are new");
     assert_int_equal(row_of(&memory, 7), -1);
     put(&memory, 7, 1);
     put(&memory, UINT64_MAX, 2);

@@ -5,6 +5,8 @@
 #include "proto/problem.h"
 #include "proto/text.h"
 
+#include <stdlib.h>
+
 TEST(test_makes_sentences_of_faults)
 {
     static const struct {
@@ -53,7 +55,32 @@ TEST(test_makes_sentences_of_faults)
         assert_false(bag_problem_from_fault(&problem, &cases[i].fault));
         assert_int_equal(problem.kind, BAG_ERROR_BAD_REQUEST);
         assert_string_equal(problem.text, cases[i].text);
+        /* The place is that of the sentence. */
+        const char *quoted = strchr(problem.text, '\''), *at = strstr(problem.text, "at position ");
+        if (quoted)
+            assert_memory_equal(quoted + 1, problem.input, strlen(problem.input));
+        else
+            assert_null(problem.input);
+        if (at)
+            assert_int_equal(problem.position, strtoull(at + strlen("at position "), NULL, 10));
+        else
+            assert_int_equal(problem.position, BAG_PROBLEM_NOWHERE);
     }
+}
+
+TEST(test_places)
+{
+    struct bag_problem problem;
+    bag_problem_set(&problem, BAG_ERROR_BAD_REQUEST, "'keys' has 7 at position 3");
+    assert_null(problem.input);
+    assert_int_equal(problem.position, BAG_PROBLEM_NOWHERE);
+    assert_false(bag_problem_at(&problem, "keys", 3));
+    assert_false(bag_problem_prefix(&problem, "feature 'a'"));
+    assert_string_equal(problem.input, "keys");
+    assert_int_equal(problem.position, 3);
+    bag_problem_no_memory(&problem);
+    assert_null(problem.input);
+    assert_int_equal(problem.position, BAG_PROBLEM_NOWHERE);
 }
 
 /* Every status has a sentence whose fields are known, and which fits at their longest. */

@@ -228,3 +228,36 @@ TEST(takes_no_other_reply)
     assert_string_equal(read_reply("[", TENSOR_BYTES),
                         "answered a reply whose header is no JSON object");
 }
+
+/* Errors of this version are read by their members, and those of a shard of version 0.1.0, which
+ * has no code, by their sentence. */
+TEST(test_reads_the_place_of_an_error)
+{
+    static const struct {
+        const char *body;
+        enum bag_shard_error about;
+        size_t position;
+    } cases[] = {
+        {"{\"code\":\"bad_request\",\"input\":\"indices\",\"position\":12,\"error\":\"x\"}",
+         BAG_SHARD_ERROR_INDEX, 12},
+        {"{\"code\":\"bad_request\",\"input\":\"indices\",\"error\":\"'indices' at position 1\"}",
+         BAG_SHARD_ERROR_OTHER, 0},
+        {"{\"code\":\"bad_request\",\"input\":\"offsets\",\"position\":1,\"error\":\"x\"}",
+         BAG_SHARD_ERROR_OTHER, 0},
+        {"{\"code\":\"bad_request\",\"input\":\"default_index\",\"error\":\"x\"}",
+         BAG_SHARD_ERROR_DEFAULT, 0},
+        {"{\"code\":\"not_ready\",\"input\":\"indices\",\"position\":1,\"error\":\"x\"}",
+         BAG_SHARD_ERROR_OTHER, 0},
+        {"{\"error\":\"'indices' at position 12 is 5; it must be from 0 to 4, the last row\"}",
+         BAG_SHARD_ERROR_INDEX, 12},
+        {"{\"error\":\"'default_index' is 7; it must be -1 (zeros) or a row from 0 to 4\"}",
+         BAG_SHARD_ERROR_DEFAULT, 0},
+        {"{\"error\":\"model 'items' is still being loaded\"}", BAG_SHARD_ERROR_OTHER, 0},
+        {"an error page", BAG_SHARD_ERROR_OTHER, 0}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        size_t position = 0;
+        assert_int_equal(bag_shard_error_read(cases[i].body, strlen(cases[i].body), &position),
+                         cases[i].about);
+        assert_int_equal(position, cases[i].position);
+    }
+}

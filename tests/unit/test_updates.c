@@ -340,7 +340,7 @@ TEST_BETWEEN(test_room_is_given_once_in_a_group, set_up, tear_down)
         if (group[i].applied)
             assert_int_equal(group[i].sequence, cases[i].sequence);
         else
-            assert_int_equal(group[i].problem.kind, BAG_ERROR_STORAGE);
+            assert_int_equal(group[i].problem.kind, BAG_ERROR_TABLE_FULL);
     }
     stop(&memory);
     crash(disk, false);

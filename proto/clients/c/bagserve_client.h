@@ -83,6 +83,7 @@ struct bagserve_client {
     const struct bagserve_row_format_ *row_format; /* format of replies; NULL: FP32 */
     uint64_t version; /* version that calls ask; 0: the one that is served by default */
     char error[CURL_ERROR_SIZE + 512];
+    char code[32]; /* code of the last error; empty: none */
 };
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
@@ -133,6 +134,13 @@ static inline struct bagserve_client *bagserve_open(const char *url, long timeou
 static inline const char *bagserve_error(const struct bagserve_client *client)
 {
     return client->error;
+}
+
+/* Returns the code of the last call's error, as "bad_request": the kind of the error, of which
+ * PROTOCOL.md has a list. It is empty if the server has sent none. */
+static inline const char *bagserve_error_code(const struct bagserve_client *client)
+{
+    return client->code;
 }
 
 /* Sets the error of the last call and returns `result`. Not for callers. */
@@ -226,14 +234,27 @@ static inline size_t bagserve_on_header_(char *data, size_t size, size_t count, 
     return size * count;
 }
 
-/* Stores the text of {"error":"..."} for bagserve_error, without decoding escapes. */
+/* Copies the text of a member of the answer, without decoding escapes. `key` is the member up to
+ * the first quote of its value. The text is empty if there is no such member. */
+static inline void bagserve_take_text_(const struct bagserve_client *client, const char *key,
+                                       char *text, size_t room)
+{
+    const char *at = client->answer ? strstr(client->answer, key) : NULL;
+    size_t used = 0;
+    for (at = at ? at + strlen(key) : ""; *at && *at != '"' && used + 2 < room; at++) {
+        if (*at == '\\' && at[1])
+            text[used++] = *at++;
+        text[used++] = *at;
+    }
+    text[used] = 0;
+}
+
+/* Stores the text and the code of {"code":"...","error":"..."}. */
 static inline void bagserve_take_error_(struct bagserve_client *client, long status)
 {
-    const char *start = client->answer ? strstr(client->answer, "\"error\":\"") : NULL;
-    const char *end = start ? strrchr(client->answer, '"') : NULL;
-    if (end && end > start + 9)
-        snprintf(client->error, sizeof client->error, "%.*s", (int)(end - start - 9), start + 9);
-    else
+    bagserve_take_text_(client, "\"code\":\"", client->code, sizeof client->code);
+    bagserve_take_text_(client, "\"error\":\"", client->error, sizeof client->error);
+    if (!*client->error)
         snprintf(client->error, sizeof client->error, "status %ld", status);
 }
 
@@ -274,7 +295,7 @@ static inline CURLcode bagserve_perform_(struct bagserve_client *client, struct 
                                          size_t body_bytes)
 {
     client->answer_bytes = client->header_bytes = 0;
-    client->error[0] = 0;
+    client->error[0] = client->code[0] = 0;
     curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(client->curl, CURLOPT_POSTFIELDS, client->body);
     curl_easy_setopt(client->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body_bytes);

@@ -70,6 +70,7 @@ type Error struct {
 	Kind   Kind
 	Status int    // status of HTTP; 0: no answer
 	Text   string // the server's words
+	Code   string // the kind of the error, as PROTOCOL.md lists them; empty: the server does not say it
 	cause  error
 }
 
@@ -82,7 +83,7 @@ func (e *Error) Is(target error) bool { return target == error(e.Kind) }
 func (e *Error) Unwrap() error { return e.cause }
 
 func errorOf(status int, body []byte) error {
-	var said struct{ Error string }
+	var said struct{ Error, Code string }
 	if json.Unmarshal(body, &said) != nil || said.Error == "" {
 		said.Error = fmt.Sprintf("status %d", status)
 	}
@@ -90,7 +91,7 @@ func errorOf(status int, body []byte) error {
 	if !known {
 		kind = ServerError
 	}
-	return &Error{Kind: kind, Status: status, Text: said.Error}
+	return &Error{Kind: kind, Status: status, Text: said.Error, Code: said.Code}
 }
 
 func connectionError(what string, cause error) *Error {

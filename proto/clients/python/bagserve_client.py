@@ -81,11 +81,15 @@ class ConnectionFailed(BagserveError):
 
 
 class ServerError(BagserveError):
-    """The server rejected the call; `status` is HTTP's, the text the server's."""
+    """The server rejected the call; `status` is HTTP's, the text the server's.
 
-    def __init__(self, status, text):
+    `code` is the kind of the error, as PROTOCOL.md lists them. `input` and `position` say which element of a
+    tensor is wrong. Each is None where the server does not say it.
+    """
+
+    def __init__(self, status, text, code=None, input=None, position=None):  # pylint: disable=redefined-builtin
         super().__init__(text)
-        self.status = status
+        self.status, self.code, self.input, self.position = status, code, input, position
 
 
 class BadRequest(ServerError):
@@ -122,10 +126,11 @@ _ERRORS = {400: BadRequest, 401: Unauthorized, 403: Unauthorized, 404: NotFound,
 
 def _error(status, body):
     try:
-        text = json.loads(body)["error"]
+        said = json.loads(body)
+        text = said["error"]
     except (ValueError, KeyError, TypeError):
-        text = body[:200].decode("latin-1")
-    return _ERRORS.get(status, ServerError)(status, text)
+        said, text = {}, body[:200].decode("latin-1")
+    return _ERRORS.get(status, ServerError)(status, text, said.get("code"), said.get("input"), said.get("position"))
 
 
 # ---- tensors ----------------------------------------------------------------------------------

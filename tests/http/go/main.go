@@ -136,7 +136,7 @@ func main() {
 		answer, err := ask(client, admin, &all.Cases[i])
 		var problem *bagserve.Error
 		if errors.As(err, &problem) {
-			must(output.Encode([]any{"error", problem.Kind, problem.Text}))
+			must(output.Encode([]any{"error", problem.Kind, problem.Text, problem.Code}))
 		} else {
 			must(err)
 			must(output.Encode([]any{"answer", answer}))

@@ -104,11 +104,13 @@ public final class BagserveClient implements AutoCloseable {
         private static final long serialVersionUID = 1;
         private final Kind kind;
         private final int status;
+        private final String code;
 
-        Failure(Kind kind, int status, String text, Throwable cause) {
+        Failure(Kind kind, int status, String code, String text, Throwable cause) {
             super(text, cause);
             this.kind = kind;
             this.status = status;
+            this.code = code;
         }
 
         /** Returns the kind of the error. */
@@ -120,11 +122,16 @@ public final class BagserveClient implements AutoCloseable {
         public int status() {
             return status;
         }
+
+        /** Returns the server's code of the error, as PROTOCOL.md lists them; empty if there is none. */
+        public String code() {
+            return code;
+        }
     }
 
     private static Failure broken(String what, Throwable cause) {
         String why = cause instanceof SocketTimeoutException ? "not in time" : String.valueOf(cause.getMessage());
-        return new Failure(Kind.CONNECTION_FAILED, 0, what + ": " + why, cause);
+        return new Failure(Kind.CONNECTION_FAILED, 0, "", what + ": " + why, cause);
     }
 
     // ---- what is asked and answered ----------------------------------------------------------------------
@@ -650,12 +657,15 @@ public final class BagserveClient implements AutoCloseable {
 
     private static Failure failureOf(Reply reply) {
         String text = "status " + reply.status;
+        String code = "";
         try {
-            text = (String) ((Map<?, ?>) Json.read(reply.json())).get("error");
+            Map<?, ?> said = (Map<?, ?>) Json.read(reply.json());
+            text = (String) said.get("error");
+            code = said.get("code") instanceof String given ? given : "";
         } catch (RuntimeException problem) { // not JSON, such as the error page of a proxy
             text += ": " + reply.json();
         }
-        return new Failure(Kind.of(reply.status), reply.status, text, null);
+        return new Failure(Kind.of(reply.status), reply.status, code, text, null);
     }
 
     /** As long as the server says, and a random time on top that doubles. */
