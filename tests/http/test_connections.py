@@ -209,7 +209,7 @@ def test_requests(client):
         answer = session.post(url + INFER, json=json.loads(BODY), timeout=20)
         check_rows(np.array(answer.json()["outputs"][0]["data"], np.float32), WANT.ravel())
         answer = session.post(url + "/v2/models/nobody/infer", json={}, timeout=20)
-        expect_equal((answer.status_code, list(answer.json())), (404, ["error"]))
+        expect_equal((answer.status_code, list(answer.json())), (404, ["code", "error"]))
         expect_equal(session.get(url + "/v2/health/ready", timeout=20).json()["ready"], True)
 
 
