@@ -96,6 +96,9 @@ def test_what_is_wrong_with_modules(directory):
     sparse = torch.nn.Sequential(torch.nn.Embedding(3, 2))
     sparse[0].weight = torch.nn.Parameter(torch.ones(3, 2).to_sparse())
     split = make_collection()
+    for name, bags in split.embedding_bags.items():  # as of TorchRec's quantised collection, which are no nn.EmbeddingBag
+        split.embedding_bags[name] = torch.nn.Module()
+        split.embedding_bags[name].weight = bags.weight
     state = split.state_dict
     split.state_dict = lambda: {key + suffix: tensor for key, tensor in state().items()
                                 for suffix in ("", "_qscale", "_qbias")}

@@ -525,10 +525,12 @@ def _tables_of(part):
     configs, modules = _configs_of(collection)
     for config in configs:
         name = f"{modules}.{config.name}"
-        check_codes(state, f"{name}.weight")
         pooling = config.pooling if _pools_bags(collection) else "none"
-        is_local = isinstance(inner.get(name), (nn.EmbeddingBag, nn.Embedding))
-        weight = _weight_of(f"{part.paths[0]}.{name}", inner[name]) if is_local else state[f"{name}.weight"]
+        if isinstance(inner.get(name), (nn.EmbeddingBag, nn.Embedding)):
+            weight = _weight_of(f"{part.paths[0]}.{name}", inner[name])
+        else:  # of a module that is no embedding of PyTorch's: one of codes, or a part of a table
+            check_codes(state, f"{name}.weight")
+            weight = state[f"{name}.weight"]
         yield config, weight, str(getattr(pooling, "value", pooling)).lower()
 
 
