@@ -9,10 +9,8 @@
 #define SMALLEST_SHIFT 10
 #define POWER_CLASSES  15 /* up to 16 MiB */
 
-/* The maximum size of the buffers that a pool keeps, also as a fraction 1 / KEPT_PART of its
- * budget. */
+/* The maximum size of the buffers that a pool keeps. */
 #define MAX_KEPT_BYTES ((size_t)128 << 20)
-#define KEPT_PART      16
 
 /* The first class that is allocated by mmap: 2 MiB. */
 #define MAPPED_CLASS 11
@@ -79,13 +77,24 @@ static struct bag_buffer *take_kept(struct bag_buffers *buffers, unsigned size_c
     return buffer;
 }
 
+/* Returns the size of the buffers that a pool may keep: an equal share of what all pools of its
+ * budget may. */
+static size_t max_kept_bytes(const struct bag_buffers *buffers)
+{
+    struct bag_budget *budget = buffers->budget;
+    if (!budget)
+        return MAX_KEPT_BYTES;
+    size_t share = budget->max_bytes / BAG_BUDGET_KEPT_PART /
+                   atomic_load_explicit(&budget->num_pools, memory_order_relaxed);
+    return share < MAX_KEPT_BYTES ? share : MAX_KEPT_BYTES;
+}
+
 /* Keeps a buffer. Returns false if it must be freed instead. The caller holds the pool's lock. */
 static bool keep(struct bag_buffers *buffers, struct bag_buffer *buffer)
 {
     unsigned size_class = buffer->size_class;
-    size_t part = buffers->budget ? buffers->budget->max_bytes / KEPT_PART : SIZE_MAX;
-    if (size_class == BAG_BUFFER_CLASSES || class_bytes(size_class) + buffers->kept_bytes >
-                                                (part < MAX_KEPT_BYTES ? part : MAX_KEPT_BYTES))
+    if (size_class == BAG_BUFFER_CLASSES ||
+        class_bytes(size_class) + buffers->kept_bytes > max_kept_bytes(buffers))
         return false;
     buffer->next = buffers->free[size_class];
     buffers->free[size_class] = buffer;
@@ -198,12 +207,18 @@ bool bag_buffers_init(struct bag_buffers *buffers, bool shared, struct bag_budge
     buffers->shared = shared;
     buffers->budget = budget;
     buffers->source = (struct bag_memory_source){get_source, bag_buffers_put, buffers};
-    return !shared || uv_mutex_init(&buffers->lock) == 0;
+    if (shared && uv_mutex_init(&buffers->lock) != 0)
+        return false;
+    if (budget)
+        atomic_fetch_add(&budget->num_pools, 1);
+    return true;
 }
 
 void bag_buffers_free(struct bag_buffers *buffers)
 {
     free_all(buffers);
+    if (buffers->budget)
+        atomic_fetch_sub(&buffers->budget->num_pools, 1);
     if (buffers->shared)
         uv_mutex_destroy(&buffers->lock);
 }

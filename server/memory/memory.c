@@ -227,6 +227,7 @@ void bag_budget_init(struct bag_budget *budget, size_t max_bytes, size_t other_b
 {
     budget->max_bytes = max_bytes;
     atomic_init(&budget->used_bytes, 0);
+    atomic_init(&budget->num_pools, 0);
     if (max_bytes)
         return;
     size_t left = bag_memory_left();
@@ -264,7 +265,9 @@ bool bag_budget_reject(const struct bag_budget *budget, const char *what, size_t
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
                                "not enough memory for %s of %zu bytes", what, bytes);
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
-                           "not enough memory for %s of %zu bytes: requests hold %zu bytes; the "
-                           "limit (max_memory) is %zu",
-                           what, bytes, atomic_load(&budget->used_bytes), budget->max_bytes);
+                           "not enough memory for %s of %zu bytes: requests, and buffers that are "
+                           "kept for later ones (at most %zu bytes), hold %zu bytes; the limit "
+                           "(max_memory) is %zu",
+                           what, bytes, budget->max_bytes / BAG_BUDGET_KEPT_PART,
+                           atomic_load(&budget->used_bytes), budget->max_bytes);
 }

@@ -101,7 +101,12 @@ uint64_t bag_pages_parse_nodes(const char *list);
 struct bag_budget {
     size_t max_bytes;
     atomic_size_t used_bytes;
+    atomic_uint num_pools; /* pools of buffers that share it */
 };
+
+/* The buffers that all pools of a budget keep for later requests have at most this part of it. A
+ * pool frees its own before it rejects a request, and not those of other threads. */
+#define BAG_BUDGET_KEPT_PART 16
 
 /* Initialises a budget of `max_bytes`. 0 stands for half of the memory that the machine and the
  * control groups have left after `other_bytes`, because the kernel's socket buffers need memory,
@@ -116,7 +121,8 @@ bool bag_budget_take(struct bag_budget *budget, size_t bytes);
 /* Returns bytes to the budget. */
 void bag_budget_give(struct bag_budget *budget, size_t bytes);
 
-/* Sets *problem to "not enough memory for WHAT of BYTES bytes". Returns false. */
+/* Sets *problem to "not enough memory for WHAT of BYTES bytes", and says what holds the budget.
+ * Returns false. */
 bool bag_budget_reject(const struct bag_budget *budget, const char *what, size_t bytes,
                        struct bag_problem *problem);
 

@@ -145,3 +145,23 @@ def test_requests_dropped_from_the_queue_keep_nothing(directory, options, parame
         expect(leave or statuses.count(503) >= count, f"{statuses}: few are late")
         raws.close()
         expect_memory_returned(client, before)
+
+
+def test_kept_buffers_leave_room_for_large_requests():
+    """Each of four loops has answered large requests, and keeps buffers for the next ones, when a request comes that needs
+    most of the budget."""
+    body, headers = infer_body([Tensor("indices", np.zeros((3000, 100), np.int64))])
+    request = head("POST", "/v2/models/items/infer", headers, body)
+    with Server("--demo", "--loops", 4, "--workers", 2, "--max-memory", 96 * MIB, "--max-body-bytes", 80 * MIB) as server, \
+            Client(server) as client, contextlib.ExitStack() as stack:
+        before = memory_of_requests(client)
+        raws = [stack.enter_context(Raw(server)) for _ in range(32)]
+        for _ in range(4):
+            for raw in raws:
+                raw.send(request)
+            for raw in raws:
+                expect(raw.reply().status in (200, 503), "an answer was lost")  # 32 at once may need more than there is
+        for size in (60 * MIB, 76 * MIB):
+            reply = client.request("POST", "/v2/models/items/infer", b"{}" + bytes(size - 2), {HEADER_LENGTH: "2"})
+            expect("inputs" in reply.expect(400).error(), reply.error())
+        expect_memory_returned(client, before)

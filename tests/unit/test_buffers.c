@@ -131,6 +131,36 @@ TEST(test_a_budget_bounds_all_pools)
     assert_int_equal(budget.used_bytes, 0);
 }
 
+/* However many pools share a budget, what they keep leaves 15 of 16 parts to requests. */
+TEST(test_pools_share_what_they_keep)
+{
+    enum { POOLS = 8 };
+    static const size_t mib = (size_t)1 << 20;
+    static struct bag_buffers pools[POOLS];
+    struct bag_budget budget;
+    void *memory[20];
+    bag_budget_init(&budget, 96 * mib, 0);
+    for (int i = 0; i < POOLS; i++)
+        assert_true(bag_buffers_init(&pools[i], i % 2, &budget));
+    for (int i = 0; i < POOLS; i++) {
+        for (size_t j = 0; j < COUNT_OF(memory); j++)
+            memory[j] = bag_buffers_get(&pools[i], 128 << 10);
+        for (size_t j = 0; j < COUNT_OF(memory); j++)
+            bag_buffers_put(memory[j]);
+        assert_int_equal(pools[i].kept_bytes, 6 * mib / POOLS);
+        while (bag_buffers_free_some(&pools[i]))
+            continue;
+    }
+    assert_in_range(budget.used_bytes, 6 * mib, 6 * mib + (32 << 10));
+    void *large = bag_buffers_get(&pools[0], 76 * mib);
+    assert_non_null(large);
+    bag_buffers_put(large);
+    for (int i = 0; i < POOLS; i++)
+        bag_buffers_free(&pools[i]);
+    assert_int_equal(budget.used_bytes, 0);
+    assert_int_equal(budget.num_pools, 0);
+}
+
 /* Memory that was used since the last call stays. */
 TEST(test_unused_memory_goes_back)
 {
