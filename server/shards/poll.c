@@ -1,4 +1,4 @@
-/* Polls one shard over a blocking socket, with one deadline; see shards.h. */
+/* Polls one shard over a blocking socket, with deadlines; see shards.h. */
 #include "shards.h"
 
 #include "proto/v2_client.h"
@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* Maximum time of a poll, with looking up the name. */
+/* Maximum time of connecting, with looking up the name, and then of each document. */
 #define TIMEOUT_MS 2000
 
 /* Maximum size of a document: metadata of a model has some thousand bytes. */
@@ -27,7 +27,7 @@ struct session {
     struct bag_shard_host *host;
     int fd; /* -1: not connected */
     enum bag_shard_contact contact;
-    uint64_t deadline_ns; /* timeout of the whole poll */
+    uint64_t deadline_ns; /* end of the time for connecting, then for the current document */
     char *body;           /* owned; of the last answer */
     size_t body_bytes;
 };
@@ -173,6 +173,7 @@ static bool get(struct session *session, const char *path, const char *token,
     struct bag_reply_head head;
     char sentence[200];
     session->contact = BAG_SHARD_SILENT;
+    session->deadline_ns = bag_deadline_in_ms(TIMEOUT_MS);
     if (session->fd < 0 && !connect_to(session, problem))
         return false;
     if (!send_request(session, path, token, problem) || !receive_reply(session, &head, problem))

@@ -15,15 +15,17 @@
  * for the caller. Threads of this folder (threads.c) poll each member about once a second, over a
  * blocking socket (poll.c). A poll first asks for the generation of the shard: a number that
  * changes with its models. If the generation is new, and once a minute in either case, the poll
- * also asks for the whole report. After every new report versions.c finds the versions of the
- * group. If these change, `on_change` is called, and the catalog (server/models) lists them as it
- * lists the versions in a folder. When the configuration no longer has the model,
+ * also asks for the whole report. So does every poll while a version of the group cannot be served,
+ * because a report may have been damaged on its way. After every new report versions.c finds the
+ * versions of the group. If these change, `on_change` is called, and the catalog (server/models)
+ * lists them as it lists the versions in a folder. When the configuration no longer has the model,
  * bag_shards_forget() stops the polls. The last caller that releases the group frees it.
  *
  * Agreement. The members of a version must have different parts of the same table: the same shape,
  * type, row format, digest of files and rules. Otherwise the version has a reason why it cannot be
  * served. Merging rows of two tables would give numbers that look right. If `ready` is any, members
- * that have not answered yet take the parts that nobody has claimed, and requests find out later.
+ * that were polled and have not answered take the parts that nobody has claimed, and requests find
+ * out later.
  *
  * Availability. A host is unavailable if it refuses connections or has not answered several polls.
  * Loops clear this mark when they get a reply, and set it when a connection is refused twice. A
@@ -122,8 +124,9 @@ struct bag_shard_member {
     atomic_bool reports_no_model;   /* the host answers, but not about the model */
     char why[512];                  /* reason of the last failed poll; "": it did not fail */
     unsigned failures;              /* consecutive failed polls */
-    uint64_t due_ns;                /* time of the next poll, on uv_hrtime's clock */
-    uint64_t whole_ns;    /* time from which a poll asks for everything, whatever the generation */
+    uint64_t due_ns;   /* time of the next poll, on uv_hrtime's clock; UINT64_MAX: while a poll runs
+                          that nobody has asked to repeat */
+    uint64_t whole_ns; /* time from which a poll asks for everything, whatever the generation */
     bool is_being_polled; /* by a thread, which alone changes the member meanwhile */
 };
 
@@ -264,9 +267,10 @@ enum bag_shard_contact {
     BAG_SHARD_ANSWERED    /* a reply, whatever it says */
 };
 
-/* Polls one shard of a group, within two seconds. Asks only for the generation if that is `known`
- * (NULL: none is). Returns false and sets *problem if the report is not complete. *report must be
- * freed in either case. Takes the lock to store the host's endpoints and the group's token. */
+/* Polls one shard of a group, and waits two seconds at most for each of its answers. Asks only for
+ * the generation if that is `known` (NULL: none is). Returns false and sets *problem if the report
+ * is not complete. *report must be freed in either case. Takes the lock to store the host's
+ * endpoints and the group's token. */
 bool bag_shard_poll(struct bag_shard_group *group, struct bag_shard_host *host,
                     const struct bag_shard_generation *known, struct bag_shard_report *report,
                     enum bag_shard_contact *contact, struct bag_problem *problem);

@@ -35,9 +35,14 @@ struct query {
     struct bag_shard_member *member;
 };
 
-/* Returns whether a member's report holds as long as its host reports the same generation. */
-static bool is_current(const struct bag_shard_member *member)
+/* Returns whether a member's report holds as long as its host reports the same generation. Reports
+ * that leave a version unserved are asked for again: one of them may have been damaged. */
+static bool is_current(const struct bag_shard_group *group, const struct bag_shard_member *member)
 {
+    for (size_t i = 0; i < group->num_versions; i++) {
+        if (group->versions[i].reason)
+            return false;
+    }
     return bag_shard_generation_equal(&member->report.generation, &member->host->generation) &&
            member->failures == 0 && uv_hrtime() < member->whole_ns;
 }
@@ -52,7 +57,7 @@ static uint64_t find_due(const struct bag_shards *shards, struct query *query)
         for (size_t i = 0; i < group->num_members; i++) {
             struct bag_shard_member *member = &group->members[i];
             if (member->is_being_polled || member->due_ns >= due_ns ||
-                (member->host->is_confirming && is_current(member)))
+                (member->host->is_confirming && is_current(group, member)))
                 continue;
             due_ns = member->due_ns;
             *query = (struct query){group, member};
@@ -69,6 +74,7 @@ static bool take_query(struct bag_shards *shards, struct query *query)
         uint64_t due_ns = find_due(shards, query);
         if (due_ns <= uv_hrtime()) {
             query->member->is_being_polled = true;
+            query->member->due_ns = UINT64_MAX;
             bag_shard_group_retain(query->group);
             bag_monitor_wake(&shards->monitor);
             return true;
@@ -131,7 +137,9 @@ static void keep(const struct query *query, struct bag_shard_report *report,
         bag_log(BAG_LOG_LEVEL_WARNING, "shard reports no model",
                 BAG_LOG_TEXT("shard", member->host->address.text),
                 BAG_LOG_TEXT("model", group->config.name), BAG_LOG_TEXT("reason", member->why));
-    member->due_ns = uv_hrtime() + (member->failures ? FAILED_NS : SECOND_NS);
+    /* A poll that was asked for meanwhile is due at once: this one may be older than the change. */
+    if (member->due_ns == UINT64_MAX)
+        member->due_ns = uv_hrtime() + (member->failures ? FAILED_NS : SECOND_NS);
 }
 
 /* Returns the path of a group's token, or "". */
@@ -148,7 +156,7 @@ static void run_query(struct bag_shards *shards, const struct query *query)
     struct bag_problem why;
     enum bag_shard_contact contact = BAG_SHARD_NOT_POLLED;
     const struct bag_shard_generation known = query->member->report.generation;
-    const bool is_known = is_current(query->member);
+    const bool is_known = is_current(query->group, query->member);
     struct bag_shard_host *host = query->member->host;
     if (is_known) /* find_due takes care that no other thread does the same */
         host->is_confirming = true;
@@ -174,7 +182,8 @@ static void run_query(struct bag_shards *shards, const struct query *query)
                 continue;
             for (size_t i = 0; i < group->num_members; i++) {
                 struct bag_shard_member *member = &group->members[i];
-                if (member->host != asked->host || member->is_being_polled || !is_current(member))
+                if (member->host != asked->host || member->is_being_polled ||
+                    !is_current(group, member))
                     continue;
                 memcpy(group->token, query->group->token, sizeof group->token);
                 member->due_ns = asked->due_ns;

@@ -215,20 +215,22 @@ static void list_versions(const struct bag_shard_group *group, char *text, size_
 }
 
 /* Returns whether too few shards have answered for a version to be served, and prints the reason.
- * One suffices if `ready` is any. Sets *known to a member that has answered. */
+ * One suffices if `ready` is any and all were polled: a shard that was not is no unavailable one.
+ * Sets *known to a member that has answered. */
 static bool lacks_shards(const struct bag_shard_group *group, char *reason, size_t room,
                          const struct bag_shard_member **known)
 {
-    const struct bag_shard_member *unknown = NULL;
+    const struct bag_shard_member *unknown = NULL; /* not polled yet, if there is such a member */
     *known = NULL;
     for (size_t m = 0; m < group->num_members; m++) {
         const struct bag_shard_member *member = &group->members[m];
-        if (!member->report.is_known)
-            unknown = unknown ? unknown : member;
-        else
+        if (member->report.is_known)
             *known = *known ? *known : member;
+        else if (!unknown || (unknown->failures && !member->failures))
+            unknown = member;
     }
-    if (!unknown || (*known && group->config.shard_ready == BAG_SHARD_READY_ANY))
+    if (!unknown ||
+        (*known && unknown->failures && group->config.shard_ready == BAG_SHARD_READY_ANY))
         return false;
     struct bag_problem told;
     bag_problem_set(&told, BAG_ERROR_NOT_READY, "its shards have not been asked yet");
