@@ -222,8 +222,8 @@ def write_dcp(folder, tensors, by_rank=False, old=False, file_a_chunk=False, pac
             _write_metadata(folder / f"__{rank}.metadata", tensors, own, places[rank], old, packed, change)
     else:
         chunks = {key: stored.all_chunks() for key, stored in tensors.items()}
-        _write_metadata(folder / ".metadata", tensors, chunks, {k: v for own in places.values() for k, v in own.items()}, old, packed,
-                        change)
+        all_places = {place: where for own in places.values() for place, where in own.items()}
+        _write_metadata(folder / ".metadata", tensors, chunks, all_places, old, packed, change)
     return folder
 
 
@@ -249,7 +249,8 @@ def _write_metadata(path, tensors, chunks, places, old, packed, change):
                "storage_data": stored}
     if not old:
         members["storage_meta"] = New(of_metadata("StorageMeta"), {
-            "checkpoint_id": Call(Global("pathlib", "PosixPath"), ("/", "tmp", "x")), "save_id": "1", "load_id": None, "modules": []})
+            "checkpoint_id": Call(Global("pathlib", "PosixPath"), ("/", "tmp", "x")), "save_id": "1", "load_id": None,
+            "modules": []})
     path.write_bytes(dumps(New(of_metadata("Metadata"), members)))
 
 

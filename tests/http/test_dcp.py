@@ -1,4 +1,4 @@
-"""Checkpoints of torch.distributed.checkpoint become the tables that they have, or are refused in one line; nothing of them runs."""
+"""Checkpoints of torch.distributed.checkpoint become the tables that they have, or are refused in one line; none of them runs."""
 
 import json
 import os
@@ -17,8 +17,7 @@ import bagserve_dcp  # noqa: E402
 import bagserve_export  # noqa: E402
 from bagserve_client import Client  # noqa: E402
 from bagserve_trainers import read_safetensors_header  # noqa: E402
-from dcp import (BAGS, DCP, EMBS, Call, Global, New, Stored, dumps, of_metadata, write_dcp, write_dcp_safetensors,  # noqa: E402
-                 write_item)
+from dcp import BAGS, EMBS, Call, Global, New, Stored, dumps, of_metadata, write_dcp, write_dcp_safetensors  # noqa: E402
 from trainers import write_dynamicemb  # noqa: E402
 
 SUM = ("--reduction", "sum")
@@ -128,9 +127,11 @@ def test_tables_are_served(directory, capsys):
         EMBS.format("seen"): Stored(FILMS, BY_ROWS), BAGS.format("bfloat"): Stored(BF16.astype(np.int16), kind="bfloat16"),
         "model.tower.item.weight": Stored(USERS, strides="F")})
     export(directory / "source", directory / "models", "--table", "films=films,reduction=mean", "--table", "*=u*,reduction=max",
-           "--table", "seen=seen", "--table", "bfloat=bfloat,reduction=sum", "--table", "item=model.tower.item.weight,reduction=sum",
+           "--table", "seen=seen", "--table", "bfloat=bfloat,reduction=sum",
+           "--table", "item=model.tower.item.weight,reduction=sum",
            "--collection", "both=seen:films,user:sers")
-    expect_equal(capsys.readouterr().out.splitlines()[:2], ["films: 37 rows of 8, mean, 2 chunks", "sers: 12 rows of 16, max, 2 chunks"])
+    expect_equal(capsys.readouterr().out.splitlines()[:2],
+                 ["films: 37 rows of 8, mean, 2 chunks", "sers: 12 rows of 16, max, 2 chunks"])
     with Server("--models", directory / "models") as server, Client(f"{server.host}:{server.port}") as client:
         expect_equal(client.bags("films", [[0, 36]])[0].tolist(), ((FILMS[0] + FILMS[36]) / 2).tolist())
         expect_equal(client.rows("seen", [36, 20]).tolist(), FILMS[[36, 20]].tolist())
@@ -203,7 +204,7 @@ HOSTILE = {
     "a memo of 2^27": (b"\x80\x04Nr\xff\xff\xff\x07.", "not the Metadata"),
     "a memo that is not there": (b"\x80\x04h\x05.", "lacks 5"),
     "an empty stack": (b"\x80\x04\x93.", "lacks"),
-    "a list as a key": (dumps(New(of_metadata("Metadata"), {"storage_data": {}, "state_dict_metadata": {}}))[:-2] + b"]Nsb.", "key"),
+    "a list as a key": (dumps(New(of_metadata("Metadata"), {"storage_data": {}}))[:-2] + b"]Nsb.", "key"),
     "tuples that hash for ever": (b"\x80\x04})\x94" + b"".join(b"h%c\x86\x94" % i for i in range(60)) + b"Ns.", "not the Metadata"),
     "text that grows": (dumps(Call(Global("torch.serialization", "_get_layout"), (NESTED[:0],)))[:-1] + b".", "_get_layout"),
     "no end": (dumps({"x": 1})[:-1], "STOP"),
@@ -220,10 +221,12 @@ REFUSED = {
     "no .metadata": (spoil(of(TWO), lambda f: (f / ".metadata").unlink()), [".metadata is missing", "begin with a dot"]),
     "a save that did not end": (spoil(of(TWO), lambda f: (f / ".metadata").rename(f / ".metadata.tmp")), [".metadata is missing"]),
     "cut .metadata": (spoil(of(TWO), cut(".metadata", 300)), [".metadata cannot be read"]),
-    "no rank's metadata": (spoil(of(TWO, by_rank=True), lambda f: (f / "__1.metadata").unlink()), ["films", "do not fill its 37 x 8"]),
+    "no rank's metadata": (spoil(of(TWO, by_rank=True), lambda f: (f / "__1.metadata").unlink()),
+                           ["films", "do not fill its 37 x 8"]),
     "no first rank's metadata": (spoil(of(TWO, by_rank=True), lambda f: (f / "__0.metadata").unlink()),
                                  ["__0.metadata is missing beside __1.metadata"]),
-    "two steps": (layout("model.ckpt-100/model", "model.ckpt-200/model"), ["several", "model.ckpt-100/model", "model.ckpt-200/model"]),
+    "two steps": (layout("model.ckpt-100/model", "model.ckpt-200/model"),
+                  ["several", "model.ckpt-100/model", "model.ckpt-200/model"]),
     "swapped ranks": (spoil(of(TWO), swap_ranks), [".metadata", "__0_0.distcp is cut"]),
     "a hole": (of(TWO, change=set_facts("films", chunks=[(0, 0, 19, 8), (19, 0, 17, 8)])), ["films", "do not fill its 37 x 8"]),
     "an overlap": (of(TWO, change=move_chunk), ["films", "overlap"]),
@@ -236,9 +239,11 @@ REFUSED = {
     "a path outside": (of(TWO, change=outside), ["'../1_0.distcp'", "not a file of this folder"]),
     "a lost place": (of(TWO, change=lambda _, places: places.pop((BAGS.format("films"), 19, 0))), ["films", "does not say where"]),
     "packed": (of(TWO, packed=["stream.zstd/1"]), ["films", "__0_0.distcp", "stream.zstd/1"]),
-    "compressed": (of(TWO, item={BAGS.format("films"): {"compression": zipfile.ZIP_DEFLATED}}), ["films", "__0_0.distcp", "compressed"]),
+    "compressed": (of(TWO, item={BAGS.format("films"): {"compression": zipfile.ZIP_DEFLATED}}),
+                   ["films", "__0_0.distcp", "compressed"]),
     "safetensors as .distcp": (spoil(of(TWO), lambda f: (f / "__0_0.distcp").write_bytes(
-        b"\x10" + bytes(9) + b"{}" + bytes((f / "__0_0.distcp").stat().st_size))), ["films", "__0_0.distcp is not what torch.save"]),
+        b"\x10" + bytes(9) + b"{}" + bytes((f / "__0_0.distcp").stat().st_size))),
+        ["films", "__0_0.distcp is not what torch.save"]),
     "a changed bit": (spoil(of(TWO), flip), ["__1_0.distcp is damaged", "CRC-32"]),
     "a changed bit of a transposed chunk": (spoil(of(bags(films=Stored(FILMS, strides="F"))), lambda f: flip_in(f, FILMS.T)),
                                             ["__0_0.distcp is damaged", "CRC-32"]),
@@ -253,7 +258,8 @@ REFUSED = {
     "hashed ids": (of(TWO | {"model.mc.films._hash_zch_identities": Stored(np.ones((37, 1), np.int64))}),
                    ["films", "_hash_zch_identities"]),
     "a virtual table": (of(TWO | {BAGS.format("films") + "_id": Stored(np.ones((37, 1), np.int64))}), ["films", "weight_id"]),
-    "no tables": (of({"model.linear.weight": Stored(FILMS)}), ["no files of TorchEasyRec", "give --table NAME=KEY; it has model.linear.weight"]),
+    "no tables": (of({"model.linear.weight": Stored(FILMS)}),
+                  ["no files of TorchEasyRec", "give --table NAME=KEY; it has model.linear.weight"]),
     "cut safetensors": (spoil(lambda f: write_dcp_safetensors(f, TWO), cut("shard-00002-model-00001-of-00001.safetensors", 5)),
                         ["shard-00002-model-00001-of-00001.safetensors is cut"]),
     "no first safetensors": (spoil(lambda f: write_dcp_safetensors(f, TWO), lambda f: (
@@ -313,7 +319,8 @@ DESCRIBED = [{"name": f"{SPARSE}.embedding_bags.films", "rows": 37, "row_element
 def test_described_tables(directory):
     """Names, pooling and features are those of the model; the checkpoint may have a prefix, and more."""
     write_dcp(directory / "source", TWO | {"model.other.embedding_bags.films.weight": Stored(ONE)})
-    path = describe(directory, DESCRIBED, [{"name": SPARSE, "features": {"seen": DESCRIBED[0]["name"], "user": DESCRIBED[1]["name"]}}])
+    features = {"seen": DESCRIBED[0]["name"], "user": DESCRIBED[1]["name"]}
+    path = describe(directory, DESCRIBED, [{"name": SPARSE, "features": features}])
     export(directory / "source", directory / "models", "--tables", path)
     with Server("--models", directory / "models") as server, Client(f"{server.host}:{server.port}") as client:
         expect_equal(set(client.models()), {SPARSE, *(table["name"] for table in DESCRIBED)})

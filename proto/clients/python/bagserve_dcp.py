@@ -81,8 +81,9 @@ class _Pairs(list):
 
 _DCP = "torch.distributed.checkpoint."
 _OLD = "torch.distributed._shard.sharded_tensor.metadata"  # in torch 2.0 to 2.2
-_OTHER_TYPES = ("complex32", "complex64", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
-                "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2", "quint8", "qint8", "qint32", "quint4x2", "bits8", "bits16")
+_OTHER_TYPES = ("complex32", "complex64", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e4m3fnuz",
+                "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2", "quint8", "qint8", "qint32", "quint4x2",
+                "bits8", "bits16")  # of tensors that are no tables
 
 
 def _names_in(module, *names):
@@ -326,8 +327,8 @@ class _Numbers:
             numbers = (count - 1) * strides[0] + (width - 1) * strides[1] + 1
             if numbers * self.dtype.itemsize > _MOST_SPAN_BYTES:
                 raise ValueError(f"{self.path.name} has rows whose numbers are too far apart: their strides are {self.strides}")
-            span = np.empty(numbers, self.dtype)
-            _read_into(file, self.path, self.start + (offset + start * strides[0]) * self.dtype.itemsize, memoryview(span).cast("B"))
+            span, place = np.empty(numbers, self.dtype), self.start + (offset + start * strides[0]) * self.dtype.itemsize
+            _read_into(file, self.path, place, memoryview(span).cast("B"))
             steps = [stride * self.dtype.itemsize for stride in strides]
             out[start - first:start - first + count] = np.lib.stride_tricks.as_strided(span, (count, width), steps, writeable=False)
 
@@ -381,7 +382,8 @@ def _find_records(path, offset, length):
                 raise ValueError("it is compressed")
             file.seek(offset + entry.header_offset)
             head = file.read(30)
-            start = offset + entry.header_offset + 30 + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+            names_bytes = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+            start = offset + entry.header_offset + len(head) + names_bytes
             if head[:4] != b"PK\3\4" or start + entry.file_size > offset + length:
                 raise ValueError("it is cut")
             records[entry.filename.partition("/")[2]] = _Record(path, start, entry.file_size, entry.CRC)
@@ -487,7 +489,8 @@ def _check_cover(what, shape, chunks):
     for chunk in chunks:
         (row, column), (rows, columns) = chunk.offsets, chunk.sizes
         if row + rows > shape[0] or column + columns > shape[1]:
-            raise ValueError(f"{what}: its chunk of {rows} x {columns} at {row}, {column} lies outside of its {shape[0]} x {shape[1]}")
+            raise ValueError(f"{what}: its chunk of {rows} x {columns} at {row}, {column} lies outside of its {shape[0]} x "
+                             f"{shape[1]}")
         events += [(row + rows, 0, (column, column + columns)), (row, 1, (column, column + columns))]
     active = []
     for _, is_begin, columns in sorted(events):
@@ -587,8 +590,8 @@ def _check_place(folder, key, info):
 
 # ---- safetensors ------------------------------------------------------------------------------
 def _read_safetensors(paths):
-    """({key: Tensor}, all keys) of the files of all ranks, or of whole tensors. Nothing says how large a whole tensor is: it is as large
-    as its chunks."""
+    """({key: Tensor}, all keys) of the files of all ranks, or of whole tensors. Nothing says how large a whole tensor is: it is
+    as large as its chunks."""
     found, keys = {}, set()
     for path in paths:
         guard(path, lambda: _add_safetensors(path, found, keys))
@@ -635,10 +638,13 @@ class Checkpoint(NamedTuple):
     tables: Mapping[str, Tensor]
 
 
+def _is_safetensors(path):
+    return path.name.endswith(".safetensors") and not _RTP_FILE.fullmatch(path.name)
+
+
 def _is_part_of_checkpoint(path):
-    name = path.name
-    return name in (_METADATA_FILE, _METADATA_FILE + ".tmp") or name.endswith(".distcp") or bool(_RANK_METADATA_FILE.fullmatch(name)) \
-        or name.endswith(".safetensors") and not _RTP_FILE.fullmatch(name)
+    return path.name in (_METADATA_FILE, _METADATA_FILE + ".tmp") or path.name.endswith(".distcp") or _is_safetensors(path) or \
+        bool(_RANK_METADATA_FILE.fullmatch(path.name))
 
 
 def read_checkpoint(source: pathlib.Path) -> Optional[Checkpoint]:
@@ -670,7 +676,7 @@ def _read_tensors(folder):
         if missing is not None:
             raise ValueError(f"__{missing}.metadata is missing beside {paths[-1].name}")
         return _read_metadata(folder, paths)
-    paths = sorted(path for path in folder.iterdir() if path.name.endswith(".safetensors") and not _RTP_FILE.fullmatch(path.name))
+    paths = sorted(filter(_is_safetensors, folder.iterdir()))
     if paths:
         return _read_safetensors(paths)
     raise ValueError(f"{folder.name}/{_METADATA_FILE} is missing: the save did not end, or a copy left out the files whose names "
