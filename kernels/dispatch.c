@@ -2,7 +2,7 @@
  * bag.h, table.h and isa.h. */
 #include "part.h"
 #include "pool.h"
-#include "pool_block.h"
+#include "pool_loop.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Builds and changes the index of keys.h, and finds keys in plain C. */
 #include "keys_line.h"
-#include "pool_block.h"
+#include "pool_loop.h"
 #include "random.h"
 
 #define HIGH_BITS 8

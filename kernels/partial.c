@@ -2,7 +2,7 @@
 #include "partial.h"
 
 #include "exact.h"
-#include "pool_block.h"
+#include "pool_loop.h"
 
 /* The number of columns that are added at a time. */
 #define TILE_COLUMNS 64
@@ -48,9 +48,9 @@ typedef void bag_fn(const struct bag_pool_args *args, size_t first, size_t end, 
 
 static void each_bag(const struct bag_pool_args *args, bag_fn *of_bag, size_t bytes, char *out)
 {
-    size_t bounds[BAG_BLOCK_BAGS + 1], hint = 0, count;
+    size_t bounds[BAG_BOUNDS + 1], hint = 0, count;
     for (size_t bag = 0; bag < args->num_bags; bag += count) {
-        count = args->num_bags - bag < BAG_BLOCK_BAGS ? args->num_bags - bag : BAG_BLOCK_BAGS;
+        count = args->num_bags - bag < BAG_BOUNDS ? args->num_bags - bag : BAG_BOUNDS;
         bag_pool_bounds(args, bag, bag + count, &hint, bounds);
         for (size_t i = 0; i < count; i++, out += bytes)
             of_bag(args, bounds[i], bounds[i + 1], out);

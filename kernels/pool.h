@@ -26,41 +26,37 @@
 /* The work on the rows of a bag. GENERAL also tests which entries stay, and computes max. */
 enum bag_mode { BAG_MODE_PLAIN, BAG_MODE_WEIGHTED, BAG_MODE_GENERAL, BAG_MODE_COUNT };
 
-struct bag_block; /* pool_block.h */
 struct bag_pool_args;
+struct bag_range;
 
-typedef void bag_block_fn(const struct bag_block *block);
-typedef bool bag_singles_fn(const struct bag_block *block);
-typedef size_t bag_near_fn(const struct bag_pool_args *args, const size_t *bounds, size_t num_bags,
-                           char *out);
+/* Pools a range of bags that offsets describe. `out` is the result of the first bag of all. The
+ * range has as many columns as the loop was chosen for. */
+typedef void bag_loop_fn(const struct bag_pool_args *args, const struct bag_range *range,
+                         char *out);
 
-/* The kernels for some columns of a table. They use the instruction set that is selected when they
- * are chosen. */
-struct bag_kernel_choice {
-    bag_block_fn *pool[BAG_MODE_COUNT];
-    bag_singles_fn *singles[BAG_MODE_COUNT]; /* for bags of one entry; NULL: none */
-    size_t singles_columns[BAG_MODE_COUNT];  /* number of columns that each call pools */
-    bag_near_fn *near[BAG_MODE_COUNT];       /* used if nothing is prefetched; NULL: none */
+/* The loops for some columns of a table, by mode. They use the instruction set that is selected
+ * when they are chosen. */
+struct bag_pool_loops {
+    bag_loop_fn *pool[BAG_MODE_COUNT];
+    size_t columns[BAG_MODE_COUNT]; /* number of columns that a call of the loop pools */
 };
+
+/* Where the rows that will be summed soon are prefetched to. The rows of tables in memory go to L2,
+ * too, and further ahead. */
+enum bag_fetch { BAG_FETCH_NONE, BAG_FETCH_FIRST, BAG_FETCH_SECOND, BAG_FETCH_FAR };
 
 /* How the kernels walk over a table's rows. */
 struct bag_row_walk {
     size_t row_bytes, codes_at, params_at; /* size of a row; positions in it */
     size_t ahead; /* number of rows by which prefetching is ahead of summing; SIZE_MAX: no
                      prefetching */
-    /* The maximum number of indices of a call that is pooled without prefetching, and of one whose
-     * rows bag_pool_prefetch prefetches: beside other calls, and alone. */
-    size_t unfetched, early, early_alone;
-    size_t fetched_bag; /* the least average number of entries of bags whose rows are prefetched; 0:
-                           any number */
-    struct bag_kernel_choice whole; /* for all columns */
-    uint8_t kind;                   /* enum bag_row_kind */
-    bool is_far;      /* the table is too large for the caches that need no prefetching */
-    bool is_near;     /* the table is not too large for the near caches */
-    bool to_first;    /* prefetch into L1 instead of L2 */
-    bool straddles;   /* a row may touch one more cache line than its size needs */
-    bool has_params;  /* rows have a scale, or scale and bias */
-    bool half_params; /* scale and bias are f16 */
+    size_t early; /* maximum number of indices of a call whose rows bag_pool_prefetch prefetches */
+    struct bag_pool_loops whole; /* for all columns */
+    uint8_t kind;                /* enum bag_row_kind */
+    uint8_t fetch;               /* enum bag_fetch */
+    bool straddles;              /* a row may touch one more cache line than its size needs */
+    bool has_params;             /* rows have a scale, or scale and bias */
+    bool half_params;            /* scale and bias are f16 */
 };
 
 /* A checked call. bag_pool_check fills it. It borrows the table's rows and the tensors' data. */
@@ -95,6 +91,7 @@ struct bag_pool_args {
                                 now; NULL: unknown. Used only to explain a result */
 
     /* Set by each request: */
+    bag_loop_fn *loop; /* pools ranges of all columns; NULL: bag_pool_range finds out how */
     struct bag_ids indices;
     struct bag_ids groups; /* offsets or segment_ids; unset for the packed form */
     enum bag_form form;
@@ -109,6 +106,8 @@ struct bag_pool_plan {
     struct bag_rules rules;
     struct bag_row_walk walk;
     struct bag_pool_args args; /* without the members that a request sets */
+    bag_loop_fn *loops[2];     /* the loops of usual calls, without and with weights; NULL:
+                                  see bag_pool_args */
     bool is_usual;             /* indices and offsets can be checked by the shortest path */
     bool takes_weights;        /* the shortest path also allows FP32 weights */
     bool needs_rows; /* bag_keys_resolve must follow bag_pool_check: for keyed tables, and for dense
@@ -163,12 +162,12 @@ static inline struct bag_range bag_range_all(const struct bag_pool_args *args)
 /* Prefetches the rows of all indices of a checked call. */
 void bag_pool_prefetch_rows(const struct bag_pool_args *args);
 
-/* Prefetches the rows of a checked call with few indices, so that they arrive while other calls are
- * checked. Does nothing if that gains nothing. `alone`: there are no other calls. Called soon
- * before bag_pool_run, on the same processor. It does not change the result. */
-static inline void bag_pool_prefetch(const struct bag_pool_args *args, bool alone)
+/* Prefetches the rows of a checked call with few indices, so that they arrive at the same time, and
+ * while other calls are checked. Does nothing if that gains nothing. Called soon before
+ * bag_pool_run, on the same processor. It does not change the result. */
+static inline void bag_pool_prefetch(const struct bag_pool_args *args)
 {
-    if (args->indices.count <= (alone ? args->walk->early_alone : args->walk->early))
+    if (args->indices.count <= args->walk->early)
         bag_pool_prefetch_rows(args);
 }
 
@@ -181,7 +180,11 @@ void bag_pool_range(const struct bag_pool_args *args, const struct bag_range *ra
  * copied in other units than it was written, which takes as long as pooling a few rows. */
 static inline void bag_pool_run(const struct bag_pool_args *args, struct bag_range range, void *out)
 {
-    bag_pool_range(args, &range, out);
+    if (args->loop && !args->streams && range.first_column == 0 &&
+        range.end_column == args->table.row_elements && range.first_bag < range.end_bag)
+        args->loop(args, &range, (char *)out);
+    else
+        bag_pool_range(args, &range, out);
 }
 
 /* Returns the number of indices in bags [0, bag) of the result, for splitting work evenly; 0 <= bag

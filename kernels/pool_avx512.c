@@ -2,7 +2,7 @@
  * it. AVX2, which every such processor has, pools rows that are narrower than a vector. */
 #if defined(__x86_64__)
 #include "keys_line.h"
-#include "pool_block.h"
+#include "pool_loop.h"
 
 /* A test may name a header that emulates the instructions. */
 #ifdef BAG_INTRINSICS_HEADER
@@ -238,31 +238,23 @@ static inline unsigned match_slots(const struct bag_keys *keys, const struct bag
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* Up to 448 bytes of sums are one tile; longer rows are split into tiles of at most 256 bytes. For
- * some kinds, 512 and 1024 bytes are also one tile, and longer rows are split into full tiles of
- * 1024 bytes if that is faster. There are 32 registers. */
+/* There are 32 registers. Tiles of 16 vectors leave enough for elements of every kind; two tiles
+ * are as fast as one of 9 to 15 vectors. */
 #define BAG_KERNELS      bag_avx512_kernels
 #define BAG_BELOW        &bag_avx2_kernels
 #define BAG_NARROW_ROWS  0
 #define BAG_PAIRED(kind) ((kind) == BAG_KIND_OF_BF16)
 /* clang-format off */
-#define BAG_WHOLE_TILES(X, ...) \
+#define BAG_TILES(X, ...) \
     X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4) \
-    X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7)
-#define BAG_FEW_TILES(X, ...) \
-    X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
-#define BAG_NEAR_TILES(X, ...) BAG_WHOLE_TILES(X, __VA_ARGS__) X(__VA_ARGS__, 8)
+    X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7) X(__VA_ARGS__, 8) \
+    X(__VA_ARGS__, 16)
 /* clang-format on */
-#define BAG_WIDE_TILES(X, ...)    X(__VA_ARGS__, 8) X(__VA_ARGS__, 16)
-#define BAG_WIDE_WEIGHTED(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
-#define BAG_SPLIT_TILES(X, ...)   X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
-#define BAG_OTHER_TILES(X, ...)
-#define BAG_LONG_TILES(X, ...)   X(__VA_ARGS__, 16)
-#define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 4)
-#define BAG_FIND_KEYS            find_keys
-#define BAG_ID_VECTOR_BYTES      64
-#define BAG_FAR                  4
-#define BAG_TO_FIRST             1
-#define BAG_FETCHES_SECOND       0
+#define BAG_WIDE_TILES(X, ...)
+#define BAG_FEW_TILES(X, ...) X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 4)
+#define BAG_FIND_KEYS         find_keys
+#define BAG_ID_VECTOR_BYTES   64
+#define BAG_FAR               4
+#define BAG_TO_FIRST          1
 #include "pool_instances.h"
 #endif

@@ -4,7 +4,7 @@
  * A request's cheap properties are checked first: types and shapes (pool_inputs.c), then scalars
  * and the size of the result. The loops over offsets, segment ids and indices come last. */
 #include "pool_check.h"
-#include "pool_block.h"
+#include "pool_loop.h"
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
@@ -274,6 +274,7 @@ static void take_inputs(const struct bag_check *check, enum bag_form form,
     const struct bag_rules *rules = check->rules;
     const struct bag_tensor *weights = bag_check_input(check, BAG_PER_SAMPLE_WEIGHTS);
     memcpy(args, &check->plan->args, offsetof(struct bag_pool_args, indices));
+    args->loop = NULL;
     args->form = form;
     args->indices = ids_of(bag_check_input(check, BAG_INDICES));
     if (form == BAG_FORM_SEGMENTS)
@@ -352,6 +353,11 @@ static inline bool check_usual(const struct bag_pool_plan *plan,
         args->weights = weights->data;
         args->weights_dtype = BAG_F32;
     }
+    /* Bags of many ids may be equal, and calls of too many ids are rare: see bag_pool_range. */
+    args->loop =
+        (num_bags > 1 && ids.count >= num_bags * BAG_EQUAL_LEAST_ENTRIES) || ids.count > UINT32_MAX
+            ? NULL
+            : plan->loops[weights != NULL];
     args->indices = ids;
     args->groups = groups;
     args->form = BAG_FORM_OFFSETS;

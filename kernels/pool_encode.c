@@ -1,7 +1,7 @@
 /* Results as rows of a row format; see pool_encode.h. */
 #include "pool_encode.h"
 
-#include "pool_block.h"
+#include "pool_loop.h"
 
 /* Elements that are pooled before they are encoded: they fit the first cache. Or one longer row. */
 #define STAGE_ELEMENTS 4096
@@ -23,17 +23,11 @@ void bag_rows_encode(const float *values, size_t count, size_t row_elements,
 /* Prefetches the first rows of some bags, while those before them are encoded. */
 static void fetch_bags(const struct bag_pool_args *args, size_t first_bag, size_t end_bag)
 {
-    const struct bag_row_walk *walk = args->walk;
-    if (!walk->is_far || first_bag >= end_bag)
+    if (args->walk->fetch == BAG_FETCH_NONE || first_bag >= end_bag)
         return;
     size_t first = bag_pool_first_entry(args, first_bag);
     size_t end = bag_pool_first_entry(args, end_bag);
-    end = end - first < FETCHED_ROWS ? end : first + FETCHED_ROWS;
-    for (size_t entry = first; entry < end; entry++) {
-        uintptr_t id = (uintptr_t)bag_id_at(&args->indices, entry);
-        bag_fetch_lines(2, (const char *)((uintptr_t)args->table.rows + id * walk->row_bytes),
-                        walk->row_bytes);
-    }
+    bag_fetch_rows(args, first, end - first < FETCHED_ROWS ? end : first + FETCHED_ROWS);
 }
 
 /* Returns whether the encoder reads stored rows directly, without an FP32 copy of them. */

@@ -2,7 +2,7 @@
  * unsorted segments. */
 #include "pool_entries.h"
 
-#include "pool_block.h"
+#include "pool_loop.h"
 #include "sort_ids.h"
 
 #define BAG_ID_VECTOR_BYTES 16

@@ -85,6 +85,9 @@ static inline size_t bag_offset_at(const struct bag_pool_args *args, size_t bag)
     return bag < args->groups.count ? (size_t)bag_id_at(&args->groups, bag) : args->indices.count;
 }
 
+/* The number of bags whose bounds are found at a time, in a small array on the stack. */
+#define BAG_BOUNDS 256
+
 /* Fills bounds[0 .. end_bag - first_bag] with the first entries of bags of the result. `*hint` is 0
  * before the first call and carries the search from one run of bags to the next. */
 void bag_pool_bounds(const struct bag_pool_args *args, size_t first_bag, size_t end_bag,

@@ -1,6 +1,6 @@
 /* The kernels for the Advanced SIMD of aarch64, which every such processor has. */
 #if defined(__aarch64__)
-#include "pool_block.h"
+#include "pool_loop.h"
 
 #include <arm_neon.h>
 
@@ -225,29 +225,21 @@ BAG_LANE void f32v_store_bf16_pair(enum bag_bf16_of of, char *to, f32v even, f32
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-#define BAG_KERNELS     bag_neon_kernels
-#define BAG_BELOW       NULL
-#define BAG_NARROW_ROWS 0
-/* clang-format off */
+/* There are 32 registers, two for a vector. */
+#define BAG_KERNELS      bag_neon_kernels
+#define BAG_BELOW        NULL
+#define BAG_NARROW_ROWS  0
 #define BAG_PAIRED(kind) ((void)(kind), false)
-#define BAG_WHOLE_TILES(X, ...) \
+/* clang-format off */
+#define BAG_TILES(X, ...) \
     X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4) \
     X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7) X(__VA_ARGS__, 8)
-#define BAG_NEAR_TILES(X, ...) \
-    X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
 /* clang-format on */
-#define BAG_FEW_TILES(X, ...) BAG_WHOLE_TILES(X, __VA_ARGS__)
 #define BAG_WIDE_TILES(X, ...)
-#define BAG_WIDE_WEIGHTED(X, ...)
-#define BAG_SPLIT_TILES(X, ...) \
-    X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7) X(__VA_ARGS__, 8)
-#define BAG_OTHER_TILES(X, ...)
-#define BAG_LONG_TILES(X, ...)
-#define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 8)
-#define BAG_FIND_KEYS            bag_ref_keys_find
-#define BAG_ID_VECTOR_BYTES      16
-#define BAG_FAR                  2
-#define BAG_TO_FIRST             0
-#define BAG_FETCHES_SECOND       0
+#define BAG_FEW_TILES(X, ...) X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 4)
+#define BAG_FIND_KEYS         bag_ref_keys_find
+#define BAG_ID_VECTOR_BYTES   16
+#define BAG_FAR               2
+#define BAG_TO_FIRST          0
 #include "pool_instances.h"
 #endif

@@ -1,7 +1,7 @@
-/* The plain C kernel, which defines every result, for all element types. One loop goes over bags,
+/* The plain C loop, which defines every result, for all element types. One loop goes over bags,
  * tiles of columns and entries. A struct steps has the operations on the elements. */
 #include "exact.h"
-#include "pool_block.h"
+#include "pool_loop.h"
 
 /* The number of columns that are pooled at a time. Their sums stay on the stack, in L1. */
 #define TILE_COLUMNS 64
@@ -337,42 +337,40 @@ static void copy_default(const struct bag_pool_args *args, size_t column, size_t
     }
 }
 
-void bag_ref_empty(const struct bag_block *block, size_t bag)
+void bag_ref_empty(const struct bag_pool_args *args, const struct bag_range *range, char *out)
 {
-    const struct bag_pool_args *args = block->args;
-    size_t bytes = args->element_bytes;
-    size_t count = block->end_column - block->first_column;
-    char *out = block->out + bag * args->bag_stride + block->first_column * bytes;
+    const size_t count = range->end_column - range->first_column;
     if (args->default_row < 0)
-        memset(out, 0, count * bytes);
+        memset(out, 0, count * args->element_bytes);
     else
-        copy_default(args, block->first_column, count, out);
+        copy_default(args, range->first_column, count, out);
 }
 
-static void pool_bag(const struct bag_block *block, size_t bag)
+/* Pools the range's columns of a bag with the entries [first, end). */
+static void pool_bag(const struct bag_pool_args *args, const struct bag_range *range, size_t first,
+                     size_t end, char *out)
 {
-    const struct bag_pool_args *args = block->args;
     const struct steps *steps = steps_for(args->table.dtype);
-    size_t bytes = args->element_bytes;
-    char *out = block->out + bag * args->bag_stride;
-    struct tile tile = {
-        .args = args, .first_entry = block->bounds[bag], .end_entry = block->bounds[bag + 1]};
-    tile.num_kept = bag_count_kept(args, tile.first_entry, tile.end_entry);
+    struct tile tile = {.args = args, .first_entry = first, .end_entry = end};
+    tile.num_kept = bag_count_kept(args, first, end);
     if (tile.num_kept == 0) {
-        bag_ref_empty(block, bag);
+        bag_ref_empty(args, range, out);
         return;
     }
-    for (size_t column = block->first_column; column < block->end_column;) {
-        size_t left = block->end_column - column;
+    for (size_t column = range->first_column; column < range->end_column;) {
+        size_t left = range->end_column - column;
         tile.column = column;
         tile.num_columns = left < TILE_COLUMNS ? left : TILE_COLUMNS;
-        pool_tile(steps, &tile, out + column * bytes);
+        pool_tile(steps, &tile, out);
+        out += tile.num_columns * args->element_bytes;
         column += tile.num_columns;
     }
 }
 
-void bag_ref_block(const struct bag_block *block)
+void bag_ref_loop(const struct bag_pool_args *args, const struct bag_range *range, char *out)
 {
-    for (size_t bag = 0; bag < block->num_bags; bag++)
-        pool_bag(block, bag);
+    out += range->first_column * args->element_bytes;
+    for (size_t bag = range->first_bag; bag < range->end_bag; bag++)
+        pool_bag(args, range, bag_offset_at(args, bag), bag_offset_at(args, bag + 1),
+                 out + bag * args->bag_stride);
 }

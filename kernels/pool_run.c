@@ -1,5 +1,6 @@
-/* Pools a range of the result. Splits it into blocks of bags and calls a kernel for each block. */
-#include "pool_block.h"
+/* Pools a range of the result, in every form of bags: chooses the loop, and what is done around it.
+ * The usual call does not come here, see bag_pool_run. */
+#include "pool_loop.h"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>
@@ -12,9 +13,7 @@
 
 /* ---- prefetching ----------------------------------------------------------------------------- */
 
-/* Prefetches the rows of the entries [first, end). Rows outside the table do no harm, because these
- * are hints. Inlined, because GCC drops calls of a function that only prefetches. */
-BAG_LANE void prefetch_rows(const struct bag_pool_args *args, size_t first, size_t end)
+void bag_fetch_rows(const struct bag_pool_args *args, size_t first, size_t end)
 {
     const size_t row_bytes = args->walk->row_bytes;
     for (; first < end; first++) {
@@ -24,11 +23,28 @@ BAG_LANE void prefetch_rows(const struct bag_pool_args *args, size_t first, size
         if (args->walk->straddles)
             bag_fetch_line(2, (const char *)(row + row_bytes - 1));
     }
+    /* GCC drops calls of a function that only prefetches. */
+    __asm__ volatile("");
 }
 
 void bag_pool_prefetch_rows(const struct bag_pool_args *args)
 {
-    prefetch_rows(args, 0, args->indices.count);
+    bag_fetch_rows(args, 0, args->indices.count);
+}
+
+static bool has_all_columns(const struct bag_pool_args *args, const struct bag_range *range)
+{
+    return range->first_column == 0 && range->end_column == args->table.row_elements;
+}
+
+void bag_fetch_first(const struct bag_pool_args *args, const struct bag_range *range)
+{
+    const size_t ahead = args->walk->ahead;
+    if (args->indices.count <= args->walk->early || !has_all_columns(args, range))
+        return;
+    const size_t first = bag_offset_at(args, range->first_bag);
+    const size_t end = bag_offset_at(args, range->end_bag);
+    bag_fetch_rows(args, first, end - first < ahead ? end : first + ahead);
 }
 
 /* ---- results past the caches ----------------------------------------------------------------- */
@@ -65,245 +81,155 @@ static void stream(char *to, const char *from, size_t bytes)
     memcpy(to + end, from + end, bytes - end);
 }
 
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+/* The size of the rows of which some columns are pooled before the others. The rows stay in L1, and
+ * their pages in the TLB. */
+#define TURN_BYTES 16384
+
+/* Returns the end of the bags from `bag` on whose rows are pooled in one turn; at least one bag. */
+static size_t turn_end(const struct bag_pool_args *args, size_t bag, size_t end_bag)
+{
+    const size_t most = bag_offset_at(args, bag) + TURN_BYTES / args->walk->row_bytes;
+    do
+        bag++;
+    while (bag < end_bag && bag_offset_at(args, bag + 1) <= most);
+    return bag;
+}
+
+/* Pools a range of several tiles of `columns` columns each. Begins with the tile beside scale and
+ * bias. The last tile overlaps the one before it if the columns do not divide evenly. */
+static void pool_tiles(const struct bag_pool_args *args, const struct bag_range *range,
+                       bag_loop_fn *pool, size_t columns, char *out)
+{
+    const size_t all = range->end_column - range->first_column;
+    const size_t num_tiles = (all + columns - 1) / columns;
+    struct bag_range part = {.end_bag = range->first_bag};
+    if (args->walk->fetch == BAG_FETCH_FAR)
+        bag_fetch_first(args, range);
+    while (part.end_bag < range->end_bag) {
+        part.first_bag = part.end_bag;
+        part.end_bag = turn_end(args, part.first_bag, range->end_bag);
+        for (size_t number = 0; number < num_tiles; number++) {
+            const size_t first = number * columns, latest = all - columns;
+            part.first_column = range->first_column + (first < latest ? first : latest);
+            part.end_column = part.first_column + columns;
+            pool(args, &part, out);
+        }
+    }
+}
+
+static void pool_bags(const struct bag_pool_args *args, const struct bag_range *range, char *out)
+{
+    const enum bag_mode mode = bag_mode_of(args);
+    const struct bag_pool_loops *loops = &args->walk->whole;
+    struct bag_pool_loops own BAG_UNSET;
+    if (!has_all_columns(args, range)) {
+        own = bag_choose_loops(args, range->first_column, range->end_column);
+        loops = &own;
+    }
+    const size_t columns = loops->columns[mode];
+    if (args->indices.count > UINT32_MAX)
+        bag_ref_loop(args, range, out);
+    else if (columns == range->end_column - range->first_column)
+        loops->pool[mode](args, range, out);
+    else
+        pool_tiles(args, range, loops->pool[mode], columns, out);
+}
+
 /* ---- equal bags ------------------------------------------------------------------------------ */
 
 /* Equal bags. A user's features are repeated for each candidate. A bag that equals the one before
- * it is not pooled again; the result is copied. This is tried for bags with at least this number of
- * entries, and of bytes if the rows are in the near caches, and only if most of the first bags of a
- * block repeat. Otherwise copying takes as long as pooling. */
-#define EQUAL_LEAST_ENTRIES 10
-#define EQUAL_LEAST_BYTES   2048
-#define EQUAL_FIRST_BAGS    8
-#define EQUAL_FETCHED_ROWS  32
+ * it is not pooled again; the result is copied. This is tried for bags with at least
+ * BAG_EQUAL_LEAST_ENTRIES entries, and this number of bytes if the rows are in the near caches, and
+ * only if most of the first bags repeat. Otherwise copying takes as long as pooling. */
+#define EQUAL_LEAST_BYTES  2048
+#define EQUAL_FIRST_BAGS   8
+#define EQUAL_FETCHED_ROWS 32
 
-/* Returns whether a bag of the block has the entries and weights of the one before it. */
-static bool repeats(const struct bag_block *block, size_t bag)
+/* Returns whether a bag has the entries and weights of the one before it. */
+static bool repeats(const struct bag_pool_args *args, size_t bag)
 {
-    const struct bag_pool_args *args = block->args;
-    const size_t *bounds = block->bounds + bag;
-    size_t count = bounds[0] - bounds[-1];
-    if (bounds[1] - bounds[0] != count || count < EQUAL_LEAST_ENTRIES ||
-        bag_id_at(&args->indices, bounds[0]) != bag_id_at(&args->indices, bounds[-1]))
+    const size_t before = bag_offset_at(args, bag - 1), first = bag_offset_at(args, bag);
+    const size_t count = first - before;
+    if (bag_offset_at(args, bag + 1) - first != count || count < BAG_EQUAL_LEAST_ENTRIES ||
+        bag_id_at(&args->indices, first) != bag_id_at(&args->indices, before))
         return false;
-    size_t id_bytes = args->indices.wide ? sizeof(int64_t) : sizeof(int32_t);
+    const size_t id_bytes = args->indices.wide ? sizeof(int64_t) : sizeof(int32_t);
+    const size_t weight_bytes = bag_dtypes[args->weights_dtype].bytes;
     const char *ids = args->indices.data, *weights = args->weights;
-    size_t weight_bytes = bag_dtypes[args->weights_dtype].bytes;
-    return memcmp(ids + bounds[0] * id_bytes, ids + bounds[-1] * id_bytes, count * id_bytes) == 0 &&
-           (!weights || memcmp(weights + bounds[0] * weight_bytes,
-                               weights + bounds[-1] * weight_bytes, count * weight_bytes) == 0);
+    return memcmp(ids + first * id_bytes, ids + before * id_bytes, count * id_bytes) == 0 &&
+           (!weights || memcmp(weights + first * weight_bytes, weights + before * weight_bytes,
+                               count * weight_bytes) == 0);
 }
 
-static bool has_equal_bags(const struct bag_block *block)
+static bool has_equal_bags(const struct bag_pool_args *args, const struct bag_range *range)
 {
-    const struct bag_row_walk *walk = block->args->walk;
-    size_t last = block->num_bags <= EQUAL_FIRST_BAGS ? block->num_bags - 1 : EQUAL_FIRST_BAGS;
-    size_t entries = block->bounds[block->num_bags] - block->bounds[0], equal = 0;
-    if (entries < block->num_bags * EQUAL_LEAST_ENTRIES ||
-        (!walk->is_far && entries * walk->row_bytes < block->num_bags * EQUAL_LEAST_BYTES))
+    const struct bag_row_walk *walk = args->walk;
+    const size_t num_bags = range->end_bag - range->first_bag;
+    const size_t last = num_bags <= EQUAL_FIRST_BAGS ? num_bags - 1 : EQUAL_FIRST_BAGS;
+    const size_t entries =
+        bag_offset_at(args, range->end_bag) - bag_offset_at(args, range->first_bag);
+    size_t equal = 0;
+    if (num_bags < 2 || entries < num_bags * BAG_EQUAL_LEAST_ENTRIES ||
+        (walk->fetch == BAG_FETCH_NONE && entries * walk->row_bytes < num_bags * EQUAL_LEAST_BYTES))
         return false;
     for (size_t bag = 1; bag <= last; bag++)
-        equal += repeats(block, bag);
+        equal += repeats(args, range->first_bag + bag);
     return equal > last / 2;
 }
 
-/* Prefetches the first rows of a bag after repeated ones. The loops prefetched the rows of the
+/* Prefetches the first rows of a bag after repeated ones. The loop prefetched the rows of the
  * latter. */
-BAG_LANE void fetch_bag(const struct bag_block *block, size_t bag)
+static void fetch_bag(const struct bag_pool_args *args, size_t bag)
 {
-    const struct bag_row_walk *walk = block->args->walk;
-    if (bag >= block->num_bags || !walk->is_far)
-        return;
-    size_t first = block->bounds[bag], count = block->bounds[bag + 1] - first;
-    prefetch_rows(block->args, first,
-                  first + (count < EQUAL_FETCHED_ROWS ? count : EQUAL_FETCHED_ROWS));
+    const size_t first = bag_offset_at(args, bag), end = bag_offset_at(args, bag + 1);
+    if (args->walk->fetch != BAG_FETCH_NONE)
+        bag_fetch_rows(args, first,
+                       end - first < EQUAL_FETCHED_ROWS ? end : first + EQUAL_FETCHED_ROWS);
 }
 
 /* Copies the result of the bag before `first` to the bags [first, end). */
-static void copy_result(const struct bag_block *block, size_t first, size_t end)
+static void copy_result(const struct bag_pool_args *args, const struct bag_range *range,
+                        size_t first, size_t end, char *out)
 {
-    const struct bag_pool_args *args = block->args;
-    size_t bytes = (block->end_column - block->first_column) * args->element_bytes;
-    char *to = block->out + first * args->bag_stride + block->first_column * args->element_bytes;
+    const size_t bytes = (range->end_column - range->first_column) * args->element_bytes;
+    char *to = out + first * args->bag_stride + range->first_column * args->element_bytes;
     const char *from = to - args->bag_stride;
     for (size_t bag = first; bag < end; bag++, to += args->bag_stride)
         memcpy(to, from, bytes);
 }
 
-/* Returns the block's bags from `bag` on. */
-static struct bag_block bags_from(const struct bag_block *block, size_t bag)
-{
-    struct bag_block rest = *block;
-    rest.num_bags -= bag;
-    rest.bounds += bag;
-    rest.out += bag * block->args->bag_stride;
-    return rest;
-}
-
 /* Pools runs of bags that differ from the one before them, and copies the results of the others. */
-static __attribute__((noinline)) void pool_differing(const struct bag_block *block,
-                                                     bag_block_fn *pool_block)
+static void pool_differing(const struct bag_pool_args *args, const struct bag_range *range,
+                           char *out)
 {
-    for (size_t bag = 0; bag < block->num_bags;) {
+    struct bag_range part = *range;
+    for (size_t bag = range->first_bag; bag < range->end_bag;) {
         size_t end = bag + 1;
-        while (end < block->num_bags && !repeats(block, end))
+        while (end < range->end_bag && !repeats(args, end))
             end++;
         size_t next = end;
-        while (next < block->num_bags && repeats(block, next))
+        while (next < range->end_bag && repeats(args, next))
             next++;
-        struct bag_block part = bags_from(block, bag);
-        part.num_bags = end - bag;
-        if (next > end)
-            fetch_bag(block, next);
-        pool_block(&part);
-        copy_result(block, end, next);
+        part.first_bag = bag;
+        part.end_bag = end;
+        if (next > end && next < range->end_bag)
+            fetch_bag(args, next);
+        pool_bags(args, &part, out);
+        copy_result(args, range, end, next, out);
         bag = next;
     }
 }
 
-/* ---- blocks without prefetching ------------------------------------------------------------- */
+/* ---- every form ------------------------------------------------------------------------------ */
 
-static void pool_near_block(const struct bag_block *block, bag_near_fn *pool_near)
+static void pool_range(const struct bag_pool_args *args, const struct bag_range *range, char *out)
 {
-    const struct bag_pool_args *args = block->args;
-    size_t bag = 0;
-    for (;;) {
-        const size_t left = pool_near(args, block->bounds + bag, block->num_bags - bag,
-                                      block->out + bag * args->bag_stride);
-        if (left == 0)
-            return;
-        bag = block->num_bags - left;
-        bag_ref_empty(block, bag++);
-    }
-}
-
-/* ---- bags of one entry ----------------------------------------------------------------------- */
-
-/* The size of the rows of which some columns are pooled before the others. It amortises the setup
- * of a call, and the rows stay in L1. */
-#define TURN_BYTES 16384
-
-/* Pools bags of one entry, `columns` at a time. It begins with the columns beside scale and bias,
- * which are then prefetched, too. Returns false at a bag of another length. */
-static bool pool_in_turns(const struct bag_block *block, bag_singles_fn *pool, size_t columns)
-{
-    const struct bag_row_walk *walk = block->args->walk;
-    const size_t num_turns = (block->end_column - block->first_column + columns - 1) / columns;
-    const bool forward = walk->has_params && walk->params_at == 0;
-    struct bag_block part = *block;
-    for (size_t turn = 0; turn < num_turns; turn++) {
-        size_t first = block->first_column + columns * (forward ? turn : num_turns - 1 - turn);
-        size_t latest = block->end_column - columns;
-        part.first_column = first < latest ? first : latest;
-        part.end_column = part.first_column + columns;
-        part.fetches_params = block->fetches_params && turn == 0;
-        if (!pool(&part))
-            return false;
-    }
-    return true;
-}
-
-/* Pools bags of one entry and of several tiles, as many at once as TURN_BYTES allows. Returns false
- * at a bag of another length. */
-static __attribute__((noinline)) bool pool_long_singles(const struct bag_block *block,
-                                                        bag_singles_fn *pool, size_t columns)
-{
-    const size_t most_bags = 1 + TURN_BYTES / block->args->walk->row_bytes;
-    for (size_t bag = 0; bag < block->num_bags; bag += most_bags) {
-        struct bag_block some = bags_from(block, bag);
-        some.num_bags = some.num_bags < most_bags ? some.num_bags : most_bags;
-        if (!pool_in_turns(&some, pool, columns))
-            return false;
-    }
-    return true;
-}
-
-/* Pools a block if all bags have one entry and there are kernels for them. Returns false
- * otherwise. */
-BAG_LANE bool pool_singles(const struct bag_block *block, const struct bag_kernel_choice *choice,
-                           enum bag_mode mode)
-{
-    const size_t columns = choice->singles_columns[mode];
-    if (!choice->singles[mode] ||
-        block->bounds[block->num_bags] - block->bounds[0] != block->num_bags)
-        return false;
-    if (columns == block->end_column - block->first_column)
-        return choice->singles[mode](block);
-    return pool_long_singles(block, choice->singles[mode], columns);
-}
-
-/* ---- ranges into blocks ---------------------------------------------------------------------- */
-
-BAG_LANE enum bag_mode mode_of(const struct bag_pool_args *args)
-{
-    if (args->is_general || !bag_keeps_all(args))
-        return BAG_MODE_GENERAL;
-    return args->weights ? BAG_MODE_WEIGHTED : BAG_MODE_PLAIN;
-}
-
-BAG_LANE bool has_all_columns(const struct bag_pool_args *args, const struct bag_range *range)
-{
-    return range->first_column == 0 && range->end_column == args->table.row_elements;
-}
-
-/* Returns the entry of a range of a far table up to which there is a row to prefetch. The loop does
- * not prefetch the first rows, so those of tables beyond the near caches are prefetched here. */
-static __attribute__((noinline)) size_t begin_fetching(const struct bag_pool_args *args,
-                                                       const struct bag_range *range)
-{
-    const size_t ahead = args->walk->ahead;
-    bool are_prefetched = args->walk->is_near || args->indices.count <= args->walk->early;
-    if (args->indices.count <= args->walk->unfetched ||
-        args->indices.count < args->walk->fetched_bag * args->num_bags)
-        return 0;
-    size_t first = bag_pool_first_entry(args, range->first_bag);
-    size_t end = bag_pool_first_entry(args, range->end_bag);
-    if (!are_prefetched && has_all_columns(args, range))
-        prefetch_rows(args, first, end - first < ahead ? end : first + ahead);
-    return end > ahead ? end - ahead : 0;
-}
-
-/* Pools blocks of up to `most_bags`. With a `stage`, pools them there and streams the results from
- * it. */
-BAG_LANE void run_blocks(const struct bag_pool_args *args, const struct bag_range *range,
-                         size_t most_bags, char *stage, char *out)
-{
-    size_t bounds[BAG_BLOCK_BAGS + 1] BAG_UNSET;
-    struct bag_block block BAG_UNSET;
-    struct bag_kernel_choice part BAG_UNSET;
-    const struct bag_kernel_choice *choice = &args->walk->whole;
-    const enum bag_mode mode = mode_of(args);
-    size_t hint = 0;
-    if (range->first_bag >= range->end_bag || range->first_column >= range->end_column)
-        return;
-    if (!has_all_columns(args, range)) {
-        part = bag_choose_kernels(args, range->first_column, range->end_column);
-        choice = &part;
-    }
-    block.args = args;
-    block.bounds = bounds;
-    block.first_column = range->first_column;
-    block.end_column = range->end_column;
-    block.fetches_params = true;
-    block.fetch_end = args->walk->is_far ? begin_fetching(args, range) : 0;
-    size_t bag = range->first_bag;
-    do {
-        size_t left = range->end_bag - bag;
-        char *to = out + bag * args->bag_stride;
-        block.num_bags = left < most_bags ? left : most_bags;
-        block.out = stage ? stage : to;
-        bag_pool_bounds(args, bag, bag + block.num_bags, &hint, bounds);
-        if (block.num_bags > 1 && has_equal_bags(&block))
-            pool_differing(&block, choice->pool[mode]);
-        else if (pool_singles(&block, choice, mode))
-            ;
-        else if (block.fetch_end == 0 && choice->near[mode])
-            pool_near_block(&block, choice->near[mode]);
-        else
-            choice->pool[mode](&block);
-        if (stage)
-            stream(to, stage, block.num_bags * args->bag_stride);
-        bag += block.num_bags;
-    } while (bag < range->end_bag);
+    if (has_equal_bags(args, range))
+        pool_differing(args, range, out);
+    else
+        pool_bags(args, range, out);
 }
 
 /* Returns whether the range is contiguous and its bags fit into the stage. */
@@ -314,51 +240,57 @@ static bool can_stream(const struct bag_pool_args *args, const struct bag_range 
            has_all_columns(args, range);
 }
 
-static __attribute__((noinline)) void run_streamed(const struct bag_pool_args *args,
+/* Pools as many bags at a time as the stage holds, and streams their results from it. */
+static __attribute__((noinline)) void stream_range(const struct bag_pool_args *args,
                                                    const struct bag_range *range, char *out)
 {
     _Alignas(LINE_BYTES) char stage[STAGE_BYTES] BAG_UNSET;
-    size_t most_bags = STAGE_BYTES / args->bag_stride;
-    run_blocks(args, range, most_bags < BAG_BLOCK_BAGS ? most_bags : BAG_BLOCK_BAGS, stage, out);
+    const size_t stride = args->bag_stride, most_bags = STAGE_BYTES / stride;
+    struct bag_range part = *range;
+    for (size_t bag = range->first_bag; bag < range->end_bag; bag = part.end_bag) {
+        const size_t left = range->end_bag - bag;
+        part.first_bag = bag;
+        part.end_bag = bag + (left < most_bags ? left : most_bags);
+        /* The loop counts from the first bag of the whole result. */
+        pool_range(args, &part, (char *)((uintptr_t)stage - bag * stride));
+        stream(out + bag * stride, stage, (part.end_bag - bag) * stride);
+    }
     end_streaming();
 }
 
-static __attribute__((noinline)) void run_range(const struct bag_pool_args *args,
-                                                const struct bag_range *range, char *out)
+static void run_offsets(const struct bag_pool_args *args, const struct bag_range *range, char *out)
 {
     if (args->streams && can_stream(args, range))
-        run_streamed(args, range, out);
+        stream_range(args, range, out);
     else
-        run_blocks(args, range, BAG_BLOCK_BAGS, NULL, out);
+        pool_range(args, range, out);
 }
 
-/* Pools one bag of all columns without prefetching, with the kernel for any bag. */
-static __attribute__((noinline)) void
-run_any_bag(const struct bag_pool_args *args, const size_t *bounds, enum bag_mode mode, char *out)
+/* Pools bags without offsets, for some of which at a time it writes the offsets. */
+static __attribute__((noinline)) void run_without_offsets(const struct bag_pool_args *args,
+                                                          const struct bag_range *range, char *out)
 {
-    const struct bag_block block = {.args = args,
-                                    .num_bags = 1,
-                                    .bounds = bounds,
-                                    .end_column = args->table.row_elements,
-                                    .fetches_params = true,
-                                    .out = out};
-    args->walk->whole.pool[mode](&block);
+    size_t offsets[BAG_BOUNDS + 1] BAG_UNSET, hint = 0, count;
+    struct bag_pool_args some = *args;
+    some.form = BAG_FORM_OFFSETS;
+    for (size_t bag = range->first_bag; bag < range->end_bag; bag += count) {
+        count = range->end_bag - bag < BAG_BOUNDS ? range->end_bag - bag : BAG_BOUNDS;
+        bag_pool_bounds(args, bag, bag + count, &hint, offsets);
+        some.num_bags = count;
+        some.groups = (struct bag_ids){offsets, count + 1, sizeof *offsets == sizeof(int64_t)};
+        const struct bag_range part = {0, count, range->first_column, range->end_column};
+        run_offsets(&some, &part, out + bag * args->bag_stride);
+    }
 }
 
-/* Pools one bag of all columns without prefetching. The setup for many bags would take longer than
- * the bag. */
-BAG_LANE void run_one_bag(const struct bag_pool_args *args, size_t bag, enum bag_mode mode,
-                          char *out)
+static void run_range(const struct bag_pool_args *args, const struct bag_range *range, char *out)
 {
-    bag_near_fn *const pool_near = args->walk->whole.near[mode];
-    size_t bounds[2] BAG_UNSET;
-    bounds[0] = bag_offset_at(args, bag);
-    bounds[1] = bag_offset_at(args, bag + 1);
-    out += bag * args->bag_stride;
-    if (pool_near && bounds[0] < bounds[1])
-        pool_near(args, bounds, 1, out);
+    if (range->first_bag >= range->end_bag || range->first_column >= range->end_column)
+        return;
+    if (args->form == BAG_FORM_OFFSETS)
+        run_offsets(args, range, out);
     else
-        run_any_bag(args, bounds, mode, out);
+        run_without_offsets(args, range, out);
 }
 
 /* ---- rows that are not pooled ---------------------------------------------------------------- */
@@ -409,10 +341,6 @@ void bag_pool_range(const struct bag_pool_args *args, const struct bag_range *ra
 {
     if (args->reduction == BAG_NONE)
         (copies_rows(args) ? copy_rows : convert_rows)(args, range, out);
-    else if (range->first_bag + 1 == range->end_bag && args->form == BAG_FORM_OFFSETS &&
-             range->end_column > 0 && has_all_columns(args, range) && !args->streams &&
-             args->indices.count <= args->walk->unfetched)
-        run_one_bag(args, range->first_bag, mode_of(args), out);
     else
         run_range(args, range, out);
 }

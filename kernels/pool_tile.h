@@ -5,16 +5,19 @@
  * columns do not divide evenly. Columns are independent, so columns that are computed twice have
  * the same bits. */
 
-/* A tile. All but the last vector of a tile are at constant offsets from its start, so that their
- * addresses need no registers. */
+/* The part of each row that is in the tile. It is the loop's own copy, whose address does not
+ * escape, so that the compiler knows that writing results cannot change it, and keeps it in
+ * registers. All but the last vector are at constant offsets, so that their addresses need no
+ * registers. */
 struct K(tile) {
-    const char *rows;    /* the tile's part of the table's first row */
-    char *out;           /* the tile's part of the result of the block's first bag */
-    size_t column;       /* first column; the members below are relative to it */
-    size_t last_vector;  /* column at which the last vector starts */
-    size_t last_byte;    /* last byte that is prefetched */
-    size_t bytes_before; /* number of bytes before the tile that are prefetched, too */
-    ptrdiff_t params_at; /* position of scale and bias of a quantised row */
+    const struct bag_pool_args *args;
+    const struct bag_row_walk *walk; /* the plan's */
+    const char *rows;                /* the tile's part of the table's first row */
+    size_t row_bytes;                /* from one row to the next */
+    size_t last_vector;              /* column of the tile at which the last vector starts */
+    ptrdiff_t params_at; /* position of scale and bias, relative to the tile's part of a row */
+    size_t last_byte;    /* last byte that is prefetched, likewise */
+    size_t bytes_before; /* number of bytes before the tile's part that are prefetched, too */
     bool fetches_params; /* the first of several tiles: prefetches scale and bias for all */
 #if BAG_NARROW_ROWS
     struct V(some) some; /* lanes of a tile that is narrower than a vector */
@@ -27,50 +30,33 @@ BAG_LANE int K(sums_of)(int vectors)
     return vectors > 0 ? vectors : 1;
 }
 
-/* Returns the tile that starts at `column`. */
-BAG_LANE struct K(tile) K(tile_from)(const struct bag_rows *rows, size_t column, size_t last_vector)
+/* Returns the tile with the columns of a range. */
+BAG_LANE struct K(tile)
+    K(tile_of)(const struct bag_pool_args *args, const struct bag_range *range, int vectors)
 {
-    const size_t bits = bag_kind_bits(KIND), first_byte = column * bits / 8;
-    size_t last_byte = (last_vector + V(lanes)) * bits / 8 - 1;
-    if (bag_kind_quantised(KIND) && column + last_vector + V(lanes) == rows->block->end_column)
-        last_byte = rows->last_byte - first_byte;
-    return (struct K(tile)){.rows = bag_in_register(rows->rows + first_byte),
-                            .out = rows->block->out + column * rows->args->element_bytes,
-                            .column = column,
-                            .last_vector = last_vector,
-                            .last_byte = last_byte,
-                            .bytes_before = column == 0 ? rows->bytes_before : 0,
-                            .params_at = rows->params_at - (ptrdiff_t)first_byte};
-}
-
-/* Returns the tile with all columns, which need `vectors` vectors. */
-BAG_LANE struct K(tile) K(only_tile)(const struct bag_rows *rows, int vectors)
-{
-    const size_t first_column = rows->block->first_column;
-    const size_t first_byte = first_column * bag_kind_bits(KIND) / 8;
-    size_t columns = rows->block->end_column - first_column;
-    if (vectors > 0)
-        return K(tile_from)(rows, first_column, columns - V(lanes));
-    return (struct K(tile))
-    {
-        .rows = bag_in_register(rows->rows + first_byte),
-        .out = rows->block->out + first_column * rows->args->element_bytes,
-        .last_byte = rows->last_byte - first_byte, .bytes_before = rows->bytes_before,
-        .params_at = rows->params_at - (ptrdiff_t)first_byte,
+    const struct bag_row_walk *walk = args->walk;
+    const size_t columns = range->end_column - range->first_column;
+    const size_t first_byte = bag_kind_bytes(KIND, range->first_column);
+    const bool is_first = range->first_column == 0;
+    const bool is_last = range->end_column == args->table.row_elements;
+    const bool has_params = bag_kind_quantised(KIND) && walk->has_params;
+    const bool reads_end = has_params && is_last && walk->params_at > 0;
+    const size_t last_vector = columns - V(lanes);
+    const size_t end_byte = bag_kind_bytes(KIND, vectors > 0 ? last_vector + V(lanes) : columns);
+    struct K(tile) tile = {
+        .args = args,
+        .walk = walk,
+        .rows = bag_in_register((const char *)args->table.rows + walk->codes_at + first_byte),
+        .row_bytes = walk->row_bytes,
+        .last_vector = last_vector,
+        .params_at = (ptrdiff_t)walk->params_at - (ptrdiff_t)(walk->codes_at + first_byte),
+        .last_byte = (reads_end ? walk->row_bytes - first_byte : end_byte) - 1,
+        .bytes_before = bag_kind_quantised(KIND) && is_first ? walk->codes_at : 0,
+        .fetches_params = has_params && is_first && !is_last};
 #if BAG_NARROW_ROWS
-        .some = V(some_of)(columns),
+    if (vectors == 0)
+        tile.some = V(some_of)(columns);
 #endif
-    };
-}
-
-/* Returns one of several full tiles. The last one starts earlier if necessary. */
-BAG_LANE struct K(tile) K(tile_at)(const struct bag_rows *rows, int vectors, size_t number)
-{
-    const size_t width = (size_t)vectors * V(lanes);
-    size_t column = rows->block->first_column + number * width;
-    size_t latest = rows->block->end_column - width;
-    struct K(tile) tile = K(tile_from)(rows, column < latest ? column : latest, width - V(lanes));
-    tile.fetches_params = bag_kind_quantised(KIND) && rows->has_params && number == 0;
     return tile;
 }
 
@@ -93,29 +79,27 @@ BAG_LANE size_t K(column)(const struct K(tile) * tile, int paired, int vectors, 
     return (size_t)i * V(lanes);
 }
 
-/* Prefetches a tile of an id's row into `cache`. Rows with scale and bias hardly ever begin at
+/* Prefetches the tile's part of a row into `cache`. Rows with scale and bias hardly ever begin at
  * cache lines, so the line of their last byte is prefetched without a test. */
-BAG_LANE void K(fetch_into)(int cache, const struct bag_rows *rows, int vectors,
-                            const struct K(tile) * tile, int64_t id)
+BAG_LANE void K(fetch_into)(int cache, const struct K(tile) * tile, int vectors, int64_t id)
 {
     const size_t tile_bytes = (size_t)K(sums_of)(vectors) * V(lanes) * bag_kind_bits(KIND) / 8;
-    uintptr_t row = (uintptr_t)tile->rows + (uintptr_t)id * rows->row_bytes;
+    uintptr_t row = (uintptr_t)tile->rows + (uintptr_t)id * tile->row_bytes;
     uintptr_t from = bag_kind_quantised(KIND) ? row - tile->bytes_before : row;
     bag_fetch_lines(cache, (const char *)from, tile_bytes);
-    if (bag_kind_has_params(KIND) || rows->straddles)
+    if (bag_kind_has_params(KIND) || tile->walk->straddles)
         bag_fetch_line(cache, (const char *)(row + tile->last_byte));
-    if (tile->fetches_params)
+    if (bag_kind_quantised(KIND) && tile->fetches_params)
         bag_fetch_line(cache, (const char *)(row + (uintptr_t)tile->params_at));
 }
 
-/* Prefetches a tile of an id's row into the cache that the plan chose. */
-BAG_LANE void K(fetch)(const struct bag_rows *rows, int vectors, const struct K(tile) * tile,
-                       int64_t id)
+/* Prefetches the tile's part of a row into the cache that the plan chose. */
+BAG_LANE void K(fetch)(const struct K(tile) * tile, int vectors, int64_t id)
 {
-    if (BAG_TO_FIRST && rows->to_first)
-        K(fetch_into)(1, rows, vectors, tile, id);
+    if (BAG_TO_FIRST && tile->walk->fetch == BAG_FETCH_FIRST)
+        K(fetch_into)(1, tile, vectors, id);
     else
-        K(fetch_into)(2, rows, vectors, tile, id);
+        K(fetch_into)(2, tile, vectors, id);
 }
 
 /* Returns a vector of a row, from `column` on. */
@@ -154,22 +138,17 @@ BAG_LANE void K(take_columns)(bool scaled, enum bag_mode mode, int vectors,
     }
 }
 
-/* Adds one row. `half`: its scale and bias are f16. In the general mode the weight may be 1, which
- * gives the bits of a plain addition. */
-BAG_LANE void K(take_row)(const struct bag_rows *rows, bool half, enum bag_mode mode, int vectors,
-                          const struct K(tile) * tile, size_t entry, int64_t id, bool is_first,
-                          BODY *sums)
+/* Adds one row with its weight, which may be 1 in the general mode: that gives the bits of a plain
+ * addition. */
+BAG_LANE void K(take_row)(const struct K(tile) * tile, enum bag_mode mode, int vectors, int64_t id,
+                          BODY weight, bool takes_larger, bool is_first, BODY *sums)
 {
-    const struct bag_pool_args *args = rows->args;
-    const char *at = bag_in_register(tile->rows + (size_t)id * rows->row_bytes);
-    struct V(row) row = V(open)(KIND, half, rows, at, at + tile->params_at);
-    bool weighted = mode == BAG_MODE_WEIGHTED || (mode == BAG_MODE_GENERAL && args->weights);
-    BODY weight = weighted ? V(weight)(KIND, args, entry) : V(all)(1);
-    bool takes_larger = mode == BAG_MODE_GENERAL && args->reduction == BAG_MAX;
+    const char *at = bag_in_register(tile->rows + (size_t)id * tile->row_bytes);
+    struct V(row) row =
+        V(open)(KIND, tile->walk->half_params, tile->walk->has_params, at, at + tile->params_at);
     /* Multiplying by 1 would make e5m2 without a scale a fifth slower. */
-    if (KIND == BAG_KIND_OF_E5M2 && mode != BAG_MODE_GENERAL && !rows->has_params) {
-        K(take_columns)
-        (false, mode, vectors, tile, &row, weight, takes_larger, is_first, sums);
+    if (KIND == BAG_KIND_OF_E5M2 && mode == BAG_MODE_PLAIN && !tile->walk->has_params) {
+        K(take_columns)(false, mode, vectors, tile, &row, weight, takes_larger, is_first, sums);
         return;
     }
     K(take_columns)(true, mode, vectors, tile, &row, weight, takes_larger, is_first, sums);
@@ -216,23 +195,23 @@ BAG_LANE void K(divide_all)(BODY *sums, int vectors, V(real) divisor)
  * and faster. */
 BAG_LANE void K(average)(BODY *sums, int vectors, size_t count)
 {
+    if (count == 1)
+        return;
     if ((count & (count - 1)) == 0)
         K(scale_all)(sums, vectors, 1 / (V(real))count);
     else
         K(divide_all)(sums, vectors, (V(real))count);
 }
 
-/* Divides the sums of a bag with `kept` entries. */
-BAG_LANE void K(divide_sums)(const struct bag_rows *rows, enum bag_mode mode, int vectors,
-                             const size_t *bounds, size_t kept, BODY *sums)
+/* Divides the sums of the bag with the entries [first, end), of which `kept` stay. */
+BAG_LANE void K(divide_sums)(const struct bag_pool_args *args, enum bag_mode mode, int vectors,
+                             size_t first, size_t end, size_t kept, BODY *sums)
 {
-    if (mode == BAG_MODE_PLAIN && rows->args->reduction == BAG_MEAN) {
+    if (mode == BAG_MODE_PLAIN && args->reduction == BAG_MEAN) {
         K(average)(sums, vectors, kept);
         return;
     }
-    V(real)
-    divisor =
-        mode == BAG_MODE_PLAIN ? V(root)((V(real))kept) : V(divisor)(rows->args, bounds, kept);
+    const V(real) divisor = V(divisor)(args, first, end, kept);
     if (divisor == 0)
         K(clear)(sums, vectors);
     else
@@ -266,10 +245,15 @@ BAG_LANE void K(store_all)(const struct K(tile) * tile, int vectors, enum bag_dt
 }
 
 /* Writes sums of bf16 numbers, which are not in order yet, as bf16. */
-BAG_LANE void K(store_unordered)(const struct K(tile) * tile, int vectors, enum bag_bf16_of of,
-                                 char *out, const BODY *sums)
+BAG_LANE void K(store_bf16)(const struct K(tile) * tile, int vectors, enum bag_bf16_of of,
+                            char *out, BODY *sums)
 {
     const int paired = K(paired)(vectors);
+    if (paired == 0) {
+        K(order)(tile, sums, vectors);
+        K(store_all)(tile, vectors, BAG_BF16, of, out, sums);
+        return;
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < paired; i += 2)
         V(store_pair)(of, out, K(column)(tile, paired, vectors, i), sums[i], sums[i + 1]);
@@ -278,24 +262,43 @@ BAG_LANE void K(store_unordered)(const struct K(tile) * tile, int vectors, enum 
         V(store)(BAG_BF16, of, out, K(column)(tile, paired, vectors, i), sums[i]);
 }
 
-/* Writes sums as elements of `result`. `single`: they are of one row. Weights may produce a NaN
- * with any payload. */
-BAG_LANE void K(store_result)(enum bag_mode mode, int vectors, const struct K(tile) * tile,
-                              enum bag_dtype result, bool single, char *out, BODY *sums)
+/* Writes ordered sums as elements of a type that is rare for the kind. */
+BAG_LANE void K(store_rarely)(const struct K(tile) * tile, int vectors, enum bag_dtype result,
+                              char *out, const BODY *sums)
 {
-    const bool of_bf16 = KIND == BAG_KIND_OF_BF16 && mode == BAG_MODE_PLAIN;
-    const enum bag_bf16_of of = !of_bf16 ? BAG_BF16_OF_ANY
-                                : single ? BAG_BF16_OF_ONE
-                                         : BAG_BF16_OF_SUMS;
-    if (of_bf16 && K(paired)(vectors) > 0 && result == BAG_BF16) {
-        K(store_unordered)(tile, vectors, of, out, sums);
+#if BAG_NARROW_ROWS
+    if (vectors == 0) {
+        V(store_some)(result, BAG_BF16_OF_ANY, out, &tile->some, sums[0]);
+        return;
+    }
+#endif
+    BODY copies[BAG_TILE_VECTORS] BAG_UNSET;
+#pragma GCC unroll 16
+    for (int i = 0; i < vectors; i++)
+        copies[i] = sums[i];
+    const int paired = K(paired)(vectors);
+    V(store_rarely)
+    (result, out, copies, vectors, tile->last_vector, vectors > 1 && paired == vectors);
+}
+
+/* Writes the sums of a bag, or its largest values. `single`: they are of one row. Weights may
+ * produce a NaN with any payload. */
+BAG_LANE void K(store_result)(const struct K(tile) * tile, enum bag_mode mode, int vectors,
+                              bool single, char *out, BODY *sums)
+{
+    const enum bag_dtype result = tile->args->output_dtype, usual = bag_usual_result(KIND);
+    if (KIND == BAG_KIND_OF_BF16 && mode == BAG_MODE_PLAIN && result == BAG_BF16) {
+        if (single)
+            K(store_bf16)(tile, vectors, BAG_BF16_OF_ONE, out, sums);
+        else
+            K(store_bf16)(tile, vectors, BAG_BF16_OF_SUMS, out, sums);
         return;
     }
     K(order)(tile, sums, vectors);
-    if (V(dtype) == BAG_F64 || result == V(dtype))
-        K(store_all)(tile, vectors, V(dtype), of, out, sums);
-    else if (result == BAG_F16)
-        K(store_all)(tile, vectors, BAG_F16, of, out, sums);
+    if (V(dtype) == BAG_F64 || __builtin_expect(result == V(dtype), 1))
+        K(store_all)(tile, vectors, V(dtype), BAG_BF16_OF_ANY, out, sums);
+    else if (usual != BAG_F32 && result == usual)
+        K(store_all)(tile, vectors, usual, BAG_BF16_OF_ANY, out, sums);
     else
-        K(store_all)(tile, vectors, BAG_BF16, of, out, sums);
+        K(store_rarely)(tile, vectors, result, out, sums);
 }

@@ -49,9 +49,9 @@ each_entry(const struct bag_partitioner *partitioner, struct bag_fanout_call *ca
            entry_fn *of_entry, bag_end_fn *of_bag)
 {
     const struct bag_pool_args *args = partitioner->args;
-    size_t bounds[BAG_BLOCK_BAGS + 1], hint = 0, count, num_empty = 0;
+    size_t bounds[BAG_BOUNDS + 1], hint = 0, count, num_empty = 0;
     for (size_t first = 0; first < args->num_bags; first += count) {
-        count = args->num_bags - first < BAG_BLOCK_BAGS ? args->num_bags - first : BAG_BLOCK_BAGS;
+        count = args->num_bags - first < BAG_BOUNDS ? args->num_bags - first : BAG_BOUNDS;
         bag_pool_bounds(args, first, first + count, &hint, bounds);
         for (size_t i = 0; i < count; i++) {
             bool is_empty = true;

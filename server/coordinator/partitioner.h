@@ -5,7 +5,7 @@
 #pragma once
 
 #include "fanout.h"
-#include "kernels/pool_block.h"
+#include "kernels/pool_loop.h"
 #include "proto/shard.h"
 #include "server/tables/remote.h"
 

@@ -365,7 +365,7 @@ static bool check_pool(struct bag_planner *planner, size_t i)
             ok = (plan->rules.keyed && kind == BAG_OP_REMOTE ? leave_keys : resolve_keys)(
                 planner, i, &plan->rules, &inputs, &fault);
         else if (ok && kind != BAG_OP_REMOTE)
-            bag_pool_prefetch(&planner->args[i], planner->model->num_features == 1);
+            bag_pool_prefetch(&planner->args[i]);
         if (ok)
             count_ids(planner, i, &plan->rules, inputs.tensor[BAG_INDICES],
                       planner->plan->missing_keys - missing_before);

@@ -5,11 +5,15 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 static double cpu_ns(void)
 {
@@ -122,10 +126,44 @@ double bench_pool(const struct cell *cell)
     double start = cpu_ns();
     for (int64_t at = 0; at < cell->count; at += count) {
         check(&call, cell->ids + at, &args);
-        bag_pool_prefetch(&args, true);
+        bag_pool_prefetch(&args);
         bag_pool_run(&args, bag_range_all(&args), cell->out);
     }
     return cpu_ns() - start;
+}
+
+/* ---- instructions ---------------------------------------------------------------------------- */
+
+/* Returns the number of instructions of a process that makes so many calls, or -1. */
+static int64_t count_steps(bench_pool_fn *pool, const struct cell *cell, int64_t calls)
+{
+    struct cell some = *cell;
+    int status;
+    int64_t steps = 0;
+    some.count = calls * cell->batch * cell->bag;
+    pid_t child = fork();
+    if (child == 0) {
+        ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+        raise(SIGSTOP);
+        pool(&some);
+        _exit(0);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return -1;
+    while (WIFSTOPPED(status)) {
+        if (ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) != 0 ||
+            waitpid(child, &status, 0) != child)
+            return -1;
+        steps++;
+    }
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? steps : -1;
+}
+
+int64_t bench_instructions(bench_pool_fn *pool, const struct cell *cell)
+{
+    pool(cell); /* resolves symbols */
+    const int64_t one = count_steps(pool, cell, 1), two = count_steps(pool, cell, 2);
+    return one < 0 || two < 0 ? -1 : two - one;
 }
 
 /* ---- the limit ------------------------------------------------------------------------------- */

@@ -20,6 +20,9 @@ struct cell {
     int32_t result; /* dtype of the results */
 };
 
+/* Returns the ns for all the ids of a cell, call by call. */
+typedef double bench_pool_fn(const struct cell *cell);
+
 #pragma GCC visibility push(default)
 
 /* Memory in huge pages whose every word is a sane number of every type: about 0.03 as f32, 1 to 2
@@ -34,8 +37,13 @@ const char *bench_isa(const char *name);
 
 int64_t bench_row_bytes(const struct cell *cell);
 
-/* ns for all the ids, call by call, checks included. */
-double bench_pool(const struct cell *cell);
+/* Pools with our kernels, checks included. */
+bench_pool_fn bench_pool;
+
+/* Returns the instructions of a call of a side, or -1: those of a process that makes two calls
+ * without those of one that makes one. It runs in single steps, so every instruction set is counted
+ * on a processor that has it. */
+int64_t bench_instructions(bench_pool_fn *pool, const struct cell *cell);
 
 /* Returns the ns for loading a byte of every cache line of the same rows and writing as many bytes
  * of results. It prefetches `ahead` rows into the first cache (level 3) or the second (level 2),

@@ -304,14 +304,13 @@ static void pool_plainly(const struct bag_pool_args *args, const struct small_ca
     memset(wanted, 0xa5, SMALL_RESULT);
     for (size_t bag = 0; bag < args->num_bags; bag++) {
         bool is_end = bag + 1 == starts.count;
-        size_t bounds[] = {(size_t)bag_id_at(&starts, bag),
-                           is_end ? call->indices.count : (size_t)bag_id_at(&starts, bag + 1)};
-        struct bag_block block = {.args = args,
-                                  .num_bags = 1,
-                                  .bounds = bounds,
-                                  .end_column = args->table.row_elements,
-                                  .out = (char *)wanted + AROUND + bag * args->bag_stride};
-        bag_ref_block(&block);
+        int64_t bounds[] = {bag_id_at(&starts, bag),
+                            is_end ? (int64_t)call->indices.count : bag_id_at(&starts, bag + 1)};
+        struct bag_pool_args one = *args;
+        one.groups = (struct bag_ids){bounds, COUNT_OF(bounds), true};
+        one.num_bags = 1;
+        const struct bag_range all = bag_range_all(&one);
+        bag_ref_loop(&one, &all, (char *)wanted + AROUND + bag * args->bag_stride);
     }
 }
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "kernels/pool.h"
-#include "kernels/pool_block.h"
+#include "kernels/pool_loop.h"
 #include "kernels/random.h"
 
 #include <stdlib.h>

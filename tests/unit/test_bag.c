@@ -1,5 +1,5 @@
 /* The tables of words: names, sizes, look-up. */
-#include "kernels/pool_block.h"
+#include "kernels/pool_loop.h"
 #include "pool_fixture.h"
 
 #include <stdio.h>
@@ -104,7 +104,7 @@ static bool fetches_to_first(size_t table_bytes)
     const struct bag_rules rules = {.output_dtype = BAG_F32, .default_index = -1};
     struct bag_pool_plan plan;
     bag_pool_prepare(&table, &rules, &plan);
-    return plan.walk.is_far && plan.walk.to_first;
+    return plan.walk.fetch == BAG_FETCH_FIRST;
 }
 
 TEST(fetches_rows_into_the_first_cache_where_the_caches_hold_the_table)
@@ -134,18 +134,14 @@ TEST(prefetches_few_rows_before_a_call_where_that_gains)
 {
     bag_caches = (struct bag_caches){32 << 10, 512 << 10, 16 << 20};
     struct bag_row_walk in_second = walk_of(256 << 10, 64);
+    assert_int_equal(in_second.fetch, BAG_FETCH_NONE);
     assert_int_equal(in_second.early, 0);
-    assert_int_equal(in_second.early_alone, 0);
-    assert_int_equal(in_second.unfetched, SIZE_MAX);
-    struct bag_row_walk many_rows = walk_of(4 << 20, 64);
-    assert_int_equal(many_rows.early, 32);
-    assert_int_equal(many_rows.early_alone, 32);
-    assert_int_equal(many_rows.unfetched, many_rows.ahead);
-    struct bag_row_walk few_rows = walk_of(4 << 20, 512);
-    assert_int_equal(few_rows.early, 32);
-    assert_int_equal(few_rows.early_alone, 6);
+    assert_int_equal(in_second.ahead, SIZE_MAX);
+    assert_int_equal(walk_of(4 << 20, 64).fetch, BAG_FETCH_SECOND);
+    assert_int_equal(walk_of(4 << 20, 64).early, 32);
+    assert_int_equal(walk_of(4 << 20, 512).early, 32);
     assert_int_equal(walk_of(4 << 20, 1024).early, 0);
-    assert_int_equal(walk_of(64 << 20, 1024).unfetched, 0);
-    assert_int_equal(walk_of(64 << 20, 512).unfetched, walk_of(64 << 20, 512).ahead);
+    assert_int_equal(walk_of(64 << 20, 512).fetch, BAG_FETCH_FAR);
+    assert_int_equal(walk_of(64 << 20, 512).early, 32);
     bag_caches = bag_caches_of_processor();
 }
