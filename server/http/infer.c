@@ -177,15 +177,14 @@ static bool open_body(struct bag_http_request *request)
            problem->kind == BAG_ERROR_TOO_LARGE;
 }
 
-/* Finds the model that is served now, and passes the body to the inference. Returns false with the
- * reply filled if there is no such model, the framing of the body is invalid, or the engine has no
- * room for it. */
+/* Finds the model that is served now, and passes the body to the inference, which owns nothing yet.
+ * Returns false with the reply filled if there is no such model, the framing of the body is
+ * invalid, or the engine has no room for it. */
 static bool prepare(struct bag_http_request *request)
 {
     struct bag_infer *infer = &request->job.infer;
     if (!find_model(request))
         return false;
-    bag_infer_reset(infer);
     bag_stopwatch_start(&infer->watch, request->context->recorder || request->access.trace);
     infer->input.body = request->body ? request->body : "";
     infer->input.body_bytes = infer->input.header_bytes = request->body_bytes;
@@ -318,8 +317,8 @@ static void on_replies(struct bag_remote_infer *run)
     struct bag_job *job = &request->job;
     if (run->is_mismatch && request->attempts == 1 && has_newer_model(run)) {
         /* The shards have other parts by now. Ask once more, by the models that are served now. */
-        bag_infer_drop(&job->infer);
         drop_remote(request);
+        bag_infer_reset(&job->infer);
         bag_http_target_leave(&request->context->targets, &request->target);
         bag_http_target_hold(&request->context->targets, &request->target);
         if (prepare(request))
