@@ -198,19 +198,45 @@ bool bag_control_read(const char *body, size_t bytes, const char *model, bool un
 
 void bag_control_free(struct bag_control *control)
 {
-    for (size_t i = 0; i < control->count; i++)
-        free(control->items[i].served);
+    for (size_t i = 0; i < control->count; i++) {
+        struct bag_control_item *item = &control->items[i];
+        free(item->served);
+        while (item->num_failed > 0)
+            free(item->failed[--item->num_failed].reason);
+        free(item->failed);
+    }
     free(control->items);
     *control = (struct bag_control){0};
 }
 
+/* Writes the versions that were passed over. */
+static void write_failed(struct bag_json_writer *json, const struct bag_control *control)
+{
+    bag_json_open(json, "failed", '[');
+    for (size_t i = 0; i < control->count; i++) {
+        const struct bag_control_item *item = &control->items[i];
+        for (size_t k = 0; k < item->num_failed; k++) {
+            char version[24];
+            snprintf(version, sizeof version, "%" PRIu64, item->failed[k].version);
+            bag_json_open(json, NULL, '{');
+            BAG_JSON_WRITE(json, BAG_KEY("name", (const char *)item->name),
+                           BAG_KEY("version", (const char *)version),
+                           BAG_KEY("reason", (const char *)item->failed[k].reason));
+            bag_json_close(json);
+        }
+    }
+    bag_json_close(json);
+}
+
 char *bag_control_describe(const struct bag_control *control, bool done)
 {
+    bool has_failed = false;
     struct bag_json_writer json = {.is_pretty = false};
     bag_json_open(&json, NULL, '{');
     bag_json_open(&json, "models", '[');
     for (size_t i = 0; i < control->count; i++) {
         const struct bag_control_item *item = &control->items[i];
+        has_failed |= item->num_failed > 0;
         bag_json_open(&json, NULL, '{');
         BAG_JSON_WRITE(&json, BAG_KEY("name", (const char *)item->name),
                        BAG_KEY_IF(*item->version, "version", (const char *)item->version));
@@ -226,6 +252,8 @@ char *bag_control_describe(const struct bag_control *control, bool done)
         bag_json_close(&json);
     }
     bag_json_close(&json);
+    if (has_failed)
+        write_failed(&json, control);
     BAG_JSON_WRITE(&json, BAG_KEY("done", done));
     return bag_json_end(&json);
 }

@@ -249,12 +249,20 @@ void bag_kjt_part(const struct bag_kjt *kjt, size_t feature, struct bag_kjt_part
 /* The maximum number of models in one request. */
 #define BAG_CONTROL_MAX_ITEMS 1024
 
+struct bag_control_failed {
+    uint64_t version;
+    char *reason; /* owned */
+};
+
 struct bag_control_item {
     char name[129];
     char version[21]; /* decimal; empty: the versions of the model's policy, or all of them */
     bool unload;
     uint64_t *served; /* owned; versions that are served, for the reply; NULL: unknown */
     size_t num_served;
+    struct bag_control_failed *failed; /* owned, with elements; newer versions that were passed
+                                          over, for the reply */
+    size_t num_failed;
 };
 
 struct bag_control {
@@ -280,7 +288,7 @@ void bag_control_free(struct bag_control *control);
 
 /* Returns {"models": [{"name", "version", "versions"}, ...], "done": true} on the heap, or NULL if
  * there is not enough memory. It lists the requested models, the versions that are served if they
- * are known, and whether the change is complete. */
+ * are known, versions that were passed over under "failed", and whether the change is complete. */
 char *bag_control_describe(const struct bag_control *control, bool done);
 
 /* ---- templates: JSON headers that were decoded before (v2_template.c) ------------------------ */

@@ -539,7 +539,10 @@ static void commit(struct bag_change_plan *plan)
             struct bag_model *old = version->now.model;
             bool is_unloaded =
                 version->next.model && version->next.model->state == BAG_MODEL_UNLOADING;
-            if (version->next.model && version->next.model != old)
+            bool is_other = version->next.model != old;
+            plan->serves_others |= is_other && (bag_listed_is_ready(&version->now) ||
+                                                bag_listed_is_ready(&version->next));
+            if (version->next.model && is_other)
                 log_shape(version);
             if (limit && old && old->stored && !is_unloaded &&
                 !bag_change_plan_uses(plan, old->stored))

@@ -405,7 +405,7 @@ void bag_change_plan_finish_loading(struct bag_change_plan *plan, bool ok)
     *now->name = *now->version = 0;
     now->done_bytes = now->total_bytes = 0;
     now->num_done += ok;
-    if (ok)
+    if (ok && plan->serves_others)
         now->done_at_ms = bag_epoch_ms();
     bag_load_status_report(&plan->models->status);
     if (plan->kind != BAG_CHANGE_START)

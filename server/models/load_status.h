@@ -9,13 +9,14 @@
 
 /* The progress, as other threads see it. */
 struct bag_load_view {
-    char name[129];        /* model whose table is being read; empty: none */
-    char version[21];      /* version of that model */
-    size_t done_bytes;     /* bytes read of all tables of the change */
-    size_t total_bytes;    /* bytes of all tables of the change; 0: nothing is being loaded */
-    uint64_t num_done;     /* changes that published a new snapshot */
-    uint64_t num_failed;   /* changes that failed, and versions that cannot be loaded */
-    uint64_t done_at_ms;   /* time of the last change that was made, since 1970; 0: none */
+    char name[129];      /* model whose table is being read; empty: none */
+    char version[21];    /* version of that model */
+    size_t done_bytes;   /* bytes read of all tables of the change */
+    size_t total_bytes;  /* bytes of all tables of the change; 0: nothing is being loaded */
+    uint64_t num_done;   /* changes that published a new snapshot */
+    uint64_t num_failed; /* changes that failed, and versions that cannot be loaded */
+    uint64_t
+        done_at_ms; /* time at which a model last began or ceased to serve, since 1970; 0: none */
     size_t num_retained;   /* retained versions */
     size_t retained_bytes; /* memory of their tables */
     uint64_t started_ns;   /* start of loading, by CLOCK_MONOTONIC */

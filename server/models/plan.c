@@ -1011,7 +1011,7 @@ void bag_change_plan_free(struct bag_change_plan *plan)
             version->is_announced = false;
             version->oldest_through = 0;
         }
-        name->is_decided = false;
+        name->is_decided = name->is_retried = false;
     }
     while (plan->num_unloaded_first > 0)
         bag_listed_clear(&plan->unloaded_first[--plan->num_unloaded_first].listed);

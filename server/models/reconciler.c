@@ -98,21 +98,39 @@ static void log_change(const struct bag_change *change, const char *event, uint6
             BAG_LOG_NUMBER("ms", started_ns ? (uv_hrtime() - started_ns) / 1000000 : 0), reason);
 }
 
-/* Writes into each item of a request which versions serve. Returns false without memory. */
-static bool report_served(const struct bag_models *models, struct bag_control *control)
+/* Adds a version that was passed over to an item of a request. Returns false without memory. */
+static bool add_failed(struct bag_control_item *item, const struct bag_model *model)
 {
-    const struct bag_snapshot *current =
-        atomic_load_explicit(&models->registry->current, memory_order_relaxed);
+    if (!BAG_GROW(item->failed, item->num_failed))
+        return false;
+    char *reason = strdup(model->cause);
+    if (reason)
+        item->failed[item->num_failed++] =
+            (struct bag_control_failed){.version = model->version_number, .reason = reason};
+    return reason;
+}
+
+/* Writes into each item of a request which versions serve and, if it loads, which newer ones
+ * cannot. Returns false without memory. */
+static bool report_outcome(const struct bag_models *models, struct bag_control *control)
+{
     for (size_t i = 0; i < control->count; i++) {
         struct bag_control_item *item = &control->items[i];
-        size_t count;
-        struct bag_model *const *versions = bag_snapshot_versions(current, item->name, &count);
+        const struct bag_name *name = bag_models_find(models, item->name);
+        size_t count = name ? name->count : 0;
         item->served = calloc(count + 1, sizeof *item->served);
         if (!item->served)
             return false;
         for (size_t j = 0; j < count; j++) {
-            if (versions[j]->state == BAG_MODEL_READY)
-                item->served[item->num_served++] = versions[j]->version_number;
+            if (bag_listed_is_ready(&name->versions[j]->now))
+                item->served[item->num_served++] = name->versions[j]->number;
+        }
+        for (size_t j = 0; j < count && !item->unload && item->num_served; j++) {
+            const struct bag_version *version = name->versions[j];
+            const struct bag_model *model = version->now.model;
+            if (model && model->state == BAG_MODEL_UNAVAILABLE && !model->is_unloaded &&
+                version->number > item->served[item->num_served - 1] && !add_failed(item, model))
+                return false;
         }
     }
     return true;
@@ -137,7 +155,7 @@ static void carry_out_change(struct bag_reconciler *reconciler, struct bag_chang
         bag_problem_prefix(problem, "what was asked for is served, without an update");
         ok = false;
     }
-    ok = ok && (report_served(models, &change->control) || bag_problem_no_memory(problem));
+    ok = ok && (report_outcome(models, &change->control) || bag_problem_no_memory(problem));
     change->failed = !ok;
     /* A failure for one version was counted as the failure of that version. */
     if (!ok && models->status.now.num_failed == num_failed)
@@ -318,7 +336,7 @@ static bool poll_names(struct bag_reconciler *reconciler, unsigned polled)
     if (!names)
         return true;
     /* Names that change are moved to the front, where the batch is. */
-    for (i = 0; i < count && !is_interrupted(reconciler); i++) {
+    for (i = 0; i < count && !atomic_load(&models->cancelled); i++) {
         struct bag_name *name = names[i];
         size_t bytes;
         bool is_alone;
@@ -339,6 +357,8 @@ static bool poll_names(struct bag_reconciler *reconciler, unsigned polled)
         if (is_alone) {
             poll_batch(models, names, batch);
             batch = batch_bytes = 0;
+            if (is_interrupted(reconciler) && i + 1 < count)
+                break;
         }
     }
     if (batch && !atomic_load(&models->cancelled))

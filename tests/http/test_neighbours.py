@@ -59,8 +59,11 @@ def test_load_of_a_bad_newest_version(directory, root):
     write_json(root / "u" / "config.json", {"version_policy": "all"})
     with serve(directory) as server:
         truncate(publish(root, "t", 2))
-        expect_equal(server.admin.load("t").expect(200).json(),
-                     {"models": [{"name": "t", "versions": ["1"]}], "done": True})
+        reply = server.admin.load("t").expect(200).json()
+        (failed,) = reply.pop("failed")
+        expect_equal(reply, {"models": [{"name": "t", "versions": ["1"]}], "done": True})
+        expect_equal((failed["name"], failed["version"]), ("t", "2"))
+        expect("table.npy" in failed["reason"], f"{failed}")
         publish(root, "t", 3)
         publish(root, "u", 3)
         reply = server.admin.group({"name": "t"}, {"name": "u", "version": "1"})
