@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 import signal
+import socket
 
 import numpy as np
 import pytest
@@ -230,6 +231,38 @@ def test_clients_that_ask_again_pause(drains):
             expect(raw.reply().status in (200, 503), "an answer was lost")  # 200 if it had not been read before
         stack.close()
         server.check_end()
+
+
+def test_paused_clients_that_ended_their_side_are_answered():
+    """They have sent their last request, which is rejected by its head, and still read."""
+    with Server("--demo", "--workers", 1, "--loops", 1, "--max-queue-size", 2, "--inline-work-us", 1,
+                "--access-log", "on") as server, \
+            contextlib.ExitStack() as stack, contextlib.ExitStack() as held:
+        occupant, request = question(1, 20_000)[0], question(2, 2_000)[0]
+        held.enter_context(held_workers(server))
+        raws = occupy(server, lambda: sent(stack, server, occupant))
+        raws += [sent(stack, server, occupant) for _ in range(2)]
+        wait_until_read(server, raws)
+
+        def rejected():
+            return [event for event in server.events() if event["event"] == "request" and event["status"] == 503]
+
+        def all_pause():
+            again = [stack.enter_context(Raw(server)) for _ in range(100)]
+            for is_last in (False, True):
+                before = len(rejected())
+                server.send(signal.SIGSTOP)
+                for raw in again:
+                    raw.send(request)
+                    if is_last:
+                        raw.socket.shutdown(socket.SHUT_WR)
+                server.send(signal.SIGCONT)
+                for raw in again:
+                    expect("queue is full" in raw.reply().expect(503).error(), "another error")
+                wait_until(lambda: len(rejected()) == before + 100, "not all requests are logged")
+            return min(event["duration_us"] for event in rejected()[before:]) >= 100_000
+
+        wait_until(all_pause, "some are rejected at once")
 
 
 def test_timeout():
