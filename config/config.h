@@ -47,17 +47,17 @@
 #include <stdio.h>
 
 /* The program's commands. X(name, "arguments", "sentence") */
-#define BAG_COMMANDS(X)                                                                          \
-    X(serve, "[flags]", "Load tables and answer requests; serve --help lists the flags.")        \
-    X(health, "[flags]", "Exit with 0 if the server on --host and --port is ready.")             \
-    X(convert, "[flags] IN OUT", "Convert a table to a safetensors file, optionally quantised.") \
-    X(inspect, "[flags] FILE|DIR", "Describe the tables in a file, and how to serve them.")      \
-    X(verify, "[flags] FILE|DIR", "Read all of a table and check whether it is valid.")          \
-    X(bench, "[flags] URL [MODEL]", "Measure the load that a server sustains, and its latency.") \
-    X(completion, "bash|zsh|fish", "Print the completion script for a shell.")                   \
-    X(manual, "", "Print the manual page, for man.")                                             \
-    X(version, "", "Print version, commit, compiler and libraries.")                             \
-    X(help, "[COMMAND]", "Print this list, or the help of a command.")
+#define BAG_COMMANDS(X)                                                          \
+    X(serve, "[flags]", "Load tables and answer requests.")                      \
+    X(health, "[flags]", "Exit with 0 if a running server is ready.")            \
+    X(convert, "[flags] IN OUT", "Convert or quantise a table, to safetensors.") \
+    X(inspect, "[flags] FILE|DIR", "Describe tables, and how to serve them.")    \
+    X(verify, "[flags] FILE|DIR", "Read all of a table and check it.")           \
+    X(bench, "[flags] URL [MODEL]", "Measure the load that a server sustains.")  \
+    X(completion, "bash|zsh|fish", "Print the completion script for a shell.")   \
+    X(manual, "", "Print the manual page, for man.")                             \
+    X(version, "", "Print version, compiler and libraries.")                     \
+    X(help, "[COMMAND]", "Print this list, or help on a command or flag.")
 
 /* The flags of the commands that work on files. X(command, ID, "--name", "value", "sentence").
  * Words separated by | are the allowed values; "" means that the flag takes no value. */
@@ -392,6 +392,10 @@ void bag_help_print_wrapped(FILE *stream, const char *text, int indent);
 /* Prints flags with their variables, units, defaults and sentences. Prints the common ones, or all
  * of them and the keys of models if `all` is set. */
 void bag_config_print_help(FILE *stream, bool all);
+
+/* Prints the help of a flag of any command, which may be written without its dashes, or of all
+ * options for "options". Returns false if there is no such topic. */
+bool bag_config_print_topic(FILE *stream, const char *topic);
 
 /* Prints the manual page, in roff with the macros of man(7). */
 void bag_config_print_manual(FILE *stream, const char *version);

@@ -290,8 +290,9 @@ bool bag_config_set_model_key(struct bag_config *config, size_t index, const cha
     for (size_t i = 0; !setting && i < bag_model_keys.num_settings; i++)
         bag_suggest_offer(&suggestion, bag_model_keys.settings[i].key);
     if (!setting)
-        return bag_problem_set(problem, BAG_ERROR_USAGE, "unknown key '%s'; did you mean '%s'?",
-                               bag_quote(key, strlen(key)).text, suggestion.nearest);
+        return bag_problem_set(problem, BAG_ERROR_USAGE, "unknown key '%s'%s",
+                               bag_quote(key, strlen(key)).text,
+                               bag_suggestion_question(&suggestion, "'").text);
     const char *misfit = bag_setting_misfit(setting, model);
     if (misfit)
         return bag_problem_set(problem, BAG_ERROR_USAGE, "key '%s' %s", key, misfit);
@@ -401,7 +402,7 @@ static bool reject_in_section(const struct bag_config_json *json, const cJSON *i
         if (strcmp(bag_options[i].section, section) == 0)
             bag_suggest_offer(&suggestion, bag_options[i].setting.key);
     }
-    return bag_config_json_unknown(json, item, where, suggestion.nearest);
+    return bag_config_json_unknown(json, item, where, &suggestion);
 }
 
 /* Applies an option, and stores that the file has set it. */
@@ -450,7 +451,7 @@ static bool reject_at_top(const struct bag_config_json *json, const cJSON *item)
         if (bag_options[i].section[0])
             bag_suggest_offer(&suggestion, bag_options[i].section);
     }
-    return bag_config_json_unknown(json, item, "", suggestion.nearest);
+    return bag_config_json_unknown(json, item, "", &suggestion);
 }
 
 /* Applies the members of the document in their order. "models_dir" is the key of the option

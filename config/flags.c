@@ -71,9 +71,10 @@ static bool apply_variable(struct bag_config *config, const char *entry,
         struct bag_suggestion suggestion = {.written = written.text};
         for (size_t i = 0; i < bag_num_options; i++)
             bag_suggest_offer(&suggestion, bag_variable_of(bag_options[i].setting.key).text);
-        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                               "unknown variable %s; did you mean %s?", written.text,
-                               suggestion.nearest);
+        return bag_problem_set(
+            problem, BAG_ERROR_CONFIGURATION, "unknown variable %s%s", written.text,
+            bag_suggestion_is_near(&suggestion) ? bag_suggestion_question(&suggestion, "").text
+                                                : "; 'bagserve serve --help-all' lists them");
     }
     bag_config_note_origin(config, option, BAG_ORIGIN_VARIABLE);
     if (bag_setting_apply(&option->setting, config, value, &reason))
@@ -326,8 +327,10 @@ static bool apply_flag(struct bag_config *config, const struct flag *flag,
             bag_suggest_offer(&suggestion, bag_flag_of(bag_options[i].setting.key).text);
         for (int id = 0; id < FLAG_OPTION; id++)
             bag_suggest_offer(&suggestion, bag_flag_of(plain_flags[id].key).text);
-        return bag_problem_set(problem, BAG_ERROR_USAGE, "unknown flag %s; did you mean %s?",
-                               written.text, suggestion.nearest);
+        return bag_problem_set(problem, BAG_ERROR_USAGE, "unknown flag %s%s", written.text,
+                               bag_suggestion_is_near(&suggestion)
+                                   ? bag_suggestion_question(&suggestion, "").text
+                                   : "; --help-all lists them");
     }
     if (flag->takes_value != (flag->value != NULL)) {
         /* Reject a known flag that has a value but takes none, or lacks its value. */

@@ -109,6 +109,20 @@ static void put_model_keys(FILE *stream, const char *features, put_entry *put)
 
 /* ---- the help -------------------------------------------------------------------------------- */
 
+/* Prints a flag, its default and its variable in columns, or the variable below if the line would
+ * be too wide. */
+static void put_columns(FILE *stream, const char *left, const char *default_text,
+                        const char *variable)
+{
+    char line[160];
+    int variable_bytes = (int)strlen(variable);
+    int bytes = snprintf(line, sizeof line, "  %-38s %-11s ", left, default_text);
+    if (bytes + variable_bytes <= WIDTH)
+        fprintf(stream, "%s%s\n", line, variable);
+    else
+        fprintf(stream, "  %-38s %s\n%*s\n", left, default_text, WIDTH, variable);
+}
+
 /* Prints an entry of the help. */
 static void put_help(FILE *stream, const char *name, const char *follows, const char *default_text,
                      const char *variable, const char *alias, const char *sentence)
@@ -116,7 +130,7 @@ static void put_help(FILE *stream, const char *name, const char *follows, const 
     char left[64];
     snprintf(left, sizeof left, "%s%s%s", name, *follows ? " " : "", follows);
     if (*default_text || *variable)
-        fprintf(stream, "  %-38s %-11s %s\n", left, default_text, variable);
+        put_columns(stream, left, default_text, variable);
     else
         fprintf(stream, "  %s\n", left);
     bag_help_print_wrapped(stream, sentence, INDENT);
@@ -126,22 +140,21 @@ static void put_help(FILE *stream, const char *name, const char *follows, const 
 
 void bag_config_print_help(FILE *stream, bool all)
 {
-    fputs(
-        "Usage: bagserve serve [--FLAG VALUE]...\n"
-        "\n"
-        "  bagserve serve --models models           every models/NAME/VERSION/ with a table in it\n"
-        "  bagserve serve --table items=items.npy   one table, as the model \"items\"\n"
-        "  bagserve serve --config bagserve.json    the models and options of a file\n"
-        "  bagserve serve --models models --check   checks the models and exits\n"
-        "\n"
-        "Each option is a flag, an environment variable and a key in a section of the\n"
-        "configuration file: --log-level debug, BAGSERVE_LOG_LEVEL=debug and\n"
-        "{\"log\": {\"log_level\": \"debug\"}} are the same. Flags override variables, and "
-        "variables\n"
-        "override the file. Sizes are written as 67108864, 64MiB (of 1024) or 500KB (of 1000).\n"
-        "\n"
-        "Models\n",
-        stream);
+    fputs("Usage: bagserve serve [--FLAG VALUE]...\n"
+          "\n"
+          "  bagserve serve --models models           all tables in models/NAME/VERSION/\n"
+          "  bagserve serve --table items=items.npy   one table, as the model \"items\"\n"
+          "  bagserve serve --config bagserve.json    the models and options of a file\n"
+          "  bagserve serve --models models --check   checks the models and exits\n"
+          "\n"
+          "Each option is a flag, an environment variable and a key in a section of the\n"
+          "configuration file: --log-level debug, BAGSERVE_LOG_LEVEL=debug and\n"
+          "{\"log\": {\"log_level\": \"debug\"}} are the same. Flags override variables,\n"
+          "and variables override the file. Sizes are written as 67108864, 64MiB (of 1024)\n"
+          "or 500KB (of 1000).\n"
+          "\n"
+          "Models\n",
+          stream);
     put_sources(stream, put_help);
     if (!all) {
         /* Print the options that most operators need. */
@@ -168,9 +181,56 @@ void bag_config_print_help(FILE *stream, bool all)
         put_help);
 }
 
+/* Returns whether a topic of the help means the flag with this name, with or without its dashes,
+ * and with "_" in place of "-". */
+static bool is_topic(const char *topic, const char *flag)
+{
+    topic += strspn(topic, "-");
+    flag += strspn(flag, "-");
+    for (; *topic && *flag && (*topic == *flag || (*topic == '_' && *flag == '-')); topic++)
+        flag++;
+    return !*topic && !*flag;
+}
+
+bool bag_config_print_topic(FILE *stream, const char *topic)
+{
+    bool found = false;
+    if (strcmp(topic, "options") == 0 || strcmp(topic, "flags") == 0) {
+        bag_config_print_help(stream, true);
+        return true;
+    }
+    for (size_t i = 0; i < bag_num_options && !found; i++) {
+        if ((found = is_topic(topic, bag_flag_of(bag_options[i].setting.key).text)))
+            put_option(stream, &bag_options[i], put_help);
+    }
+#define BAG_X(id, key, follows, sentence)         \
+    if (!found && (found = is_topic(topic, key))) \
+        put_help(stream, "--" key, follows, "", "", "", sentence);
+    BAG_FLAGS(BAG_X)
+#undef BAG_X
+    if (found)
+        fputs("\nAn option of 'bagserve serve'; 'bagserve serve --help-all' prints all.\n", stream);
+        /* Other commands may have a flag of the same name. */
+#define BAG_X(command, id, name, follows, sentence)                                                \
+    if (is_topic(topic, name) && strcmp(name, "--help") != 0) {                                    \
+        fputs(found ? "\n" : "", stream);                                                          \
+        put_help(stream, name, follows, "", "", "", sentence);                                     \
+        fputs("\nA flag of 'bagserve " #command "'; 'bagserve " #command " --help' prints all.\n", \
+              stream);                                                                             \
+        found = true;                                                                              \
+    }
+    BAG_CONVERT_FLAGS(BAG_X)
+    BAG_INSPECT_FLAGS(BAG_X)
+    BAG_VERIFY_FLAGS(BAG_X)
+    BAG_BENCH_FLAGS(BAG_X)
+#undef BAG_X
+    return found;
+}
+
 /* ---- the manual page (roff with the macros of man) ------------------------------------------- */
 
-/* Prints a text for roff. Hyphens stay copyable, and no line begins with a request. */
+/* Prints a text for roff. Hyphens stay copyable, no line begins with a request,
+ * and a line may be broken after a bar. */
 static void put_text(FILE *stream, const char *text)
 {
     if (*text == '.' || *text == '\'')
@@ -179,6 +239,8 @@ static void put_text(FILE *stream, const char *text)
         if (*text == '-' || *text == '\\')
             fputc('\\', stream);
         fputc(*text == '\\' ? 'e' : *text, stream);
+        if (*text == '|')
+            fputs("\\:", stream);
     }
 }
 
@@ -214,6 +276,7 @@ void bag_config_print_manual(FILE *stream, const char *version)
 {
     fprintf(stream,
             ".TH BAGSERVE 1 \"\" \"bagserve %s\" \"User Commands\"\n"
+            ".nh\n.ad l\n" /* neither hyphenation, which would break names, nor wide gaps */
             ".SH NAME\nbagserve \\- inference server for embedding bags\n"
             ".SH SYNOPSIS\n.B bagserve\n.I command\n.RI [ flags ]\n"
             ".SH DESCRIPTION\nbagserve keeps embedding tables in memory, takes lists of ids over "
@@ -257,7 +320,9 @@ void bag_config_print_manual(FILE *stream, const char *version)
         "the configured models.\n"
         ".SH EXIT STATUS\n0: success. 1: the command failed; standard error says why. 2: the "
         "command line, the configuration or a file is wrong;\n.B serve\nends with 2 only if its "
-        "command line is wrong.\n"
+        "command line is wrong. 3:\n.B bench\nmeasured, but a sweep has no verdict.\n"
+        ".SH ENVIRONMENT\nBAGSERVE_...: the options, as listed above. OTEL_SERVICE_NAME and "
+        "OTEL_RESOURCE_ATTRIBUTES name the service in traces.\n"
         ".SH EXAMPLES\n.nf\nbagserve serve \\-\\-demo\n"
         "bagserve serve \\-\\-table items=items.npy \\-\\-port 8080\n"
         "bagserve serve \\-\\-config bagserve.json \\-\\-check\n.fi\n",

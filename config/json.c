@@ -41,11 +41,11 @@ bool bag_config_json_reject(const struct bag_config_json *json, const cJSON *ite
 }
 
 bool bag_config_json_unknown(const struct bag_config_json *json, const cJSON *item,
-                             const char *where, const char *nearest)
+                             const char *where, const struct bag_suggestion *suggestion)
 {
-    return bag_config_json_reject(json, item, "unknown key '%s'%s; did you mean '%s'?",
+    return bag_config_json_reject(json, item, "unknown key '%s'%s%s",
                                   bag_quote(item->string, strlen(item->string)).text, where,
-                                  nearest);
+                                  bag_suggestion_question(suggestion, "'").text);
 }
 
 /* ---- paths ----------------------------------------------------------------------------------- */
@@ -258,7 +258,7 @@ bool bag_entry_unknown(const struct bag_entry *entry, const cJSON *item, bool wi
         bag_suggest_offer(&suggestion, entry->keys->identity[i]);
     for (size_t i = 0; i < entry->keys->num_settings; i++)
         bag_suggest_offer(&suggestion, entry->keys->settings[i].key);
-    return bag_config_json_unknown(entry->json, item, entry->where, suggestion.nearest);
+    return bag_config_json_unknown(entry->json, item, entry->where, &suggestion);
 }
 
 bool bag_entry_check_keys(const struct bag_entry *entry)

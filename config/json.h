@@ -6,6 +6,7 @@
 #include "kernels/table.h"
 #include "options.h"
 #include "proto/json.h"
+#include "proto/text.h"
 
 /* A document that is being applied. Lives for one call of bag_config_apply_file or
  * bag_config_apply_model_file. */
@@ -26,10 +27,10 @@ bool bag_config_json_parse(struct bag_config_json *json, const char *file_name, 
 bool bag_config_json_reject(const struct bag_config_json *json, const cJSON *item,
                             const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Sets the problem to "unknown key 'prot' in 'http'; did you mean 'port'?" and returns false.
- * `where` is "" or a context such as " in 'http'". */
+/* Sets the problem to "unknown key 'prot' in 'http'; did you mean 'port'?", without the question if
+ * no key is near, and returns false. `where` is "" or a context such as " in 'http'". */
 bool bag_config_json_unknown(const struct bag_config_json *json, const cJSON *item,
-                             const char *where, const char *nearest);
+                             const char *where, const struct bag_suggestion *suggestion);
 
 /* Sets the member of `base` that `setting` describes to the value of a key. A relative path is
  * joined to the document's folder. Returns false and sets the problem if the value is invalid. */

@@ -288,9 +288,8 @@ static bool check_feature(const struct bag_config *config, const char *collectio
                 "of a table",
                 collection, feature->name, name.text);
         return bag_problem_set(
-            problem, BAG_ERROR_CONFIGURATION,
-            "model '%s', feature '%s': there is no model '%s'; did you mean '%s'?", collection,
-            feature->name, name.text, suggestion.nearest);
+            problem, BAG_ERROR_CONFIGURATION, "model '%s', feature '%s': there is no model '%s'%s",
+            collection, feature->name, name.text, bag_suggestion_question(&suggestion, "'").text);
     }
     return model->path || bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                           "model '%s', feature '%s': model '%s' is a collection; "

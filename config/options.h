@@ -340,7 +340,8 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "warning. 0: none.")                                                                         \
     X(otlp_endpoint, "log", "otlp_endpoint", TEXT, NULL, 1, 1023, "url",                           \
       "OpenTelemetry collector that receives spans of sampled requests at URL/v1/traces, "         \
-      "in JSON over http. Absent: no tracing.")                                                    \
+      "in JSON over http. A URL that ends with /v1/traces is taken as it is. OTEL_SERVICE_NAME "   \
+      "and OTEL_RESOURCE_ATTRIBUTES name the service. Absent: no tracing.")                                                    \
     X(trace_sample, "log", "trace_sample", TEXT, "0.01", 1, 15, "fraction",                        \
       "Fraction of requests to trace, from 0 to 1. Does not apply to requests whose "              \
       "traceparent header decides.")

@@ -17,6 +17,10 @@ struct frame {
     size_t text_bytes;
 };
 
+#define PICKLE                                                                                  \
+    "a pickle: export what torch.save wrote with proto/clients/python/bagserve_export.py, and " \
+    "save an array with numpy.save"
+
 /* The first bytes of other kinds of files, and what to do with them. */
 static const struct {
     const char *magic, *what;
@@ -25,8 +29,9 @@ static const struct {
                "proto/clients/python/bagserve_export.py"},
     {"\x80\2", "a pickle, as older versions of torch.save write: export it with "
                "proto/clients/python/bagserve_export.py"},
-    {"\x80\4", "a pickle: save its array with numpy.save"},
-    {"\x80\5", "a pickle: save its array with numpy.save"},
+    {"\x80\3", PICKLE},
+    {"\x80\4", PICKLE},
+    {"\x80\5", PICKLE},
     {"\x89HDF", "an HDF5 file: save its array with numpy.save"},
     {"PAR1", "a Parquet file: save its column with numpy.save"},
     {"ARROW1", "an Arrow file: save its column with numpy.save"},

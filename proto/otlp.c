@@ -174,17 +174,109 @@ static void make_utf8(char *text)
     }
 }
 
-char *bag_otlp_print(const struct bag_span *spans, size_t count, const char *version)
+/* ---- the resource ---------------------------------------------------------------------------- */
+
+/* Copies a key or a value and decodes %XX. Returns false if it does not fit, has a malformed
+ * escape, or contains a NUL. */
+static bool decode(const char *text, size_t bytes, char *out, size_t capacity)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        char byte = text[i];
+        if (byte == '%') {
+            int high = i + 2 < bytes ? bag_hex_digit(text[i + 1]) : -1;
+            int low = i + 2 < bytes ? bag_hex_digit(text[i + 2]) : -1;
+            if (high < 0 || low < 0)
+                return false;
+            byte = (char)(high << 4 | low);
+            i += 2;
+        }
+        if (!byte || used + 1 >= capacity)
+            return false;
+        out[used++] = byte;
+    }
+    out[used] = 0;
+    return true;
+}
+
+/* One pair of OTEL_RESOURCE_ATTRIBUTES. */
+struct pair {
+    char key[256], value[1024];
+};
+
+/* Removes blanks at both ends of a text. */
+static struct bag_text trim(struct bag_text text)
+{
+    while (text.bytes > 0 && (*text.data == ' ' || *text.data == '\t'))
+        text = (struct bag_text){text.data + 1, text.bytes - 1};
+    while (text.bytes > 0 && strchr(" \t", text.data[text.bytes - 1]))
+        text.bytes--;
+    return text;
+}
+
+/* Reads the pair at *at and moves *at behind it. Returns false if it is malformed. */
+static bool next_pair(const char **at, struct pair *pair)
+{
+    size_t bytes = strcspn(*at, ","), key_bytes = strcspn(*at, "=,");
+    struct bag_text key = trim((struct bag_text){*at, key_bytes});
+    bool ok = key_bytes < bytes && key.bytes > 0;
+    if (ok) {
+        struct bag_text value = trim((struct bag_text){*at + key_bytes + 1, bytes - key_bytes - 1});
+        ok = decode(key.data, key.bytes, pair->key, sizeof pair->key) &&
+             decode(value.data, value.bytes, pair->value, sizeof pair->value);
+    }
+    make_utf8(pair->key);
+    make_utf8(pair->value);
+    *at += bytes;
+    *at += **at == ',';
+    return ok;
+}
+
+/* Returns whether all pairs are well-formed. */
+static bool check_pairs(const char *attributes)
+{
+    struct pair pair = {"", ""};
+    bool ok = true;
+    for (const char *at = attributes; ok && *at;)
+        ok = next_pair(&at, &pair);
+    return ok;
+}
+
+char *bag_otlp_resource(const char *version, const char *name, const char *attributes,
+                        bool *ignores)
+{
+    struct bag_json_writer json = {.is_pretty = false};
+    struct pair pair = {"", ""}, found = {"", "bagserve"};
+    *ignores = attributes && !check_pairs(attributes);
+    if (!attributes || *ignores)
+        attributes = "";
+    bag_json_open(&json, NULL, '[');
+    for (const char *at = attributes; *at && next_pair(&at, &pair);) {
+        /* The program knows its version, and the name is written once. */
+        if (strcmp(pair.key, "service.name") == 0)
+            found = pair;
+        else if (strcmp(pair.key, "service.version") != 0)
+            write_text(&json, pair.key, pair.value);
+    }
+    if (name && *name) {
+        snprintf(found.value, sizeof found.value, "%s", name);
+        make_utf8(found.value);
+    }
+    write_text(&json, "service.name", found.value);
+    write_text(&json, "service.version", version);
+    return bag_json_end(&json);
+}
+
+/* ---- the body -------------------------------------------------------------------------------- */
+
+char *bag_otlp_print(const struct bag_span *spans, size_t count, const char *resource)
 {
     struct bag_json_writer json = {.is_pretty = false};
     bag_json_open(&json, NULL, '{');
     bag_json_open(&json, "resourceSpans", '[');
     bag_json_open(&json, NULL, '{');
     bag_json_open(&json, "resource", '{');
-    bag_json_open(&json, "attributes", '[');
-    write_text(&json, "service.name", "bagserve");
-    write_text(&json, "service.version", version);
-    bag_json_close(&json);
+    bag_json_raw(&json, "attributes", resource);
     bag_json_close(&json);
     bag_json_open(&json, "scopeSpans", '[');
     bag_json_open(&json, NULL, '{');

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The path that is appended to an endpoint. */
+/* The path that is appended to an endpoint that does not end with it. */
 #define BAG_OTLP_PATH "/v1/traces"
 
 struct bag_trace_id {
@@ -65,8 +65,18 @@ struct bag_span {
     const char *became; /* outcome of the attempt; static */
 };
 
-/* Returns the body of a POST, which the caller frees, or NULL if memory is exhausted. */
-char *bag_otlp_print(const struct bag_span *spans, size_t count, const char *version);
+/* Returns the attributes of the process as a JSON array, which the caller frees: its version, and
+ * what the variables of OpenTelemetry say. `name` is OTEL_SERVICE_NAME, and `attributes`
+ * OTEL_RESOURCE_ATTRIBUTES: KEY=VALUE pairs with commas between them, in which %XX stands for a
+ * byte. Both may be NULL. The name is service.name of the pairs, or "bagserve", unless `name` has
+ * it. If the pairs are malformed, all of them are ignored, as OpenTelemetry asks, and *ignores is
+ * set. Returns NULL if memory is exhausted. */
+char *bag_otlp_resource(const char *version, const char *name, const char *attributes,
+                        bool *ignores);
+
+/* Returns the body of a POST, which the caller frees, or NULL if memory is exhausted. `resource` is
+ * the text that bag_otlp_resource() returned. */
+char *bag_otlp_print(const struct bag_span *spans, size_t count, const char *resource);
 
 /* Parses a fraction from 0 to 1, the value of the option trace_sample. Returns false if the text is
  * anything else. */

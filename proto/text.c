@@ -252,6 +252,31 @@ void bag_suggest_offer(struct bag_suggestion *suggestion, const char *candidate)
     suggestion->distance = distance;
 }
 
+bool bag_suggestion_is_near(const struct bag_suggestion *suggestion)
+{
+    const char *written = suggestion->written, *nearest = suggestion->nearest;
+    size_t written_bytes = strnlen(written, COMPARED_BYTES);
+    size_t nearest_bytes = strnlen(nearest, COMPARED_BYTES);
+    size_t longer = written_bytes > nearest_bytes ? written_bytes : nearest_bytes;
+    size_t common = 0; /* a long common beginning such as BAGSERVE_ does not make names similar */
+    while (common < written_bytes && letter_of(written[common]) == letter_of(nearest[common]))
+        common++;
+    return suggestion->distance < longer && 3 * suggestion->distance <= longer - common + 2;
+}
+
+struct bag_question bag_suggestion_question(const struct bag_suggestion *suggestion,
+                                            const char *quote)
+{
+    struct bag_question question = {""};
+    if (!bag_suggestion_is_near(suggestion))
+        return question;
+    snprintf(question.text, sizeof question.text, "; did you mean %s%s%s?", quote,
+             suggestion->nearest, quote);
+    for (char *at = question.text; *at; at++)
+        *at = iscntrl((unsigned char)*at) ? '?' : *at;
+    return question;
+}
+
 /* ---- texts that grow ------------------------------------------------------------------------- */
 
 void bag_growing_put(struct bag_growing_text *out, const char *bytes, size_t count)

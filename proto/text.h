@@ -165,3 +165,16 @@ struct bag_suggestion {
 
 /* Compares one more candidate with the word. */
 void bag_suggest_offer(struct bag_suggestion *suggestion, const char *candidate);
+
+/* Returns whether the nearest candidate is similar enough to be what was meant: at most a third of
+ * the letters after their common beginning differ. */
+bool bag_suggestion_is_near(const struct bag_suggestion *suggestion);
+
+/* The question "; did you mean 'NEAREST'?", or an empty text if no candidate is near. It is a value
+ * for an argument list. `quote` is put around the name, and may be "". Control characters of
+ * the name become '?'. */
+struct bag_question {
+    char text[96];
+};
+struct bag_question bag_suggestion_question(const struct bag_suggestion *suggestion,
+                                            const char *quote);

@@ -305,9 +305,8 @@ static void describe_unknown(const struct place *place, const char *name, struct
                         "%s '%s' changes nothing here; it must be in the request's \"parameters\"",
                         place->what, quoted.text);
     else
-        bag_problem_set(text, BAG_ERROR_BAD_REQUEST,
-                        "%s '%s' is unknown and changes nothing; did you mean '%s'?", place->what,
-                        quoted.text, suggestion.nearest);
+        bag_problem_set(text, BAG_ERROR_BAD_REQUEST, "%s '%s' is unknown and changes nothing%s",
+                        place->what, quoted.text, bag_suggestion_question(&suggestion, "'").text);
     if (place->kind)
         bag_problem_prefix(text, "%s '%s'", place->kind,
                            bag_quote(place->name.data, place->name.bytes).text);

@@ -24,6 +24,8 @@
  * stay large after a burst. Smaller blocks are too many for a mapping each. */
 #define LARGE_BLOCK_BYTES        (1 << 20)
 #define JOURNAL_SYNC_INTERVAL_MS 100
+/* Signals to stop that arrive within this time of the first one count as one. */
+#define SAME_SIGNAL_NS UINT64_C(100000000)
 /* The workers' nice value. Threads that read and write are preferred if processors are scarce. */
 #define WORKER_NICE 5
 
@@ -42,7 +44,8 @@ struct serve {
     struct bag_updates updates; /* used if rows may change */
     struct bag_listeners listeners;
     struct bag_loops loops;
-    bool first_done; /* the first tables were published or cannot be loaded */
+    uint64_t stopping_ns; /* time of the signal that began to stop the server; 0: none */
+    bool first_done;      /* the first tables were published or cannot be loaded */
     int exit_code;
     uv_loop_t loop;
     uv_signal_t signals[NUM_SIGNALS];
@@ -162,6 +165,12 @@ static void on_signal(uv_signal_t *handle, int signal_number)
                                  "model_control; restart the server to load other tables"));
         return;
     }
+    /* timeout(1) and others send a signal to the process and again to its group: these two are one
+     * wish to stop. */
+    uint64_t now_ns = uv_hrtime();
+    if (serve->stopping_ns && now_ns - serve->stopping_ns < SAME_SIGNAL_NS)
+        return;
+    serve->stopping_ns = now_ns;
     if (serve->service.state == BAG_SERVICE_DRAINING)
         stop_hard(serve, "signal while draining", in_flight, BAG_EXIT_FAILED);
     bag_log(BAG_LOG_LEVEL_INFO, "stopping",
@@ -272,6 +281,11 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
         return bag_config_reject_value(config, "isa", problem);
     if (!bag_unix_mode_parse(config->options.unix_permissions, &mode, problem))
         return bag_config_reject_value(config, "unix_permissions", problem);
+    if (config->options.load == BAG_LOAD_MAP && config->options.updates == BAG_SWITCH_ON)
+        bag_log(BAG_LOG_LEVEL_WARNING, "updates have no effect",
+                BAG_LOG_TEXT("reason", "with load map, tables stay in their files, and updates of "
+                                       "their rows are rejected; set load copy, here or for the "
+                                       "models that change"));
     bag_blas_prepare();
     bag_pages_configure(&config->options);
     if (config->options.numa == BAG_NUMA_INTERLEAVE && bag_pages_nodes() == 1)
@@ -393,7 +407,17 @@ static bool start_trace(struct serve *serve, struct bag_problem *problem)
     if (!options->otlp_endpoint)
         return true;
     bag_fraction_parse(options->trace_sample, &sample); /* the value was validated before */
-    serve->service.trace = bag_trace_start(options->otlp_endpoint, sample, BAG_VERSION, problem);
+    bool ignores;
+    char *resource = bag_otlp_resource(BAG_VERSION, getenv("OTEL_SERVICE_NAME"),
+                                       getenv("OTEL_RESOURCE_ATTRIBUTES"), &ignores);
+    if (!resource)
+        return bag_problem_no_memory(problem);
+    if (ignores)
+        bag_log(BAG_LOG_LEVEL_WARNING, "OTEL_RESOURCE_ATTRIBUTES ignored",
+                BAG_LOG_TEXT("reason", "it must be KEY=VALUE pairs with commas between them, in "
+                                       "which %XX stands for a byte"));
+    serve->service.trace = bag_trace_start(options->otlp_endpoint, sample, resource, problem);
+    free(resource);
     if (serve->service.trace)
         serve->service.metrics.spans_dropped = bag_trace_dropped(serve->service.trace);
     return serve->service.trace != NULL;
@@ -474,12 +498,9 @@ static bool check_models(const struct bag_reconciler *reconciler, struct bag_pro
     bool ok = bag_reconciler_check(reconciler, &check, problem);
     if (ok)
         bag_report_checked(reconciler, &check);
-    if (ok && check.count == 1)
-        ok = bag_problem_set(problem, BAG_ERROR_FILE, "%s", check.faults[0].reason);
-    else if (ok && check.count > 1)
-        ok =
-            bag_problem_set(problem, BAG_ERROR_FILE, "%zu versions cannot be served; the first: %s",
-                            check.count, check.faults[0].reason);
+    if (ok && check.count > 0)
+        ok = bag_problem_set(problem, BAG_ERROR_FILE, "%zu version%s cannot be served", check.count,
+                             check.count == 1 ? "" : "s");
     bag_check_free(&check);
     return ok;
 }

@@ -36,9 +36,10 @@
 static const char health_help[] =
     "Usage: bagserve health [--host HOST] [--port PORT] [--unix PATH] [--config FILE]\n"
     "\n"
-    "Asks the server on HOST and PORT, or on the socket PATH, whether it is ready. They are taken\n"
-    "from flags, the environment or a file, as by 'bagserve serve'. Exit code 0: ready; 1: not\n"
-    "ready or not reachable. An answer that takes longer than " TIMEOUT_TEXT " counts as none.\n";
+    "Asks the server on HOST and PORT, or on the socket PATH, whether it is ready.\n"
+    "They are taken from flags, the environment or a file, as by 'bagserve serve'.\n"
+    "Exit code 0: ready; 1: not ready or not reachable. An answer that takes longer\n"
+    "than " TIMEOUT_TEXT " counts as none.\n";
 
 /* Returns the address to connect to. For a server on all addresses this is the loopback address. */
 static const char *address_to_ask(const char *host)
@@ -149,10 +150,9 @@ static int print_help(FILE *stream)
 {
     fputs("bagserve serves embedding tables: it pools bags of rows and returns the vectors.\n"
           "\n"
-          "Usage:\n",
+          "Usage: bagserve COMMAND\n",
           stream);
-#define BAG_X(name, follows, sentence) \
-    fprintf(stream, "  bagserve %-28s%s\n", #name " " follows, sentence);
+#define BAG_X(name, follows, sentence) fprintf(stream, "  %-30s%s\n", #name " " follows, sentence);
     BAG_COMMANDS(BAG_X)
 #undef BAG_X
     fputs("\n"
@@ -194,20 +194,27 @@ static const struct command {
     {"-h", bag_cmd_help, "", "Print the list of commands."},
 };
 
-/* Returns the command with this name. Returns NULL and prints the nearest one if there is none. */
+/* Returns the command with this name, or NULL. */
 static const struct command *find_command(const char *name)
 {
-    struct bag_quoted written = bag_quote(name, strlen(name));
-    struct bag_suggestion suggestion = {.written = written.text};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        bag_suggest_offer(&suggestion, commands[i].name);
         if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
     }
-    fprintf(stderr,
-            "bagserve: unknown command '%s'; did you mean '%s'? 'bagserve help' lists them\n",
-            written.text, suggestion.nearest);
     return NULL;
+}
+
+/* Prints that there is no command with this name, and the nearest one. Returns the exit code. */
+static int reject_command(const char *name)
+{
+    struct bag_quoted written = bag_quote(name, strlen(name));
+    struct bag_suggestion suggestion = {.written = written.text};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        bag_suggest_offer(&suggestion, commands[i].name);
+    fprintf(stderr, "bagserve: unknown command '%s'%s 'bagserve help' lists them\n", written.text,
+            bag_suggestion_is_near(&suggestion) ? bag_suggestion_question(&suggestion, "'").text
+                                                : ";");
+    return BAG_EXIT_USAGE;
 }
 
 static int bag_cmd_help(int argc, char *argv[])
@@ -217,7 +224,7 @@ static int bag_cmd_help(int argc, char *argv[])
         return print_help(stdout);
     const struct command *command = find_command(argv[0]);
     if (!command)
-        return BAG_EXIT_USAGE;
+        return bag_config_print_topic(stdout, argv[0]) ? BAG_EXIT_OK : reject_command(argv[0]);
     if (strstr(command->follows, "[flags]"))
         return command->run(1, (char *[]){flag});
     printf("Usage: bagserve %s%s%s\n\n%s\n", command->name, *command->follows ? " " : "",
@@ -241,7 +248,7 @@ static int run_command(int argc, char *argv[])
     if (argc < 2 || !*argv[1])
         return print_help(stderr);
     const struct command *command = find_command(argv[1]);
-    return command ? command->run(argc - 2, argv + 2) : BAG_EXIT_USAGE;
+    return command ? command->run(argc - 2, argv + 2) : reject_command(argv[1]);
 }
 
 /* The arguments of main and its result. */

@@ -61,9 +61,10 @@ void bag_report_checked(const struct bag_reconciler *reconciler, const struct ba
     }
     size_t of_shards = print_models_of_shards(reconciler->models.config, check);
     size_t count = reconciler->first_models + of_shards;
+    fflush(stdout);
     for (size_t i = 0; i < check->count; i++)
-        printf("%s version %s: cannot be served: %s\n", check->faults[i].name,
-               check->faults[i].version, check->faults[i].reason);
+        fprintf(stderr, "%s version %s: cannot be served: %s\n", check->faults[i].name,
+                check->faults[i].version, check->faults[i].reason);
     if (check->count == 0)
         printf("The configuration is valid: %zu model%s, %zu bytes of tables%s.\n", count,
                count == 1 ? "" : "s", reconciler->first_bytes,

@@ -317,10 +317,11 @@ static bool find_named(struct bag_bench_target *target, const char *name,
     if (!names->count)
         return bag_problem_set(problem, BAG_ERROR_NOT_FOUND, "there is no model '%s', nor another",
                                bag_quote(name, strlen(name)).text);
-    return bag_problem_set(problem, BAG_ERROR_NOT_FOUND,
-                           "there is no model '%s'; did you mean %s? There are: %s",
-                           bag_quote(name, strlen(name)).text,
-                           bag_quote(suggestion.nearest, strlen(suggestion.nearest)).text, list);
+    return bag_problem_set(
+        problem, BAG_ERROR_NOT_FOUND, "there is no model '%s'%s There are: %s",
+        bag_quote(name, strlen(name)).text,
+        bag_suggestion_is_near(&suggestion) ? bag_suggestion_question(&suggestion, "").text : ".",
+        list);
 }
 
 /* Finds the named model or, without a name, the one to choose. */

@@ -49,9 +49,9 @@ static bool reject_feature(const struct bag_planner *planner, struct bag_text na
     for (size_t i = 0; i < planner->model->num_features; i++)
         bag_suggest_offer(&suggestion, planner->model->features[i].name);
     return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
-                           "input '%s' is unknown: this model has no feature '%s'; did you mean "
-                           "'%s'?",
-                           bag_quote(name.data, name.bytes).text, quoted.text, suggestion.nearest);
+                           "input '%s' is unknown: this model has no feature '%s'%s",
+                           bag_quote(name.data, name.bytes).text, quoted.text,
+                           bag_suggestion_question(&suggestion, "'").text);
 }
 
 static bool reject_input(const struct bag_planner *planner, struct bag_text name)

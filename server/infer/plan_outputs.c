@@ -419,8 +419,8 @@ static bool reject_output(const struct bag_planner *planner, struct bag_text nam
         bag_suggest_offer(&suggestion, planner->model->features[i].name);
     return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                            "output '%s' is unknown; this model makes one of each feature's name "
-                           "and '" BAG_EMBEDDINGS "'; did you mean '%s'?",
-                           quoted.text, suggestion.nearest);
+                           "and '" BAG_EMBEDDINGS "'%s",
+                           quoted.text, bag_suggestion_question(&suggestion, "'").text);
 }
 
 /* Returns the number of ops that the output needs. Returns 0 and sets the problem if the output is

@@ -62,6 +62,9 @@ static bool reject_flag(const struct bag_tool *tool, const char *argument,
         if (!*at)
             break;
     }
+    if (!bag_suggestion_is_near(&suggestion))
+        return bag_problem_set(problem, BAG_ERROR_USAGE, "unknown flag %s; --help lists all",
+                               written.text);
     if (find_flag(tool, suggestion.nearest) == tool->num_flags)
         return bag_problem_set(problem, BAG_ERROR_USAGE,
                                "unknown flag %s; did you mean the argument without a flag? "
@@ -147,9 +150,9 @@ bool bag_tool_reject_choice(const struct bag_tool_flag *flag, const char *writte
         bag_suggest_offer(&suggestion, choice);
         at += bytes;
     }
-    return bag_problem_set(problem, BAG_ERROR_USAGE, "%s is '%s'; it must be %s: did you mean %s?",
-                           flag->name, bag_quote(written, strlen(written)).text, flag->value,
-                           suggestion.nearest);
+    return bag_problem_set(problem, BAG_ERROR_USAGE, "%s is '%s'; it must be %s%s", flag->name,
+                           bag_quote(written, strlen(written)).text, flag->value,
+                           bag_suggestion_question(&suggestion, "").text);
 }
 
 bool bag_tool_number(const char *flag, const char *text, size_t minimum, size_t maximum,

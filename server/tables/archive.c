@@ -117,8 +117,10 @@ static bool reject_name(const char *what, const char *name, const struct bag_fil
         return bag_problem_set(problem, BAG_ERROR_FILE, "there is no %s '%s', nor any other", what,
                                bag_quote(name, strlen(name)).text);
     return bag_problem_set(
-        problem, BAG_ERROR_FILE, "there is no %s '%s'; did you mean '%s'? There are %s", what,
-        bag_quote(name, strlen(name)).text, suggestion.nearest, list_names(names).text);
+        problem, BAG_ERROR_FILE, "there is no %s '%s'%s There are %s", what,
+        bag_quote(name, strlen(name)).text,
+        bag_suggestion_is_near(&suggestion) ? bag_suggestion_question(&suggestion, "'").text : ".",
+        list_names(names).text);
 }
 
 bool bag_file_reject_choice(const struct bag_file_names *names, struct bag_problem *problem)

@@ -25,8 +25,8 @@
 
 struct bag_trace {
     struct bag_url url;
-    char *endpoint, *path, *version; /* owned; url's path is in `endpoint` */
-    double sample;                   /* fraction that chance samples, from 0 to 1 */
+    char *endpoint, *path, *resource; /* owned; `path` is what spans are posted to */
+    double sample;                    /* fraction that chance samples, from 0 to 1 */
     pthread_t thread;
     atomic_ullong dropped;   /* spans that were not delivered so far */
     _Atomic uint64_t random; /* state of draw() */
@@ -44,18 +44,25 @@ struct bag_trace {
 
 /* ---- the collector --------------------------------------------------------------------------- */
 
-/* Returns whether the collector accepted the spans. */
-static bool is_accepted(int fd, uint64_t deadline_ns)
+/* Receives the collector's reply. Returns false and sets *problem if it did not accept the spans.
+ */
+static bool check_reply(const struct bag_trace *trace, int fd, uint64_t deadline_ns,
+                        struct bag_problem *problem)
 {
     char text[BAG_REPLY_HEAD_BYTES];
     struct bag_reply_head head;
-    struct bag_problem problem;
+    struct bag_problem ignored;
     size_t used, bytes = bag_deadline_receive_head(fd, text, &used, deadline_ns);
     if (bytes < 12)
-        return false;
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                               "the collector did not answer within %d ms", TIMEOUT_MS);
     /* The body is not read, so a status without a length is accepted, too. */
-    return bag_reply_head_parse(text, bytes, &head, &problem) ? head.status / 100 == 2
-                                                              : text[9] == '2';
+    if (bag_reply_head_parse(text, bytes, &head, &ignored) ? head.status / 100 == 2
+                                                           : text[9] == '2')
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_SYSTEM, "the collector answered %s to POST %s",
+                           bag_quote(text + 9, strcspn(text + 9, " \r\n")).text,
+                           bag_quote(trace->path, strlen(trace->path)).text);
 }
 
 /* Sends the spans. Returns false and sets *problem if the collector does not accept them. */
@@ -64,16 +71,17 @@ static bool post(const struct bag_trace *trace, const char *body, struct bag_pro
     const uint64_t deadline_ns = bag_deadline_in_ms(TIMEOUT_MS);
     char *head = NULL;
     int bytes = asprintf(&head,
-                         "POST %s" BAG_OTLP_PATH " HTTP/1.1\r\nHost: %s\r\nContent-Type: "
+                         "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: "
                          "application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
                          trace->path, trace->url.authority, strlen(body));
     if (bytes < 0)
         return bag_problem_no_memory(problem);
-    bag_problem_set(problem, BAG_ERROR_SYSTEM, "the collector did not answer 2xx in time");
+    bag_problem_set(problem, BAG_ERROR_SYSTEM, "the collector did not take the spans within %d ms",
+                    TIMEOUT_MS);
     int fd = bag_deadline_connect_host(trace->url.host, trace->url.port, deadline_ns, problem);
     bool ok = fd >= 0 && bag_deadline_send(fd, head, (size_t)bytes, deadline_ns) &&
               bag_deadline_send(fd, body, strlen(body), deadline_ns) &&
-              is_accepted(fd, deadline_ns);
+              check_reply(trace, fd, deadline_ns, problem);
     if (fd >= 0)
         close(fd);
     free(head);
@@ -85,7 +93,7 @@ static bool post(const struct bag_trace *trace, const char *body, struct bag_pro
 static void deliver(struct bag_trace *trace, const struct bag_span *spans, size_t count)
 {
     struct bag_problem problem;
-    char *body = bag_otlp_print(spans, count, trace->version);
+    char *body = bag_otlp_print(spans, count, trace->resource);
     bool arrived = body ? post(trace, body, &problem) : bag_problem_no_memory(&problem);
     if (!arrived)
         atomic_fetch_add(&trace->dropped, count);
@@ -134,14 +142,28 @@ static void free_trace(struct bag_trace *trace)
 {
     free(trace->endpoint);
     free(trace->path);
-    free(trace->version);
+    free(trace->resource);
     free(trace->waiting);
     free(trace->sending);
     bag_monitor_free(&trace->monitor);
     free(trace);
 }
 
-struct bag_trace *bag_trace_start(const char *endpoint, double sample, const char *version,
+/* Returns the path that spans are posted to, which the caller frees. Returns NULL without memory.
+ */
+static char *path_of(const struct bag_url *url)
+{
+    char *path = NULL;
+    size_t bytes = url->path.bytes;
+    while (bytes > 0 && url->path.data[bytes - 1] == '/')
+        bytes--;
+    bool is_whole = bag_text_ends_with((struct bag_text){url->path.data, bytes}, BAG_OTLP_PATH);
+    if (asprintf(&path, "%.*s%s", (int)bytes, url->path.data, is_whole ? "" : BAG_OTLP_PATH) < 0)
+        return NULL;
+    return path;
+}
+
+struct bag_trace *bag_trace_start(const char *endpoint, double sample, const char *resource,
                                   struct bag_problem *problem)
 {
     struct bag_trace *trace = calloc(1, sizeof *trace);
@@ -153,16 +175,16 @@ struct bag_trace *bag_trace_start(const char *endpoint, double sample, const cha
     }
     trace->sample = sample;
     trace->endpoint = strdup(endpoint);
-    trace->version = strdup(version);
+    trace->resource = strdup(resource);
     trace->waiting = calloc(BAG_TRACE_WAITING, sizeof *trace->waiting);
     trace->sending = calloc(BAG_TRACE_WAITING, sizeof *trace->sending);
     if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
         random = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid();
     trace->random = random;
-    bool ok = trace->endpoint && trace->version && trace->waiting && trace->sending
+    bool ok = trace->endpoint && trace->resource && trace->waiting && trace->sending
                   ? bag_url_parse(trace->endpoint, &trace->url, problem)
                   : bag_problem_no_memory(problem);
-    if (ok && !(trace->path = strndup(trace->url.path.data, trace->url.path.bytes)))
+    if (ok && !(trace->path = path_of(&trace->url)))
         ok = bag_problem_no_memory(problem);
     int error = ok ? bag_thread_start(&trace->thread, run, trace) : 0;
     if (error)

@@ -36,10 +36,11 @@
 
 struct bag_trace;
 
-/* Starts the thread. `endpoint` must be a valid URL and is copied, and so is `version`. `sample` is
- * the fraction of requests that chance samples, from 0 to 1. Returns NULL and sets *problem if the
- * thread cannot be started, or without memory. */
-struct bag_trace *bag_trace_start(const char *endpoint, double sample, const char *version,
+/* Starts the thread. `endpoint` must be a valid URL and is copied; /v1/traces is appended to a path
+ * that does not end with it. `resource` is the text of bag_otlp_resource() and is copied. `sample`
+ * is the fraction of requests that chance samples, from 0 to 1. Returns NULL and sets *problem if
+ * the thread cannot be started, or without memory. */
+struct bag_trace *bag_trace_start(const char *endpoint, double sample, const char *resource,
                                   struct bag_problem *problem);
 
 /* Sends the queued spans, ends the thread and frees `trace`. No other thread may add spans any

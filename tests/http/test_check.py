@@ -120,14 +120,24 @@ def test_lists_good_and_bad_models(directory, root):
     (root / "torn/3/t.npy").write_bytes(b"no table")
     ended = run("serve", "--check", "--models", root)
     expect_equal(ended.returncode, 1, ended.stderr)
-    lines = ended.stdout.splitlines()
-    expect_equal([line for line in lines if "cannot be served" not in line],
+    lines = ended.stdout.splitlines() + [line for line in ended.stderr.splitlines() if ": cannot be served: " in line]
+    expect_equal(ended.stdout.splitlines(),
                  ["good version 1: 12 rows of 4 elements, FP32, with keys",
                   "twice version 2: 12 rows of 4 elements, FP32, with keys"])
     bad = dict(line.split(": cannot be served: ") for line in lines if "cannot be served" in line)
     expect_equal(sorted(bad), ["empty version 1", "torn version 3", "twice version 1"])
     expect("no table" in bad["empty version 1"] and "key 21 is duplicated" in bad["twice version 1"], bad)
-    expect("3 versions cannot be served; the first: " in ended.stderr, ended.stderr)
+    expect("3 versions cannot be served" in ended.stderr, ended.stderr)
+    expect_equal((ended.stdout + ended.stderr).count("key 21 is duplicated"), 1, "the fault is told once")
+
+
+def test_updates_of_mapped_tables_are_warned_of(directory):
+    """They change nothing, so that both options together are a mistake."""
+    np.save(directory / "t.npy", VALUES)
+    for load, warned in (("map", True), ("copy", False)):
+        ended = run("serve", "--check", "--table", f"t={directory / 't.npy'}", "--load", load, "--updates", "on",
+                    "--admin-socket", "/nowhere/admin.sock")
+        expect_equal((ended.returncode, "updates have no effect" in ended.stderr), (0, warned), ended.stderr)
 
 
 def test_guarded_updates():

@@ -23,7 +23,7 @@ REFUSED = [
     ("weights of a table of integers", "integers", kjt([1], [1], [1.0]), ["'whole'", "INT32"]),
     ("a default alone", "floats", [Tensor("a.default_index", np.array(0))], ["feature 'a'", "'indices' is missing"]),]
 BAD_OUTPUTS = [
-    ("unknown", "floats", kjt([], [0] * 4), [{"name": "e"}], ["output 'e'", "did you mean"]),
+    ("unknown", "floats", kjt([], [0] * 4), [{"name": "embedding"}], ["output 'embedding'", "did you mean 'embeddings'"]),
     ("missing feature", "floats", [Tensor("a.indices", np.array([[1]]))], [{"name": "b"}],
      ["output 'b'", "b.indices"]),
     ("all of some", "floats", [Tensor("a.indices", np.array([[1]]))], [{"name": "embeddings"}],

@@ -43,6 +43,45 @@ def test_help_and_version():
     expect("unknown command 'inspct'; did you mean 'inspect'?" in run("inspct").stderr, "no suggestion")
 
 
+def test_help_of_flags():
+    """A flag is found by its name, with dashes or without; of all commands that have it."""
+    for topic in ("check", "--check"):
+        ended = run("help", topic)
+        expect_equal((ended.returncode, ended.stderr), (0, ""))
+        expect("  --check\n" in ended.stdout and "An option of 'bagserve serve'" in ended.stdout, ended.stdout)
+        expect("  --check N\n" in ended.stdout and "A flag of 'bagserve bench'" in ended.stdout, ended.stdout)
+    expect_equal(run("help", "options").stdout, run("serve", "--help-all").stdout)
+    expect_equal(run("help", "max_body_bytes").stdout, run("help", "max-body-bytes").stdout)
+    ended = run("help", "sweeep")
+    expect_equal((ended.returncode, ended.stdout), (2, ""))
+
+
+def test_silent_if_nothing_is_near():
+    """A question that does not fit is worse than none."""
+    for arguments, said in ((["xyzzy"], "unknown command 'xyzzy'; 'bagserve help' lists them\n"),
+                            (["serve", "--xyzzy"], "unknown flag --xyzzy; --help-all lists them\n"),
+                            (["bench", "--xyzzy", "x"], "unknown flag --xyzzy; --help lists all\n")):
+        ended = run(*arguments)
+        expect_equal((ended.returncode, ended.stderr), (2, f"bagserve: {said}"))
+
+
+@pytest.mark.parametrize("arguments", [["help"], ["serve", "--help"], ["serve", "--help-all"], ["health", "--help"]])
+def test_help_fits_a_terminal(arguments):
+    lines = run(*arguments).stdout.splitlines()
+    expect_equal([line for line in lines if len(line) > 80 or line.endswith(" ")], [])
+
+
+def test_manual_is_clean(directory):
+    """groff has no warning, and no name is broken at the end of a line."""
+    if not shutil.which("groff"):
+        pytest.skip("groff is not installed")
+    (directory / "bagserve.1").write_text(run("manual").stdout)
+    ended = subprocess.run(["groff", "-man", "-ww", "-Tutf8", "-rLL=78n", directory / "bagserve.1"], text=True,
+                           capture_output=True, check=False, timeout=TIMEOUT_S)
+    expect_equal((ended.returncode, ended.stderr), (0, ""))
+    expect_equal([line for line in ended.stdout.splitlines() if line.endswith(("-", "\u2010"))], [])
+
+
 COMPLETERS = {
     "bash": """source $1; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _bagserve
                printf '%s\\n' "${COMPREPLY[@]}" """,

@@ -15,6 +15,8 @@ from held import wait_until_read
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Raw, Tensor, at_port, head, infer_body, is_ready
 
+ONE_WISH_S = 0.2  # signals to stop within half of this are one
+
 
 # ---- stopping ---------------------------------------------------------------------------------
 def test_signals_end_in_peace(directory):
@@ -148,8 +150,28 @@ def test_second_signal(directory):
                 client.get("/v2/health/live").expect(200)
             server.send(signal.SIGINT)
             server.wait_event("draining")
+            time.sleep(ONE_WISH_S)
             server.send(signal.SIGINT)
             server.check_end(exit_code=1)
+
+
+def test_two_signals_at_once(directory):
+    """timeout(1) sends a signal to the server and again to its group: the drain is not skipped."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", "--drain-timeout-s", str(10 * TIMEOUT_S)) as server:
+        with Raw(server) as raw:
+            body = json.dumps({"inputs": [{"name": "indices", "datatype": "INT64", "shape": [1, 1], "data": [1]}]}).encode()
+            raw.send(head("POST", "/v2/models/items/infer", {"Content-Length": str(len(body))}) + body[:1])
+            with Client(server) as client:
+                client.get("/v2/health/live").expect(200)
+            server.send(signal.SIGSTOP)  # both signals wait for it, as if they came at once
+            server.send(signal.SIGTERM)
+            server.send(signal.SIGINT)
+            server.send(signal.SIGCONT)
+            server.wait_event("draining")
+            raw.send(body[1:])
+            raw.reply().expect(200)
+        server.check_end()
 
 
 def test_drain_delay(directory):
@@ -170,6 +192,7 @@ def test_drain_delay(directory):
                 expect_equal(reply.headers.get("connection"), None, "Connection")
                 client.get("/v2/health/live").expect(200)
             if impatient:
+                time.sleep(ONE_WISH_S)
                 server.send()
             server.check_end()
             expect(impatient or time.monotonic() - begun >= delay_s, "the delay was cut short")

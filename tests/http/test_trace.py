@@ -102,6 +102,44 @@ def test_collectors_that_fail(collector):
             expect(lost[0]["reason"] and lost[0]["otlp_endpoint"].startswith("http://"), f"{lost}")
 
 
+def test_endpoint_with_its_path():
+    """A URL that has the path of OTLP already is posted to as it is."""
+    for path in ("v1/traces", "v1/traces/"):
+        with Collector() as collector:
+            with Server("--demo", "--otlp-endpoint", collector.url + path, "--trace-sample", "0") as server:
+                infer(Client(server))
+            expect_equal([span["parentSpanId"] for span in collector.spans], [PARENT])
+
+
+def test_refusal_is_named():
+    """The log has the status of the collector and the path."""
+    with Collector(404) as collector:
+        with Server("--demo", "--otlp-endpoint", collector.url, "--trace-sample", "0") as server:
+            infer(Client(server))
+            lost = server.wait_event("spans lost")
+    expect_equal(lost["reason"], "the collector answered 404 to POST /x/v1/traces")
+
+
+@pytest.mark.parametrize("variables, wanted", [
+    ({"OTEL_SERVICE_NAME": "ranker"}, {"service.name": "ranker"}),
+    ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=a, service.instance.id = pod-1,team=ads%2Cfeed,service.version=9,empty="},
+     {"service.name": "a", "service.instance.id": "pod-1", "team": "ads,feed"}),
+    ({"OTEL_SERVICE_NAME": "ranker", "OTEL_RESOURCE_ATTRIBUTES": "service.name=a,service.instance.id=%C3%A9%FF"},
+     {"service.name": "ranker", "service.instance.id": "é?"}),
+    ({"OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=a,team"}, None), ({"OTEL_RESOURCE_ATTRIBUTES": "a=%1"}, None),
+    ({"OTEL_RESOURCE_ATTRIBUTES": "=a"}, None)])
+def test_resource(variables, wanted):
+    """OpenTelemetry's variables name the service; malformed pairs are ignored, all of them, and a warning says so."""
+    with Collector() as collector:
+        with Server("--demo", "--otlp-endpoint", collector.url, "--trace-sample", "0", variables=variables) as server:
+            infer(Client(server))
+            ignored = [event for event in server.events() if event["event"] == "OTEL_RESOURCE_ATTRIBUTES ignored"]
+    resource, = collector.resources
+    expect(re.match(r"\d+\.\d+\.\d+", resource.pop("service.version")), f"{resource}")
+    expect_equal(resource, wanted or {"service.name": "bagserve"})
+    expect_equal(len(ignored), wanted is None)
+
+
 def test_health_checks_have_no_spans():
     with Collector() as collector:
         with Server("--demo", "--otlp-endpoint", collector.url, "--trace-sample", "1") as server:

@@ -109,14 +109,12 @@ def test_what_stands_elsewhere_is_told(client, binary):
     headers = {"Inference-Header-Content-Length": str(len(header))} if binary else {}
     want = [
         "key 'reduction' changes nothing here; it must be in the request's \"parameters\"",
-        "key 'x' is unknown and changes nothing; did you mean 'id'?",
+        "key 'x' is unknown and changes nothing",
         "input 'indices': key 'datatyp' is unknown and changes nothing; did you mean 'datatype'?",
         "input 'indices': parameter 'reduction' changes nothing here; it must be in the request's "
-        "\"parameters\"", "input 'indices': parameter 'szie' is unknown and changes nothing; did you mean "
-        "'binary_data_size'?",
-        "output 'embeddings': key 'binary_data' is unknown and changes nothing; did you mean 'name'?",
-        "output 'embeddings': parameter 'classification' is unknown and changes nothing; did you "
-        "mean 'binary_data'?"]
+        "\"parameters\"", "input 'indices': parameter 'szie' is unknown and changes nothing",
+        "output 'embeddings': key 'binary_data' is unknown and changes nothing",
+        "output 'embeddings': parameter 'classification' is unknown and changes nothing"]
     for _ in range(3):
         reply = client.request("POST", "/v2/models/f32/infer", header + raw, headers)
         expect_equal(warnings_of(reply), want)

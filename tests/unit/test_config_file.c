@@ -49,14 +49,12 @@ TEST(test_unknown_keys)
         {"{'model': []}", AT(1, 2) "unknown key 'model'; did you mean 'models'?"},
         {"{'htpt': {}}", AT(1, 2) "unknown key 'htpt'; did you mean 'http'?"},
         {"{'models-dir': ''}", AT(1, 2) "unknown key 'models-dir'; did you mean 'models_dir'?"},
-        {"{'': 1}", AT(1, 2) "unknown key ''; did you mean 'log'?"},
+        {"{'': 1}", AT(1, 2) "unknown key ''"},
         {"{\n\t'port': 1}", AT(2, 2) "key 'port' belongs in 'http': {\"http\": {\"port\": ...}}"},
         /* These are flags and variables only. */
-        {"{'config': 'x'}", AT(1, 2) "unknown key 'config'; did you mean 'loading'?"},
-        {"{'http': {'workers': 1}}",
-         AT(1, 11) "unknown key 'workers' in 'http'; did you mean 'port'?"},
-        {"{'http': {'\\u001b\\'': 1}}",
-         AT(1, 11) "unknown key '\\x1b\\x22' in 'http'; did you mean 'host'?"}};
+        {"{'config': 'x'}", AT(1, 2) "unknown key 'config'"},
+        {"{'http': {'workers': 1}}", AT(1, 11) "unknown key 'workers' in 'http'"},
+        {"{'http': {'\\u001b\\'': 1}}", AT(1, 11) "unknown key '\\x1b\\x22' in 'http'"}};
     files(cases, COUNT_OF(cases));
 }
 

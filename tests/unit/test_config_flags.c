@@ -164,7 +164,7 @@ TEST(test_variables)
     variable("BAGSERVE_PROT=1", "unknown variable BAGSERVE_PROT; did you mean BAGSERVE_PORT?");
     variable("BAGSERVE_=1", "unknown variable BAGSERVE_; did you mean BAGSERVE_CONFIG?");
     variable("BAGSERVE_TABLE=items=x",
-             "unknown variable BAGSERVE_TABLE; did you mean BAGSERVE_MODELS?");
+             "unknown variable BAGSERVE_TABLE; 'bagserve serve --help-all' lists them");
     variable("BAGSERVE_port=1", "unknown variable BAGSERVE_port; did you mean BAGSERVE_PORT?");
 }
 
@@ -193,7 +193,7 @@ TEST(test_variables_of_kubernetes)
         char entry[80], unknown[80];
         char *environment[] = {entry, NULL};
         snprintf(entry, sizeof entry, "%s=1_SERVICE_PORT_8000_TCP", others[i]);
-        snprintf(unknown, sizeof unknown, "unknown variable %s; did", others[i]);
+        snprintf(unknown, sizeof unknown, "unknown variable %s; ", others[i]);
         assert_false(
             bag_config_apply_environment(&fixture->config, environment, &fixture->problem));
         assert_memory_equal(fixture->problem.text, unknown, strlen(unknown));

@@ -133,7 +133,7 @@ TEST(test_help_looks)
     }
     for (const char *at = help; *at; at++) {
         column = *at == '\n' ? 0 : column + 1;
-        assert_true(column <= 96);
+        assert_true(column <= 80);
         assert_false(*at == ' ' && at[1] == '\n');
     }
     free(help);
@@ -163,6 +163,40 @@ TEST(test_suggestions)
     struct bag_suggestion suggestion = {.written = long_name};
     bag_suggest_offer(&suggestion, "port");
     assert_string_equal(suggestion.nearest, "port");
+    assert_false(bag_suggestion_is_near(&suggestion));
+}
+
+/* A name is suggested only if little of it differs, and not by a long common beginning alone. */
+TEST(test_nearness)
+{
+    static const struct {
+        const char *written, *candidate;
+        bool is_near;
+    } cases[] = {{"prot", "port", true},
+                 {"PORT", "port", true},
+                 {"reducton", "reduction", true},
+                 {"max-body", "max-body-bytes", true},
+                 {"--bod", "--body", true},
+                 {"conections", "connections", true},
+                 {"aa", "a", true},
+                 {"classification", "binary_data", false},
+                 {"binary_data", "name", false},
+                 {"e", "a", false},
+                 {"", "log", false},
+                 {"szie", "binary_data_size", false},
+                 {"BAGSERVE_FOO", "BAGSERVE_HOST", false},
+                 {"BAGSERVE_PROT", "BAGSERVE_PORT", true}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct bag_suggestion suggestion = {.written = cases[i].written};
+        char question[64];
+        bag_suggest_offer(&suggestion, cases[i].candidate);
+        snprintf(question, sizeof question, "; did you mean '%s'?", cases[i].candidate);
+        assert_string_equal(bag_suggestion_question(&suggestion, "'").text,
+                            cases[i].is_near ? question : "");
+    }
+    struct bag_suggestion suggestion = {.written = "a\x1b["};
+    bag_suggest_offer(&suggestion, "a\x1b[m");
+    assert_string_equal(bag_suggestion_question(&suggestion, "").text, "; did you mean a?[m?");
 }
 
 /* The distance by its definition. */
