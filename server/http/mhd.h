@@ -18,7 +18,7 @@ int bag_http_mhd_epoll_fd(struct bag_http_server *server);
 
 /* Passes an ADMITTED connection to the library. If the library cannot take the socket, it closes
  * it, and the connection stays ADMITTED. For a Unix-domain socket no address makes the library
- * leave out two failing setsockopt() calls a reply (deploy/upstream.md). */
+ * leave out two failing setsockopt() calls a reply (CONTRIBUTING.md, Reports for upstream). */
 void bag_http_mhd_add(struct bag_http_server *server, struct bag_http_connection *connection);
 
 /* Runs some rounds of the library. In each it reads a part of a body. Returns true if it must be

@@ -1,5 +1,6 @@
 """The clients that load the servers, and what one measurement is."""
 
+import csv
 import dataclasses
 import json
 import os
@@ -24,9 +25,12 @@ class Query:
     ids: int  # per bag
     json: bool = False
     varied: bool = False  # ids is the most
+    preset: str = ""  # of `bagserve bench`, which then decides about the ids
 
     def for_bench(self):
         """Arguments of `bagserve bench`."""
+        if self.preset:
+            return ["--preset", self.preset, "--bags", self.bags, "--bodies", "64"]
         return ["--bags", self.bags, "--ids", f"1-{self.ids}" if self.varied else self.ids,
                 "--body", "json" if self.json else "binary", "--bodies", "1000" if self.varied else "64"]
 
@@ -97,8 +101,9 @@ class Clients:
 
     def bench(self, server, asked, *arguments):
         """The runs of its report."""
-        return run_json([self.program, "bench", "--report", "-", "--warmup", "0", *arguments, *asked[1:],
-                         f"http://127.0.0.1:{server.port}", *asked[:1]], self.cpus)["runs"]
+        where = ["--unix", server.unix] if server.unix else []
+        return run_json([self.program, "bench", "--report", "-", "--warmup", "0", *arguments, *asked[1:], *where,
+                         f"http://127.0.0.1:{server.port or 1}", *asked[:1]], self.cpus)["runs"]
 
     def closed(self, server, query, connections, seconds):
         """A closed loop, as a Sample."""
@@ -115,6 +120,26 @@ class Clients:
                       cpu_us=cpu * 1e6 / requests, busy=cpu / result["seconds"],
                       client_cpu_us=client * 1e6 / requests,
                       bad=sum(error["count"] for error in result["errors"].values()),
+                      others=max(0, busy - cpu - client) / wall / os.cpu_count())
+
+    def redis(self, server, query, connections, pipeline, seconds):
+        """MGET of as many random rows as the query has ids, in a closed loop of redis-benchmark, as a Sample."""
+        def ask(requests):
+            keys = ["key:__rand_int__"] * (query.bags * query.ids)
+            command = ["redis-benchmark", "-p", server.port, "-c", connections, "-P", pipeline, "-n", requests, "-r",
+                       query.rows, "--csv", "MGET", *keys]
+            ended = subprocess.run(on_cpus(self.cpus, command), capture_output=True, text=True, check=True)
+            names, values = (next(csv.reader([line])) for line in ended.stdout.splitlines()[-2:])
+            return dict(zip(names, values, strict=True))
+
+        requests = max(2000, int(float(ask(2000)["rps"]) * seconds))
+        started, cpu, client, busy = time.monotonic(), server.cpu_s(), _children_s(), _busy_s()
+        result = ask(requests)
+        cpu, client, busy = server.cpu_s() - cpu, _children_s() - client, _busy_s() - busy
+        wall = time.monotonic() - started
+        return Sample(requests=requests, per_s=float(result["rps"]), p50_us=float(result["p50_latency_ms"]) * 1e3,
+                      p99_us=float(result["p99_latency_ms"]) * 1e3, cpu_us=cpu * 1e6 / requests,
+                      busy=cpu * float(result["rps"]) / requests, client_cpu_us=client * 1e6 / requests, bad=0,
                       others=max(0, busy - cpu - client) / wall / os.cpu_count())
 
     def load(self, server, query, normal_ms, *arguments):

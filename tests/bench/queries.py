@@ -18,6 +18,9 @@ MEDIUM = Query("64 bags x 20 ids, dim 64", "items", ITEMS_ROWS, 64, 20)
 MLPERF = Query("270 bags x 214 ids, dim 128", "wide", WIDE_ROWS, 270, 214)
 JSON = Query("JSON, 1 bag x 1000 ids, dim 64", "items", ITEMS_ROWS, 1, 1000, json=True)
 BINARY = Query("binary, 1 bag x 1000 ids, dim 64", "items", ITEMS_ROWS, 1, 1000)
+# A request of the collection of 26 tables, for one sample or a batch of them.
+DLRM = [Query(f"DLRM-v2, {samples} x 26 bags, 214 ids, dim 128", "dlrm", 0, samples, 0, preset="mlperf-dlrm-v2")
+        for samples in (1, 16, 128)]
 
 
 def call_in_process(bench, query, cpus, seconds):

@@ -2,9 +2,9 @@
 
 import contextlib
 
-from queries import BINARY, JSON, MEDIUM, MLPERF, SMALL, VARIED, call_in_process
+from queries import BINARY, DLRM, JSON, MEDIUM, MLPERF, SMALL, VARIED, call_in_process
 from report import median, paired, print_heading, print_row, quartiles, ratio
-from servers import Bagserve, Bare, FastApi, Unusable, metadata_of, reply_size, same_answer
+from servers import Bagserve, Bare, FastApi, Redis, Unusable, metadata_of, reply_size, same_answer
 
 NORMAL_MS = 10
 
@@ -73,21 +73,13 @@ def closed(bench):
     """closed loop: every client waits for its answer"""
     with contextlib.ExitStack() as stack:
         bagserve = start_bagserve(stack, bench)
-        fastapi = stack.enter_context(FastApi(bench.tables, bench.server_cpus)) \
-            if bench.fastapi else None
         bares, kernels_us = {}, {}
         for query, connections in plan_closed(bench):
             if query not in bares:
                 bares[query] = start_bare(stack, bench, bagserve, query)
                 kernels_us[query] = call_in_process(bench, query, bench.server_cpus,
                                                     0.3)["cpu_us_per_query"]
-                if fastapi and not same_answer(bagserve, fastapi, query):
-                    raise Unusable(f"FastAPI and bagserve differ on {query.name}")
-            servers = [bares[query], bagserve]
-            # FastAPI is far from the limits that other numbers of connections would show.
-            if fastapi and connections in (1, 64):
-                servers.append(fastapi)
-            samples = take_turns(bench, servers, bench.rounds, query, connections)
+            samples = take_turns(bench, [bares[query], bagserve], bench.rounds, query, connections)
             print_heading(f"{query.name}; {connections} connections", "bare")
             for name, taken in samples.items():
                 print_row(name, taken, samples["bare"])
@@ -96,13 +88,84 @@ def closed(bench):
                   f"kernels alone: {kernels_us[query]:.1f} us")
             if query == SMALL and connections == 64:
                 print_ceiling(samples["bare"])
-            if fastapi in servers:
-                factor = ratio(samples["bagserve"], samples["fastapi"], "per_s")
-                print(f"bagserve / fastapi: {factor:.1f}")
     print("\nbusy: share of its processor that the server used; well below 100 % with many "
           "connections,\nthe client is the limit, and CPU per request tells more than requests/s. "
           "client: its own us per request.\n"
           "kernels alone: CPU of checking and pooling such a query in one process.")
+
+
+# --- latency -------------------------------------------------------------------------------------
+
+def latency(bench):
+    """p50 and p99 of the small request at 1, 8 and 64 connections, by TCP and by a Unix socket"""
+    with contextlib.ExitStack() as stack:
+        path = str(bench.directory / "bagserve.sock")
+        servers = [start_bagserve(stack, bench, name="tcp"), start_bagserve(stack, bench, "--unix", path, name="unix")]
+        servers[1].unix = path
+        for connections in (1, 8, 64):
+            samples = take_turns(bench, servers, bench.rounds, SMALL, connections)
+            print_heading(f"{SMALL.name}; {connections} connections", "tcp")
+            for name, taken in samples.items():
+                print_row(name, taken, samples["tcp"])
+
+
+# --- fastapi -------------------------------------------------------------------------------------
+
+def fastapi(bench):
+    """beside FastAPI with PyTorch: the small request at 1, 8 and 64 connections, and 64 bags"""
+    if bench.fastapi_missing:
+        raise Unusable(f"{bench.fastapi_missing}: install the packages of the group bench")
+    with contextlib.ExitStack() as stack:
+        servers = [start_bagserve(stack, bench), stack.enter_context(FastApi(bench.tables, bench.server_cpus))]
+        for query, connections in ((SMALL, 1), (SMALL, 8), (SMALL, 64), (MEDIUM, 1), (MEDIUM, 64)):
+            if not same_answer(*servers, query):
+                raise Unusable(f"FastAPI and bagserve differ on {query.name}")
+            samples = take_turns(bench, servers, bench.rounds, query, connections)
+            print_heading(f"{query.name}; {connections} connections", "bagserve")
+            for name, taken in samples.items():
+                print_row(name, taken, samples["bagserve"])
+            print(f"fastapi / bagserve: {quartiles(paired(samples['fastapi'], samples['bagserve'], 'cpu_us'))} by CPU; "
+                  f"bagserve / fastapi: {ratio(samples['bagserve'], samples['fastapi'], 'per_s'):.1f} by requests/s")
+
+
+# --- redis ---------------------------------------------------------------------------------------
+
+def redis(bench):
+    """beside Redis: MGET of 10 rows, which its client must pool, and a bag of 10
+
+    Redis is asked by redis-benchmark, which formats hardly anything; both clients are programs in C.
+    The rows are those of the table, 256 bytes each.
+    """
+    if bench.redis_missing:
+        raise Unusable(f"{bench.redis_missing} is missing: install the packages of the group bench")
+    with contextlib.ExitStack() as stack:
+        bagserve = start_bagserve(stack, bench)
+        other = stack.enter_context(Redis(bench.tables[SMALL.model], bench.server_cpus))
+        for connections, pipeline in ((1, 1), (8, 1), (64, 1), (64, 16)):
+            samples = {"bagserve": [], "redis": []}
+            for turn in range(bench.rounds):
+                for name in ("redis", "bagserve") if turn % 2 else ("bagserve", "redis"):
+                    samples[name].append(
+                        measure(bench, bagserve, SMALL, connections) if name == "bagserve" else
+                        bench.clients.redis(other, SMALL, connections, pipeline, bench.seconds))
+            print_heading(f"{SMALL.name}; {connections} connections" + (f", {pipeline} MGET in flight on each" if
+                                                                        pipeline > 1 else ""), "bagserve")
+            for name, taken in samples.items():
+                print_row(name, taken, samples["bagserve"])
+            print(f"redis / bagserve: {quartiles(paired(samples['redis'], samples['bagserve'], 'cpu_us'))} by CPU",
+                  flush=True)
+
+
+# --- dlrm ----------------------------------------------------------------------------------------
+
+def dlrm(bench):
+    """the 26 tables of MLPerf's DLRM-v2, shortened to 2 GiB: requests of one sample and of many"""
+    with contextlib.ExitStack() as stack:
+        server = start_bagserve(stack, bench, "--synthetic", "mlperf-dlrm-v2", "--synthetic-bytes", "2GiB")
+        for query in DLRM:
+            samples = [measure(bench, server, query, 8) for _ in range(bench.rounds)]
+            print_heading(f"{query.name}; 8 connections", "itself")
+            print_row("bagserve", samples, samples)
 
 
 # --- rate ----------------------------------------------------------------------------------------

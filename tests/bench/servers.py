@@ -6,12 +6,15 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import statistics
 import struct
 import subprocess
 import sys
 import threading
 import urllib.request
+
+import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
@@ -45,6 +48,8 @@ def processors():
 
 class Server:
     """One process that serves; a context manager that ends it."""
+
+    unix = None  # the path of a Unix-domain socket in place of the port
 
     def __init__(self, name, command, cpus):
         self.name = name
@@ -124,7 +129,7 @@ class Bagserve(Server):
             self.log.append(line)
             event = json.loads(line) if line.startswith(b"{") else {}
             if event.get("event") == "listening":
-                port = event["port"]
+                port = event.get("port")  # none of a Unix-domain socket
             if event.get("event") == "ready":
                 return port
         raise Unusable(f"{self.name} did not start: {self.last_words()}")
@@ -135,6 +140,26 @@ class Bare(Server):
 
     def __init__(self, program, reply_bytes, header_bytes, pool_bytes, metadata, cpus):
         super().__init__("bare", [program, reply_bytes, header_bytes, pool_bytes, metadata], cpus)
+
+
+class Redis(Server):
+    """Redis without persistence, with the rows of a table as values of the keys that redis-benchmark asks for."""
+
+    def __init__(self, table, cpus):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.free_port = listener.getsockname()[1]
+        super().__init__("redis", ["redis-server", "--bind", "127.0.0.1", "--port", self.free_port, "--save", "", "--appendonly",
+                                   "no"], cpus)
+        commands = b"".join(b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%012d\r\n$%d\r\n%b\r\n" % (i, len(row), row)
+                            for i, row in ((i, row.tobytes()) for i, row in enumerate(np.load(table))))
+        subprocess.run(["redis-cli", "-p", str(self.port), "--pipe"], input=commands, stdout=subprocess.DEVNULL, check=True)
+
+    def read_port(self):
+        for line in self.process.stdout:
+            self.log.append(line)
+            if b"Ready to accept connections" in line:
+                return self.free_port
+        raise Unusable(f"redis did not start: {self.last_words()}")
 
 
 class FastApi(Server):
@@ -207,11 +232,11 @@ def reply_size(server, query):
     return int(statistics.median(len(body) for body, _ in replies)), replies[0][1]
 
 
-def build(directory):
-    """Builds what is measured."""
+def build(directory, targets):
+    """Builds what is measured; nothing if there are no targets."""
     for command in (["cmake", "--preset", "release", "-B", directory],
                     ["cmake", "--build", directory, "--parallel", str(os.cpu_count()), "--target",
-                     "bagserve", "bench_bare", "bench_inprocess"]):
+                     *targets]) if targets else ():
         built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if built.returncode:
             sys.exit(built.stdout[-3000:] + built.stderr[-3000:])
