@@ -41,10 +41,19 @@ function markBytes(axis) {
   for (let value = 0; value <= axis.max; value += step) axis.ticks.push({value});
 }
 
-// Durations from microseconds to seconds: one mark for each power of ten.
+// Durations from microseconds to seconds. Lines and points have room at both ends of the axis, and so has the next mark.
+// One mark for each power of ten, and those at 2 and 5 between them if there are few powers.
 function markPowers(axis) {
+  axis.min /= 1.25;
+  axis.max *= 1.25;
+  const steps = axis.max / axis.min > 100 ? [1] : [1, 2, 5];
   axis.ticks = [];
-  for (let power = Math.ceil(Math.log10(axis.min)); 10 ** power <= axis.max; power++) axis.ticks.push({value: 10 ** power});
+  for (let power = Math.floor(Math.log10(axis.min)); 10 ** power <= axis.max; power++) {
+    for (const step of steps) {
+      const value = step * 10 ** power;
+      if (value >= axis.min && value <= axis.max) axis.ticks.push({value});
+    }
+  }
 }
 
 const scales = {

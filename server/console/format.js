@@ -44,7 +44,7 @@ export function duration(ns) {
   for (const [limit, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]]) {
     if (ns >= limit) return `${significant(ns / limit)} ${unit}`;
   }
-  return `${Math.round(ns)} ns`;
+  return ns > 0 && ns < 1 ? "below 1 ns" : `${Math.round(ns)} ns`;
 }
 
 export function percent(part, whole) {

@@ -33,7 +33,11 @@ function stageTable(samples) {
   return table("Stages of time", ["Stage", "Part", "", "Mean", "p50", "p99"], found.map((stage) => {
     const requests = stage.counts.reduce((sum, value) => sum + value, 0);
     const bounds = stage.bounds.map((bound) => bound * 1e9);
-    const at = (part) => duration(stage.sum ? quantile(stage.counts, bounds, part) : requests ? 0 : null);
+    // Within the first bucket nothing is known but its bound.
+    const at = (part) => {
+      const ns = stage.sum ? quantile(stage.counts, bounds, part) : requests ? 0 : null;
+      return ns && ns < bounds[0] ? `below ${duration(bounds[0])}` : duration(ns);
+    };
     return [stage.about, all ? percent(stage.sum, all) : NONE,
       h("meter", {min: 0, max: 1, value: all ? stage.sum / all : 0, "aria-label": `${stage.about}, part of the time`}),
       duration(requests ? stage.sum / requests * 1e9 : null), at(0.5), at(0.99)];
@@ -52,13 +56,16 @@ function batchTable(samples) {
     : h("p", {class: "note"}, "No batch so far: small requests are answered at once.");
 }
 
+// Triton's reasons in words.
+const failureReasons = {OTHER: "wrong requests", REJECTED: "rejected under load", CANCELED: "client had left", BACKEND: "server's fault"};
+
 function countTable(samples) {
   const failures = of(samples, "nv_inference_request_failure").filter((sample) => sample.value > 0);
   const last = Math.max(0, ...of(samples, "bagserve_last_inference_timestamp_seconds").map((sample) => sample.value));
   return facts("So far", [
     ["Requests answered", exact(sumOf(samples, "nv_inference_request_success"))],
     ["Answered with an error", exact(failures.reduce((sum, sample) => sum + sample.value, 0)) +
-      (failures.length ? ` (${failures.map((sample) => `${sample.labels.reason} ${exact(sample.value)}`).join(", ")})` : "")],
+      (failures.length ? ` (${failures.map((sample) => `${failureReasons[sample.labels.reason] ?? sample.labels.reason}: ${exact(sample.value)}`).join(", ")})` : "")],
     ["Bags", exact(sumOf(samples, "nv_inference_count"))],
     ["Rows gathered", exact(sumOf(samples, "bagserve_gathered_rows_total"))],
     ["Bytes gathered", bytes(sumOf(samples, "bagserve_gathered_bytes_total"))],
@@ -73,7 +80,7 @@ function hotRowTable(features) {
     feature.feature, exact(feature.sampled_id_count),
     feature.sampled_id_count ? `${percent(feature.hottest_share, 1)} of lookups` : NONE,
     feature.missing_key_count === undefined ? NONE : exact(feature.missing_key_count),
-    feature.top.slice(0, 5).map((row) => `${row.id} (${percent(row.share, 1)})`).join(", ") || NONE]), {class: "values"});
+    feature.top.slice(0, 5).map((row) => `${row.id} (${percent(row.share, 1)})`).join(", ") || NONE]), {class: "hot"});
 }
 
 function updateTable(samples) {

@@ -45,7 +45,7 @@ function showTiles(tiles, answer) {
   const target = answer.latency_target_ms;
   tiles.State.show(state, `${answer.version}, up ${uptime}`, kind);
   tiles.Models.show(count(answer.models_ready), answer.models > answer.models_ready
-    ? `ready, ${count(answer.models - answer.models_ready)} not` : "all ready",
+    ? `of ${plural(answer.models, "version")} ready` : `${answer.models === 1 ? "version" : "versions"}, all ready`,
   answer.models > answer.models_ready ? "warn" : "");
   tiles.Requests.show(rate(recent.requests / seconds), "answered with rows");
   tiles.Rows.show(rate(recent.rows / seconds), "gathered");

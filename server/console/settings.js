@@ -39,8 +39,8 @@ export function show(session) {
   const changed = h("input", {type: "checkbox", name: "changed", id: "changed", onchange: draw});
   const element = h("div", {},
     h("h1", {tabindex: "-1"}, "Settings"), error.element,
-    h("p", {class: "note"}, "What holds for this server: from its file, then from BAGSERVE_ variables, then from flags, each of which " +
-      "goes before. Other options need a restart."),
+    h("p", {class: "note"}, "The values that this server uses. Flags override variables (BAGSERVE_...), and variables override " +
+      "the file. A change needs a restart."),
     h("div", {class: "bar"}, search, h("label", {for: "changed", class: "check"}, changed, "Only those that are set"), total), list,
     h("p", {class: "note"}, "Plots by Chart.js, under the ", h("a", {href: "console/copyright"}, "MIT licence"), "."));
 

@@ -182,6 +182,10 @@ class Browser:
         expect(texts > 3 and not weak, f"{picture}: {texts} texts, too little contrast: {weak}")
         width, room = self.script("return [document.documentElement.scrollWidth, innerWidth]")
         expect(width <= room, f"{picture}: the page is {width} wide, and {room} is there")
+        if width >= WIDE[0]:
+            cut = self.script("return [...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth)"
+                              ".map((e) => e.getAttribute('aria-label'))")
+            expect_equal(cut, [], f"{picture}: tables whose last columns are cut")
         expect_equal(len(self.all("h1")), 1, f"{picture}: headings")
         self.picture(picture)
 

@@ -2,6 +2,7 @@
 keyboard; of a server that stops answering, and of one of two thousand models."""
 
 import json
+import re
 import signal
 
 import numpy as np
@@ -18,6 +19,12 @@ PAGES = {"overview": ("#/overview", "Overview", ".tile"), "models": ("#/models",
          "model": ("#/models/items", "items", "[aria-label='Stages of time'] td"),
          "collection": ("#/models/ranker", "ranker", "[aria-label='Features'] td"),
          "try": ("#/try", "Try a bag", "[name=indices]"), "settings": ("#/settings", "Settings", "[data-option=port]")}
+
+
+# The ends of the axis of latency, and the least and the largest value of its lines; null without any.
+AXIS = """const canvas = document.querySelector("canvas[aria-label^=Latency]"), chart = canvas && Chart.getChart(canvas);
+const values = (chart?.data.datasets ?? []).flatMap((set) => set.data.map((point) => point.y));
+return values.length ? [chart.scales.y.min, chart.scales.y.max, Math.min(...values), Math.max(...values)] : null"""
 
 
 @pytest.fixture(scope="module", name="server")
@@ -91,6 +98,48 @@ def test_settings(browser, server):
     expect("variable" in shown["log_level"] and "bagserve.json" in shown["config"], f"{shown}")
     expect("derived" not in shown["idle_timeout_s"], f"{shown}")
     expect(str(server.url) not in shown["config"] and "/" not in shown["config"].split("\t")[1], f"{shown}")
+
+
+@pytest.mark.parametrize("width", [320, 390, 760, 800, 1024, 1160])
+def test_settings_fit_every_width(browser, server, width):
+    """Nothing is cut or scrolled to the side, on phones, tablets and small windows."""
+    browser.look((width, 900))
+    browser.open(server.url, "#/settings")
+    browser.wait_for("[data-option=port]")
+    wide = browser.script("return [...document.querySelectorAll('html, .scroll')].filter((e) => e.scrollWidth > e.clientWidth).length")
+    expect_equal(wide, 0, f"{width}: parts that are wider than there is room for")
+
+
+def test_model_page_in_words(browser, server):
+    """Reasons of failures in words; a percentile below the first bound of its histogram says no more than that."""
+    browser.open(server.url, "#/models/items")
+    browser.wait_text("[data-facts='So far']", "wrong requests: ")
+    browser.wait_text("[aria-label='Stages of time'] tbody", "µs")
+    for row in browser.script("return [...document.querySelectorAll('[aria-label=\"Stages of time\"] tbody tr')]"
+                              ".map((row) => [...row.children].map((cell) => cell.textContent))"):
+        mean, p50, p99 = row[3:]
+        expect(mean != "0 ns" or (p50, p99) == ("0 ns", "0 ns"), f"{row}")
+        expect(not any(re.fullmatch(r"[1-9]\d* ns", text) for text in (p50, p99)), f"{row}")
+
+
+def test_versions_that_are_not_ready(browser, directory):
+    """The tile of models counts versions, and says so."""
+    for version in (1, 2):
+        (directory / "models" / "items" / str(version)).mkdir(parents=True)
+    save_items(directory / "models" / "items" / "1")
+    (directory / "models" / "items" / "2" / "items.npy").write_bytes(b"no table")
+    with Server("--models", directory / "models") as server:
+        browser.open(server.url)
+        browser.wait_text("[data-tile=Models]", "of 2 versions ready")
+        expect_equal(browser.text("[data-tile=Models] .value"), "1")
+
+
+def test_latency_has_room(browser, server):
+    """The ends of the axis are beyond all points, so that no line is cut."""
+    browser.open(server.url)
+    browser.wait(lambda: browser.script(AXIS) is not None, "no latency")
+    low, high, least, most = browser.script(AXIS)
+    expect(low < least and high > most, f"from {low} to {high}, lines from {least} to {most}")
 
 
 def test_values_that_hold(browser, server):
