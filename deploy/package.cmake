@@ -42,9 +42,19 @@ install(FILES ${generated}/bagserve.fish
     DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 install(FILES proto/clients/c/bagserve_client.h proto/clients/c/bagserve_admin.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES deploy/debian/copyright ${generated}/changelog.gz README.md CHANGELOG.md
-        proto/PROTOCOL.md proto/PARTS.md
-    DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES deploy/debian/copyright ${generated}/changelog.gz DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# The pages, in the folders by which they link to each other, and the files that they explain.
+foreach(page README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md proto/PROTOCOL.md proto/PARTS.md proto/openapi.json
+        config/TABLES.md config/FRESH.md config/SEQUENCES.md config/examples/README.md deploy/README.md deploy/SCALING.md
+        deploy/RELEASES.md kernels/README.md server/metrics/README.md tests/README.md tests/bench/README.md)
+    get_filename_component(folder ${page} DIRECTORY)
+    install(FILES ${page} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
+endforeach()
+file(GLOB examples RELATIVE ${CMAKE_SOURCE_DIR} config/examples/*.json)
+install(FILES ${examples} DESTINATION ${CMAKE_INSTALL_DOCDIR}/config/examples)
+install(FILES deploy/monitoring/alerts.yml deploy/monitoring/dashboard.json deploy/monitoring/prometheus.yml
+    DESTINATION ${CMAKE_INSTALL_DOCDIR}/deploy/monitoring)
+install(DIRECTORY deploy/proxy DESTINATION ${CMAKE_INSTALL_DOCDIR}/deploy)
 
 # deploy/place, and the manifests that it copies from beside itself.
 install(PROGRAMS deploy/place DESTINATION ${CMAKE_INSTALL_DATADIR}/bagserve)
