@@ -15,7 +15,7 @@ FOLDERS = ("kernels", "proto", "config", "server", "tests", "deploy")
 PAGES = sorted(str(path.relative_to(ROOT)) for path in
                [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 # Flags of other programs, and variables of the proxies' recipes, that pages name.
-OTHER_FLAGS = {"--for", "--install", "--latency", "--system-site-packages", "--unix-socket"}
+OTHER_FLAGS = {"--for", "--install", "--latency", "--now", "--system-site-packages", "--unix-socket"}
 OTHER_VARIABLES = {"BAGSERVE_ONE", "BAGSERVE_TWO", "BAGSERVE_THREE"}
 MODULES = {"bagserve_admin", "bagserve_client", "bagserve_dcp", "bagserve_export", "bagserve_torch", "bagserve_trainers"}
 
