@@ -165,8 +165,8 @@ static void on_signal(uv_signal_t *handle, int signal_number)
                                  "model_control; restart the server to load other tables"));
         return;
     }
-    /* timeout(1) and others send a signal to the process and again to its group: these two are one
-     * wish to stop. */
+    /* timeout(1) and others send a signal to the process and again to its group. These two count as
+     * one. */
     uint64_t now_ns = uv_hrtime();
     if (serve->stopping_ns && now_ns - serve->stopping_ns < SAME_SIGNAL_NS)
         return;

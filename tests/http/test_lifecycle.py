@@ -15,7 +15,7 @@ from held import wait_until_read
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Raw, Tensor, at_port, head, infer_body, is_ready
 
-ONE_WISH_S = 0.2  # signals to stop within half of this are one
+ONE_SIGNAL_S = 0.2  # signals to stop within half of this are one
 
 
 # ---- stopping ---------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_second_signal(directory):
                 client.get("/v2/health/live").expect(200)
             server.send(signal.SIGINT)
             server.wait_event("draining")
-            time.sleep(ONE_WISH_S)
+            time.sleep(ONE_SIGNAL_S)
             server.send(signal.SIGINT)
             server.check_end(exit_code=1)
 
@@ -192,7 +192,7 @@ def test_drain_delay(directory):
                 expect_equal(reply.headers.get("connection"), None, "Connection")
                 client.get("/v2/health/live").expect(200)
             if impatient:
-                time.sleep(ONE_WISH_S)
+                time.sleep(ONE_SIGNAL_S)
                 server.send()
             server.check_end()
             expect(impatient or time.monotonic() - begun >= delay_s, "the delay was cut short")
