@@ -489,6 +489,9 @@ class Request:
             told["explain"].sort(key=lambda entry: entry["name"])
         if self.parameters.get("explain"):
             want = {"explain": [{"name": n, "bags": answers[n].explanation} for n in self._told(answers)]}
+        outside = [(name, self.of[name].outside(self.rules[name])) for name in self.features if name in self.of]
+        for name, sentence in [(name, sentence) for name, sentence in outside if sentence][:1]:
+            want["warnings"] = [f"feature '{name}': {sentence}" if self.is_collection else sentence]
         if told != want:
             raise Failure(f"parameters {json.dumps(told)} instead of {json.dumps(want)}")
 

@@ -209,6 +209,18 @@ class Inputs:
         for name in ("num_segments", "default_index"):
             need(self[name] is None or (self[name].ndim <= 1 and self[name].size == 1), name)
 
+    def outside(self, rules):
+        """A sentence for indices that are in no bag of right offsets, or None."""
+        offsets = self["offsets"]
+        if offsets is None or not rules.pools:
+            return None
+        count, begin, end = self["indices"].size, 0, 0
+        if len(offsets):
+            begin, end = int(offsets[0]), int(offsets[-1]) if rules.include_last_offset else count
+        return None if end - begin == count else (
+            f"{count - (end - begin)} of {count} indices are in no bag: by 'offsets', the bags begin at index {begin} and end "
+            f"before index {end}")
+
     def _check_types(self, rules):
         for name, tensor in self.tensors.items():
             if name == "per_sample_weights":
