@@ -63,7 +63,10 @@ def is_json(text):
 def without_warnings(reply):
     """The reply as it would be without members that are unknown."""
     header, raw = reply.header()
-    header.get("parameters", {}).pop("warnings", None)
+    parameters = header.get("parameters", {})
+    of_bags = [text for text in parameters.pop("warnings", []) if "in no bag" in text]
+    if of_bags:
+        parameters["warnings"] = of_bags
     reply.header = lambda: (header, raw)
     return reply
 
