@@ -38,7 +38,7 @@ class Model:
         self.part = int(rng.integers(2)) if rng.integers(3) == 0 else None
         self.latest = int(rng.integers(1, 3))
         self.is_keyed = self.part is None and bool(rng.integers(2))
-        self.asked = None  # the version that a load named, until a newer one was published
+        self.asked = None  # the version that a load named, until a newer one is served
         self.was_asked = False  # a load has named one since the start
         self.serving = {}  # number -> its rows, the default one last
 
@@ -76,6 +76,9 @@ class Model:
             return version.why
         return [] if version.why or self.rows_of(version) is not None else ["mapped" if version.is_mapped else "lacks"]
 
+    def fails(self, version):
+        return version.why or self.fails_late(version)
+
     def can_load(self):
         """Whether a load takes the newest version that looks good."""
         good = [v for v in self.versions.values() if not v.why or v.is_late]
@@ -85,7 +88,7 @@ class Model:
         """Serves the newest versions that can be served."""
         last = self.asked or max(self.versions)
         can = [n for n in sorted(self.versions, reverse=True)
-               if n <= last and not self.versions[n].why and not self.fails_late(self.versions[n])]
+               if n <= last and not self.fails(self.versions[n])]
         self.serving = {n: self.rows_of(self.versions[n]) for n in reversed(can[:self.latest])}
 
 
@@ -140,7 +143,6 @@ class Folders:
         (folder / "config.json").write_text(json.dumps(settings))
         folder.rename(self.root / model.name / str(number))
         model.versions[number] = version
-        model.asked = None
 
     def publish_plain(self, name):
         """A newer version of one of many: a row that says its name and version."""
@@ -234,6 +236,9 @@ class Folders:
                 name = max(self.many)
                 self.publish_plain(name)
                 wait_until(lambda: self.ask(name, [0], self.many[name])[0] == self.plain_value(name), f"{name} by a poll")
+            for model in models:
+                if not model.fails(model.versions[max(model.versions)]):
+                    model.asked = None
         for model in models:
             model.choose()
             self.take_deltas(model)
@@ -244,6 +249,7 @@ class Folders:
         reply, words = self.serving.admin.load(model.name), model.fails_late(newest)
         if not words:
             reply.expect(200)
+            model.asked = None
             return
         error = reply.expect(400).error()
         expect(all(word in error for word in words), f"a load of {model.name}: {error} should name {words}")
