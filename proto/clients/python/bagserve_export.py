@@ -57,7 +57,7 @@ _PARTS = ("weight_orig", "weight_mask", "weight_g", "weight_v", "weight_u")  # t
 _SIBLINGS = {"weight": ("scale_weight", "SCB", *_PARTS), "weight_packed": ("weight_scale",), "qweight": ("scales", "qzeros"),
              "_data": ("_scale",)}
 _TABLE_FILE = "table.safetensors"
-_BLOCK_BYTES = 1 << 20  # of rows that are copied at once
+_BLOCK_BYTES = 256 << 10  # of rows that are copied at once
 
 
 # ---- tensors and files ------------------------------------------------------------------------
