@@ -15,6 +15,8 @@
 #include <assert.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -51,6 +53,10 @@ struct serve {
     uv_signal_t signals[NUM_SIGNALS];
     uv_timer_t drain_timer, watchdog;
     uv_timer_t recording; /* samples the server's history */
+    uv_timer_t trimming;  /* calls on_trim() once a second */
+    struct bag_work trim; /* runs trim_heap() */
+    atomic_bool trims;    /* `trim` was pushed and has not ended */
+    size_t most_bytes;    /* maximum of the requests' memory since the heap was trimmed */
     uv_async_t loaded;
 };
 
@@ -79,6 +85,7 @@ static void on_ended(void *context)
     uv_close((uv_handle_t *)&serve->drain_timer, NULL);
     uv_close((uv_handle_t *)&serve->watchdog, NULL);
     uv_close((uv_handle_t *)&serve->recording, NULL);
+    uv_close((uv_handle_t *)&serve->trimming, NULL);
     uv_close((uv_handle_t *)&serve->loaded, NULL);
 }
 
@@ -257,6 +264,42 @@ static bool start_recording(struct serve *serve, struct bag_problem *problem)
     return true;
 }
 
+/* ---- the heap -------------------------------------------------------------------------------- */
+
+/* The heap is trimmed if the memory of requests has fallen by at least this, and to half. */
+#define TRIM_BYTES ((size_t)16 << 20)
+
+/* Returns the free parts of the heap to the system. glibc returns only its ends by itself. Takes
+ * some milliseconds for each 100 MiB, so a worker does it. */
+static void trim_heap(struct bag_work *work)
+{
+    struct serve *serve = (void *)((char *)work - offsetof(struct serve, trim));
+    malloc_trim(0);
+    atomic_store(&serve->trims, false);
+}
+
+/* Has the heap trimmed after a burst of requests. A steady load keeps what it uses again. */
+static void on_trim(uv_timer_t *timer)
+{
+    struct serve *serve = timer->data;
+    size_t bytes = atomic_load(&serve->service.budget.used_bytes);
+    if (bytes > serve->most_bytes)
+        serve->most_bytes = bytes;
+    if (bytes > serve->most_bytes / 2 || serve->most_bytes - bytes < TRIM_BYTES ||
+        atomic_exchange(&serve->trims, true))
+        return;
+    serve->most_bytes = bytes;
+    bag_workers_push(&serve->workers, &serve->trim, BAG_WORK_IN_ORDER);
+}
+
+static void start_trimming(struct serve *serve)
+{
+    serve->trimming.data = serve;
+    serve->trim.run = trim_heap;
+    uv_timer_init(&serve->loop, &serve->trimming);
+    uv_timer_start(&serve->trimming, on_trim, 1000, 1000);
+}
+
 /* ---- starting -------------------------------------------------------------------------------- */
 
 static bool load_tokens(struct serve *serve, struct bag_problem *problem)
@@ -353,6 +396,7 @@ static bool init_handles(struct serve *serve, struct bag_problem *problem)
     uv_timer_init(&serve->loop, &serve->drain_timer);
     uv_timer_init(&serve->loop, &serve->watchdog);
     serve->drain_timer.data = serve->loaded.data = serve;
+    start_trimming(serve);
     int error = uv_async_init(&serve->loop, &serve->loaded, on_loaded);
     if (error)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started: %s",

@@ -54,12 +54,13 @@ void bag_bench_print_start(const struct bag_bench_session *session, size_t num_r
     else
         fprintf(stderr,
                 "%s of %s: %s%s%s, %zu table%s\n"
-                "%zu different requests, the first of %llu bags and %llu ids, %zu bytes\n",
+                "%zu different request%s, the first with %llu bag%s and %llu id%s, %zu bytes\n",
                 session->report.model, session->report.url,
                 model->is_collection ? "collection" : "table", *model->version ? ", version " : "",
                 bag_quote(model->version, strlen(model->version)).text, model->num_tables,
-                model->num_tables == 1 ? "" : "s", num_requests, (unsigned long long)request->bags,
-                (unsigned long long)request->rows, request->count);
+                model->num_tables == 1 ? "" : "s", num_requests, num_requests == 1 ? "" : "s",
+                (unsigned long long)request->bags, request->bags == 1 ? "" : "s",
+                (unsigned long long)request->rows, request->rows == 1 ? "" : "s", request->count);
 }
 
 void bag_bench_print_progress(const struct bag_bench_progress *progress)

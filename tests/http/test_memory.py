@@ -8,7 +8,7 @@ import socket
 import numpy as np
 import pytest
 
-from harness import TIMEOUT_S, Server, expect, expect_equal, wait_until, write_json
+from harness import SANITIZED, TIMEOUT_S, Server, expect, expect_equal, wait_until, write_json
 from held import held_workers, occupy, wait_until_read
 from lifecycle import expect_memory_returned, memory_of_requests, save
 from v2 import HEADER_LENGTH, Client, Raw, Tensor, head, infer_body
@@ -165,3 +165,17 @@ def test_kept_buffers_leave_room_for_large_requests():
             reply = client.request("POST", "/v2/models/items/infer", b"{}" + bytes(size - 2), {HEADER_LENGTH: "2"})
             expect("inputs" in reply.expect(400).error(), reply.error())
         expect_memory_returned(client, before)
+
+
+@pytest.mark.skipif(SANITIZED, reason="sanitizers keep memory of their own")
+def test_the_process_shrinks_after_a_burst():
+    """Hundreds of clients send most of a body each, and leave."""
+    request = head("POST", "/v2/models/items/infer", {"Content-Length": str(500 << 10)}) + bytes(400 << 10)
+    with Server("--demo", "--max-memory", 512 * MIB, "--loops", 2, "--workers", 2) as server, Client(server) as client:
+        before, resident = memory_of_requests(client), server.memory_bytes()
+        with contextlib.ExitStack() as clients:
+            for _ in range(500):
+                clients.enter_context(Raw(server)).send(request)
+            wait_until(lambda: server.memory_bytes() > resident + 150 * MIB, "the bodies are not read")
+        expect_memory_returned(client, before)
+        wait_until(lambda: server.memory_bytes() < resident + 50 * MIB, "the memory of the burst is not returned", 20)
