@@ -7,6 +7,7 @@ import socket
 
 from crowd import Crowd
 from harness import TIMEOUT_S, Server, run
+from lifecycle import expect_memory_returned
 from v2 import Client
 
 TOKEN = "admin-0123456789abcdef"
@@ -76,6 +77,9 @@ class Serving:
         self.server.kill()
 
     def stop(self):
+        if self.beside:
+            self.beside.end()
+        expect_memory_returned(self.client, 0)
         self._close()
         self.server.stop()
 

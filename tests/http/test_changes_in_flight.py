@@ -20,6 +20,7 @@ from control import BEARER, COLUMNS, KEYS_TWICE, ROWS, publish, publish_keyed, r
 from feeding import FEED, MOCK_KAFKA, Feed, Kafka, reaches
 from harness import Server, expect, expect_equal, wait_until, write_json
 from held import held_running, held_workers, wait_until_read
+from lifecycle import expect_memory_returned
 from shards import StandIn, length_of, read_head, read_message
 from updates import rows_of as current_rows
 from v2 import Client, Raw, Tensor, head, infer_body
@@ -342,6 +343,8 @@ def test_change(directory, change):
             del want["running"]
         expect_equal(differences(got, want), {}, "(got, wanted)")
         world.end()
+        if change != "stop":
+            expect_memory_returned(world.server.client, 0)
 
 
 # ---- changes of a server that asks shards, and of its shards ----------------------------------
@@ -558,6 +561,8 @@ def test_change_of_shards(directory, change):
         want = {name: "1" for name in ("reply", "queued", "subrequest", "answer of a shard")}
         expect_equal(differences(requests.outcomes(), want | world.want), {}, "(got, wanted)")
         world.end()
+        if change != "stop":
+            expect_memory_returned(world.server.client, 0)
 
 
 # ---- changes beside a feed of updates ---------------------------------------------------------
