@@ -246,7 +246,8 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "also when their files change.")                                                             \
     X(poll_ms, "loading", "poll_seconds", SECONDS, "15", 100, 86400000, "seconds",                 \
       "With model_control poll, the interval between two checks of the files, from 0.1. A "       \
-      "version is loaded if two checks found it unchanged, or if it has the ready_file.")          \
+      "version is loaded if two checks found it unchanged, or if it has the ready_file. Files "    \
+      "without a header must also be as large as the configuration or the served version says.")   \
     X(ready_file, "loading", "ready_file", TEXT, NULL, 1, 255, "name",                             \
       "Name of a file that marks a version in a folder of models as complete. Absent: a "          \
       "version is complete when its files are whole.")                                             \

@@ -194,15 +194,29 @@ static void note_bad(const struct facts *facts, struct bag_version *version)
     bag_version_fail(facts->plan->models, version, source->fingerprint, &why);
 }
 
+/* Returns the source of the default version, if it serves a table that is here. */
+static const struct bag_source *find_served(const struct bag_name *name)
+{
+    for (size_t i = 0; i < name->count; i++) {
+        const struct bag_listed *now = &name->versions[i]->now;
+        if (now->is_default && bag_listed_is_ready(now) && now->model->memory)
+            return now->model->source;
+    }
+    return NULL;
+}
+
 /* Compares the files of a version with what is in memory; see struct bag_model_plan. A collection
- * has no files of its own. Polls do not trust files that changed since the last poll, unless a
- * ready_file marks complete versions. */
+ * has no files of its own. Unless a ready_file marks complete versions, polls do not trust files
+ * that changed since the last poll, or that may be half of a copy although they stay the same. */
 static void check_files(void *context, struct bag_version_plan *step)
 {
     struct facts *facts = context;
     struct bag_version *version = facts->versions[step - facts->steps.versions];
     struct bag_source *source = *step->source;
     bool is_collection = bag_source_is_collection(source);
+    bool is_polled = facts->plan->kind == BAG_CHANGE_POLL && !source->remote && !is_collection &&
+                     !facts->plan->models->options->ready_file;
+    struct bag_problem why;
     step->is_named = source->is_named;
     if (version->made) {
         step->files = BAG_FILES_RETAINED; /* this change has read them already */
@@ -219,11 +233,16 @@ static void check_files(void *context, struct bag_version_plan *step)
         step->files = BAG_FILES_NEW;
     else if (is_of(step->ready, source))
         step->files = BAG_FILES_SERVING;
-    else if (facts->plan->kind == BAG_CHANGE_POLL && !source->remote &&
-             !facts->plan->models->options->ready_file && !is_settled(facts, version))
+    else if (is_polled && !is_settled(facts, version))
         step->files = BAG_FILES_CHANGING;
     else
         step->files = is_of(step->retained, source) ? BAG_FILES_RETAINED : BAG_FILES_NEW;
+    if (step->files == BAG_FILES_NEW && is_polled &&
+        !bag_source_check_copied(source, find_served(facts->name), &why)) {
+        bag_source_reject(source, why.text);
+        step->files = BAG_FILES_BAD;
+        note_bad(facts, version);
+    }
     step->is_behind = step->files == BAG_FILES_SERVING && is_behind(facts, step);
 }
 

@@ -210,6 +210,7 @@ static bool open_raw(struct bag_source *source, const char *path, struct bag_pro
         !bag_table_raw_open(path, model->datatype, model->shape.rank, model->shape.sizes, file,
                             problem))
         return false;
+    source->rows_from_size = model->shape.sizes[0] < 0;
     return file->bytes > 0 || model->shape.sizes[0] >= 0 ||
            bag_problem_set(problem, BAG_ERROR_FILE,
                            "%s: the file is empty; copy it again, or say that it has no rows: a "
@@ -265,6 +266,7 @@ static bool open_raw_pair(struct bag_source *source, const char *keys, const cha
                                "%s: %zu elements of FP32 are no whole rows for the %zu keys in %s",
                                values, file->npy.count, rows, keys);
     int64_t shape[] = {(int64_t)rows, (int64_t)columns};
+    source->width_from_size = source->model->row_elements == 0;
     return bag_npy_describe(BAG_F32, 2, shape, 0, &file->npy, problem);
 }
 

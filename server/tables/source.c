@@ -333,6 +333,35 @@ void bag_source_free(struct bag_source *source)
     free(source);
 }
 
+bool bag_source_check_copied(const struct bag_source *source, const struct bag_source *served,
+                             struct bag_problem *problem)
+{
+    const size_t width = source->table.row_elements;
+    const int64_t rows = source->table.num_rows;
+    char than[64] = "nothing is served to compare them with";
+    if (source->width_from_size && (!served || served->table.row_elements != width)) {
+        if (served)
+            snprintf(than, sizeof than, "those that are served have %zu",
+                     served->table.row_elements);
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "%s: rows have %zu elements by the sizes of the files, and %s; the "
+                               "files may still be copied: load the version by a request, set "
+                               "row_elements, or use a ready_file",
+                               source->model->path, width, than);
+    }
+    if (source->rows_from_size && (!served || served->table.num_rows > rows)) {
+        if (served)
+            snprintf(than, sizeof than, "%lld are served", (long long)served->table.num_rows);
+        return bag_problem_set(
+            problem, BAG_ERROR_FILE,
+            "%s: there are %lld rows by the size of the file, and %s; the file "
+            "may still be copied: load the version by a request, give the number "
+            "of rows in shape, or use a ready_file",
+            source->model->path, (long long)rows, than);
+    }
+    return true;
+}
+
 void bag_source_reject(struct bag_source *source, const char *reason)
 {
     free(source->model->reason);

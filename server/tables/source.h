@@ -97,6 +97,8 @@ struct bag_source {
     const char *deltas; /* one of `paths`: the folder of deltas of a version, which may not exist;
                            NULL: the version is not in a folder of models */
     bool maps;          /* the table stays in its file */
+    bool width_from_size;      /* nothing but the sizes of the files tells the width of a row */
+    bool rows_from_size;       /* nothing but the size of the file tells the number of rows */
     struct bag_remote *remote; /* owned; shards have the table; NULL: it is here */
     struct bag_table table;    /* the whole table as the kernels see it, without rows */
     uint32_t rank;
@@ -145,6 +147,14 @@ bool bag_source_open_table(struct bag_source *source, struct bag_problem *proble
  * bag_source_open_table does. */
 bool bag_source_open_collection(struct bag_source *source, const struct bag_source *const *tables,
                                 struct bag_problem *problem);
+
+/* Checks whether a poll may publish an open source, whose files may still be copied. A header
+ * states how large a file is. Without one the sizes of the files are all that tells the width or
+ * the number of rows, so that half a copy is a valid table of another shape. Only `served`, the
+ * source that is served now (NULL: none), can confirm it: by the same width, and no more rows than
+ * the files have. Returns false and sets *problem (BAG_ERROR_FILE) if nothing does. */
+bool bag_source_check_copied(const struct bag_source *source, const struct bag_source *served,
+                             struct bag_problem *problem);
 
 /* Keeps the reason why the source cannot be loaded. Keeps a shorter text without memory. */
 void bag_source_reject(struct bag_source *source, const char *reason);
