@@ -58,3 +58,8 @@ uint32_t bag_part_of_key(uint64_t key, uint32_t of);
  * not overlap. */
 void bag_part_cut_rows(const struct bag_table *whole, const void *rows, size_t num_rows,
                        size_t first_column, size_t num_columns, void *out);
+
+/* Writes the columns of a row that bag_part_cut_rows cut out of it, and the scale and bias, into a
+ * quantised row of `row_elements`. The columns of a row are written in their order. */
+void bag_part_join_row(enum bag_row_format format, size_t row_elements, const void *part,
+                       size_t first_column, size_t num_columns, void *row);

@@ -20,6 +20,18 @@ void bag_rows_encode(const float *values, size_t count, size_t row_elements,
                             (unsigned char *)out + i * row_bytes);
 }
 
+void bag_rows_clear_unused(enum bag_row_format format, size_t row_elements, size_t count,
+                           void *rows)
+{
+    const struct bag_table table = {.row_format = format, .row_elements = row_elements};
+    const struct bag_row_places places = bag_row_places(&table);
+    const size_t per_byte = bag_codes_per_byte(bag_row_kind(&table)),
+                 used = row_elements % per_byte;
+    unsigned char *last = (unsigned char *)rows + places.codes_at + row_elements / per_byte;
+    for (size_t i = 0; used && i < count; i++, last += places.bytes)
+        *last &= (unsigned char)((1u << used * 8 / per_byte) - 1);
+}
+
 /* Prefetches the first rows of some bags, while those before them are encoded. */
 static void fetch_bags(const struct bag_pool_args *args, size_t first_bag, size_t end_bag)
 {

@@ -16,6 +16,11 @@ static inline bool bag_table_can_be_encoded(const struct bag_table *table)
 void bag_rows_encode(const float *values, size_t count, size_t row_elements,
                      enum bag_row_format format, void *out);
 
+/* Clears the bits of rows that stand for no element: those behind the last code of int4 and int2
+ * rows. Rows that are copied as they are stored may have any. */
+void bag_rows_clear_unused(enum bag_row_format format, size_t row_elements, size_t count,
+                           void *rows);
+
 /* Pools a range of bags with all their columns, of at most BAG_ENCODE_ELEMENTS, and encodes each.
  * The call's output type is f32 and its bag_stride that of such rows. `out` is the start of the
  * whole result, whose rows follow each other without gaps. */

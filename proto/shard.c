@@ -49,7 +49,7 @@ size_t bag_shard_request_header(const struct bag_shard_request *request,
         bag_v2_write_true(&writer, "kept_default");
     if (request->is_partial)
         bag_v2_write_true(&writer, "partial");
-    else
+    else if (request->row_format == BAG_ROWS_PLAIN)
         bag_v2_write_text(&writer, "output_datatype", bag_dtypes[request->output_dtype].name);
     if (request->row_format != BAG_ROWS_PLAIN)
         bag_v2_write_text(&writer, "output_row_format", bag_row_format_names[request->row_format]);

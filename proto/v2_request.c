@@ -125,9 +125,16 @@ static bool read_row_format(const cJSON *item, struct bag_v2_overrides *override
     overrides->row_format = BAG_ROW_FORMAT_COUNT;
     if (cJSON_IsString(item))
         overrides->row_format = bag_row_format_find(item->valuestring, strlen(item->valuestring));
-    return overrides->row_format != BAG_ROW_FORMAT_COUNT ||
-           reject_word("output_row_format", item, "\"plain\" or a row format such as \"int8\"",
-                       problem);
+    if (overrides->row_format != BAG_ROW_FORMAT_COUNT)
+        return true;
+    char allowed[BAG_PROBLEM_TEXT_BYTES] = "";
+    for (size_t i = 0; i < BAG_ROW_FORMAT_COUNT; i++)
+        bag_text_add(allowed, sizeof allowed, "%s\"%s\"",
+                     i == 0                          ? ""
+                     : i == BAG_ROW_FORMAT_COUNT - 1 ? " or "
+                                                     : ", ",
+                     bag_row_format_names[i]);
+    return reject_word("output_row_format", item, allowed, problem);
 }
 
 /* Reads the parameter `missing` or `out_of_range`. `allowed` lists the words of this key for a

@@ -268,6 +268,9 @@ static bool pool(const struct bag_table_memory *memory, const struct bag_rules *
         return bag_problem_no_memory(problem);
     bag_pool_run(&args, bag_range_all(&args), pooled->want);
     pooled->row_bytes = args.bag_stride;
+    if (is_stored)
+        bag_rows_clear_unused(pooled->row_format, memory->table.row_elements, args.num_bags,
+                              pooled->want);
     if (is_encoded && !is_stored && !encode(pooled, problem))
         return false;
     if (!memory->map)

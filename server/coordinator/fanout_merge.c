@@ -1,5 +1,7 @@
 /* Checks the replies of shards, and merges them into the results of an inference; see fanout.h. */
+#include "kernels/part.h"
 #include "kernels/partial.h"
+#include "kernels/rowformat.h"
 #include "partitioner.h"
 
 #include <string.h>
@@ -157,6 +159,32 @@ static void merge_columns(const struct bag_partitioner *partitioner, struct bag_
     }
 }
 
+/* Joins the columns of rows that come as they are stored, which are not pooled. Ids that were not
+ * sent get zeros. All calls have the same bags. */
+static void join_columns(const struct bag_partitioner *partitioner, struct bag_fanout_call *calls,
+                         size_t num_calls, char *row)
+{
+    const struct bag_pool_args *args = partitioner->args;
+    const enum bag_row_format format = partitioner->op->row_format;
+    size_t *next = &calls[0].next_bag;
+    if (partitioner->first_bag == 0)
+        *next = 0;
+    for (size_t bag = 0; bag < args->num_bags; bag++, row += args->bag_stride) {
+        memset(row, 0, args->bag_stride);
+        if (*next == calls[0].num_bags || calls[0].bags[*next] != partitioner->first_bag + bag)
+            continue;
+        for (size_t i = 0; i < num_calls; i++) {
+            const size_t first = bag_partitioner_first_column(partitioner, calls[i].shard);
+            const size_t columns =
+                bag_partitioner_first_column(partitioner, calls[i].shard + 1) - first;
+            bag_part_join_row(format, args->table.row_elements,
+                              calls[i].sums + *next * bag_encoded_row_bytes(format, columns), first,
+                              columns, row);
+        }
+        ++*next;
+    }
+}
+
 /* The sizes of a share's sums and of its weight sum. */
 struct share_bytes {
     size_t sums, weight_sum;
@@ -248,7 +276,9 @@ void bag_fanout_merge(struct bag_infer *infer, const struct bag_fanout *fanout)
         while (end < fanout->count && calls[end].op == op)
             end++;
         do {
-            if (partitioner.by_columns)
+            if (partitioner.by_columns && partitioner.op->row_format != BAG_ROWS_PLAIN)
+                join_columns(&partitioner, calls + first, end - first, partitioner.op->result);
+            else if (partitioner.by_columns)
                 merge_columns(&partitioner, calls + first, end - first, partitioner.op->result);
             else
                 merge_sums(&partitioner, calls + first, end - first, fanout->shares,

@@ -2,6 +2,7 @@
 #include "partitioner.h"
 
 #include "kernels/partial.h"
+#include "kernels/rowformat.h"
 
 struct bag_partitioner bag_partitioner_of(const struct bag_infer *infer, size_t op)
 {
@@ -44,21 +45,24 @@ struct bag_fanout_form bag_fanout_form(const struct bag_partitioner *partitioner
     const size_t num_bags = call->num_bags + call->asks_default;
     struct bag_fanout_form form BAG_UNSET;
     form.num_outputs = 0;
-    if (partitioner->by_columns) {
-        add_output(&form, BAG_EMBEDDINGS, args->output_dtype, num_bags, true,
-                   bag_partitioner_first_column(partitioner, call->shard + 1) -
-                       bag_partitioner_first_column(partitioner, call->shard),
-                   1);
-        return form;
-    }
-    if (partitioner->op->row_format != BAG_ROWS_PLAIN) {
-        add_output(&form, BAG_EMBEDDINGS, BAG_U8, num_bags, true, args->bag_stride, 1);
-        form.outputs[0].row_format = partitioner->op->row_format;
-        form.outputs[0].row_elements = args->table.row_elements;
+    const enum bag_row_format format = partitioner->op->row_format;
+    const size_t columns = partitioner->by_columns
+                               ? bag_partitioner_first_column(partitioner, call->shard + 1) -
+                                     bag_partitioner_first_column(partitioner, call->shard)
+                               : args->table.row_elements;
+    if (format != BAG_ROWS_PLAIN) {
+        add_output(&form, BAG_EMBEDDINGS, BAG_U8, num_bags, true,
+                   bag_encoded_row_bytes(format, columns), 1);
+        form.outputs[0].row_format = format;
+        form.outputs[0].row_elements = columns;
+    } else if (partitioner->by_columns) {
+        add_output(&form, BAG_EMBEDDINGS, args->output_dtype, num_bags, true, columns, 1);
     } else {
-        add_output(&form, BAG_EMBEDDINGS, partial.sums_dtype, num_bags, true,
-                   args->table.row_elements, partial.sum_words);
+        add_output(&form, BAG_EMBEDDINGS, partial.sums_dtype, num_bags, true, columns,
+                   partial.sum_words);
     }
+    if (partitioner->by_columns)
+        return form;
     add_output(&form, "counts", BAG_I64, num_bags, false, 0, 1);
     if (args->weights)
         add_output(&form, "weight_sums", partial.weights_dtype, num_bags, false, 0,

@@ -179,17 +179,6 @@ static bool end_encoded(struct bag_planner *planner, struct bag_v2_reply_output 
     return end_output(planner, output, output->count);
 }
 
-/* Returns whether shards send the stored rows of a feature in this format. Parts by columns have no
- * whole rows. */
-static bool shards_give_stored(const struct bag_planner *planner, size_t i,
-                               enum bag_row_format format)
-{
-    const struct bag_feature *feature = &planner->model->features[i];
-    return bag_op_kind_of(feature->memory) == BAG_OP_REMOTE && !feature->projection &&
-           bag_pool_gives_stored(&planner->args[i], format) &&
-           feature->memory->remote->part.by != BAG_PART_COLUMNS;
-}
-
 /* Adds the op of an encoded output of one feature. Rows that are stored in the format are copied
  * unchanged, also by shards. Others are encoded as soon as they are pooled, or last if shards pool
  * them, a matrix follows, or they are long. */
@@ -197,21 +186,22 @@ static bool add_encoded_op(struct bag_planner *planner, size_t i, enum bag_row_f
 {
     const struct bag_feature *feature = &planner->model->features[i];
     const size_t columns = bag_feature_columns(feature);
-    const bool is_here = bag_op_kind_of(feature->memory) != BAG_OP_REMOTE && !feature->projection;
-    if (shards_give_stored(planner, i, format)) {
+    const bool is_remote = bag_op_kind_of(feature->memory) == BAG_OP_REMOTE;
+    const bool is_stored = !feature->projection && bag_pool_gives_stored(&planner->args[i], format);
+    if (is_stored && is_remote) {
         add_op(planner, i, planner->args[i].output_dtype, bag_encoded_row_bytes(format, columns))
             ->row_format = format;
         return true;
     }
-    if (!is_here || columns > BAG_ENCODE_ELEMENTS) {
+    if (is_stored) {
+        bag_pool_copy_stored(&begin_op(planner, i)->args);
+        return true;
+    }
+    if (is_remote || feature->projection || columns > BAG_ENCODE_ELEMENTS) {
         add_op(planner, i, BAG_F32, columns * sizeof(float))->is_staged = true;
         return stage_rows(planner, planner->args[i].num_bags, columns);
     }
     struct bag_op *op = begin_op(planner, i);
-    if (bag_pool_gives_stored(&op->args, format)) {
-        bag_pool_copy_stored(&op->args);
-        return true;
-    }
     bag_pool_widen(&op->args);
     op->row_format = format;
     return true;

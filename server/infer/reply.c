@@ -3,6 +3,7 @@
 
 #include "kernels/partial.h"
 #include "kernels/pool_encode.h"
+#include "kernels/rowformat.h"
 #include "server/tables/remote.h"
 
 #include <string.h>
@@ -332,6 +333,22 @@ void bag_reply_drop(struct bag_infer *infer)
 
 /* ---- with the numbers ------------------------------------------------------------------------ */
 
+/* Clears the bits of encoded rows that stand for no element. A reply has the same bits whether rows
+ * are copied as they are stored, joined of parts, or encoded anew. */
+static void clear_unused(const struct bag_infer *infer)
+{
+    char *results = infer->scratch.results;
+    for (size_t i = 0; i < infer->plan.num_outputs; i++) {
+        const struct bag_v2_reply_output *output = &infer->plan.outputs[i];
+        /* A part by columns may have none. */
+        if (output->row_format != BAG_ROWS_PLAIN && output->row_elements > 0)
+            bag_rows_clear_unused(
+                output->row_format, output->row_elements,
+                output->count / bag_encoded_row_bytes(output->row_format, output->row_elements),
+                results + ((const char *)output->data - results));
+    }
+}
+
 /* Prints the header with the numbers and appends the binary outputs. */
 static void print_numbers(struct bag_infer *infer)
 {
@@ -389,6 +406,7 @@ bool bag_reply_end(struct bag_infer *infer)
     count_entries(infer);
     if (infer->plan.staged_bytes)
         encode_staged(infer);
+    clear_unused(infer);
     if (is_explained_later(infer)) { /* the shards' replies have arrived */
         const char *results = infer->scratch.results;
         put_explanation(infer);

@@ -103,6 +103,40 @@ def test_stored_rows_are_copied(client, shared_directory, row_format):
     check(client, row_format, IDS, other, reduction="none")
 
 
+def test_long_stored_rows_are_copied(directory, rng):
+    """Codes that do not span their row: encoding them again would be other bytes, whatever the length."""
+    for row_format, elements, params, mask in (("int8", 8193, 8, 0x1f), ("int4", 10001, 4, 0x33)):
+        stored = random_rows(rng, row_format, elements, 4)[0]
+        stored[:, :-params] &= mask
+        np.save(directory / "long.npy", stored)
+        path = f"{directory / 'long.npy'},row_format={row_format},row_elements={elements}"
+        with Server("--table", f"t={path}") as server, Client(server) as client:
+            got = ask(client, "t", [Tensor("indices", np.array([2, 0]))], row_format, reduction="none").embeddings()
+            want = stored[[2, 0]]
+            if row_format == "int4":
+                want[:, -params - 1] &= 0x0f
+            expect(np.array_equal(got, want), f"{row_format}: {got} instead of {want}")
+
+
+@pytest.mark.parametrize("row_format, codes_end, mask", [("int4", -4, 0x0f), ("int2", -4, 0x03),
+                                                         ("int4_f16_front", None, 0x0f)])
+@pytest.mark.parametrize("settings", ["", ",load=map"])
+def test_bits_without_an_element_are_zero(directory, rng, settings, row_format, codes_end, mask):
+    """A row of 5 codes that is copied: bits behind the last one are no part of it, whatever the file has there."""
+    stored = random_rows(rng, row_format, 5, 4)[0]
+    last = (codes_end or 0) - 1
+    stored[:, last] |= np.uint8(~mask & 0xff)
+    np.save(directory / "t.npy", stored)
+    path = f"{directory / 't.npy'},row_format={row_format},row_elements=5{settings}"
+    stored[:, last] &= mask
+    with Server("--table", f"t={path}") as server, Client(server) as client:
+        indices = [Tensor("indices", np.arange(4))]
+        for parameters in ({}, {"partial": True}):
+            reply = ask(client, "t", indices, row_format, reduction="none", **parameters)
+            got = reply.outputs()["embeddings"].array
+            expect(np.array_equal(got, stored), f"{parameters}: {got} instead of {stored}")
+
+
 def test_zero_rows_stay_zeros(client):
     for row_format in FORMATS:
         reply = ask(client, "f32", [Tensor("indices", np.array([[3], [3]]))], row_format)

@@ -213,7 +213,10 @@ TEST(test_rejects_malformed_outputs_and_parameters)
         {"{'inputs':[],'parameters':{'part':{'by':'rows','index':0,'of':3,'a':1}}}",
          "parameter part must be {"},
         {"{'inputs':[],'parameters':{'output_row_format':'int9'}}",
-         "output_row_format is \"int9\"; it must be \"plain\" or a row format"},
+         "parameter output_row_format is \"int9\"; it must be \"plain\", \"int8\", \"int4\", "
+         "\"f8_e4m3\", \"f8_e5m2\", \"int8_f16_front\", \"int4_f16_front\", \"f8_e4m3_scaled\", "
+         "\"f8_e5m2_scaled\", \"int8_f16_back\", \"int8_symmetric\", \"int8_symmetric_f16\", "
+         "\"int2\" or \"int2_f16_front\""},
         {"{'inputs':[],'parameters':{'output_datatype':'F32'}}",
          "output_datatype is \"F32\"; it must be"},
         {"{'inputs':[],'parameters':{'binary_data_output':'yes'}}",
