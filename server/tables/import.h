@@ -1,9 +1,10 @@
 /* Quantised rows as other programs write them, which only `bagserve convert` reads.
  *
- * TorchRec's arrays `weight`, `weight_qscale` and `weight_qbias`, and symmetric `weight` and
- * `scale`, have codes in one array and their scales and biases in others. FBGEMM pads rows to a
- * multiple of 16 bytes. A source whose `imports` is set opens such files; its rows are joined as
- * they are read. For every other source they are an error that says how to convert them. */
+ * TorchRec's arrays `weight`, `weight_qscale` and `weight_qbias`, and symmetric INT8 or FP8
+ * `weight` and `scale`, have codes in one array and their scales and biases in others. FBGEMM pads
+ * rows to a multiple of 16 bytes. A source whose `imports` is set opens such files; its rows are
+ * joined as they are read. For every other source they are an error that says how to convert them.
+ */
 #pragma once
 
 #include "archive.h"
@@ -14,13 +15,14 @@ bool bag_import_is_scale(const struct bag_file_names *names, const char *name);
 
 /* Opens the scales and biases of the array `values` of an archive, which is the source's first
  * file, if it has some. Returns false and sets *problem (BAG_ERROR_CONFIGURATION, BAG_ERROR_FILE)
- * if the source does not import, or they do not fit the codes. */
+ * if the source does not import, or they do not fit the codes. Also does so if another array says
+ * that `values` is not the table, such as a zero point or the mask of a pruned weight. */
 bool bag_import_open(struct bag_source *source, const struct bag_archive *archive,
                      const struct bag_file_names *names, const char *values,
                      struct bag_problem *problem);
 
-/* Rejects a tensor of a file in parts, the source's first file, that has scales in any part: these
- * are not joined. `names` are the tensors of all parts. */
+/* Rejects a tensor of a file in parts, the source's first file, that has scales in any part, which
+ * are not joined, or that is not the table. `names` are the tensors of all parts. */
 bool bag_import_check_parts(const struct bag_source *source, const char *index,
                             const struct bag_file_names *names, const char *values,
                             struct bag_problem *problem);

@@ -18,9 +18,9 @@ static const struct bag_tool tool = {
     "Converts a table to a safetensors file that describes itself, keys included. IN is what "
     "'bagserve serve --table NAME=IN' takes: a .npy, .npz or .safetensors file, or a folder, with "
     "#TENSOR and ,key=value behind it; and rows as others write them: TorchRec's weight beside "
-    "weight_qscale and weight_qbias, INT8 codes beside scale (#...weight chooses them), and rows "
-    "that FBGEMM has padded (row_format and row_elements say what they are). Exit code 0: OUT is "
-    "written; 1: it is not; 2: IN cannot be read, or the command line is wrong.",
+    "weight_qscale and weight_qbias, INT8 and FP8 codes beside scale (#...weight chooses them), "
+    "and rows that FBGEMM has padded (row_format and row_elements say what they are). Exit code 0: "
+    "OUT is written; 1: it is not; 2: IN cannot be read, or the command line is wrong.",
     flags,
     FLAG_COUNT,
     BAG_TOOL_MAX_OPERANDS,

@@ -178,7 +178,8 @@ def test_what_is_wrong_with_tables(rng):
     ("weight", "scale_weight"), ("e.weight", "e.weight.absmax"), ("e.weight", "e.weight.quant_state.bitsandbytes__nf4"),
     ("e.qweight", "e.scales"), ("e.weight._data", "e.weight._scale"), ("e.weight_packed", "e.weight_scale"),
     ("e.weight_orig", "e.weight_mask"), ("e.weight", "e.weight_orig"), ("e.weight", "e.weight_g"), ("e.weight_v", "e.weight_g"),
-    ("e.weight", "e.parametrizations.weight.original0"), ("e.weight_orig", "e.weight_u")])
+    ("e.weight", "e.parametrizations.weight.original0"), ("e.weight_orig", "e.weight_u"),
+    ("e.base_layer.weight", "e.lora_embedding_A.default"), ("weight", "lora_A")])
 def test_neighbours(rng, key, neighbour):
     """A tensor whose neighbour says that it is not the weight is refused by both names."""
     rows = rng.random((4, 2), np.float32)

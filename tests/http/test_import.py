@@ -156,18 +156,17 @@ def test_codes_are_not_served(rng, directory):
 
 
 def test_scales_beside_other_tables(rng, directory):
-    """Names alone are no codes: FP32 rows beside a `scale` are a table as ever."""
+    """FP32 rows beside a `scale` are a table as ever; integers beside one are codes."""
     rows = rng.standard_normal((9, 3)).astype(F32)
     write(directory / "t.safetensors", {"weight": rows, "scale": np.ones(9, F32)})
     expect(np.array_equal(answers(directory / "t.safetensors", 9), rows), "rows")
     np.savez(directory / "u.npz", weight=rng.integers(0, 9, (9, 3)).astype(U8), scale=np.ones(9))
-    with Server("--table", f"t={directory / 'u.npz'}#weight"):
-        pass
+    convert(f"{directory / 'u.npz'}#weight", directory / "out.safetensors", code=2, words=["'weight'", "'scale'"])
 
 
 BAD = [
-    ({"weight_qscale": (ROWS, 2)}, "'weight_qscale' is FP16 of shape [300, 2]; it must be FP32 or FP16 "
-                                   "of shape [300] or [300, 1], one for each row of 'weight'"),
+    ({"weight_qscale": (ROWS, 2)}, "'weight_qscale' is FP16 of shape [300, 2]; it must be FP32, FP16 or "
+                                   "BF16 of shape [300] or [300, 1], one for each row of 'weight'"),
     ({"weight_qscale": (ROWS - 1,)}, "'weight_qscale' is FP16 of shape [299]"),
     ({"weight_qbias": (1,)}, "'weight_qbias' is FP16 of shape [1]"),
     ({"weight_qbias": ()}, "'weight_qbias' is FP16 of shape []"),

@@ -8,10 +8,10 @@ import struct
 import numpy as np
 import pytest
 
-from harness import Server, expect, expect_equal, expect_words, run
+from harness import Server, expect, expect_equal, expect_words, run, write_json
 from numerics import F32
 from table_files import read_safetensors, write_safetensors
-from v2 import Client, Tensor
+from v2 import Client, Tensor, bf16_from_f32
 
 ROWS = np.arange(8, dtype=F32).reshape(4, 2)
 EMPTY = np.zeros((2, 0), F32)
@@ -154,3 +154,100 @@ def test_whole(directory, files, at, keys, rows):
     accept(f"{directory / 't'}{at}", rows, keys, directory / "out.safetensors")
     if keys:
         expect_equal(sorted(read_safetensors(directory / "out.safetensors")[1]["keys"].tolist()), sorted(keys))
+
+
+# ---- neighbours that say that an array is not the table --------------------------------------------
+I8, U8, I32, ONES = np.int8, np.uint8, np.int32, np.ones((4, 1), F32)
+E4M3 = np.array([[0x38, 0x40], [0xb8, 0x00], [0x7e, 0x08], [0x01, 0x30]], U8)  # 1, 2, -1, 0, 448, 2^-6, 2^-9, 0.5
+E4M3_VALUES = np.array([[1, 2], [-1, 0], [448, 2**-6], [2**-9, 0.5]], F32)
+E5M2 = np.array([[0x3c, 0x40], [0xbc, 0x00], [0x7b, 0x04], [0x01, 0x38]], U8)
+E5M2_VALUES = np.array([[1, 2], [-1, 0], [57344, 2**-14], [2**-16, 0.5]], F32)
+BY_ROW = np.array([0.25, 0.5, 2, 4], F32)
+
+# The table, its neighbour, and the rows that `bagserve convert` makes of both.
+JOINED = [
+    (name, ("F8_E4M3", E4M3), {mate: ("F32", np.full(shape, 0.25, F32))}, E4M3_VALUES / 4)
+    for name, mate, shape in (
+        ("FP8 and one scale", "w.weight_scale", ()), ("FP8 and a scale in a list", "w.weight_scale", (1,)),
+        ("FP8 and DeepSeek's block", "w.weight_scale_inv", (1, 1)), ("FP8 and ComfyUI's", "w.scale_weight", ()))
+] + [
+    ("FP8 and a scale a row", ("F8_E4M3", E4M3), {"w.weight_scale": ("F32", BY_ROW)}, E4M3_VALUES * BY_ROW[:, None]),
+    ("FP8 and scales of BF16", ("F8_E4M3", E4M3), {"w.weight_scale": ("BF16", bf16_from_f32(BY_ROW[:, None]))},
+     E4M3_VALUES * BY_ROW[:, None]),
+    ("FP8 of five bits", ("F8_E5M2", E5M2), {"w.weight_scale": ("F16", BY_ROW.astype(np.float16))},
+     E5M2_VALUES * BY_ROW[:, None]),
+    ("INT8 and ComfyUI's", ("I8", E4M3.view(I8)), {"w.scale_weight": ("F32", np.full((), 0.25, F32))},
+     E4M3.view(I8).astype(F32) / 4),
+]
+
+
+@pytest.mark.parametrize("codes, mate, rows", [pytest.param(*case[1:], id=case[0]) for case in JOINED])
+@pytest.mark.parametrize("at", ["#w.weight", ""])
+def test_codes_that_are_joined(directory, codes, mate, rows, at):
+    """Named or found as the only table: read without their scale they would be other numbers."""
+    path = directory / "t.safetensors"
+    write_safetensors(path, {"w.weight": codes} | mate)
+    refuse(f"{path}{at}", [*mate, "bagserve convert"], directory / "out.safetensors", converts=rows.tolist())
+
+
+# The array that is named, its neighbours, and words of the refusal beside their names.
+NOT_THE_TABLE = [
+    ("FP8 in blocks of two sides", "w.weight", ("F8_E4M3", E4M3), {"w.weight_scale_inv": ("F32", np.ones((2, 2), F32))}, []),
+    ("FP8 whose scales are in the log", "w.weight", ("F8_E4M3", E4M3), {"w.weight_scale": ("F8_E8M0", np.ones(4, U8))}, []),
+    ("FP8 and two scales", "w.weight", ("F8_E4M3", E4M3),
+     {"w.weight_scale": ("F32", ONES), "w.weight_scale_2": ("F32", ONES[0])}, ["dequantise"]),
+    ("INT8 and a zero point", "w.weight", ("I8", E4M3.view(I8)),
+     {"w.weight_scale": ("F32", ONES), "w.weight_zero_point": ("I8", np.zeros((4, 1), I8))}, ["dequantise"]),
+    ("compressed-tensors, packed", "w.weight_packed", ("I32", np.ones((4, 2), I32)), {"w.weight_scale": ("F32", ONES)}, []),
+    ("bitsandbytes of 8 bits", "w.weight", ("I8", E4M3.view(I8)), {"w.SCB": ("F32", np.ones(4, F32))}, ["dequantise"]),
+    ("bitsandbytes of 4 bits", "w.weight", ("U8", E4M3), {"w.weight.absmax": ("F32", np.ones(1, F32))}, ["dequantise"]),
+    ("NVFP4", "w.weight", ("U8", E4M3), {"w.weight_scale": ("F8_E4M3", E4M3)}, ["dequantise"]),
+    ("MXFP4", "w_blocks", ("U8", E4M3), {"w_scales": ("U8", E4M3)}, ["dequantise"]),
+    ("EETQ", "w.weight", ("I8", E4M3.view(I8)), {"w.weight_scales": ("F16", np.ones(4, np.float16))}, ["dequantise"]),
+    ("GPTQ", "w.qweight", ("I32", np.ones((4, 2), I32)), {"w.scales": ("F16", np.ones((1, 8), np.float16))}, ["dequantise"]),
+    ("MLX", "w.weight", ("U32", np.ones((4, 2), np.uint32)), {"w.scales": ("F16", np.ones((4, 1), np.float16))},
+     ["dequantise"]),
+    ("HQQ", "w.W_q", ("U8", E4M3), {"w.scale": ("F32", ONES)}, ["dequantise"]),
+    ("quanto", "w.weight._data", ("I8", E4M3.view(I8)), {"w.weight._scale": ("F32", ONES)}, []),
+    ("torchao", "w.weight:qdata", ("I8", E4M3.view(I8)), {"w.weight:scale": ("F32", ONES)}, ["dequantise"]),
+    ("AQLM", "w.codes", ("I8", E4M3.view(I8)), {"w.codebooks": ("F16", np.ones((1, 2), np.float16))}, ["dequantise"]),
+    ("a pruned weight", "w.weight_orig", ("F32", ROWS), {"w.weight_mask": ("F32", ROWS)}, ["remove_parametrizations"]),
+    ("spectral_norm", "w.weight_orig", ("F32", ROWS), {"w.weight_u": ("F32", ROWS[0])}, ["remove_parametrizations"]),
+    ("weight_norm", "w.weight_v", ("F32", ROWS), {"w.weight_g": ("F32", ONES)}, ["remove_parametrizations"]),
+    ("a parametrization", "w.parametrizations.weight.original", ("F32", ROWS), {}, ["remove_parametrizations"]),
+    ("weight_norm as a parametrization", "w.parametrizations.weight.original1", ("F32", ROWS),
+     {"w.parametrizations.weight.original0": ("F32", ONES)}, ["remove_parametrizations"]),
+    ("an adapter", "w.base_layer.weight", ("F32", ROWS), {"w.lora_embedding_A.default": ("F32", ROWS)}, ["merge_and_unload"]),
+    ("a weight beside its parts", "w.weight", ("F32", ROWS), {"w.weight_orig": ("F32", ROWS)}, ["remove_parametrizations"]),
+    ("a weight beside its parametrization", "w.weight", ("F32", ROWS), {"w.parametrizations.weight.original": ("F32", ROWS)},
+     ["remove_parametrizations"]),
+    ("bitsandbytes' state", "w.weight", ("U8", E4M3), {"w.weight.quant_state.bitsandbytes__nf4": ("U8", ONES.astype(U8))},
+     ["dequantise"]),
+    ("loralib", "weight", ("F32", ROWS), {"lora_A": ("F32", ROWS)}, ["merge_and_unload"]),
+    ("a module that was replaced", "w.original_module.weight", ("F32", ROWS),
+     {"w.modules_to_save.default.weight": ("F32", ROWS)}, ["merge_and_unload"]),
+]
+
+
+@pytest.mark.parametrize("name, table, mates, words", [pytest.param(*case[1:], id=case[0]) for case in NOT_THE_TABLE])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_array_that_is_not_the_table(directory, name, table, mates, words, parts):
+    """Refused by name in one file, and in two that an index joins, whether or not `convert` joins other scales."""
+    tensors = {name: table} | mates
+    path = directory / "t.safetensors"
+    if parts == 1:
+        write_safetensors(path, tensors)
+    else:
+        write_safetensors(directory / "a.safetensors", {name: table})
+        write_safetensors(directory / "b.safetensors", mates or {"other": ("F32", ROWS)})
+        path = directory / "t.safetensors.index.json"
+        write_json(path, {"weight_map": {n: "a.safetensors" if n == name else "b.safetensors" for n in tensors}})
+    last = [name] if "parametrizations" in name else list(mates)[-1:]
+    refuse(f"{path}#{name}", [*last, *(words if parts == 1 else [])], directory / "out.safetensors")
+
+
+@pytest.mark.parametrize("mate", ["w.weight_scale", "w.scales", "w.bias", "w.weight_gain", "v.weight_orig"])
+def test_neighbour_that_says_nothing(directory, mate):
+    """Floats are no codes, and other names belong to other arrays."""
+    write_safetensors(directory / "t.safetensors", {"w.weight": ("F32", ROWS), mate: ("F32", ONES[0])})
+    accept(f"{directory / 't.safetensors'}#w.weight", ROWS.tolist(), None, directory / "out.safetensors")

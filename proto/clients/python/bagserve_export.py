@@ -99,9 +99,11 @@ def check_codes(state, key):
     before, _, name = key.rpartition(".")
     siblings = _PARTS if name in _PARTS else _SIBLINGS.get(name, ())
     suspects = {key + suffix for suffix in _SCALES} | {f"{before}.{other}".lstrip(".") for other in siblings} - {key}
-    computed = f"{before}.parametrizations.{name}.".lstrip(".")
+    computed = [f"{before}.parametrizations.{name}.".lstrip(".")]
+    if name == "weight":
+        computed.append(f"{before.removesuffix('base_layer').rstrip('.')}.lora_".lstrip("."))  # adapters
     for other in state:
-        if other in suspects or other.startswith((f"{key}.", computed)) or other == key and "parametrizations." in key:
+        if other in suspects or other.startswith((f"{key}.", *computed)) or other == key and "parametrizations." in key:
             raise ValueError(f"'{key}' is not the weight alone, as '{other}' says: export the numbers that the module looks up, "
                              f"which are those after dequantize(), prune.remove() or remove_parametrizations()")
 
