@@ -183,7 +183,8 @@ static void add_cors(struct headers *headers, const struct bag_http_reply *reply
         return;
     add(headers, "Access-Control-Allow-Methods", reply->allow);
     add(headers, "Access-Control-Allow-Headers",
-        "Authorization, Content-Type, Content-Encoding, " BAG_HEADER_JSON_LENGTH);
+        "Authorization, Content-Type, Content-Encoding, " BAG_HEADER_JSON_LENGTH
+        ", " BAG_HEADER_REQUEST_ID ", " BAG_HEADER_TRACEPARENT ", tracestate");
     add_number(headers, "Access-Control-Max-Age", PREFLIGHT_MAX_AGE_S);
 }
 

@@ -173,7 +173,8 @@ def cors_of(reply):
 EXPOSED = {"access-control-expose-headers": "Inference-Header-Content-Length, Retry-After"}
 PREFLIGHT = {"access-control-allow-methods": "POST, OPTIONS", "access-control-max-age": "600",
              "access-control-allow-headers":
-                 "Authorization, Content-Type, Content-Encoding, Inference-Header-Content-Length"}
+                 "Authorization, Content-Type, Content-Encoding, Inference-Header-Content-Length, X-Request-Id, "
+                 "traceparent, tracestate"}
 
 
 def ask_all(client, headers):
