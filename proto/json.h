@@ -4,7 +4,7 @@
  * cJSON alone accepts trailing garbage, duplicate keys, 01, 1e999 and invalid UTF-8. Here the text
  * is checked first, byte by byte, against the grammar of RFC 8259 and the range of numbers. Then
  * cJSON builds the tree, and the tree is checked for duplicate keys. The caller owns a tree and
- * frees it with bag_json_free. */
+ * frees it with bag_json_free. A byte order mark before the document is skipped. */
 #pragma once
 
 #include "arena.h"

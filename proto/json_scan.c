@@ -330,6 +330,10 @@ static bool scan_value(struct bag_json_scan *scan, enum bag_json_place place)
 
 bool bag_json_scan_document(struct bag_json_scan *scan, enum bag_json_place place)
 {
+    /* Skip a byte order mark, with which editors and PowerShell on Windows begin UTF-8. */
+    static const char mark[] = {'\xef', '\xbb', '\xbf'};
+    if (scan->end - scan->at >= (ptrdiff_t)sizeof mark && memcmp(scan->at, mark, sizeof mark) == 0)
+        scan->at += sizeof mark;
     if (!scan_value(scan, place))
         return false;
     if (scan->at != scan->text_end)

@@ -8,7 +8,7 @@ import pytest
 
 from example import i64
 from harness import Server, expect_equal
-from v2 import Raw, head, infer_body
+from v2 import Client, Raw, head, infer_body
 
 TABLE = np.arange(2000, dtype=np.float32).reshape(1000, 2)
 INFER = "/v2/models/rows/infer"
@@ -91,3 +91,19 @@ def test_end_within_a_body(server, rng):
         request, want = make(rng, 20000)
         raw.send(request)
         check(raw, want)
+
+
+def test_byte_order_mark(directory):
+    """Editors and PowerShell on Windows begin UTF-8 with one: it is no part of a body, a configuration or settings."""
+    folder = directory / "models" / "t" / "1"
+    folder.mkdir(parents=True)
+    np.save(folder / "table.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
+    (folder / "config.json").write_text('\ufeff{"reduction": "mean"}', encoding="utf-8")
+    (directory / "c.json").write_text('\ufeff{"models_dir": "models"}', encoding="utf-8")
+    body = '{"inputs": [{"name": "indices", "datatype": "INT64", "shape": [1, 2], "data": [0, 2]}]}'
+    with Server("--config", directory / "c.json") as server, Client(server) as client:
+        for text in (body, "\ufeff" + body):
+            reply = client.request("POST", "/v2/models/t/infer", text.encode()).expect()
+            expect_equal(reply.json()["outputs"][0]["data"], [2, 3])
+        for wrong in (("\ufeff\ufeff" + body).encode(), body.encode("utf-16"), body[:1].encode() + "\ufeff".encode()):
+            client.request("POST", "/v2/models/t/infer", wrong).expect(400)

@@ -115,7 +115,9 @@ static const char *const rejections[][2] = {
     {"[\"\xf8\x88\x80\x80\"]", "invalid UTF-8"},
     {"[\"\xe2\x82\"]", "invalid UTF-8"},
     {"[\"\xe2\x82", "invalid UTF-8"},
-    {"\xef\xbb\xbf{}", "expected a value"},
+    {"\xef\xbb\xbf", "the text ends too early"},
+    {"\xef\xbb\xbf\xef\xbb\xbf{}", "expected a value"},
+    {" \xef\xbb\xbf{}", "expected a value"},
     {"{\"a\":1,\"a\":2}", "key \"a\" is duplicated"},
     {"[{\"b\":{\"a\":1,\"c\":2,\"\\u0061\":2}}]", "key \"a\" is duplicated"},
     {"/* c */ {}", "expected a value"}};
