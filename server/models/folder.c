@@ -237,6 +237,7 @@ struct model {
     const char *name;
     char *settings; /* the path of a config.json for all versions; owned; NULL: none */
     size_t versions;
+    bool has_files; /* it has a table or settings, which belong into a version */
     char other[64]; /* a folder in it that is no version's; "": there is none */
 };
 
@@ -284,7 +285,9 @@ static bool visit_version(const char *path, const char *name, void *context,
 {
     struct model *model = context;
     struct version version = {.scan = model->scan, .is_ready = !model->scan->options->ready_file};
-    if (strcmp(name, SETTINGS_NAME) == 0)
+    bool is_settings = strcmp(name, SETTINGS_NAME) == 0;
+    model->has_files |= is_settings || is_of_set(name) || bag_source_is_table(name);
+    if (is_settings)
         return true;
     if (!is_version(path, name)) {
         tell_skipped(model->scan, path,
@@ -321,7 +324,9 @@ static bool add_without_version(const struct model *model, const char *path,
     return reject(last_of(model->scan), &why, problem);
 }
 
-/* Adds the versions in the folder of a model. */
+/* Adds the versions in the folder of a model. Skips a folder in which nothing is meant to be
+ * served.
+ */
 static bool visit_directory(struct bag_scan *scan, const char *path, const char *name,
                             struct bag_problem *problem)
 {
@@ -333,7 +338,11 @@ static bool visit_directory(struct bag_scan *scan, const char *path, const char 
         model.settings = NULL;
     }
     bool ok = walk(path, visit_version, &model, problem) || skip_unreadable(scan, path, problem);
-    ok = ok && (model.versions || add_without_version(&model, path, problem));
+    if (ok && model.versions == 0 && !model.has_files && !*model.other)
+        tell_skipped(scan, path,
+                     "there is nothing to serve in it: a model has a table in NAME/VERSION/");
+    else
+        ok = ok && (model.versions || add_without_version(&model, path, problem));
     free(model.settings);
     return ok;
 }
@@ -410,12 +419,19 @@ static void tell_file(const struct bag_scan *scan, const char *path, const char 
     tell_skipped(scan, path, why.text);
 }
 
+/* The folder that a zip archive made by macOS has beside its content. */
+#define ARCHIVE_REST "__MACOSX"
+
 /* Adds the model in an entry of the folder of models. */
 static bool visit_model(const char *path, const char *name, void *context,
                         struct bag_problem *problem)
 {
     struct bag_scan *scan = context;
     bool is_folder = is_directory(path);
+    if (strcmp(name, ARCHIVE_REST) == 0) {
+        tell_ignored(scan, path, "it is what macOS adds to zip archives, and no model");
+        return true;
+    }
     if (!is_folder && !bag_source_is_table(name)) {
         tell_file(scan, path, name);
         return true;

@@ -157,11 +157,32 @@ def test_folders_that_are_no_versions(directory, root):
         expect_equal(served(client, "good"), 1)
 
 
+def test_folders_without_a_model(directory, root):
+    """What zip archives and mkdir leave beside models is logged, is no model, and does not keep the probe at 503."""
+    publish(root, "t", 1)
+    (root / "__MACOSX" / "t" / "1").mkdir(parents=True)
+    (root / "__MACOSX" / "t" / "1" / "._table.npy").write_bytes(b"x")
+    (root / "empty").mkdir()
+    (root / "hidden").mkdir()
+    (root / "hidden" / ".DS_Store").write_bytes(b"x")
+    (root / "text").mkdir()
+    (root / "text" / "README.md").write_text("nothing")
+    with Server("--models", root) as server, Client(server) as client:
+        client.get("/v2/health/ready").expect(200)
+        expect_equal(client.get("/v2/models").json()["models"], ["t"])
+        said = {os.path.basename(event["path"]): (event["event"], event["reason"])
+                for event in events(server, "skipped") + events(server, "ignored")}
+        expect("macOS" in said["__MACOSX"][1], said)
+        for name in ("empty", "hidden", "text"):
+            expect(said[name][0] == "skipped" and "NAME/VERSION/" in said[name][1], said)
+    expect_equal(run("serve", "--check", "--models", root).returncode, 0)
+
+
 def test_model_without_a_good_version(directory, root):
     """Readiness is 503 where models do not change, and 200 where they may; the model's own is 503."""
     truncate(publish(root, "t", 1))
     publish(root, "u", 1)
-    (root / "empty").mkdir()
+    (root / "empty" / "v1").mkdir(parents=True)
     with Server("--models", root) as server, Client(server) as client:
         error = client.get("/v2/health/ready").expect(503).error()
         expect("'empty'" in error and "no version directory" in error, error)
