@@ -51,10 +51,14 @@ struct bag_npy {
     size_t data_bytes;
 };
 
+/* Number of bytes at the start of a file from which its kind is known. */
+#define BAG_FILE_KIND_BYTES 512
+
 /* Returns the kind of a file of another format and what to do with it ("a pickle: ..."), judged by
- * its first bytes. At most BAG_NPY_PREAMBLE_BYTES are read. Returns NULL if the format is
+ * its first bytes, of which BAG_FILE_KIND_BYTES suffice. `is_raw` says that the file should have
+ * numbers without a header, which may begin with nearly any bytes. Returns NULL if the format is
  * unknown. */
-const char *bag_file_kind(const void *bytes, size_t count);
+const char *bag_file_kind(const void *bytes, size_t count, bool is_raw);
 
 /* Returns the number of bytes that bag_npy_parse needs: magic, version, header length and header.
  * `count` is at least BAG_NPY_PREAMBLE_BYTES, or the size of a shorter file. Returns 0 if these

@@ -20,25 +20,55 @@ struct frame {
 #define PICKLE                                                                                  \
     "a pickle: export what torch.save wrote with proto/clients/python/bagserve_export.py, and " \
     "save an array with numpy.save"
+#define EXPORT "export it with proto/clients/python/bagserve_export.py"
+#define SAVE   "save its array with numpy.save"
+#define UNPACK "unpack it first"
+#define COPY   "copy or download the file again"
 
 /* The first bytes of other kinds of files, and what to do with them. */
 static const struct {
     const char *magic, *what;
 } others[] = {
+    {"version https://git-lfs", "a pointer of Git LFS, not the file itself: run git lfs pull"},
+    {"/annex/objects/", "a pointer of git-annex, not the file itself: run git annex get"},
+    {"outs:\n- md5:", "a pointer of DVC, not the file itself: run dvc pull"},
+    {"<!DOCTYPE", "an HTML page, such as the error of a download: " COPY},
+    {"<!doctype", "an HTML page, such as the error of a download: " COPY},
+    {"<html", "an HTML page, such as the error of a download: " COPY},
+    {"<HTML", "an HTML page, such as the error of a download: " COPY},
+    {"<?xml", "an XML document, such as the error of an object store: " COPY},
+    {MAGIC "\1", "an .npy file: its name must end with .npy"},
+    {MAGIC "\2", "an .npy file: its name must end with .npy"},
+    {MAGIC "\3", "an .npy file: its name must end with .npy"},
     {"PK\3\4", "a zip archive: name an .npz file so, and export what torch.save wrote with "
                "proto/clients/python/bagserve_export.py"},
-    {"\x80\2", "a pickle, as older versions of torch.save write: export it with "
-               "proto/clients/python/bagserve_export.py"},
+    {"\x80\2", "a pickle, as older versions of torch.save write: " EXPORT},
     {"\x80\3", PICKLE},
     {"\x80\4", PICKLE},
     {"\x80\5", PICKLE},
-    {"\x89HDF", "an HDF5 file: save its array with numpy.save"},
+    {"\x89HDF", "an HDF5 file: " SAVE},
+    {"MATLAB 5.0 MAT", "a MATLAB file: " SAVE},
     {"PAR1", "a Parquet file: save its column with numpy.save"},
     {"ARROW1", "an Arrow file: save its column with numpy.save"},
-    {"\x1f\x8b", "one compressed by gzip: decompress it first"},
-    {"\x28\xb5\x2f\xfd", "one compressed by zstd: decompress it first"},
-    {"version https://git-lfs", "a pointer of Git LFS, not the file itself: run git lfs pull"},
+    {"FEA1", "a Feather file: save its column with numpy.save"},
+    {"Obj\1", "an Avro file: save its column with numpy.save"},
+    {"SQLite format 3", "an SQLite database: save its column with numpy.save"},
+    {"GGUF", "a GGUF file of llama.cpp: save its tensor with numpy.save"},
+    {"\x1f\x8b", "one compressed by gzip: " UNPACK},
+    {"\x28\xb5\x2f\xfd", "one compressed by zstd: " UNPACK},
+    {"\xfd"
+     "7zXZ",
+     "one compressed by xz: " UNPACK},
+    {"BZh", "one compressed by bzip2: " UNPACK},
+    {"\4\"M\x18", "one compressed by lz4: " UNPACK},
+    {"7z\xbc\xaf\x27\x1c", "a 7z archive: " UNPACK},
 };
+
+/* The position of the word that marks a tar archive. */
+#define TAR_MAGIC_AT 257
+
+/* The number of certain bytes that tell a kind of files from numbers without a header. */
+#define CERTAIN_BYTES 7
 
 /* Returns whether all bytes are printable ASCII or white space. */
 static bool is_text(const unsigned char *bytes, size_t count)
@@ -50,15 +80,25 @@ static bool is_text(const unsigned char *bytes, size_t count)
     return i == count;
 }
 
-const char *bag_file_kind(const void *bytes, size_t count)
+const char *bag_file_kind(const void *data, size_t count, bool is_raw)
 {
+    const unsigned char *bytes = data;
+    size_t known = count < BAG_NPY_PREAMBLE_BYTES ? count : BAG_NPY_PREAMBLE_BYTES;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        size_t magic_bytes = strnlen(others[i].magic, BAG_NPY_PREAMBLE_BYTES);
-        if (count >= magic_bytes && memcmp(bytes, others[i].magic, magic_bytes) == 0)
+        size_t magic_bytes = strlen(others[i].magic);
+        if (count >= magic_bytes && memcmp(bytes, others[i].magic, magic_bytes) == 0 &&
+            (!is_raw || magic_bytes >= CERTAIN_BYTES))
             return others[i].what;
     }
-    bool text = is_text(bytes, count < BAG_NPY_PREAMBLE_BYTES ? count : BAG_NPY_PREAMBLE_BYTES);
-    return text ? "text: read its numbers (numpy.loadtxt) and save them with numpy.save" : NULL;
+    if (is_raw)
+        return NULL;
+    if (count >= TAR_MAGIC_AT + 5 && memcmp(bytes + TAR_MAGIC_AT, "ustar", 5) == 0)
+        return "a tar archive: " UNPACK;
+    if (count > 9 && bytes[8] == '{' && (bytes[9] == '"' || bytes[9] == '}') && bytes[7] == 0)
+        return "a safetensors file: its name must end with .safetensors";
+    return is_text(bytes, known)
+               ? "text: read its numbers (numpy.loadtxt) and save them with numpy.save"
+               : NULL;
 }
 
 /* Reads the magic, the version and the length. Returns false and sets *problem if they are invalid
@@ -73,7 +113,7 @@ static bool read_frame(const void *data, size_t count, struct frame *frame,
         if (count == 0)
             return bag_problem_set(problem, BAG_ERROR_FILE,
                                    "the file is empty; it must be an .npy file");
-        const char *kind = bag_file_kind(bytes, count);
+        const char *kind = bag_file_kind(bytes, count, false);
         if (kind)
             return bag_problem_set(problem, BAG_ERROR_FILE,
                                    "the file is not an .npy file; it looks like %s", kind);

@@ -16,8 +16,8 @@
 
 /* ---- the frame ------------------------------------------------------------------------------- */
 
-/* Checks the length of the header. A large one means that the file has another format, which the
- * message names if it is known. */
+/* Checks the length of the header. If the header is too long, or does not begin as one, the file
+ * has another format, which the message names if it is known. */
 static bool check_frame(const unsigned char *bytes, size_t count, struct bag_problem *problem)
 {
     if (count < BAG_SAFETENSORS_PREAMBLE_BYTES)
@@ -26,8 +26,10 @@ static bool check_frame(const unsigned char *bytes, size_t count, struct bag_pro
                                "length of its header in 8",
                                count);
     uint64_t length = bag_read_little(bytes, BAG_SAFETENSORS_PREAMBLE_BYTES);
-    const char *kind =
-        length > BAG_SAFETENSORS_MAX_HEADER_BYTES ? bag_file_kind(bytes, count) : NULL;
+    const bool is_other = count > BAG_SAFETENSORS_PREAMBLE_BYTES
+                              ? bytes[BAG_SAFETENSORS_PREAMBLE_BYTES] != '{'
+                              : length > BAG_SAFETENSORS_MAX_HEADER_BYTES;
+    const char *kind = is_other ? bag_file_kind(bytes, count, false) : NULL;
     if (kind)
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the file is not a safetensors file; it looks like %s", kind);

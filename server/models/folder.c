@@ -237,7 +237,7 @@ struct model {
     const char *name;
     char *settings; /* the path of a config.json for all versions; owned; NULL: none */
     size_t versions;
-    bool has_files; /* it has a table or settings, which belong into a version */
+    bool has_files; /* a table, or settings, are directly in the folder */
     char other[64]; /* a folder in it that is no version's; "": there is none */
 };
 

@@ -136,7 +136,7 @@ bool bag_file_reject_choice(const struct bag_file_names *names, struct bag_probl
 static bool read_tensors(int fd, uint64_t file_bytes, struct bag_safetensors *tensors,
                          struct bag_problem *problem)
 {
-    unsigned char preamble[BAG_SAFETENSORS_PREAMBLE_BYTES];
+    unsigned char preamble[BAG_FILE_KIND_BYTES];
     ssize_t have = bag_file_read_some(fd, preamble, sizeof preamble, 0, problem);
     if (have < 0)
         return false;
@@ -268,6 +268,14 @@ char *bag_file_find_part(const char *index_path, const char *tensor, struct bag_
 static bool read_directory(int fd, uint64_t file_bytes, struct bag_npz *npz, void **directory,
                            struct bag_problem *problem)
 {
+    unsigned char first[BAG_FILE_KIND_BYTES];
+    ssize_t have = bag_file_read_some(fd, first, sizeof first, 0, problem);
+    const char *kind = have > 0 ? bag_file_kind(first, (size_t)have, false) : NULL;
+    if (have < 0)
+        return false;
+    if (kind && memcmp(first, "PK", 2) != 0)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "the file is not an .npz file; it looks like %s", kind);
     size_t tail_bytes = file_bytes < BAG_NPZ_TAIL_BYTES ? file_bytes : BAG_NPZ_TAIL_BYTES;
     char *tail = malloc(BAG_NPZ_TAIL_BYTES);
     bool ok = tail ? bag_file_read_at(fd, tail, tail_bytes, file_bytes - tail_bytes, problem) &&

@@ -118,7 +118,7 @@ bool bag_file_reject_scalar(struct bag_problem *problem)
 bool bag_file_read_npy(int fd, uint64_t begin, uint64_t end, enum bag_dtype override_dtype,
                        struct bag_npy *npy, struct bag_problem *problem)
 {
-    unsigned char preamble[BAG_NPY_PREAMBLE_BYTES];
+    unsigned char preamble[BAG_FILE_KIND_BYTES];
     size_t room = end - begin < sizeof preamble ? end - begin : sizeof preamble;
     ssize_t have = bag_file_read_some(fd, preamble, room, begin, problem);
     if (have < 0)
@@ -338,8 +338,18 @@ bool bag_table_raw_open(const char *path, enum bag_dtype dtype, uint32_t rank, c
     int fd = bag_file_open(path, &state, problem);
     if (fd < 0)
         return bag_file_reject(path, problem);
-    close(fd);
     bag_file_remember(file, path, &state);
+    unsigned char first[BAG_FILE_KIND_BYTES];
+    ssize_t have = bag_file_read_some(fd, first, sizeof first, 0, problem);
+    const char *kind = have > 0 ? bag_file_kind(first, (size_t)have, true) : NULL;
+    close(fd);
+    if (kind)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "%s: the file should have numbers without a header; it looks like "
+                               "%s",
+                               path, kind);
+    if (have < 0)
+        return bag_file_reject(path, problem);
     return describe_raw((uint64_t)state.st_size, dtype, rank, shape, &file->npy, problem) ||
            bag_file_reject(path, problem);
 }

@@ -136,6 +136,11 @@ static bool choose_arrays(const struct bag_model_config *model, const struct bag
                                        "proto/clients/python/bagserve_export.py",
                                        archive->file.path);
         }
+        if (has_name(names, "indptr") && has_name(names, "indices"))
+            return bag_problem_set(problem, BAG_ERROR_FILE,
+                                   "%s: it looks like a sparse matrix of SciPy: save its rows with "
+                                   "numpy.save(matrix.toarray())",
+                                   archive->file.path);
         if (names->count == 1 &&
             !open_array(archive, names->names[0], BAG_DTYPE_COUNT, &file, problem))
             return false;

@@ -2,6 +2,7 @@
 neighbours. One line for each, with its outcome: the rows that are served, or words of the refusal. `serve`,
 `serve --check`, `inspect` and `convert` agree."""
 
+import io
 import re
 import struct
 
@@ -140,9 +141,77 @@ def test_file_without_a_header_that_is_empty(directory):
         expect(code == 0 or re.search("t.bin: the file is empty", done.stderr), done.stderr)
 
 
+# ---- what is no table --------------------------------------------------------------------------------
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 123456789\n"
+HTML = b"<!DOCTYPE html><html><head><title>404</title></head></html>"
+KINDS = {"Git LFS": LFS, "git-annex": b"/annex/objects/SHA256E-s12--ab.npy\n", "DVC": b"outs:\n- md5: 0a1b\n  path: t.npy\n",
+         "HTML": HTML, "XML": b"<?xml version='1.0'?><Error><Code>NoSuchKey</Code></Error>",
+         "GGUF": b"GGUF\3\0\0\0" + bytes(64), "HDF5": b"\x89HDF\r\n\x1a\n" + bytes(64), "MATLAB": b"MATLAB 5.0 MAT-file" + bytes(200),
+         "Parquet": b"PAR1" + b"\x15\x04" * 20, "Arrow": b"ARROW1\0\0" + bytes(64), "Feather": b"FEA1" + bytes(64),
+         "Avro": b"Obj\1\4\x16avro.codec\x08null" + bytes(64), "SQLite": b"SQLite format 3\0" + bytes(64), "gzip": b"\x1f\x8b\x08" + bytes(64),
+         "zstd": b"\x28\xb5\x2f\xfd" + bytes(64), "xz": b"\xfd7zXZ\0" + bytes(64), "bzip2": b"BZh91AY" + bytes(64),
+         "lz4": b"\x04\x22\x4d\x18" + bytes(64), "7z": b"7z\xbc\xaf\x27\x1c" + bytes(64),
+         "tar": b"t.npy" + bytes(252) + b"ustar\x0000" + bytes(300), "pickle": b"\x80\x04\x95" + bytes(64),
+         "text": b"1.5,2.5\n3.5,4.5\n"}
+
+
+@pytest.mark.parametrize("suffix", ["npy", "safetensors", "npz"])
+def test_file_of_another_kind(directory, suffix):
+    """It is called by its name, whatever name the file has."""
+    for kind, data in KINDS.items():
+        path = directory / f"{kind.replace(' ', '')}.{suffix}"
+        path.write_bytes(data)
+        for arguments in (("serve", "--check", "--table", f"t={path}"), ("inspect", path),
+                          ("convert", path, directory / "out.safetensors")):
+            done = run(*arguments)
+            said = done.stderr.replace(str(path), "")
+            expect(done.returncode in (1, 2) and kind in said, f"{kind} as .{suffix}: {done.returncode} {said}")
+            expect(("loadtxt" in said) == (kind == "text"), said)
+    for other in {"npy", "safetensors"} - {suffix}:
+        path = directory / f"{other}.{suffix}"
+        (npy(ROWS) if other == "npy" else safetensors(values=("F32", ROWS)))(directory / f"t.{other}")
+        path.write_bytes((directory / f"t.{other}").read_bytes())
+        done = run("serve", "--check", "--table", f"t={path}")
+        expect(f"must end with .{other}" in done.stderr, done.stderr)
+
+
+NO_TABLE = [
+    ("pointers of Git LFS as a pair", {"key": LFS, "emb_vector": LFS}, "", ["key", "Git LFS", "git lfs pull"]),
+    ("an HTML page beside keys", {"key": longs(1), "emb_vector": HTML}, "", ["emb_vector", "HTML"]),
+    ("a sparse matrix of SciPy", {"t.npz": npz(data=ROWS[0], indices=np.arange(2), indptr=np.arange(3), shape=np.array([2, 9]))},
+     "/t.npz", ["t.npz", "SciPy", "toarray"]),
+    ("an .npz file of something else", {"t.npz": npz(a=ROWS, b=ROWS)}, "/t.npz", ["a", "b", "name the table"]),
+    ("half of an .npy file", {"t.npy": lambda path: path.write_bytes(cut(ROWS))}, "/t.npy", ["truncated"]),
+    ("keys without values", {"keys.npy": npy(np.arange(4))}, "", ["values.npy"]),
+    ("values without keys", {"values.npy": npy(ROWS)}, "", ["keys.npy"]),
+    ("a key too many", {"keys.npy": npy(np.arange(5)), "values.npy": npy(ROWS)}, "", ["5 keys", "4 rows"]),
+    ("a missing rank", dump(0, 2, longs(3), floats(5, 6)), "", ["rank_1.world_size_2"]),
+    ("ranks of two widths", dump(0, 2, longs(3), floats(5, 6)) | dump(1, 2, longs(4), floats(5)), "", ["rows of 1 elements"]),
+    ("parts of TensorFlow", {"saved_model.pb": b"x", "variables/variables.index": b"x"}, "", ["holds no table"]),
+    ("two tables", {"a.npy": npy(ROWS), "b.npy": npy(ROWS)}, "", ["several tables"]),
+    ("an empty folder", {"sub/x": b""}, "", ["holds no table"]),
+]
+
+
+def cut(array):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()[:-4]
+
+
+@pytest.mark.parametrize("files, at, words", [pytest.param(*case[1:], id=case[0]) for case in NO_TABLE])
+def test_no_table(directory, files, at, words):
+    write(directory / "t", files)
+    refuse(f"{directory / 't'}{at}", words, directory / "out.safetensors")
+
+
 # ---- what is whole ---------------------------------------------------------------------------------
 WHOLE = [
     ("a rank of dynamicemb without rows", dump(0, 2, b"", b"") | dump(1, 2, longs(3), floats(5, 6)), "", [3], [[5, 6]]),
+    ("hidden files of macOS", {"t.npy": npy(ROWS), "._t.npy": b"\0\5\x16\7", ".DS_Store": b"x", "README.md": b"x"}, "", None,
+     ROWS.tolist()),
+    ("keys that look like a zip archive", {"key": b"PK\3\4\0\0\0\0", "emb_vector": floats(5, 6)}, "", [0x04034b50], [[5, 6]]),
+    ("a pickled checkpoint beside", {"t.npy": npy(ROWS), "model.pt": b"PK\3\4"}, "", None, ROWS.tolist()),
     ("HugeCTR's pair", {"key": longs(5, 7, 9, 11), "emb_vector": ROWS.tobytes(), "slot_id": longs(0, 0, 1, 1)}, "",
      [5, 7, 9, 11], ROWS.tolist()),
 ]

@@ -369,6 +369,33 @@ TEST(rejects_other_frames)
     reject_bytes(&file, "the .npy header is 2147483707 bytes long; at most 65524 are read");
 }
 
+/* Numbers without a header may begin with a short mark by chance. */
+TEST(tells_kinds_of_files_apart)
+{
+    static const struct {
+        const char *bytes;
+        size_t count;
+        const char *kind, *raw;
+    } cases[] = {{"version https://git-lfs.github.com/spec/v1\n", 43, "a pointer of Git LFS",
+                  "a pointer of Git LFS"},
+                 {"<!DOCTYPE html><html>", 21, "an HTML page", "an HTML page"},
+                 {"\x93NUMPY\1\0", 8, "an .npy file", "an .npy file"},
+                 {"PK\3\4\0\0\0\0", 8, "a zip archive", NULL},
+                 {"GGUF\3\0\0\0", 8, "a GGUF file", NULL},
+                 {"\x1f\x8b\x08", 3, "one compressed by gzip", NULL},
+                 {"\x40\0\0\0\0\0\0\0{\"a\":", 13, "a safetensors file", NULL},
+                 {"1.5,2.5\n", 8, "text", NULL},
+                 {"PK\3", 3, NULL, NULL},
+                 {"\0\0\0\0", 4, NULL, NULL}};
+    for (size_t i = 0; i < COUNT_OF(cases) * 2; i++) {
+        const char *want = i % 2 ? cases[i / 2].raw : cases[i / 2].kind;
+        const char *kind = bag_file_kind(cases[i / 2].bytes, cases[i / 2].count, i % 2);
+        assert_int_equal(kind != NULL, want != NULL);
+        if (want)
+            assert_memory_equal(kind, want, strlen(want));
+    }
+}
+
 TEST(reads_the_longest_header)
 {
     static struct file file;

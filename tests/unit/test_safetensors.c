@@ -197,8 +197,11 @@ TEST(rejects_other_files)
                                       "the length of its header in 8");
     assert_int_equal(bag_safetensors_header_bytes("1234567", 7), 0);
     assert_false(bag_safetensors_parse("\x93NUMPY\x01\x00", 8, 8, &file, &problem));
+    assert_string_equal(problem.text, "the file is not a safetensors file; it looks like an .npy "
+                                      "file: its name must end with .npy");
+    assert_false(bag_safetensors_parse("\xffNUMPY\x01\x00", 8, 8, &file, &problem));
     assert_string_equal(problem.text,
-                        "the first 8 bytes say that the header has 379676406402707 bytes; at most "
+                        "the first 8 bytes say that the header has 379676406402815 bytes; at most "
                         "100000000 are read: is this a safetensors file?");
     assert_false(bag_safetensors_parse("\x01\xe1\xf5\x05\0\0\0\0", 8, 1 << 30, &file, &problem));
     assert_non_null(strstr(problem.text, "100000001 bytes"));
