@@ -353,12 +353,15 @@ bool bag_rows_batch_make(const struct bag_table_memory *memory, const struct bag
                          const struct bag_tensor *rows, bool merged, struct bag_arena *arena,
                          struct bag_rows_batch *batch, struct bag_problem *problem)
 {
-    struct bag_table_memory whole = *memory;
+    /* Describes the rows of requests, which are whole. Other members may change meanwhile. */
+    struct bag_table_memory whole = {
+        .table = memory->table, .rank = memory->rank, .index = memory->index};
+    memcpy(whole.shape, memory->shape, sizeof whole.shape);
     *batch = (struct bag_rows_batch){.deletes = rows == NULL};
-    if (bag_table_is_part(memory)) { /* the rows of requests are whole */
-        whole.table.row_elements = whole.whole_elements;
-        if (whole.part.by == BAG_PART_COLUMNS)
-            whole.shape[1] = (int64_t)whole.whole_elements;
+    if (bag_table_is_part(memory)) {
+        whole.table.row_elements = memory->whole_elements;
+        if (memory->part.by == BAG_PART_COLUMNS)
+            whole.shape[1] = (int64_t)memory->whole_elements;
     }
     if (batch->deletes && !bag_table_is_keyed(memory))
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
