@@ -190,11 +190,12 @@ static size_t own_references(const struct bag_change_plan *plan, const struct ba
 }
 
 /* Waits until no request reads the models that are unloaded first, and frees them. If requests do
- * not leave, all are as before. */
-static bool free_unloaded_first(struct bag_change_plan *plan, struct bag_problem *problem)
+ * not leave, or these models could not be announced, all are as before, and published again. */
+static bool free_unloaded_first(struct bag_change_plan *plan, bool is_announced,
+                                struct bag_problem *problem)
 {
     struct bag_models *models = plan->models;
-    bool ok = true;
+    bool ok = is_announced;
     for (size_t i = 0; ok && i < plan->num_unloaded_first; i++) {
         const struct bag_model *model = plan->unloaded_first[i].listed.model;
         ok = wait_until_left(models, model, own_references(plan, model));
@@ -226,6 +227,8 @@ static bool free_unloaded_first(struct bag_change_plan *plan, struct bag_problem
     }
     while (plan->num_unloaded_first > 0)
         bag_listed_clear(&plan->unloaded_first[--plan->num_unloaded_first].listed);
+    if (!ok)
+        publish_now(models);
     return ok;
 }
 
@@ -366,10 +369,9 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
     if (!find_unloaded_first(plan, problem) || !check_memory(plan, problem))
         return false;
     bool shows = plan->num_unloaded_first > 0 || plan->kind == BAG_CHANGE_START;
-    if (!show_announced(plan, &shows, problem) ||
-        (shows && !bag_models_publish(plan->models, false, problem)))
-        return false;
-    return plan->num_unloaded_first == 0 || free_unloaded_first(plan, problem);
+    bool ok = show_announced(plan, &shows, problem) &&
+              (!shows || bag_models_publish(plan->models, false, problem));
+    return plan->num_unloaded_first ? free_unloaded_first(plan, ok, problem) : ok;
 }
 
 /* ---- updates of rows ------------------------------------------------------------------------- */

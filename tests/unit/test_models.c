@@ -311,6 +311,26 @@ TEST(test_goes_on_after_a_load_that_is_cancelled)
     assert_string_equal(listed(), "a/2 READY* b/1 READY*");
 }
 
+TEST(test_publishes_again_what_cannot_be_unloaded_first)
+{
+    static const char settings[] = "{\"reload\": \"unload_first\"}";
+    write_file("a/config.json", settings, strlen(settings));
+    publish("a", 1);
+    start();
+    struct bag_model *read =
+        bag_model_retain(bag_models_find(&w->models, "a")->versions[0]->now.model);
+    write_row("a/1/table.npy", 2, 0);
+    atomic_store(&w->models.cancelled, true); /* instead of waiting for the request that reads it */
+    assert_false(load("a"));
+    assert_int_equal(w->problem.kind, BAG_ERROR_DRAINING);
+    assert_string_equal(listed(), "a/1 READY*");
+    assert_ptr_equal(bag_snapshot_find(w->registry.current, "a", ""), read);
+    atomic_store(&w->models.cancelled, false);
+    bag_model_release(read);
+    assert_true(load("a"));
+    assert_string_equal(listed(), "a/1 READY*");
+}
+
 /* ---- collections ----------------------------------------------------------------------------- */
 
 TEST(test_passes_over_collections_that_do_not_fit)
