@@ -98,7 +98,7 @@ static bool is_settled(const struct facts *facts, struct bag_version *version)
 {
     struct bag_observed_state *observed = &version->observed;
     uint64_t poll = facts->plan->models->num_polls, fingerprint = version->found->fingerprint;
-    if (observed->poll != poll) {
+    if (observed->poll != poll || observed->fingerprint != fingerprint) {
         observed->is_same = observed->poll && observed->fingerprint == fingerprint;
         observed->fingerprint = fingerprint;
         observed->poll = poll;

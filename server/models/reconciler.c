@@ -398,18 +398,19 @@ static void poll_shards(struct bag_reconciler *reconciler)
 }
 
 /* Polls all models, and afterwards applies the deltas of the tables that serve. Returns false if a
- * change that waits has ended the poll, which must be repeated soon. */
+ * change that waits has ended the poll, which must be repeated soon. The repeated poll has the same
+ * number: files that were the same a moment ago may still be written to. */
 static bool poll_files(struct bag_reconciler *reconciler)
 {
     struct bag_models *models = &reconciler->models;
     struct bag_problem why;
     bool ok = scan_for_poll(reconciler), is_whole = true;
-    models->num_polls++;
     if (ok)
         is_whole = poll_names(reconciler, ALL);
     bag_models_detach(models);
     if (ok && is_whole && !atomic_load(&models->cancelled))
         bag_models_take_deltas(models, NULL, true, &why);
+    models->num_polls += is_whole;
     return is_whole;
 }
 
@@ -515,6 +516,7 @@ bool bag_reconciler_open(struct bag_reconciler *reconciler, const struct bag_con
     models->options = &config->options;
     models->registry = registry;
     models->load_gemm = load_gemm;
+    models->num_polls = 1;
     STAILQ_INIT(&reconciler->changes);
     reconciler->shards = bag_shards_make();
     if (!reconciler->shards || pthread_mutex_init(&models->status.lock, NULL) != 0)

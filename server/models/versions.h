@@ -104,8 +104,9 @@ struct bag_models {
 
     struct bag_name **names; /* owned, with elements; by text */
     size_t num_names;
-    uint64_t num_orders, num_scans, num_changes, num_polls; /* given, made and started so far */
-    uint64_t num_retained;                                  /* retained ever */
+    uint64_t num_orders, num_scans, num_changes; /* given, made and started so far */
+    uint64_t num_polls;    /* number of the poll that runs, or comes next; the first one has 1 */
+    uint64_t num_retained; /* retained ever */
 };
 
 /* ---- the table ------------------------------------------------------------------------------- */

@@ -253,6 +253,30 @@ TEST(test_passes_over_bad_versions)
     assert_string_equal(listed(), "a/2 READY*");
 }
 
+TEST(test_trusts_no_files_of_a_poll_that_is_repeated)
+{
+    publish("a", 1);
+    start();
+    publish("a", 2);
+    assert_true(change(BAG_CHANGE_POLL, NULL));
+    for (unsigned i = 0; i < 2; i++) { /* with the same number */
+        w->models.num_polls--;
+        assert_true(change(BAG_CHANGE_POLL, NULL));
+        assert_string_equal(listed(), "a/1 READY*");
+    }
+    w->models.num_polls--;
+    write_row("a/2/table.npy", 3, 0);
+    assert_true(change(BAG_CHANGE_POLL, NULL) && change(BAG_CHANGE_POLL, NULL));
+    assert_string_equal(listed(), "a/2 READY*");
+    write_row("a/2/table.npy", 4, 0);
+    assert_true(poll_twice());
+    write_row("a/2/table.npy", 5, 0); /* after the same poll has trusted what was there before */
+    w->models.num_polls--;
+    assert_true(change(BAG_CHANGE_POLL, NULL));
+    const struct bag_model *a = bag_snapshot_find(w->registry.current, "a", "");
+    assert_true(*(const float *)a->memory->table.rows == 4);
+}
+
 /* ---- all or none ----------------------------------------------------------------------------- */
 
 TEST(test_undoes_a_group_that_fails)
