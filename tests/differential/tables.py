@@ -183,7 +183,7 @@ class Writer:
         array = self.table.array()
         (self.folder / "rows.bin").write_bytes(array.tobytes())
         storage = self.table.storage
-        self.settings |= {"shape": [-1 if self.rng.integers(2) else len(array), *array.shape[1:]],
+        self.settings |= {"shape": [-1 if self.rng.integers(2) and len(array) else len(array), *array.shape[1:]],
                           "datatype": "UINT8" if storage.quantised else storage.datatype}
         self.path = "rows.bin"
         if self.table.keys is not None:
