@@ -138,9 +138,9 @@ BAG_LANE void f32v_store(enum bag_dtype dtype, enum bag_bf16_of of, char *row, s
         f32v_store_bf16(of, row + column * sizeof(uint16_t), values);
 }
 
-/* Stores vectors as f16 or bf16 if the kind rarely has such results. It is not worth a copy in
- * every instance. The
- * last vector begins at `last_vector`, and with `ends_in_pair` the one before it at its side. */
+/* Stores vectors as f16 or bf16 if the kind rarely has such results, which are not worth a copy in
+ * every instance. The last vector begins at `last_vector`, and with `ends_in_pair` the one before
+ * it at its side. */
 static __attribute__((noinline)) void f32v_store_rarely(enum bag_dtype dtype, char *row,
                                                         const f32v *values, int vectors,
                                                         size_t last_vector, bool ends_in_pair)

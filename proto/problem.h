@@ -1,9 +1,9 @@
 /* A problem: why a request is rejected or the server cannot start, as a kind and one sentence.
  *
  * The kind says what went wrong, not what follows from it. Programs read the kind, by its code, and
- * the place; the sentence is for people. HTTP maps kinds to status codes and to
- * the reasons in metrics (server/http/message.h). The commands map them to exit codes
- * (server/commands.h). A problem is a plain value that the caller owns. */
+ * the place; the sentence is for people. HTTP maps kinds to status codes and to the reasons in
+ * metrics (server/http/message.h). The commands map them to exit codes (server/commands.h). A
+ * problem is a plain value that the caller owns. */
 #pragma once
 
 #include "kernels/bag.h"

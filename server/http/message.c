@@ -100,7 +100,7 @@ void bag_http_reply_empty(struct bag_http_reply *reply, int status)
     bag_http_reply_json(reply, status, strdup(""));
 }
 
-/* The sentence is the last member: the C client of 0.1.0 takes it to end at the last quote. */
+/* The sentence is the last member: earlier C clients take it to end at the last quote. */
 void bag_http_reply_problem(struct bag_http_reply *reply, const struct bag_problem *problem)
 {
     const bool has_position = problem->position != BAG_PROBLEM_NOWHERE;

@@ -4,20 +4,20 @@
  *   - Admit: a new connection is read as soon as it was accepted, if it counts in max_connections.
  *   - Evict: at max_connections a new connection takes the place of another one, either of one that
  *     is idle, or of a client that has more connections than the new one's.
- *   - Surplus: if no connection may be evicted, the new one is read all the same, and its request
- * is answered with 503. Without this, clients see only a closed connection. With
- *     `--max-connections 64` and attacks from 8 addresses, another client waited 10 s, and with it
- *     0.6 s.
+ *   - Surplus: if no connection may be evicted, the new one is read all the same, and its
+ *     request is answered with 503. Without this, clients see only a closed connection: with
+ *     `--max-connections 64` and attacks from 8 addresses, another client waited 10 s, and
+ *     0.6 s with it.
  *   - Defer: while the engine is full, a new connection on which a large request has arrived is not
  *     read yet. Rejecting a large body takes the kernel half as long as pooling it, so clients that
  *     retry at once would leave no time for admitted requests. With 1,000 clients in a closed loop
  *     on one processor, 0.2 to 0.5 of the peak are answered in time, and none without this
  *     (tests/bench/overload).
- *   - Pause: a client that was just sent a 503 gets the next one later. Rejecting a request takes
- *     about as long as answering a small one. If many clients ask again at once, an iteration of
- * the loop takes longer than the latency target, and every request is rejected. With 1,000 clients
- *     in a closed loop and bodies of 16 KB, 0.80 of the peak are answered in time, and nothing
- *     without this (tests/bench/overload, section `short`).
+ *   - Pause: a client that was just sent a 503 gets the next one later. Rejecting a request
+ *     takes about as long as answering a small one. If many clients ask again at once, an
+ *     iteration of the loop takes longer than the latency target, and every request is rejected.
+ *     With 1,000 clients in a closed loop and bodies of 16 KB, 0.80 of the peak are answered in
+ *     time, and nothing without this (tests/bench/overload, section `short`).
  *
  * Besides, one client may use only a part of the memory of all requests.
  *

@@ -253,7 +253,7 @@ static struct bag_name **list_polled(const struct bag_models *models, unsigned p
     return names;
 }
 
-/* Changes the names that polls found, all or none. Returns false if the change fails, with *failed
+/* Changes the names that polls found, all or none. Returns false if the change fails, with *counted
  * if the failure was counted as that of a version. */
 static bool change_polled(struct bag_models *models, struct bag_name *const *names, size_t count,
                           bool *counted, struct bag_problem *problem)

@@ -11,7 +11,8 @@
  * why they could not be loaded.
  *
  * A scan attaches its sources, a change detaches them at its end and forgets versions of which
- * nothing is left. Only bag_version_show() and the end of a change write `now`.
+ * nothing is left. bag_version_show() writes `now` and logs it. carry_out.c also sets the remark of
+ * a version that goes on serving, and restores one that could not be unloaded first.
  *
  * Everything here belongs to the reconciler's thread, until the start to the main thread. Other
  * threads see snapshots and the load status. */
