@@ -398,7 +398,7 @@ bool bag_v2_add_warning(struct bag_text *warnings, const char *text, struct bag_
             memcpy(all, warnings->data, kept);
         all[kept] = kept ? ',' : '[';
         memcpy(all + kept + 1, json, added);
-        memcpy(all + kept + 1 + added, "]", 2);
+        all[kept + 1 + added] = ']';
         *warnings = (struct bag_text){all, kept + added + 2};
     }
     cJSON_free(json);

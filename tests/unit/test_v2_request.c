@@ -259,6 +259,21 @@ TEST(test_adds_warnings)
     bag_arena_free(&none);
 }
 
+/* The memory after that of the warnings belongs to whatever is allocated next. */
+TEST(test_warnings_leave_the_next_byte)
+{
+    struct bag_arena arena;
+    bag_arena_init(&arena, 1 << 20);
+    memset(bag_arena_alloc(&arena, 1024), 'n', 1024);
+    bag_arena_reset(&arena, 1 << 20); /* keeps the block */
+    struct bag_text warnings = {NULL, 0};
+    assert_true(bag_v2_add_warning(&warnings, "twelve bytes", &arena));
+    assert_int_equal(warnings.bytes, 16);
+    assert_memory_equal(warnings.data, "[\"twelve bytes\"]", 16);
+    assert_int_equal(*(const char *)bag_arena_alloc(&arena, 1), 'n');
+    bag_arena_free(&arena);
+}
+
 TEST(test_rejects_data_that_does_not_fit)
 {
     static const char *const cases[][2] = {
