@@ -35,6 +35,8 @@
  *   - Its strict mode answers one faulty request twice. See STRICTEST.
  *   - A response that is queued while a connection is suspended is not sent any earlier. In 1.0.1
  *     this is deprecated.
+ *   - It sends 100 Continue for a request without a body, too, and closes the connection if another
+ *     request has already arrived. By its source, 1.0.1 sends none then.
  *
  * Version 1.0.1:
  *
