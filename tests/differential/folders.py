@@ -329,6 +329,7 @@ class Folders:
             model.was_asked = True
             self.serving.admin.load(model.name, model.asked).expect(200)
             model.choose()
+            self.take_deltas(model)
             self.count("roll backs")
 
     def restart(self):
