@@ -318,6 +318,7 @@ class Folders:
                 self.load(model)
         model.asked, model.serving = asked, serving
         self.take(model, number, row, value)
+        self.take_deltas(model)  # those that have waited for this one
         self.count("deltas")
 
     def go_back(self):
