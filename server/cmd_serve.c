@@ -56,7 +56,6 @@ struct serve {
     uv_timer_t trimming;  /* calls on_trim() once a second */
     struct bag_work trim; /* runs trim_heap() */
     atomic_bool trims;    /* `trim` was pushed and has not ended */
-    size_t most_bytes;    /* maximum of the requests' memory since the heap was trimmed */
     uv_async_t loaded;
 };
 
@@ -282,13 +281,11 @@ static void trim_heap(struct bag_work *work)
 static void on_trim(uv_timer_t *timer)
 {
     struct serve *serve = timer->data;
-    size_t bytes = atomic_load(&serve->service.budget.used_bytes);
-    if (bytes > serve->most_bytes)
-        serve->most_bytes = bytes;
-    if (bytes > serve->most_bytes / 2 || serve->most_bytes - bytes < TRIM_BYTES ||
-        atomic_exchange(&serve->trims, true))
+    struct bag_budget *budget = &serve->service.budget;
+    size_t bytes = atomic_load(&budget->used_bytes), most = atomic_load(&budget->most_bytes);
+    if (bytes > most / 2 || most - bytes < TRIM_BYTES || atomic_exchange(&serve->trims, true))
         return;
-    serve->most_bytes = bytes;
+    bag_budget_forget_most(budget);
     bag_workers_push(&serve->workers, &serve->trim, BAG_WORK_IN_ORDER);
 }
 

@@ -227,6 +227,7 @@ void bag_budget_init(struct bag_budget *budget, size_t max_bytes, size_t other_b
 {
     budget->max_bytes = max_bytes;
     atomic_init(&budget->used_bytes, 0);
+    atomic_init(&budget->most_bytes, 0);
     atomic_init(&budget->num_pools, 0);
     if (max_bytes)
         return;
@@ -249,7 +250,18 @@ bool bag_budget_take(struct bag_budget *budget, size_t bytes)
             return false;
     } while (!atomic_compare_exchange_weak_explicit(&budget->used_bytes, &used, used + bytes,
                                                     memory_order_relaxed, memory_order_relaxed));
+    used += bytes;
+    size_t most = atomic_load_explicit(&budget->most_bytes, memory_order_relaxed);
+    while (used > most &&
+           !atomic_compare_exchange_weak_explicit(&budget->most_bytes, &most, used,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        ;
     return true;
+}
+
+void bag_budget_forget_most(struct bag_budget *budget)
+{
+    atomic_store(&budget->most_bytes, atomic_load(&budget->used_bytes));
 }
 
 void bag_budget_give(struct bag_budget *budget, size_t bytes)

@@ -101,7 +101,8 @@ uint64_t bag_pages_parse_nodes(const char *list);
 struct bag_budget {
     size_t max_bytes;
     atomic_size_t used_bytes;
-    atomic_uint num_pools; /* pools of buffers that share it */
+    atomic_size_t most_bytes; /* maximum of used_bytes since bag_budget_forget_most */
+    atomic_uint num_pools;    /* pools of buffers that share it */
 };
 
 /* The buffers that all pools of a budget keep for later requests have at most this part of it. A
@@ -120,6 +121,9 @@ bool bag_budget_take(struct bag_budget *budget, size_t bytes);
 
 /* Returns bytes to the budget. */
 void bag_budget_give(struct bag_budget *budget, size_t bytes);
+
+/* Begins a new maximum, most_bytes, at the bytes that are used now. */
+void bag_budget_forget_most(struct bag_budget *budget);
 
 /* Sets *problem to "not enough memory for WHAT of BYTES bytes", and says what holds the budget.
  * Returns false. */
