@@ -393,20 +393,26 @@ class Folders:
                 expect(state == "UNAVAILABLE" and all(word in reason for word in version.why),
                        f"version {number} of {model.name} is {state}: {reason!r}, which should name {version.why}")
 
+    def said_of(self, place):
+        """The warnings and errors of a version, NAME/NUMBER, that a thread has read by now."""
+        said = [event for event in self.serving.server.events() if event["level"] in ("warning", "error")]
+        return [event for event in said if [event.get("model"), event.get("version")] == place.split("/")
+                or f"/{place}" in event.get("reason", "")]
+
     def check_log(self):
         """One line for each version that cannot be served at first sight, and one for each attempt to read another one."""
-        said = [event for event in self.serving.server.events() if event["level"] in ("warning", "error")]
         for model in self.models:
             for number, version in model.versions.items():
                 place = f"{model.name}/{number}"
-                lines = [event for event in said if (event.get("model"), event.get("version")) == (model.name, str(number))
-                         or f"/{place}" in event.get("reason", "")]
+                if version.why and self.is_listed(model, version):
+                    wait_until(lambda: self.said_of(place), f"a line in the log on {place}, which should name {version.why}")
+                lines = self.said_of(place)
                 if not version.why and not version.is_mapped:
                     lines = [line for line in lines if "lacks updates" not in line["reason"]]
                     expect(not lines, f"the log of {place}, which is good: {lines}")
                 elif version.why and self.is_listed(model, version):
                     named = [line for line in lines if all(word in line["reason"] for word in version.why)]
-                    expect(named == lines and (named if version.is_late else len(named) == 1),
+                    expect(named == lines and (version.is_late or len(named) == 1),
                            f"the log of {place}, which should name {version.why}: {lines}")
 
     def is_listed(self, model, version):
