@@ -285,6 +285,9 @@ class Folders:
         reply = self.serving.admin.infer(model.name, [ids, rows], path=f"/v2/models/{model.name}/rows", binary=True)
         expect_equal(reply.expect(200).json()["sequence"], number, f"the number of an update of {model.name}")
         self.take(model, number, row, value)
+        if self.polls and any(number + 1 in model.versions[version].deltas for version in model.serving):
+            self.changed()  # a poll takes a delta that waited for this update
+            self.take_deltas(model)
         self.count("updates")
 
     @staticmethod
