@@ -29,10 +29,11 @@ def rows_of(hour):
 
 
 def train(models, hour, complete=True):
-    """What a trainer writes to .incoming: a table and a collection over it."""
+    """What a trainer writes to .incoming: a table, one that stays as it is, and a collection over both."""
     exported = Export()
     exported.table("films", rows_of(hour), "sum")
-    exported.collection("sparse", {"seen": "films"})
+    exported.table("genres", rows_of(7), "sum")
+    exported.collection("sparse", {"seen": "films", "genre": "genres"})
     exported.write(models / ".incoming" / str(hour), hour)
     if complete:
         (models / ".incoming" / str(hour) / "complete").touch()
@@ -83,7 +84,7 @@ class Pod:
 
     def answer(self, version=None):
         """The hour whose rows a request gets, of the collection and of its table."""
-        of = self.client.collection("sparse", {"seen": [[7]]}, version=version)["seen"][0, 0]
+        of = self.client.collection("sparse", {"seen": [[7]], "genre": [[0]]}, version=version)["seen"][0, 0]
         return int(of), int(self.client.bags("films", [[7]], version=version)[0, 0])
 
     def wait_for(self, hour):
@@ -120,17 +121,17 @@ def test_hours(directory, tokens):
     """The published hour takes the place of the one before; one that is damaged changes nothing; one goes back."""
     models = directory / "models"
     train(models, 101)
-    expect_equal(publish(models), "published 101: films sparse\n")
+    expect_equal(publish(models), "published 101: films genres sparse\n")
     expect(not list((models / ".incoming").iterdir()), "left behind")
     with pods_of(directory, models, tokens) as pods:
         for hour in (102, 103):
             train(models, hour, complete=False)
-            expect_equal(publish(models), f"published {hour - 1}: films sparse\n")  # the last one again
+            expect_equal(publish(models), f"published {hour - 1}: films genres sparse\n")  # the last one again
             (models / ".incoming" / str(hour) / "complete").touch()
             publish(models)
             for pod in pods:
                 pod.wait_for(hour)
-                expect_equal(pod.hours(), {"films": [hour], "sparse": [hour]})
+                expect_equal(pod.hours(), {"films": [hour], "genres": [hour], "sparse": [hour]})
                 expect_equal(pod.answer(hour), (hour, hour), "by its number")
 
         train(models, 104)
@@ -154,7 +155,7 @@ def test_hours(directory, tokens):
         for pod in pods:
             pod.wait_for(103)
         train(models, 106)
-        expect_equal(publish(models, HOUR="103"), "published 103: films sparse\n")  # until HOUR is unset
+        expect_equal(publish(models, HOUR="103"), "published 103: films genres sparse\n")  # until HOUR is unset
         late = Pod(directory, models, tokens, "later")
         try:
             expect_equal(late.answer(), (103, 103), "what starts after going back")
@@ -166,12 +167,13 @@ def test_hours(directory, tokens):
 
 
 def test_hours_that_stay(directory):
-    """KEEP hours, and never fewer than are served."""
+    """KEEP hours, and never fewer than are served. A table that stays as it is, is one file."""
     models = directory / "models"
     for hour in range(201, 207):
         train(models, hour)
         publish(models, KEEP="3")
     expect_equal((hours_in(models / "films"), hours_in(models / "sparse")), ([204, 205, 206],) * 2)
+    expect_equal([(models / name / "206/table.safetensors").stat().st_nlink for name in ("films", "genres")], [1, 3])
     publish(models, HOUR="204", KEEP="1")
     expect_equal(hours_in(models / "films"), [204, 206])
     expect_equal((models / "films" / "config.json").read_text(), '{"version_policy": {"specific": [204]}}\n')
@@ -190,6 +192,7 @@ def test_a_publisher_that_died(directory):
     publish(models)
     train(models, 302)
     (models / ".incoming/302/films/302").rename(models / "films/302")
-    expect_equal((models / "published").read_text(), "301 films sparse\n")
-    expect_equal(publish(models), "published 302: films sparse\n")
-    expect_equal((hours_in(models / "films"), hours_in(models / "sparse")), ([301, 302],) * 2)
+    expect_equal((models / "published").read_text(), "301 films genres sparse\n")
+    expect_equal(publish(models), "published 302: films genres sparse\n")
+    for name in ("films", "genres", "sparse"):
+        expect_equal(hours_in(models / name), [301, 302], name)

@@ -19,6 +19,18 @@ put() {
     mv "$1.new" "$1"
 }
 
+# link_unchanged NAME HOUR replaces a table by a link to that of the hour before, if the bytes are the same: it is then stored
+# once, and read once.
+link_unchanged() {
+    before=$(hours_in "$MODELS/$1" | sed -n "/^$2\$/{n;p}")
+    for file in "$MODELS/$1/$2"/*.safetensors; do
+        old=$MODELS/$1/$before/${file##*/}
+        if [ -n "$before" ] && cmp -s "$old" "$file" && ln "$old" "$file.new"; then
+            mv "$file.new" "$file"
+        fi
+    done
+}
+
 # What is complete is moved, the tables before the collections over them.
 if [ -d "$MODELS/.incoming" ]; then
     for hour in $(hours_in "$MODELS/.incoming" | sort -n); do
@@ -33,6 +45,7 @@ if [ -d "$MODELS/.incoming" ]; then
                 name=$(basename "$(dirname "$version")")
                 mkdir -p "$MODELS/$name"
                 mv "$version" "$MODELS/$name/$hour"
+                link_unchanged "$name" "$hour"
             done
         done
         rm -r "$folder"
