@@ -27,18 +27,25 @@
 enum bag_mode { BAG_MODE_PLAIN, BAG_MODE_WEIGHTED, BAG_MODE_GENERAL, BAG_MODE_COUNT };
 
 struct bag_pool_args;
-struct bag_range;
+struct bag_tile;
 
-/* Pools a range of bags that offsets describe. `out` is the result of the first bag of all. The
- * range has as many columns as the loop was chosen for. */
-typedef void bag_loop_fn(const struct bag_pool_args *args, const struct bag_range *range,
-                         char *out);
+/* Pools the tile's columns of the bags [first_bag, end_bag), which offsets describe. `out` is the
+ * tile's part of the result of the first one. */
+typedef void bag_loop_fn(const struct bag_pool_args *args, const struct bag_tile *tile,
+                         size_t first_bag, size_t end_bag, char *out);
 
-/* The loops for some columns of a table, by mode. They use the instruction set that is selected
- * when they are chosen. */
-struct bag_pool_loops {
-    bag_loop_fn *pool[BAG_MODE_COUNT];
-    size_t columns[BAG_MODE_COUNT]; /* number of columns that a call of the loop pools */
+/* Columns of a table that are pooled together, with the loop of the instruction set that was
+ * selected when the tile was made. */
+struct bag_tile {
+    bag_loop_fn *pool;
+    const char *rows; /* the tile's part of the table's first row */
+    size_t row_bytes; /* from one row to the next */
+    size_t first_column, end_column;
+    size_t last_vector;  /* column of the tile at which its last vector starts */
+    ptrdiff_t params_at; /* position of scale and bias, relative to the tile's part of a row */
+    size_t last_byte;    /* last byte that is prefetched, likewise */
+    size_t bytes_before; /* number of bytes before the tile's part that are prefetched, too */
+    bool fetches_params; /* the first of several tiles: prefetches scale and bias for all */
 };
 
 /* Where the rows that will be summed soon are prefetched to. The rows of tables in memory go to L2,
@@ -51,12 +58,12 @@ struct bag_row_walk {
     size_t ahead; /* number of rows by which prefetching is ahead of summing; SIZE_MAX: no
                      prefetching */
     size_t early; /* maximum number of indices of a call whose rows bag_pool_prefetch prefetches */
-    struct bag_pool_loops whole; /* for all columns */
-    uint8_t kind;                /* enum bag_row_kind */
-    uint8_t fetch;               /* enum bag_fetch */
-    bool straddles;              /* a row may touch one more cache line than its size needs */
-    bool has_params;             /* rows have a scale, or scale and bias */
-    bool half_params;            /* scale and bias are f16 */
+    struct bag_tile whole[BAG_MODE_COUNT]; /* all columns, or the first tile of several */
+    uint8_t kind;                          /* enum bag_row_kind */
+    uint8_t fetch;                         /* enum bag_fetch */
+    bool straddles;   /* a row may touch one more cache line than its size needs */
+    bool has_params;  /* rows have a scale, or scale and bias */
+    bool half_params; /* scale and bias are f16 */
 };
 
 /* A checked call. bag_pool_check fills it. It borrows the table's rows and the tensors' data. */
@@ -91,7 +98,8 @@ struct bag_pool_args {
                                 now; NULL: unknown. Used only to explain a result */
 
     /* Set by each request: */
-    bag_loop_fn *loop; /* pools ranges of all columns; NULL: bag_pool_range finds out how */
+    const struct bag_tile *tile; /* all columns of the plan's table, for bag_pool_run; NULL:
+                                    bag_pool_range finds out how to pool */
     struct bag_ids indices;
     struct bag_ids groups; /* offsets or segment_ids; unset for the packed form */
     enum bag_form form;
@@ -105,11 +113,11 @@ struct bag_pool_args {
 struct bag_pool_plan {
     struct bag_rules rules;
     struct bag_row_walk walk;
-    struct bag_pool_args args; /* without the members that a request sets */
-    bag_loop_fn *loops[2];     /* the loops of usual calls, without and with weights; NULL:
-                                  see bag_pool_args */
-    bool is_usual;             /* indices and offsets can be checked by the shortest path */
-    bool takes_weights;        /* the shortest path also allows FP32 weights */
+    struct bag_pool_args args;       /* without the members that a request sets */
+    const struct bag_tile *tiles[2]; /* for usual calls without and with weights; NULL: see
+                                        bag_pool_args */
+    bool is_usual;                   /* indices and offsets can be checked by the shortest path */
+    bool takes_weights;              /* the shortest path also allows FP32 weights */
     bool needs_rows; /* bag_keys_resolve must follow bag_pool_check: for keyed tables, and for dense
                         ones where a default row replaces indices outside; for parts the caller sets
                         it */
@@ -180,11 +188,16 @@ void bag_pool_range(const struct bag_pool_args *args, const struct bag_range *ra
  * copied in other units than it was written, which takes as long as pooling a few rows. */
 static inline void bag_pool_run(const struct bag_pool_args *args, struct bag_range range, void *out)
 {
-    if (args->loop && !args->streams && range.first_column == 0 &&
-        range.end_column == args->table.row_elements && range.first_bag < range.end_bag)
-        args->loop(args, &range, (char *)out);
-    else
-        bag_pool_range(args, &range, out);
+    const struct bag_tile *tile = args->tile;
+    if (tile && !args->streams && range.first_column == 0 && range.end_column == tile->end_column &&
+        range.first_bag < range.end_bag) {
+        tile->pool(args, tile, range.first_bag, range.end_bag,
+                   (char *)out + range.first_bag * args->bag_stride);
+    } else {
+        /* The address is that of a copy, so that `range` itself stays in registers. */
+        const struct bag_range copy = range;
+        bag_pool_range(args, &copy, out);
+    }
 }
 
 /* Returns the number of indices in bags [0, bag) of the result, for splitting work evenly; 0 <= bag

@@ -274,7 +274,7 @@ static void take_inputs(const struct bag_check *check, enum bag_form form,
     const struct bag_rules *rules = check->rules;
     const struct bag_tensor *weights = bag_check_input(check, BAG_PER_SAMPLE_WEIGHTS);
     memcpy(args, &check->plan->args, offsetof(struct bag_pool_args, indices));
-    args->loop = NULL;
+    args->tile = NULL;
     args->form = form;
     args->indices = ids_of(bag_check_input(check, BAG_INDICES));
     if (form == BAG_FORM_SEGMENTS)
@@ -315,9 +315,10 @@ check_thoroughly(const struct bag_pool_plan *plan, const struct bag_inputs *inpu
 /* Returns whether both are INT32 or INT64 and have one dimension. Needs only one test. */
 static inline bool are_lists(const struct bag_tensor *a, const struct bag_tensor *b)
 {
-    uint32_t types = ((uint32_t)a->dtype - BAG_I32) | ((uint32_t)b->dtype - BAG_I32);
-    uint32_t ranks = (a->rank ^ 1) | (b->rank ^ 1);
-    return (types | ranks << 1) <= BAG_I64 - BAG_I32;
+    const uint64_t least = (uint64_t)1 << 32 | BAG_I32;
+    const uint64_t first = ((uint64_t)a->rank << 32 | (uint32_t)a->dtype) - least;
+    const uint64_t second = ((uint64_t)b->rank << 32 | (uint32_t)b->dtype) - least;
+    return (first | second) <= BAG_I64 - BAG_I32;
 }
 
 static inline bool brings_more(const struct bag_tensor *const *tensor)
@@ -346,28 +347,28 @@ static inline bool check_usual(const struct bag_pool_plan *plan,
     if (!plan->is_usual || !indices || !offsets || brings_more(tensor) ||
         !are_lists(indices, offsets) || (weights && !are_usual_weights(plan, weights, indices)))
         return false;
-    memcpy(args, &plan->args, offsetof(struct bag_pool_args, indices));
     const struct bag_ids ids = ids_of(indices), groups = ids_of(offsets);
     const size_t num_bags = groups.count - plan->rules.include_last_offset;
+    const size_t result_bytes = num_bags * plan->args.bag_stride;
+    if (groups.count == 0 || (num_bags | ids.count) > UINT32_MAX ||
+        result_bytes > max_result_bytes ||
+        (uint64_t)bag_id_at(&groups, groups.count - 1) > ids.count)
+        return false;
+    memcpy(args, &plan->args, offsetof(struct bag_pool_args, tile));
     if (weights) {
         args->weights = weights->data;
         args->weights_dtype = BAG_F32;
     }
-    /* Bags of many ids may be equal, and calls of too many ids are rare: see bag_pool_range. */
-    args->loop =
-        (num_bags > 1 && ids.count >= num_bags * BAG_EQUAL_LEAST_ENTRIES) || ids.count > UINT32_MAX
-            ? NULL
-            : plan->loops[weights != NULL];
+    /* Bags of many ids may be equal: see bag_pool_range. */
+    args->tile = num_bags > 1 && ids.count >= num_bags * BAG_EQUAL_LEAST_ENTRIES
+                     ? NULL
+                     : plan->tiles[weights != NULL];
     args->indices = ids;
     args->groups = groups;
     args->form = BAG_FORM_OFFSETS;
     args->num_bags = num_bags;
-    if (groups.count == 0 ||
-        __builtin_mul_overflow(num_bags, plan->args.bag_stride, &args->result_bytes) ||
-        args->result_bytes > max_result_bytes)
-        return false;
-    return (uint64_t)bag_id_at(&groups, groups.count - 1) <= ids.count &&
-           (groups.count == 1 ||
+    args->result_bytes = result_bytes;
+    return (groups.count == 1 ||
             bag_kernels_used->ids_ascend(groups.data, groups.count, groups.wide)) &&
            bag_kernels_used->ids_in_range(ids.data, ids.count, ids.wide,
                                           plan->args.table.num_rows - 1, false);

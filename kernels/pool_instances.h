@@ -40,7 +40,7 @@ BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, bool half, bool has_p
 {
     struct f32v_row row = {.codes = at, .padded = kind == BAG_KIND_OF_INT8 && !half};
     if (kind == BAG_KIND_OF_INT4 || kind == BAG_KIND_OF_INT2 ||
-        (kind == BAG_KIND_OF_INT8 && half)) {
+        (kind == BAG_KIND_OF_INT8 && __builtin_expect(half, 0))) {
         row.scale = f32v_all_f16(params);
         row.bias = f32v_all_f16(params + sizeof(uint16_t));
     } else if (kind == BAG_KIND_OF_INT8) {
@@ -270,43 +270,43 @@ DEFINE_DIVISOR(f64v, f64)
 
 #define BODY_KIND F32
 #define BODY      f32v
-#include "pool_body_tmpl.h"
+#include "pool_body.h"
 
 #define BODY_KIND F16
 #define BODY      f32v
-#include "pool_body_tmpl.h"
+#include "pool_body.h"
 
 #define BODY_KIND BF16
 #define BODY      f32v
-#include "pool_body_tmpl.h"
+#include "pool_body.h"
 
 #define BODY_KIND INT8
 #define BODY      f32v
-#include "pool_body_tmpl.h"
+#include "pool_body.h"
 
 #define BODY_KIND SINT8
 #define BODY      f32v
-#include "pool_body_tmpl.h"
+#include "pool_body.h"
 
 #define BODY_KIND INT4
 #define BODY      f32v
-#include "pool_body_tmpl.h"
+#include "pool_body.h"
 
 #define BODY_KIND INT2
 #define BODY      f32v
-#include "pool_body_tmpl.h"
+#include "pool_body.h"
 
 #define BODY_KIND E4M3
 #define BODY      f32v
-#include "pool_body_tmpl.h"
+#include "pool_body.h"
 
 #define BODY_KIND E5M2
 #define BODY      f32v
-#include "pool_body_tmpl.h"
+#include "pool_body.h"
 
 #define BODY_KIND F64
 #define BODY      f64v
-#include "pool_body_tmpl.h"
+#include "pool_body.h"
 
 #if BAG_NARROW_ROWS
 #define NARROW(X, ...) X(__VA_ARGS__, 0)
@@ -339,11 +339,12 @@ DEFINE_DIVISOR(f64v, f64)
 #define WIDE_TILES_F64(X, ...)
 
 /* An instance for tiles of `vectors` vectors; 0: rows narrower than a vector. */
-#define LOOP(kind, mode, vectors)                                                   \
-    static void kind##_##mode##_##vectors(const struct bag_pool_args *args,         \
-                                          const struct bag_range *range, char *out) \
-    {                                                                               \
-        kind##_pool(args, range, out, BAG_MODE_##mode, vectors);                    \
+#define LOOP(kind, mode, vectors)                                                        \
+    static void kind##_##mode##_##vectors(const struct bag_pool_args *args,              \
+                                          const struct bag_tile *tile, size_t first_bag, \
+                                          size_t end_bag, char *out)                     \
+    {                                                                                    \
+        kind##_pool(args, tile, first_bag, end_bag, out, BAG_MODE_##mode, vectors);      \
     }
 #define LOOP_NAME(kind, mode, vectors) [vectors] = kind##_##mode##_##vectors,
 

@@ -8,12 +8,15 @@
  * them. */
 #define BAG_LANE static inline __attribute__((always_inline, unused))
 
-/* Returns the loops of the selected instruction set for these columns. Reads only the members of
- * `args` that a plan sets. */
-struct bag_pool_loops bag_choose_loops(const struct bag_pool_args *args, size_t first_column,
-                                       size_t end_column);
+/* Returns these columns as a tile of the selected instruction set, or the first one of several.
+ * Reads only the members of `args` that a plan sets. */
+struct bag_tile bag_choose_tile(const struct bag_pool_args *args, enum bag_mode mode,
+                                size_t first_column, size_t end_column);
 
-/* Returns the mode in which a call is pooled, at whose index its loop is. */
+/* Moves a tile to other columns of its table, of the same number. */
+void bag_move_tile(const struct bag_pool_args *args, size_t first_column, struct bag_tile *tile);
+
+/* Returns the mode in which a call is pooled. */
 enum bag_mode bag_mode_of(const struct bag_pool_args *args);
 
 /* The least average number of entries of bags that are compared with the one before them: see
@@ -24,16 +27,16 @@ enum bag_mode bag_mode_of(const struct bag_pool_args *args);
  * because these are hints. */
 void bag_fetch_rows(const struct bag_pool_args *args, size_t first, size_t end);
 
-/* Prefetches the first rows of a range of all columns of a table in memory, which the loop itself
- * does not prefetch. Does nothing if bag_pool_prefetch did it. */
-void bag_fetch_first(const struct bag_pool_args *args, const struct bag_range *range);
+/* Prefetches the first rows of bags [first_bag, end_bag) of a table in memory, which the loop
+ * itself does not prefetch. Does nothing if bag_pool_prefetch did it. */
+void bag_fetch_first(const struct bag_pool_args *args, size_t first_bag, size_t end_bag);
 
 /* Pools a range in plain C. It supports any table and defines every result. */
 bag_loop_fn bag_ref_loop;
 
-/* Writes the range's columns of a bag in which no entry is left: the default row, or zeros. `out`
- * is the bag's part of the result. */
-void bag_ref_empty(const struct bag_pool_args *args, const struct bag_range *range, char *out);
+/* Writes the tile's columns of a bag in which no entry is left: the default row, or zeros. `out` is
+ * the bag's part of the result. */
+void bag_ref_empty(const struct bag_pool_args *args, const struct bag_tile *tile, char *out);
 
 /* Returns whether no id is above `high`, which is at least -1, and none is negative unless that is
  * allowed. */
@@ -57,8 +60,8 @@ bag_keys_fn bag_ref_keys_find;
 /* The maximum number of vectors of a tile. */
 #define BAG_TILE_VECTORS 16
 
-/* The instances of the loop for one kind of rows. A tile is a run of columns whose sums stay in
- * registers over a whole bag. */
+/* The instances of the loop for one kind of rows. The sums of a tile stay in registers over a whole
+ * bag. */
 struct bag_tile_set {
     /* Indexed by the vectors of the tile; 0 for rows narrower than a vector. NULL: none. */
     bag_loop_fn *loops[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];

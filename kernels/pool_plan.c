@@ -12,9 +12,9 @@ static size_t clamp(size_t value, size_t low, size_t high)
 
 /* ---- prefetching ----------------------------------------------------------------------------- */
 
-/* The smallest L1 into which rows are prefetched, if the caches hold their table and the
- * instruction set has a loop for it. Rows in memory are prefetched so far ahead that they would
- * leave L1 again. */
+/* The smallest L1 into which rows of wide elements are prefetched, if the caches hold their table
+ * and the instruction set has a loop for it. Rows that are widened are prefetched into every L1.
+ * Rows in memory are prefetched so far ahead that they would leave L1 again. */
 #define FETCH_LEAST_FIRST ((size_t)48 << 10)
 
 /* Returns where rows are prefetched to. Out-of-order execution hides the latency of the nearest
@@ -33,7 +33,7 @@ static enum bag_fetch fetch_of(const struct bag_table *table, size_t row_bytes)
         return BAG_FETCH_NONE;
     if (table_bytes > bag_caches.third / 4 * 3)
         return BAG_FETCH_FAR;
-    return bag_caches.first >= FETCH_LEAST_FIRST ? BAG_FETCH_FIRST : BAG_FETCH_SECOND;
+    return !is_wide || bag_caches.first >= FETCH_LEAST_FIRST ? BAG_FETCH_FIRST : BAG_FETCH_SECOND;
 }
 
 /* How far ahead rows are prefetched. The time for a code does not depend on its width. */
@@ -142,26 +142,49 @@ static size_t tile_vectors(const struct bag_row_walk *walk, const struct bag_til
     return best;
 }
 
-struct bag_pool_loops bag_choose_loops(const struct bag_pool_args *args, size_t first_column,
-                                       size_t end_column)
+void bag_move_tile(const struct bag_pool_args *args, size_t first_column, struct bag_tile *tile)
 {
-    const size_t columns = end_column - first_column;
+    const struct bag_row_walk *walk = args->walk;
+    const enum bag_row_kind kind = (enum bag_row_kind)walk->kind;
+    const size_t columns = tile->end_column - tile->first_column;
+    const size_t first_byte = walk->codes_at + bag_kind_bytes(kind, first_column);
+    const bool is_first = first_column == 0;
+    const bool is_last = first_column + columns == args->table.row_elements;
+    const bool reads_end = walk->has_params && is_last && walk->params_at > 0;
+    tile->first_column = first_column;
+    tile->end_column = first_column + columns;
+    tile->rows = (const char *)args->table.rows + first_byte;
+    tile->params_at = (ptrdiff_t)walk->params_at - (ptrdiff_t)first_byte;
+    tile->last_byte = (reads_end ? walk->row_bytes - bag_kind_bytes(kind, first_column)
+                                 : bag_kind_bytes(kind, columns)) -
+                      1;
+    tile->bytes_before = is_first ? walk->codes_at : 0;
+    tile->fetches_params = walk->has_params && is_first && !is_last;
+}
+
+struct bag_tile bag_choose_tile(const struct bag_pool_args *args, enum bag_mode mode,
+                                size_t first_column, size_t end_column)
+{
+    const struct bag_row_walk *walk = args->walk;
     const struct bag_tile_set *set =
-        set_for((enum bag_row_kind)args->walk->kind, first_column, end_column);
-    struct bag_pool_loops loops BAG_UNSET;
-    for (int mode = 0; mode < BAG_MODE_COUNT; mode++) {
-        loops.pool[mode] = bag_ref_loop;
-        loops.columns[mode] = columns;
-        if (!set)
-            continue;
-        bag_loop_fn *const *own = set->loops[mode];
+        set_for((enum bag_row_kind)walk->kind, first_column, end_column);
+    struct bag_tile tile = {.pool = bag_ref_loop,
+                            .row_bytes = walk->row_bytes,
+                            .first_column = first_column,
+                            .end_column = end_column};
+    const size_t columns = end_column - first_column;
+    if (set && columns < set->lanes) {
+        tile.pool = set->loops[mode][0];
+    } else if (set) {
         const size_t vectors = (columns + set->lanes - 1) / set->lanes;
-        const size_t width = columns < set->lanes ? 0 : tile_vectors(args->walk, set, own, vectors);
-        loops.pool[mode] = own[width];
-        if (width > 0 && width * set->lanes < columns)
-            loops.columns[mode] = width * set->lanes;
+        const size_t width = tile_vectors(walk, set, set->loops[mode], vectors);
+        tile.pool = set->loops[mode][width];
+        if (width * set->lanes < columns)
+            tile.end_column = first_column + width * set->lanes;
+        tile.last_vector = tile.end_column - first_column - set->lanes;
     }
-    return loops;
+    bag_move_tile(args, first_column, &tile);
+    return tile;
 }
 
 /* Returns the type of the weights that the loops for them read. */
@@ -178,18 +201,19 @@ enum bag_mode bag_mode_of(const struct bag_pool_args *args)
     return args->weights ? BAG_MODE_WEIGHTED : BAG_MODE_PLAIN;
 }
 
-/* Sets the loops of usual calls if one tile has all columns. */
-static void set_loops(struct bag_pool_plan *plan)
+/* Sets the tiles for all columns, and chooses those of usual calls if one tile is enough. */
+static void set_tiles(struct bag_pool_plan *plan)
 {
-    const struct bag_pool_loops *whole = &plan->walk.whole;
+    const size_t columns = plan->args.table.row_elements;
+    struct bag_tile *whole = plan->walk.whole;
+    for (int mode = 0; mode < BAG_MODE_COUNT; mode++)
+        whole[mode] = bag_choose_tile(&plan->args, (enum bag_mode)mode, 0, columns);
     for (int weighted = 0; weighted < 2; weighted++) {
         struct bag_pool_args args = plan->args;
         args.weights = weighted ? &args : NULL; /* not read */
         args.weights_dtype = BAG_F32;
-        const enum bag_mode mode = bag_mode_of(&args);
-        const size_t columns = args.table.row_elements;
-        const bool is_one = columns > 0 && whole->columns[mode] == columns;
-        plan->loops[weighted] = is_one ? whole->pool[mode] : NULL;
+        const struct bag_tile *tile = &whole[bag_mode_of(&args)];
+        plan->tiles[weighted] = columns > 0 && tile->end_column == columns ? tile : NULL;
     }
 }
 
@@ -225,18 +249,18 @@ void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rul
         .divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN,
         .is_general = rules->reduction == BAG_MAX || table->num_rows > UINT32_MAX,
     };
-    plan->walk.whole = bag_choose_loops(&plan->args, 0, table->row_elements);
     plan->is_usual = !rules->keyed && rules->missing == BAG_MISSING_ERROR &&
                      !rules->prune_invalid && !rules->require_zero_first_offset &&
                      !rules->require_matching_index_types && rules->reduction != BAG_NONE &&
                      !__builtin_mul_overflow(table->row_elements, plan->args.element_bytes,
-                                             &plan->args.bag_stride);
+                                             &plan->args.bag_stride) &&
+                     plan->args.bag_stride <= UINT32_MAX;
     plan->takes_weights = bag_dtypes[table->dtype].kind == BAG_KIND_FLOAT &&
                           (rules->reduction == BAG_SUM || rules->reduction == BAG_SQRTN ||
                            (rules->reduction == BAG_MEAN && rules->weighted_mean));
     plan->needs_rows = rules->keyed || rules->missing == BAG_MISSING_DEFAULT;
     set_padding(plan);
-    set_loops(plan);
+    set_tiles(plan);
 }
 
 void bag_pool_prepare_part(struct bag_pool_plan *plan, int64_t whole_rows)

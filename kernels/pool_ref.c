@@ -1,19 +1,19 @@
 /* The plain C loop, which defines every result, for all element types. One loop goes over bags,
- * tiles of columns and entries. A struct steps has the operations on the elements. */
+ * pieces of columns and entries. A struct steps has the operations on the elements. */
 #include "exact.h"
 #include "pool_loop.h"
 
 /* The number of columns that are pooled at a time. Their sums stay on the stack, in L1. */
-#define TILE_COLUMNS 64
+#define PIECE_COLUMNS 64
 
 union values {
-    float f32[TILE_COLUMNS];
-    double f64[TILE_COLUMNS];
-    uint64_t u64[TILE_COLUMNS]; /* integers; sign-extended if they are signed */
+    float f32[PIECE_COLUMNS];
+    double f64[PIECE_COLUMNS];
+    uint64_t u64[PIECE_COLUMNS]; /* integers; sign-extended if they are signed */
 };
 
 /* The smallest piece of work of the kernel: some columns of one bag. */
-struct tile {
+struct piece {
     const struct bag_pool_args *args;
     size_t first_entry, end_entry;
     size_t num_kept; /* number of entries that stay; above 0 */
@@ -32,7 +32,7 @@ struct steps {
     void (*max)(const struct bag_pool_args *args, union values *largest, const union values *values,
                 size_t count);
     /* Divides sums, for means and sqrtn. */
-    void (*divide)(const struct tile *tile, union values *sums);
+    void (*divide)(const struct piece *piece, union values *sums);
     /* Writes values as elements of the result. */
     void (*store)(const struct bag_pool_args *args, const union values *values, size_t count,
                   void *out);
@@ -71,45 +71,46 @@ static void store_f64(const struct bag_pool_args *args, const union values *valu
 
 /* Defines the steps for one type of floats. Max keeps the earlier one of two equal values. It
  * keeps the first NaN. */
-#define DEFINE_STEPS(real, member, weight_of, divisor_of, fused)                                   \
-    static void add_##member(union values *sums, const union values *values, size_t count)         \
-    {                                                                                              \
-        for (size_t i = 0; i < count; i++)                                                         \
-            sums->member[i] += values->member[i];                                                  \
-    }                                                                                              \
-                                                                                                   \
-    static void add_weighted_##member(const struct bag_pool_args *args, size_t entry,              \
-                                      union values *sums, const union values *values,              \
-                                      size_t count)                                                \
-    {                                                                                              \
-        real weight = weight_of(args, entry);                                                      \
-        for (size_t i = 0; i < count; i++)                                                         \
-            sums->member[i] = fused(weight, values->member[i], sums->member[i]);                   \
-    }                                                                                              \
-                                                                                                   \
-    static void max_##member(const struct bag_pool_args *args, union values *largest,              \
-                             const union values *values, size_t count)                             \
-    {                                                                                              \
-        (void)args;                                                                                \
-        for (size_t i = 0; i < count; i++) {                                                       \
-            real value = values->member[i], so_far = largest->member[i];                           \
-            bool wins = (value > so_far || value != value) && so_far == so_far;                    \
-            largest->member[i] = wins ? value : so_far;                                            \
-        }                                                                                          \
-    }                                                                                              \
-                                                                                                   \
-    static void divide_##member(const struct tile *tile, union values *sums)                       \
-    {                                                                                              \
-        real divisor = divisor_of(tile->args, tile->first_entry, tile->end_entry, tile->num_kept); \
-        for (size_t i = 0; i < tile->num_columns; i++)                                             \
-            sums->member[i] = divisor == 0 ? 0 : sums->member[i] / divisor;                        \
-    }                                                                                              \
-                                                                                                   \
-    static const struct steps steps_##member = {.load = load_##member,                             \
-                                                .add = add_##member,                               \
-                                                .add_weighted = add_weighted_##member,             \
-                                                .max = max_##member,                               \
-                                                .divide = divide_##member,                         \
+#define DEFINE_STEPS(real, member, weight_of, divisor_of, fused)                            \
+    static void add_##member(union values *sums, const union values *values, size_t count)  \
+    {                                                                                       \
+        for (size_t i = 0; i < count; i++)                                                  \
+            sums->member[i] += values->member[i];                                           \
+    }                                                                                       \
+                                                                                            \
+    static void add_weighted_##member(const struct bag_pool_args *args, size_t entry,       \
+                                      union values *sums, const union values *values,       \
+                                      size_t count)                                         \
+    {                                                                                       \
+        real weight = weight_of(args, entry);                                               \
+        for (size_t i = 0; i < count; i++)                                                  \
+            sums->member[i] = fused(weight, values->member[i], sums->member[i]);            \
+    }                                                                                       \
+                                                                                            \
+    static void max_##member(const struct bag_pool_args *args, union values *largest,       \
+                             const union values *values, size_t count)                      \
+    {                                                                                       \
+        (void)args;                                                                         \
+        for (size_t i = 0; i < count; i++) {                                                \
+            real value = values->member[i], so_far = largest->member[i];                    \
+            bool wins = (value > so_far || value != value) && so_far == so_far;             \
+            largest->member[i] = wins ? value : so_far;                                     \
+        }                                                                                   \
+    }                                                                                       \
+                                                                                            \
+    static void divide_##member(const struct piece *piece, union values *sums)              \
+    {                                                                                       \
+        real divisor =                                                                      \
+            divisor_of(piece->args, piece->first_entry, piece->end_entry, piece->num_kept); \
+        for (size_t i = 0; i < piece->num_columns; i++)                                     \
+            sums->member[i] = divisor == 0 ? 0 : sums->member[i] / divisor;                 \
+    }                                                                                       \
+                                                                                            \
+    static const struct steps steps_##member = {.load = load_##member,                      \
+                                                .add = add_##member,                        \
+                                                .add_weighted = add_weighted_##member,      \
+                                                .max = max_##member,                        \
+                                                .divide = divide_##member,                  \
                                                 .store = store_##member};
 
 DEFINE_STEPS(float, f32, bag_weight_f32, bag_divisor_f32, __builtin_fmaf)
@@ -137,7 +138,7 @@ static void widen(enum bag_dtype dtype, const void *from, size_t count, uint64_t
     switch (dtype) {
 #define BAG_X(id, type)                                   \
     case BAG_##id: {                                      \
-        type elements[TILE_COLUMNS] BAG_UNSET;            \
+        type elements[PIECE_COLUMNS] BAG_UNSET;           \
         memcpy(elements, from, count * sizeof *elements); \
         for (size_t i = 0; i < count; i++)                \
             values[i] = (uint64_t)elements[i];            \
@@ -156,7 +157,7 @@ static void store_integers(const struct bag_pool_args *args, const union values 
     switch (args->output_dtype) {
 #define BAG_X(id, type)                                  \
     case BAG_##id: {                                     \
-        type elements[TILE_COLUMNS] BAG_UNSET;           \
+        type elements[PIECE_COLUMNS] BAG_UNSET;          \
         for (size_t i = 0; i < count; i++)               \
             elements[i] = (type)values->u64[i];          \
         memcpy(out, elements, count * sizeof *elements); \
@@ -212,10 +213,10 @@ static void max_integers(const struct bag_pool_args *args, union values *largest
 }
 
 /* Divides sums that are exact in signed 64 bits. store_exactly handles the others. */
-static void divide_integers(const struct tile *tile, union values *sums)
+static void divide_integers(const struct piece *piece, union values *sums)
 {
-    for (size_t i = 0; i < tile->num_columns; i++)
-        sums->u64[i] = (uint64_t)((int64_t)sums->u64[i] / (int64_t)tile->num_kept);
+    for (size_t i = 0; i < piece->num_columns; i++)
+        sums->u64[i] = (uint64_t)((int64_t)sums->u64[i] / (int64_t)piece->num_kept);
 }
 
 static const struct steps steps_integer = {.load = load_integers,
@@ -227,48 +228,48 @@ static const struct steps steps_integer = {.load = load_integers,
 
 /* ---- exact means ----------------------------------------------------------------------------- */
 
-static bool needs_exact_mean(const struct tile *tile)
+static bool needs_exact_mean(const struct piece *piece)
 {
-    enum bag_dtype dtype = tile->args->table.dtype;
-    if (tile->args->reduction != BAG_MEAN || bag_dtypes[dtype].kind == BAG_KIND_FLOAT)
+    enum bag_dtype dtype = piece->args->table.dtype;
+    if (piece->args->reduction != BAG_MEAN || bag_dtypes[dtype].kind == BAG_KIND_FLOAT)
         return false;
-    return tile->args->partial || tile->args->weights || bag_dtypes[dtype].bytes == 8 ||
-           tile->num_kept > INT32_MAX;
+    return piece->args->partial || piece->args->weights || bag_dtypes[dtype].bytes == 8 ||
+           piece->num_kept > INT32_MAX;
 }
 
-/* Computes the exact sums of the tile's columns and of the weights. */
-static void sum_exactly(const struct tile *tile, struct bag_wide *sums, struct bag_wide *divisor)
+/* Computes the exact sums of the piece's columns and of the weights. */
+static void sum_exactly(const struct piece *piece, struct bag_wide *sums, struct bag_wide *divisor)
 {
-    const struct bag_pool_args *args = tile->args;
+    const struct bag_pool_args *args = piece->args;
     bool is_signed = bag_dtypes[args->table.dtype].kind == BAG_KIND_SIGNED;
     const struct bag_number one = {1, false};
     union values values;
-    for (size_t entry = tile->first_entry; entry < tile->end_entry; entry++) {
+    for (size_t entry = piece->first_entry; entry < piece->end_entry; entry++) {
         int64_t row = bag_id_at(&args->indices, entry);
         if (!bag_keeps(args, entry, row))
             continue;
         struct bag_number weight = args->weights ? bag_weight_number(args, entry) : one;
         bag_wide_add_product(divisor, weight, one);
-        load_integers(args, row, tile->column, tile->num_columns, &values);
-        for (size_t i = 0; i < tile->num_columns; i++)
+        load_integers(args, row, piece->column, piece->num_columns, &values);
+        for (size_t i = 0; i < piece->num_columns; i++)
             bag_wide_add_product(&sums[i], bag_number_of(values.u64[i], is_signed), weight);
     }
 }
 
 /* Writes the means, or in a partial call the sums themselves. */
-static void store_exactly(const struct steps *steps, const struct tile *tile, char *out)
+static void store_exactly(const struct steps *steps, const struct piece *piece, char *out)
 {
-    struct bag_wide sums[TILE_COLUMNS] = {{0}}, divisor = {0};
+    struct bag_wide sums[PIECE_COLUMNS] = {{0}}, divisor = {0};
     union values means BAG_UNSET;
-    sum_exactly(tile, sums, &divisor);
-    for (size_t i = 0; i < tile->num_columns; i++) {
-        if (tile->args->partial)
+    sum_exactly(piece, sums, &divisor);
+    for (size_t i = 0; i < piece->num_columns; i++) {
+        if (piece->args->partial)
             bag_wide_store(sums[i], out + i * BAG_WIDE_BYTES);
         else
             means.u64[i] = bag_wide_quotient(sums[i], divisor);
     }
-    if (!tile->args->partial)
-        steps->store(tile->args, &means, tile->num_columns, out);
+    if (!piece->args->partial)
+        steps->store(piece->args, &means, piece->num_columns, out);
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
@@ -282,40 +283,41 @@ static const struct steps *steps_for(enum bag_dtype dtype)
 
 /* Computes the sums, or the largest values, of the columns over the entries that stay. Sums start
  * from +0, so that a sum of -0 is +0. */
-static void combine(const struct steps *steps, const struct tile *tile, union values *result)
+static void combine(const struct steps *steps, const struct piece *piece, union values *result)
 {
-    const struct bag_pool_args *args = tile->args;
+    const struct bag_pool_args *args = piece->args;
     union values values BAG_UNSET;
     bool first = true;
     memset(result, 0, sizeof *result);
-    for (size_t entry = tile->first_entry; entry < tile->end_entry; entry++) {
+    for (size_t entry = piece->first_entry; entry < piece->end_entry; entry++) {
         int64_t row = bag_id_at(&args->indices, entry);
         if (!bag_keeps(args, entry, row))
             continue;
         bool is_max = args->reduction == BAG_MAX;
-        steps->load(args, row, tile->column, tile->num_columns, is_max && first ? result : &values);
+        steps->load(args, row, piece->column, piece->num_columns,
+                    is_max && first ? result : &values);
         if (is_max && !first)
-            steps->max(args, result, &values, tile->num_columns);
+            steps->max(args, result, &values, piece->num_columns);
         else if (!is_max && args->weights)
-            steps->add_weighted(args, entry, result, &values, tile->num_columns);
+            steps->add_weighted(args, entry, result, &values, piece->num_columns);
         else if (!is_max)
-            steps->add(result, &values, tile->num_columns);
+            steps->add(result, &values, piece->num_columns);
         first = false;
     }
 }
 
-static void pool_tile(const struct steps *steps, const struct tile *tile, char *out)
+static void pool_piece(const struct steps *steps, const struct piece *piece, char *out)
 {
     union values result BAG_UNSET;
-    bool divides = tile->args->reduction == BAG_MEAN || tile->args->reduction == BAG_SQRTN;
-    if (needs_exact_mean(tile)) {
-        store_exactly(steps, tile, out);
+    bool divides = piece->args->reduction == BAG_MEAN || piece->args->reduction == BAG_SQRTN;
+    if (needs_exact_mean(piece)) {
+        store_exactly(steps, piece, out);
         return;
     }
-    combine(steps, tile, &result);
+    combine(steps, piece, &result);
     if (divides)
-        steps->divide(tile, &result);
-    steps->store(tile->args, &result, tile->num_columns, out);
+        steps->divide(piece, &result);
+    steps->store(piece->args, &result, piece->num_columns, out);
 }
 
 /* Writes the default row. Its bits are unchanged if no conversion is needed. */
@@ -330,47 +332,46 @@ static void copy_default(const struct bag_pool_args *args, size_t column, size_t
         memcpy(out, (const char *)table->rows + element * bytes, count * bytes);
         return;
     }
-    for (size_t done = 0; done < count; done += TILE_COLUMNS) {
-        size_t now = count - done < TILE_COLUMNS ? count - done : TILE_COLUMNS;
+    for (size_t done = 0; done < count; done += PIECE_COLUMNS) {
+        size_t now = count - done < PIECE_COLUMNS ? count - done : PIECE_COLUMNS;
         steps->load(args, args->default_row, column + done, now, &values);
         steps->store(args, &values, now, out + done * bytes);
     }
 }
 
-void bag_ref_empty(const struct bag_pool_args *args, const struct bag_range *range, char *out)
+void bag_ref_empty(const struct bag_pool_args *args, const struct bag_tile *tile, char *out)
 {
-    const size_t count = range->end_column - range->first_column;
+    const size_t count = tile->end_column - tile->first_column;
     if (args->default_row < 0)
         memset(out, 0, count * args->element_bytes);
     else
-        copy_default(args, range->first_column, count, out);
+        copy_default(args, tile->first_column, count, out);
 }
 
-/* Pools the range's columns of a bag with the entries [first, end). */
-static void pool_bag(const struct bag_pool_args *args, const struct bag_range *range, size_t first,
+/* Pools the tile's columns of a bag with the entries [first, end). */
+static void pool_bag(const struct bag_pool_args *args, const struct bag_tile *tile, size_t first,
                      size_t end, char *out)
 {
     const struct steps *steps = steps_for(args->table.dtype);
-    struct tile tile = {.args = args, .first_entry = first, .end_entry = end};
-    tile.num_kept = bag_count_kept(args, first, end);
-    if (tile.num_kept == 0) {
-        bag_ref_empty(args, range, out);
+    struct piece piece = {.args = args, .first_entry = first, .end_entry = end};
+    piece.num_kept = bag_count_kept(args, first, end);
+    if (piece.num_kept == 0) {
+        bag_ref_empty(args, tile, out);
         return;
     }
-    for (size_t column = range->first_column; column < range->end_column;) {
-        size_t left = range->end_column - column;
-        tile.column = column;
-        tile.num_columns = left < TILE_COLUMNS ? left : TILE_COLUMNS;
-        pool_tile(steps, &tile, out);
-        out += tile.num_columns * args->element_bytes;
-        column += tile.num_columns;
+    for (size_t column = tile->first_column; column < tile->end_column;) {
+        size_t left = tile->end_column - column;
+        piece.column = column;
+        piece.num_columns = left < PIECE_COLUMNS ? left : PIECE_COLUMNS;
+        pool_piece(steps, &piece, out);
+        out += piece.num_columns * args->element_bytes;
+        column += piece.num_columns;
     }
 }
 
-void bag_ref_loop(const struct bag_pool_args *args, const struct bag_range *range, char *out)
+void bag_ref_loop(const struct bag_pool_args *args, const struct bag_tile *tile, size_t first_bag,
+                  size_t end_bag, char *out)
 {
-    out += range->first_column * args->element_bytes;
-    for (size_t bag = range->first_bag; bag < range->end_bag; bag++)
-        pool_bag(args, range, bag_offset_at(args, bag), bag_offset_at(args, bag + 1),
-                 out + bag * args->bag_stride);
+    for (size_t bag = first_bag; bag < end_bag; bag++, out += args->bag_stride)
+        pool_bag(args, tile, bag_offset_at(args, bag), bag_offset_at(args, bag + 1), out);
 }

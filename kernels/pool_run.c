@@ -32,18 +32,12 @@ void bag_pool_prefetch_rows(const struct bag_pool_args *args)
     bag_fetch_rows(args, 0, args->indices.count);
 }
 
-static bool has_all_columns(const struct bag_pool_args *args, const struct bag_range *range)
-{
-    return range->first_column == 0 && range->end_column == args->table.row_elements;
-}
-
-void bag_fetch_first(const struct bag_pool_args *args, const struct bag_range *range)
+void bag_fetch_first(const struct bag_pool_args *args, size_t first_bag, size_t end_bag)
 {
     const size_t ahead = args->walk->ahead;
-    if (args->indices.count <= args->walk->early || !has_all_columns(args, range))
+    if (args->indices.count <= args->walk->early)
         return;
-    const size_t first = bag_offset_at(args, range->first_bag);
-    const size_t end = bag_offset_at(args, range->end_bag);
+    const size_t first = bag_offset_at(args, first_bag), end = bag_offset_at(args, end_bag);
     bag_fetch_rows(args, first, end - first < ahead ? end : first + ahead);
 }
 
@@ -81,6 +75,11 @@ static void stream(char *to, const char *from, size_t bytes)
     memcpy(to + end, from + end, bytes - end);
 }
 
+static bool has_all_columns(const struct bag_pool_args *args, const struct bag_range *range)
+{
+    return range->first_column == 0 && range->end_column == args->table.row_elements;
+}
+
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
 /* The size of the rows of which some columns are pooled before the others. The rows stay in L1, and
@@ -97,44 +96,48 @@ static size_t turn_end(const struct bag_pool_args *args, size_t bag, size_t end_
     return bag;
 }
 
-/* Pools a range of several tiles of `columns` columns each. Begins with the tile beside scale and
- * bias. The last tile overlaps the one before it if the columns do not divide evenly. */
-static void pool_tiles(const struct bag_pool_args *args, const struct bag_range *range,
-                       bag_loop_fn *pool, size_t columns, char *out)
+/* Pools one tile of the bags [first_bag, end_bag). `out` is the whole result. */
+static void pool_tile(const struct bag_pool_args *args, const struct bag_tile *tile,
+                      size_t first_bag, size_t end_bag, char *out)
 {
-    const size_t all = range->end_column - range->first_column;
-    const size_t num_tiles = (all + columns - 1) / columns;
-    struct bag_range part = {.end_bag = range->first_bag};
-    if (args->walk->fetch == BAG_FETCH_FAR)
-        bag_fetch_first(args, range);
-    while (part.end_bag < range->end_bag) {
-        part.first_bag = part.end_bag;
-        part.end_bag = turn_end(args, part.first_bag, range->end_bag);
-        for (size_t number = 0; number < num_tiles; number++) {
-            const size_t first = number * columns, latest = all - columns;
-            part.first_column = range->first_column + (first < latest ? first : latest);
-            part.end_column = part.first_column + columns;
-            pool(args, &part, out);
+    tile->pool(args, tile, first_bag, end_bag,
+               out + first_bag * args->bag_stride + tile->first_column * args->element_bytes);
+}
+
+/* Pools a range of several tiles, the first of which is given. The last tile overlaps the one
+ * before it if the columns do not divide evenly. */
+static void pool_tiles(const struct bag_pool_args *args, const struct bag_range *range,
+                       struct bag_tile tile, char *out)
+{
+    const size_t columns = tile.end_column - tile.first_column;
+    const size_t latest = range->end_column - columns;
+    if (args->walk->fetch == BAG_FETCH_FAR && has_all_columns(args, range))
+        bag_fetch_first(args, range->first_bag, range->end_bag);
+    for (size_t bag = range->first_bag; bag < range->end_bag;) {
+        const size_t end = turn_end(args, bag, range->end_bag);
+        for (size_t column = range->first_column; column < range->end_column; column += columns) {
+            bag_move_tile(args, column < latest ? column : latest, &tile);
+            pool_tile(args, &tile, bag, end, out);
         }
+        bag = end;
     }
 }
 
 static void pool_bags(const struct bag_pool_args *args, const struct bag_range *range, char *out)
 {
     const enum bag_mode mode = bag_mode_of(args);
-    const struct bag_pool_loops *loops = &args->walk->whole;
-    struct bag_pool_loops own BAG_UNSET;
-    if (!has_all_columns(args, range)) {
-        own = bag_choose_loops(args, range->first_column, range->end_column);
-        loops = &own;
+    struct bag_tile tile =
+        has_all_columns(args, range)
+            ? args->walk->whole[mode]
+            : bag_choose_tile(args, mode, range->first_column, range->end_column);
+    if (args->indices.count > UINT32_MAX) {
+        tile.pool = bag_ref_loop;
+        tile.end_column = range->end_column;
     }
-    const size_t columns = loops->columns[mode];
-    if (args->indices.count > UINT32_MAX)
-        bag_ref_loop(args, range, out);
-    else if (columns == range->end_column - range->first_column)
-        loops->pool[mode](args, range, out);
+    if (tile.end_column == range->end_column)
+        pool_tile(args, &tile, range->first_bag, range->end_bag, out);
     else
-        pool_tiles(args, range, loops->pool[mode], columns, out);
+        pool_tiles(args, range, tile, out);
 }
 
 /* ---- equal bags ------------------------------------------------------------------------------ */

@@ -147,3 +147,45 @@ bool bag_json_scan_document(struct bag_json_scan *scan, enum bag_json_place plac
 
 /* Returns an upper bound of the size of a copy of the text. */
 size_t bag_json_copy_bytes(const struct bag_json_scan *scan);
+
+/* ---- tokens (json_token.c) ------------------------------------------------------------------- */
+
+/* Appends bytes to the copy, if the scan is copying. */
+static inline void bag_json_put(struct bag_json_scan *scan, const char *bytes, size_t count)
+{
+    if (!scan->copying)
+        return;
+    memcpy(scan->copy, bytes, count);
+    scan->copy += count;
+}
+
+/* Returns whether the next readable byte is this one. */
+static inline bool bag_json_next_is(const struct bag_json_scan *scan, char byte)
+{
+    return scan->at < scan->end && *scan->at == byte;
+}
+
+/* Skips white space. */
+static inline void bag_json_skip_space(struct bag_json_scan *scan)
+{
+    while (scan->at < scan->end &&
+           (*scan->at == ' ' || *scan->at == '\n' || *scan->at == '\r' || *scan->at == '\t'))
+        scan->at++;
+}
+
+/* Record a fault, unless there is one already, and return false. bag_json_fail_limit is for
+ * something that has more than `limit` units. */
+bool bag_json_fail_limit(struct bag_json_scan *scan, const char *wrong, size_t limit,
+                         const char *unit);
+bool bag_json_fail(struct bag_json_scan *scan, const char *wrong);
+
+/* Takes `byte`, or fails with `wrong`. */
+bool bag_json_expect(struct bag_json_scan *scan, char byte, const char *wrong);
+
+/* Take and copy one string, number or word. */
+bool bag_json_scan_string(struct bag_json_scan *scan);
+bool bag_json_scan_number(struct bag_json_scan *scan);
+bool bag_json_scan_word(struct bag_json_scan *scan, const char *word);
+
+/* Returns whether the key between its quotes is `name`. Escapes in the key are decoded. */
+bool bag_json_key_is(const char *key, const char *end, const char *name);

@@ -309,8 +309,8 @@ static void pool_plainly(const struct bag_pool_args *args, const struct small_ca
         struct bag_pool_args one = *args;
         one.groups = (struct bag_ids){bounds, COUNT_OF(bounds), true};
         one.num_bags = 1;
-        const struct bag_range all = bag_range_all(&one);
-        bag_ref_loop(&one, &all, (char *)wanted + AROUND + bag * args->bag_stride);
+        const struct bag_tile all = {.end_column = one.table.row_elements};
+        bag_ref_loop(&one, &all, 0, 1, (char *)wanted + AROUND + bag * args->bag_stride);
     }
 }
 

@@ -97,11 +97,12 @@ TEST(knows_the_caches_of_the_processor)
 }
 
 /* Returns whether rows of a table of so many bytes are prefetched into the first cache. */
-static bool fetches_to_first(size_t table_bytes)
+static bool fetches_to_first(enum bag_dtype dtype, size_t table_bytes)
 {
+    const size_t row_bytes = 16 * bag_dtypes[dtype].bytes;
     const struct bag_table table = {
-        .dtype = BAG_F32, .num_rows = (int64_t)(table_bytes / 64), .row_elements = 16};
-    const struct bag_rules rules = {.output_dtype = BAG_F32, .default_index = -1};
+        .dtype = dtype, .num_rows = (int64_t)(table_bytes / row_bytes), .row_elements = 16};
+    const struct bag_rules rules = {.output_dtype = dtype, .default_index = -1};
     struct bag_pool_plan plan;
     bag_pool_prepare(&table, &rules, &plan);
     return plan.walk.fetch == BAG_FETCH_FIRST;
@@ -110,11 +111,14 @@ static bool fetches_to_first(size_t table_bytes)
 TEST(fetches_rows_into_the_first_cache_where_the_caches_hold_the_table)
 {
     bag_caches = (struct bag_caches){48 << 10, 1 << 20, 32 << 20};
-    assert_false(fetches_to_first(1 << 20));
-    assert_true(fetches_to_first(8 << 20));
-    assert_false(fetches_to_first(64 << 20));
+    assert_false(fetches_to_first(BAG_F32, 1 << 20));
+    assert_true(fetches_to_first(BAG_F32, 8 << 20));
+    assert_false(fetches_to_first(BAG_F32, 64 << 20));
     bag_caches.first = 32 << 10;
-    assert_false(fetches_to_first(8 << 20));
+    assert_false(fetches_to_first(BAG_F32, 8 << 20));
+    assert_false(fetches_to_first(BAG_BF16, 256 << 10));
+    assert_true(fetches_to_first(BAG_BF16, 8 << 20));
+    assert_false(fetches_to_first(BAG_BF16, 64 << 20));
     bag_caches = bag_caches_of_processor();
 }
 

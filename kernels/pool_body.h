@@ -12,7 +12,7 @@
 #define K(name)          BODY_JOIN(BODY_KIND, name)
 #define KIND             BODY_JOIN(BAG_KIND_OF, BODY_KIND)
 
-#include "pool_tile_tmpl.h"
+#include "pool_tile.h"
 
 /* A position in the ids of a call, and in its weights if there are any. */
 struct K(walk) {
@@ -43,43 +43,77 @@ BAG_LANE void K(fetch_result)(int vectors, const char *out)
 struct K(bags) {
     const char *offset, *last; /* offsets of this bag and of the last one */
     size_t offset_bytes;       /* from one offset to the next */
-    size_t entry, end;         /* the first entry of this bag and of the next one */
-    size_t last_end;           /* end of the last bag */
-    size_t fetch_end;          /* entries before this one have a row to prefetch */
-    size_t ahead_bytes;        /* distance to the id of that row */
+    const char *end_offset;    /* end of all offsets of the call */
+    const char *ids;           /* the call's */
+    const char *end_id;        /* end of the ids of this bag */
+    const char *fetch_end;     /* ids before this one have a row to prefetch */
     char *out;                 /* result of this bag */
 };
 
-/* Finds the end of the bag. */
-BAG_LANE void K(find_end)(struct K(bags) * bags)
+/* Returns the entry at which the bag ends. After the last offset it is the end of all. */
+BAG_LANE size_t K(end_of)(const struct bag_pool_args *args, const struct K(bags) * bags)
 {
-    bags->end = bags->offset == bags->last ? bags->last_end
-                                           : bag_load_id(bags->offset + bags->offset_bytes);
+    const char *const next = bags->offset + bags->offset_bytes;
+    return next == bags->end_offset ? args->indices.count : bag_load_id(next);
+}
+
+/* Prefetches the row that is summed later. */
+BAG_LANE void K(fetch_later)(const struct K(tile) * tile, int vectors, const struct K(walk) * walk)
+{
+    K(fetch)(tile, vectors, bag_load_id(walk->id + tile->walk->ahead * walk->id_bytes));
 }
 
 /* Moves to the next bag. Returns false if there is none. */
-BAG_LANE bool K(next_bag)(const struct bag_pool_args *args, struct K(bags) * bags)
+BAG_LANE bool K(next_bag)(const struct bag_pool_args *args, size_t id_bytes, struct K(bags) * bags)
 {
     if (bags->offset == bags->last)
         return false;
     bags->offset += bags->offset_bytes;
-    bags->entry = bags->end;
     bags->out += args->bag_stride;
-    K(find_end)(bags);
+    bags->end_id = bags->ids + K(end_of)(args, bags) * id_bytes;
     return true;
 }
 
-/* Pools this bag, which has one entry. A mean of one row is the row. */
-BAG_LANE void K(pool_single)(const struct K(tile) * tile, enum bag_mode mode, int vectors,
-                             struct K(walk) * walk, const struct K(bags) * bags)
+/* Counts the bags from this one on that have one entry each, as this one has, and moves to the last
+ * of them. */
+BAG_LANE size_t K(skip_singles)(const struct bag_pool_args *args, struct K(bags) * bags)
 {
-    BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
-    K(clear)(sums, vectors);
-    if (__builtin_expect(bags->entry < bags->fetch_end, 0))
-        K(fetch)(tile, vectors, bag_load_id(walk->id + bags->ahead_bytes));
-    K(fetch_result)(vectors, bags->out + tile->args->bag_stride * (vectors <= 4 ? 8 : 2));
-    K(take_next)(tile, mode, vectors, walk, sums);
-    K(store_result)(tile, mode, vectors, true, bags->out, sums);
+    const size_t first = bag_load_id(bags->offset);
+    size_t count = 1;
+    while (bags->offset != bags->last &&
+           bag_load_id(bags->offset + bags->offset_bytes) == first + count) {
+        bags->offset += bags->offset_bytes;
+        count++;
+    }
+    if (K(end_of)(args, bags) == first + count)
+        return count;
+    bags->offset -= bags->offset_bytes;
+    return count - 1;
+}
+
+/* Pools this bag, which has one entry, and those after it that have one, too. Their offsets are
+ * read before their rows: many rows are loaded at the same time if the loop has few instructions of
+ * its own. A mean of one row is the row. */
+BAG_LANE void K(pool_singles)(const struct K(tile) * tile, enum bag_mode mode, int vectors,
+                              struct K(walk) * walk, struct K(bags) * bags)
+{
+    const struct bag_tile own = *tile->own; /* in registers, because no result can change it */
+    struct K(tile) copy = *tile;
+    const size_t stride = tile->args->bag_stride;
+    const char *const end_id = walk->id + K(skip_singles)(tile->args, bags) * walk->id_bytes;
+    copy.own = &own;
+    for (;;) {
+        BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
+        K(clear)(sums, vectors);
+        if (__builtin_expect(walk->id < bags->fetch_end, 0))
+            K(fetch_later)(&copy, vectors, walk);
+        K(fetch_result)(vectors, bags->out + stride * (vectors <= 4 ? 8 : 2));
+        K(take_next)(&copy, mode, vectors, walk, sums);
+        K(store_result)(&copy, mode, vectors, true, bags->out, sums);
+        if (walk->id == end_id)
+            return;
+        bags->out += stride;
+    }
 }
 
 /* Pools this bag, which has entries: first those that have a row to prefetch, then the rest. Rows
@@ -89,18 +123,16 @@ BAG_LANE void K(pool_bag)(const struct K(tile) * tile, enum bag_mode mode, int v
                           struct K(walk) * walk, const struct K(bags) * bags)
 {
     const struct bag_pool_args *args = tile->args;
-    const size_t entry = bags->entry, end = bags->end, fetch_end = bags->fetch_end;
-    const char *const end_id = walk->id + (end - entry) * walk->id_bytes;
+    const char *const end_id = bags->end_id;
     const bool is_short = !bag_kind_converts(KIND) && vectors > 0 &&
                           (size_t)vectors * V(lanes) * sizeof(V(real)) <= 64;
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
     K(clear)(sums, vectors);
-    if (__builtin_expect(entry < fetch_end, 0)) {
-        const size_t fetched = end < fetch_end ? end - entry : fetch_end - entry;
-        const char *const fetched_id = walk->id + fetched * walk->id_bytes;
+    if (__builtin_expect(walk->id < bags->fetch_end, 0)) {
+        const char *const fetched_id = end_id < bags->fetch_end ? end_id : bags->fetch_end;
         K(fetch_result)(vectors, bags->out + args->bag_stride);
         do {
-            K(fetch)(tile, vectors, bag_load_id(walk->id + bags->ahead_bytes));
+            K(fetch_later)(tile, vectors, walk);
             K(take_next)(tile, mode, vectors, walk, sums);
         } while (walk->id != fetched_id);
     }
@@ -112,54 +144,52 @@ BAG_LANE void K(pool_bag)(const struct K(tile) * tile, enum bag_mode mode, int v
     }
     while (walk->id != end_id)
         K(take_next)(tile, mode, vectors, walk, sums);
-    if (args->divides)
+    if (args->divides) {
+        const size_t entry = bag_load_id(bags->offset), end = K(end_of)(args, bags);
         K(divide_sums)(args, mode, vectors, entry, end, end - entry, sums);
+    }
     K(store_result)(tile, mode, vectors, false, bags->out, sums);
 }
 
-/* Pools the bags of a range, whose entries all stay. Offsets, ids and weights are not copied
- * first. Bags of one entry have so few instructions of their own that many rows are loaded at the
- * same time: in L2 they take two thirds of the time. */
-BAG_LANE void K(pool_all)(const struct K(tile) * tile, const struct bag_range *range,
+/* Pools bags whose entries all stay. Offsets, ids and weights are not copied first. Bags of one
+ * entry have so few instructions of their own that many rows are loaded at the same time: in L2
+ * they take two thirds of the time. */
+BAG_LANE void K(pool_all)(const struct K(tile) * tile, size_t first_bag, size_t end_bag,
                           enum bag_mode mode, int vectors, char *out)
 {
     const struct bag_pool_args *args = tile->args;
-    const size_t offset_bytes = bag_id_bytes(&args->groups),
-                 id_bytes = bag_id_bytes(&args->indices);
+    const size_t offset_bytes = bag_id_bytes(&args->groups);
+    const size_t id_bytes = bag_id_bytes(&args->indices);
+    const char *const ids = args->indices.data;
     const char *const offsets = args->groups.data;
-    const char *const offset = offsets + range->first_bag * offset_bytes;
-    const char *const end_offset = offsets + range->end_bag * offset_bytes;
+    const char *const offset = offsets + first_bag * offset_bytes;
     const size_t entry = bag_load_id(offset);
     struct K(bags) bags = {
         .offset = offset,
-        .last = end_offset - offset_bytes,
+        .last = offsets + (end_bag - 1) * offset_bytes,
         .offset_bytes = offset_bytes,
-        .entry = entry,
-        .last_end =
-            range->end_bag < args->groups.count ? bag_load_id(end_offset) : args->indices.count,
-        .fetch_end = bag_fetch_end(args, args->indices.count),
-        .ahead_bytes = args->walk->ahead * id_bytes,
+        .end_offset = offsets + args->groups.count * offset_bytes,
+        .ids = ids,
+        .fetch_end = ids + bag_fetch_end(args, args->indices.count) * id_bytes,
         .out = out,
     };
     struct K(walk) walk = {
-        .id = (const char *)args->indices.data + entry * id_bytes,
+        .id = ids + entry * id_bytes,
         .weight = mode == BAG_MODE_WEIGHTED ? (const char *)args->weights + entry * sizeof(V(real))
                                             : NULL,
         .id_bytes = id_bytes,
     };
-    K(find_end)(&bags);
+    bags.end_id = ids + K(end_of)(args, &bags) * id_bytes;
     do {
-        const bool has_singles = mode == BAG_MODE_PLAIN || !args->divides;
-        while (bags.end - bags.entry == 1 && has_singles) {
-            K(pool_single)(tile, mode, vectors, &walk, &bags);
-            if (!K(next_bag)(args, &bags))
-                return;
-        }
-        if (__builtin_expect(bags.end == bags.entry, 0))
-            bag_ref_empty(args, range, bags.out);
+        const bool has_singles =
+            mode == BAG_MODE_PLAIN || (!bag_kind_is_rare(KIND) && !args->divides);
+        if (has_singles && (size_t)(bags.end_id - walk.id) == id_bytes)
+            K(pool_singles)(tile, mode, vectors, &walk, &bags);
+        else if (__builtin_expect(bags.end_id == walk.id, 0))
+            bag_ref_empty(args, tile->own, bags.out);
         else
             K(pool_bag)(tile, mode, vectors, &walk, &bags);
-    } while (K(next_bag)(args, &bags));
+    } while (K(next_bag)(args, id_bytes, &bags));
 }
 
 /* Pools a bag of the general mode, which tests which entries stay, and takes weights of every type.
@@ -193,30 +223,29 @@ BAG_LANE bool K(pool_kept)(const struct K(tile) * tile, int vectors, size_t entr
     return true;
 }
 
-/* Pools the bags of a range, which has the columns of the tile. */
-BAG_LANE void K(pool_tile)(const struct K(tile) * tile, const struct bag_range *range,
+/* Pools the tile of some bags. */
+BAG_LANE void K(pool_tile)(const struct K(tile) * tile, size_t first_bag, size_t end_bag,
                            enum bag_mode mode, int vectors, char *out)
 {
     const struct bag_pool_args *args = tile->args;
-    const size_t out_bytes = args->bag_stride;
-    out += range->first_bag * out_bytes + range->first_column * args->element_bytes;
     if (mode != BAG_MODE_GENERAL) {
-        K(pool_all)(tile, range, mode, vectors, out);
+        K(pool_all)(tile, first_bag, end_bag, mode, vectors, out);
         return;
     }
-    for (size_t bag = range->first_bag; bag < range->end_bag; bag++, out += out_bytes) {
+    for (size_t bag = first_bag; bag < end_bag; bag++, out += args->bag_stride) {
         if (!K(pool_kept)(tile, vectors, bag_offset_at(args, bag), bag_offset_at(args, bag + 1),
                           out))
-            bag_ref_empty(args, range, out);
+            bag_ref_empty(args, tile->own, out);
     }
 }
 
-BAG_LANE void K(pool)(const struct bag_pool_args *args, const struct bag_range *range, char *out,
-                      enum bag_mode mode, int vectors)
+BAG_LANE void K(pool)(const struct bag_pool_args *args, const struct bag_tile *own,
+                      size_t first_bag, size_t end_bag, char *out, enum bag_mode mode, int vectors)
 {
-    if (args->walk->fetch == BAG_FETCH_FAR)
-        bag_fetch_first(args, range);
-    const struct K(tile) tile = K(tile_of)(args, range, vectors);
+    const size_t columns = own->end_column - own->first_column;
+    if (args->walk->fetch == BAG_FETCH_FAR && columns == args->table.row_elements)
+        bag_fetch_first(args, first_bag, end_bag);
+    const struct K(tile) tile = K(tile_of)(args, own, vectors);
 #if BAG_NARROW_ROWS
     /* The work for a row of a few columns is so small that a separate loop for each width is
      * faster. */
@@ -224,17 +253,17 @@ BAG_LANE void K(pool)(const struct bag_pool_args *args, const struct bag_range *
         struct K(tile) narrow = tile;
         narrow.some.part = 4;
         if (tile.some.part == 4)
-            K(pool_tile)(&narrow, range, mode, vectors, out);
+            K(pool_tile)(&narrow, first_bag, end_bag, mode, vectors, out);
         narrow.some.part = 2;
         if (tile.some.part == 2)
-            K(pool_tile)(&narrow, range, mode, vectors, out);
+            K(pool_tile)(&narrow, first_bag, end_bag, mode, vectors, out);
         narrow.some.part = 1;
         if (tile.some.part == 1)
-            K(pool_tile)(&narrow, range, mode, vectors, out);
+            K(pool_tile)(&narrow, first_bag, end_bag, mode, vectors, out);
         return;
     }
 #endif
-    K(pool_tile)(&tile, range, mode, vectors, out);
+    K(pool_tile)(&tile, first_bag, end_bag, mode, vectors, out);
 }
 
 #undef KIND

@@ -1,24 +1,15 @@
 /* Tiles: adds the columns of a row to a bag's sums, and finishes the sums at the end of the bag.
- * Part of pool_body_tmpl.h.
+ * Part of pool_body.h.
  *
  * The last vector of a tile ends where the tile ends. It overlaps the vector before it if the
  * columns do not divide evenly. Columns are independent, so columns that are computed twice have
  * the same bits. */
 
-/* The part of each row that is in the tile. It is the loop's own copy, whose address does not
- * escape, so that the compiler knows that writing results cannot change it, and keeps it in
- * registers. All but the last vector are at constant offsets, so that their addresses need no
- * registers. */
+/* The tile that an instance of the loop pools. */
 struct K(tile) {
     const struct bag_pool_args *args;
     const struct bag_row_walk *walk; /* the plan's */
-    const char *rows;                /* the tile's part of the table's first row */
-    size_t row_bytes;                /* from one row to the next */
-    size_t last_vector;              /* column of the tile at which the last vector starts */
-    ptrdiff_t params_at; /* position of scale and bias, relative to the tile's part of a row */
-    size_t last_byte;    /* last byte that is prefetched, likewise */
-    size_t bytes_before; /* number of bytes before the tile's part that are prefetched, too */
-    bool fetches_params; /* the first of several tiles: prefetches scale and bias for all */
+    const struct bag_tile *own;
 #if BAG_NARROW_ROWS
     struct V(some) some; /* lanes of a tile that is narrower than a vector */
 #endif
@@ -30,33 +21,15 @@ BAG_LANE int K(sums_of)(int vectors)
     return vectors > 0 ? vectors : 1;
 }
 
-/* Returns the tile with the columns of a range. */
 BAG_LANE struct K(tile)
-    K(tile_of)(const struct bag_pool_args *args, const struct bag_range *range, int vectors)
+    K(tile_of)(const struct bag_pool_args *args, const struct bag_tile *own, int vectors)
 {
-    const struct bag_row_walk *walk = args->walk;
-    const size_t columns = range->end_column - range->first_column;
-    const size_t first_byte = bag_kind_bytes(KIND, range->first_column);
-    const bool is_first = range->first_column == 0;
-    const bool is_last = range->end_column == args->table.row_elements;
-    const bool has_params = bag_kind_quantised(KIND) && walk->has_params;
-    const bool reads_end = has_params && is_last && walk->params_at > 0;
-    const size_t last_vector = columns - V(lanes);
-    const size_t end_byte = bag_kind_bytes(KIND, vectors > 0 ? last_vector + V(lanes) : columns);
-    struct K(tile) tile = {
-        .args = args,
-        .walk = walk,
-        .rows = bag_in_register((const char *)args->table.rows + walk->codes_at + first_byte),
-        .row_bytes = walk->row_bytes,
-        .last_vector = last_vector,
-        .params_at = (ptrdiff_t)walk->params_at - (ptrdiff_t)(walk->codes_at + first_byte),
-        .last_byte = (reads_end ? walk->row_bytes - first_byte : end_byte) - 1,
-        .bytes_before = bag_kind_quantised(KIND) && is_first ? walk->codes_at : 0,
-        .fetches_params = has_params && is_first && !is_last};
+    struct K(tile) tile = {.args = args, .walk = args->walk, .own = own};
 #if BAG_NARROW_ROWS
     if (vectors == 0)
-        tile.some = V(some_of)(columns);
+        tile.some = V(some_of)(own->end_column - own->first_column);
 #endif
+    (void)vectors;
     return tile;
 }
 
@@ -73,9 +46,9 @@ BAG_LANE int K(paired)(int vectors)
 BAG_LANE size_t K(column)(const struct K(tile) * tile, int paired, int vectors, int i)
 {
     if (i == vectors - 1)
-        return vectors > 1 ? tile->last_vector : 0;
+        return vectors > 1 ? tile->own->last_vector : 0;
     if (i == vectors - 2 && paired == vectors)
-        return tile->last_vector - V(lanes);
+        return tile->own->last_vector - V(lanes);
     return (size_t)i * V(lanes);
 }
 
@@ -84,13 +57,13 @@ BAG_LANE size_t K(column)(const struct K(tile) * tile, int paired, int vectors, 
 BAG_LANE void K(fetch_into)(int cache, const struct K(tile) * tile, int vectors, int64_t id)
 {
     const size_t tile_bytes = (size_t)K(sums_of)(vectors) * V(lanes) * bag_kind_bits(KIND) / 8;
-    uintptr_t row = (uintptr_t)tile->rows + (uintptr_t)id * tile->row_bytes;
-    uintptr_t from = bag_kind_quantised(KIND) ? row - tile->bytes_before : row;
+    uintptr_t row = (uintptr_t)tile->own->rows + (uintptr_t)id * tile->own->row_bytes;
+    uintptr_t from = bag_kind_quantised(KIND) ? row - tile->own->bytes_before : row;
     bag_fetch_lines(cache, (const char *)from, tile_bytes);
     if (bag_kind_has_params(KIND) || tile->walk->straddles)
-        bag_fetch_line(cache, (const char *)(row + tile->last_byte));
-    if (bag_kind_quantised(KIND) && tile->fetches_params)
-        bag_fetch_line(cache, (const char *)(row + (uintptr_t)tile->params_at));
+        bag_fetch_line(cache, (const char *)(row + tile->own->last_byte));
+    if (bag_kind_quantised(KIND) && tile->own->fetches_params)
+        bag_fetch_line(cache, (const char *)(row + (uintptr_t)tile->own->params_at));
 }
 
 /* Prefetches the tile's part of a row into the cache that the plan chose. */
@@ -143,9 +116,9 @@ BAG_LANE void K(take_columns)(bool scaled, enum bag_mode mode, int vectors,
 BAG_LANE void K(take_row)(const struct K(tile) * tile, enum bag_mode mode, int vectors, int64_t id,
                           BODY weight, bool takes_larger, bool is_first, BODY *sums)
 {
-    const char *at = bag_in_register(tile->rows + (size_t)id * tile->row_bytes);
-    struct V(row) row =
-        V(open)(KIND, tile->walk->half_params, tile->walk->has_params, at, at + tile->params_at);
+    const char *at = bag_in_register(tile->own->rows + (size_t)id * tile->own->row_bytes);
+    struct V(row) row = V(open)(KIND, tile->walk->half_params, tile->walk->has_params, at,
+                                at + tile->own->params_at);
     /* Multiplying by 1 would make e5m2 without a scale a fifth slower. */
     if (KIND == BAG_KIND_OF_E5M2 && mode == BAG_MODE_PLAIN && !tile->walk->has_params) {
         K(take_columns)(false, mode, vectors, tile, &row, weight, takes_larger, is_first, sums);
@@ -278,7 +251,7 @@ BAG_LANE void K(store_rarely)(const struct K(tile) * tile, int vectors, enum bag
         copies[i] = sums[i];
     const int paired = K(paired)(vectors);
     V(store_rarely)
-    (result, out, copies, vectors, tile->last_vector, vectors > 1 && paired == vectors);
+    (result, out, copies, vectors, tile->own->last_vector, vectors > 1 && paired == vectors);
 }
 
 /* Writes the sums of a bag, or its largest values. `single`: they are of one row. Weights may
