@@ -179,8 +179,9 @@ enum bag_shard_hedge { BAG_SHARD_HEDGES(BAG_ID) };
 /* One feature of a collection as configured. It pools the rows of another model's table. Strings
  * are owned. */
 struct bag_feature_config {
-    char *name;   /* as a model's name, but not "embeddings" */
-    char *model;  /* model that has the table */
+    char *name;       /* as a model's name, but not "embeddings" */
+    char *model;      /* model that has the table */
+    uint64_t version; /* version of that model; 0: the default one */
     uint32_t set; /* bit i: setting i of BAG_POOLING_KEYS, then BAG_PROJECTION_KEYS, is set here */
     struct bag_rules rules;                 /* only the settings in `set` are valid */
     enum bag_dtype output_datatype;         /* only valid if in `set` */
@@ -380,6 +381,10 @@ bool bag_model_config_copy(struct bag_model_config *copy, const struct bag_model
  * the path, BAG_FILE_KEYS and BAG_SHARD_KEYS, so it changes if the rows in memory would. */
 uint64_t bag_model_config_hash(const struct bag_model_config *model);
 uint64_t bag_model_config_hash_files(const struct bag_model_config *model);
+
+/* Sets *number to the version that a text names. Returns false if that is no whole number from 1
+ * that JSON can represent exactly. */
+bool bag_model_version_parse(const char *version, uint64_t *number);
 
 /* Returns whether the name is valid for a model: 1 to 128 characters of A-Z a-z 0-9 . _ - without a
  * leading dot. */

@@ -12,6 +12,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- versions ----------------------------------------------------------------------------------
+ */
+
+/* Reads "version", which may be a number or a string of digits. It is 1 if absent. Returns NULL and
+ * sets the problem if it is neither. */
+static const char *read_version(const struct bag_entry *entry, char *buffer, size_t buffer_bytes)
+{
+    const cJSON *item = bag_entry_member(entry, "version");
+    if (!item)
+        return "1";
+    if (cJSON_IsString(item))
+        return item->valuestring;
+    if (cJSON_IsNumber(item)) {
+        snprintf(buffer, buffer_bytes, "%.17g", item->valuedouble);
+        return buffer;
+    }
+    bag_config_json_reject(entry->json, item, "version%s must be a whole number from 1",
+                           entry->where);
+    return NULL;
+}
+
 /* ---- "features" of a model ------------------------------------------------------------------- */
 
 /* The name of the concatenation of all features. */
@@ -50,12 +71,27 @@ static uint32_t find_set(const struct bag_entry *entry)
     return set;
 }
 
+/* Sets *version to the version of its table that a feature is pinned to, or to 0 if it has none. */
+static bool read_pin(const struct bag_entry *entry, uint64_t *version)
+{
+    const cJSON *item = bag_entry_member(entry, "version");
+    char buffer[32];
+    const char *text = item ? read_version(entry, buffer, sizeof buffer) : NULL;
+    *version = 0;
+    if (!text)
+        return !item;
+    return bag_model_version_parse(text, version) ||
+           bag_config_json_reject(
+               entry->json, item, "version '%s'%s must be a whole number from 1 to %lld",
+               bag_quote(text, strlen(text)).text, entry->where, (long long)BAG_LARGEST_EXACT);
+}
+
 /* Adds a feature with copies of its names, which the model owns. */
 static bool add_feature(const struct bag_entry *entry, const char *name, const char *table,
-                        struct bag_model_config *model, struct bag_names *names)
+                        uint64_t version, struct bag_model_config *model, struct bag_names *names)
 {
     struct bag_feature_config feature = {
-        .name = strdup(name), .model = strdup(table), .set = find_set(entry)};
+        .name = strdup(name), .model = strdup(table), .version = version, .set = find_set(entry)};
     if (!BAG_GROW(model->features, model->num_features) || !feature.name || !feature.model ||
         !bag_names_reserve(names, 1)) {
         free(feature.name);
@@ -90,8 +126,9 @@ static bool apply_feature(const struct bag_config_json *json, const cJSON *objec
         return false;
     name = bag_entry_required(&entry, "name");
     const char *table = name ? bag_entry_required(&entry, "model") : NULL;
-    return table && check_feature_name(&entry, name, names) &&
-           add_feature(&entry, name, table, model, names);
+    uint64_t version;
+    return table && read_pin(&entry, &version) && check_feature_name(&entry, name, names) &&
+           add_feature(&entry, name, table, version, model, names);
 }
 
 /* Adds all features of a collection. The index of their names lives only here, to find duplicates.
@@ -149,24 +186,6 @@ static bool apply_model(const struct bag_entry *entry, struct bag_model_config *
     model->set |= find_set(entry);
     return features ? apply_features(entry, features, model)
                     : bag_entry_apply(entry, model, &model->rules);
-}
-
-/* Reads "version", which may be a number or a string of digits. It is 1 if absent. Returns NULL and
- * sets the problem if it is neither. */
-static const char *read_version(const struct bag_entry *entry, char *buffer, size_t buffer_bytes)
-{
-    const cJSON *item = bag_entry_member(entry, "version");
-    if (!item)
-        return "1";
-    if (cJSON_IsString(item))
-        return item->valuestring;
-    if (cJSON_IsNumber(item)) {
-        snprintf(buffer, buffer_bytes, "%.17g", item->valuedouble);
-        return buffer;
-    }
-    bag_config_json_reject(entry->json, item, "version%s must be a whole number from 1",
-                           entry->where);
-    return NULL;
 }
 
 /* Returns the first of the keys "path", "features" and "shards" other than `key` that the entry

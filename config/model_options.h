@@ -35,7 +35,10 @@
 /* Keys that identify a feature of a collection. X("key", "sentence") */
 #define BAG_FEATURE_IDENTITY(X)                                                                    \
     X("name", "Name in inputs and outputs, as for a model, but not embeddings. Required.")         \
-    X("model", "Model whose table the feature uses, in its highest version. Required.")
+    X("model", "Model whose table the feature uses. Required.")                                    \
+    X("version",                                                                                   \
+      "Version of that model, as a number or a string: the feature always uses its table. If "     \
+      "absent: the default version, whichever that is.")
 
 /* Keys that describe the files of a table. X(member, "key", TYPE, minimum, maximum, "sentence").
  * TYPE is one of

@@ -111,11 +111,12 @@ bool bag_model_name_valid(const char *name)
     return bytes >= 1 && bytes <= LONGEST_NAME && !name[bytes] && name[0] != '.';
 }
 
-/* Returns whether a version is a whole number from 1 that JSON can represent exactly. */
-static bool version_valid(const char *version)
+bool bag_model_version_parse(const char *version, uint64_t *number)
 {
-    int64_t number;
-    return bag_integer_parse(version, &number) && number >= 1 && number <= BAG_LARGEST_EXACT;
+    int64_t value;
+    bool ok = bag_integer_parse(version, &value) && value >= 1 && value <= BAG_LARGEST_EXACT;
+    *number = ok ? (uint64_t)value : 0;
+    return ok;
 }
 
 /* Returns the source of a model for messages. */
@@ -166,10 +167,11 @@ static bool reserve(struct bag_config *config)
 }
 
 /* Returns the version as a number. All versions are valid when they are added. */
-static int64_t number_of(const struct bag_model_config *model)
+static uint64_t number_of(const struct bag_model_config *model)
 {
-    int64_t version = 0;
-    return bag_integer_parse(model->version, &version) ? version : 0;
+    uint64_t number;
+    bag_model_version_parse(model->version, &number);
+    return number;
 }
 
 /* Adds a model, whose members the configuration then owns. Memory for it must have been
@@ -203,7 +205,8 @@ bool bag_config_add_model(struct bag_config *config, const char *name, const cha
                                "model name '%s' must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot "
                                "in front",
                                bag_quote(name, strlen(name)).text);
-    if (!version_valid(version))
+    uint64_t number;
+    if (!bag_model_version_parse(version, &number))
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "model '%s': version '%s' must be a whole number from 1 to %lld",
                                name, bag_quote(version, strlen(version)).text,
@@ -479,6 +482,7 @@ uint64_t bag_model_config_hash(const struct bag_model_config *model)
     for (size_t i = 0; i < model->num_features; i++) {
         const struct bag_feature_config *feature = &model->features[i];
         hash = hash_text(hash_text(hash, feature->name), feature->model);
+        hash = bag_hash_word(hash, feature->version);
         hash = bag_hash_bytes(hash, &feature->set, sizeof feature->set);
         hash = hash_rules(hash, &feature->rules);
         for (size_t j = 0; j < COUNT_OF(feature_settings); j++)

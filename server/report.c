@@ -13,7 +13,16 @@ static void print_model(const struct bag_source *source)
     const struct bag_part *part = &model->part;
     printf("%s version %s: ", model->name, model->version);
     if (bag_source_is_collection(source)) {
-        printf("%zu feature%s\n", source->num_features, source->num_features == 1 ? "" : "s");
+        const char *before = "; ";
+        printf("%zu feature%s", source->num_features, source->num_features == 1 ? "" : "s");
+        for (size_t i = 0; i < model->num_features; i++) {
+            const struct bag_feature_config *feature = &model->features[i];
+            if (feature->version)
+                printf("%s%s pins %s version %llu", before, feature->name, feature->model,
+                       (unsigned long long)feature->version);
+            before = feature->version ? ", " : before;
+        }
+        putchar('\n');
         return;
     }
     printf("%lld rows of %zu elements, %s", (long long)table->num_rows, table->row_elements,

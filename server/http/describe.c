@@ -293,7 +293,9 @@ char *bag_http_describe_model(const struct bag_model *model,
             const struct bag_feature *feature = &model->features[i];
             bag_json_open(&json, NULL, '{');
             BAG_JSON_WRITE(&json, BAG_KEY("name", feature->name),
-                           BAG_KEY("model", feature->model->name));
+                           BAG_KEY("model", feature->model->name),
+                           BAG_KEY("version", feature->model->version),
+                           BAG_KEY_IF(feature->is_pinned, "pinned", feature->is_pinned));
             write_table(&json, feature);
             bag_json_close(&json);
         }
@@ -379,7 +381,10 @@ static void write_feature(struct bag_json_writer *json, const struct bag_model *
     char part_text[64];
     snprintf(part_text, sizeof part_text, "%s %" PRIu32 " of %" PRIu32,
              bag_part_way_names[part->by], part->index, part->of);
-    const struct bag_json_member owner = BAG_KEY_IF(is_collection, "model", feature->model->name);
+    const struct bag_json_member owner[] = {
+        BAG_KEY_IF(is_collection, "model", feature->model->name),
+        BAG_KEY_IF(is_collection, "version", feature->model->version),
+        BAG_KEY_IF(feature->is_pinned, "pinned", feature->is_pinned)};
     const struct bag_json_member facts[] = {
         BAG_KEY_IF(is_part, "part", part_text),
         BAG_KEY_IF(is_part, "part.rows", memory->whole_rows),
@@ -402,7 +407,7 @@ static void write_feature(struct bag_json_writer *json, const struct bag_model *
         BAG_KEY(rules->keyed ? "missing" : "out_of_range", bag_missing_names[rules->missing]),
         BAG_KEY_IF(hashes, "hash_rows", rules->hash_rows)};
     find_facts(feature, table);
-    write_parameters(json, prefix, &owner, 1);
+    write_parameters(json, prefix, owner, COUNT_OF(owner));
     write_parameters(json, prefix, table, TABLE_FACTS);
     write_parameters(json, prefix, facts, COUNT_OF(facts));
 }

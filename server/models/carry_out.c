@@ -605,6 +605,19 @@ static bool finish(struct bag_change_plan *plan, struct bag_problem *problem)
     return ok;
 }
 
+/* Returns whether the version was to become a default one: that of its name, or by a pin of the
+ * default version of a collection that is loaded. */
+static bool is_for_default(const struct bag_change_plan *plan, const struct bag_version *failed)
+{
+    bool is_default = failed->next.is_default;
+    for (size_t i = 0; !is_default && i < plan->num_loads; i++) {
+        const struct bag_version *version = plan->loads[i];
+        is_default =
+            version->source && version->next.is_default && bag_change_plan_pins(version, failed);
+    }
+    return is_default;
+}
+
 /* Remembers that a version could not be loaded. Returns whether the change is made without it. */
 static bool goes_without(struct bag_change_plan *plan, const struct bag_problem *why)
 {
@@ -612,7 +625,8 @@ static bool goes_without(struct bag_change_plan *plan, const struct bag_problem 
     const struct bag_source *source = failed ? failed->source : NULL;
     return source && why->kind != BAG_ERROR_DRAINING &&
            bag_version_fail(plan->models, failed, source->fingerprint, why) &&
-           bag_plan_goes_without(plan->kind, failed->next.is_default, source->is_named, why->kind);
+           bag_plan_goes_without(plan->kind, is_for_default(plan, failed), source->is_named,
+                                 why->kind);
 }
 
 bool bag_change_plan_carry_out(struct bag_change_plan *plan, struct bag_problem *problem)

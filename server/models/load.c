@@ -145,7 +145,8 @@ static size_t list_features(const struct bag_models *models, const struct bag_mo
             bool has_features = source && bag_source_is_collection(source);
             for (size_t k = 0; has_features && k < source->num_features; k++) {
                 const struct bag_feature_config *feature = &source->model->features[k];
-                if (strcmp(feature->model, model->name) != 0)
+                if (strcmp(feature->model, model->name) != 0 ||
+                    (feature->version && feature->version != model->version_number))
                     continue;
                 if (readers)
                     readers[count] = (struct bag_live_reader){.model = source->model->name,
@@ -305,16 +306,19 @@ static bool load_collection(const struct bag_change_plan *plan, struct bag_versi
     if (!features)
         return lacks_memory(source, problem);
     for (size_t i = 0; i < source->num_features; i++) {
-        const char *name = source->model->features[i].model;
-        const struct bag_name *named = bag_models_find(plan->models, name);
-        const struct bag_version *table = named ? bag_name_next_default(named) : NULL;
+        const struct bag_feature_config *feature = &source->model->features[i];
+        const struct bag_version *table = bag_change_plan_find_table(plan, feature);
         if (!table) {
             char reason[256];
             free(features);
-            snprintf(reason, sizeof reason, "its table '%s' is not served", name);
+            snprintf(reason, sizeof reason, "its table '%s' is not served", feature->model);
+            if (feature->version)
+                snprintf(reason, sizeof reason, "its table '%s' is not served in version %llu",
+                         feature->model, (unsigned long long)feature->version);
             return bag_version_reject(version, reason, false, problem);
         }
         features[i].model = bag_version_next(table)->model;
+        features[i].is_pinned = feature->version != 0;
     }
     struct bag_problem why;
     /* Make a collection of its features, whose models are set, as make_model(). */

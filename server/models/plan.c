@@ -9,6 +9,11 @@
 #include <string.h>
 #include <uv.h>
 
+/* The problem of a model and the maximum number of versions that are unloaded one by one. */
+#define BAG_TOO_MANY_UNLOADED                                                                      \
+    "model '%s': %d versions are unloaded one by one already; unload the model, and load what is " \
+    "to be served"
+
 /* ---- versions -------------------------------------------------------------------------------- */
 
 struct bag_version *bag_name_next_default(const struct bag_name *name)
@@ -19,6 +24,16 @@ struct bag_version *bag_name_next_default(const struct bag_name *name)
             return version;
     }
     return NULL;
+}
+
+struct bag_version *bag_change_plan_find_table(const struct bag_change_plan *plan,
+                                               const struct bag_feature_config *feature)
+{
+    const struct bag_name *name = bag_models_find(plan->models, feature->model);
+    if (!name || !feature->version)
+        return name ? bag_name_next_default(name) : NULL;
+    struct bag_version *version = bag_name_find(name, feature->version);
+    return version && bag_version_will_serve(version) ? version : NULL;
 }
 
 /* Lists a model as the version's next one, with a new reference. The remark, from which names of
@@ -126,45 +141,6 @@ static void open_files(struct facts *facts, const struct bag_version *version)
     }
 }
 
-/* Opens a copy of a collection's source over the tables as they will be. Returns false and sets
- * *problem if one is missing or does not fit. */
-static bool fits_tables(const struct bag_change_plan *plan, const struct bag_source *source,
-                        struct bag_problem *problem)
-{
-    const struct bag_model_config *config = source->model;
-    const struct bag_source **tables = calloc(config->num_features, sizeof *tables);
-    struct bag_source *copy = renew(source, problem);
-    bool ok = copy && (tables || bag_problem_no_memory(problem));
-    for (size_t i = 0; ok && i < config->num_features; i++) {
-        const struct bag_name *name = bag_models_find(plan->models, config->features[i].model);
-        const struct bag_version *table = name ? bag_name_next_default(name) : NULL;
-        tables[i] = table ? bag_version_source(table) : NULL;
-        if (!tables[i] || bag_source_is_collection(tables[i]))
-            ok = bag_problem_set(problem, BAG_ERROR_CONFLICT,
-                                 "model '%s': model '%s', whose table it needs, is not served",
-                                 config->name, config->features[i].model);
-    }
-    ok = ok && bag_source_open_collection(copy, tables, problem);
-    bag_source_free(copy);
-    free(tables);
-    return ok;
-}
-
-/* Rejects a version of a collection that does not fit the tables, if a lower version may serve in
- * its place. Without one, and if it serves or a request names it, resolve() says what happens. */
-static void check_collection(struct facts *facts, const struct bag_version_plan *version,
-                             struct bag_source *source)
-{
-    const struct bag_control_item *item = facts->steps.item;
-    struct bag_problem why;
-    bool is_asked = item && strtoull(item->version, NULL, 10) == version->number;
-    if (version == facts->steps.versions || version->ready || is_asked || source->model->reason ||
-        fits_tables(facts->plan, source, &why))
-        return;
-    bag_source_reject(source, why.text);
-    facts->lacks_memory |= why.kind == BAG_ERROR_NO_MEMORY;
-}
-
 /* Returns whether the model was made of the same files and configuration as the source. */
 static bool is_of(const struct bag_model *model, const struct bag_source *source)
 {
@@ -205,33 +181,25 @@ static const struct bag_source *find_served(const struct bag_name *name)
     return NULL;
 }
 
-/* Compares the files of a version with what is in memory; see struct bag_model_plan. A collection
- * has no files of its own. Unless a ready_file marks complete versions, polls do not trust files
- * that changed since the last poll, or that may be half of a copy although they stay the same. */
-static void check_files(void *context, struct bag_version_plan *step)
+/* Compares the files of a table with what is in memory; see struct bag_model_plan. Unless a
+ * ready_file marks complete versions, polls do not trust files that changed since the last poll, or
+ * that may be half of a copy although they stay the same. */
+static void check_table(struct facts *facts, struct bag_version_plan *step)
 {
-    struct facts *facts = context;
     struct bag_version *version = facts->versions[step - facts->steps.versions];
     struct bag_source *source = *step->source;
-    bool is_collection = bag_source_is_collection(source);
-    bool is_polled = facts->plan->kind == BAG_CHANGE_POLL && !source->remote && !is_collection &&
+    bool is_polled = facts->plan->kind == BAG_CHANGE_POLL && !source->remote &&
                      !facts->plan->models->options->ready_file;
     struct bag_problem why;
-    step->is_named = source->is_named;
     if (version->made) {
         step->files = BAG_FILES_RETAINED; /* this change has read them already */
         return;
     }
-    if (is_collection)
-        check_collection(facts, step, source);
-    else
-        open_files(facts, version);
+    open_files(facts, version);
     if (source->model->reason) {
         step->files = BAG_FILES_BAD;
         note_bad(facts, version);
-    } else if (is_collection)
-        step->files = BAG_FILES_NEW;
-    else if (is_of(step->ready, source))
+    } else if (is_of(step->ready, source))
         step->files = BAG_FILES_SERVING;
     else if (is_polled && !is_settled(facts, version))
         step->files = BAG_FILES_CHANGING;
@@ -265,8 +233,6 @@ static uint64_t find_oldest_through(const struct bag_name *name)
     return oldest;
 }
 
-/* ---- facts of one name ----------------------------------------------------------------------- */
-
 /* Returns the retained model of that number which was retained last, or NULL. */
 static struct bag_model *find_retained(const struct bag_name *name, uint64_t number)
 {
@@ -277,16 +243,17 @@ static struct bag_model *find_retained(const struct bag_name *name, uint64_t num
     return NULL;
 }
 
-/* Adds a version to the facts. One that is only in memory counts if a request asks for it,
- * otherwise only with files. */
-static void gather_version(struct facts *facts, struct bag_version *version)
+/* Adds a version to the facts. One that is only in memory counts if a request asks for it or a
+ * collection pins it, otherwise only with files. */
+static void gather_version(struct facts *facts, struct bag_version *version, bool is_pinned)
 {
     struct bag_model_plan *steps = &facts->steps;
     struct bag_model *ready = bag_listed_is_ready(&version->now) ? version->now.model : NULL;
     struct bag_model *retained =
         version->made ? version->made : find_retained(facts->name, version->number);
-    uint64_t wanted =
-        steps->item ? strtoull(steps->item->version, NULL, 10) : steps->desired->default_version;
+    uint64_t wanted = is_pinned     ? version->number
+                      : steps->item ? strtoull(steps->item->version, NULL, 10)
+                                    : steps->desired->default_version;
     struct bag_source **source = version->made    ? &version->made->source
                                  : version->found ? &version->found
                                                   : NULL;
@@ -299,7 +266,185 @@ static void gather_version(struct facts *facts, struct bag_version *version)
                                   .source = source,
                                   .ready = ready,
                                   .retained = retained,
-                                  .was_default = ready && version->now.is_default};
+                                  .was_default = ready && version->now.is_default,
+                                  .is_pinned = ready && version->now.is_pinned};
+}
+
+/* ---- pinned versions ------------------------------------------------------------------------- */
+
+/* The version of a table that a feature pins, compared with what is in memory; must not move. */
+struct pinned {
+    struct facts facts;
+    struct bag_version *version;
+    struct bag_version_plan step;
+};
+
+static void check_pinned(void *context, struct bag_version_plan *step)
+{
+    struct facts *facts = context;
+    step->is_named = (*step->source)->is_named;
+    check_table(facts, step);
+}
+
+/* Sets *why to the reason why the version cannot serve for a feature that pins it. Returns false.
+ */
+static bool lack_pinned(const struct bag_source *collection,
+                        const struct bag_feature_config *feature, struct bag_problem *why,
+                        const char *reason)
+{
+    return bag_problem_set(
+        why, BAG_ERROR_CONFLICT,
+        "model '%s', feature '%s': version %llu of model '%s', which it pins, %s",
+        collection->model->name, feature->name, (unsigned long long)feature->version,
+        feature->model, reason);
+}
+
+/* Returns whether a request unloaded the version, and the change does not load the collection that
+ * pins it. A version that serves is only unloaded by the request that is carried out now. */
+static bool is_unloaded(const struct bag_change_plan *plan, const struct bag_source *collection,
+                        const struct bag_version *version)
+{
+    const struct bag_name *name = version->name;
+    const struct bag_desired_state *desired =
+        name->is_decided ? &name->next_desired : &name->desired;
+    return bag_desired_state_unloads(desired, version->number) &&
+           !bag_listed_is_ready(&version->now) &&
+           !bag_control_find(plan->control, collection->model->name);
+}
+
+/* Decides how the version that a feature pins can serve. Returns false and sets *why if it cannot,
+ * with *is_changing if it can as soon as its files are complete. */
+static bool find_pinned(struct bag_change_plan *plan, const struct bag_source *collection,
+                        const struct bag_feature_config *feature, struct pinned *pinned,
+                        bool *is_changing, struct bag_problem *why)
+{
+    struct bag_name *name = bag_models_find(plan->models, feature->model);
+    struct bag_version *version = name ? bag_name_find(name, feature->version) : NULL;
+    *pinned = (struct pinned){.version = version};
+    pinned->facts =
+        (struct facts){.plan = plan,
+                       .name = name,
+                       .versions = &pinned->version,
+                       .steps = {.kind = plan->kind,
+                                 .item = bag_control_find(plan->control, feature->model),
+                                 .versions = &pinned->step,
+                                 .check_files = check_pinned,
+                                 .context = &pinned->facts}};
+    *is_changing = false;
+    if (version)
+        gather_version(&pinned->facts, version, true);
+    if (!pinned->facts.steps.count)
+        return lack_pinned(collection, feature, why, "is not there");
+    struct bag_version_plan *step = &pinned->step;
+    if (step->source && bag_source_is_collection(*step->source))
+        return lack_pinned(collection, feature, why, "is a collection; a feature is of a table");
+    if (is_unloaded(plan, collection, version))
+        return lack_pinned(collection, feature, why, "was unloaded");
+    bag_plan_pinned(&pinned->facts.steps, step);
+    if (pinned->facts.lacks_memory)
+        return bag_problem_no_memory(why);
+    *is_changing = step->is_checked && step->files == BAG_FILES_CHANGING;
+    switch (step->action) {
+    case BAG_ACTION_KEEP:
+    case BAG_ACTION_RESTORE:
+    case BAG_ACTION_LOAD:
+        return true;
+    case BAG_ACTION_MARK_UNAVAILABLE: {
+        char reason[sizeof why->text];
+        snprintf(reason, sizeof reason, "cannot be served: %s", (*step->source)->model->reason);
+        return lack_pinned(collection, feature, why, reason);
+    }
+    case BAG_ACTION_NONE:
+        break;
+    }
+    return lack_pinned(collection, feature, why,
+                       *is_changing ? "may still be written to" : "is unloaded");
+}
+
+/* Returns the source of the pinned version as it will serve. */
+static const struct bag_source *pinned_source(const struct pinned *pinned)
+{
+    const struct bag_version_plan *step = &pinned->step;
+    return step->action == BAG_ACTION_KEEP      ? step->ready->source
+           : step->action == BAG_ACTION_RESTORE ? step->retained->source
+                                                : *step->source;
+}
+
+/* ---- the files of a collection --------------------------------------------------------------- */
+
+/* Sets *table to the source of the table that a feature would pool. Returns false and sets *why if
+ * there is none. */
+static bool find_table(struct bag_change_plan *plan, const struct bag_source *collection,
+                       const struct bag_feature_config *feature, const struct bag_source **table,
+                       bool *is_changing, struct bag_problem *why)
+{
+    const struct bag_version *version = bag_change_plan_find_table(plan, feature);
+    struct pinned pinned;
+    *is_changing = false;
+    *table = version ? bag_version_source(version) : NULL;
+    if (*table && !bag_source_is_collection(*table))
+        return true;
+    if (!feature->version)
+        return bag_problem_set(why, BAG_ERROR_CONFLICT,
+                               "model '%s': model '%s', whose table it needs, is not served",
+                               collection->model->name, feature->model);
+    if (!find_pinned(plan, collection, feature, &pinned, is_changing, why))
+        return false;
+    *table = pinned_source(&pinned);
+    return true;
+}
+
+/* Opens a copy of a collection's source over the tables as they will be. Returns false and sets
+ * *problem if one is missing or does not fit, with *is_changing if it may fit soon. */
+static bool fits_tables(struct bag_change_plan *plan, const struct bag_source *source,
+                        bool *is_changing, struct bag_problem *problem)
+{
+    const struct bag_model_config *config = source->model;
+    const struct bag_source **tables = calloc(config->num_features, sizeof *tables);
+    struct bag_source *copy = renew(source, problem);
+    bool ok = copy && (tables || bag_problem_no_memory(problem));
+    *is_changing = false;
+    for (size_t i = 0; ok && i < config->num_features; i++)
+        ok = find_table(plan, source, &config->features[i], &tables[i], is_changing, problem);
+    ok = ok && bag_source_open_collection(copy, tables, problem);
+    bag_source_free(copy);
+    free(tables);
+    return ok;
+}
+
+/* Rejects a version of a collection that does not fit the tables, if a lower version may serve in
+ * its place. Without one, and if it serves or a request names it, resolve() says what happens. A
+ * collection has no files of its own. */
+static void check_collection(struct facts *facts, struct bag_version_plan *step)
+{
+    const struct bag_control_item *item = facts->steps.item;
+    struct bag_version *version = facts->versions[step - facts->steps.versions];
+    struct bag_source *source = *step->source;
+    struct bag_problem why;
+    bool is_asked = item && strtoull(item->version, NULL, 10) == step->number, is_changing = false;
+    if (step != facts->steps.versions && !step->ready && !is_asked && !source->model->reason &&
+        !fits_tables(facts->plan, source, &is_changing, &why) && !is_changing) {
+        bag_source_reject(source, why.text);
+        facts->lacks_memory |= why.kind == BAG_ERROR_NO_MEMORY;
+    }
+    step->files = source->model->reason ? BAG_FILES_BAD
+                  : is_changing         ? BAG_FILES_CHANGING
+                                        : BAG_FILES_NEW;
+    if (source->model->reason)
+        note_bad(facts, version);
+}
+
+/* ---- facts of one name ----------------------------------------------------------------------- */
+
+/* Compares the files of a version with what is in memory; see struct bag_model_plan. */
+static void check_files(void *context, struct bag_version_plan *step)
+{
+    struct facts *facts = context;
+    step->is_named = (*step->source)->is_named;
+    if (bag_source_is_collection(*step->source))
+        check_collection(facts, step);
+    else
+        check_table(facts, step);
 }
 
 /* Returns the policy of the highest version. */
@@ -333,7 +478,7 @@ static bool gather(struct facts *facts, struct bag_problem *problem)
     if (!facts->versions || !facts->steps.versions)
         return bag_problem_no_memory(problem);
     for (size_t i = 0; i < name->count; i++)
-        gather_version(facts, name->versions[i]);
+        gather_version(facts, name->versions[i], name->versions[i]->now.is_pinned);
     facts->steps.policy = find_policy(&facts->steps);
     return true;
 }
@@ -367,24 +512,27 @@ static bool keep(struct bag_version *version, bool is_default, struct bag_proble
 }
 
 /* Decides what becomes of one version, as its action says. */
-static bool take_action(const struct facts *facts, size_t i, struct bag_problem *problem)
+static bool take_action(struct bag_version *version, const struct bag_version_plan *step,
+                        bool is_default, struct bag_problem *problem)
 {
-    const struct bag_version_plan *step = &facts->steps.versions[i];
-    struct bag_version *version = facts->versions[i];
-    bool is_default = i == facts->steps.preferred;
+    bool ok = true;
     switch (step->action) {
     case BAG_ACTION_NONE:
         return true;
-    case BAG_ACTION_KEEP:
-        return keep(version, is_default, problem);
-    case BAG_ACTION_RESTORE:
-        return set_next(version, step->retained, is_default, NULL, problem);
-    case BAG_ACTION_LOAD:
-        return load(version, is_default, problem);
     case BAG_ACTION_MARK_UNAVAILABLE:
+        return bag_version_reject(version, (*step->source)->model->reason, false, problem);
+    case BAG_ACTION_KEEP:
+        ok = keep(version, is_default, problem);
+        break;
+    case BAG_ACTION_RESTORE:
+        ok = set_next(version, step->retained, is_default, NULL, problem);
+        break;
+    case BAG_ACTION_LOAD:
+        ok = load(version, is_default, problem);
         break;
     }
-    return bag_version_reject(version, (*step->source)->model->reason, false, problem);
+    version->next.is_pinned = step->is_pinned;
+    return ok;
 }
 
 /* Takes all actions. Versions that were listed and that a request unloaded stay listed, until they
@@ -393,7 +541,8 @@ static bool take_actions(const struct facts *facts, struct bag_problem *problem)
 {
     bool ok = true;
     for (size_t i = 0; ok && i < facts->steps.count; i++)
-        ok = take_action(facts, i, problem);
+        ok = take_action(facts->versions[i], &facts->steps.versions[i], i == facts->steps.preferred,
+                         problem);
     for (size_t i = 0; ok && i < facts->name->count; i++) {
         struct bag_version *version = facts->name->versions[i];
         if (version->now.model && !version->next.model && !version->source &&
@@ -479,10 +628,8 @@ static bool fail(const struct facts *facts, enum bag_plan_outcome outcome,
                                "versions",
                                name, version);
     case BAG_PLAN_TOO_MANY_UNLOADED:
-        return bag_problem_set(problem, BAG_ERROR_CONFLICT,
-                               "model '%s': %d versions are unloaded one by one already; unload "
-                               "the model, and load what is to be served",
-                               name, BAG_MAX_UNLOADED_VERSIONS);
+        return bag_problem_set(problem, BAG_ERROR_CONFLICT, BAG_TOO_MANY_UNLOADED, name,
+                               BAG_MAX_UNLOADED_VERSIONS);
     case BAG_PLAN_NAMED_BAD:
         return bag_problem_set(problem, BAG_ERROR_FILE, "%s",
                                (*plan->versions[plan->failed_version].source)->model->reason);
@@ -539,7 +686,7 @@ static bool version_changes(const struct bag_version *version)
     bool is_same_remark = now->remark && next->remark ? strcmp(now->remark, next->remark) == 0
                                                       : now->remark == next->remark;
     return version->source || next->model != now->model || next->is_default != now->is_default ||
-           !is_same_remark;
+           next->is_pinned != now->is_pinned || !is_same_remark;
 }
 
 static bool name_changes(const struct bag_name *name)
@@ -624,6 +771,45 @@ bool bag_change_plan_decide(struct bag_change_plan *plan, struct bag_problem *pr
     return ok && bag_change_plan_complete(plan, problem);
 }
 
+bool bag_change_plan_pins(const struct bag_version *collection, const struct bag_version *table)
+{
+    const struct bag_source *source = bag_version_source(collection);
+    bool pins = false;
+    for (size_t i = 0; source && !pins && i < source->model->num_features; i++) {
+        const struct bag_feature_config *feature = &source->model->features[i];
+        pins = feature->version == table->number && strcmp(feature->model, table->name->text) == 0;
+    }
+    return pins;
+}
+
+/* Decides again about a name. If the change is not about the name, all versions stay. */
+static bool decide_again(struct bag_change_plan *plan, struct bag_name *name,
+                         struct bag_problem *problem)
+{
+    for (size_t i = 0; i < name->count; i++)
+        undo(name->versions[i]);
+    if (name->is_kept)
+        keep_all(name);
+    return name->is_kept || decide(plan, name, problem);
+}
+
+/* Decides again about the collections that were to be loaded over a version that failed: a lower
+ * version of them may pin tables that are there. */
+static bool decide_over(struct bag_change_plan *plan, const struct bag_version *failed,
+                        struct bag_problem *problem)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < plan->num_names; i++) {
+        bool is_over = false;
+        for (size_t j = 0; j < plan->names[i]->count; j++) {
+            const struct bag_version *version = plan->names[i]->versions[j];
+            is_over |= version->source && bag_change_plan_pins(version, failed);
+        }
+        ok = !is_over || decide_again(plan, plan->names[i], problem);
+    }
+    return ok;
+}
+
 bool bag_change_plan_go_without(struct bag_change_plan *plan, struct bag_problem *problem)
 {
     struct bag_version *failed = plan->failed;
@@ -641,7 +827,8 @@ bool bag_change_plan_go_without(struct bag_change_plan *plan, struct bag_problem
     } else if (failed->found) {
         bag_source_reject(failed->found, failed->failed->problem.text);
     }
-    return decide(plan, name, problem) && bag_change_plan_complete(plan, problem);
+    return decide_again(plan, name, problem) && decide_over(plan, failed, problem) &&
+           bag_change_plan_complete(plan, problem);
 }
 
 /* ---- collections ----------------------------------------------------------------------------- */
@@ -717,19 +904,18 @@ static bool take_over(struct bag_change_plan *plan, struct bag_name *name,
     if (name->is_decided)
         return true;
     name->is_retried = false;
+    name->is_kept = !bag_name_has_collection(name);
     name->next_desired = name->desired;
     keep_all(name);
     return include(plan, name, problem);
 }
 
-/* Returns whether the collection is over the default versions of the models whose tables it pools,
- * which all serve. */
+/* Returns whether the collection is over the tables that its features pool, which all serve. */
 static bool has_same_tables(const struct bag_change_plan *plan, const struct bag_model *collection)
 {
     const struct bag_feature_config *features = collection->source->model->features;
     for (size_t i = 0; i < collection->num_features; i++) {
-        const struct bag_version *table =
-            bag_name_next_default(bag_models_find(plan->models, features[i].model));
+        const struct bag_version *table = bag_change_plan_find_table(plan, &features[i]);
         if (table->source || bag_version_next(table)->model != collection->features[i].model)
             return false;
     }
@@ -769,36 +955,83 @@ static bool open_collection(struct bag_change_plan *plan, struct bag_version *ve
     return set_next(version, now, is_default, NULL, problem);
 }
 
-/* Decides about a collection that needs a table which is not served, or only as a collection. */
-static bool lack_table(struct bag_change_plan *plan, struct bag_version *version, const char *table,
-                       bool is_no_table, struct bag_problem *problem)
+/* Unloads a version of a collection together with a table that it needs, or all versions if none
+ * of the table's is left. Returns false and sets *problem if that is not possible. */
+static bool unload_dependent(struct bag_change_plan *plan, struct bag_version *version,
+                             const struct bag_feature_config *feature, struct bag_problem *problem)
+{
+    struct bag_name *name = version->name;
+    const struct bag_name *table = bag_models_find(plan->models, feature->model);
+    struct bag_control_item item = {.unload = true};
+    if (!take_over(plan, name, problem))
+        return false;
+    if (!feature->version || !table || table->next_desired.is_unloaded)
+        name->next_desired.is_unloaded = true;
+    snprintf(item.version, sizeof item.version, "%s", version->now.model->version);
+    if (!name->next_desired.is_unloaded && !bag_desired_state_apply(&name->next_desired, &item, 0))
+        return bag_problem_set(problem, BAG_ERROR_CONFLICT, BAG_TOO_MANY_UNLOADED, name->text,
+                               BAG_MAX_UNLOADED_VERSIONS);
+    return bag_version_reject(version, "unloaded", true, problem);
+}
+
+/* Decides about a collection of which a feature has no table, for the reason in *why. */
+static bool lack_table(struct bag_change_plan *plan, struct bag_version *version,
+                       const struct bag_feature_config *feature, const struct bag_problem *why,
+                       struct bag_problem *problem)
 {
     const struct bag_collection_plan collection = describe(plan, version, true);
-    struct bag_name *name = version->name;
+    const char *name = version->name->text;
+    const char *advice = plan->control ? "; unload that one in the same group, or send "
+                                         "\"parameters\": {\"unload_dependents\": true}"
+                                       : ", which is to stay";
     enum bag_collection_action action = bag_plan_collection(&collection);
-    struct bag_problem why;
     switch (action) {
     case BAG_COLLECTION_UNLOAD:
-        if (!take_over(plan, name, problem))
-            return false;
-        name->next_desired.is_unloaded = true;
-        return bag_version_reject(version, "unloaded", true, problem);
+        return unload_dependent(plan, version, feature, problem);
     case BAG_COLLECTION_REFUSE_UNLOAD:
-        return bag_problem_set(
-            problem, BAG_ERROR_CONFLICT, "model '%s' is used by '%s'%s", table, name->text,
-            plan->control ? "; unload that one in the same group, or send \"parameters\": "
-                            "{\"unload_dependents\": true}"
-                          : ", which is to stay");
+        if (feature->version)
+            return bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                                   "model '%s' version %llu is used by '%s' version %s, which pins "
+                                   "it%s",
+                                   feature->model, (unsigned long long)feature->version, name,
+                                   version->now.model->version, advice);
+        return bag_problem_set(problem, BAG_ERROR_CONFLICT, "model '%s' is used by '%s'%s",
+                               feature->model, name, advice);
     case BAG_COLLECTION_KEEP:
     case BAG_COLLECTION_LOAD:
     case BAG_COLLECTION_MARK_UNAVAILABLE:
     case BAG_COLLECTION_FAIL:
         break;
     }
-    bag_problem_set(&why, BAG_ERROR_CONFLICT,
-                    "model '%s': model '%s', whose table it needs, is not served%s", name->text,
-                    table, is_no_table ? " in a version that is a table" : "");
-    return reject(plan, version, action, &why, problem);
+    return reject(plan, version, action, why, problem);
+}
+
+/* Finds the version that a feature will pool. If the feature pins one that nothing else serves,
+ * makes that one serve as well. Returns false and sets *why if there is none. */
+static bool take_table(struct bag_change_plan *plan, struct bag_version *collection,
+                       const struct bag_feature_config *feature, const struct bag_source **table,
+                       struct bag_problem *why)
+{
+    const struct bag_source *source = bag_version_source(collection);
+    const struct bag_version *version = bag_change_plan_find_table(plan, feature);
+    struct pinned pinned;
+    bool is_changing;
+    if (!version && feature->version) {
+        if (!find_pinned(plan, source, feature, &pinned, &is_changing, why) ||
+            !take_over(plan, pinned.version->name, why))
+            return false;
+        bag_listed_clear(&pinned.version->next);
+        if (!take_action(pinned.version, &pinned.step, false, why))
+            return false;
+        version = pinned.version;
+    }
+    if (!version || is_collection(version))
+        return bag_problem_set(why, BAG_ERROR_CONFLICT,
+                               "model '%s': model '%s', whose table it needs, is not served%s",
+                               collection->name->text, feature->model,
+                               version ? " in a version that is a table" : "");
+    *table = bag_version_source(version);
+    return true;
 }
 
 /* Resolves one collection. `tables` has space for the sources of its features' tables. */
@@ -806,13 +1039,10 @@ static bool resolve(struct bag_change_plan *plan, struct bag_version *version,
                     const struct bag_source **tables, struct bag_problem *problem)
 {
     const struct bag_model_config *config = bag_version_source(version)->model;
+    struct bag_problem why;
     for (size_t i = 0; i < config->num_features; i++) {
-        const char *text = config->features[i].model;
-        const struct bag_name *name = bag_models_find(plan->models, text);
-        const struct bag_version *table = name ? bag_name_next_default(name) : NULL;
-        if (!table || is_collection(table))
-            return lack_table(plan, version, text, table != NULL, problem);
-        tables[i] = bag_version_source(table);
+        if (!take_table(plan, version, &config->features[i], &tables[i], &why))
+            return lack_table(plan, version, &config->features[i], &why, problem);
     }
     const struct bag_collection_plan collection = {
         .kind = plan->kind,
@@ -841,6 +1071,52 @@ static bool resolve_collections(struct bag_change_plan *plan, struct bag_problem
         }
     }
     free(names);
+    return ok;
+}
+
+/* Marks the versions that collections of the next snapshot pin, and counts the versions that serve
+ * only for that. */
+static size_t mark_pins(struct bag_change_plan *plan)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < plan->models->num_names; i++) {
+        for (size_t j = 0; j < plan->models->names[i]->count; j++) {
+            struct bag_version *version = plan->models->names[i]->versions[j];
+            version->is_needed = false;
+            count += bag_version_next(version)->is_pinned;
+        }
+    }
+    for (size_t i = 0; count && i < plan->models->num_names; i++) {
+        for (size_t j = 0; j < plan->models->names[i]->count; j++) {
+            const struct bag_version *version = plan->models->names[i]->versions[j];
+            const struct bag_model_config *config =
+                is_collection(version) ? bag_version_source(version)->model : NULL;
+            for (size_t k = 0; config && k < config->num_features; k++) {
+                struct bag_version *table = bag_change_plan_find_table(plan, &config->features[k]);
+                if (table && config->features[k].version)
+                    table->is_needed = true;
+            }
+        }
+    }
+    return count;
+}
+
+/* Removes versions that served for collections which pinned them and are no more. */
+static bool drop_pins(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    bool ok = true;
+    size_t count = mark_pins(plan);
+    for (size_t i = 0; ok && count && i < plan->models->num_names; i++) {
+        struct bag_name *name = plan->models->names[i];
+        for (size_t j = 0; ok && j < name->count; j++) {
+            struct bag_version *version = name->versions[j];
+            if (!bag_version_next(version)->is_pinned || version->is_needed)
+                continue;
+            ok = take_over(plan, name, problem);
+            if (ok)
+                undo(version);
+        }
+    }
     return ok;
 }
 
@@ -995,8 +1271,9 @@ static bool list_loads(struct bag_change_plan *plan, struct bag_problem *problem
 
 bool bag_change_plan_complete(struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    return resolve_collections(plan, problem) && list_loads(plan, problem) &&
-           share_tables(plan, problem) && bag_change_plan_list_used(plan, problem);
+    return resolve_collections(plan, problem) && drop_pins(plan, problem) &&
+           list_loads(plan, problem) && share_tables(plan, problem) &&
+           bag_change_plan_list_used(plan, problem);
 }
 
 void bag_change_plan_init(struct bag_change_plan *plan, struct bag_models *models,
@@ -1030,7 +1307,7 @@ void bag_change_plan_free(struct bag_change_plan *plan)
             version->is_announced = false;
             version->oldest_through = 0;
         }
-        name->is_decided = name->is_retried = false;
+        name->is_decided = name->is_retried = name->is_kept = false;
     }
     while (plan->num_unloaded_first > 0)
         bag_listed_clear(&plan->unloaded_first[--plan->num_unloaded_first].listed);

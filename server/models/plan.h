@@ -129,3 +129,11 @@ static inline const struct bag_source *bag_version_source(const struct bag_versi
 
 /* Returns the version that will serve as the default one of its name, or NULL. */
 struct bag_version *bag_name_next_default(const struct bag_name *name);
+
+/* Returns whether the collection, as it will be, pins the version of a table. */
+bool bag_change_plan_pins(const struct bag_version *collection, const struct bag_version *table);
+
+/* Returns the version whose table a feature of a collection will pool: the one that it pins, or the
+ * default one. Returns NULL if that one will not serve. */
+struct bag_version *bag_change_plan_find_table(const struct bag_change_plan *plan,
+                                               const struct bag_feature_config *feature);

@@ -177,6 +177,7 @@ struct bag_model *bag_model_of_features(const char *name, const char *version,
     for (size_t i = 0; ok && i < count; i++) {
         ok = set_feature(model, i, features[i].name, features[i].model, &features[i].rules);
         model->features[i].output_row_format = features[i].output_row_format;
+        model->features[i].is_pinned = features[i].is_pinned;
     }
     if (!ok || !bag_model_follow_updates(model)) {
         bag_model_release(model);

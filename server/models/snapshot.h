@@ -40,6 +40,7 @@ struct bag_feature {
     struct bag_model *model;                  /* owner of the table; in a collection a reference */
     struct bag_rules rules;                   /* complete: output_dtype is set */
     enum bag_row_format output_row_format;    /* format of the results; PLAIN: none */
+    bool is_pinned;                           /* to this version of its table's model */
     struct bag_live_reader reader;            /* entered while the model lives */
     const struct bag_table_memory *memory;    /* borrowed from `model` */
     struct bag_projection_memory *projection; /* owned; NULL: none */
@@ -92,6 +93,7 @@ struct bag_lease {
 struct bag_listed {
     struct bag_model *model; /* a reference */
     bool is_default;         /* the default version of its name */
+    bool is_pinned;          /* serves only because collections pin it */
     char *remark;            /* owned; shown to clients though the model is READY; NULL: none */
 };
 

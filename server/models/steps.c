@@ -160,6 +160,19 @@ static bool is_named_bad(struct bag_model_plan *plan)
     return false;
 }
 
+void bag_plan_pinned(struct bag_model_plan *plan, struct bag_version_plan *version)
+{
+    const struct bag_control_item *item = plan->item;
+    uint64_t number = item ? strtoull(item->version, NULL, 10) : 0;
+    bool is_unloaded = item && item->unload && (!number || number == version->number);
+    version->action = BAG_ACTION_NONE;
+    version->is_pinned = true;
+    if (!is_unloaded && can_serve(plan, version))
+        version->action = action_of(version);
+    else if (!is_unloaded && version->files == BAG_FILES_BAD)
+        version->action = BAG_ACTION_MARK_UNAVAILABLE;
+}
+
 enum bag_plan_outcome bag_plan_model(struct bag_model_plan *plan)
 {
     const struct bag_control_item *item = plan->item;
@@ -197,12 +210,18 @@ enum bag_plan_outcome bag_plan_model(struct bag_model_plan *plan)
             continue;
         }
         version->action = action_of(version);
+        version->is_pinned = false;
         remaining--;
         if (is_preferred(plan, version))
             plan->preferred = i;
     }
     if (plan->preferred != SIZE_MAX && plan->versions[plan->preferred].is_behind)
         plan->versions[plan->preferred].action = BAG_ACTION_LOAD;
+    /* Versions that collections pin stay beside those. */
+    for (size_t i = 0; i < plan->count; i++) {
+        if (plan->versions[i].is_pinned)
+            bag_plan_pinned(plan, &plan->versions[i]);
+    }
     if (item && is_bad(plan))
         return BAG_PLAN_BAD;
     if (is_named_bad(plan))

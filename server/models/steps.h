@@ -75,6 +75,8 @@ struct bag_version_plan {
                                    NULL here, as is the next one */
     struct bag_model *retained; /* the retained model; borrowed; NULL: none */
     bool was_default;           /* `ready` is the default version */
+    bool is_pinned;             /* `ready` serves only because collections pin it. Result: so does
+                                   what the action makes */
     enum bag_files files;       /* set by check_files(); GONE without a source */
     bool is_checked;            /* check_files() was called, or need not be */
     bool is_named;              /* the configuration names the files, see NAMED_BAD */
@@ -121,6 +123,11 @@ struct bag_model_plan {
 /* Plans the versions of one model: applies `item` to *desired, and sets the actions, `preferred`
  * and `failed_version`. The actions only count if the outcome is ACTIONS. */
 enum bag_plan_outcome bag_plan_model(struct bag_model_plan *plan);
+
+/* Sets the action for one of the versions that a collection pins, whatever the policy says. It is
+ * MARK_UNAVAILABLE if its files are bad, and NONE if `item` unloads it, if it has no files, or if
+ * these may still be written to. */
+void bag_plan_pinned(struct bag_model_plan *plan, struct bag_version_plan *version);
 
 /* ---- collections ----------------------------------------------------------------------------- */
 

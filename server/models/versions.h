@@ -66,6 +66,7 @@ struct bag_version {
     struct bag_model *made; /* a reference; the model that this change made of the files; or NULL */
     uint64_t oldest_through; /* see bag_updates_table; 0: not known, so all updates are kept */
     bool is_announced;       /* LOADING until the change is made */
+    bool is_needed;          /* a collection that will serve pins it */
 };
 
 /* A version that stays in memory though it does not serve (keep_versions), for a fast roll back. */
@@ -87,6 +88,7 @@ struct bag_name {
 
     /* Set by the change that runs. */
     bool is_decided, is_retried;
+    bool is_kept; /* only a pin of one of its tables makes the change one of this name */
     struct bag_desired_state next_desired; /* by this change, if the name is decided */
 };
 

@@ -41,6 +41,30 @@ TEST(test_overrides)
     assert_int_equal(pooling.output_row_format, BAG_ROWS_INT8);
 }
 
+/* Returns the hash of a collection with this version in its feature, which must be `want`. */
+static uint64_t pin(const char *version, uint64_t want)
+{
+    char text[160];
+    struct bag_model_config copy;
+    snprintf(text, sizeof text, "'features': [{'name': 'a', 'model': 'items'%s%s}]",
+             *version ? ", 'version': " : "", version);
+    features(text, NULL);
+    assert_true(bag_model_config_copy(&copy, &fixture->config.models[1]));
+    assert_int_equal(copy.features[0].version, want);
+    uint64_t hash = bag_model_config_hash(&copy);
+    bag_model_config_free(&copy);
+    return hash;
+}
+
+TEST(test_pins)
+{
+    assert_true(pin("", 0) != pin("1", 1));
+    assert_true(pin("1", 1) != pin("2", 2));
+    assert_true(pin("7", 7) == pin("'7'", 7));
+    pin("1e3", 1000);
+    pin("9007199254740991", 9007199254740991);
+}
+
 TEST(test_rejections)
 {
     static const char *const cases[][2] = {
@@ -78,7 +102,12 @@ TEST(test_rejections)
          "it for itself"},
         {"'features': [{'name': 'a', 'model': 'items'}], 'bias': 'b'",
          "column 48: key 'bias' in model 'c' cannot be combined with 'features'; each feature says "
-         "it for itself"}};
+         "it for itself"},
+        {"'features': [{'name': 'a', 'model': 'items', 'version': 0}]",
+         "column 46: version '0' in feature 'a' of model 'c' must be a whole number from 1 to "
+         "9007199254740991"},
+        {"'features': [{'name': 'a', 'model': 'items', 'version': [1]}]",
+         "column 46: version in feature 'a' of model 'c' must be a whole number from 1"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         features(cases[i][0], cases[i][1]);
 }

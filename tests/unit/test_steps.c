@@ -5,11 +5,11 @@
  *
  *   n new, b bad, B bad and named by a configuration, m still written to, s those that serve,
  *   h those of the retained version, g gone; then + if it serves, ! if it does and lacks updates,
- *   and ~ if it is retained
+ *   ^ if it does because collections pin it, and ~ if it is retained
  *
  * An action is written as the number and . none, K keep, R restore, L load, U mark unavailable;
- * then * for the default version. A desired state is "VERSION of NEWEST", "-VERSION" or "-" for
- * unloaded. */
+ * then * for the default version, and ^ for one that only pins hold. A desired state is "VERSION of
+ * NEWEST", "-VERSION" or "-" for unloaded. */
 #include "testing.h"
 
 #include "server/models/steps.h"
@@ -63,8 +63,9 @@ static struct world read_versions(const char *text)
         version->source = letter != 'g' ? &some_source : NULL;
         for (end++; *end && *end != ' '; end++) {
             world.is_behind[world.count] |= *end == '!';
-            if (*end == '+' || *end == '!')
+            if (*end == '+' || *end == '!' || *end == '^')
                 version->ready = some_model;
+            version->is_pinned |= *end == '^';
             if (*end == '~')
                 version->retained = some_model;
         }
@@ -115,9 +116,10 @@ static void write_plan(const struct bag_model_plan *plan, enum bag_plan_outcome 
         return;
     }
     for (size_t i = 0; i < plan->count; i++)
-        text +=
-            sprintf(text, "%s%llu%c%s", i ? " " : "", (unsigned long long)plan->versions[i].number,
-                    action_letters[plan->versions[i].action], i == plan->preferred ? "*" : "");
+        text += sprintf(text, "%s%llu%c%s%s", i ? " " : "",
+                        (unsigned long long)plan->versions[i].number,
+                        action_letters[plan->versions[i].action], i == plan->preferred ? "*" : "",
+                        plan->versions[i].action && plan->versions[i].is_pinned ? "^" : "");
 }
 
 struct plan_case {
@@ -258,6 +260,25 @@ static const struct plan_case cases[] = {
     {POLL, "latest 1", "1b", "", NULL, "1U"},
     {MODELS, "latest 1", "3s+ 4b", "", "load 4", "BAD 4"},
 
+    /* Pinned versions stay beside those of the policy, unless this request unloads them. */
+    {POLL, "latest 1", "1s^ 2s+", "", NULL, "1K^ 2K*"},
+    {POLL, "latest 1", "1s^ 2s+ 3n", "", NULL, "1K^ 2. 3L*"},
+    {POLL, "latest 1", "1n^ 2s+", "", NULL, "1L^ 2K*"},
+    {POLL, "latest 1", "1m^ 2s+", "", NULL, "1K^ 2K*"},
+    {POLL, "latest 1", "1b^ 2s+", "", NULL, "1K^ 2K*"},
+    {POLL, "latest 1", "1g^ 2s+", "", NULL, "1K^ 2K*"},
+    {POLL, "latest 1", "1h^~ 2s+", "", NULL, "1R^ 2K*"},
+    {POLL, "latest 1", "1s+ 2s^", "", NULL, "1. 2K*"},
+    {POLL, "specific 2", "1s^", "", NULL, "UNCHANGED"},
+    {AGAIN, "specific 2", "1s^ 2s+ 3s^", "", NULL, "1K^ 2K* 3K^"},
+    {AGAIN, "latest 1", "1s^ 2s+", "-", NULL, "1K^ 2."},
+    {MODELS, "latest 1", "1s^ 2s+", "", "load", "1K^ 2K*"},
+    {MODELS, "latest 1", "1s^ 2s+", "", "load 1", "1K* 2."},
+    {MODELS, "latest 1", "1s+ 2s^", "", "load 1", "1K* 2K^"},
+    {MODELS, "latest 1", "1s^ 2s+", "", "unload 1", "1. 2K*"},
+    {MODELS, "latest 1", "1s^ 2s+", "", "unload 2", "1K* 2."},
+    {MODELS, "latest 1", "1s^ 2s+", "", "unload", "1. 2."},
+
     /* A version that was asked for stays until a newer one can be served. */
     {POLL, "latest 1", "1s+ 2n", "1 of 2", NULL, "1K* 2."},
     {POLL, "latest 1", "1s+ 2n 3b", "1 of 2", NULL, "1K* 2. 3."},
@@ -302,6 +323,28 @@ TEST(test_plans_versions)
                      given->want);
         for (size_t j = 0; j < world.count; j++)
             assert_true(world.checks[j] <= 1);
+    }
+}
+
+/* Serves one version of a table for a pin. */
+TEST(test_plans_pinned_version)
+{
+    static const struct {
+        const char *there, *item, *want;
+    } pins[] = {{"1n", NULL, "1L^"},      {"1s+", NULL, "1K^"},      {"1b", NULL, "1U^"},
+                {"1b+", NULL, "1K^"},     {"1m", NULL, "1."},        {"1m+", NULL, "1K^"},
+                {"1h~", NULL, "1R^"},     {"1g~", NULL, "1R^"},      {"1g", NULL, "1."},
+                {"1b~", NULL, "1U^"},     {"1n", "load 2", "1L^"},   {"1n", "unload 2", "1L^"},
+                {"1n", "unload 1", "1."}, {"1s+", "unload 1", "1."}, {"1s+", "unload", "1."}};
+    for (size_t i = 0; i < COUNT_OF(pins); i++) {
+        struct bag_desired_state desired = {.is_unloaded = false};
+        struct world world = read_versions(pins[i].there);
+        struct bag_model_plan plan = plan_of(POLL, "specific 9", &desired, pins[i].item, &world);
+        char got[64];
+        plan.preferred = SIZE_MAX;
+        bag_plan_pinned(&plan, &plan.versions[0]);
+        write_plan(&plan, BAG_PLAN_ACTIONS, got);
+        assert_string_equal(got, pins[i].want);
     }
 }
 

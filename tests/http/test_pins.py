@@ -1,0 +1,304 @@
+"""Features that pin the version of their table: what answers, what stays in memory, and what is refused."""
+
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+from control import KEYS_TWICE, publish, publish_keyed, serve, served
+from example import i64
+from harness import expect, expect_equal, run, wait_until, write_json
+
+TABLES = ["t", "u"]
+FEATURES = [f"f_{table}" for table in TABLES]
+
+
+def pinned(root, version, name="c", tables=TABLES, pin=None):
+    """A version of a collection that pins its tables, which appears complete."""
+    folder = root / name / f".new-{version}"
+    folder.mkdir(parents=True)
+    write_json(folder / "config.json", {"features": [
+        {"name": f"f_{table}", "model": table, "version": pin or version} for table in tables]})
+    os.rename(folder, root / name / str(version))
+
+
+def hour(root, version, tables=TABLES):
+    """Tables and the collection that was trained with them."""
+    for table in tables:
+        publish(root, table, version)
+    pinned(root, version, tables=tables)
+
+
+def policy(root, name, value):
+    (root / name).mkdir(parents=True, exist_ok=True)
+    write_json(root / name / "config.json", {"version_policy": value})
+
+
+def answers(client, version=None, features=FEATURES, name="c"):
+    """The versions of the tables that answer for a version of the collection; or a status."""
+    path = f"/v2/models/{name}" + (f"/versions/{version}" if version else "") + "/infer"
+    inputs = [i64(f"{feature}.indices", [[0, 7]]) for feature in features]
+    reply = client.infer(name, inputs, path=path)
+    if reply.status != 200:
+        return reply.status
+    found = []
+    for feature in features:
+        values = np.unique(reply.outputs()[feature].array)
+        expect(values.size == 1, f"rows of several versions: {values}")
+        found.append(int(values[0]) // 2)
+    return found
+
+
+def states(client, name):
+    entries = client.request("POST", "/v2/repository/index", b"").expect().json()
+    return {e["version"]: e["state"] for e in entries if e["name"] == name}
+
+
+def reason(client, name, version):
+    entries = client.request("POST", "/v2/repository/index", b"").expect().json()
+    return next(e["reason"] for e in entries if (e["name"], e["version"]) == (name, str(version)))
+
+
+def both(client):
+    """Two hours, side by side."""
+    expect_equal([answers(client, 1), answers(client, 2), answers(client)], [[1, 1], [2, 2], [2, 2]])
+
+
+# ---- side by side ------------------------------------------------------------------------------------------------
+
+
+def test_two_versions_side_by_side(directory, root):
+    """Each answers from its own tables: after a start, a load, a group, a restart, and a configuration that is read
+    again."""
+    policy(root, "c", {"latest": 2})
+    hour(root, 1)
+    with serve(directory) as server:
+        expect_equal(answers(server.client), [1, 1])
+        hour(root, 2)
+        server.admin.group(*({"name": name} for name in [*TABLES, "c"])).expect(200)
+        both(server.client)
+        expect_equal(states(server.client, "t"), {"1": "READY", "2": "READY"})
+        expect_equal((served(server.client), served(server.client, version=1)), (2, 1))
+        server.admin.load("t").expect(200)
+        server.admin.load("c").expect(200)
+        both(server.client)
+        hour(root, 3, tables=["t"])
+        server.admin.load("t").expect(200)
+        both(server.client)
+        expect_equal(states(server.client, "t"), {"1": "READY", "2": "READY", "3": "READY"})
+        shutil.rmtree(root / "c" / "3")
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_event("change done", 5)
+        both(server.client)
+    with serve(directory) as server:
+        both(server.client)
+        expect_equal(served(server.client), 3)
+
+
+def test_unpinned_feature_follows_the_default_version(directory, root):
+    publish(root, "t", 1)
+    publish(root, "u", 1)
+    (root / "c" / "1").mkdir(parents=True)
+    write_json(root / "c" / "1" / "config.json", {"features": [
+        {"name": "f_t", "model": "t", "version": "1"}, {"name": "f_u", "model": "u"}]})
+    with serve(directory) as server:
+        publish(root, "t", 2)
+        publish(root, "u", 2)
+        server.admin.group({"name": "t"}, {"name": "u"}).expect(200)
+        expect_equal(answers(server.client), [1, 2])
+        expect_equal(states(server.client, "u"), {"2": "READY"})
+        server.admin.load("u", 1).expect(200)
+        expect_equal(answers(server.client), [1, 1])
+
+
+def test_poll_moves_from_hour_to_hour(directory, root):
+    """Tables go with the version of the collection that pinned them."""
+    hour(root, 1)
+    with serve(directory, "--poll-seconds", "0.1", mode="poll") as server:
+        for version in (2, 3, 4):
+            hour(root, version)
+            wait_until(lambda want=[version] * 2: answers(server.client) == want, f"version {version} is not served")
+            wait_until(lambda want={str(version): "READY"}: states(server.client, "t") == want, "old tables stay")
+            expect_equal(states(server.client, "c"), {str(version): "READY"})
+
+
+def test_collection_waits_for_its_tables(directory, root):
+    """A version whose tables have not come yet is passed over, and the one before answers from its own."""
+    hour(root, 1)
+    with serve(directory, "--poll-seconds", "0.1", mode="poll") as server:
+        pinned(root, 2)
+        wait_until(lambda: "2" in states(server.client, "c"), "version 2 is not in the index")
+        why = reason(server.client, "c", 2)
+        expect("version 2 of model 't'" in why and "feature 'f_t'" in why and "not there" in why, why)
+        publish(root, "t", 2)
+        wait_until(lambda: served(server.client) == 2, "the table is not served")
+        expect_equal(answers(server.client), [1, 1])
+        publish(root, "u", 2)
+        wait_until(lambda: answers(server.client) == [2, 2], "version 2 is not served")
+        wait_until(lambda: states(server.client, "t") == {"2": "READY"}, "the old table stays")
+
+
+def test_load_of_the_collection_alone(directory, root):
+    """It loads the tables that it pins, and releases those of the version before, in one change. The default version
+    of the tables stays."""
+    hour(root, 1)
+    with serve(directory) as server:
+        hour(root, 2)
+        server.admin.load("c").expect(200)
+        expect_equal(answers(server.client), [2, 2])
+        expect_equal((served(server.client), states(server.client, "t")), (1, {"1": "READY", "2": "READY"}))
+        server.admin.load("c", 1).expect(200)
+        expect_equal((answers(server.client), states(server.client, "t")), ([1, 1], {"1": "READY"}))
+
+
+@pytest.mark.parametrize("kind", [{"latest": 1}, {"specific": [9]}, {"specific": [2]}])
+def test_policy_of_the_table_does_not_matter(directory, kind, root):
+    policy(root, "c", "all")
+    policy(root, "t", kind)
+    hour(root, 1)
+    hour(root, 2)
+    with serve(directory) as server:
+        expect_equal([answers(server.client, v) for v in (1, 2)], [[1, 1], [2, 2]])
+        server.admin.load("c").expect(200)
+        expect_equal([answers(server.client, v) for v in (1, 2)], [[1, 1], [2, 2]])
+
+
+def test_pins_are_shown(directory, root):
+    """In metadata, the configuration, and by --check."""
+    hour(root, 3)
+    publish(root, "u", 4)
+    (root / "d" / "1").mkdir(parents=True)
+    write_json(root / "d" / "1" / "config.json", {"features": [
+        {"name": "a", "model": "t", "version": "3"}, {"name": "b", "model": "u"}, {"name": "e", "model": "u",
+                                                                                 "version": 3}]})
+    with serve(directory) as server:
+        shown = server.client.get("/v2/models/d").json()["parameters"]["features"]
+        expect_equal([(f["name"], f["model"], f["version"], f.get("pinned")) for f in shown],
+                     [("a", "t", "3", True), ("b", "u", "4", None), ("e", "u", "3", True)])
+        shown = server.client.get("/v2/models/d/config").json()["parameters"]
+        expect_equal([shown[f"{name}.version"]["string_value"] for name in "abe"], ["3", "4", "3"])
+        expect_equal((shown["a.pinned"], "b.pinned" in shown), ({"string_value": "true"}, False))
+    checked = run("serve", "--check", "--models", root).stdout.splitlines()
+    expect("c version 3: 2 features; f_t pins t version 3, f_u pins u version 3" in checked, f"{checked}")
+    expect("d version 1: 3 features; a pins t version 3, e pins u version 3" in checked, f"{checked}")
+    shutil.rmtree(root / "u" / "3")
+    checked = run("serve", "--check", "--models", root)
+    expect_equal(checked.returncode, 1)
+    expect("feature 'e': version 3 of model 'u', which it pins, is not there" in checked.stderr, checked.stderr)
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version, words", [
+    (0, "version '0' in feature 'f' of model 'c' must be a whole number from 1 to 9007199254740991"),
+    (1.5, "version '1.5' in"), ("x", "version 'x' in"), ("", "version '' in"), (-1, "version '-1' in"),
+    (1e300, "must be a whole number"), (True, "version in feature 'f' of model 'c' must be a whole number from 1"),
+    (None, "version in feature 'f'"), ([1], "version in feature 'f'")])
+def test_wrong_pins(directory, version, words, root):
+    publish(root, "t", 1)
+    config = write_json(directory / "c.json", {"models_dir": str(root), "models": [
+        {"name": "c", "features": [{"name": "f", "model": "t", "version": version}]}]})
+    ended = run("serve", "--check", "--config", config)
+    expect_equal(ended.returncode, 1)
+    expect(words in ended.stderr, ended.stderr)
+
+
+def test_pin_of_a_version_that_is_not_there(directory, root):
+    publish(root, "t", 1)
+    pinned(root, 1, tables=["t"], pin=7)
+    config = write_json(directory / "c.json", {"models": [
+        {"name": "named", "features": [{"name": "f", "model": "t", "version": 7}]}]})
+    with serve(directory, "--config", config) as server:
+        for name in ("c", "named"):
+            why = reason(server.client, name, 1)
+            expect(f"model '{name}'" in why and "version 7 of model 't'" in why and "is not there" in why, why)
+            expect_equal(states(server.client, name), {"1": "UNAVAILABLE"})
+        expect("version 7 of model 't'" in server.admin.load("c").expect(409).error(), "which version")
+        publish(root, "t", 7)
+        server.admin.load("t").expect(200)
+        expect_equal((answers(server.client, features=["f_t"]), answers(server.client, features=["f"], name="named")),
+                     ([7], [7]))
+
+
+def test_pin_of_a_version_that_cannot_be_loaded(directory, root):
+    """Keys that are twice are found when they are read: the version of the collection before goes on."""
+    publish_keyed(root, "t", 1)
+    pinned(root, 1, tables=["t"])
+    with serve(directory) as server:
+        publish_keyed(root, "t", 2, KEYS_TWICE)
+        pinned(root, 2, tables=["t"])
+        why = server.admin.load("c").expect(400).error()
+        expect("key 7" in why, why)
+        why = server.admin.group({"name": "t"}, {"name": "c"}).expect(400).error()
+        expect("key 7" in why, why)
+        expect_equal((answers(server.client, features=["f_t"]), served(server.client)), ([1], 1))
+    with serve(directory) as server:
+        expect_equal(answers(server.client, features=["f_t"]), [1])
+        why = reason(server.client, "c", 2)
+        expect("version 2 of model 't'" in why and "key 7" in why, why)
+    with serve(directory, "--poll-seconds", "0.1", mode="poll") as server:
+        expect_equal(answers(server.client, features=["f_t"]), [1])
+        publish_keyed(root, "t", 3, KEYS_TWICE)
+        pinned(root, 3, tables=["t"])
+        wait_until(lambda: "3" in states(server.client, "c"), "version 3 is not in the index")
+        expect_equal(answers(server.client, features=["f_t"]), [1])
+
+
+def test_collection_is_not_pinned(directory, root):
+    hour(root, 1)
+    (root / "d" / "1").mkdir(parents=True)
+    write_json(root / "d" / "1" / "config.json", {"features": [{"name": "f", "model": "c", "version": 1}]})
+    with serve(directory) as server:
+        why = reason(server.client, "d", 1)
+        expect("'c' is a collection" in why, why)
+
+
+# ---- unloading ---------------------------------------------------------------------------------------------------
+
+
+def test_unload_of_a_pinned_version(directory, root):
+    policy(root, "c", "all")
+    hour(root, 1)
+    hour(root, 2)
+    with serve(directory) as server:
+        client, admin = server.client, server.admin
+        error = admin.unload("t", version="1").expect(409).error()
+        for words in ("model 't' version 1 is used by 'c' version 1, which pins it", "unload_dependents"):
+            expect(words in error, error)
+        error = admin.unload("t").expect(409).error()
+        expect("which pins it" in error, error)
+        both(client)
+        admin.unload("t", version="1", unload_dependents=True).expect(200)
+        expect_equal((states(client, "c"), states(client, "t")),
+                     ({"1": "UNAVAILABLE", "2": "READY"}, {"1": "UNAVAILABLE", "2": "READY"}))
+        expect_equal((states(client, "u"), answers(client)), ({"2": "READY"}, [2, 2]))
+        admin.load("c", 1).expect(200)
+        expect_equal([answers(client, 1), answers(client, 2)], [[1, 1], [2, 2]])
+        admin.unload("t", unload_dependents=True).expect(200)
+        expect_equal((answers(client), served(client)), (404, 404))
+
+
+def test_pinned_version_goes_with_its_collection(directory, root):
+    policy(root, "c", "all")
+    hour(root, 1)
+    hour(root, 2)
+    with serve(directory) as server:
+        server.admin.unload("c", version="1").expect(200)
+        expect_equal((states(server.client, "t"), answers(server.client)), ({"2": "READY"}, [2, 2]))
+        server.admin.unload("c").expect(200)
+        expect_equal((states(server.client, "t"), served(server.client)), ({"2": "READY"}, 2))
+
+
+def test_files_of_a_pinned_version_go(directory, root):
+    """It serves what is in memory, as every version does."""
+    hour(root, 1)
+    with serve(directory, "--poll-seconds", "0.1", mode="poll") as server:
+        publish(root, "t", 2)
+        wait_until(lambda: served(server.client) == 2, "version 2 is not served")
+        shutil.rmtree(root / "t" / "1")
+        publish(root, "t", 3)
+        wait_until(lambda: served(server.client) == 3, "version 3 is not served")
+        expect_equal(answers(server.client), [1, 1])
