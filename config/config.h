@@ -190,12 +190,29 @@ struct bag_feature_config {
     char *projection, *bias;                /* files; NULL: not set */
 };
 
+/* The kinds of paths that are no file. X(ID, how the path begins) */
+#define BAG_PATH_PREFIXES(X)     \
+    X(SHARDS, BAG_SHARDS_PREFIX) \
+    X(DEMO, BAG_DEMO_PREFIX)     \
+    X(SYNTHETIC, BAG_SYNTHETIC_PREFIX)
+
+#define BAG_SHARDS_PREFIX    "shards:"    /* addresses follow, separated by blanks (shards.h) */
+#define BAG_DEMO_PREFIX      "demo:"      /* the name of a table of --demo follows */
+#define BAG_SYNTHETIC_PREFIX "synthetic:" /* NAME=ROWSxELEMENTS follows (synthetic.h) */
+
+enum bag_path_kind {
+    BAG_PATH_NONE, /* there is no path: the model is a collection */
+    BAG_PATH_FILE, /* any other path */
+#define BAG_X(id, prefix) BAG_PATH_##id,
+    BAG_PATH_PREFIXES(BAG_X)
+#undef BAG_X
+};
+
 /* One model as configured: a table, or a collection of features. All strings are owned by the
  * struct bag_config around it. */
 struct bag_model_config {
     char *name; /* [A-Za-z0-9._-]{1,128}, no leading dot */
-    char *path; /* file of the table, or BAG_SHARDS_PREFIX and addresses (shards.h); NULL: a
-                   collection */
+    char *path; /* the table's file, or what enum bag_path_kind lists; NULL: a collection */
     struct bag_feature_config *features; /* owned; features of a collection */
     size_t num_features;
     char *version;           /* decimal number from 1; "1" unless configured */
@@ -230,6 +247,15 @@ struct bag_model_config {
     char *
         reason; /* reason why a model in a folder of models cannot be served; NULL: none is known */
 };
+
+/* Returns what the model's path stands for. */
+enum bag_path_kind bag_model_path_kind(const struct bag_model_config *model);
+
+/* Returns whether the model has shards in place of a file. */
+static inline bool bag_model_has_shards(const struct bag_model_config *model)
+{
+    return bag_model_path_kind(model) == BAG_PATH_SHARDS;
+}
 
 /* An index of names (names.h). An empty index is all zeros. */
 struct bag_names {

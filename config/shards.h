@@ -10,14 +10,8 @@
 #include "proto/http_client.h"
 #include "proto/v2_shard.h"
 
-/* Prefix of the path of a model of shards. The addresses follow, separated by blanks. */
-#define BAG_SHARDS_PREFIX "shards:"
-
 /* Maximum number of shards, which is the maximum number of parts of a table. */
 #define BAG_MAX_SHARDS 4096
-
-/* Returns whether the model has shards in place of a file. */
-bool bag_model_has_shards(const struct bag_model_config *model);
 
 /* Returns whether a model, or a table of a collection, is on shards. */
 bool bag_config_uses_shards(const struct bag_config *config, const struct bag_model_config *model);

@@ -1,16 +1,12 @@
 /* Synthetic tables for measurements: their shapes, and presets with several tables.
  *
  * A synthetic table is a model whose path is a description in place of a file. The loader
- * (server/tables/demo.c) generates its rows. A server can then be measured without files of
+ * (server/tables/made.c) generates its rows. A server can then be measured without files of
  * hundreds of gigabytes. A preset adds the tables of a published benchmark and the collection over
  * them. `bagserve bench` has the same presets and knows the number of ids of each bag. */
 #pragma once
 
 #include "config.h"
-
-/* Prefix of the path of a synthetic table. NAME=ROWSxELEMENTS follows, so that every table has a
- * path of its own. */
-#define BAG_SYNTHETIC_PREFIX "synthetic:"
 
 /* clang-format off */
 /* The tables of MLPerf's DLRM-v2 benchmark, as published. X(rows, ids in a bag) */

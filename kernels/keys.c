@@ -1,4 +1,4 @@
-/* Builds and changes the index of keys.h, and finds keys in plain C. */
+/* Builds and changes the index of keys.h, and finds keys in it. */
 #include "keys_line.h"
 #include "pool_loop.h"
 #include "random.h"
@@ -259,20 +259,6 @@ int64_t bag_keys_find_one(const struct bag_keys *keys, uint64_t key)
     struct bag_keys_place place = bag_keys_home(keys, key);
     int64_t row = search(keys, &place);
     return row >= 0 && keys->rows ? (int64_t)keys->rows[row] : row;
-}
-
-static inline unsigned match_slots(const struct bag_keys *keys, const struct bag_keys_line *line,
-                                   uint64_t word)
-{
-    return bag_keys_match(keys, line, word) | 1u << BAG_KEYS_PER_LINE;
-}
-
-#define MATCH_SLOTS match_slots
-#include "keys_find.h"
-
-size_t bag_ref_keys_find(const struct bag_keys *keys, const struct bag_ids *ids, int64_t *rows)
-{
-    return find_keys(keys, ids, rows);
 }
 
 size_t bag_keys_find(const struct bag_keys *keys, const struct bag_ids *ids, int64_t *rows)

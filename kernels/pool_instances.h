@@ -270,43 +270,43 @@ DEFINE_DIVISOR(f64v, f64)
 
 #define BODY_KIND F32
 #define BODY      f32v
-#include "pool_body.h"
+#include "pool_body_tmpl.h"
 
 #define BODY_KIND F16
 #define BODY      f32v
-#include "pool_body.h"
+#include "pool_body_tmpl.h"
 
 #define BODY_KIND BF16
 #define BODY      f32v
-#include "pool_body.h"
+#include "pool_body_tmpl.h"
 
 #define BODY_KIND INT8
 #define BODY      f32v
-#include "pool_body.h"
+#include "pool_body_tmpl.h"
 
 #define BODY_KIND SINT8
 #define BODY      f32v
-#include "pool_body.h"
+#include "pool_body_tmpl.h"
 
 #define BODY_KIND INT4
 #define BODY      f32v
-#include "pool_body.h"
+#include "pool_body_tmpl.h"
 
 #define BODY_KIND INT2
 #define BODY      f32v
-#include "pool_body.h"
+#include "pool_body_tmpl.h"
 
 #define BODY_KIND E4M3
 #define BODY      f32v
-#include "pool_body.h"
+#include "pool_body_tmpl.h"
 
 #define BODY_KIND E5M2
 #define BODY      f32v
-#include "pool_body.h"
+#include "pool_body_tmpl.h"
 
 #define BODY_KIND F64
 #define BODY      f64v
-#include "pool_body.h"
+#include "pool_body_tmpl.h"
 
 #if BAG_NARROW_ROWS
 #define NARROW(X, ...) X(__VA_ARGS__, 0)

@@ -7,7 +7,7 @@
 #include "fanout.h"
 #include "kernels/pool_loop.h"
 #include "proto/shard.h"
-#include "server/tables/remote.h"
+#include "server/shards/remote.h"
 
 /* Pointers are borrowed from the plan. */
 struct bag_partitioner {

@@ -56,6 +56,85 @@ void bag_subrequests_free(struct bag_subrequests *all)
     all->list = NULL;
 }
 
+/* ---- spans ------------------------------------------------------------------------------------
+ */
+
+/* Outcomes of an attempt, in addition to enum bag_shard_outcome. */
+enum {
+    ATTEMPT_CANCELLED = BAG_SHARD_OUTCOME_COUNT, /* the inference ended first */
+    ATTEMPT_UNNEEDED                             /* another attempt succeeded first */
+};
+
+/* Begins the span of an attempt, if the request is sampled. */
+static void begin_span(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
+{
+    attempt->span = 0;
+    if (!subrequest->all->place)
+        return;
+    attempt->span = bag_trace_id(subrequest->all->trace);
+    attempt->started_ns = uv_hrtime();
+    attempt->number = subrequest->num_attempts;
+}
+
+/* Returns the place of the attempt's span, whose parent is the span of the request. */
+static struct bag_span_place place_of(const struct bag_subrequest *subrequest,
+                                      const struct bag_attempt *attempt)
+{
+    struct bag_span_place place = *subrequest->all->place;
+    place.parent = place.id;
+    place.id = attempt->span;
+    return place;
+}
+
+/* Prints the traceparent header that the shard receives. */
+static void print_traceparent(const struct bag_subrequest *subrequest,
+                              const struct bag_attempt *attempt, char text[BAG_TRACEPARENT_BYTES])
+{
+    const struct bag_span_place place = place_of(subrequest, attempt);
+    bag_traceparent_print(&place, text);
+}
+
+/* Exports the span of an attempt that ends with this outcome, if it has one. */
+static void end_span(const struct bag_subrequest *subrequest, const struct bag_attempt *attempt,
+                     unsigned outcome)
+{
+    if (!attempt->span)
+        return;
+    static const char *const labels[] = {BAG_SHARD_OUTCOMES(BAG_NAME) "cancelled", "unneeded"};
+    const int status = attempt->exchange.reply.status;
+    struct bag_span span = {.place = place_of(subrequest, attempt),
+                            .is_client = true,
+                            .status = status,
+                            .resends = attempt->number,
+                            .is_hedge = attempt == &subrequest->attempts[1],
+                            .became = labels[outcome]};
+    /* An attempt that is no longer needed does not count as an error. */
+    if (status >= 400)
+        snprintf(span.error, sizeof span.error, "%d", status);
+    else if (outcome != BAG_SHARD_OK && outcome != ATTEMPT_UNNEEDED)
+        snprintf(span.error, sizeof span.error, "%s", span.became);
+    /* Describe the shard and the request. */
+    const struct bag_fanout_call *call = subrequest->call;
+    const struct bag_remote *remote =
+        subrequest->all->infer->input.model->features[call->feature].memory->remote;
+    const struct bag_shard_address *address = &subrequest->member->host->address;
+    const char *route = "/v2/models/{model}/versions/{version}/infer";
+    snprintf(span.method, sizeof span.method, "POST");
+    snprintf(span.path, sizeof span.path, "http://%s%.*s/v2/models/%s/versions/%s/infer",
+             address->url.authority, (int)address->url.path.bytes, address->url.path.data,
+             remote->model, remote->version);
+    snprintf(span.route, sizeof span.route, "%s", route);
+    snprintf(span.peer, sizeof span.peer, "%s",
+             address->socket ? address->socket : address->url.host);
+    snprintf(span.model, sizeof span.model, "%s", remote->model);
+    span.port = address->url.port;
+    span.shard = call->shard;
+    span.bags = call->num_bags;
+    span.ids = call->num_ids;
+    bag_trace_time(&span, attempt->started_ns);
+    bag_trace_add(subrequest->all->trace, &span);
+}
+
 /* ---- ends -------------------------------------------------------------------------------------
  */
 
@@ -71,9 +150,8 @@ static unsigned cancel_outcome(const struct bag_subrequest *subrequest)
 {
     const struct bag_subrequests *all = subrequest->all;
     if (subrequest->state == BAG_SUBREQUEST_ANSWERED)
-        return BAG_ATTEMPT_UNNEEDED;
-    return all->upstreams->clock_ns() >= all->deadline_ns ? BAG_SHARD_TIMEOUT
-                                                          : BAG_ATTEMPT_CANCELLED;
+        return ATTEMPT_UNNEEDED;
+    return all->upstreams->clock_ns() >= all->deadline_ns ? BAG_SHARD_TIMEOUT : ATTEMPT_CANCELLED;
 }
 
 /* Enters a final state. Always returns true. */
@@ -85,7 +163,7 @@ static bool end(struct bag_subrequest *subrequest, enum bag_subrequest_state sta
         struct bag_attempt *attempt = &subrequest->attempts[i];
         if (attempt->exchange.state == BAG_EXCHANGE_UNUSED)
             continue;
-        bag_attempt_end(subrequest, attempt, cancel_outcome(subrequest));
+        end_span(subrequest, attempt, cancel_outcome(subrequest));
         bag_exchange_cancel(&attempt->exchange);
     }
     return true;
@@ -180,7 +258,7 @@ bool bag_subrequest_expire(struct bag_subrequest *subrequest)
 /* Starts an attempt, whose span begins while it may still wait for a connection. */
 static void start_attempt(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
 {
-    bag_attempt_begin(subrequest, attempt);
+    begin_span(subrequest, attempt);
     subrequest->num_attempts++;
     bag_exchange_start(&attempt->exchange, subrequest->all->upstreams, subrequest->group->shards,
                        subrequest->member->host);
@@ -197,8 +275,8 @@ bool bag_subrequest_start(struct bag_subrequest *subrequest)
         return false;
     }
     attempt->exchange.reply.status = 0;
-    bag_attempt_begin(subrequest, attempt);
-    bag_attempt_end(subrequest, attempt, BAG_SHARD_REFUSED);
+    begin_span(subrequest, attempt);
+    end_span(subrequest, attempt, BAG_SHARD_REFUSED);
     return fail(subrequest, BAG_SHARD_REFUSED, "%s", reason);
 }
 
@@ -207,7 +285,7 @@ bool bag_subrequest_start(struct bag_subrequest *subrequest)
 static bool repeat(struct bag_subrequest *subrequest, struct bag_attempt *attempt,
                    enum bag_shard_outcome outcome)
 {
-    bag_attempt_end(subrequest, attempt, outcome);
+    end_span(subrequest, attempt, outcome);
     if (!has_attempt(subrequest))
         start_attempt(subrequest, attempt);
     return false;
@@ -290,7 +368,7 @@ static bool send_attempt(struct bag_subrequest *subrequest, struct bag_attempt *
     if (*token)
         put_line(&text, "Authorization: Bearer ", token);
     if (attempt->span) {
-        bag_attempt_print_traceparent(subrequest, attempt, traceparent);
+        print_traceparent(subrequest, attempt, traceparent);
         put_line(&text, "traceparent: ", traceparent);
     } else if (subrequest->all->traceparent) {
         put_line(&text, "traceparent: ", subrequest->all->traceparent);
@@ -302,7 +380,7 @@ static bool send_attempt(struct bag_subrequest *subrequest, struct bag_attempt *
                           tensor_bytes);
         return false;
     }
-    bag_attempt_end(subrequest, attempt, BAG_SHARD_INVALID);
+    end_span(subrequest, attempt, BAG_SHARD_INVALID);
     bag_exchange_cancel(&attempt->exchange);
     return fail(subrequest, BAG_SHARD_INVALID,
                 "has an address, and the client a traceparent, too long to ask");
@@ -319,14 +397,14 @@ static bool on_success(struct bag_subrequest *subrequest, struct bag_attempt *at
     struct bag_problem problem BAG_UNSET;
     size_t call = (size_t)(subrequest->call - all->fanout.calls);
     if (bag_fanout_check(all->infer, &all->fanout, call, &problem)) {
-        bag_attempt_end(subrequest, attempt, BAG_SHARD_OK);
+        end_span(subrequest, attempt, BAG_SHARD_OK);
         count(subrequest, BAG_SHARD_OK);
         bag_shard_latency_add(&subrequest->member->latency,
                               attempt->exchange.ended_ns - all->started_ns);
         return end(subrequest, BAG_SUBREQUEST_ANSWERED);
     }
     bool is_lack = problem.kind == BAG_ERROR_NO_MEMORY;
-    bag_attempt_end(subrequest, attempt, is_lack ? BAG_SHARD_NO_RESOURCES : BAG_SHARD_INVALID);
+    end_span(subrequest, attempt, is_lack ? BAG_SHARD_NO_RESOURCES : BAG_SHARD_INVALID);
     return is_lack ? fail_for(subrequest, BAG_SHARD_NO_RESOURCES, &problem)
                    : fail(subrequest, BAG_SHARD_INVALID, "%s", problem.text);
 }
@@ -362,18 +440,18 @@ static bool on_error(struct bag_subrequest *subrequest, struct bag_attempt *atte
     if (status == 400 &&
         bag_fanout_find_client_error(all->infer, &all->fanout,
                                      (size_t)(subrequest->call - all->fanout.calls), &problem)) {
-        bag_attempt_end(subrequest, attempt, BAG_SHARD_OK);
+        end_span(subrequest, attempt, BAG_SHARD_OK);
         count(subrequest, BAG_SHARD_OK);
         all->problem = problem;
         return end(subrequest, BAG_SUBREQUEST_FAILED);
     }
     if (all->upstreams->clock_ns() >= all->deadline_ns) {
-        bag_attempt_end(subrequest, attempt, BAG_SHARD_TIMEOUT);
+        end_span(subrequest, attempt, BAG_SHARD_TIMEOUT);
         return bag_subrequest_expire(subrequest);
     }
     const enum bag_shard_outcome outcome = outcome_of_status(status);
     bag_client_read_error(call->reply, call->reply_bytes, sentence, sizeof sentence);
-    bag_attempt_end(subrequest, attempt, outcome);
+    end_span(subrequest, attempt, outcome);
     return fail(subrequest, outcome, "answered %d%s%s", status, *sentence ? ": " : "", sentence);
 }
 
@@ -402,7 +480,7 @@ static bool on_refused(struct bag_subrequest *subrequest, struct bag_attempt *at
         bag_shard_host_set_unavailable(subrequest->member->host, true);
         bag_shard_group_poll(subrequest->group);
     }
-    bag_attempt_end(subrequest, attempt, BAG_SHARD_REFUSED);
+    end_span(subrequest, attempt, BAG_SHARD_REFUSED);
     return fail(subrequest, BAG_SHARD_REFUSED, "%s", strerror(error));
 }
 
@@ -420,7 +498,7 @@ static bool on_lack(struct bag_subrequest *subrequest, struct bag_attempt *attem
             &problem, BAG_ERROR_NO_MEMORY, "this server has no %s left to ask shard %s with: %s",
             exchange->error == EMFILE || exchange->error == ENFILE ? "descriptors" : "memory",
             subrequest->member->host->address.text, strerror(exchange->error));
-    bag_attempt_end(subrequest, attempt, BAG_SHARD_NO_RESOURCES);
+    end_span(subrequest, attempt, BAG_SHARD_NO_RESOURCES);
     return fail_for(subrequest, BAG_SHARD_NO_RESOURCES, &problem);
 }
 
@@ -428,7 +506,7 @@ static bool on_lack(struct bag_subrequest *subrequest, struct bag_attempt *attem
 static bool on_lost(struct bag_subrequest *subrequest, struct bag_attempt *attempt,
                     enum bag_shard_outcome outcome, const char *sentence)
 {
-    bag_attempt_end(subrequest, attempt, outcome);
+    end_span(subrequest, attempt, outcome);
     return fail(subrequest, outcome, "%s", sentence);
 }
 

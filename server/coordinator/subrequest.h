@@ -114,30 +114,3 @@ uint64_t bag_subrequest_hedge_ns(const struct bag_subrequest *subrequest);
 
 /* Starts the second attempt, unless the shard gets too many of them already. */
 void bag_subrequest_hedge(struct bag_subrequest *subrequest);
-
-/* ---- spans of attempts (attempt.c); private to server/coordinator -----------------------------
- */
-
-/* Outcomes of an attempt, in addition to enum bag_shard_outcome. */
-enum {
-    BAG_ATTEMPT_CANCELLED = BAG_SHARD_OUTCOME_COUNT, /* the inference ended first */
-    BAG_ATTEMPT_UNNEEDED                             /* another attempt succeeded first */
-};
-
-/* Begins the span of an attempt, if the request is sampled. */
-void bag_attempt_begin(struct bag_subrequest *subrequest, struct bag_attempt *attempt);
-
-/* Exports the span of an attempt that ends with this outcome. */
-void bag_attempt_export(const struct bag_subrequest *subrequest, const struct bag_attempt *attempt,
-                        unsigned outcome);
-static inline void bag_attempt_end(const struct bag_subrequest *subrequest,
-                                   const struct bag_attempt *attempt, unsigned outcome)
-{
-    if (attempt->span)
-        bag_attempt_export(subrequest, attempt, outcome);
-}
-
-/* Prints the traceparent header that the shard receives. */
-void bag_attempt_print_traceparent(const struct bag_subrequest *subrequest,
-                                   const struct bag_attempt *attempt,
-                                   char text[BAG_TRACEPARENT_BYTES]);

@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-volatile sig_atomic_t bag_feed_stopping;
-
 /* IDLE_MS: wait for a first message. The others: waits for the server, which double. */
 enum { IDLE_MS = 200, FIRST_WAIT_MS = 50, LONGEST_WAIT_MS = 2000 };
 
@@ -241,25 +239,16 @@ static bool run(struct feed *feed, struct bag_problem *problem)
 
 /* ---- main ------------------------------------------------------------------------------------ */
 
-static void on_signal(int number)
-{
-    (void)number;
-    bag_feed_stopping = 1;
-}
-
 int main(int argc, char *argv[])
 {
     static struct bag_feed_metrics metrics; /* read by another thread until the process ends */
     struct bag_feed_options options;
     struct bag_problem problem = {.text = ""};
     struct feed feed = {.options = &options, .metrics = &metrics};
-    struct sigaction action = {.sa_handler = on_signal};
     int exit_code;
     if (!bag_feed_options_read(&options, argc, argv, &exit_code))
         return exit_code;
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    signal(SIGPIPE, SIG_IGN);
+    bag_feed_handle_signals();
     curl_global_init(CURL_GLOBAL_DEFAULT);
     metrics.model = options.model;
     bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_INFO);

@@ -46,6 +46,9 @@
 /* Set by SIGTERM and SIGINT. All waits end then. */
 extern volatile sig_atomic_t bag_feed_stopping;
 
+/* Makes SIGTERM and SIGINT set it, and ignores SIGPIPE. */
+void bag_feed_handle_signals(void);
+
 /* ---- options --------------------------------------------------------------------------------- */
 
 enum { BAG_FEED_MAX_SETTINGS = 64 };

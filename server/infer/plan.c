@@ -1,6 +1,6 @@
 /* Makes the plan of a decoded request; see plan.h.
  *
- *   inputs      matches the request's tensors to features (plan_collection.c for collections)
+ *   inputs      matches the request's tensors to features (plan_inputs.c)
  *   pools       combines each feature's rules with the request's parameters; the kernels check them
  *   outputs     adds the requested outputs and the ops that make them (plan_outputs.c) */
 #include "plan.h"
@@ -19,29 +19,6 @@
 
 /* The number of sampled ids that are counted at a time. */
 #define SAMPLES 64
-
-/* ---- inputs ---------------------------------------------------------------------------------- */
-
-/* Reads the inputs of a request for the model of a table. */
-static bool match_table(struct bag_planner *planner)
-{
-    const struct bag_v2_request *request = planner->request;
-    for (size_t i = 0; i < request->num_inputs; i++) {
-        const struct bag_v2_input *announced = &request->inputs[i];
-        enum bag_input input = bag_planner_input(announced->name);
-        if (input == BAG_INPUT_COUNT)
-            return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
-                                   "input '%s' is unknown; this model takes indices, offsets, "
-                                   "segment_ids, num_segments, default_index and "
-                                   "per_sample_weights",
-                                   bag_quote(announced->name.data, announced->name.bytes).text);
-        if (!bag_v2_input_read(announced, planner->arena, &planner->plan->tensors[input],
-                               planner->problem))
-            return false;
-        planner->inputs[0].tensor[input] = &planner->plan->tensors[input];
-    }
-    return true;
-}
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
@@ -607,15 +584,11 @@ bool bag_plan_make(struct bag_plan *plan, const struct bag_model *model,
                                   .problem = problem,
                                   .inputs = &one,
                                   .args = &plan->one_op.args};
-    bool collection = bag_model_is_collection(model);
     plan->id = request->id;
     plan->warnings = request->warnings;
     plan->partial = request->overrides.partial;
     plan->timeout_us = request->overrides.timeout_us ? request->overrides.timeout_us : UINT64_MAX;
-    if (!take_memory(&planner) ||
-        !(collection ? bag_planner_match_collection(&planner) : match_table(&planner)))
-        return false;
-    if (!check_pools(&planner))
+    if (!take_memory(&planner) || !bag_planner_match(&planner) || !check_pools(&planner))
         return false;
     plan->sampled = true;
     if (!bag_planner_make_outputs(&planner) || !check_explaining(&planner))

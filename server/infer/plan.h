@@ -222,18 +222,9 @@ static inline enum bag_row_format bag_planner_row_format(const struct bag_planne
                : planner->model->features[feature].output_row_format;
 }
 
-/* Returns the input with this name, or BAG_INPUT_COUNT if there is none. */
-static inline enum bag_input bag_planner_input(struct bag_text name)
-{
-    enum bag_input input = 0;
-    while (input < BAG_INPUT_COUNT && !bag_text_is(name, bag_input_names[input]))
-        input++;
-    return input;
-}
-
-/* Fills `inputs` or `kjt` from a request for a collection. Returns false and sets the problem if an
+/* Fills `inputs`, or `kjt` if the request has that layout. Returns false and sets the problem if an
  * input is unknown or wrong. */
-bool bag_planner_match_collection(struct bag_planner *planner);
+bool bag_planner_match(struct bag_planner *planner);
 
 /* Allocates the outputs and ops, and fills them in as the request asks. Returns false and sets the
  * problem if an output is unknown or cannot be made, or without memory. */

@@ -4,7 +4,7 @@
 #include "kernels/partial.h"
 #include "kernels/pool_encode.h"
 #include "kernels/rowformat.h"
-#include "server/tables/remote.h"
+#include "server/shards/remote.h"
 
 #include <string.h>
 

@@ -7,8 +7,8 @@
 #include "prometheus.h"
 
 #include "server/models/load_status.h"
+#include "server/shards/remote.h"
 #include "server/tables/live_rows.h"
-#include "server/tables/remote.h"
 #include "server/updates/updates.h"
 
 #include <inttypes.h>

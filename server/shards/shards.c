@@ -11,23 +11,6 @@
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-void bag_shard_group_retain(struct bag_shard_group *group)
-{
-    atomic_fetch_add(&group->holders, 1);
-}
-
-void bag_shard_group_release(struct bag_shard_group *group)
-{
-    if (atomic_fetch_sub(&group->holders, 1) > 1)
-        return;
-    for (size_t i = 0; i < group->num_members; i++)
-        bag_shard_report_free(&group->members[i].report);
-    bag_shard_versions_free(group->versions, group->num_versions);
-    bag_model_config_free(&group->config);
-    free(group->members);
-    free(group);
-}
-
 /* Returns the host of an address, made if it is new. Returns NULL without memory. */
 static struct bag_shard_host *find_host(struct bag_shards *shards,
                                         const struct bag_shard_address *address)
@@ -147,47 +130,7 @@ void bag_shards_forget(struct bag_shards *shards)
     bag_monitor_unlock(&shards->monitor);
 }
 
-/* ---- copies for others -------------------------------------------------------------------- */
-
-void bag_shard_versions_free(struct bag_shard_version *versions, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        free(versions[i].reason);
-        free(versions[i].members);
-        bag_model_config_free(&versions[i].config);
-    }
-    free(versions);
-}
-
-/* Copies a version with its texts and members. Returns false without memory. */
-static bool copy_version(struct bag_shard_version *copy, const struct bag_shard_version *version,
-                         size_t num_members)
-{
-    *copy = *version;
-    copy->reason = version->reason ? strdup(version->reason) : NULL;
-    copy->members = calloc(num_members, sizeof *copy->members);
-    if (copy->members)
-        memcpy(copy->members, version->members, num_members * sizeof *copy->members);
-    if (!bag_model_config_copy(&copy->config, &version->config))
-        return false;
-    return copy->members && (copy->reason || !version->reason);
-}
-
-bool bag_shard_group_list(struct bag_shard_group *group, struct bag_shard_version **versions,
-                          size_t *count, char reason[512])
-{
-    struct bag_monitor *monitor = &group->shards->monitor;
-    bag_monitor_lock(monitor);
-    *versions = calloc(group->num_versions + 1, sizeof **versions);
-    bool ok = *versions != NULL;
-    for (*count = 0; ok && *count < group->num_versions; ++*count)
-        ok = copy_version(&(*versions)[*count], &group->versions[*count], group->num_members);
-    memcpy(reason, group->reason, sizeof group->reason);
-    bag_monitor_unlock(monitor);
-    if (!ok)
-        bag_shard_versions_free(*versions, *count);
-    return ok;
-}
+/* ---- readiness ------------------------------------------------------------------------------- */
 
 /* Returns whether a group is not ready, and prints the reason. Under the lock. */
 static bool is_unavailable(const struct bag_shard_group *group, char *text, size_t room)
@@ -218,14 +161,6 @@ bool bag_shard_group_is_unavailable(struct bag_shard_group *group, char *text, s
     return found;
 }
 
-bool bag_shard_group_lacks_versions(struct bag_shard_group *group)
-{
-    bag_monitor_lock(&group->shards->monitor);
-    bool lacks = group->reason[0] != 0;
-    bag_monitor_unlock(&group->shards->monitor);
-    return lacks;
-}
-
 bool bag_shards_find_unavailable(struct bag_shards *shards,
                                  bool (*counts)(const void *context, const char *name),
                                  const void *context, char *text, size_t room)
@@ -240,23 +175,6 @@ bool bag_shards_find_unavailable(struct bag_shards *shards,
     }
     bag_monitor_unlock(&shards->monitor);
     return found;
-}
-
-void bag_shard_group_token(struct bag_shard_group *group, char token[BAG_SHARD_TOKEN_BYTES])
-{
-    bag_monitor_lock(&group->shards->monitor);
-    memcpy(token, group->token, sizeof group->token);
-    bag_monitor_unlock(&group->shards->monitor);
-}
-
-void bag_shard_group_poll(struct bag_shard_group *group)
-{
-    struct bag_shards *shards = group->shards;
-    bag_monitor_lock(&shards->monitor);
-    for (size_t i = 0; i < group->num_members; i++)
-        group->members[i].due_ns = group->members[i].whole_ns = 0;
-    bag_monitor_wake_all(&shards->monitor);
-    bag_monitor_unlock(&shards->monitor);
 }
 
 /* ---- endpoints ----------------------------------------------------------------------------------

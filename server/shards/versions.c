@@ -263,6 +263,16 @@ static bool is_any_good(const struct bag_shard_version *versions, size_t count)
     return found;
 }
 
+void bag_shard_versions_free(struct bag_shard_version *versions, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        free(versions[i].reason);
+        free(versions[i].members);
+        bag_model_config_free(&versions[i].config);
+    }
+    free(versions);
+}
+
 bool bag_shard_group_find_versions(struct bag_shard_group *group)
 {
     const struct bag_shard_member *known;

@@ -96,8 +96,8 @@ static const struct {
     bool is_prefix; /* names that continue after `mate` count, too */
     const char *remedy;
 } mates[] = {
-    {"", QSCALE, true, false, DEQUANTISE}, /* TorchRec */
-    {"", QBIAS, true, false, DEQUANTISE},
+    {"", QSCALE, false, false, DEQUANTISE}, /* TorchRec */
+    {"", QBIAS, false, false, DEQUANTISE},
     {"", "_scale", true, false, DEQUANTISE}, /* compressed-tensors, ModelOpt */
     {"", "_zero_point", true, false, DEQUANTISE},
     {"", "_global_scale", true, false, DEQUANTISE},

@@ -2,8 +2,8 @@
 #include "memory.h"
 
 #include "live_rows.h"
-#include "remote.h"
 #include "server/memory/memory.h"
+#include "server/shards/remote.h"
 #include "server/system/log.h"
 
 #include <stdlib.h>

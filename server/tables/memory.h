@@ -5,7 +5,7 @@
  *   copied   in private anonymous memory, 64-byte aligned, in huge pages if the system has them.
  *            Their file may be replaced, truncated or removed afterwards.
  *   mapped   in their file (map.h)
- *   remote   on other servers, the shards (remote.h)
+ *   remote   on other servers, the shards (server/shards/remote.h)
  *
  * A table is described first: type, shape and part, without memory. Then its rows are allocated and
  * read, or mapped, and the index of its keys is built (load.c). If the server takes updates, the

@@ -165,7 +165,7 @@ static bool describe_made(struct bag_source *source, struct bag_problem *problem
 {
     source->rank = 2;
     const enum bag_dtype dtype = source->model->datatype;
-    source->make = bag_demo_find(source->model->path, source->shape, problem);
+    source->make = bag_made_find(source->model, source->shape, problem);
     if (dtype != BAG_F32 && dtype != BAG_F16 && dtype != BAG_DTYPE_COUNT)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "datatype %s: rows that are made up are FP32 or FP16",
@@ -391,15 +391,26 @@ static bool fits_memory(const struct bag_source *source, struct bag_problem *pro
            bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "the tables are larger than any memory");
 }
 
+/* Describes the table of the model, wherever its rows come from. */
+static bool describe(struct bag_source *source, struct bag_problem *problem)
+{
+    if (source->remote)
+        return describe_remote(source, problem);
+    switch (bag_model_path_kind(source->model)) {
+    case BAG_PATH_DEMO:
+    case BAG_PATH_SYNTHETIC:
+        return describe_made(source, problem);
+    default:
+        return describe_file(source, problem);
+    }
+}
+
 bool bag_source_open_table(struct bag_source *source, struct bag_problem *problem)
 {
     const struct bag_model_config *model = source->model;
     char what[512];
     name_source(source, what, sizeof what);
-    if (!make_features(source, 1, problem) ||
-        !(source->remote                     ? describe_remote(source, problem)
-          : bag_demo_has_prefix(model->path) ? describe_made(source, problem)
-                                             : describe_file(source, problem)))
+    if (!make_features(source, 1, problem) || !describe(source, problem))
         return false;
     struct bag_feature_config pooling;
     bag_config_pooling(model, NULL, &pooling);

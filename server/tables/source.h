@@ -46,9 +46,9 @@
 #pragma once
 
 #include "config/config.h"
-#include "demo.h"
+#include "made.h"
 #include "memory.h"
-#include "remote.h"
+#include "server/shards/remote.h"
 
 /* The name of the output of a table's model, and of the output that holds all features of a
  * collection side by side. */
@@ -84,7 +84,7 @@ struct bag_source {
         table_fingerprint; /* fingerprint of the table in memory, from the files that are read */
 
     /* The rest is zero for a collection, except for the features. */
-    bag_demo_maker *make;             /* NULL: the table is read from `files` */
+    bag_maker *make;                  /* NULL: the table is read from `files` */
     struct bag_table_file *files;     /* owned; none if the table is computed or remote */
     struct bag_table_file *key_files; /* owned; none: a dense table */
     struct bag_table_file *scales;    /* owned; scales and, if there are 2, biases of codes in
@@ -122,7 +122,7 @@ static inline bool bag_source_is_keyed(const struct bag_source *source)
 /* Returns whether the model pools tables of other models and has no files of its own. */
 static inline bool bag_source_is_collection(const struct bag_source *source)
 {
-    return !source->model->path;
+    return bag_model_path_kind(source->model) == BAG_PATH_NONE;
 }
 
 /* Makes a source of a version that is not open yet. Takes over what *model owns and leaves it

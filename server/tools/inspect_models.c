@@ -74,7 +74,8 @@ static bool read_models(struct inspection *inspection, const char *path,
         return bag_problem_no_memory(problem);
     for (size_t i = 0; ok && i < config->num_models; i++) {
         const struct bag_model_config *model = &config->models[i];
-        bool has_table = model->path && !bag_model_has_shards(model);
+        enum bag_path_kind kind = bag_model_path_kind(model);
+        bool has_table = kind != BAG_PATH_NONE && kind != BAG_PATH_SHARDS;
         ok = !has_table || add_table(inspection, model, problem);
     }
     return ok;

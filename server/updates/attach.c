@@ -154,38 +154,67 @@ struct catching_up {
         through; /* last update when the table caught up; later ones may be applied concurrently */
 };
 
-/* Sets *problem: the updates between the table's last one and `next` are missing. Returns false. */
-static bool reject_gap(const struct catching_up *up, uint64_t next, struct bag_problem *problem)
+/* Applies deltas until the table has all updates before `first`. Returns false and sets *problem if
+ * one is missing or cannot be applied. */
+static bool reach(struct catching_up *up, uint64_t first, struct bag_problem *problem)
 {
+    struct bag_live_rows *live = up->live;
+    const struct bag_journal *journal = &up->stream->journal;
+    if (first <= live->through + 1)
+        return true;
+    if (!bag_updates_apply_deltas(live, up->table->deltas, first, &up->applied, problem))
+        return false;
+    if (first <= live->through + 1)
+        return true;
+    if (bag_journal_is_open(journal))
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "journal %s: the table includes updates through %" PRIu64
+                               " (updates_through), and the journal goes on with %" PRIu64
+                               ": those between are missing",
+                               journal->folder, live->through, first);
     return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "journal %s: the table includes updates through %" PRIu64
-                           " (updates_through), and the journal goes on with %" PRIu64
-                           ": those between are missing",
-                           up->stream->journal.folder, up->live->through, next);
+                           "the table includes updates through %" PRIu64
+                           " (updates_through) and lacks updates %" PRIu64 " to %" PRIu64
+                           ", which are not in memory (updates_memory), and there is no journal "
+                           "(journal_dir)",
+                           live->snapshot_through, live->through + 1, first - 1);
 }
 
-/* Applies the records that were read from the journal. */
-static bool apply_records(struct catching_up *up, struct bag_problem *problem)
+/* Applies the deltas before `first`, and then the updates from `first` to `sequence`, which were
+ * taken together before. The rows are in the format of `from`. */
+static bool replay(struct catching_up *up, uint64_t first, uint64_t sequence, bool has_keys,
+                   const struct bag_table *from, const struct bag_rows_batch *batch,
+                   struct bag_problem *problem)
+{
+    if (!reach(up, first, problem))
+        return false;
+    if (bag_updates_check_ids(up->live, has_keys, problem) &&
+        bag_updates_apply(up->live, sequence, from, batch, problem)) {
+        up->applied++;
+        return true;
+    }
+    const struct bag_journal *journal = &up->stream->journal;
+    if (bag_journal_is_open(journal))
+        return bag_problem_prefix(problem, "update %" PRIu64 " of the journal in %s", sequence,
+                                  journal->folder);
+    return bag_problem_prefix(problem, "update %" PRIu64 " that was taken before", sequence);
+}
+
+/* Replays the records that were read from the journal. */
+static bool replay_records(struct catching_up *up, struct bag_problem *problem)
 {
     struct bag_journal_record record;
-    bool damaged;
-    const char *folder = up->stream->journal.folder;
-    while (bag_journal_next(&up->reader, folder, &record, &damaged, problem)) {
+    const struct bag_journal_header *header = &up->reader.header;
+    bool damaged, ok = true;
+    while (ok &&
+           bag_journal_next(&up->reader, up->stream->journal.folder, &record, &damaged, problem)) {
         if (record.sequence <= up->live->through)
             continue;
-        uint64_t first = up->reader.first_sequence;
-        if (first > up->live->through + 1 &&
-            !bag_updates_apply_deltas(up->live, up->table->deltas, first, &up->applied, problem))
-            return false;
-        if (first > up->live->through + 1)
-            return reject_gap(up, first, problem);
-        /* Apply one record of the journal, which may stand for a range of updates, to the table. */
-        const struct bag_journal_header *header = &up->reader.header;
         struct bag_table from = {.dtype = header->dtype,
                                  .row_elements = header->row_elements,
                                  .row_format = header->row_format};
-        bool ok = record.count <= SIZE_MAX / sizeof(uint64_t);
-        uint64_t *ids = ok ? malloc(record.count * sizeof *ids + 1) : NULL;
+        bool fits = record.count <= SIZE_MAX / sizeof(uint64_t);
+        uint64_t *ids = fits ? malloc(record.count * sizeof *ids + 1) : NULL;
         if (!ids)
             return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for an update");
         memcpy(ids, record.ids, record.count * sizeof *ids);
@@ -193,16 +222,28 @@ static bool apply_records(struct catching_up *up, struct bag_problem *problem)
                                        .count = record.count,
                                        .ids = ids,
                                        .rows = record.rows};
-        ok = bag_updates_apply(up->live, record.sequence, &from, &batch, problem);
+        ok = replay(up, up->reader.first_sequence, record.sequence, header->keyed, &from, &batch,
+                    problem);
         free(ids);
-        if (!ok)
-            bag_problem_prefix(problem, "update %" PRIu64 " of the journal in %s", record.sequence,
-                               up->stream->journal.folder);
-        up->applied += ok;
-        if (!ok)
-            return false;
     }
-    return !damaged;
+    return ok && !damaged;
+}
+
+/* Replays the updates that are kept in memory. The caller holds the stream's lock. */
+static bool replay_kept(struct catching_up *up, struct bag_problem *problem)
+{
+    struct bag_kept_update *kept = NULL;
+    uint64_t first;
+    bool ok;
+    do {
+        kept = bag_updates_next_kept(up->stream, kept, up->live->through, &first);
+        ok = kept ? replay(up, first, kept->sequence, kept->has_keys, &kept->from, &kept->batch,
+                           problem)
+                  : reach(up, first, problem);
+    } while (ok && kept);
+    if (kept)
+        bag_updates_release_kept(up->stream, kept);
+    return ok;
 }
 
 /* Reads a file of the journal, or the part that was appended since it was last read, and applies
@@ -214,7 +255,7 @@ static bool read_and_apply(struct catching_up *up, const struct bag_journal_file
         file->first_sequence == up->reader.file.first_sequence ? up->reader.file.bytes : 0;
     if (!bag_journal_read_file(&up->reader, up->stream->journal.disk, up->stream->journal.folder,
                                file, problem) ||
-        !apply_records(up, problem))
+        !replay_records(up, problem))
         return false;
     up->done_bytes += file->bytes - before;
     bag_log(BAG_LOG_LEVEL_INFO, "replaying", BAG_LOG_TEXT("model", up->stream->name),
@@ -230,13 +271,12 @@ static bool read_rest(struct catching_up *up, struct bag_problem *problem)
     struct bag_journal_file file;
     const struct bag_journal *journal = &up->stream->journal;
     if (!bag_journal_is_open(journal))
-        return bag_updates_apply_kept(up->live, up->table->deltas, &up->applied, problem);
+        return replay_kept(up, problem);
     while (bag_journal_next_file(journal, &up->reader, up->live->through, &file)) {
         if (!read_and_apply(up, &file, problem))
             return false;
     }
-    return up->live->through >= journal->last_sequence ||
-           reject_gap(up, journal->last_sequence + 1, problem);
+    return reach(up, journal->last_sequence + 1, problem);
 }
 
 /* ---- attaching ------------------------------------------------------------------------------- */

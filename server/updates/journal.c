@@ -1,4 +1,60 @@
-/* Writes and removes the files of a journal; see journal.h. */
+/* Writes and removes the files of a journal; journal_open.c opens and reads them. This page is
+ * about both. proto/formats.h has the bytes of headers and records, and journal.h the functions.
+ *
+ * Files. The journal of model NAME is the folder DIR/NAME. A file is called after its first update:
+ * 00000000000000000001.journal begins with update 1. It has a header, which names the model, the
+ * part of its table and the format of its rows, and then one record for each update. A record has
+ * the update's number, its ids and its rows. Numbers follow each other without gaps, but one record
+ * may stand for a range of them. A file that ends in .new is an attempt to begin one, and is
+ * ignored.
+ *
+ * The next record begins a new file if
+ *
+ *   - the last file is large;
+ *   - its rows have another format than those of the last file;
+ *   - the number leaves out some, because a table that includes later updates was loaded;
+ *   - a second version was loaded, so that the last file can be removed once no table needs it;
+ *   - a write or a sync of the last file failed.
+ *
+ * Writing. A record is appended to the last file with one write. It is synced to the disk before
+ * its update is acknowledged (journal_sync always), at intervals, or when the system does it. A
+ * sync is for all records that were appended before it. A new file is written under a temporary
+ * name, synced, renamed, and its folder is synced; the last file was synced before. At any time all
+ * files but the last are therefore complete on the disk.
+ *
+ * Failures. A record whose write fails is taken back: the file is cut after the record before it.
+ * The same happens after a sync that fails before the update is acknowledged. The client gets an
+ * error, so that no restart may apply the update. If the cut fails, too, the error says that a
+ * restart may apply it. After a failed fsync a second one may succeed without having written
+ * anything, because the system has dropped the pages. The records that were not synced are
+ * therefore written once more, into a new file. That file ends the records of the one before it:
+ * bytes after its first update there were taken back, and are ignored.
+ *
+ * Valid records. A record is valid if its checksum is right, its size is that of its ids and rows,
+ * and its number follows the record before it, which is valid. The first one has the number of the
+ * header. The records of a file end before the first update of the next file. Each record says how
+ * many bytes of its file were on the disk when it was written.
+ *
+ * Recovery (bag_journal_open). The files are sorted by name, and each header must be of the same
+ * model, part and width of rows as the table. The last file is read whole:
+ *
+ *   1. Valid records are taken up to the first bytes that are none. A record with the right
+ *      checksum and a wrong number is damage.
+ *   2. If a valid record after that place says that the disk had these bytes, they were damaged
+ *      later. The journal is not opened, because an acknowledged update must not be skipped. The
+ *      problem names the file and the byte.
+ *   3. Otherwise the bytes are the tail of a write that a crash cut off. They were not
+ *      acknowledged, and are removed.
+ *   4. Records that may be in memory only, after a failed fsync of a process that has ended, are
+ *      written again. The file is synced, and goes on.
+ *
+ * Reading (struct bag_journal_reader). A table that is loaded gets the records after its own last
+ * update, file by file, while updates go on. A reader only reads bytes that were complete when it
+ * asked for the file. Damage in a file that is not the last one is found here.
+ *
+ * Removing. A file is removed if neither a loaded table nor a version that may be loaded later
+ * needs its updates. If all files exceed their limit of bytes, those that only the latter need go
+ * first. The last file stays. If the disk loses a removal, the file comes back and does no harm. */
 #include "journal.h"
 #include "proto/arena.h"
 

@@ -1,22 +1,6 @@
 /* The journal of one model's row updates: the files in a folder of its own.
  *
- * The file DIR/NAME/00000000000000000001.journal begins with update 1. When a file has become
- * large, the next record begins a new file, which is named after its first update. A file is
- * removed when neither the loaded tables nor the versions that may be loaded later need its
- * updates, or when the files exceed their limit of bytes.
- *
- * A record is appended, then synced to the disk before its update is acknowledged (journal_sync
- * always), at intervals, or when the system does it. A record that fails in between is taken back,
- * because a restart must not apply an update that was reported as failed. If it cannot be removed,
- * *problem says so.
- *
- * A file is synced before the next one begins. If the sync fails, the next file begins with the
- * records that were not synced. The records of a file end where the next file begins: bytes after
- * that were taken back and are ignored.
- *
- * When the journal is opened, an incomplete record at the end of the last file is cut off; the disk
- * never confirmed it. Any other damage is an error that names the file, because an acknowledged
- * update must not be skipped.
+ * The page at the head of journal.c describes the files, which records are valid, and the recovery.
  *
  * Only one process opens a journal at a time, and one thread at a time calls its functions. A
  * reader may read the file that bag_journal_next_file() returned while another thread appends

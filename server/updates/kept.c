@@ -1,21 +1,14 @@
 /* Updates that are kept in memory for versions that are loaded later, if there is no journal; see
- * updates.h. */
+ * updates.h.
+ *
+ * They are no journal on a disk in memory. All streams share one limit, so that an update of one
+ * stream evicts those of another, one by one, whose lock its thread does not hold. And an update
+ * for which there is no memory is applied all the same, while a journal would reject it. attach.c
+ * replays both in the same way. */
 #include "updates.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct bag_kept_update {
-    struct bag_kept_update *next;
-    size_t holders; /* number of references: the stream's, and one for each table that is being
-                       brought up to date */
-    uint64_t first, sequence;
-    size_t bytes;                /* size of the whole allocation */
-    bool has_keys;               /* the ids are keys */
-    struct bag_table from;       /* format of the rows */
-    struct bag_rows_batch batch; /* ids, positions and rows; stored after this struct */
-};
 
 /* Adds to and subtracts from the bytes of the stream and of all streams. The caller holds the lock
  * of all streams. */
@@ -146,70 +139,27 @@ uint64_t bag_updates_last_taken(const struct bag_updates_stream *stream)
     return last;
 }
 
-/* Checks that the table has all updates up to `last`, and applies deltas if some are missing. */
-static bool reach(struct bag_live_rows *live, uint64_t last, const char *deltas, uint64_t *applied,
-                  struct bag_problem *problem)
+struct bag_kept_update *bag_updates_next_kept(struct bag_updates_stream *stream,
+                                              struct bag_kept_update *kept, uint64_t through,
+                                              uint64_t *first)
 {
-    if (live->through >= last)
-        return true;
-    if (!bag_updates_apply_deltas(live, deltas, last + 1, applied, problem))
-        return false;
-    return live->through >= last ||
-           bag_problem_set(problem, BAG_ERROR_FILE,
-                           "the table includes updates through %" PRIu64
-                           " (updates_through) and lacks updates %" PRIu64 " to %" PRIu64
-                           ", which are not in memory (updates_memory), and there is no journal "
-                           "(journal_dir)",
-                           live->snapshot_through, live->through + 1, last);
-}
-
-/* Releases `kept` unless it is NULL, and returns the next update that the table lacks, with a
- * reference for the caller, or NULL if there is none. Sets *before to the last update that must be
- * applied before it. */
-static struct bag_kept_update *take_next(const struct bag_live_rows *live,
-                                         struct bag_kept_update *kept, uint64_t *before)
-{
-    struct bag_updates_stream *stream = live->stream;
     pthread_mutex_lock(&stream->updates->lock);
     bool is_listed = kept && kept->sequence > stream->forgotten;
     struct bag_kept_update *next = is_listed ? kept->next : stream->first_kept;
-    while (next && next->sequence <= live->through)
+    while (next && next->sequence <= through)
         next = next->next;
     if (next)
         next->holders++;
     if (kept)
         release(kept);
-    *before = next ? next->first - 1 : stream->forgotten;
+    *first = next ? next->first : stream->forgotten + 1;
     pthread_mutex_unlock(&stream->updates->lock);
     return next;
 }
 
-/* Applies one kept update to the table. */
-static bool apply_one(struct bag_live_rows *live, const struct bag_kept_update *kept,
-                      struct bag_problem *problem)
+void bag_updates_release_kept(struct bag_updates_stream *stream, struct bag_kept_update *kept)
 {
-    if (bag_updates_check_ids(live, kept->has_keys, problem) &&
-        bag_updates_apply(live, kept->sequence, &kept->from, &kept->batch, problem))
-        return true;
-    return bag_problem_prefix(problem, "update %" PRIu64 " that was taken before", kept->sequence);
-}
-
-bool bag_updates_apply_kept(struct bag_live_rows *live, const char *deltas, uint64_t *applied,
-                            struct bag_problem *problem)
-{
-    struct bag_kept_update *kept = NULL;
-    uint64_t before;
-    bool ok;
-    do {
-        kept = take_next(live, kept, &before);
-        ok = reach(live, before, deltas, applied, problem) &&
-             (!kept || apply_one(live, kept, problem));
-        *applied += ok && kept;
-    } while (ok && kept);
-    if (kept) {
-        pthread_mutex_lock(&live->stream->updates->lock);
-        release(kept);
-        pthread_mutex_unlock(&live->stream->updates->lock);
-    }
-    return ok;
+    pthread_mutex_lock(&stream->updates->lock);
+    release(kept);
+    pthread_mutex_unlock(&stream->updates->lock);
 }

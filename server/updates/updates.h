@@ -57,10 +57,6 @@ struct bag_updates_settings {
     const char *ready_file; /* name of the file that marks a complete delta folder; NULL: none */
 };
 
-/* An update that is kept in memory because there is no journal. Versions that are loaded later need
- * it. */
-struct bag_kept_update;
-
 /* The state of a stream. */
 enum bag_stream_state {
     BAG_STREAM_NEW, /* no table was attached yet; the journal, if there is to be one, is not open */
@@ -278,9 +274,33 @@ uint64_t bag_updates_last_before(const struct bag_live_rows *live);
  * stream's lock. */
 void bag_updates_remove_files(struct bag_updates_stream *stream);
 
+/* An update that is kept in memory because there is no journal. Versions that are loaded later need
+ * it. */
+struct bag_kept_update {
+    struct bag_kept_update *next;
+    size_t holders; /* number of references: the stream's, and one for each table that is being
+                       brought up to date */
+    uint64_t first, sequence;
+    size_t bytes;                /* size of the whole allocation */
+    bool has_keys;               /* the ids are keys */
+    struct bag_table from;       /* format of the rows */
+    struct bag_rows_batch batch; /* ids, positions and rows; stored after this struct */
+};
+
 /* Keeps an applied update in memory if there is no journal. Evicts the oldest updates if there are
  * too many. The caller holds the stream's lock. */
 void bag_updates_keep(struct bag_updates_stream *stream, const struct bag_update *update);
+
+/* Releases `kept`, unless it is NULL, and returns the next kept update after `through`, with a
+ * reference for the caller. Sets *first to its first number. Returns NULL if there is none, and
+ * sets *first to the number after the last update that was evicted: a table that lacks an earlier
+ * one needs deltas. Takes the lock of all streams only for the search. */
+struct bag_kept_update *bag_updates_next_kept(struct bag_updates_stream *stream,
+                                              struct bag_kept_update *kept, uint64_t through,
+                                              uint64_t *first);
+
+/* Releases a reference. */
+void bag_updates_release_kept(struct bag_updates_stream *stream, struct bag_kept_update *kept);
 
 /* Frees all kept updates. */
 void bag_updates_free_kept(struct bag_updates_stream *stream);
@@ -293,13 +313,6 @@ uint64_t bag_updates_last_taken(const struct bag_updates_stream *stream);
  * (FILE) if they do not. */
 bool bag_updates_check_ids(const struct bag_live_rows *live, bool has_keys,
                            struct bag_problem *problem);
-
-/* Applies the kept updates that the table lacks, and the deltas between them, and adds their number
- * to *applied. Returns false and sets *problem (FILE) if an update that was taken is neither kept
- * nor a delta, or as bag_updates_apply does. The caller holds the stream's lock. The lock of all
- * streams is only taken between two updates. */
-bool bag_updates_apply_kept(struct bag_live_rows *live, const char *deltas, uint64_t *applied,
-                            struct bag_problem *problem);
 
 /* Applies the updates that follow the table's last one and are before `end`, as far as they exist
  * as folders FOLDER/NUMBER. Adds their number to *applied. FOLDER may be NULL or absent. Returns

@@ -173,23 +173,6 @@ def test_what_is_wrong_with_tables(rng):
             work()
 
 
-@pytest.mark.parametrize("key, neighbour", [
-    ("e.weight", "e.weight_scale"), ("e.weight", "e.weight_scale_inv"), ("e.weight", "e.scale_weight"), ("e.weight", "e.SCB"),
-    ("weight", "scale_weight"), ("e.weight", "e.weight.absmax"), ("e.weight", "e.weight.quant_state.bitsandbytes__nf4"),
-    ("e.qweight", "e.scales"), ("e.weight._data", "e.weight._scale"), ("e.weight_packed", "e.weight_scale"),
-    ("e.weight_orig", "e.weight_mask"), ("e.weight", "e.weight_orig"), ("e.weight", "e.weight_g"), ("e.weight_v", "e.weight_g"),
-    ("e.weight", "e.parametrizations.weight.original0"), ("e.weight_orig", "e.weight_u"),
-    ("e.base_layer.weight", "e.lora_embedding_A.default"), ("weight", "lora_A")])
-def test_neighbours(rng, key, neighbour):
-    """A tensor whose neighbour says that it is not the weight is refused by both names."""
-    rows = rng.random((4, 2), np.float32)
-    with pytest.raises(ValueError, match=f"'{key}' is not the weight alone, as '{neighbour}' says: .*dequantize"):
-        add_tables(Export(), {key: rows, neighbour: rows}, [f"t={key}"], "sum")
-    with pytest.raises(ValueError, match="not the weight alone"):
-        add_tables(Export(), {"e.parametrizations.weight.original": rows}, ["t=e.parametrizations.weight.original"], "sum")
-    add_tables(Export(), {key: rows, f"x.{neighbour}": rows, "e.scale": rows, f"{key}_table": rows}, [f"t={key}"], "sum")
-
-
 # ---- the command ------------------------------------------------------------------------------
 def test_command(directory, rng, checkpoint, capsys):
     """Each table by its own rules, and many by one flag; what was not asked for is not written."""

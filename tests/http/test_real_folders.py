@@ -5,14 +5,18 @@ neighbours. One line for each, with its outcome: the rows that are served, or wo
 import io
 import re
 import struct
+import sys
 
 import numpy as np
 import pytest
 
-from harness import Server, expect, expect_equal, expect_words, run, write_json
+from harness import ROOT, Server, expect, expect_equal, expect_words, run, write_json
 from numerics import F32
 from table_files import read_safetensors, write_safetensors
 from v2 import Client, Tensor, bf16_from_f32
+
+sys.path.insert(0, str(ROOT / "proto" / "clients" / "python"))
+from bagserve_export import Export, add_tables  # noqa: E402
 
 ROWS = np.arange(8, dtype=F32).reshape(4, 2)
 EMPTY = np.zeros((2, 0), F32)
@@ -233,6 +237,22 @@ E5M2 = np.array([[0x3c, 0x40], [0xbc, 0x00], [0x7b, 0x04], [0x01, 0x38]], U8)
 E5M2_VALUES = np.array([[1, 2], [-1, 0], [57344, 2**-14], [2**-16, 0.5]], F32)
 BY_ROW = np.array([0.25, 0.5, 2, 4], F32)
 
+
+
+def export(tensors, name):
+    """What bagserve_export makes of the same tensors as a state_dict: None, or the words of its refusal."""
+    try:
+        add_tables(Export(), {key: array for key, (_, array) in tensors.items()}, [f"t={name}"], "sum")
+    except ValueError as problem:
+        return str(problem)
+    return None
+
+
+def expect_export_refuses(tensors, name, others):
+    said = export(tensors, name)
+    expect(said and all(f"'{other}'" in said for other in [name, *others]), f"exported: {said}")
+
+
 # The table, its neighbour, and the rows that `bagserve convert` makes of both.
 JOINED = [
     (name, ("F8_E4M3", E4M3), {mate: ("F32", np.full(shape, 0.25, F32))}, E4M3_VALUES / 4)
@@ -257,6 +277,7 @@ def test_codes_that_are_joined(directory, codes, mate, rows, at):
     path = directory / "t.safetensors"
     write_safetensors(path, {"w.weight": codes} | mate)
     refuse(f"{path}{at}", [*mate, "bagserve convert"], directory / "out.safetensors", converts=rows.tolist())
+    expect_export_refuses({"w.weight": codes} | mate, "w.weight", mate)
 
 
 # The array that is named, its neighbours, and words of the refusal beside their names.
@@ -267,6 +288,7 @@ NOT_THE_TABLE = [
      {"w.weight_scale": ("F32", ONES), "w.weight_scale_2": ("F32", ONES[0])}, ["dequantise"]),
     ("INT8 and a zero point", "w.weight", ("I8", E4M3.view(I8)),
      {"w.weight_scale": ("F32", ONES), "w.weight_zero_point": ("I8", np.zeros((4, 1), I8))}, ["dequantise"]),
+    ("floats beside TorchRec's scales", "w.weight", ("F32", ROWS), {"w.weight_qscale": ("F32", ONES)}, ["dequantise"]),
     ("compressed-tensors, packed", "w.weight_packed", ("I32", np.ones((4, 2), I32)), {"w.weight_scale": ("F32", ONES)}, []),
     ("bitsandbytes of 8 bits", "w.weight", ("I8", E4M3.view(I8)), {"w.SCB": ("F32", np.ones(4, F32))}, ["dequantise"]),
     ("bitsandbytes of 4 bits", "w.weight", ("U8", E4M3), {"w.weight.absmax": ("F32", np.ones(1, F32))}, ["dequantise"]),
@@ -301,7 +323,8 @@ NOT_THE_TABLE = [
 @pytest.mark.parametrize("name, table, mates, words", [pytest.param(*case[1:], id=case[0]) for case in NOT_THE_TABLE])
 @pytest.mark.parametrize("parts", [1, 2])
 def test_array_that_is_not_the_table(directory, name, table, mates, words, parts):
-    """Refused by name in one file, and in two that an index joins, whether or not `convert` joins other scales."""
+    """Refused by name in one file, and in two that an index joins, whether or not `convert` joins other scales; and by the
+    exporter."""
     tensors = {name: table} | mates
     path = directory / "t.safetensors"
     if parts == 1:
@@ -313,10 +336,14 @@ def test_array_that_is_not_the_table(directory, name, table, mates, words, parts
         write_json(path, {"weight_map": {n: "a.safetensors" if n == name else "b.safetensors" for n in tensors}})
     last = [name] if "parametrizations" in name else list(mates)[-1:]
     refuse(f"{path}#{name}", [*last, *(words if parts == 1 else [])], directory / "out.safetensors")
+    expect_export_refuses(tensors, name, last if len(mates) < 2 else [])
 
 
-@pytest.mark.parametrize("mate", ["w.weight_scale", "w.scales", "w.bias", "w.weight_gain", "v.weight_orig"])
+@pytest.mark.parametrize("mate", ["w.weight_scale", "w.weight_absmax", "w.scale_weight", "w.scales", "w.bias", "w.weight_gain",
+                                  "w.weight.x", "w.weight_mask", "v.weight_orig"])
 def test_neighbour_that_says_nothing(directory, mate):
     """Floats are no codes, and other names belong to other arrays."""
-    write_safetensors(directory / "t.safetensors", {"w.weight": ("F32", ROWS), mate: ("F32", ONES[0])})
+    tensors = {"w.weight": ("F32", ROWS), mate: ("F32", ONES[0])}
+    write_safetensors(directory / "t.safetensors", tensors)
     accept(f"{directory / 't.safetensors'}#w.weight", ROWS.tolist(), None, directory / "out.safetensors")
+    expect_equal(export(tensors, "w.weight"), None)

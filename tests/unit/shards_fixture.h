@@ -6,7 +6,7 @@
 #include "kernels/random.h"
 #include "kernels/rowformat.h"
 #include "server/infer/infer.h"
-#include "server/tables/remote.h"
+#include "server/shards/remote.h"
 #include "testing.h"
 
 #include <stdarg.h>

@@ -415,3 +415,24 @@ TEST(test_config_of_a_folder)
                "m/items/1/config.json: line 1, column 1: the configuration must be an object: "
                "{...}");
 }
+
+TEST(test_kinds_of_paths)
+{
+    static struct {
+        char path[24];
+        enum bag_path_kind kind;
+    } cases[] = {{"", BAG_PATH_FILE},
+                 {"demo", BAG_PATH_FILE},
+                 {"./demo:items", BAG_PATH_FILE},
+                 {"demo:items", BAG_PATH_DEMO},
+                 {"synthetic:a=1x1", BAG_PATH_SYNTHETIC},
+                 {"shards:http://a:1", BAG_PATH_SHARDS},
+                 {"Shards:http://a:1", BAG_PATH_FILE}};
+    struct bag_model_config model = {.path = NULL};
+    assert_int_equal(bag_model_path_kind(&model), BAG_PATH_NONE);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        model.path = cases[i].path;
+        assert_int_equal(bag_model_path_kind(&model), cases[i].kind);
+        assert_int_equal(bag_model_has_shards(&model), cases[i].kind == BAG_PATH_SHARDS);
+    }
+}

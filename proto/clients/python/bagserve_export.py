@@ -50,12 +50,19 @@ _REDUCTIONS = ("sum", "mean", "max", "sqrtn", "none")
 # Keys of a model that --table may set beside its reduction.
 _RULES = ("padding_idx", "include_last_offset", "default_index", "weighted_mean", "prune_invalid",
           "out_of_range", "output_datatype", "updates_through", "spare_rows")
-# What stands beside codes: of the key itself (TorchAO, compressed-tensors, ModelOpt, DeepSeek), and of its last part (ComfyUI,
-# bitsandbytes, GPTQ and AWQ, optimum-quanto).
-_SCALES = ("_scale", "_scale_inv", "_scale_2", "_scales", "_zero_point", "_absmax")
-_PARTS = ("weight_orig", "weight_mask", "weight_g", "weight_v", "weight_u")  # that torch.nn.utils makes a weight of
-_SIBLINGS = {"weight": ("scale_weight", "SCB", *_PARTS), "weight_packed": ("weight_scale",), "qweight": ("scales", "qzeros"),
-             "_data": ("_scale",)}
+# Keys that say that the tensor beside them is not the weight alone: the end of the tensor's key, what has its place in the
+# other key, and whether that holds for codes only. A * is any end. The server has the same list (server/tables/import.c).
+_MATES = (
+    ("", "_qscale", False), ("", "_qbias", False),
+    *(("", mate, True) for mate in ("_scale", "_zero_point", "_global_scale", "_scale_2", "_scale_inv", ".absmax", "_scales",
+                                    ".quant_state*")),
+    *(("weight", mate, True) for mate in ("scale_weight", "scale", "zero_point", "SCB", "scales")),
+    ("_packed", "_scale", True), ("_blocks", "_scales", True), ("qweight", "scales", True), ("W_q", "scale", True),
+    ("_data", "_scale", True), ("qdata", "scale", True), ("codes", "codebooks", True),
+    *(("weight", mate, False) for mate in ("weight_orig", "weight_g", "parametrizations.weight.*", "lora_*")),
+    ("_orig", "_mask", False), ("weight_orig", "weight_u", False), ("weight_v", "weight_g", False), ("weight_g", "weight_v", False),
+    ("base_layer.weight", "lora_*", False), ("original_module.weight", "modules_to_save.*", False))
+_FLOATS = ("F16", "F32", "F64", "BF16", "float16", "float32", "float64", "bfloat16")
 _TABLE_FILE = "table.safetensors"
 _BLOCK_BYTES = 256 << 10  # of rows that are copied at once
 
@@ -89,23 +96,25 @@ def _array(tensor, what):
     return kind, array
 
 
-def check_codes(state, key):
-    """Raises ValueError if a tensor beside this one says that it is not the weight alone: codes without their scales, or the
-    parts of a parametrisation, are other numbers than the module's."""
-    if f"{key}_qscale" in state:
+def check_codes(keys, key, tensor):
+    """Raises ValueError if one of the keys says that the tensor beside it is not the weight alone: codes without their scales,
+    or the parts of a parametrisation, are other numbers than the module's."""
+    may_be_codes = not getattr(tensor, "row_format", None) and \
+        str(getattr(tensor, "datatype", None) or getattr(tensor, "rows", tensor).dtype).removeprefix("torch.") not in _FLOATS
+    if f"{key}_qscale" in keys:
         raise ValueError(f"'{key}' has codes whose scales are in '{key}_qscale': save these tensors and "
                          f"'{key}_qbias' with numpy.savez, and join them with 'bagserve convert "
                          f"FILE.npz#{key},row_elements=N OUT.safetensors'")
-    before, _, name = key.rpartition(".")
-    siblings = _PARTS if name in _PARTS else _SIBLINGS.get(name, ())
-    suspects = {key + suffix for suffix in _SCALES} | {f"{before}.{other}".lstrip(".") for other in siblings} - {key}
-    computed = [f"{before}.parametrizations.{name}.".lstrip(".")]
-    if name == "weight":
-        computed.append(f"{before.removesuffix('base_layer').rstrip('.')}.lora_".lstrip("."))  # adapters
-    for other in state:
-        if other in suspects or other.startswith((f"{key}.", *computed)) or other == key and "parametrizations." in key:
+    others = [key] if "parametrizations." in key and key.rpartition(".")[2].startswith("original") else []
+    for end, mate, of_codes in _MATES:
+        if key.endswith(end) and (may_be_codes or not of_codes):
+            name = key.removesuffix(end) + mate
+            others += [other for other in keys if other.startswith(name[:-1])] if mate.endswith("*") else [name]
+    for other in others:
+        if other in keys:
             raise ValueError(f"'{key}' is not the weight alone, as '{other}' says: export the numbers that the module looks up, "
-                             f"which are those after dequantize(), prune.remove() or remove_parametrizations()")
+                             f"which are those after dequantize(), prune.remove(), remove_parametrizations() or "
+                             f"merge_and_unload()")
 
 
 def _bf16_bits(tensor):
@@ -315,7 +324,7 @@ def add_tables(exported: Export, state: Mapping[str, Any], tables: Sequence[str]
             if known["reduction"] is None:
                 raise ValueError(f"--table {text}: say how it pools, as reduction={'|'.join(_REDUCTIONS)}"
                                  f" ('{found}' does not)")
-            check_codes(state, found)
+            check_codes(state, found, table)
             _add_table(exported, name.replace("*", stands_for), table, known)
 
 
@@ -324,7 +333,7 @@ def _add_table(exported, name, table, known):
         table, answers = table.as_model(known["reduction"])
         known = answers | known
     elif isinstance(table, Tensor):
-        check_codes(table.beside, table.key)
+        check_codes(table.beside, table.key, table)
         table.check_table()
     return exported.table(name, table, **known)
 

@@ -529,8 +529,8 @@ def _tables_of(part):
         if isinstance(inner.get(name), (nn.EmbeddingBag, nn.Embedding)):
             weight = _weight_of(f"{part.paths[0]}.{name}", inner[name])
         else:  # of a module that is no embedding of PyTorch's: one of codes, or a part of a table
-            check_codes(state, f"{name}.weight")
             weight = state[f"{name}.weight"]
+            check_codes(state, f"{name}.weight", weight)
         yield config, weight, str(getattr(pooling, "value", pooling)).lower()
 
 

@@ -1,11 +1,44 @@
-/* Matches the inputs of a collection, which are named by feature or in KeyedJaggedTensor's
- * layout. */
+/* Matches the tensors of a request to the features of a model; see plan.h. The inputs of a table
+ * are called by their names, those of a collection by feature and name, or they are in
+ * KeyedJaggedTensor's layout. */
 #include "plan.h"
 #include "proto/text.h"
 
 #include <string.h>
 
-/* ---- names ----------------------------------------------------------------------------------- */
+/* Returns the input with this name, or BAG_INPUT_COUNT if there is none. */
+static enum bag_input find_input(struct bag_text name)
+{
+    enum bag_input input = 0;
+    while (input < BAG_INPUT_COUNT && !bag_text_is(name, bag_input_names[input]))
+        input++;
+    return input;
+}
+
+/* ---- a table --------------------------------------------------------------------------------- */
+
+/* Reads the inputs of a request for the model of a table. */
+static bool match_table(struct bag_planner *planner)
+{
+    const struct bag_v2_request *request = planner->request;
+    for (size_t i = 0; i < request->num_inputs; i++) {
+        const struct bag_v2_input *announced = &request->inputs[i];
+        enum bag_input input = find_input(announced->name);
+        if (input == BAG_INPUT_COUNT)
+            return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                                   "input '%s' is unknown; this model takes indices, offsets, "
+                                   "segment_ids, num_segments, default_index and "
+                                   "per_sample_weights",
+                                   bag_quote(announced->name.data, announced->name.bytes).text);
+        if (!bag_v2_input_read(announced, planner->arena, &planner->plan->tensors[input],
+                               planner->problem))
+            return false;
+        planner->inputs[0].tensor[input] = &planner->plan->tensors[input];
+    }
+    return true;
+}
+
+/* ---- a collection: names --------------------------------------------------------------------- */
 
 /* Splits "history.indices" into the names of the feature and of the input, at the last dot. */
 static bool split_name(struct bag_text name, struct bag_text *feature, struct bag_text *input)
@@ -62,7 +95,7 @@ static bool reject_input(const struct bag_planner *planner, struct bag_text name
                            bag_quote(name.data, name.bytes).text);
 }
 
-/* ---- tensors --------------------------------------------------------------------------------- */
+/* ---- a collection: tensors ------------------------------------------------------------------- */
 
 /* Finds where a tensor is stored: in a feature's inputs, or in KeyedJaggedTensor's layout. */
 static bool find_place(struct bag_planner *planner, struct bag_text name,
@@ -80,7 +113,7 @@ static bool find_place(struct bag_planner *planner, struct bag_text name,
         bag_model_feature(planner->model, feature_name.data, feature_name.bytes);
     if (!feature)
         return reject_feature(planner, name, feature_name);
-    enum bag_input input = bag_planner_input(input_name);
+    enum bag_input input = find_input(input_name);
     if (input == BAG_INPUT_COUNT)
         return reject_input(planner, name);
     *place = &planner->inputs[feature - planner->model->features].tensor[input];
@@ -105,7 +138,7 @@ static bool read_tensors(struct bag_planner *planner)
     return true;
 }
 
-/* ---- layouts --------------------------------------------------------------------------------- */
+/* ---- a collection: layouts ------------------------------------------------------------------- */
 
 /* Returns the name of a feature, for the problems of bag_kjt_read(). */
 static const char *name_of(const void *context, size_t feature)
@@ -153,7 +186,8 @@ static bool read_kjt(struct bag_planner *planner)
            check_types(planner);
 }
 
-bool bag_planner_match_collection(struct bag_planner *planner)
+/* Reads the inputs of a request for a collection. */
+static bool match_collection(struct bag_planner *planner)
 {
     bool layout = false;
     planner->kjt = bag_arena_alloc(planner->arena, sizeof *planner->kjt);
@@ -168,4 +202,10 @@ bool bag_planner_match_collection(struct bag_planner *planner)
         return read_kjt(planner);
     planner->kjt = NULL;
     return true;
+}
+
+bool bag_planner_match(struct bag_planner *planner)
+{
+    return bag_model_is_collection(planner->model) ? match_collection(planner)
+                                                   : match_table(planner);
 }

@@ -1,7 +1,7 @@
 /* Tables that are computed instead of read: those of `--demo` and `--synthetic`. */
 #pragma once
 
-#include "proto/problem.h"
+#include "config/config.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -17,17 +17,14 @@
 #define BAG_DEMO_ITEMS_ROWS    100000
 #define BAG_DEMO_ITEMS_COLUMNS 64
 
-/* The path of a table of `--demo` begins with this. */
-#define BAG_DEMO_PREFIX "demo:"
-
 /* X(name of the model, its maker, rows, columns): FP32 tables.
  *
  *   example   the table of the specification's examples
  *   items     the table above
  */
 #define BAG_DEMO_TABLES(X)               \
-    X("example", bag_demo_example, 5, 2) \
-    X("items", bag_demo_items, BAG_DEMO_ITEMS_ROWS, BAG_DEMO_ITEMS_COLUMNS)
+    X("example", bag_make_example, 5, 2) \
+    X("items", bag_make_items, BAG_DEMO_ITEMS_ROWS, BAG_DEMO_ITEMS_COLUMNS)
 
 /* The name of a collection of these tables, and its config.json. */
 #define BAG_DEMO_COLLECTION "ranker"
@@ -36,13 +33,11 @@
     " {\"name\": \"user\", \"model\": \"example\"}, {\"name\": \"ad\", \"model\": \"items\"}]}"
 
 /* Writes this range of a table's rows and columns to `rows`, in C order. */
-typedef void bag_demo_maker(float *rows, size_t first_row, size_t num_rows, size_t first_column,
-                            size_t num_columns);
-bag_demo_maker bag_demo_example, bag_demo_items;
+typedef void bag_maker(float *rows, size_t first_row, size_t num_rows, size_t first_column,
+                       size_t num_columns);
+bag_maker bag_make_example, bag_make_items;
 
-/* Returns whether the path names a table that is computed. */
-bool bag_demo_has_prefix(const char *path);
-
-/* Sets the shape of the table at this path and returns its maker. Returns NULL and sets *problem
- * (BAG_ERROR_CONFIGURATION) if there is no such table. */
-bag_demo_maker *bag_demo_find(const char *path, int64_t shape[2], struct bag_problem *problem);
+/* Sets the shape of the table of a model whose path is DEMO or SYNTHETIC, and returns its maker.
+ * Returns NULL and sets *problem (BAG_ERROR_CONFIGURATION) if there is no such table. */
+bag_maker *bag_made_find(const struct bag_model_config *model, int64_t shape[2],
+                         struct bag_problem *problem);

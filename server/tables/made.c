@@ -1,12 +1,11 @@
-/* Tables that are computed; see demo.h. */
-#include "demo.h"
+/* Tables that are computed; see made.h. */
+#include "made.h"
 
-#include "config/config.h"
 #include "config/synthetic.h"
 
 #include <string.h>
 
-void bag_demo_example(float *rows, size_t first_row, size_t num_rows, size_t first_column,
+void bag_make_example(float *rows, size_t first_row, size_t num_rows, size_t first_column,
                       size_t num_columns)
 {
     static const float values[5][2] = {
@@ -18,7 +17,7 @@ void bag_demo_example(float *rows, size_t first_row, size_t num_rows, size_t fir
 }
 
 /* Values have 12 bits, so that sums are exact. */
-void bag_demo_items(float *rows, size_t first_row, size_t num_rows, size_t first_column,
+void bag_make_items(float *rows, size_t first_row, size_t num_rows, size_t first_column,
                     size_t num_columns)
 {
     for (size_t row = first_row; row < first_row + num_rows; row++) {
@@ -30,37 +29,29 @@ void bag_demo_items(float *rows, size_t first_row, size_t num_rows, size_t first
     }
 }
 
-static bool begins_with(const char *path, const char *prefix)
-{
-    return strncmp(path, prefix, strlen(prefix)) == 0;
-}
-
-bool bag_demo_has_prefix(const char *path)
-{
-    return begins_with(path, BAG_DEMO_PREFIX) || begins_with(path, BAG_SYNTHETIC_PREFIX);
-}
-
-bag_demo_maker *bag_demo_find(const char *path, int64_t shape[2], struct bag_problem *problem)
+bag_maker *bag_made_find(const struct bag_model_config *model, int64_t shape[2],
+                         struct bag_problem *problem)
 {
     static const struct {
-        const char *name;
-        bag_demo_maker *make;
+        const char *path;
+        bag_maker *make;
         int64_t rows, columns;
     } demos[] = {
 #define BAG_X(name, make, rows, columns) {BAG_DEMO_PREFIX name, make, rows, columns},
         BAG_DEMO_TABLES(BAG_X)
 #undef BAG_X
     };
+    const char *path = model->path;
+    if (bag_model_path_kind(model) == BAG_PATH_SYNTHETIC &&
+        bag_synthetic_parse(path + strlen(BAG_SYNTHETIC_PREFIX), &shape[0], &shape[1]))
+        return bag_make_items;
     for (size_t i = 0; i < sizeof demos / sizeof demos[0]; i++) {
-        if (strcmp(demos[i].name, path) == 0) {
+        if (strcmp(demos[i].path, path) == 0) {
             shape[0] = demos[i].rows;
             shape[1] = demos[i].columns;
             return demos[i].make;
         }
     }
-    if (begins_with(path, BAG_SYNTHETIC_PREFIX) &&
-        bag_synthetic_parse(path + strlen(BAG_SYNTHETIC_PREFIX), &shape[0], &shape[1]))
-        return bag_demo_items;
     bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "there is no table '%s'",
                     bag_quote(path, strlen(path)).text);
     return NULL;

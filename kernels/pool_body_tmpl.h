@@ -12,7 +12,7 @@
 #define K(name)          BODY_JOIN(BODY_KIND, name)
 #define KIND             BODY_JOIN(BAG_KIND_OF, BODY_KIND)
 
-#include "pool_tile.h"
+#include "pool_tile_tmpl.h"
 
 /* A position in the ids of a call, and in its weights if there are any. */
 struct K(walk) {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "kernels/part.h"
-#include "server/shards/shards.h"
+#include "shards.h"
 
 /* One version of the table. struct bag_table_memory has its shape and type. */
 struct bag_remote {

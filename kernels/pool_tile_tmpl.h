@@ -1,5 +1,5 @@
 /* Tiles: adds the columns of a row to a bag's sums, and finishes the sums at the end of the bag.
- * Part of pool_body.h.
+ * Part of pool_body_tmpl.h.
  *
  * The last vector of a tile ends where the tile ends. It overlaps the vector before it if the
  * columns do not divide evenly. Columns are independent, so columns that are computed twice have
