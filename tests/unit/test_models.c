@@ -17,6 +17,7 @@ static struct {
     struct bag_registry registry;
     struct bag_shards *shards;
     struct bag_models models;
+    struct bag_updates updates; /* used by tests that change rows */
     struct bag_problem problem;
     int log, stderr_before; /* the file that the log is written to; standard error */
 } world, *const w = &world;
@@ -42,6 +43,8 @@ static int set_up(void **state)
                                     .config = &w->config,
                                     .options = &w->config.options,
                                     .load_gemm = no_gemm};
+    const struct bag_updates_settings settings = {.kept_bytes = 4096};
+    assert_true(bag_updates_init(&w->updates, &settings));
     assert_true(bag_monitor_init(&w->models.monitor));
     assert_int_equal(pthread_mutex_init(&w->models.status.lock, NULL), 0);
     bag_pages_configure(&w->config.options);
@@ -68,6 +71,7 @@ static int tear_down(void **state)
     close(w->log);
     bag_models_free(&w->models);
     bag_registry_free(&w->registry);
+    bag_updates_free(&w->updates);
     bag_shards_free(w->shards);
     bag_monitor_free(&w->models.monitor);
     bag_config_free(&w->config);
@@ -103,6 +107,14 @@ static void write_row(const char *path, float value, size_t cut)
                     "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1)}\n";
     memcpy(file + 68, &value, sizeof value);
     write_file(path, file, 72 - cut);
+}
+
+/* Writes a table of one row of two elements. */
+static void write_wide_row(const char *path)
+{
+    static const char file[77] = "\x93NUMPY\x01\x00\x3a\x00"
+                                 "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2)}\n";
+    write_file(path, file, 76);
 }
 
 /* Publishes a version of a model. */
@@ -317,6 +329,84 @@ TEST(test_undoes_a_group_that_fails)
     assert_true(poll_twice());
     assert_string_equal(listed(),
                         "a/2 READY* b/1 READY* b/2 UNAVAILABLE d/2 READY* n/1 UNAVAILABLE");
+}
+
+/* Returns 100 for each table that gets the updates of a model, and 1 for each of its readers. */
+static int count_live(const char *name)
+{
+    const struct bag_updates_stream *stream = bag_updates_find(&w->updates, name);
+    const struct bag_live_rows *at;
+    const struct bag_live_reader *reader;
+    int count = 0;
+    SLIST_FOREACH(at, &stream->tables, next)
+    {
+        count += 100;
+        SLIST_FOREACH(reader, &at->readers, next)
+        {
+            count++;
+        }
+    }
+    return count;
+}
+
+/* Asserts that no name and no version has anything left of a change. */
+static void check_undone(void)
+{
+    for (size_t i = 0; i < w->models.num_names; i++) {
+        const struct bag_name *name = w->models.names[i];
+        assert_false(name->is_decided || name->is_retried || name->desired.default_version);
+        for (size_t j = 0; j < name->count; j++) {
+            const struct bag_version *version = name->versions[j];
+            assert_null(version->next.model);
+            assert_null(version->source);
+            assert_null(version->stored);
+            assert_null(version->made);
+            assert_false(version->is_announced);
+            assert_int_equal(version->oldest_through, 0);
+        }
+    }
+}
+
+/* Fails for the counters of a/1, which is not served when they are asked for. */
+static bool lacks_counters(void *context, size_t slot)
+{
+    const struct bag_slot *of = &w->registry.slots[slot];
+    (void)context;
+    return strcmp(of->name, "a") != 0 || strcmp(of->version, "1") != 0;
+}
+
+/* A group reads a table, enters a collection into it, closes the updates of a version that it
+ * replaces by a retained one, and then cannot be published. */
+TEST(test_undoes_all_of_a_group_that_is_not_published)
+{
+    static const char keeps[] = "{\"keep_versions\": 1}",
+                      over[] = "{\"features\": [{\"name\": \"f\", \"model\": \"t\"}]}";
+    w->models.updates = &w->updates;
+    write_file("a/config.json", keeps, strlen(keeps));
+    write_file("c/1/config.json", over, strlen(over));
+    publish("a", 1);
+    publish("t", 1);
+    start();
+    write_wide_row("a/2/table.npy");
+    assert_true(load("a"));
+    const char *before = "a/2 READY* c/1 READY* t/1 READY*";
+    assert_string_equal(listed(), before);
+    const int live_a = count_live("a"), live_t = count_live("t");
+    assert_int_equal(live_a, 202); /* a/1 is retained */
+    assert_int_equal(live_t, 102); /* the table's own model, and the collection's feature */
+    publish("t", 2);
+    w->registry.on_slot = lacks_counters;
+    assert_false(load("t c a/1"));
+    assert_int_equal(w->problem.kind, BAG_ERROR_NO_MEMORY);
+    assert_string_equal(listed(), "a/2 READY* c/1 READY* t/1 READY* t/2 UNAVAILABLE");
+    check_undone();
+    const struct bag_model *a = bag_snapshot_find(w->registry.current, "a", "");
+    assert_null(a->memory->live->closed_by);
+    assert_int_equal(count_live("a"), live_a);
+    assert_int_equal(count_live("t"), live_t);
+    w->registry.on_slot = NULL;
+    assert_true(load("t c a/1"));
+    assert_string_equal(listed(), "a/1 READY* c/1 READY* t/2 READY*");
 }
 
 TEST(test_goes_on_after_a_load_that_is_cancelled)
