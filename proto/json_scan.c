@@ -33,9 +33,7 @@ static inline bool next_is(const struct bag_json_scan *scan, char byte)
 /* Skips white space. */
 static inline void skip_space(struct bag_json_scan *scan)
 {
-    while (scan->at < scan->end &&
-           (*scan->at == ' ' || *scan->at == '\n' || *scan->at == '\r' || *scan->at == '\t'))
-        scan->at++;
+    scan->at = bag_space_skip(scan->at, scan->end);
 }
 
 /* Records that something has more than `limit` units, unless there is a fault already. Returns

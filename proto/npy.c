@@ -176,9 +176,7 @@ static bool fail(const struct cursor *cursor, const char *wrong)
 
 static void skip_space(struct cursor *cursor)
 {
-    while (cursor->at < cursor->end && (*cursor->at == ' ' || *cursor->at == '\t' ||
-                                        *cursor->at == '\n' || *cursor->at == '\r'))
-        cursor->at++;
+    cursor->at = bag_space_skip(cursor->at, cursor->end);
 }
 
 static bool next_is(const struct cursor *cursor, char byte)

@@ -140,6 +140,30 @@ static inline uint64_t bag_digits_spread(uint32_t number)
     return tens + ((x - 10 * tens) << 8);
 }
 
+/* Eight digits as text, the first in the lowest byte. */
+static inline uint64_t bag_digits_ascii(uint64_t digits)
+{
+    return digits | UINT64_C(0x3030303030303030);
+}
+
+/* Writes all eight digits of a number below 10^8. */
+static inline char *bag_digits_put_eight(char *out, uint32_t number)
+{
+    uint64_t text = bag_digits_ascii(bag_digits_spread(number));
+    memcpy(out, &text, 8);
+    return out + 8;
+}
+
+/* Writes a number below 10^8 without leading zeros. */
+static inline char *bag_digits_put_short(char *out, uint32_t number)
+{
+    uint64_t digits = bag_digits_spread(number);
+    int zeros = number ? __builtin_ctzll(digits) / 8 : 7;
+    uint64_t text = bag_digits_ascii(digits) >> (8 * zeros);
+    memcpy(out, &text, 8);
+    return out + 8 - zeros;
+}
+
 /* ---- floats ---------------------------------------------------------------------------------- */
 
 /* The layout of a float type. */
@@ -191,6 +215,9 @@ extern uint8_t bag_f32_layouts[BAG_F32_LAYOUTS][16];
 /* Writes the text of one FP32 without a comma. Returns its end. Up to 16 bytes after the end may be
  * overwritten. */
 char *bag_f32_put(char *out, uint32_t bits);
+
+/* Writes the texts of `count` FP64 as the functions below write those of FP32. */
+char *bag_f64_print(const char *data, size_t count, char *out);
 
 /* Write the texts of `count` FP32 at `data` (any alignment), with a comma after each. Return the
  * end of them; up to 16 bytes after the end may be overwritten. The text is the same with every

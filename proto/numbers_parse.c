@@ -3,6 +3,7 @@
  * One loop walks over brackets and commas. At each element it calls a run, which is a loop for the
  * array's dtype. The run reads elements as long as only commas and single spaces separate them. */
 #include "numbers.h"
+#include "text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -458,9 +459,7 @@ static bool next_is(const struct reader *reader, char byte)
 
 static void skip_space(struct reader *reader)
 {
-    while (next_is(reader, ' ') || next_is(reader, '\n') || next_is(reader, '\r') ||
-           next_is(reader, '\t'))
-        reader->at++;
+    reader->at = bag_space_skip(reader->at, reader->end);
 }
 
 /* Reads the whole array. Brackets may be nested in any way, because only the flat order of the

@@ -10,32 +10,6 @@
 /* Each function that writes a number returns its end and may overwrite this many bytes after it. */
 #define REACH_BYTES 16
 
-/* ---- blocks of digits ------------------------------------------------------------------------ */
-
-/* Eight digits as text, the first in the lowest byte. */
-static inline uint64_t ascii_of(uint64_t digits)
-{
-    return digits | UINT64_C(0x3030303030303030);
-}
-
-/* Writes all eight digits of a number below 10^8. */
-static inline char *put_eight(char *out, uint32_t number)
-{
-    uint64_t text = ascii_of(bag_digits_spread(number));
-    memcpy(out, &text, 8);
-    return out + 8;
-}
-
-/* Writes a number below 10^8 without leading zeros. */
-static inline char *put_short(char *out, uint32_t number)
-{
-    uint64_t digits = bag_digits_spread(number);
-    int zeros = number ? __builtin_ctzll(digits) / 8 : 7;
-    uint64_t text = ascii_of(digits) >> (8 * zeros);
-    memcpy(out, &text, 8);
-    return out + 8 - zeros;
-}
-
 /* ---- integers and booleans ------------------------------------------------------------------- */
 
 /* Writes a number in up to three blocks of eight digits, of which the first has no leading zeros.
@@ -44,13 +18,14 @@ static inline char *put_unsigned(char *out, uint64_t number)
 {
     const uint64_t block = 100000000;
     if (number < block)
-        return put_short(out, (uint32_t)number);
+        return bag_digits_put_short(out, (uint32_t)number);
     uint64_t front = number / block, first = front / block;
     if (first)
-        out = put_eight(put_short(out, (uint32_t)first), (uint32_t)(front % block));
+        out = bag_digits_put_eight(bag_digits_put_short(out, (uint32_t)first),
+                                   (uint32_t)(front % block));
     else
-        out = put_short(out, (uint32_t)front);
-    return put_eight(out, (uint32_t)(number % block));
+        out = bag_digits_put_short(out, (uint32_t)front);
+    return bag_digits_put_eight(out, (uint32_t)(number % block));
 }
 
 /* Writes the minus sign in any case, and overwrites it unless the number is negative. A branch on
@@ -67,187 +42,7 @@ static inline char *put_bool(char *out, uint8_t yes)
     return out + (yes ? 4 : 5);
 }
 
-/* ---- floats: the place of the point, and when there is an exponent ----------------------------
- */
-
-/* The maximum number of digits of a shortest decimal. */
-#define F32_DIGITS 9
-#define F64_DIGITS 17
-
-/* Decimals from 0.00001 to below 10^16 are written without an exponent. */
-#define FIXED_LEAST (-5)
-#define FIXED_MOST  15
-
-/* The digits of d.ddd * 10^exponent as text. */
-struct spelling {
-    char first;
-    uint64_t middle, last; /* eight digits each, the first in the lowest byte, padded with zeros */
-    int exponent;
-    int count; /* number of digits up to the last that is not 0 */
-};
-
-/* Returns the number of the eight spread digits up to the last that is not 0. At least one must not
- * be 0. */
-static inline int used_digits(uint64_t digits)
-{
-    return 8 - __builtin_clzll(digits) / 8;
-}
-
-/* Splits a decimal into its digits. `most` is F32_DIGITS, for which `last` is empty, or
- * F64_DIGITS. */
-static inline __attribute__((always_inline)) struct spelling spell(struct bag_shortest shortest,
-                                                                   int most)
-{
-    const uint64_t block = 100000000;
-    int bits = 64 - __builtin_clzll(shortest.digits);
-    int digits = bits * 1233 >> 12; /* 1233 / 4096 approximates log10(2): exact, or one too few */
-    digits += shortest.digits >= bag_tens[digits];
-    uint64_t aligned = shortest.digits * bag_tens[most - digits];
-    uint32_t front = (uint32_t)(most == F64_DIGITS ? aligned / block : aligned);
-    uint64_t middle = bag_digits_spread(front % block);
-    uint64_t last = most == F64_DIGITS ? bag_digits_spread((uint32_t)(aligned % block)) : 0;
-    return (struct spelling){.first = (char)('0' + front / block),
-                             .middle = ascii_of(middle),
-                             .last = ascii_of(last),
-                             .exponent = shortest.exponent + digits - 1,
-                             .count = last     ? 9 + used_digits(last)
-                                      : middle ? 1 + used_digits(middle)
-                                               : 1};
-}
-
-/* Writes all digits after the first, with the zeros that pad them. */
-static inline void put_rest(char *out, const struct spelling *s)
-{
-    memcpy(out, &s->middle, 8);
-    memcpy(out + 8, &s->last, 8);
-}
-
-/* Writes 0.000ddd. */
-static inline char *put_below_one(char *out, const struct spelling *s)
-{
-    memcpy(out, "0.000000", 8);
-    out += 1 - s->exponent;
-    *out = s->first;
-    put_rest(out + 1, s);
-    return out + s->count;
-}
-
-/* Writes ddd.ddd, with a zero if no digit follows the point. */
-static inline char *put_above_one(char *out, const struct spelling *s)
-{
-    char digits[2 * F64_DIGITS] = {s->first};
-    int whole = s->exponent + 1;
-    put_rest(digits + 1, s);
-    memcpy(out, digits, 16);
-    out[whole] = '.';
-    memcpy(out + whole + 1, digits + whole, 16);
-    return out + (s->count > whole ? s->count : whole + 1) + 1;
-}
-
-/* Writes d or d.ddd, followed by an exponent such as e-12. */
-static char *put_scientific(char *out, const struct spelling *s)
-{
-    int exponent = s->exponent;
-    out[0] = s->first;
-    out[1] = '.';
-    put_rest(out + 2, s);
-    out += s->count > 1 ? s->count + 1 : 1;
-    *out++ = 'e';
-    *out = '-';
-    out += exponent < 0;
-    return put_short(out, (uint32_t)(exponent < 0 ? -exponent : exponent));
-}
-
-/* Writes a float that is neither zero, infinite nor NaN. `magnitude` are its bits without the sign,
- * and `min_exponent` is the exponent of the last bit of the smallest float. */
-static inline __attribute__((always_inline)) char *
-put_finite(char *out, uint64_t magnitude, int fraction_bits, int min_exponent, int most_digits)
-{
-    uint64_t hidden = UINT64_C(1) << fraction_bits;
-    uint64_t significand = magnitude & (hidden - 1);
-    int field = (int)(magnitude >> fraction_bits);
-    bool half_below = significand == 0 && field > 1;
-    if (field)
-        significand |= hidden;
-    else
-        field = 1; /* subnormal */
-    struct spelling s =
-        spell(bag_shortest_decimal(significand, field - 1 + min_exponent, half_below), most_digits);
-    if (s.exponent < FIXED_LEAST || s.exponent > FIXED_MOST)
-        return put_scientific(out, &s);
-    return s.exponent < 0 ? put_below_one(out, &s) : put_above_one(out, &s);
-}
-
-/* Writes zero, infinity or NaN. */
-static char *put_special(char *out, bool zero, bool nan)
-{
-    const char *text = zero ? "0.0" : nan ? "NaN" : "Infinity";
-    size_t bytes = strlen(text);
-    memcpy(out, text, bytes);
-    return out + bytes;
-}
-
-char *bag_f32_put(char *out, uint32_t bits)
-{
-    uint32_t magnitude = bits & UINT32_C(0x7FFFFFFF), infinity = UINT32_C(0x7F800000);
-    *out = '-';
-    out += bits >> 31 && magnitude <= infinity;
-    if (magnitude == 0 || magnitude >= infinity)
-        return put_special(out, magnitude == 0, magnitude > infinity);
-    return put_finite(out, magnitude, 23, -149, F32_DIGITS);
-}
-
-/* Writes a double, like bag_f32_put writes a float. */
-static char *put_f64(char *out, uint64_t bits)
-{
-    uint64_t magnitude = bits & (UINT64_MAX >> 1), infinity = UINT64_C(0x7FF0000000000000);
-    *out = '-';
-    out += bits >> 63 && magnitude <= infinity;
-    if (magnitude == 0 || magnitude >= infinity)
-        return put_special(out, magnitude == 0, magnitude > infinity);
-    return put_finite(out, magnitude, 52, -1074, F64_DIGITS);
-}
-
 /* ---- FP32 in batches ------------------------------------------------------------------------- */
-
-uint32_t bag_f32_scales[256];
-uint8_t bag_f32_layouts[BAG_F32_LAYOUTS][16] __attribute__((aligned(16)));
-
-/* Fills the order of characters for d.ddd * 10^exponent with `count` digits. */
-static void fill_layout(uint8_t *layout, int exponent, int count, bool negative)
-{
-    enum { FIRST_OF_NINE = 8, POINT, ZERO, MINUS };
-    int bytes = 0, point = exponent < 0 ? 1 : exponent + 1;
-    /* Digits from the left: zeros before the first digit of a number below one, its digits, zeros.
-     */
-    int digit = exponent < 0 ? exponent : 0;
-    if (negative)
-        layout[bytes++] = MINUS;
-    for (int i = 0; bytes < 16; i++) {
-        if (i == point) {
-            layout[bytes++] = POINT;
-            continue;
-        }
-        int in_nine = digit + 9 - count;
-        layout[bytes++] = (uint8_t)(digit < 0 || digit >= count ? ZERO
-                                    : in_nine == 0              ? FIRST_OF_NINE
-                                                                : in_nine - 1);
-        digit++;
-    }
-}
-
-__attribute__((constructor)) static void fill_f32_tables(void)
-{
-    for (int e = -40; e <= 1; e++) {
-        int unit = bag_decimal_unit(e, false);
-        uint64_t power = 1; /* 5^-unit; 2^e / 10^unit is this times 2^(e - unit) */
-        for (int i = unit; i < 0; i++)
-            power *= 5;
-        bag_f32_scales[e + 150] = (uint32_t)(power << (BAG_F32_FRACTION_BITS + e - unit));
-    }
-    for (int i = 0; i < BAG_F32_LAYOUTS; i++)
-        fill_layout(bag_f32_layouts[i], i / 6 + BAG_F32_LEAST_EXPONENT, i / 2 % 3 + 7, i % 2);
-}
 
 /* Writes floats with the widest instruction set that the processor has and the operator allows. */
 static char *put_many_f32(const char *data, size_t count, char *out)
@@ -265,7 +60,7 @@ static char *put_many_f32(const char *data, size_t count, char *out)
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
 /* X(dtype, type to load an element as, function that writes it, maximum length with a comma) */
-#define TEXTS(X)                           \
+#define INTEGERS(X)                        \
     X(BAG_BOOL, uint8_t, put_bool, 6)      \
     X(BAG_U8, uint8_t, put_unsigned, 4)    \
     X(BAG_U16, uint16_t, put_unsigned, 6)  \
@@ -274,10 +69,9 @@ static char *put_many_f32(const char *data, size_t count, char *out)
     X(BAG_I8, int8_t, put_signed, 5)       \
     X(BAG_I16, int16_t, put_signed, 7)     \
     X(BAG_I32, int32_t, put_signed, 12)    \
-    X(BAG_I64, int64_t, put_signed, 21)    \
-    X(BAG_F32, uint32_t, bag_f32_put, 20)  \
-    X(BAG_F64, uint64_t, put_f64, 25)
+    X(BAG_I64, int64_t, put_signed, 21)
 
+#define F32_TEXT     20
 #define LONGEST_TEXT 25
 
 /* This number of elements, of two bytes or more, provides the space that is written past a number's
@@ -291,8 +85,10 @@ size_t bag_numbers_max_text(enum bag_dtype dtype)
 {
     static const size_t bytes[BAG_DTYPE_COUNT] = {
 #define BAG_X(id, type, put, most) [id] = (most),
-        TEXTS(BAG_X)
+        INTEGERS(BAG_X)
 #undef BAG_X
+            [BAG_F32] = F32_TEXT,
+        [BAG_F64] = LONGEST_TEXT,
     };
     return bytes[dtype];
 }
@@ -302,6 +98,8 @@ static char *put_elements(const char *data, size_t count, enum bag_dtype dtype, 
 {
     if (dtype == BAG_F32)
         return put_many_f32(data, count, out);
+    if (dtype == BAG_F64)
+        return bag_f64_print(data, count, out);
     switch (dtype) {
 #define BAG_X(id, type, put, most)                                               \
     case id:                                                                     \
@@ -311,7 +109,7 @@ static char *put_elements(const char *data, size_t count, enum bag_dtype dtype, 
             out = put(out, element);                                             \
         }                                                                        \
         return out;
-        TEXTS(BAG_X)
+        INTEGERS(BAG_X)
 #undef BAG_X
     default:
         return out;

@@ -89,6 +89,14 @@ static inline int bag_hex_digit(char c)
     return -1;
 }
 
+/* Returns the first byte from `at` on that is no white space of JSON, or `end`. */
+static inline const char *bag_space_skip(const char *at, const char *end)
+{
+    while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
+        at++;
+    return at;
+}
+
 /* Number of digits of the largest uint64_t. */
 #define BAG_DIGITS_BYTES 20
 

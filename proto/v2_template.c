@@ -65,13 +65,6 @@ struct finder {
     size_t shapes, sizes, timeouts; /* number of each kind found so far */
 };
 
-static const char *skip_space(const char *at, const char *end)
-{
-    while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
-        at++;
-    return at;
-}
-
 /* Adds the text from the last field up to `at`, where the next field begins. */
 static void add_piece(struct finder *finder, const char *at, struct piece place)
 {
@@ -122,7 +115,7 @@ static const char *open_string(struct finder *finder, const char *string, const 
     const char *quote = memchr(string + 1, '"', (size_t)(finder->end - string - 1));
     if (!quote)
         return NULL;
-    const char *at = skip_space(quote + 1, finder->end);
+    const char *at = bag_space_skip(quote + 1, finder->end);
     if (string == id) {
         struct bag_text text;
         add_piece(finder, string, (struct piece){0});
@@ -130,7 +123,7 @@ static const char *open_string(struct finder *finder, const char *string, const 
     }
     if (at == finder->end || *at != ':')
         return at;
-    at = skip_space(at + 1, finder->end);
+    at = bag_space_skip(at + 1, finder->end);
     if (is_key(string, quote + 1, "shape")) {
         /* Open the dimensions of the next input, whose "shape" is at `at`. */
         struct bag_v2_request *request = &finder->template->request;
@@ -138,10 +131,10 @@ static const char *open_string(struct finder *finder, const char *string, const 
             return NULL;
         struct bag_v2_input *input = &request->inputs[finder->shapes++];
         for (uint32_t i = 0; at && i < input->rank; i++) {
-            at = skip_space(at + 1, finder->end); /* after the bracket or the comma */
+            at = bag_space_skip(at + 1, finder->end); /* after the bracket or the comma */
             at = open_number(finder, at, (uint64_t)input->shape[i],
                              (struct piece){.dimension = &input->shape[i]});
-            at = at ? skip_space(at, finder->end) : NULL;
+            at = at ? bag_space_skip(at, finder->end) : NULL;
         }
         return at;
     }

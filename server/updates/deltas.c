@@ -3,6 +3,7 @@
  * DELTAS/NUMBER/ holds update NUMBER. It contains indices.npy or keys.npy together with rows.npy,
  * or only deleted_keys.npy with the keys to remove. A folder with keys but without rows is
  * incomplete. */
+#include "config/model_options.h"
 #include "proto/arena.h"
 #include "proto/text.h"
 #include "server/system/log.h"
@@ -160,13 +161,12 @@ struct listing {
     size_t count;
 };
 
-/* Returns the number that is a folder's name, or 0 if it is not a number or has leading zeros. */
+/* Returns the number that is a folder's name, or 0 if it is none of an update. */
 static uint64_t number_of(const char *name)
 {
-    char again[24];
-    uint64_t number = strtoull(name, NULL, 10);
-    snprintf(again, sizeof again, "%" PRIu64, number);
-    return strcmp(again, name) == 0 ? number : 0;
+    int64_t number;
+    bool is_update = bag_integer_parse(name, &number) && number > 0 && number <= BAG_LARGEST_EXACT;
+    return is_update ? (uint64_t)number : 0;
 }
 
 /* Orders deltas by number. */
