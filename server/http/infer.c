@@ -220,6 +220,12 @@ static bool is_merged_quickly(const struct bag_http_request *request)
            request->context->inline_cost_ns * REMOTE_FACTOR;
 }
 
+/* Returns whether the loop can pool a planned request without waiting for a disk. */
+static bool is_in_memory(struct bag_job *job)
+{
+    return !job->infer.input.model->mapped || bag_infer_is_in_memory(&job->infer);
+}
+
 /* Makes the remote inference of a planned request: pools what is here, and writes the subrequests.
  * Returns false and sets job->problem if that fails. Runs on the loop or on a worker. */
 static bool make_remote(struct bag_job *job)
@@ -248,9 +254,9 @@ static void drop_remote(struct bag_http_request *request)
 }
 
 /* Plans a prepared request, and does its work if that is little. Returns true if the reply is
- * filled. Returns false if the work is late: passing a request to a worker and back costs about
- * inline_work_us, but other clients would wait behind more expensive work, or behind the disk of a
- * mapped table. The loop does not wait for an update of the rows either. */
+ * filled. Returns false if the work is late. Passing a request to a worker and back costs about
+ * inline_work_us, but other clients would wait behind more expensive work, or behind a disk if rows
+ * of a mapped table are not in memory. The loop does not wait for an update of the rows either. */
 static bool run_at_once(struct bag_http_request *request)
 {
     struct bag_http_context *context = request->context;
@@ -263,10 +269,10 @@ static bool run_at_once(struct bag_http_request *request)
     job->failed = !bag_infer_plan(&job->infer, &context->header_cache, &job->problem);
     if (!job->failed && model->is_remote) {
         is_late = true;
-        if (!model->mapped && is_merged_quickly(request))
+        if (is_merged_quickly(request) && is_in_memory(job))
             job->failed = !make_remote(job);
     } else if (!job->failed &&
-               (model->mapped || bag_infer_cost_ns(&job->infer) > context->inline_cost_ns)) {
+               (bag_infer_cost_ns(&job->infer) > context->inline_cost_ns || !is_in_memory(job))) {
         is_late = true;
     } else {
         if (!job->failed)

@@ -163,6 +163,7 @@ void bag_infer_reset(struct bag_infer *infer)
     bag_buffers_put(infer->scratch.unpacked);
     infer->scratch.unpacked = NULL;
     infer->scratch.packed_bytes = 0;
+    infer->scratch.is_recorded = false;
     infer->plan.id.bytes = 0;
     infer->plan.sampled = false;
     infer->scratch.absent = NULL;

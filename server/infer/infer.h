@@ -83,6 +83,7 @@ struct bag_infer_scratch {
     void *pooled;             /* rows to project, unless a batch owns them */
     char *staged;             /* FP32 rows of outputs that are encoded last */
     struct bag_map_epoch epoch; /* epoch of the mapped tables before they were pooled */
+    bool is_recorded;           /* the rows of mapped tables were recorded as touched */
     char *results; /* results of all outputs; a part of the reply if the reply is binary */
     char *absent;  /* JSON array of unavailable shards, in the arena, if the model answers without
                       them; padded with blanks to the length of an array of all shards */
@@ -132,6 +133,10 @@ bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
 
 /* Pools the bags and columns of `split` into the reply. */
 void bag_infer_pool(const struct bag_infer *infer, struct bag_split split);
+
+/* Returns whether all rows that a plan needs of mapped tables are in memory as far as is known, so
+ * that pooling does not wait for a disk. The caller pools them at once then. */
+bool bag_infer_is_in_memory(struct bag_infer *infer);
 
 /* Checks mapped tables after all ranges were pooled. Pools them again if a file was changed
  * meanwhile. Returns false and sets *problem if a row is missing in its file; the inference is

@@ -8,6 +8,10 @@
  * and small enough that no row is evicted before it is used. */
 #define WINDOW_ENTRIES ((size_t)4096)
 
+/* A job that took less than this did not wait for a disk. It is not asked from the system, which
+ * would cost a tenth of a small request. */
+#define QUICK_NS 20000
+
 /* The maximum number of times that a request is pooled again because a file changed meanwhile. */
 #define MAX_TRIES 8
 
@@ -97,50 +101,110 @@ void bag_mapped_pool(const struct bag_op *op, struct bag_range range)
     }
 }
 
-/* ---- missing rows ---------------------------------------------------------------------------- */
+/* ---- rows that are touched ------------------------------------------------------------------- */
 
-/* Returns whether the row could be read. Sets *problem if it could not. */
-static bool has_row(const struct bag_map *map, int64_t row, struct bag_problem *problem)
-{
-    return bag_map_has_row(map, row) || bag_map_reject_row(map, row, problem);
-}
+/* A test of one row of a mapped table. */
+typedef bool (*row_test)(struct bag_map *map, int64_t row, void *context);
 
-/* Checks the rows that a bag was made of: those of its entries, or the default row if it has none.
- */
-static bool check_bag(const struct bag_map *map, const struct bag_pool_args *args, size_t bag,
-                      struct bag_problem *problem)
+/* Returns whether a test holds for the rows of a range of entries, and adds their number to *kept.
+ * Inline for each test, because a small request notices the calls. */
+static inline __attribute__((always_inline)) bool test_entries(const struct bag_op *op,
+                                                               size_t first, size_t end,
+                                                               row_test test, void *context,
+                                                               size_t *kept)
 {
-    size_t end = bag_pool_first_entry(args, bag + 1), kept = 0;
-    for (size_t entry = bag_pool_first_entry(args, bag); entry < end; entry++) {
+    const struct bag_pool_args *args = &op->args;
+    bool keeps_all = bag_keeps_all(args);
+    for (size_t entry = first; entry < end; entry++) {
         int64_t row = bag_id_at(&args->indices, entry);
-        if (!bag_keeps(args, entry, row))
+        if (!keeps_all && !bag_keeps(args, entry, row))
             continue;
-        kept++;
-        if (!has_row(map, row, problem))
+        ++*kept;
+        if (!test(op->memory->map, row, context))
             return false;
-    }
-    return kept || args->default_row < 0 || has_row(map, args->default_row, problem);
-}
-
-/* Checks the rows of all bags of a mapped op, unless its file is whole. */
-static bool check_op(const struct bag_infer *infer, const struct bag_op *op,
-                     struct bag_problem *problem)
-{
-    const struct bag_map *map = op->memory->map;
-    if (op->kind != BAG_OP_MAPPED || bag_map_is_whole(map))
-        return true;
-    for (size_t bag = 0; bag < op->args.num_bags; bag++) {
-        if (!check_bag(map, &op->args, bag, problem))
-            return reject_op(infer, op, problem);
     }
     return true;
 }
 
-/* Checks the state of the files of all mapped ops. Ops of one table usually follow each other, so
- * most files are checked once. */
-static void refresh(const struct bag_infer *infer)
+/* Returns whether a test holds for all rows that a mapped op touches: those of its entries, and the
+ * default row if a bag has none. */
+static inline __attribute__((always_inline)) bool test_op(const struct bag_op *op, row_test test,
+                                                          void *context)
 {
-    bool has_read = bag_map_has_read();
+    const struct bag_pool_args *args = &op->args;
+    size_t first = bag_pool_first_entry(args, 0), num_bags = args->num_bags, kept = 0;
+    if (args->default_row < 0)
+        return test_entries(op, first, bag_pool_first_entry(args, num_bags), test, context, &kept);
+    for (size_t bag = 0; bag < num_bags; bag++, kept = 0) {
+        size_t end = bag_pool_first_entry(args, bag + 1);
+        if (!test_entries(op, first, end, test, context, &kept) ||
+            (kept == 0 && !test(op->memory->map, args->default_row, context)))
+            return false;
+        first = end;
+    }
+    return true;
+}
+
+/* ---- rows in memory -------------------------------------------------------------------------- */
+
+static bool keeps_row(struct bag_map *map, int64_t row, void *now)
+{
+    return bag_map_keeps_row(map, row, *(const uint32_t *)now);
+}
+
+static bool record_row(struct bag_map *map, int64_t row, void *now)
+{
+    bag_map_record_row(map, row, *(const uint32_t *)now);
+    return true;
+}
+
+bool bag_infer_is_in_memory(struct bag_infer *infer)
+{
+    uint32_t now = bag_map_time();
+    for (size_t i = 0; i < infer->plan.num_ops; i++) {
+        const struct bag_op *op = &infer->plan.ops[i];
+        /* The bags of segments that are not sorted yet are not known yet. */
+        if (op->kind == BAG_OP_MAPPED &&
+            (!bag_map_is_watched(op->memory->map, now) || bag_pool_scratch_bytes(&op->args) ||
+             !test_op(op, keeps_row, &now)))
+            return false;
+    }
+    return infer->scratch.is_recorded = true;
+}
+
+/* Records the rows that all mapped ops touched. */
+static void record_rows(const struct bag_infer *infer)
+{
+    uint32_t now = bag_map_time();
+    for (size_t i = 0; i < infer->plan.num_ops; i++) {
+        const struct bag_op *op = &infer->plan.ops[i];
+        if (op->kind == BAG_OP_MAPPED)
+            test_op(op, record_row, &now);
+    }
+}
+
+/* ---- missing rows ---------------------------------------------------------------------------- */
+
+/* Returns whether the row could be read. Sets *problem if it could not. */
+static bool has_row(struct bag_map *map, int64_t row, void *problem)
+{
+    return bag_map_has_row(map, row) || bag_map_reject_row(map, row, problem);
+}
+
+/* Checks the rows of a mapped op, unless its file is whole. */
+static bool check_op(const struct bag_infer *infer, const struct bag_op *op,
+                     struct bag_problem *problem)
+{
+    if (op->kind != BAG_OP_MAPPED || bag_map_is_whole(op->memory->map))
+        return true;
+    return test_op(op, has_row, problem) || reject_op(infer, op, problem);
+}
+
+/* Checks the state of the files of all mapped ops, which were pooled since `began_ns`. Ops of one
+ * table usually follow each other, so most files are checked once. */
+static void refresh(const struct bag_infer *infer, uint64_t began_ns)
+{
+    bool has_read = bag_map_epoch().time_ns - began_ns >= QUICK_NS && bag_map_has_read();
     struct bag_map *before = NULL;
     for (size_t i = 0; i < infer->plan.num_ops; i++) {
         const struct bag_op *op = &infer->plan.ops[i];
@@ -156,7 +220,7 @@ static void refresh(const struct bag_infer *infer)
 static bool settle(struct bag_infer *infer)
 {
     struct bag_map_epoch before = infer->scratch.epoch, now;
-    refresh(infer);
+    refresh(infer, before.time_ns);
     now = bag_map_epoch();
     for (int tries = 0; tries < MAX_TRIES; tries++) {
         if (now.holes == before.holes && now.states == before.states)
@@ -167,7 +231,7 @@ static bool settle(struct bag_infer *infer)
             if (op->kind == BAG_OP_MAPPED)
                 bag_mapped_pool(op, bag_range_all(&op->args));
         }
-        refresh(infer);
+        refresh(infer, before.time_ns);
         now = bag_map_epoch();
     }
     return now.holes == before.holes;
@@ -188,5 +252,7 @@ bool bag_mapped_check(struct bag_infer *infer, struct bag_problem *problem)
         if (!check_op(infer, &infer->plan.ops[i], problem))
             return false;
     }
+    if (!infer->scratch.is_recorded)
+        record_rows(infer);
     return true;
 }

@@ -37,6 +37,11 @@ static int self = -1;
 /* A page that could not be read is tried again after this time. */
 #define RETRY_NS UINT64_C(1000000000)
 
+/* A page that was touched is taken to be in memory for this time, and only while some row of its
+ * file was touched within the second one. In units of bag_map_time(). */
+#define KEPT_TIME    40
+#define WATCHED_TIME 4
+
 /* Bits in a word of the bitmap of holes. */
 #define WORD_BITS (8 * sizeof(unsigned long))
 
@@ -48,11 +53,17 @@ struct bag_map {
     char *start; /* first page of the mapping */
     size_t bytes;
     size_t page_bytes;
+    unsigned page_shift;  /* page_bytes is 2 to this power */
     uint64_t file_offset; /* position of `start` in the file */
     size_t data_offset;   /* distance of the first row from `start` */
     size_t data_bytes;
     size_t row_bytes;
     size_t locked_bytes; /* counted as memory of tables */
+
+    atomic_bool is_locked;         /* all pages are in memory, and stay there */
+    _Atomic uint32_t *touched;     /* owned; time when each page was last touched, 0: never */
+    _Atomic uint32_t last_touched; /* the latest of these */
+    _Atomic uint32_t last_read;    /* time when a job last read from the disk */
 
     atomic_uint quiet_jobs;   /* consecutive jobs without a read from the disk */
     atomic_size_t file_bytes; /* after `start`, that the file had at the last refresh */
@@ -69,6 +80,18 @@ struct bag_map {
 static size_t pages_of(const struct bag_map *map, size_t bytes)
 {
     return (bytes + map->page_bytes - 1) / map->page_bytes;
+}
+
+struct pages {
+    size_t first, last;
+};
+
+/* Returns the first and the last page of a row. */
+static struct pages pages_of_row(const struct bag_map *map, int64_t row)
+{
+    size_t begin = map->data_offset + (size_t)row * map->row_bytes;
+    return (struct pages){begin >> map->page_shift,
+                          (begin + map->row_bytes - 1) >> map->page_shift};
 }
 
 /* Returns the time of a file's last change. It differs after a write or a truncation. */
@@ -95,7 +118,7 @@ static _Atomic uint64_t hole_epoch, state_epoch;
 
 struct bag_map_epoch bag_map_epoch(void)
 {
-    return (struct bag_map_epoch){atomic_load(&hole_epoch), atomic_load(&state_epoch)};
+    return (struct bag_map_epoch){atomic_load(&hole_epoch), atomic_load(&state_epoch), uv_hrtime()};
 }
 
 /* Makes the handler put a hole in place of any page of the mapping that cannot be read, until
@@ -103,7 +126,8 @@ struct bag_map_epoch bag_map_epoch(void)
 static bool register_map(struct bag_map *map)
 {
     map->holes = calloc(map->bytes / map->page_bytes / WORD_BITS + 1, sizeof *map->holes);
-    if (!map->holes)
+    map->touched = calloc(map->bytes / map->page_bytes, sizeof *map->touched);
+    if (!map->holes || !map->touched)
         return false;
     struct place *place = atomic_load(&places);
     while (place && atomic_load(&place->end))
@@ -311,6 +335,7 @@ static bool lock_pages(struct bag_map *map, struct bag_problem *problem)
     struct rlimit limit;
     if (mlock(map->start, map->bytes) == 0) {
         map->locked_bytes = map->bytes;
+        atomic_store(&map->is_locked, true);
         bag_pages_count(map->locked_bytes);
         return true;
     }
@@ -367,6 +392,7 @@ static struct bag_map *create(const char *path, int fd, enum bag_map_residence r
     map->path = copy;
     map->fd = fd;
     map->page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    map->page_shift = (unsigned)__builtin_ctzl(map->page_bytes);
     map->residence = residence;
     pthread_mutex_init(&map->lock, NULL);
     return map;
@@ -413,6 +439,7 @@ void bag_map_free(struct bag_map *map)
             atomic_store(&place->end, 0);
     }
     free(map->holes);
+    free(map->touched);
     if (map->start)
         munmap(map->start, map->bytes);
     bag_pages_uncount(map->locked_bytes);
@@ -436,11 +463,19 @@ static bool put_back(struct bag_map *map, size_t first, size_t end)
             mark(map, page, true);
         return false;
     }
-    /* Advice only: if it fails, pooling is slower, with the same results. */
+    /* Advice only: if it fails, pooling is slower, with the same results. Other threads wait
+     * meanwhile, so pages are locked as they are touched, and not read here. */
     madvise(at, bytes, MADV_RANDOM);
     if (map->residence == BAG_MAP_LOCKED)
-        mlock(at, bytes);
+        mlock2(at, bytes, MLOCK_ONFAULT);
     return true;
+}
+
+/* Forgets which pages are in memory, because the file has others now. */
+static void forget_pages(struct bag_map *map)
+{
+    atomic_store_explicit(&map->is_locked, false, memory_order_relaxed);
+    atomic_store_explicit(&map->last_read, bag_map_time(), memory_order_relaxed);
 }
 
 /* Fills the holes that the file has pages for. The caller holds the lock. */
@@ -457,8 +492,10 @@ static void fill_holes(struct bag_map *map, size_t file_bytes)
         first = end + 1;
     }
     map->tried_ns = uv_hrtime();
-    if (filled)
+    if (filled) {
+        forget_pages(map);
         atomic_fetch_add(&hole_epoch, 1);
+    }
     atomic_fetch_sub(&map->changers, 1);
 }
 
@@ -498,6 +535,7 @@ static void refresh(struct bag_map *map)
                     BAG_LOG_TEXT("file", map->path));
         atomic_store(&map->file_bytes, file_bytes);
         atomic_store(&map->changed, ok ? change_time(&state) : 0);
+        forget_pages(map);
         atomic_fetch_add(&state_epoch, 1);
     }
     if (atomic_exchange(&map->was_cut, false) || changed || uv_hrtime() - map->tried_ns > RETRY_NS)
@@ -508,10 +546,12 @@ static void refresh(struct bag_map *map)
 void bag_map_refresh(struct bag_map *map, bool has_read)
 {
     struct stat state;
-    if (has_read)
+    if (has_read) {
         atomic_store_explicit(&map->quiet_jobs, 0, memory_order_relaxed);
-    else if (atomic_load_explicit(&map->quiet_jobs, memory_order_relaxed) < QUIET_JOBS)
+        atomic_store_explicit(&map->last_read, bag_map_time(), memory_order_relaxed);
+    } else if (atomic_load_explicit(&map->quiet_jobs, memory_order_relaxed) < QUIET_JOBS) {
         atomic_fetch_add_explicit(&map->quiet_jobs, 1, memory_order_relaxed);
+    }
     /* Wait until no thread makes or fills a hole. They take no lock, so this is short. */
     while (atomic_load(&map->changers))
         sched_yield();
@@ -527,6 +567,55 @@ bool bag_map_has_file(const struct bag_map *map)
            file_bytes_of(map, &state) >= map->data_offset + map->data_bytes;
 }
 
+/* ---- rows in memory -------------------------------------------------------------------------- */
+
+uint32_t bag_map_time(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint32_t)((uint64_t)now.tv_sec * 4 + (uint64_t)now.tv_nsec / 250000000) + 1;
+}
+
+bool bag_map_is_watched(const struct bag_map *map, uint32_t now)
+{
+    return bag_map_is_whole(map) && atomic_load(&map->changers) == 0 &&
+           (atomic_load_explicit(&map->is_locked, memory_order_relaxed) ||
+            now - atomic_load_explicit(&map->last_touched, memory_order_relaxed) <= WATCHED_TIME);
+}
+
+/* Records that a page is touched. Writes only what changes, since all loops read it. */
+static void record_page(struct bag_map *map, size_t page, uint32_t now)
+{
+    if (atomic_load_explicit(&map->touched[page], memory_order_relaxed) != now)
+        atomic_store_explicit(&map->touched[page], now, memory_order_relaxed);
+    if (atomic_load_explicit(&map->last_touched, memory_order_relaxed) != now)
+        atomic_store_explicit(&map->last_touched, now, memory_order_relaxed);
+}
+
+bool bag_map_keeps_row(struct bag_map *map, int64_t row, uint32_t now)
+{
+    if (atomic_load_explicit(&map->is_locked, memory_order_relaxed))
+        return true;
+    uint32_t last_read = atomic_load_explicit(&map->last_read, memory_order_relaxed);
+    struct pages pages = pages_of_row(map, row);
+    for (size_t page = pages.first; page <= pages.last; page++) {
+        uint32_t touched = atomic_load_explicit(&map->touched[page], memory_order_relaxed);
+        if (touched <= last_read || now - touched > KEPT_TIME)
+            return false;
+        record_page(map, page, now);
+    }
+    return true;
+}
+
+void bag_map_record_row(struct bag_map *map, int64_t row, uint32_t now)
+{
+    struct pages pages = pages_of_row(map, row);
+    for (size_t page = pages.first; page <= pages.last; page++)
+        record_page(map, page, now);
+}
+
+/* ---- missing rows ---------------------------------------------------------------------------- */
+
 bool bag_map_is_whole(const struct bag_map *map)
 {
     return atomic_load(&map->file_bytes) >= map->data_offset + map->data_bytes &&
@@ -535,10 +624,10 @@ bool bag_map_is_whole(const struct bag_map *map)
 
 bool bag_map_has_row(const struct bag_map *map, int64_t row)
 {
-    size_t begin = map->data_offset + (size_t)row * map->row_bytes, end = begin + map->row_bytes;
-    if (end > atomic_load(&map->file_bytes))
+    struct pages pages = pages_of_row(map, row);
+    if (map->data_offset + ((size_t)row + 1) * map->row_bytes > atomic_load(&map->file_bytes))
         return false;
-    for (size_t page = begin / map->page_bytes; page * map->page_bytes < end; page++) {
+    for (size_t page = pages.first; page <= pages.last; page++) {
         if (is_hole(map, page))
             return false;
     }

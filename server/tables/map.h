@@ -69,10 +69,11 @@ void bag_map_prefetch_end(struct bag_map_prefetch *prefetch);
 
 /* ---- files that change ----------------------------------------------------------------------- */
 
-/* Counters of events on any mapped file. */
+/* Counters of events on any mapped file, and the time when they were read. */
 struct bag_map_epoch {
-    uint64_t holes;  /* made or filled again */
-    uint64_t states; /* changes of a file's size or time of change */
+    uint64_t holes;   /* made or filled again */
+    uint64_t states;  /* changes of a file's size or time of change */
+    uint64_t time_ns; /* monotonic */
 };
 struct bag_map_epoch bag_map_epoch(void);
 
@@ -85,6 +86,28 @@ void bag_map_refresh(struct bag_map *map, bool has_read);
 
 /* Returns whether the file has all rows now, even if no thread reads any. */
 bool bag_map_has_file(const struct bag_map *map);
+
+/* ---- rows in memory -------------------------------------------------------------------------- */
+
+/* A loop must not wait for a disk, so it pools only rows that are known to be in memory: the file
+ * is locked, or their pages were touched in the last seconds. A read from the disk voids what is
+ * known of all pages. The kernel may evict a page in between, for which a loop then waits once. */
+
+/* Returns the time for the functions below, in units of 250 ms. */
+uint32_t bag_map_time(void);
+
+/* Returns false if any row may have to be read: the file is not whole, or was not touched in the
+ * last second. */
+bool bag_map_is_watched(const struct bag_map *map, uint32_t now);
+
+/* Returns whether a row of a watched file is in memory, as far as is known, and records then that
+ * it is touched: the caller touches it now. */
+bool bag_map_keeps_row(struct bag_map *map, int64_t row, uint32_t now);
+
+/* Records that a row was touched. */
+void bag_map_record_row(struct bag_map *map, int64_t row, uint32_t now);
+
+/* ---- missing rows ---------------------------------------------------------------------------- */
 
 /* Returns whether every row could be read at the last refresh. */
 bool bag_map_is_whole(const struct bag_map *map);

@@ -46,18 +46,34 @@ def expect_missing(client, rows, row, path, model="cut"):
 # ---- the same answers -----------------------------------------------------------------------------
 
 
-def test_small_requests_go_to_a_worker(directory):
-    """A page fault must not hold up the loop."""
-    np.save(directory / "t.npy", numbered(100))
+def test_the_loop_answers_what_is_in_memory(directory):
+    """A page fault must not hold up the loop: rows that no request has touched lately go to a worker."""
+    np.save(directory / "t.npy", numbered())
     config = write_json(directory / "config.json", {"models": [
-        {"name": "mapped", "path": "t.npy", "load": "map"}, {"name": "copied", "path": "t.npy"}]})
+        {"name": "mapped", "path": "t.npy", "load": "map"},
+        {"name": "default", "path": "t.npy", "load": "map", "default_index": ROWS // 4},
+        {"name": "copied", "path": "t.npy"},
+        *([] if SANITIZED else [{"name": "locked", "path": "t.npy", "load": "map", "mlock": True}])]})
     with Server("--config", config) as server, Client(server) as client:
-        waited = {}
-        for name in ("mapped", "copied"):
-            expect_rows(client, [1, 2], name)
-            stats = client.get(f"/v2/models/{name}/stats").json()["model_stats"][0]
-            waited[name] = stats["inference_stats"]["queue"]["ns"]
-        expect(waited["copied"] == 0 < waited["mapped"], f"{waited} ns in the queue")
+        def waits(rows, model="mapped", **options):
+            """Whether a request had to wait for a worker."""
+            def queued():
+                stats = client.get(f"/v2/models/{model}/stats").json()["model_stats"][0]
+                return stats["inference_stats"]["queue"]["ns"]
+            before = queued()
+            expect_equal(ask(client, rows, model, **options).embeddings().tolist(),
+                         [[float(sum(rows or [ROWS // 4]))] * COLUMNS], model)
+            return queued() > before
+
+        expect(not waits([1, 2], "copied"), "rows in memory")
+        if not SANITIZED:
+            expect(not waits([1, 2], "locked"), "rows that are locked")
+        expect(waits([1, ROWS - 1]), "rows that were never touched")
+        wait_until(lambda: not waits([1, ROWS - 1]), "rows that are touched again and again")
+        expect(waits([1, ROWS // 2]), "a row that was never touched, beside one that was")
+        wait_until(lambda: not waits([3], "default"), "a table with a default row that is not needed")
+        expect(waits([], "default"), "the default row")
+        wait_until(lambda: not waits([], "default"), "the default row again")
 
 
 def test_the_option_load_and_what_goes_before_it(directory):
