@@ -476,8 +476,12 @@ static void *run(void *argument)
     struct bag_reconciler *reconciler = argument;
     struct bag_problem problem;
     struct bag_models *models = &reconciler->models;
+    struct bag_problem ignored; /* logged, and tried again by polls and loads */
     bool failed = !bag_change_plan_carry_out(&reconciler->first, &problem);
     bag_change_plan_free(&reconciler->first);
+    /* Loading took only the deltas that follow each file's last update. */
+    if (!failed)
+        bag_models_take_deltas(models, NULL, false, &ignored);
     bag_models_detach(models);
     if (!failed) {
         reconciler->first_models = bag_models_count_ready(models);

@@ -87,6 +87,17 @@ def test_deltas_at_a_load_call_and_sighup(directory, root):
         wait_until(lambda: has(server.client, 4), "delta 4 is not applied")
 
 
+def test_start_takes_a_delta_beside_a_version_that_lacks_updates(directory, root):
+    """A file that includes an update which an older version does not have starts behind that one. The
+    delta beside it follows once both serve, without a poll or a load."""
+    publish(root, "t", 1)
+    version = publish(root, "t", 2, control.rows_of(2), {"updates_through": 1}).parent
+    write_json(root / "t" / "config.json", {"version_policy": "all"})
+    numbered(version, 2)
+    with serve_plain(directory) as server:
+        check_rows(all_rows(server.client), after(control.rows_of(2), 1, 2))
+
+
 def test_bad_deltas_are_waited_for(directory, root):
     """One that is half there changes nothing, is said with its folder, and is taken when it is
     whole; one of another width never is, and what serves goes on."""
