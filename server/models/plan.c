@@ -112,10 +112,10 @@ struct facts {
 static bool is_settled(const struct facts *facts, struct bag_version *version)
 {
     struct bag_observed_state *observed = &version->observed;
-    uint64_t poll = facts->plan->models->num_polls, fingerprint = version->found->fingerprint;
-    if (observed->poll != poll || observed->fingerprint != fingerprint) {
-        observed->is_same = observed->poll && observed->fingerprint == fingerprint;
-        observed->fingerprint = fingerprint;
+    uint64_t poll = facts->plan->models->num_polls, state = bag_source_state(version->found);
+    if (observed->poll != poll || observed->state != state) {
+        observed->is_same = observed->poll && observed->state == state;
+        observed->state = state;
         observed->poll = poll;
     }
     return observed->is_same;
@@ -141,10 +141,15 @@ static void open_files(struct facts *facts, const struct bag_version *version)
     }
 }
 
-/* Returns whether the model was made of the same files and configuration as the source. */
+/* Returns whether the model was made of the same files and configuration as the source. Then the
+ * model's source gets the links that the files have now. */
 static bool is_of(const struct bag_model *model, const struct bag_source *source)
 {
-    return model && model->source && model->source->fingerprint == source->fingerprint;
+    if (!model || !model->source || model->source->fingerprint != source->fingerprint ||
+        bag_source_was_written_over(model->source, source))
+        return false;
+    bag_source_update_links(model->source, source);
+    return true;
 }
 
 /* Returns whether what serves lacks updates. The default version is only looked at if a request
@@ -1160,8 +1165,9 @@ static bool list_shared(struct bag_change_plan *plan, struct bag_problem *proble
 
 /* Returns the table in memory that was read from these files and has all updates, or NULL. */
 static struct bag_stored_table *find_shared(const struct bag_change_plan *plan,
-                                            uint64_t fingerprint)
+                                            const struct bag_source *source)
 {
+    uint64_t fingerprint = source->table_fingerprint;
     size_t low = 0, high = plan->num_shared;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -1171,8 +1177,10 @@ static struct bag_stored_table *find_shared(const struct bag_change_plan *plan,
             high = middle;
     }
     for (; low < plan->num_shared && plan->shared[low].fingerprint == fingerprint; low++) {
-        if (!bag_models_lack_updates(plan->models, plan->shared[low].model))
-            return plan->shared[low].model->stored;
+        const struct bag_model *model = plan->shared[low].model;
+        if (!bag_models_lack_updates(plan->models, model) &&
+            !bag_source_was_written_over(model->source, source))
+            return model->stored;
     }
     return NULL;
 }
@@ -1191,7 +1199,7 @@ static bool share_tables(struct bag_change_plan *plan, struct bag_problem *probl
         if (!fingerprint)
             continue;
         bool is_shared = version->stored != NULL;
-        if (!is_shared && (version->stored = find_shared(plan, fingerprint))) {
+        if (!is_shared && (version->stored = find_shared(plan, version->source))) {
             version->stored->holders++;
             is_shared = true;
         }

@@ -33,9 +33,9 @@
 
 /* The files of a version, as polls observed them. */
 struct bag_observed_state {
-    uint64_t fingerprint;
-    uint64_t poll; /* number of the last poll that looked at them; 0: none did */
-    bool is_same;  /* true: that poll found the same files as the one that looked before */
+    uint64_t state; /* see bag_source_state() */
+    uint64_t poll;  /* number of the last poll that looked at them; 0: none did */
+    bool is_same;   /* true: that poll found the same files as the one that looked before */
 };
 
 /* Files of a version that are bad, or failed to load at the time at_ns (CLOCK_MONOTONIC). Prevents

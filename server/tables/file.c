@@ -45,16 +45,27 @@ void bag_file_remember(struct bag_table_file *file, const char *path, const stru
                                     .device = state->st_dev,
                                     .inode = state->st_ino,
                                     .bytes = (uint64_t)state->st_size,
-                                    .modified = state->st_mtim};
+                                    .modified = state->st_mtim,
+                                    .changed = state->st_ctim,
+                                    .links = state->st_nlink};
+}
+
+static bool is_same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
 /* Returns whether the file is the one that was checked, and has not been written to since. */
 static bool same_state(const struct bag_table_file *file, const struct stat *state)
 {
     return file->device == state->st_dev && file->inode == state->st_ino &&
-           file->bytes == (uint64_t)state->st_size &&
-           file->modified.tv_sec == state->st_mtim.tv_sec &&
-           file->modified.tv_nsec == state->st_mtim.tv_nsec;
+           file->bytes == (uint64_t)state->st_size && is_same_time(file->modified, state->st_mtim);
+}
+
+bool bag_file_was_changed(const struct bag_table_file *before, const struct bag_table_file *now)
+{
+    return before->device == now->device && before->inode == now->inode &&
+           before->links == now->links && !is_same_time(before->changed, now->changed);
 }
 
 static bool reject_changed(const struct bag_table_file *file, const char *when,

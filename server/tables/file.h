@@ -32,6 +32,8 @@ struct bag_table_file {
     /* The file's identity and state. */
     uint64_t device, inode, bytes;
     struct timespec modified;
+    struct timespec changed; /* time of the last change of its state, or of its links */
+    uint64_t links;
 
     /* From the metadata of a safetensors file. */
     uint64_t updates_through; /* the last row update that the file includes; 0: none */
@@ -62,6 +64,11 @@ int bag_file_reopen(const struct bag_table_file *file, struct bag_problem *probl
 /* Returns false and sets *problem if the file of this descriptor changed since it was checked. */
 bool bag_file_check_unchanged(const struct bag_table_file *file, int fd,
                               struct bag_problem *problem);
+
+/* Returns whether a file that was checked twice has another time of change, though as many links.
+ * Writing sets that time, whatever time of modification is set afterwards. A new or removed link
+ * sets it, too. */
+bool bag_file_was_changed(const struct bag_table_file *before, const struct bag_table_file *now);
 
 /* Returns false and sets *problem if the elements do not have the CRC-32 that the file states.
  * `of_elements` is the XOR of their parts (bag_npz_crc32_part). Files without one pass. */

@@ -7,9 +7,11 @@
 #include "projection.h"
 #include "row_formats.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- row formats ----------------------------------------------------------------------------- */
 
@@ -272,6 +274,75 @@ static uint64_t hash_source(const struct bag_source *source)
             hash = hash_file(hash, &projection->bias);
     }
     return hash;
+}
+
+/* Returns the file number i of the table or, after those, of the projections. NULL: there are
+ * fewer.
+ */
+static struct bag_table_file *file_of(const struct bag_source *source, size_t i)
+{
+    if (i < source->num_files)
+        return &source->files[i];
+    i -= source->num_files;
+    if (i < source->num_key_files)
+        return &source->key_files[i];
+    i -= source->num_key_files;
+    for (size_t j = 0; j < source->num_features; j++) {
+        struct bag_projection_source *projection = source->features[j].projection;
+        size_t count = projection ? 1 + projection->has_bias : 0;
+        if (i < count)
+            return i ? &projection->bias : &projection->matrix;
+        i -= count;
+    }
+    return NULL;
+}
+
+uint64_t bag_source_state(const struct bag_source *source)
+{
+    uint64_t hash = source->fingerprint;
+    const struct bag_table_file *file;
+    for (size_t i = 0; (file = file_of(source, i)); i++)
+        hash = bag_hash_word(bag_hash_word(hash, (uint64_t)file->changed.tv_sec),
+                             (uint64_t)file->changed.tv_nsec);
+    return hash;
+}
+
+/* Returns whether a name has come into or gone from a folder since `time`, or at that time: the
+ * folder of the file or, with `above` "/..", the one above it. */
+static bool is_newer_folder(const char *path, const char *above, struct timespec time)
+{
+    char folder[PATH_MAX + 4];
+    struct stat state;
+    const char *name = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s.%s", name ? (int)(name + 1 - path) : 0, path, above);
+    return stat(folder, &state) == 0 &&
+           (state.st_mtim.tv_sec > time.tv_sec ||
+            (state.st_mtim.tv_sec == time.tv_sec && state.st_mtim.tv_nsec >= time.tv_nsec));
+}
+
+bool bag_source_was_written_over(const struct bag_source *before, const struct bag_source *now)
+{
+    const size_t in_version = now->is_named ? 0 : now->num_files + now->num_key_files;
+    const struct bag_table_file *old, *new;
+    bool was_written_over = false;
+    for (size_t i = 0; !was_written_over && (old = file_of(before, i)) && (new = file_of(now, i));
+         i++) {
+        /* Perhaps one link was made and another one removed, each in a folder of its own. */
+        was_written_over = bag_file_was_changed(old, new) &&
+                           !is_newer_folder(new->path, "", new->changed) &&
+                           !(i < in_version && is_newer_folder(new->path, "/..", new->changed));
+    }
+    return was_written_over;
+}
+
+void bag_source_update_links(struct bag_source *source, const struct bag_source *now)
+{
+    struct bag_table_file *old;
+    const struct bag_table_file *new;
+    for (size_t i = 0; (old = file_of(source, i)) && (new = file_of(now, i)); i++) {
+        old->changed = new->changed;
+        old->links = new->links;
+    }
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */

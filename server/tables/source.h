@@ -202,6 +202,17 @@ size_t bag_source_bytes_of_rows(const struct bag_source *source, size_t num_rows
  * models, and every version that is named. */
 struct bag_version_policy bag_source_policy(const struct bag_source *source);
 
+/* Returns a hash that differs if the fingerprint of an open source does, or if a file has changed
+ * in any way or got another link. */
+uint64_t bag_source_state(const struct bag_source *source);
+
+/* Returns whether a file of two sources with equal fingerprints was written over in between. */
+bool bag_source_was_written_over(const struct bag_source *before, const struct bag_source *now);
+
+/* Takes over when the files of a source with an equal fingerprint got their last link, so that
+ * later ones are not mistaken for writes. */
+void bag_source_update_links(struct bag_source *source, const struct bag_source *now);
+
 /* Returns whether a feature is projected. */
 bool bag_source_projects(const struct bag_source *source);
 

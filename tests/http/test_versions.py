@@ -373,6 +373,83 @@ def test_poll_takes_replaced_files(directory, root):
         expect_equal(set(index(server.client, "t")), {"1"})
 
 
+def write_over(path, table, **options):
+    """Writes another table into the same file, and puts its time of modification back."""
+    state = path.stat()
+    with open(path, "r+b") as file:
+        np.save(file, table, **options)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    expect_equal((path.stat().st_size, path.stat().st_mtime_ns), (state.st_size, state.st_mtime_ns))
+
+
+def let_polls_pass(server, root, first):
+    for version in (first, first + 1):
+        publish(root, "mark", version)
+        wait_for(server.client, version, "mark")
+
+
+def test_poll_takes_files_written_over(directory, root):
+    """Of the same size and time: whether or not links were made before, and for a request, too."""
+    path = publish(root, "t", 1)
+    with polling(directory) as server:
+        write_over(path, rows_of(2))
+        wait_for(server.client, 2)
+        os.link(path, directory / "copy.npy")
+        let_polls_pass(server, root, 1)
+        write_over(path, rows_of(3))
+        wait_for(server.client, 3)
+        expect_equal(set(index(server.client, "t")), {"1"})
+    with serve(directory) as server:
+        write_over(path, rows_of(4))
+        server.admin.load("t").expect(200)
+        expect_equal(served(server.client), 4)
+
+
+def test_poll_takes_a_projection_written_over(directory, root):
+    matrix = directory / "matrix.npy"
+    np.save(matrix, np.eye(4, dtype=np.float32))
+    publish(root, "t", 1, settings={"projection": str(matrix)})
+    with polling(directory) as server:
+        expect_equal(served(server.client), 1)
+        write_over(matrix, 5 * np.eye(4, dtype=np.float32))
+        wait_until(lambda: 5 in server.client.infer("t", [i64("indices", [[1]])]).embeddings(), "the old matrix is used")
+
+
+def link_version(path, version):
+    """Another version, which appears complete, whose table is a hard link."""
+    folder = path.parent.with_name(".new")
+    folder.mkdir()
+    os.link(path, folder / "table.npy")
+    os.rename(folder, path.parent.with_name(str(version)))
+
+
+def test_links_are_no_changes(directory, root):
+    """A link of a served file is made and removed elsewhere, or in the folders of other versions."""
+    path = publish(root, "t", 2)
+    link_version(path, 1)
+    write_json(root / "t" / "config.json", {"version_policy": {"latest": 2}})
+    with polling(directory, "--log-level", "debug") as server:
+        def reads():
+            tried = [e for e in events(server, "loading table") if (e["model"], e["version"]) == ("t", "2")]
+            return len(tried)
+
+        os.link(path, directory / "copy.npy")
+        let_polls_pass(server, root, 1)
+        os.unlink(directory / "copy.npy")
+        let_polls_pass(server, root, 3)
+        expect_equal(reads(), 1)
+        # Version 3 takes the place of version 1, and the number of links stays the same.
+        link_version(path, 3)
+        (root / "t" / "1" / "table.npy").unlink()
+        (root / "t" / "1").rmdir()
+        wait_until(lambda: index(server.client, "t").get("3", "?")[0] == "READY", "version 3 is not served")
+        let_polls_pass(server, root, 5)
+        expect_equal((reads(), served(server.client, version=2)), (1, 2))
+        path.chmod(0o600)
+        wait_until(lambda: reads() == 2, "a change that may be a write is passed over")
+        expect_equal(served(server.client, version=2), 2)
+
+
 def test_poll_waits_until_files_rest(directory, root):
     """Whole by its header, but written to: it is loaded when it was the same in two polls."""
     publish(root, "t", 1)
