@@ -57,12 +57,6 @@ BAG_LANE size_t K(end_of)(const struct bag_pool_args *args, const struct K(bags)
     return next == bags->end_offset ? args->indices.count : bag_load_id(next);
 }
 
-/* Prefetches the row that is summed later. */
-BAG_LANE void K(fetch_later)(const struct K(tile) * tile, int vectors, const struct K(walk) * walk)
-{
-    K(fetch)(tile, vectors, bag_load_id(walk->id + tile->walk->ahead * walk->id_bytes));
-}
-
 /* Moves to the next bag. Returns false if there is none. */
 BAG_LANE bool K(next_bag)(const struct bag_pool_args *args, size_t id_bytes, struct K(bags) * bags)
 {
@@ -97,16 +91,20 @@ BAG_LANE size_t K(skip_singles)(const struct bag_pool_args *args, struct K(bags)
 BAG_LANE void K(pool_singles)(const struct K(tile) * tile, enum bag_mode mode, int vectors,
                               struct K(walk) * walk, struct K(bags) * bags)
 {
-    const struct bag_tile own = *tile->own; /* in registers, because no result can change it */
+    /* The compiler keeps copies in registers, because no result can change them. */
+    const struct bag_tile own = *tile->own;
+    const struct bag_row_walk table = *tile->walk;
     struct K(tile) copy = *tile;
     const size_t stride = tile->args->bag_stride;
     const char *const end_id = walk->id + K(skip_singles)(tile->args, bags) * walk->id_bytes;
+    const size_t ahead_bytes = table.ahead * walk->id_bytes;
     copy.own = &own;
+    copy.walk = &table;
     for (;;) {
         BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
         K(clear)(sums, vectors);
         if (__builtin_expect(walk->id < bags->fetch_end, 0))
-            K(fetch_later)(&copy, vectors, walk);
+            K(fetch)(&copy, vectors, bag_load_id(walk->id + ahead_bytes));
         K(fetch_result)(vectors, bags->out + stride * (vectors <= 4 ? 8 : 2));
         K(take_next)(&copy, mode, vectors, walk, sums);
         K(store_result)(&copy, mode, vectors, true, bags->out, sums);
@@ -130,9 +128,10 @@ BAG_LANE void K(pool_bag)(const struct K(tile) * tile, enum bag_mode mode, int v
     K(clear)(sums, vectors);
     if (__builtin_expect(walk->id < bags->fetch_end, 0)) {
         const char *const fetched_id = end_id < bags->fetch_end ? end_id : bags->fetch_end;
+        const size_t ahead_bytes = tile->walk->ahead * walk->id_bytes;
         K(fetch_result)(vectors, bags->out + args->bag_stride);
         do {
-            K(fetch_later)(tile, vectors, walk);
+            K(fetch)(tile, vectors, bag_load_id(walk->id + ahead_bytes));
             K(take_next)(tile, mode, vectors, walk, sums);
         } while (walk->id != fetched_id);
     }

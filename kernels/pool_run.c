@@ -107,19 +107,27 @@ static void pool_tile(const struct bag_pool_args *args, const struct bag_tile *t
 /* Pools a range of several tiles, the first of which is given. The last tile overlaps the one
  * before it if the columns do not divide evenly. */
 static void pool_tiles(const struct bag_pool_args *args, const struct bag_range *range,
-                       struct bag_tile tile, char *out)
+                       const struct bag_tile *first, char *out)
 {
-    const size_t columns = tile.end_column - tile.first_column;
-    const size_t latest = range->end_column - columns;
+    const size_t columns = first->end_column - first->first_column;
+    const size_t last_column = range->end_column - columns;
+    struct bag_tile second = *first, last = *first;
+    bag_move_tile(args, first->end_column, &second);
+    bag_move_tile(args, last_column, &last);
+    const ptrdiff_t bytes = second.rows - first->rows;
     if (args->walk->fetch == BAG_FETCH_FAR && has_all_columns(args, range))
         bag_fetch_first(args, range->first_bag, range->end_bag);
-    for (size_t bag = range->first_bag; bag < range->end_bag;) {
-        const size_t end = turn_end(args, bag, range->end_bag);
-        for (size_t column = range->first_column; column < range->end_column; column += columns) {
-            bag_move_tile(args, column < latest ? column : latest, &tile);
+    for (size_t bag = range->first_bag, end; bag < range->end_bag; bag = end) {
+        end = turn_end(args, bag, range->end_bag);
+        pool_tile(args, first, bag, end, out);
+        for (struct bag_tile tile = second; tile.first_column < last_column;) {
             pool_tile(args, &tile, bag, end, out);
+            tile.first_column += columns;
+            tile.end_column += columns;
+            tile.rows += bytes;
+            tile.params_at -= bytes;
         }
-        bag = end;
+        pool_tile(args, &last, bag, end, out);
     }
 }
 
@@ -137,7 +145,7 @@ static void pool_bags(const struct bag_pool_args *args, const struct bag_range *
     if (tile.end_column == range->end_column)
         pool_tile(args, &tile, range->first_bag, range->end_bag, out);
     else
-        pool_tiles(args, range, tile, out);
+        pool_tiles(args, range, &tile, out);
 }
 
 /* ---- equal bags ------------------------------------------------------------------------------ */
