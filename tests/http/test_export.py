@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from harness import PROGRAM, ROOT, Server, expect, expect_equal
+from harness import PROGRAM, ROOT, Server, expect, expect_equal, write_json
 
 sys.path.insert(0, str(ROOT / "proto" / "clients" / "python"))
 import bagserve_export  # noqa: E402
@@ -173,6 +173,28 @@ def test_what_is_wrong_with_tables(rng):
             work()
 
 
+def test_pins(directory, rng):
+    """Two versions of a collection answer from the tables of their own; so do those of the command, and one over other
+    tables follows the versions that are served."""
+    rows = rng.random((3, 4, 2), np.float32)
+    for version in (1, 2):
+        exported = Export()
+        exported.table("items", rows[version], "sum")
+        exported.collection("both", {"x": "items", "y": "items"})
+        exported.write(directory, version)
+    exported = Export()
+    exported.collection("newest", {"x": "items"})
+    exported.write(directory)
+    write_json(directory / "both" / "config.json", {"version_policy": "all"})
+    with serve(directory) as server, connect(server) as client:
+        for version in (1, 2):
+            for name, got in client.collection("both", {"x": [[3]], "y": [[3]]}, version=version).items():
+                expect(np.array_equal(got[0], rows[version][3]), f"{name} of version {version}")
+        expect(np.array_equal(client.collection("newest", {"x": [[0]]})["x"][0], rows[2][0]), "the newest")
+    expect_equal(json.loads((directory / "both/2/config.json").read_text())["features"][1],
+                 {"name": "y", "model": "items", "version": 2})
+
+
 # ---- the command ------------------------------------------------------------------------------
 def test_command(directory, rng, checkpoint, capsys):
     """Each table by its own rules, and many by one flag; what was not asked for is not written."""
@@ -187,9 +209,11 @@ def test_command(directory, rng, checkpoint, capsys):
     expect_equal(json.loads((directory / "user" / "1" / "config.json").read_text()),
                  {"reduction": "mean", "padding_idx": 0, "include_last_offset": True})
     run_main(directory, "--table", "user=user.weight,reduction=max", "--version", "2", "--row-format", "int8",
-             "--program", PROGRAM)
+             "--program", PROGRAM, "--collection", "c=f:user")
+    expect_equal(json.loads((directory / "c/2/config.json").read_text()),
+                 {"features": [{"name": "f", "model": "user", "version": 2}]})
     with serve(directory) as server, connect(server) as client:
-        expect_equal(client.models(), ["emb_0", "emb_12", "user"])
+        expect_equal(client.models(), ["c", "emb_0", "emb_12", "user"])
         expect(np.array_equal(client.bags("emb_12", [[1, 3]])[0], rows[1] + 2 + (rows[3] + 2)), "sum")
         expect_equal(client.metadata("user")["parameters"]["row_format"], "int8")
         expect(np.allclose(client.bags("user", [[0, 1]])[0], np.maximum(rows[0], rows[1]), atol=0.01), "max")

@@ -395,14 +395,17 @@ def test_versions(directory, rng):
     asked = Jagged({name: ids.tolist() for name in ("f", "g", "h")})
     with serve(directory) as server, connect(server) as client, torch.no_grad():
         for number, model in enumerate(models, 1):
-            tables = {name: model[name] for name in ("bag", "single")}
-            with pytest.raises(ValueError, match="'bag' on the server has other rows"):
-                replace(nn.ModuleDict(tables), client, version=3 - number)
-            new = nn.ModuleDict(tables)
+            for name, module in model.items():
+                with pytest.raises(ValueError, match=f"'{name}'.* on the server has other rows"):
+                    replace(nn.ModuleDict({name: module}), client, version=3 - number)
+            new = nn.ModuleDict(dict(model.items()))
             replace(new, client, version=number)
-            for name, module in tables.items():
-                expect_bits(new[name](ids), module(ids), name)
+            for name in ("bag", "single"):
+                expect_bits(new[name](ids), model[name](ids), name)
                 expect_equal(new[name].extra_repr(), f"'{name}', version={number}")
+            for name, values in (("c", lambda rows: rows), ("rows", lambda rows: rows.values())):
+                for feature, rows in model[name](asked).items():
+                    expect_bits(values(new[name](asked)[feature]), values(rows), feature)
             made = RemoteEmbeddingBag(client, "bag", version=str(number)).eval()
             expect_bits(copy.deepcopy(made)(ids), model["bag"](ids), "bag")
             made = RemoteEmbedding(client, "single", version=number).eval()

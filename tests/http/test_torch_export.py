@@ -327,7 +327,7 @@ def test_dlrm(directory):
                      "a request for the rows of each table, and one for the batch")
 
 
-# What TABLES.md shows, where ONNX is installed, too.
+# What TABLES.md shows, where ONNX is installed, too (Debian 13's python3-onnx and python3-onnxruntime).
 DENSE_HALF = """
 import sys, numpy, onnxruntime
 from bagserve_client import Client

@@ -15,8 +15,8 @@ features they have, is in the file that bagserve_torch.describe(model, "tables.j
 
 A table becomes models/NAME/VERSION/ with table.safetensors (its rows as the tensor "values", in the type that
 they have, or in a `row_format`) and config.json, which says how it pools; a collection is a config.json that
-names its features. So the folder is one that --models, the image, the package and Kubernetes take as it is. Versions that
-are there are never written over. A table whose bytes are those of the version before is a hard link to its file,
+names its features, and pins them to the tables of its own version. So the folder is one that --models, the image, the package
+and Kubernetes take as it is. Versions that are there are never written over. A table whose bytes are those of the version before is a hard link to its file,
 where the file system has these.
 
 Torch is not imported here but for reading a checkpoint: what has a tensor's attributes is taken for one.
@@ -194,7 +194,8 @@ class Export:
         return name
 
     def collection(self, name: str, features: Mapping[str, str]) -> str:
-        """Adds a collection of features, given as the tables' names by theirs. Returns its name."""
+        """Adds a collection of features, given as the tables' names by theirs. Features of tables of this export are pinned to
+        its version of them; others have the version that is served by default. Returns its name."""
         return self._add(name, {"features": [{"name": feature, "model": table}
                                              for feature, table in features.items()]})
 
@@ -211,7 +212,7 @@ class Export:
         directory.mkdir(parents=True, exist_ok=True)
         staging = pathlib.Path(tempfile.mkdtemp(prefix=".export-", dir=directory))
         try:
-            self._write_files(staging)
+            self._write_files(staging, version)
             for name in self.tables:
                 _link_unchanged(directory / name, version, staging / name / _TABLE_FILE)
             for name in self.models:  # tables before the collections over them
@@ -221,7 +222,7 @@ class Export:
             shutil.rmtree(staging)
         return directory
 
-    def _write_files(self, staging):
+    def _write_files(self, staging, version):
         for name, settings in self.models.items():
             (staging / name).mkdir()
             if name in self.tables:
@@ -229,7 +230,14 @@ class Export:
             for key, matrix in self.matrices.get(name, {}).items():
                 (staging / name / "dense").mkdir(exist_ok=True)
                 np.save(staging / name / "dense" / f"{key}.npy", matrix)
-            (staging / name / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
+            (staging / name / "config.json").write_text(json.dumps(self._pin(settings, version), indent=2) + "\n")
+
+    def _pin(self, settings, version):
+        """The settings of a model, where features of tables that are exported with it have these tables and no others."""
+        if "features" not in settings:
+            return settings
+        return {"features": [feature | ({"version": version} if feature["model"] in self.tables else {})
+                             for feature in settings["features"]]}
 
     def _write_table(self, path, tensors, metadata):
         if self.row_format is None:

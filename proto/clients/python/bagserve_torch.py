@@ -583,7 +583,8 @@ def export(module: nn.Module, folder: Any, *, version: int = 1, row_format: Opti
            program: str = "bagserve") -> Dict[str, str]:
     """Writes all embeddings of a module, and only these, to a folder of models: NAME/VERSION/ for each. Returns the
     models' names by the modules' paths: a path is the name. An embedding that does more than look up its rows, in a
-    forward of its own, a hook or by max_norm, is refused.
+    forward of its own, a hook or by max_norm, is refused. Collections are pinned: this version of one always pools this version
+    of its tables.
 
     `row_format` (int8, int4, ...) quantises rows, by the `program`.
     """
@@ -720,8 +721,9 @@ def _check_collection(part, served, config, client, options):
         if rules["reduction"] != pooling:
             raise ValueError(f"'{part.name}', feature '{name}' on the server pools by {rules['reduction']}; the "
                              f"module by {pooling}")
-        if (model, there[name]["model"]) not in compared:
-            compared.add((model, there[name]["model"]))
+        table = (model, there[name]["model"], there[name].get("version"))
+        if table not in compared:
+            compared.add(table)
             _check_rows(what, weight, None, there[name], options, lambda ids, name=name: client.collection(
                 part.name, {name: [ids]}, reduction="none", output_row_format="plain", version=options.version)[name])
     return {name: weight.dtype for name, (_, weight, _) in wanted.items()}
