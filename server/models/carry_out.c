@@ -468,7 +468,9 @@ static void log_shape(const struct bag_version *version)
 /* A version that was unloaded and is UNLOADING until its last request has ended. */
 struct leaving {
     struct bag_version *version;
-    struct bag_model *old, *unloaded; /* references; the model that served; what is listed then */
+    struct bag_model *old, *unloaded; /* references; the model that served, NULL for a collection,
+                                         which would keep the models of its tables; what is listed
+                                         then */
 };
 
 struct leaving_list {
@@ -492,8 +494,9 @@ static bool begin_leaving(struct bag_change_plan *plan, struct leaving_list *all
                 bag_model_release(model);
                 return bag_problem_no_memory(problem);
             }
+            struct bag_model *old = version->now.model;
             all->list[all->count++] =
-                (struct leaving){version, bag_model_retain(version->now.model), next};
+                (struct leaving){version, old->memory ? bag_model_retain(old) : NULL, next};
             version->next.model = model;
         }
     }
@@ -505,8 +508,11 @@ static void finish_leaving(struct bag_models *models, struct leaving_list *all)
 {
     for (size_t i = 0; i < all->count; i++) {
         struct leaving *leaving = &all->list[i];
-        if (leaving->old->memory)
-            wait_until_left(models, leaving->old, 1);
+        if (leaving->old && !wait_until_left(models, leaving->old, 1) &&
+            !atomic_load(&models->cancelled))
+            bag_log(BAG_LOG_LEVEL_WARNING, "table still read",
+                    BAG_LOG_TEXT("model", leaving->old->name),
+                    BAG_LOG_TEXT("version", leaving->old->version));
         bag_model_release(leaving->old);
         leaving->old = NULL;
     }

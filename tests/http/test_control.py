@@ -286,6 +286,18 @@ def test_dependents(directory, root):
         expect_equal((served(client), served(client, "u")), (404, 1))
 
 
+def test_a_collection_that_came_later_leaves_its_table(directory, root):
+    """No collection that is unloaded with its table keeps that in memory until the change gives up waiting."""
+    publish(root, "t", 1)
+    with serve(directory) as server:
+        collection(root, "c", ["t"])
+        server.admin.load("c").expect(200)
+        server.admin.unload("t", unload_dependents=True).expect(200)
+        server.admin.load("t").expect(200)
+        wait_until(lambda: [e["event"] for e in server.events()].count("change done") == 3, "a change is not logged")
+        expect("table still read" not in [e["event"] for e in server.events()], server.log())
+
+
 def put(admin):
     return update(admin.client, "t", [6], np.full((1, COLUMNS), 7), headers=BEARER)
 
