@@ -21,7 +21,8 @@ int bag_cmd_version(int argc, char *argv[])
     printf("bagserve %s\n"
            "commit: %s\n"
            "compiler: %s\n"
-           "libraries: libmicrohttpd %s, libuv %s, cJSON %s, zlib %s, nettle %d.%d\n",
+           "libraries: libmicrohttpd %s, libuv %s, cJSON %s,\n"
+           "    zlib %s, nettle %d.%d\n",
            BAG_VERSION, BAG_COMMIT, COMPILER, MHD_get_version(), uv_version_string(),
            bag_library_cjson(), bag_library_zlib(), nettle_version_major(), nettle_version_minor());
     return BAG_EXIT_OK;

@@ -27,7 +27,7 @@ static const struct bag_tool tool = {
     "how fast. It learns from the server's metadata what to ask for. MODEL may be left out if "
     "there is "
     "one model, or one collection. Exit code 0: it was measured; 1: it was not, or --check found a "
-    "difference; 2: wrong usage.",
+    "difference; 2: wrong usage; 3: a sweep has no verdict.",
     flags,
     FLAG_COUNT,
     0,

@@ -798,8 +798,8 @@ static bool decide_again(struct bag_change_plan *plan, struct bag_name *name,
     return name->is_kept || decide(plan, name, problem);
 }
 
-/* Decides again about the collections that were to be loaded over a version that failed: a lower
- * version of them may pin tables that are there. */
+/* Decides again about the collections that were to be loaded over a failed version. A lower version
+ * of a collection may pin other tables. */
 static bool decide_over(struct bag_change_plan *plan, const struct bag_version *failed,
                         struct bag_problem *problem)
 {
@@ -1079,8 +1079,8 @@ static bool resolve_collections(struct bag_change_plan *plan, struct bag_problem
     return ok;
 }
 
-/* Marks the versions that collections of the next snapshot pin, and counts the versions that serve
- * only for that. */
+/* Marks the versions that collections of the next snapshot pin. Returns the number of versions that
+ * serve only because of a pin. */
 static size_t mark_pins(struct bag_change_plan *plan)
 {
     size_t count = 0;

@@ -81,7 +81,7 @@ bool bag_change_plan_complete(struct bag_change_plan *plan, struct bag_problem *
 bool bag_change_plan_decide(struct bag_change_plan *plan, struct bag_problem *problem);
 
 /* Decides again about the name of plan->failed, which is remembered as failed, and completes the
- * plan. What was loaded stays. Returns false and sets *problem as bag_change_plan_decide(). */
+ * plan. Loaded tables stay. Returns false and sets *problem as bag_change_plan_decide(). */
 bool bag_change_plan_go_without(struct bag_change_plan *plan, struct bag_problem *problem);
 
 /* Returns whether the next snapshot differs from the current one. */
@@ -108,7 +108,7 @@ bool bag_change_plan_reject_collection(const struct bag_change_plan *plan,
                                        struct bag_version *version, const struct bag_problem *why,
                                        struct bag_problem *problem);
 
-/* Returns what will be listed of the version. Of one that is loaded the model is missing. */
+/* Returns what will be listed of the version, without the model if it is still to be loaded. */
 static inline const struct bag_listed *bag_version_next(const struct bag_version *version)
 {
     return version->name->is_decided ? &version->next : &version->now;

@@ -217,7 +217,7 @@ enum bag_plan_outcome bag_plan_model(struct bag_model_plan *plan)
     }
     if (plan->preferred != SIZE_MAX && plan->versions[plan->preferred].is_behind)
         plan->versions[plan->preferred].action = BAG_ACTION_LOAD;
-    /* Versions that collections pin stay beside those. */
+    /* Pinned versions stay beside these. */
     for (size_t i = 0; i < plan->count; i++) {
         if (plan->versions[i].is_pinned)
             bag_plan_pinned(plan, &plan->versions[i]);

@@ -153,8 +153,8 @@ bool bag_source_load_keys(const struct bag_source *source, unsigned threads,
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Loads rows and keys into a table that is described. A part by keys first learns which rows it
- * has. */
+/* Loads rows and keys into a table that is described. The rows of a part by keys are
+ * found first. */
 static bool load_both(const struct bag_source *source, const struct bag_load_options *options,
                       struct bag_table_memory *memory, struct bag_problem *problem)
 {

@@ -461,7 +461,7 @@ static bool open_folder(struct bag_source *source, const char *folder, struct ba
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Checks that the keys are of a type that can be keys, and that there is one for each row. */
+/* Checks the type of the keys, and that there is one for each row. */
 static bool check_keys(const struct bag_source *source, struct bag_problem *problem)
 {
     size_t rows = 0, keys = 0;
@@ -484,8 +484,8 @@ static bool check_keys(const struct bag_source *source, struct bag_problem *prob
                            source->key_files[0].path, keys, rows, source->files[0].path);
 }
 
-/* Rejects rows without elements. Nobody trains them: a copy or an export failed after the keys or
- * the header were written. */
+/* Rejects rows without elements: a copy or an export failed after the keys or the header were
+ * written. */
 static bool check_elements(const struct bag_source *source, struct bag_problem *problem)
 {
     for (size_t i = 0; i < source->num_files; i++) {

@@ -350,7 +350,7 @@ static bool lock_pages(struct bag_map *map, struct bag_problem *problem)
                            bag_format_bytes(map->bytes).text, strerror(error));
 }
 
-/* Maps the open file. *npy says where its elements are. */
+/* Maps the open file, whose elements *npy describes. */
 static bool map_file(struct bag_map *map, const struct bag_npy *npy,
                      const struct bag_load_options *options, struct bag_problem *problem)
 {
@@ -451,7 +451,7 @@ void bag_map_free(struct bag_map *map)
 
 /* ---- files that change ----------------------------------------------------------------------- */
 
-/* Maps a run of pages as bag_map_open did. */
+/* Maps a run of pages of the file again. */
 static bool put_back(struct bag_map *map, size_t first, size_t end)
 {
     char *at = map->start + first * map->page_bytes;

@@ -68,7 +68,7 @@ static bool complete_missing(struct bag_feature_source *feature,
                                "it is %lld",
                                what, (long long)num_rows, (long long)rules->hash_rows);
     /* Reject hash_rows if these rows were reordered: a row stands in for missing keys by its
-     * number, so it must be the one that the trainer had there. */
+     * number, so its number must be that of the trainer. */
     int64_t hash_rows = rules->hash_rows;
     const struct bag_source *source = feature->table;
     const struct bag_table_file *file = source->num_files ? &source->files[0] : NULL;

@@ -143,8 +143,8 @@ void bag_source_free(struct bag_source *source);
  * (BAG_ERROR_NO_MEMORY). After a failure the source can only be freed. */
 bool bag_source_open_table(struct bag_source *source, struct bag_problem *problem);
 
-/* Opens a collection over open tables, one for each feature, in their order. Fails as
- * bag_source_open_table does. */
+/* Opens a collection over open tables, one for each feature, in their order. Fails like
+ * bag_source_open_table. */
 bool bag_source_open_collection(struct bag_source *source, const struct bag_source *const *tables,
                                 struct bag_problem *problem);
 
@@ -230,6 +230,6 @@ struct bag_stored_table *bag_source_load(const struct bag_source *source,
                                          const struct bag_load_options *options,
                                          struct bag_problem *problem);
 
-/* Builds the index of the keys alone. The caller frees *index. Fails as bag_source_load does. */
+/* Builds the index of the keys alone. The caller frees *index. Fails like bag_source_load. */
 bool bag_source_load_keys(const struct bag_source *source, unsigned threads,
                           struct bag_keys_index *index, struct bag_problem *problem);

@@ -30,7 +30,7 @@ def test_help_and_version():
             expect(word in ended.stdout, f"{arguments}: no {word!r} in {ended.stdout!r}")
     said = run("--version").stdout
     words = r"bagserve \d+\.\d+\.\d+\ncommit: ([0-9a-f]{40}|unknown)\ncompiler: (gcc|clang) \d.*\n" \
-            r"libraries: libmicrohttpd \d.*, libuv 1\..*, cJSON 1\..*, zlib 1\..*, nettle 3\.\d+\n"
+            r"libraries: libmicrohttpd \d.*, libuv 1\..*, cJSON 1\..*,\n    zlib 1\..*, nettle 3\.\d+\n"
     expect(re.fullmatch(words, said), said)
     expect_equal(run("version").stdout, said)
     for arguments in ([], ["servee"], ["help", "servee"]):
