@@ -19,6 +19,8 @@ def pytest_addoption(parser):
     group.addoption("--rounds", type=int, default=3, help="test_drain.py: how many rounds")
     group.addoption("--clients", type=int, help="test_vanish.py: how many clients vanish")
     group.addoption("--folders", type=int, default=400, help="test_damaged_exports.py: how many are damaged")
+    group.addoption("--versions", type=int, default=12, help="test_hour.py: how many are trained")
+    group.addoption("--period", type=float, default=0.0, help="test_hour.py: seconds from one to the next, at least")
     group.addoption("--server-option", action="append", default=[], metavar="OPTION",
                     help="test_drain.py: one more argument for the server; may be repeated")
 
