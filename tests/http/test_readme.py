@@ -10,7 +10,8 @@ import pytest
 from harness import PROGRAM, ROOT, Server, expect, expect_equal, write_json
 from pages import BLOCK_TIMEOUT_S, COMMANDS, PORT, blocks_of, check_block, lay_out, pairs_of, private_network
 
-DOCUMENTS = ("README.md", "proto/PROTOCOL.md", "server/metrics/README.md")
+DOCUMENTS = ("README.md", "proto/PROTOCOL.md", "server/metrics/README.md", "deploy/SCALING.md", "tests/bench/README.md")
+IN_TURN = ("config/TABLES.md", "config/FRESH.md", "config/SEQUENCES.md")  # test_pages.py runs these
 FOLDERS = ("kernels", "proto", "config", "server", "tests", "deploy")
 PAGES = sorted(str(path.relative_to(ROOT)) for path in
                [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
@@ -28,8 +29,12 @@ BLOCKS = [pytest.param(block, output, id=f"{name}:{block.line} ({block.language}
 def lay_out_own(directory):
     """The files that a reader brings: tables, a folder of models, a configuration."""
     (directory / "models").mkdir()
-    for name in ("items.npy", "users.npy", "models/items.npy"):
+    (directory / "items").mkdir()
+    for name in ("items.npy", "users.npy", "models/items.npy", "items/values.npy"):
         np.save(directory / name, np.ones((3, 2), np.float32))
+    np.save(directory / "items/keys.npy", np.arange(3))
+    np.save(directory / "counts.npy", np.arange(3))
+    write_json(directory / "config.json", {"models": [{"name": "items", "path": "items.npy"}]})
     write_json(directory / "bagserve.json", {"models": [{"name": "items", "path": "items.npy"}]})
 
 
@@ -46,6 +51,22 @@ def serve(shared_directory):
 def test_has_commands(name):
     ran = [b for b, _ in PAIRS[name] if b.language in COMMANDS and not b.left_out()]
     expect(ran, f"{name} has no command that is run")
+
+
+@pytest.mark.parametrize("name", [page for page in PAGES if page not in DOCUMENTS + IN_TURN])
+def test_commands_of_other_pages(name):
+    """None is without a test: each says which one runs the same."""
+    for block in blocks_of((ROOT / name).read_text()):
+        expect(block.language not in COMMANDS or block.left_out(), f"{name}:{block.line} is not run")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_runs_instead_exists(name):
+    for block in blocks_of((ROOT / name).read_text()):
+        if block.language in COMMANDS and block.left_out():
+            named = re.findall(r"tests/[\w./]*\w", block.above[block.above.rindex("<!--"):])
+            expect(named and all((ROOT / path).exists() for path in named), f"{name}:{block.line} names {named}")
+            expect(block.says_what_it_needs(), f"{name}:{block.line} does not say what it needs")
 
 
 def anchors_of(markdown):
