@@ -4,8 +4,10 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sys/uio.h>
 
 /* The behaviour of pread for reads beyond the header. Set while no reader runs. */
 static enum { HONEST, SHORT, INTERRUPTED, FAILING, ENDING } mood;
@@ -90,6 +92,43 @@ static void check_rejects(int new_mood, unsigned threads, unsigned allowed_threa
     assert_string_equal(problem.text, expected);
     assert_null(memory.mapping);
     assert_true(mapped_bytes() < before + MANY_BYTES);
+}
+
+/* Returns the number of places, one in each half MiB, whose page is in the page cache. Returns -1
+ * if the file system does not say. */
+static int count_cached(int fd)
+{
+    int cached = 0;
+    char byte;
+    struct iovec piece = {&byte, 1};
+    for (off_t at = 1 << 18; at < (off_t)MANY_BYTES; at += 1 << 19) {
+        ssize_t got = preadv2(fd, &piece, 1, at, RWF_NOWAIT);
+        if (got < 0 && errno != EAGAIN)
+            return -1;
+        cached += got == 1;
+    }
+    return cached;
+}
+
+/* Loading gives back what it brought into the page cache, and keeps what was there. */
+TEST(test_page_cache_is_as_before)
+{
+    const int places = (int)(MANY_BYTES >> 19);
+    write_many();
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(fsync(fd), 0);
+    check_loads(HONEST, 2, 2);
+    int warm = count_cached(fd);
+    assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    int cold = count_cached(fd);
+    check_loads(HONEST, 2, 2);
+    int loaded = count_cached(fd);
+    close(fd);
+    if (cold != 0) /* such as tmpfs */
+        skip();
+    assert_int_equal(warm, places);
+    assert_in_range(loaded, 0, places / 8);
 }
 
 static int set_up_with_one_arena(void **state)
