@@ -8,6 +8,7 @@ import numpy as np
 
 from asking import Request
 from harness import Failure, Server, expect, expect_equal, wait_until, write_json
+from lifecycle import expect_memory_returned
 from making import Maker
 from numerics import float_sum, quiet
 from parts import part_of_key, part_of_row
@@ -218,7 +219,7 @@ class Coordinators:
 
     def __init__(self, seed, folder):
         self.rng = rng = np.random.default_rng(seed)
-        self.folder, self.counts = folder, {}
+        self.folder, self.counts, self.servers = folder, {}, []
         maker = Maker(rng, folder, False, True)
         self.tables = [Table(rng, maker, f"t{i}") for i in range(int(rng.integers(1, 5)))]
         count = int(rng.integers(1, 5)) if rng.integers(3) else 0
@@ -235,7 +236,8 @@ class Coordinators:
 
     def _serve(self, stack, name, models):
         config = write_json(self.folder / f"{name}.json", {"models": models})
-        return stack.enter_context(Server("--config", config, *self.options))
+        self.servers.append(stack.enter_context(Server("--config", config, *self.options)))
+        return self.servers[-1]
 
     def serve(self, stack):
         """Starts the shards, the front and the one server, and waits until the front has its shards."""
@@ -262,6 +264,14 @@ class Coordinators:
             self._lose_one(shards)
             for _ in range(requests // 2 if self.tables else 0):
                 self.ask(asked, compared)
+            self.check_memory()
+
+    def check_memory(self):
+        """Every server that is left holds nothing for requests."""
+        for server in self.servers:
+            if server.process.poll() is None:
+                with Client(server) as client:
+                    expect_memory_returned(client, 0)
 
     def _lose_one(self, shards):
         """A shard goes; what needs it is not asked any more."""

@@ -15,6 +15,7 @@ import numpy as np
 from control import publish
 from coordinators import LOOKED_UP, OF_TABLES, STAGED, Coordinators
 from harness import PROGRAM, Failure, expect, expect_equal
+from lifecycle import expect_memory_returned
 from serving import PATIENT, Admin
 from updates import COLUMNS, ROWS, SPARE, TOKEN, World, keys
 from v2 import HEADER_LENGTH, Client, Tensor, infer_body
@@ -92,6 +93,8 @@ class Trees(Coordinators):
                     self._check_valid()
                 except (Failure, OSError, EOFError, ValueError) as failure:
                     raise Failure(f"request {number}: {type(failure).__name__}: {failure}\n{self.sent}") from None
+            self.check_memory()
+            expect_memory_returned(self.live, 0)
 
     def _serve_live(self, stack):
         """A server whose rows and models change, and that nobody else is asked to compare with."""

@@ -215,7 +215,21 @@ void sim_on_ready(void)
 
 void __real_bag_loops_free(struct bag_loops *loops);
 
-/* All requests have ended: what they held was given back. */
+/* Frees what the loop's pools keep for later requests. The second trim finds that nothing was used
+ * since the first. */
+static void free_kept(struct bag_loop *loop)
+{
+    struct bag_http_context *context = &loop->server.context;
+    struct bag_buffers *const pools[] = {&context->buffers, &context->engine.buffers};
+    for (size_t i = 0; i < sizeof pools / sizeof pools[0]; i++) {
+        bag_buffers_trim(pools[i]);
+        bag_buffers_trim(pools[i]);
+        while (bag_buffers_free_some(pools[i]))
+            continue;
+    }
+}
+
+/* All requests have ended: what they held was given back before the server frees its loops. */
 void __wrap_bag_loops_free(struct bag_loops *loops)
 {
     struct bag_service *service = loops->service;
@@ -223,6 +237,10 @@ void __wrap_bag_loops_free(struct bag_loops *loops)
                 atomic_load(&loops->acceptor.clients.counted));
     sim_require(bag_loops_in_flight(loops) == 0, "%zu requests are in flight",
                 bag_loops_in_flight(loops));
+    for (unsigned i = 0; i < loops->count + loops->has_admin; i++)
+        free_kept(&loops->loops[i]);
+    sim_require(atomic_load(&service->budget.used_bytes) == 0, "ended requests hold %zu bytes",
+                atomic_load(&service->budget.used_bytes));
     __real_bag_loops_free(loops);
     sim_require(atomic_load(&service->budget.used_bytes) == 0, "%zu bytes of the budget are left",
                 atomic_load(&service->budget.used_bytes));
