@@ -64,7 +64,7 @@ install(FILES deploy/kubernetes/overlays/shards/nodes.yaml deploy/kubernetes/ove
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME bagserve)
 # Whoever publishes the package is its maintainer. The default is no address, and says so.
-set(BAG_MAINTAINER "unset, see BAG_MAINTAINER <maintainer@bagserve.invalid>" CACHE STRING
+set(BAG_MAINTAINER "unset (BAG_MAINTAINER) <maintainer@bagserve.invalid>" CACHE STRING
     "The maintainer of the Debian package: NAME <ADDRESS>")
 set(CPACK_PACKAGE_CONTACT "${BAG_MAINTAINER}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "inference server for embedding bags")
