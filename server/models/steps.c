@@ -85,6 +85,12 @@ static enum bag_action action_of(const struct bag_version_plan *version)
     return version->ready ? BAG_ACTION_KEEP : BAG_ACTION_RESTORE;
 }
 
+/* Returns whether neither a request nor the policy keeps the version from being served. */
+static bool may_serve(const struct bag_model_plan *plan, uint64_t number)
+{
+    return !bag_desired_state_unloads(plan->desired, number) && is_allowed(&plan->policy, number);
+}
+
 static const struct bag_version_plan *find(const struct bag_model_plan *plan, uint64_t number)
 {
     for (size_t i = 0; i < plan->count; i++) {
@@ -186,12 +192,13 @@ enum bag_plan_outcome bag_plan_model(struct bag_model_plan *plan)
         struct bag_desired_state *desired = plan->desired;
         for (size_t i = plan->count; desired->default_version && i-- > 0;) {
             struct bag_version_plan *version = &plan->versions[i];
-            if (version->number > desired->newest && can_serve(plan, version))
+            if (version->number > desired->newest && may_serve(plan, version->number) &&
+                can_serve(plan, version))
                 desired->default_version = 0;
         }
     }
     /* Set the actions from the highest version down, until as many serve as the policy says. Bad
-     * versions above those are listed. */
+     * versions above those are listed, also if they are newer than the one that was asked for. */
     const struct bag_desired_state *desired = plan->desired;
     bool is_latest = plan->policy.kind == BAG_VERSIONS_LATEST;
     size_t remaining =
@@ -199,16 +206,17 @@ enum bag_plan_outcome bag_plan_model(struct bag_model_plan *plan)
 
     for (size_t i = plan->count; i-- > 0 && remaining > 0;) {
         struct bag_version_plan *version = &plan->versions[i];
-        if (is_latest && desired->default_version && version->number > desired->default_version)
-            continue;
-        if (bag_desired_state_unloads(desired, version->number) ||
-            !is_allowed(&plan->policy, version->number))
+        bool is_above =
+            is_latest && desired->default_version && version->number > desired->default_version;
+        if ((is_above && !version->is_checked) || !may_serve(plan, version->number))
             continue;
         if (!can_serve(plan, version)) {
             version->action =
                 version->files == BAG_FILES_BAD ? BAG_ACTION_MARK_UNAVAILABLE : BAG_ACTION_NONE;
             continue;
         }
+        if (is_above)
+            continue;
         version->action = action_of(version);
         version->is_pinned = false;
         remaining--;

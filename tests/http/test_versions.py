@@ -661,6 +661,26 @@ def test_newer_collection_that_does_not_fit(directory, root):
         expect_equal(served_together(server.client, "c", ["f_t"]), [2])
 
 
+def test_a_newer_bad_version_is_listed_above_the_one_asked_for(directory, root):
+    """It is counted, logged and listed once, and a newer good one is served."""
+    publish(root, "t", 1)
+    publish(root, "t", 2)
+    with polling(directory) as server:
+        client, admin = server.client, server.admin
+        admin.load("t", 1).expect(200)
+        (root / "t" / "3").mkdir()
+        (root / "t" / "3" / "table.npy").write_bytes(b"garbage")
+        wait_until(lambda: "3" in index(client, "t"), "version 3 is not listed")
+        state, reason = index(client, "t")["3"]
+        expect(state == "UNAVAILABLE" and "table.npy" in reason, f"{state}: {reason}")
+        expect_equal((index(client, "t")["1"], served(client)), (("READY", ""), 1))
+        event = server.wait_event("model unavailable")
+        expect_equal((event["model"], event["version"]), ("t", "3"))
+        publish(root, "t", 4)
+        wait_for(client, 4)
+        expect_equal([e["version"] for e in server.events() if e["event"] == "model unavailable"], ["3"])
+
+
 def test_load_while_a_poll_reads(directory, root):
     """A request does not wait for all tables that a poll has found."""
     names = [f"t{i}" for i in range(5)]

@@ -281,8 +281,9 @@ static const struct plan_case cases[] = {
 
     /* A version that was asked for stays until a newer one can be served. */
     {POLL, "latest 1", "1s+ 2n", "1 of 2", NULL, "1K* 2."},
-    {POLL, "latest 1", "1s+ 2n 3b", "1 of 2", NULL, "1K* 2. 3."},
+    {POLL, "latest 1", "1s+ 2n 3b", "1 of 2", NULL, "1K* 2. 3U"},
     {POLL, "latest 1", "1s+ 2n 3m", "1 of 2", NULL, "1K* 2. 3."},
+    {POLL, "specific 1 2", "1s+ 2s+ 3n", "1 of 2", NULL, "1K* 2K 3."},
     {POLL, "latest 1", "1s+ 2n 3n", "1 of 2", NULL, "1. 2. 3L*"},
     {POLL, "latest 1", "1s+ 2n 3n 4b", "1 of 2", NULL, "1. 2. 3L* 4U"},
     {MODELS, "latest 1", "1s+ 2n 3n", "1 of 2", "load", "1. 2. 3L*"}};
