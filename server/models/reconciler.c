@@ -399,17 +399,22 @@ static void poll_shards(struct bag_reconciler *reconciler)
 
 /* Polls all models, and afterwards applies the deltas of the tables that serve. Returns false if a
  * change that waits has ended the poll, which must be repeated soon. The repeated poll has the same
- * number: files that were the same a moment ago may still be written to. */
+ * number: files that were the same a moment ago may still be written to. For the same reason deltas
+ * are looked at once in poll_ms, but also if changes end every poll. */
 static bool poll_files(struct bag_reconciler *reconciler)
 {
     struct bag_models *models = &reconciler->models;
     struct bag_problem why;
+    uint64_t poll_ns = (uint64_t)models->options->poll_ms * 1000000;
     bool ok = scan_for_poll(reconciler), is_whole = true;
     if (ok)
         is_whole = poll_names(reconciler, ALL);
     bag_models_detach(models);
-    if (ok && is_whole && !atomic_load(&models->cancelled))
+    uint64_t now_ns = uv_hrtime();
+    if (ok && now_ns - reconciler->deltas_ns >= poll_ns && !atomic_load(&models->cancelled)) {
+        reconciler->deltas_ns = now_ns;
         bag_models_take_deltas(models, NULL, true, &why);
+    }
     models->num_polls += is_whole;
     return is_whole;
 }

@@ -86,6 +86,7 @@ struct bag_reconciler {
     struct bag_change_plan first;     /* owned; plan of the start; empty after it is carried out */
     size_t first_models, first_bytes; /* number of models at the start, and memory of their tables;
                                          as planned until they are loaded */
+    uint64_t deltas_ns;               /* when a poll last looked at deltas; 0: never */
     pthread_t thread;
 
     /* Guarded by models.monitor. */

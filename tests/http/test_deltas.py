@@ -9,7 +9,7 @@ import numpy as np
 import control
 from control import publish
 from example import check_rows
-from harness import expect, expect_equal, wait_until, write_json
+from harness import beside, expect, expect_equal, wait_until, write_json
 from live_versions import after, all_rows, change, delta, has, numbered, serve_plain, serve_versions
 from updates import applied, rows_of
 from v2 import Tensor
@@ -85,6 +85,28 @@ def test_deltas_at_a_load_call_and_sighup(directory, root):
         numbered(version, 4)
         server.send(signal.SIGHUP)
         wait_until(lambda: has(server.client, 4), "delta 4 is not applied")
+
+
+def test_deltas_do_not_wait_for_a_poll_that_changes_end(directory, root):
+    """Each load ends the poll after the table that it reads, and the deltas do not wait for the last one."""
+    publish(root, "t", 1)
+    names = [f"u{i}" for i in range(8)]
+    for name in [*names, "z"]:
+        publish(root, name, 1)
+    # Each new table takes most of a second.
+    with serve_plain(directory, "--poll-seconds", 0.2, "--load-bytes-per-second", "256KiB", mode="poll") as server:
+        for name in names:
+            publish(root, name, 2, control.rows_of(2, 256 * 1024 // control.rows_of(2, 1).nbytes))
+
+        def load(stop):
+            while not stop.is_set():
+                server.admin.load("z").expect(200)
+
+        with beside(load):
+            wait_until(lambda: any(control.served(server.client, name) == 2 for name in names), "no table is read")
+            numbered(root / "t" / "1", 1)
+            wait_until(lambda: has(server.client, 1), "the delta is not applied")
+            expect(any(control.served(server.client, name) == 1 for name in names), "all tables were read before")
 
 
 def test_start_takes_a_delta_beside_a_version_that_lacks_updates(directory, root):
