@@ -366,8 +366,10 @@ static bool show_announced(struct bag_change_plan *plan, bool *shows, struct bag
 
 bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    if (!find_unloaded_first(plan, problem) || !check_memory(plan, problem))
+    if (!find_unloaded_first(plan, problem))
         return false;
+    if (!check_memory(plan, problem))
+        return bag_change_plan_explain_memory(plan, problem);
     bool shows = plan->num_unloaded_first > 0 || plan->kind == BAG_CHANGE_START;
     bool ok = show_announced(plan, &shows, problem) &&
               (!shows || bag_models_publish(plan->models, false, problem));
@@ -624,13 +626,39 @@ static bool is_for_default(const struct bag_change_plan *plan, const struct bag_
     return is_default;
 }
 
+/* Returns whether the version failed in this change before: it serves, and is to be loaded over
+ * another table whatever is decided about it. */
+static bool fails_again(const struct bag_change_plan *plan)
+{
+    const struct bag_failed_version *before = plan->failed->failed;
+    return before && before->change == plan->models->num_changes &&
+           before->fingerprint == plan->failed->source->fingerprint;
+}
+
+/* Remembers the tables that this change has read for a collection which cannot be made over them,
+ * so that polls do not read them again and again. */
+static void blame_tables(const struct bag_change_plan *plan, const struct bag_problem *why)
+{
+    const struct bag_model_config *config = plan->failed->source->model;
+    for (size_t i = 0; i < config->num_features; i++) {
+        struct bag_version *table = bag_change_plan_find_table(plan, &config->features[i]);
+        if (table && table->made)
+            bag_version_fail(plan->models, table, table->made->source->fingerprint, why);
+    }
+}
+
 /* Remembers that a version could not be loaded. Returns whether the change is made without it. */
 static bool goes_without(struct bag_change_plan *plan, const struct bag_problem *why)
 {
     struct bag_version *failed = plan->failed;
     const struct bag_source *source = failed ? failed->source : NULL;
-    return source && why->kind != BAG_ERROR_DRAINING &&
-           bag_version_fail(plan->models, failed, source->fingerprint, why) &&
+    if (!source || why->kind == BAG_ERROR_DRAINING)
+        return false;
+    if (fails_again(plan)) {
+        blame_tables(plan, why);
+        return false;
+    }
+    return bag_version_fail(plan->models, failed, source->fingerprint, why) &&
            bag_plan_goes_without(plan->kind, is_for_default(plan, failed), source->is_named,
                                  why->kind);
 }

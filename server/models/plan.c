@@ -776,15 +776,70 @@ bool bag_change_plan_decide(struct bag_change_plan *plan, struct bag_problem *pr
     return ok && bag_change_plan_complete(plan, problem);
 }
 
+/* Returns whether a feature of the source pins the version of a table. NULL has no features. */
+static bool pins(const struct bag_source *source, const struct bag_version *table)
+{
+    bool found = false;
+    for (size_t i = 0; source && !found && i < source->model->num_features; i++) {
+        const struct bag_feature_config *feature = &source->model->features[i];
+        found = feature->version == table->number && strcmp(feature->model, table->name->text) == 0;
+    }
+    return found;
+}
+
 bool bag_change_plan_pins(const struct bag_version *collection, const struct bag_version *table)
 {
-    const struct bag_source *source = bag_version_source(collection);
-    bool pins = false;
-    for (size_t i = 0; source && !pins && i < source->model->num_features; i++) {
-        const struct bag_feature_config *feature = &source->model->features[i];
-        pins = feature->version == table->number && strcmp(feature->model, table->name->text) == 0;
+    return pins(bag_version_source(collection), table);
+}
+
+/* Returns a version of a collection that pins the version of a table, or did so before the change;
+ * NULL if there is none. */
+static const struct bag_version *find_pinning(const struct bag_change_plan *plan,
+                                              const struct bag_version *table)
+{
+    const struct bag_version *found = NULL;
+    for (size_t i = 0; !found && i < plan->models->num_names; i++) {
+        const struct bag_name *name = plan->models->names[i];
+        for (size_t j = 0; !found && j < name->count; j++) {
+            const struct bag_version *version = name->versions[j];
+            const struct bag_model *now = version->now.model;
+            if (bag_change_plan_pins(version, table) || pins(now ? now->source : NULL, table))
+                found = version;
+        }
     }
-    return pins;
+    return found;
+}
+
+/* Returns another version of the table's name that is in memory, or will be. */
+static const struct bag_version *find_beside(const struct bag_version *version)
+{
+    for (size_t i = 0; i < version->name->count; i++) {
+        const struct bag_version *other = version->name->versions[i];
+        if (other != version && (other->source || bag_listed_is_ready(&other->now)))
+            return other;
+    }
+    return NULL;
+}
+
+bool bag_change_plan_explain_memory(const struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    const struct bag_problem why = *problem;
+    for (size_t i = plan->num_loads; why.kind == BAG_ERROR_NO_MEMORY && i-- > 0;) {
+        const struct bag_version *version = plan->loads[i];
+        const struct bag_version *other =
+            version->stored || bag_source_is_collection(version->source) ? NULL
+                                                                         : find_beside(version);
+        const struct bag_version *collection = other ? find_pinning(plan, other) : NULL;
+        if (collection)
+            return bag_problem_set(
+                problem, why.kind,
+                "%s; model '%s' version %llu does not fit beside version %llu, which model '%s' "
+                "version %llu pins",
+                why.text, version->name->text, (unsigned long long)version->number,
+                (unsigned long long)other->number, collection->name->text,
+                (unsigned long long)collection->number);
+    }
+    return false;
 }
 
 /* Decides again about a name. If the change is not about the name, all versions stay. */

@@ -133,6 +133,11 @@ struct bag_version *bag_name_next_default(const struct bag_name *name);
 /* Returns whether the collection, as it will be, pins the version of a table. */
 bool bag_change_plan_pins(const struct bag_version *collection, const struct bag_version *table);
 
+/* Adds to a lack of memory which two versions of a table do not fit together, if a collection pins
+ * the one that is there. Returns false. */
+bool bag_change_plan_explain_memory(const struct bag_change_plan *plan,
+                                    struct bag_problem *problem);
+
 /* Returns the version whose table a feature of a collection will pool: the one that it pins, or the
  * default one. Returns NULL if that one will not serve. */
 struct bag_version *bag_change_plan_find_table(const struct bag_change_plan *plan,

@@ -535,9 +535,11 @@ bool bag_reconciler_open(struct bag_reconciler *reconciler, const struct bag_con
         return false;
     reconciler->first_models = bag_change_plan_count(&reconciler->first);
     reconciler->first_bytes = reconciler->first.bytes;
-    return bag_change_plan_load_gemm(&reconciler->first, problem) &&
-           bag_pages_check(reconciler->first_bytes, 0, problem) &&
-           bag_memory_check(reconciler->first_bytes, problem);
+    if (!bag_change_plan_load_gemm(&reconciler->first, problem))
+        return false;
+    return (bag_pages_check(reconciler->first_bytes, 0, problem) &&
+            bag_memory_check(reconciler->first_bytes, problem)) ||
+           bag_change_plan_explain_memory(&reconciler->first, problem);
 }
 
 void bag_reconciler_close(struct bag_reconciler *reconciler)

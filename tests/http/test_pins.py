@@ -7,9 +7,11 @@ import signal
 import numpy as np
 import pytest
 
-from control import KEYS_TWICE, publish, publish_keyed, serve, served
+from control import COLUMNS, KEYS_TWICE, publish, publish_keyed, serve, served
 from example import i64
 from harness import expect, expect_equal, run, wait_until, write_json
+from live_versions import delta
+from updates import update
 
 TABLES = ["t", "u"]
 FEATURES = [f"f_{table}" for table in TABLES]
@@ -254,6 +256,68 @@ def test_collection_is_not_pinned(directory, root):
     with serve(directory) as server:
         why = reason(server.client, "d", 1)
         expect("'c' is a collection" in why, why)
+
+
+# ---- memory ------------------------------------------------------------------------------------------------------
+
+
+def test_memory_for_two_hours(directory, root):
+    """It is checked before anything is read, and the sentence says what does not fit together."""
+    policy(root, "c", {"latest": 2})
+    for version in (1, 2):
+        publish(root, "t", version, np.full((8192, 4), version, np.float32))
+        pinned(root, version, tables=["t"])
+    words = "model 't' version 2 does not fit beside version 1, which model 'c' version 1 pins"
+    arguments = "--max-table-bytes", "200KiB", "--log-level", "debug"
+    ended = run("serve", "--models", root, *arguments)
+    expect_equal(ended.returncode, 1)
+    expect("max_table_bytes" in ended.stderr and words in ended.stderr, ended.stderr)
+    os.rename(root / "c" / "2", directory / "c2")
+    os.rename(root / "t" / "2", directory / "t2")
+    with serve(directory, *arguments) as server:
+        os.rename(directory / "t2", root / "t" / "2")
+        os.rename(directory / "c2", root / "c" / "2")
+        for names in (["c"], ["t", "c"], ["t"]):
+            error = server.admin.group(*({"name": name} for name in names)).expect(503).error()
+            expect("max_table_bytes" in error and words in error, error)
+        expect_equal((answers(server.client, features=["f_t"]), states(server.client, "t")["1"]), ([1], "READY"))
+        read = [e["version"] for e in server.events() if e["event"] == "loading table"]
+        expect_equal(read, ["1"])
+
+
+# ---- updates -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_updates_reach_pinned_versions(directory, journal, root):
+    """As they reach all versions that serve; after a restart as well, if there is a journal."""
+    def expect_rows():
+        got = [rows(server.client, v) for v in (1, 2)]
+        expect_equal(got, [[-1, 1, -3], [-1, 2, -3]])
+
+    def rows(client, version):
+        reply = client.infer("c", [i64("f_t.indices", [[0], [1], [7]])], path=f"/v2/models/c/versions/{version}/infer")
+        return reply.expect(200).outputs()["f_t"].array[:, 0].tolist()
+
+    policy(root, "c", "all")
+    arguments = ["--updates", "on", *(["--journal-dir", directory / "journal"] if journal else [])]
+    for version in (1, 2):
+        hour(root, version, ["t"])
+    with serve(directory, *arguments) as server:
+        update(server.admin.client, "t", [0], [[-1] * COLUMNS]).expect(200)
+        for version in (1, 2):
+            delta(root / "t" / str(version), 2, [7], [[-3] * COLUMNS])
+        server.admin.load("t").expect(200)
+        server.admin.load("c").expect(200)
+        expect_rows()
+        hour(root, 3, ["t"])
+        server.admin.load("t").expect(200)
+        expect_rows()
+        shutil.rmtree(root / "c" / "3")
+        shutil.rmtree(root / "t" / "3")
+    if journal:
+        with serve(directory, *arguments) as server:
+            expect_rows()
 
 
 # ---- unloading ---------------------------------------------------------------------------------------------------

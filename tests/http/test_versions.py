@@ -681,6 +681,27 @@ def test_a_newer_bad_version_is_listed_above_the_one_asked_for(directory, root):
         expect_equal([e["version"] for e in server.events() if e["event"] == "model unavailable"], ["3"])
 
 
+def test_poll_of_a_table_over_which_a_collection_cannot_be_made(directory, root):
+    """Its keys show that when they are read, once. The collection goes on over the version before, and a request is
+    carried out soon."""
+    publish_keyed(root, "t", 1)
+    publish(root, "u", 1)
+    (root / "c" / "1").mkdir(parents=True)
+    write_json(root / "c" / "1" / "config.json",
+               {"features": [{"name": "f_t", "model": "t", "missing": "default", "default_index": 5}]})
+    with polling(directory, "--log-level", "debug") as server:
+        publish_keyed(root, "t", 2, [0, 1, 2, 3, 4, 6, 7, 8])
+        wait_until(lambda: index(server.client, "t").get("2", ("",))[0] == "UNAVAILABLE", "version 2 is not listed")
+        publish(root, "u", 2)
+        server.admin.load("u").expect(200)
+        publish(root, "u", 3)
+        wait_until(lambda: served(server.client, "u") == 3, "polls have ended")
+        expect_equal(served_together(server.client, "c", ["f_t"]), [1])
+        expect("default_index is 5" in index(server.client, "t")["2"][1], f"{index(server.client, 't')}")
+        read = [(e["model"], e["version"]) for e in events(server, "loading table")]
+        expect_equal(read.count(("t", "2")), 1)
+
+
 def test_load_while_a_poll_reads(directory, root):
     """A request does not wait for all tables that a poll has found."""
     names = [f"t{i}" for i in range(5)]
