@@ -404,9 +404,10 @@ void bag_model_config_free(struct bag_model_config *model);
 bool bag_model_config_copy(struct bag_model_config *copy, const struct bag_model_config *model);
 
 /* Return a hash of a model's configuration without its name and version. The second one covers only
- * the path, BAG_FILE_KEYS and BAG_SHARD_KEYS, so it changes if the rows in memory would. */
+ * BAG_FILE_KEYS and BAG_SHARD_KEYS, so it changes if the rows in memory would. Without the paths it
+ * is the same for links to a file: the caller then hashes the files themselves. */
 uint64_t bag_model_config_hash(const struct bag_model_config *model);
-uint64_t bag_model_config_hash_files(const struct bag_model_config *model);
+uint64_t bag_model_config_hash_files(const struct bag_model_config *model, bool with_paths);
 
 /* Sets *number to the version that a text names. Returns false if that is no whole number from 1
  * that JSON can represent exactly. */

@@ -464,17 +464,19 @@ static uint64_t hash_rules(uint64_t hash, const struct bag_rules *rules)
     return bag_hash_bytes(hash, set, sizeof set);
 }
 
-uint64_t bag_model_config_hash_files(const struct bag_model_config *model)
+uint64_t bag_model_config_hash_files(const struct bag_model_config *model, bool with_paths)
 {
-    uint64_t hash = hash_text(BAG_HASH_START, model->path);
-    for (size_t i = 0; i < NUM_STORED_SETTINGS; i++)
-        hash = hash_setting(hash, &model_settings[i], model);
+    uint64_t hash = with_paths ? hash_text(BAG_HASH_START, model->path) : BAG_HASH_START;
+    for (size_t i = 0; i < NUM_STORED_SETTINGS; i++) {
+        if (with_paths || !model_settings[i].is_path)
+            hash = hash_setting(hash, &model_settings[i], model);
+    }
     return hash;
 }
 
 uint64_t bag_model_config_hash(const struct bag_model_config *model)
 {
-    uint64_t hash = hash_rules(bag_model_config_hash_files(model), &model->rules);
+    uint64_t hash = hash_rules(bag_model_config_hash_files(model, true), &model->rules);
     if (bag_model_has_shards(model))
         hash = bag_hash_bytes(hash, &model->set, sizeof model->set);
     for (size_t i = NUM_STORED_SETTINGS; i < COUNT_OF(model_settings); i++)

@@ -262,6 +262,15 @@ static uint64_t hash_file(uint64_t hash, const struct bag_table_file *file)
     return bag_hash_word(hash, (uint64_t)file->modified.tv_nsec);
 }
 
+/* Adds arrays in files, and how many there are, to a hash. */
+static uint64_t hash_arrays(uint64_t hash, const struct bag_table_file *files, size_t count)
+{
+    hash = bag_hash_word(hash, count);
+    for (size_t i = 0; i < count; i++)
+        hash = bag_hash_word(hash_file(hash, &files[i]), files[i].npy.data_offset);
+    return hash;
+}
+
 /* Returns the fingerprint of the source: of its configuration, its table and its projections. */
 static uint64_t hash_source(const struct bag_source *source)
 {
@@ -491,11 +500,12 @@ bool bag_source_open_table(struct bag_source *source, struct bag_problem *proble
         (bag_source_describe_own(source, problem) || bag_problem_prefix(problem, "%s", what)) &&
         bag_source_open_projection(&source->features[0], NULL, problem) &&
         fits_memory(source, problem);
-    uint64_t hash = bag_hash_word(bag_model_config_hash_files(source->model), source->maps);
-    for (size_t i = 0; i < source->num_files; i++)
-        hash = hash_file(hash, &source->files[i]);
-    for (size_t i = 0; i < source->num_key_files; i++)
-        hash = hash_file(hash, &source->key_files[i]);
+    /* Links to the same array are one table, by whatever path it is found. */
+    bool has_paths = source->num_files == 0;
+    uint64_t hash =
+        bag_hash_word(bag_model_config_hash_files(source->model, has_paths), source->maps);
+    hash = hash_arrays(hash, source->files, source->num_files);
+    hash = hash_arrays(hash, source->key_files, source->num_key_files);
     if (bag_table_is_part(&source->own)) {
         hash = bag_hash_word(hash, source->own.keeps_default);
         hash = bag_hash_word(bag_hash_word(hash, (uint64_t)source->own.kept_default),

@@ -7,11 +7,12 @@ import signal
 import numpy as np
 import pytest
 
-from control import COLUMNS, KEYS_TWICE, publish, publish_keyed, serve, served
+from control import COLUMNS, KEYS_TWICE, publish, publish_keyed, replace, rows_of, serve, served
 from example import i64
-from harness import expect, expect_equal, run, wait_until, write_json
+from harness import Server, expect, expect_equal, run, wait_until, write_json
 from live_versions import delta
 from updates import update
+from v2 import Client
 
 TABLES = ["t", "u"]
 FEATURES = [f"f_{table}" for table in TABLES]
@@ -256,6 +257,65 @@ def test_collection_is_not_pinned(directory, root):
     with serve(directory) as server:
         why = reason(server.client, "d", 1)
         expect("'c' is a collection" in why, why)
+
+
+# ---- links -------------------------------------------------------------------------------------------------------
+
+
+def table_bytes(client):
+    """Memory of all tables, of which a shared one counts once."""
+    text = client.get("/metrics").expect(200).body.decode()
+    return int(next(line.split()[1] for line in text.splitlines() if line.startswith("bagserve_tables_bytes ")))
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_links_are_in_memory_once(directory, link, root):
+    """Versions that are links to one file share a table, until one of them becomes another file. With --updates on
+    none does: updates reach each by its number."""
+    policy(root, "c", "all")
+    hour(root, 1)
+
+    def again(version):
+        for name in TABLES:
+            (root / name / str(version)).mkdir()
+            link(root / name / "1" / "table.npy", root / name / str(version) / "table.npy")
+        pinned(root, version)
+
+    with serve(directory) as server:
+        one = table_bytes(server.client) // 2
+        again(2)
+        server.admin.group(*({"name": name} for name in [*TABLES, "c"])).expect(200)
+        expect_equal((answers(server.client, 1), answers(server.client, 2), answers(server.client)), ([1, 1],) * 3)
+        expect_equal((table_bytes(server.client), states(server.client, "t")),
+                     (2 * one, {"1": "READY", "2": "READY"}))
+        replace(root / "t" / "2" / "table.npy", rows_of(5))
+        server.admin.load("t").expect(200)
+        expect_equal((answers(server.client, 1), answers(server.client, 2)), ([1, 1], [5, 1]))
+        expect_equal(table_bytes(server.client), 3 * one)
+    with serve(directory) as server:
+        expect_equal((answers(server.client, 1), answers(server.client, 2)), ([1, 1], [5, 1]))
+        expect_equal(table_bytes(server.client), 3 * one)
+    with serve(directory, "--updates", "on") as server:
+        expect_equal(answers(server.client, 2), [5, 1])
+        expect_equal(table_bytes(server.client), 4 * one)
+
+
+def test_links_with_other_rules_are_tables_of_their_own(directory, root):
+    """A part, another array of the same file, and another reading of its bytes are no copies."""
+    folder = directory / "files"
+    folder.mkdir()
+    np.savez(folder / "two.npz", a=rows_of(1), b=rows_of(2))
+    os.link(folder / "two.npz", folder / "link.npz")
+    np.save(folder / "codes.npy", np.full((4, 12), 7, np.uint8))
+    os.link(folder / "codes.npy", folder / "other.npy")
+    models = [("a", "two.npz", {"tensor": "a"}), ("b", "link.npz", {"tensor": "b"}), ("c", "link.npz", {"tensor": "a"}),
+              ("d", "codes.npy", {}), ("e", "other.npy", {"row_format": "int8", "row_elements": 4}),
+              ("f", "other.npy", {"part": {"by": "rows", "index": 0, "of": 2}})]
+    config = write_json(directory / "c.json", {"models": [
+        {"name": name, "path": str(folder / path)} | rules for name, path, rules in models]})
+    with Server("--config", config) as server, Client(server) as client:
+        expect_equal([served(client, name) for name in "abc"], [1, 2, 1])
+        expect_equal(server.wait_event("ready")["bytes"], 2 * rows_of(1).nbytes + 48 + 48 + 24)
 
 
 # ---- memory ------------------------------------------------------------------------------------------------------

@@ -303,9 +303,9 @@ TEST(test_parts)
     assert_int_equal(fixture->config.models[0].part.by, BAG_PART_COLUMNS);
     assert_int_equal(fixture->config.models[0].part.index, 1);
     assert_int_equal(fixture->config.models[0].part.of, 2);
-    uint64_t hash = bag_model_config_hash_files(&fixture->config.models[0]);
+    uint64_t hash = bag_model_config_hash_files(&fixture->config.models[0], true);
     fixture->config.models[0].part.index = 0;
-    assert_true(hash != bag_model_config_hash_files(&fixture->config.models[0]));
+    assert_true(hash != bag_model_config_hash_files(&fixture->config.models[0], true));
 }
 
 /* --table NAME=PATH#TENSOR,key=value */
