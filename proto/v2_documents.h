@@ -59,9 +59,10 @@ struct bag_v2_reply {
     struct bag_text id; /* JSON string with its quotes; bytes 0: none */
     const struct bag_v2_reply_output *outputs;
     size_t num_outputs;
-    struct bag_text explanation; /* JSON array for "parameters"; bytes 0: none */
-    struct bag_text warnings;    /* JSON array for "parameters"; bytes 0: none */
-    struct bag_text absent;      /* JSON array for "parameters"; bytes 0: none */
+    struct bag_text explanation;    /* JSON array for "parameters"; bytes 0: none */
+    struct bag_text warnings;       /* JSON array for "parameters"; bytes 0: none */
+    struct bag_text absent;         /* JSON array for "parameters"; bytes 0: none */
+    struct bag_text table_versions; /* JSON object for "parameters"; bytes 0: none */
 };
 
 /* Returns the maximum number of bytes that bag_v2_reply_header writes, or SIZE_MAX if it

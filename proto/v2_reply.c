@@ -73,12 +73,15 @@ static bool output_bound(const struct bag_v2_reply_output *output, size_t *bytes
     return !__builtin_add_overflow(numbers, rest, bytes);
 }
 
-/* Writes `text` as the value of a key of "parameters". The first key opens the object. */
-static char *put_parameter(char *out, const char *key, struct bag_text text, bool first)
+/* Writes `text` as the value of a key of "parameters", after `separator`. The next separator is a
+ * comma. */
+static char *put_parameter(char *out, const char *key, struct bag_text text, char *separator)
 {
     if (!text.bytes)
         return out;
-    out = bag_text_put(out, first ? ",\"parameters\":{\"" : ",\"");
+    *out++ = *separator;
+    *separator = ',';
+    *out++ = '"';
     out = bag_text_put(out, key);
     out = bag_text_put(out, "\":");
     memcpy(out, text.data, text.bytes);
@@ -88,23 +91,28 @@ static char *put_parameter(char *out, const char *key, struct bag_text text, boo
 /* Writes the object "parameters" of the reply if it has members. */
 static char *put_parameters(char *out, const struct bag_v2_reply *reply)
 {
-    out = put_parameter(out, "explain", reply->explanation, true);
-    out = put_parameter(out, "warnings", reply->warnings, !reply->explanation.bytes);
-    out = put_parameter(out, "absent_shards", reply->absent,
-                        !reply->explanation.bytes && !reply->warnings.bytes);
-    if (reply->explanation.bytes || reply->warnings.bytes || reply->absent.bytes)
-        *out++ = '}';
+    char separator = '{';
+    if (!(reply->explanation.bytes | reply->warnings.bytes | reply->absent.bytes |
+          reply->table_versions.bytes))
+        return out;
+    out = bag_text_put(out, ",\"parameters\":");
+    out = put_parameter(out, "explain", reply->explanation, &separator);
+    out = put_parameter(out, "warnings", reply->warnings, &separator);
+    out = put_parameter(out, "absent_shards", reply->absent, &separator);
+    out = put_parameter(out, "table_versions", reply->table_versions, &separator);
+    *out++ = '}';
     return out;
 }
 
 size_t bag_v2_reply_bound(const struct bag_v2_reply *reply)
 {
     size_t total = 0, one;
-    if (__builtin_add_overflow(strlen(reply->model_name) + strlen(reply->model_version) + 128,
+    if (__builtin_add_overflow(strlen(reply->model_name) + strlen(reply->model_version) + 192,
                                reply->id.bytes, &total) ||
         __builtin_add_overflow(total, reply->explanation.bytes, &total) ||
         __builtin_add_overflow(total, reply->warnings.bytes, &total) ||
-        __builtin_add_overflow(total, reply->absent.bytes, &total))
+        __builtin_add_overflow(total, reply->absent.bytes, &total) ||
+        __builtin_add_overflow(total, reply->table_versions.bytes, &total))
         return SIZE_MAX;
     for (size_t i = 0; i < reply->num_outputs; i++) {
         if (!output_bound(&reply->outputs[i], &one) || __builtin_add_overflow(total, one, &total))

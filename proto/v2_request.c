@@ -209,7 +209,7 @@ static bool read_parameters(struct bag_v2_reader *reader)
 {
     struct bag_v2_overrides *overrides = &reader->request->overrides;
     const cJSON *parameters;
-    bool has_explain, has_partial, has_kept;
+    bool has_explain, has_versions, has_partial, has_kept;
     if (!bag_v2_read_parameters(reader->header.tree, &parameters, reader->problem))
         return false;
     if (!parameters)
@@ -217,6 +217,8 @@ static bool read_parameters(struct bag_v2_reader *reader)
     return read_flag(parameters, "include_last_offset", &overrides->has_include_last_offset,
                      &overrides->include_last_offset, reader->problem) &&
            read_flag(parameters, "explain", &has_explain, &overrides->explain, reader->problem) &&
+           read_flag(parameters, "table_versions", &has_versions, &overrides->table_versions,
+                     reader->problem) &&
            read_flag(parameters, "partial", &has_partial, &overrides->partial, reader->problem) &&
            read_flag(parameters, "kept_default", &has_kept, &overrides->kept_default,
                      reader->problem) &&
@@ -249,6 +251,7 @@ static const char *const request_parameters[] = {"reduction",
                                                  "missing",
                                                  "timeout",
                                                  "explain",
+                                                 "table_versions",
                                                  "out_of_range",
                                                  "binary_data_output",
                                                  "partial",

@@ -87,6 +87,7 @@ struct bag_v2_overrides {
     enum bag_row_format row_format; /* row format of the outputs; PLAIN: none */
     uint64_t timeout_us;            /* maximum wait in a queue; 0: not given */
     bool explain;                   /* the reply reports how each bag was pooled */
+    bool table_versions;            /* the reply says which versions of tables answered */
     bool partial;      /* the reply holds sums, which the client adds to those of other parts */
     bool kept_default; /* every part treats its copy of the model's default_index row as its own */
     bool has_part;

@@ -586,6 +586,8 @@ bool bag_plan_make(struct bag_plan *plan, const struct bag_model *model,
                                   .args = &plan->one_op.args};
     plan->id = request->id;
     plan->warnings = request->warnings;
+    plan->table_versions = (struct bag_text){0};
+    plan->shows_versions = request->overrides.table_versions;
     plan->partial = request->overrides.partial;
     plan->timeout_us = request->overrides.timeout_us ? request->overrides.timeout_us : UINT64_MAX;
     if (!take_memory(&planner) || !bag_planner_match(&planner) || !check_pools(&planner))

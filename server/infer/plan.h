@@ -139,9 +139,10 @@ struct bag_infer_limits {
 
 /* The plan of one request. Lives as long as the request's body and arena. */
 struct bag_plan {
-    struct bag_text id;       /* JSON string in the body, with its quotes; empty: none */
-    struct bag_text warnings; /* warnings of the request, in its arena; empty: none */
-    uint64_t timeout_us;      /* timeout that the request asks for; UINT64_MAX: none */
+    struct bag_text id;             /* JSON string in the body, with its quotes; empty: none */
+    struct bag_text warnings;       /* warnings of the request, in its arena; empty: none */
+    struct bag_text table_versions; /* JSON object in the arena, see `shows_versions` */
+    uint64_t timeout_us;            /* timeout that the request asks for; UINT64_MAX: none */
     struct bag_op *ops;
     size_t num_ops;
     struct bag_v2_reply_output *outputs; /* the tensors without their `data` */
@@ -151,11 +152,12 @@ struct bag_plan {
     uint64_t encoded_elements;         /* elements of all rows that are encoded */
     bool binary;                       /* all outputs are binary */
     struct bag_ops_work work;
-    bool projects; /* at least one op has a projection */
-    bool explains; /* the reply reports how each bag was pooled */
-    bool sampled;  /* ids of the request were sampled; set to false before its first plan */
-    bool partial;  /* the reply is for a coordinator: the output after each op's sums holds the
-                      counts of its bags, and with weights the next one holds the sums of weights */
+    bool projects;       /* at least one op has a projection */
+    bool explains;       /* the reply reports how each bag was pooled */
+    bool shows_versions; /* the reply says which versions of tables answered */
+    bool sampled;        /* ids of the request were sampled; set to false before its first plan */
+    bool partial; /* the reply is for a coordinator: the output after each op's sums holds the
+                     counts of its bags, and with weights the next one holds the sums of weights */
     size_t missing_keys;       /* keys that the tables do not have */
     size_t other_ids;          /* ids of other parts of the tables, which were left out */
     uint64_t project_products; /* multiplications of all projections */

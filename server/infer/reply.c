@@ -111,7 +111,41 @@ static struct bag_v2_reply reply_of(const struct bag_infer *infer)
                                  .num_outputs = plan->num_outputs,
                                  .explanation = {scratch->explanation, scratch->explanation_bytes},
                                  .warnings = plan->warnings,
-                                 .absent = {scratch->absent, scratch->absent_bytes}};
+                                 .absent = {scratch->absent, scratch->absent_bytes},
+                                 .table_versions = plan->table_versions};
+}
+
+/* Lists the version of the table of each feature that is pooled, as a JSON object. Returns false
+ * and sets *problem without memory. */
+static bool list_versions(struct bag_infer *infer, struct bag_problem *problem)
+{
+    struct bag_plan *plan = &infer->plan;
+    const struct bag_model *model = infer->input.model;
+    size_t room = 2;
+    for (size_t i = 0; i < plan->num_ops; i++) {
+        const struct bag_feature *feature = &model->features[plan->ops[i].feature];
+        room += strlen(feature->name) + strlen(feature->model->version) + 6;
+    }
+    char *text = bag_arena_alloc(&infer->scratch.arena, room), *end = text, separator = '{';
+    if (!text)
+        return bag_problem_no_memory(problem);
+    for (size_t i = 0; i < plan->num_ops; i++) {
+        const struct bag_feature *feature = &model->features[plan->ops[i].feature];
+        if (is_repeated(plan, i))
+            continue;
+        *end++ = separator;
+        *end++ = '"';
+        end = bag_text_put(end, feature->name);
+        end = bag_text_put(end, "\":\"");
+        end = bag_text_put(end, feature->model->version);
+        *end++ = '"';
+        separator = ',';
+    }
+    if (end == text)
+        *end++ = '{';
+    *end++ = '}';
+    plan->table_versions = (struct bag_text){text, (size_t)(end - text)};
+    return true;
 }
 
 /* Checks the limit of reply bytes. */
@@ -206,7 +240,7 @@ bool bag_reply_bound(struct bag_infer *infer, struct bag_problem *problem)
 {
     const struct bag_plan *plan = &infer->plan;
     struct bag_infer_output *output = &infer->output;
-    if (!reserve_absent(infer, problem))
+    if (!reserve_absent(infer, problem) || (plan->shows_versions && !list_versions(infer, problem)))
         return false;
     infer->scratch.explanation_bytes = plan->explains ? explain_bound(plan, infer->input.model) : 0;
     struct bag_v2_reply reply = reply_of(infer);

@@ -1,5 +1,6 @@
 """Features that pin the version of their table: what answers, what stays in memory, and what is refused."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -7,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from control import COLUMNS, KEYS_TWICE, publish, publish_keyed, replace, rows_of, serve, served
+from control import COLUMNS, KEYS_TWICE, publish, publish_keyed, replace, rows_of, serve, served, tokens
 from example import i64
 from harness import Server, expect, expect_equal, run, wait_until, write_json
 from live_versions import delta
@@ -190,6 +191,77 @@ def test_pins_are_shown(directory, root):
     checked = run("serve", "--check", "--models", root)
     expect_equal(checked.returncode, 1)
     expect("feature 'e': version 3 of model 'u', which it pins, is not there" in checked.stderr, checked.stderr)
+
+
+def test_reply_says_which_versions_answered(directory, root):
+    """Of the features that were pooled, once each, in JSON and before binary tensors."""
+    policy(root, "c", "all")
+    hour(root, 1)
+    hour(root, 2)
+    asked = {"table_versions": True}
+    inputs = [i64(f"{feature}.indices", [[0, 7]]) for feature in FEATURES]
+    both_ways = [{"name": "embeddings"}, {"name": "f_t"}]
+    with serve(directory) as server:
+        client = server.client
+        for binary in (False, True):
+            parameters = asked | {"binary_data_output": binary}
+            for version in ("1", "2"):
+                path = f"/v2/models/c/versions/{version}/infer"
+                for outputs in (None, both_ways):
+                    reply = client.infer("c", inputs, path=path, outputs=outputs, binary=binary, parameters=parameters)
+                    expect_equal(reply.header()[0]["parameters"], {"table_versions": {"f_t": version, "f_u": version}})
+                    expect_equal(len(reply.outputs()), 2)
+                reply = client.infer("c", inputs, path=path, outputs=[{"name": "f_u"}], binary=binary, parameters=parameters)
+                expect_equal(reply.header()[0]["parameters"], {"table_versions": {"f_u": version}})
+            reply = client.infer("t", [i64("indices", [[1]])], binary=binary, parameters=parameters | {"explain": True})
+            expect_equal(reply.header()[0]["parameters"]["table_versions"], {"embeddings": "2"})
+            expect_equal(list(reply.header()[0]["parameters"]), ["explain", "table_versions"])
+        expect("parameters" not in client.infer("c", inputs, parameters={"table_versions": False}).json(), "parameters")
+        error = client.infer("c", inputs, parameters={"table_versions": 1}).expect(400).error()
+        expect("table_versions" in error, error)
+
+
+def test_over_shards(directory):
+    """Where the shards serve both versions, so does the coordinator; a version that they do not have is refused by name.
+    Its replies say which versions answered."""
+    with contextlib.ExitStack() as stack:
+        shards = []
+        for index in range(2):
+            root = directory / f"shard-{index}" / "models"
+            for version in (1, 2):
+                publish(root, "t", version)
+            write_json(root / "t" / "config.json", {"version_policy": "all",
+                                                    "part": {"by": "rows", "index": index, "of": 2}})
+            shards.append(stack.enter_context(serve(root.parent)))
+        root = directory / "models"
+        policy(root, "c", "all")
+        for version in (1, 2, 3):
+            pinned(root, version, tables=["t"])
+        config = write_json(directory / "c.json", {"models": [
+            {"name": "t", "shards": [shard.url for shard in shards], "shard_token_file": str(tokens(directory))}]})
+        server = stack.enter_context(serve(directory, "--config", config))
+        client = server.client
+        wait_until(lambda: states(client, "c") == {"1": "READY", "2": "READY", "3": "UNAVAILABLE"}, "c is not served")
+        why = reason(client, "c", 3)
+        expect("version 3 of model 't', which it pins, is not there" in why, why)
+        for version in (1, 2):
+            expect_equal(answers(client, version, ["f_t"]), [version])
+            for binary in (False, True):
+                reply = client.infer("c", [i64("f_t.indices", [[0, 7]])], path=f"/v2/models/c/versions/{version}/infer",
+                                     binary=binary, parameters={"table_versions": True, "binary_data_output": binary})
+                expect_equal(reply.header()[0]["parameters"], {"table_versions": {"f_t": str(version)}})
+        expect_equal((served(client, "t"), states(client, "t")), (2, {"1": "READY", "2": "READY"}))
+        for shard in shards:
+            shard.admin.unload("t", version="1").expect(200)
+        wait_until(lambda: isinstance(answers(client, 1, ["f_t"]), int), "version 1 answers")
+        error = client.infer("c", [i64("f_t.indices", [[0, 7]])], path="/v2/models/c/versions/1/infer").error()
+        expect("'t'" in error or "model t" in error, error)
+        expect_equal(answers(client, 2, ["f_t"]), [2])
+        for index, shard in enumerate(shards):
+            publish(directory / f"shard-{index}" / "models", "t", 3)
+            shard.admin.load("t").expect(200)
+        wait_until(lambda: answers(client, 3, ["f_t"]) == [3], "version 3 is not served")
+        expect_equal([answers(client, v, ["f_t"]) for v in (1, 2, 3)], [[1], [2], [3]])
 
 
 # ---- what is refused ---------------------------------------------------------------------------------------------
