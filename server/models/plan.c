@@ -417,9 +417,10 @@ static bool fits_tables(struct bag_change_plan *plan, const struct bag_source *s
     return ok;
 }
 
-/* Rejects a version of a collection that does not fit the tables, if a lower version may serve in
- * its place. Without one, and if it serves or a request names it, resolve() says what happens. A
- * collection has no files of its own. */
+/* Rejects a version of a collection that does not fit the tables, if another version may serve in
+ * its place. Without one, and if it serves or a request names it, resolve() says what happens, and
+ * also of one that the configuration names, whose table may come. A collection has no files of its
+ * own. */
 static void check_collection(struct facts *facts, struct bag_version_plan *step)
 {
     const struct bag_control_item *item = facts->steps.item;
@@ -427,8 +428,10 @@ static void check_collection(struct facts *facts, struct bag_version_plan *step)
     struct bag_source *source = *step->source;
     struct bag_problem why;
     bool is_asked = item && strtoull(item->version, NULL, 10) == step->number, is_changing = false;
-    if (step != facts->steps.versions && !step->ready && !is_asked && !source->model->reason &&
-        !fits_tables(facts->plan, source, &is_changing, &why) && !is_changing) {
+    bool is_only = step == facts->steps.versions && facts->steps.preferred == SIZE_MAX;
+    if (!is_only && !step->ready && !is_asked && !source->model->reason &&
+        !fits_tables(facts->plan, source, &is_changing, &why) && !is_changing &&
+        !(source->is_named && why.kind == BAG_ERROR_CONFLICT)) {
         bag_source_reject(source, why.text);
         facts->lacks_memory |= why.kind == BAG_ERROR_NO_MEMORY;
     }

@@ -253,6 +253,35 @@ static struct bag_name **list_polled(const struct bag_models *models, unsigned p
     return names;
 }
 
+/* Returns whether this scan found all files of the name's versions and no change has taken them. */
+static bool has_all_files(const struct bag_models *models, const struct bag_name *name)
+{
+    bool has_all = true;
+    for (size_t i = 0; i < name->count; i++)
+        has_all &= name->versions[i]->found || name->versions[i]->seen != models->num_scans;
+    return has_all;
+}
+
+/* Adds the tables that a collection pins to the change, so that a table of the version before is
+ * released in the same step. A table that this poll has loaded stays. */
+static bool add_pinned(struct bag_change_plan *plan, const struct bag_name *collection,
+                       struct bag_problem *problem)
+{
+    bool ok = true, changes;
+    for (size_t i = 0; ok && i < collection->count; i++) {
+        const struct bag_source *source = collection->versions[i]->found;
+        for (size_t j = 0; ok && source && j < source->model->num_features; j++) {
+            const struct bag_feature_config *feature = &source->model->features[j];
+            struct bag_name *table =
+                feature->version ? bag_models_find(plan->models, feature->model) : NULL;
+            if (table && !table->is_decided && has_all_files(plan->models, table) &&
+                !bag_name_has_collection(table))
+                ok = bag_change_plan_add(plan, table, &changes, problem);
+        }
+    }
+    return ok;
+}
+
 /* Changes the names that polls found, all or none. Returns false if the change fails, with *counted
  * if the failure was counted as that of a version. */
 static bool change_polled(struct bag_models *models, struct bag_name *const *names, size_t count,
@@ -263,7 +292,11 @@ static bool change_polled(struct bag_models *models, struct bag_name *const *nam
     models->num_changes++;
     bag_change_plan_init(&plan, models, BAG_CHANGE_POLL, NULL);
     for (size_t i = 0; ok && i < count; i++)
-        ok = bag_change_plan_add(&plan, names[i], &changes, problem);
+        ok = add_pinned(&plan, names[i], problem);
+    for (size_t i = 0; ok && i < count; i++) {
+        if (!names[i]->is_decided)
+            ok = bag_change_plan_add(&plan, names[i], &changes, problem);
+    }
     ok = ok && (plan.num_names == 0 || (bag_change_plan_complete(&plan, problem) &&
                                         bag_change_plan_carry_out(&plan, problem)));
     *counted = plan.failed != NULL;

@@ -28,7 +28,8 @@ struct tree {
 static const char names[] =
     "|inputs|outputs|parameters|id|model_name|model_version|name|shape|datatype|data"
     "|binary_data_size|binary_data|binary_data_output|shared_memory_region|reduction|padding_idx"
-    "|include_last_offset|output_datatype|missing|out_of_range|timeout|explain|table_versions|partial|part|by"
+    "|include_last_offset|output_datatype|missing|out_of_range|timeout|explain|table_versions|"
+    "partial|part|by"
     "|index|of|delete|sequence|first_sequence|version|wait|models|unload|unload_dependents|ready"
     "|config|file:1/model|priority||x|Inputs|name ";
 

@@ -298,6 +298,33 @@ def test_pin_of_a_version_that_is_not_there(directory, root):
                      ([7], [7]))
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_other_version_lacks_its_table(directory, is_named, root):
+    """Beside one that is served: the lowest one, whose tables were deleted, or a named one whose tables may come."""
+    policy(root, "c", {"latest": 3})
+    for version in (1, 2):
+        publish(root, "t", version)
+    arguments, first = [], {"1": "READY", "2": "READY"}
+    if is_named:
+        arguments = "--config", write_json(directory / "c.json", {"models": [
+            {"name": "c", "version": v, "features": [{"name": "f_t", "model": "t", "version": v}]} for v in (1, 2, 3)]})
+        shutil.rmtree(root / "c")
+        first["3"] = "UNAVAILABLE"
+    else:
+        for version in (1, 2):
+            pinned(root, version, tables=["t"])
+    with serve(directory, *arguments) as server:
+        expect_equal((states(server.client, "c"), answers(server.client, features=["f_t"])), (first, [2]))
+    shutil.rmtree(root / "t" / "1")
+    with serve(directory, *arguments) as server:
+        for _ in range(2):
+            expect_equal(states(server.client, "c"), first | {"1": "UNAVAILABLE"})
+            expect("version 1 of model 't'" in reason(server.client, "c", 1), "the reason")
+            expect_equal(answers(server.client, features=["f_t"]), [2])
+            if not is_named:
+                server.admin.load("c").expect(200)
+
+
 def test_pin_of_a_version_that_cannot_be_loaded(directory, root):
     """Keys that are twice are found when they are read: the version of the collection before goes on."""
     publish_keyed(root, "t", 1)
@@ -415,6 +442,26 @@ def test_memory_for_two_hours(directory, root):
         expect_equal((answers(server.client, features=["f_t"]), states(server.client, "t")["1"]), ([1], "READY"))
         read = [e["version"] for e in server.events() if e["event"] == "loading table"]
         expect_equal(read, ["1"])
+
+
+@pytest.mark.parametrize("mode", ["explicit", "poll"])
+def test_unload_first(directory, mode, root):
+    """A table that does not fit twice makes room for that of the next hour, and so does the collection that pins it."""
+    (root / "t").mkdir(parents=True)
+    write_json(root / "t" / "config.json", {"reload": "unload_first"})
+    rows = np.full((8192, 4), 1, np.float32)
+    publish(root, "t", 1, rows)
+    pinned(root, 1, tables=["t"])
+    polls = ["--poll-seconds", "0.1"] if mode == "poll" else []
+    with serve(directory, "--max-table-bytes", "200KiB", *polls, mode=mode) as server:
+        publish(root, "t", 2, 2 * rows)
+        pinned(root, 2, tables=["t"])
+        if mode == "explicit":
+            server.admin.load("t").expect(503)
+            expect_equal(answers(server.client, features=["f_t"]), [1])
+            server.admin.group({"name": "t"}, {"name": "c"}).expect(200)
+        wait_until(lambda: answers(server.client, features=["f_t"]) == [2], "version 2 is not served")
+        wait_until(lambda: (states(server.client, "t"), states(server.client, "c")) == ({"2": "READY"},) * 2, "old versions")
 
 
 # ---- updates -----------------------------------------------------------------------------------------------------
