@@ -159,10 +159,12 @@ def score(folder, server):
 
 
 def ask(client, bags, number, counts):
-    answer = client.collection("sparse", bags, version=number)
+    answer = client.collection("sparse", bags, version=number, table_versions=True)
     version = int(answer.model_version)
     if number not in (None, version):
         sys.exit(f"version {number} was asked for, and {version} answered")
+    if answer.table_versions != {"seen": str(version), "user": str(version)}:
+        sys.exit(f"version {version} is answered from {answer.table_versions}")
     got, want = scores_of(dense_of(version), answer["seen"], answer["user"]), scores_in_one_process(version, bags)
     if not np.array_equal(got, want):
         sys.exit(f"version {version}: {got} instead of {want}, bags {bags}")

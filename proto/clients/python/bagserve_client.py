@@ -63,7 +63,7 @@ _NUMPY = {"BOOL": np.bool_, "INT8": np.int8, "INT16": np.int16, "INT32": np.int3
           "UINT64": np.uint64, "FP16": np.float16, "FP32": np.float32, "FP64": np.float64}
 _V2 = {np.dtype(kind): name for name, kind in _NUMPY.items()}
 _PARAMETERS = ("reduction", "padding_idx", "include_last_offset", "output_datatype", "output_row_format",
-               "missing", "out_of_range", "timeout", "explain")
+               "missing", "out_of_range", "timeout", "explain", "table_versions")
 _OPTIONS = ("version", "request_id", "outputs") + _PARAMETERS
 _ID_INPUTS = ("indices", "offsets", "segment_ids", "num_segments", "default_index", "values",
               "lengths", "stride_per_key")
@@ -348,12 +348,13 @@ def _bag_inputs(bags, weights, prefix=""):
 # ---- requests and replies ---------------------------------------------------------------------
 class Outputs(dict):
     """Arrays by the outputs' names, and what else a reply says: `explain` ({name: [bag, ...]} where it
-    was asked for), `warnings`, `model_version`, `request_id`."""
+    was asked for), `table_versions` ({feature: version}, likewise), `warnings`, `model_version`, `request_id`."""
 
     def __init__(self, arrays, header):
         super().__init__(arrays)
         parameters = header.get("parameters", {})
         self.explain = {e["name"]: e["bags"] for e in parameters.get("explain", [])}
+        self.table_versions = parameters.get("table_versions", {})
         self.warnings = parameters.get("warnings", [])
         self.model_version = header["model_version"]
         self.request_id = header.get("id")
@@ -466,7 +467,7 @@ class _Calls:
 
     Options of all calls that pool: `version`, `request_id`, and the request's parameters `reduction`,
     `padding_idx`, `include_last_offset`, `output_datatype`, `output_row_format`, `missing`, `out_of_range`,
-    `timeout` (in microseconds) and `explain`. Rows that come in a row format are decoded to float32.
+    `timeout` (in microseconds), `explain` and `table_versions`. Rows that come in a row format are decoded to float32.
     """
 
     def __init__(self, address: str = "127.0.0.1:8000", timeout_s: float = 30.0, retries: int = 2,
