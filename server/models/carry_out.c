@@ -68,15 +68,22 @@ static bool is_unavailable_meanwhile(const struct bag_version *version)
 static void show_failure(struct bag_change_plan *plan, const struct bag_problem *why)
 {
     const char *reason = why->kind == BAG_ERROR_DRAINING ? "the server is stopping" : why->text;
-    struct bag_problem ignored;
+    struct bag_problem ignored, of_pin;
     bool shows = false;
     if (plan->failed)
         plan->failed->is_announced |= is_unavailable_meanwhile(plan->failed);
     for (size_t i = 0; i < plan->num_names; i++) {
         for (size_t j = 0; j < plan->names[i]->count; j++) {
             struct bag_version *version = plan->names[i]->versions[j];
+            bool is_over = plan->failed && bag_change_plan_pins(version, plan->failed);
+            if (is_over)
+                bag_problem_set(&of_pin, why->kind,
+                                "version %llu of model '%s', which it pins, cannot be served: %s",
+                                (unsigned long long)plan->failed->number, plan->failed->name->text,
+                                reason);
             if (version->is_announced)
-                shows |= show_state(plan, version, BAG_MODEL_UNAVAILABLE, false, reason, &ignored);
+                shows |= show_state(plan, version, BAG_MODEL_UNAVAILABLE, false,
+                                    is_over ? of_pin.text : reason, &ignored);
         }
     }
     if (shows)

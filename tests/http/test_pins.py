@@ -336,6 +336,8 @@ def test_pin_of_a_version_that_cannot_be_loaded(directory, root):
         expect("key 7" in why, why)
         why = server.admin.group({"name": "t"}, {"name": "c"}).expect(400).error()
         expect("key 7" in why, why)
+        why = reason(server.client, "c", 2)
+        expect("version 2 of model 't', which it pins" in why and "key 7" in why, why)
         expect_equal((answers(server.client, features=["f_t"]), served(server.client)), ([1], 1))
     with serve(directory) as server:
         expect_equal(answers(server.client, features=["f_t"]), [1])
