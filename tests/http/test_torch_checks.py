@@ -320,6 +320,8 @@ def test_rows_of_row_formats(directory, rng, row_format):
     rows = rng.standard_normal((90, 16)) * 10.0**rng.integers(-3, 2, (90, 1))
     rows[7] = 0
     rows[8] = 0.125
+    rows[9, 1:] = 2.8e-8  # in FP16 zero, or twice as much
+    rows[9, 0] = 3e-8
     rows = torch.tensor(rows, dtype=torch.float32)
     model = nn.ModuleDict({"single": nn.Embedding.from_pretrained(rows), "c": Bags(("t", ["f"], 90, 16, "SUM"))}).eval()
     model["c"].embedding_bags["t"].weight = nn.Parameter(rows)

@@ -767,7 +767,8 @@ def _check_rows(what, weight, padding_idx, table, options, ask):
             _are_same(there.to(here.dtype), here)
     else:
         wanted = here.double()
-        most = _most_error(wanted, table["row_format"]) + wanted.abs() * torch.finfo(here.dtype).eps
+        rounding = torch.finfo(here.dtype)
+        most = _most_error(wanted, table["row_format"]) + (wanted.abs() + rounding.tiny) * rounding.eps
         is_same = (there.double() - wanted).abs() <= most
     if not is_same.all():
         row, column = (~is_same).nonzero()[0].tolist()
