@@ -407,10 +407,15 @@ static bool fits_tables(struct bag_change_plan *plan, const struct bag_source *s
     const struct bag_model_config *config = source->model;
     const struct bag_source **tables = calloc(config->num_features, sizeof *tables);
     struct bag_source *copy = renew(source, problem);
-    bool ok = copy && (tables || bag_problem_no_memory(problem));
+    bool ok = copy && (tables || bag_problem_no_memory(problem)), goes_on = ok, changes;
     *is_changing = false;
-    for (size_t i = 0; ok && i < config->num_features; i++)
-        ok = find_table(plan, source, &config->features[i], &tables[i], is_changing, problem);
+    /* Look at all pinned files at once: a poll trusts those that the last one has looked at. */
+    for (size_t i = 0; goes_on && i < config->num_features; i++) {
+        if (find_table(plan, source, &config->features[i], &tables[i], &changes, problem))
+            continue;
+        ok = false;
+        *is_changing = goes_on = changes;
+    }
     ok = ok && bag_source_open_collection(copy, tables, problem);
     bag_source_free(copy);
     free(tables);
