@@ -106,8 +106,8 @@ static char *put_parameters(char *out, const struct bag_v2_reply *reply)
 
 size_t bag_v2_reply_bound(const struct bag_v2_reply *reply)
 {
-    size_t total = 0, one;
-    if (__builtin_add_overflow(strlen(reply->model_name) + strlen(reply->model_version) + 192,
+    size_t keys = reply->table_versions.bytes ? 160 : 128, total = 0, one;
+    if (__builtin_add_overflow(strlen(reply->model_name) + strlen(reply->model_version) + keys,
                                reply->id.bytes, &total) ||
         __builtin_add_overflow(total, reply->explanation.bytes, &total) ||
         __builtin_add_overflow(total, reply->warnings.bytes, &total) ||

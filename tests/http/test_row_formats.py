@@ -162,8 +162,8 @@ def test_metadata(directory, rng):
                          {"forms": "offsets packed segments", "form": "offsets"})
         facts = client.get("/v2/models/all").json()["parameters"]
         del users["forms"]
-        expect_equal(facts, {"features": [{"name": "b", "model": "users"} | users,
-                                          {"name": "a", "model": "codes"} | codes],
+        expect_equal(facts, {"features": [{"name": "b", "model": "users", "version": "1"} | users,
+                                          {"name": "a", "model": "codes", "version": "1"} | codes],
                              "b.keyed": True, "b.keys_datatype": "INT64",
                              "forms": ["lengths", "offsets", "features"]})
         strings = client.get("/v2/models/all/config").json()["parameters"]
