@@ -164,15 +164,21 @@ static bool is_behind(const struct facts *facts, const struct bag_version_plan *
 
 /* Remembers why a version is bad, so that it is counted once. Without memory it may be counted
  * again. A shard that is away is no failed change. */
-static void note_bad(const struct facts *facts, struct bag_version *version)
+static void note_bad(struct bag_models *models, struct bag_version *version,
+                     const struct bag_source *source, const char *reason)
 {
-    const struct bag_source *source = version->found;
     struct bag_problem why;
     if (bag_model_has_shards(source->model) ||
-        (version->failed && strcmp(version->failed->problem.text, source->model->reason) == 0))
+        (version->failed && strcmp(version->failed->problem.text, reason) == 0))
         return;
-    bag_problem_set(&why, BAG_ERROR_FILE, "%s", source->model->reason);
-    bag_version_fail(facts->plan->models, version, source->fingerprint, &why);
+    bag_problem_set(&why, BAG_ERROR_FILE, "%s", reason);
+    bag_version_fail(models, version, source->fingerprint, &why);
+}
+
+/* Remembers why the files that the last scan found are bad. */
+static void note_found_bad(const struct facts *facts, struct bag_version *version)
+{
+    note_bad(facts->plan->models, version, version->found, version->found->model->reason);
 }
 
 /* Returns the source of the default version, if it serves a table that is here. */
@@ -203,7 +209,7 @@ static void check_table(struct facts *facts, struct bag_version_plan *step)
     open_files(facts, version);
     if (source->model->reason) {
         step->files = BAG_FILES_BAD;
-        note_bad(facts, version);
+        note_found_bad(facts, version);
     } else if (is_of(step->ready, source))
         step->files = BAG_FILES_SERVING;
     else if (is_polled && !is_settled(facts, version))
@@ -214,7 +220,7 @@ static void check_table(struct facts *facts, struct bag_version_plan *step)
         !bag_source_check_copied(source, find_served(facts->name), &why)) {
         bag_source_reject(source, why.text);
         step->files = BAG_FILES_BAD;
-        note_bad(facts, version);
+        note_found_bad(facts, version);
     }
     step->is_behind = step->files == BAG_FILES_SERVING && is_behind(facts, step);
 }
@@ -444,7 +450,7 @@ static void check_collection(struct facts *facts, struct bag_version_plan *step)
                   : is_changing         ? BAG_FILES_CHANGING
                                         : BAG_FILES_NEW;
     if (source->model->reason)
-        note_bad(facts, version);
+        note_found_bad(facts, version);
 }
 
 /* ---- facts of one name ----------------------------------------------------------------------- */
@@ -956,6 +962,19 @@ static bool reject(const struct bag_change_plan *plan, struct bag_version *versi
     return false;
 }
 
+/* Rejects a version while the change is planned. If the change fails for a version that does not
+ * serve, remembers why, so that a load which passes over it does not count it again. */
+static bool reject_planned(struct bag_change_plan *plan, struct bag_version *version,
+                           enum bag_collection_action action, const struct bag_problem *why,
+                           struct bag_problem *problem)
+{
+    if (action == BAG_COLLECTION_FAIL && !bag_listed_is_ready(&version->now)) {
+        plan->failed = version;
+        note_bad(plan->models, version, bag_version_source(version), why->text);
+    }
+    return reject(plan, version, action, why, problem);
+}
+
 bool bag_change_plan_reject_collection(const struct bag_change_plan *plan,
                                        struct bag_version *version, const struct bag_problem *why,
                                        struct bag_problem *problem)
@@ -1012,8 +1031,8 @@ static bool open_collection(struct bag_change_plan *plan, struct bag_version *ve
     }
     if (!bag_source_open_collection(version->source, tables, &why)) {
         const struct bag_collection_plan collection = describe(plan, version, false);
-        return reject(plan, version, bag_plan_unopened_collection(&collection, why.kind), &why,
-                      problem);
+        return reject_planned(plan, version, bag_plan_unopened_collection(&collection, why.kind),
+                              &why, problem);
     }
     if (!bag_listed_is_ready(&version->now) || !is_of(now, version->source) ||
         !has_same_tables(plan, now))
@@ -1071,7 +1090,7 @@ static bool lack_table(struct bag_change_plan *plan, struct bag_version *version
     case BAG_COLLECTION_FAIL:
         break;
     }
-    return reject(plan, version, action, why, problem);
+    return reject_planned(plan, version, action, why, problem);
 }
 
 /* Finds the version that a feature will pool. If the feature pins one that nothing else serves,

@@ -47,7 +47,8 @@ struct bag_change_plan {
     struct bag_unloaded_first *unloaded_first; /* owned, with elements */
     size_t num_unloaded_first;
     bool serves_others;         /* after it was carried out: some model began or ceased to serve */
-    struct bag_version *failed; /* version that could not be loaded; NULL: none */
+    struct bag_version *failed; /* version that could not be loaded, or a collection for which
+                                   planning failed; NULL: none */
     struct bag_version *bad;    /* version that made planning fail, and why; NULL: none */
     struct bag_problem bad_problem;
 };

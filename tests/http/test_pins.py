@@ -325,6 +325,33 @@ def test_other_version_lacks_its_table(directory, is_named, root):
                 server.admin.load("c").expect(200)
 
 
+@pytest.mark.parametrize("load_first", [True, False])
+def test_version_without_its_table_is_counted_once(directory, load_first, root):
+    """Whether a load of it fails, or a load of a version above it passes over it."""
+    policy(root, "c", {"latest": 2})
+    hour(root, 1)
+    with serve(directory) as server:
+        def counted():
+            return server.client.counted("bagserve_failed_model_changes_total") - before
+
+        before = server.client.counted("bagserve_failed_model_changes_total")
+        pinned(root, 2, tables=["t"], pin=7)
+        if load_first:
+            server.admin.load("c", 2).expect(409)
+            expect_equal(counted(), 1)
+        hour(root, 3)
+        passed_over = server.admin.load("c").expect(200)
+        expect_equal((states(server.client, "c")["2"], answers(server.client), counted()), ("UNAVAILABLE", [3, 3], 1))
+        expect("failed" not in passed_over.json(), passed_over.body)  # it is not newer than what serves
+        server.admin.load("c").expect(200)
+        expect_equal(counted(), 1)
+        # Other reasons are of other files.
+        (root / "t" / "7").mkdir()
+        (root / "t" / "7" / "table.npy").write_bytes(b"damaged")
+        server.admin.load("c").expect(200)
+        expect_equal(counted(), 3)
+
+
 def test_pin_of_a_version_that_cannot_be_loaded(directory, root):
     """Keys that are twice are found when they are read: the version of the collection before goes on."""
     publish_keyed(root, "t", 1)
