@@ -305,9 +305,9 @@ static bool lack_pinned(const struct bag_source *collection,
 {
     return bag_problem_set(
         why, BAG_ERROR_CONFLICT,
-        "model '%s', feature '%s': version %llu of model '%s', which it pins, %s",
-        collection->model->name, feature->name, (unsigned long long)feature->version,
-        feature->model, reason);
+        "model '%s' version %s, feature '%s': version %llu of model '%s', which it pins, %s",
+        collection->model->name, collection->model->version, feature->name,
+        (unsigned long long)feature->version, feature->model, reason);
 }
 
 /* Returns whether a request unloaded the version, and the change does not load the collection that

@@ -135,7 +135,7 @@ def test_collection_waits_for_its_tables(directory, root):
         pinned(root, 2)
         wait_until(lambda: "2" in states(server.client, "c"), "version 2 is not in the index")
         why = reason(server.client, "c", 2)
-        expect("version 2 of model 't'" in why and "feature 'f_t'" in why and "not there" in why, why)
+        expect("model 'c' version 2, feature 'f_t': version 2 of model 't'" in why and "not there" in why, why)
         publish(root, "t", 2)
         wait_until(lambda: served(server.client) == 2, "the table is not served")
         expect_equal(answers(server.client), [1, 1])
@@ -289,9 +289,10 @@ def test_pin_of_a_version_that_is_not_there(directory, root):
     with serve(directory, "--config", config) as server:
         for name in ("c", "named"):
             why = reason(server.client, name, 1)
-            expect(f"model '{name}'" in why and "version 7 of model 't'" in why and "is not there" in why, why)
+            expect(f"model '{name}' version 1" in why and "version 7 of model 't'" in why and "is not there" in why, why)
             expect_equal(states(server.client, name), {"1": "UNAVAILABLE"})
-        expect("version 7 of model 't'" in server.admin.load("c").expect(409).error(), "which version")
+        error = server.admin.load("c").expect(409).error()
+        expect("model 'c' version 1" in error and "version 7 of model 't'" in error, error)
         publish(root, "t", 7)
         server.admin.load("t").expect(200)
         expect_equal((answers(server.client, features=["f_t"]), answers(server.client, features=["f"], name="named")),
