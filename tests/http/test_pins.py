@@ -144,6 +144,23 @@ def test_collection_waits_for_its_tables(directory, root):
         wait_until(lambda: states(server.client, "t") == {"2": "READY"}, "the old table stays")
 
 
+def test_poll_looks_at_all_pinned_tables_at_once(directory, root):
+    """Of a new version, also at those that version_policy passes over: the poll after the one that has found it serves
+    it, however many they are. Another table, published last, says how many polls there were at most."""
+    tables = [f"t{i}" for i in range(16)]
+    for table in tables:
+        policy(root, table, {"specific": [1]})
+    hour(root, 1, tables)
+    publish(root, "mark", 1)
+    with serve(directory, "--poll-seconds", "0.1", mode="poll") as server:
+        hour(root, 2, tables)
+        for version in (2, 3):
+            publish(root, "mark", version)
+            wait_until(lambda want=version: served(server.client, "mark") == want, f"mark/{version} is not served")
+        features = [f"f_{table}" for table in tables]
+        expect_equal(answers(server.client, features=features), [2] * len(tables))
+
+
 def test_load_of_the_collection_alone(directory, root):
     """It loads the tables that it pins, and releases those of the version before, in one change. The default version
     of the tables stays."""
