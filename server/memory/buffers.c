@@ -24,6 +24,7 @@ struct bag_buffer {
     struct bag_buffers *home;
     struct bag_buffer *next;
     unsigned size_class; /* BAG_BUFFER_CLASSES: too large to be kept */
+    unsigned offset;     /* bytes before it in its block of the heap */
     size_t bytes;        /* bytes taken from the budget, with the header */
     struct bag_attachment attachment;
 };
@@ -127,7 +128,7 @@ static size_t free_step(struct bag_buffers *buffers)
     if (mapped)
         bag_memory_unmap((char *)buffer + rest, bytes);
     else
-        free(buffer);
+        free((char *)buffer - buffer->offset);
     bag_budget_give(buffers->budget, bytes);
     return bytes;
 }
@@ -172,11 +173,25 @@ bool bag_buffers_free_some(struct bag_buffers *buffers)
     return true;
 }
 
+/* Allocates an aligned buffer in the heap. Returns NULL if there is no memory. aligned_alloc() of
+ * glibc before 2.38 searches for larger blocks than it returns. It does not find the blocks that it
+ * returned before, and the heap grows to 1.7 times the budget. */
+static struct bag_buffer *allocate(size_t bytes)
+{
+    char *block = malloc(bytes + ALIGNMENT);
+    if (!block)
+        return NULL;
+    unsigned offset = (unsigned)(-(uintptr_t)block % ALIGNMENT);
+    struct bag_buffer *buffer = (void *)(block + offset);
+    buffer->offset = offset;
+    return buffer;
+}
+
 static struct bag_buffer *make_buffer(struct bag_buffers *buffers, size_t bytes,
                                       unsigned size_class)
 {
     size_t room = size_class == BAG_BUFFER_CLASSES ? bytes : class_bytes(size_class);
-    if (room > SIZE_MAX - 2 * ALIGNMENT)
+    if (room > SIZE_MAX - 3 * ALIGNMENT)
         return NULL;
     room = ALIGNMENT + (room + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (!bag_budget_take(buffers->budget, room)) {
@@ -185,7 +200,7 @@ static struct bag_buffer *make_buffer(struct bag_buffers *buffers, size_t bytes,
             return NULL;
     }
     struct bag_buffer *buffer =
-        size_class >= MAPPED_CLASS ? bag_memory_map_small(room) : aligned_alloc(ALIGNMENT, room);
+        size_class >= MAPPED_CLASS ? bag_memory_map_small(room) : allocate(room);
     if (!buffer) {
         bag_budget_give(buffers->budget, room);
         return NULL;

@@ -3,6 +3,8 @@
 
 #include "server/memory/memory.h"
 
+#include <malloc.h>
+
 TEST(test_memory_is_aligned_and_large_enough)
 {
     static const size_t sizes[] = {0,    1,    1023,    1024,          1025,
@@ -36,6 +38,32 @@ TEST(test_memory_is_recycled_by_class)
         bag_buffers_put(large);
         bag_buffers_free(&buffers);
     }
+}
+
+/* Buffers between others are freed. New ones of their size take their places in the heap, which
+ * does not grow. */
+TEST(test_the_heap_has_room_again_for_buffers_of_the_same_size)
+{
+    enum { COUNT = 200, BYTES = 32 << 10 };
+    struct bag_buffers buffers;
+    char *memory[COUNT];
+    assert_true(bag_buffers_init(&buffers, false, NULL));
+    for (int i = 0; i < COUNT; i++)
+        memory[i] = bag_buffers_get(&buffers, BYTES);
+    size_t before = mallinfo2().arena;
+    for (int i = 0; i < COUNT; i += 2)
+        bag_buffers_put(memory[i]);
+    for (int i = 0; i < 2; i++)
+        bag_buffers_trim(&buffers); /* the first one keeps what was used before it */
+    while (bag_buffers_free_some(&buffers))
+        ;
+    assert_int_equal(buffers.kept_bytes, 0);
+    for (int i = 0; i < COUNT; i += 2)
+        memory[i] = bag_buffers_get(&buffers, BYTES);
+    assert_in_range(mallinfo2().arena, 0, before + COUNT / 2 * BYTES / 4);
+    for (int i = 0; i < COUNT; i++)
+        bag_buffers_put(memory[i]);
+    bag_buffers_free(&buffers);
 }
 
 /* 64 MiB is the largest class, and two of them are all that is kept. */
