@@ -519,8 +519,11 @@ bool bag_numbers_parse(const char *text, size_t text_bytes, enum bag_dtype dtype
                             .limit = out,
                             .count = count,
                             .problem = problem};
-    if (count)
-        reader.limit += count * bag_dtypes[dtype].bytes;
+    /* An element takes two bytes of text with its comma or bracket, so a text has no room for more.
+     */
+    size_t most = text_bytes / 2, room = count < most ? count : most;
+    if (room)
+        reader.limit += room * bag_dtypes[dtype].bytes;
     bool ok = read_array(&reader);
     *(ok ? end : error_at) = reader.at;
     return ok;

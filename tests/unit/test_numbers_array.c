@@ -122,6 +122,25 @@ TEST(test_says_what_is_wrong)
     }
 }
 
+/* A shape may say more elements than memory has addresses for. */
+TEST(test_count_beyond_memory)
+{
+    static const size_t counts[] = {SIZE_MAX, SIZE_MAX / 8, SIZE_MAX / 8 + 1,
+                                    (size_t)UINT32_MAX << 32};
+    const char *const text = "[1, [2]]", *end, *error_at;
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
+        double got[4];
+        char expected[96];
+        struct bag_problem problem;
+        assert_false(bag_numbers_parse(text, strlen(text), BAG_F64, counts[i], got, &end, &error_at,
+                                       &problem));
+        snprintf(expected, sizeof expected, "\"data\" has 2 elements, the shape needs %zu",
+                 counts[i]);
+        assert_string_equal(problem.text, expected);
+        assert_ptr_equal(error_at, text + strlen(text) - 1);
+    }
+}
+
 TEST(test_rejects_what_is_no_number)
 {
     static const char *const never[] = {
