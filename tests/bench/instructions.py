@@ -12,11 +12,11 @@ import subprocess
 
 from servers import Bagserve, Unusable, end_with_parent
 
-# Valgrind counts "rep stosb" once for every byte that it sets, which processors do many at a time:
-# the C library is told to clear memory by vectors instead.
+# Valgrind counts "rep stosb" once for every byte that it sets, although a processor sets many at a time.
+# This tells the C library to clear memory by vectors instead.
 PLAIN_MEMORY = ("glibc.cpu.x86_rep_stosb_threshold=0x7fffffff:"
                 "glibc.cpu.x86_rep_movsb_threshold=0x7fffffff")
-# What connections cost is in both runs of a turn, and so not in their difference.
+# Both runs of a turn open the same connections, so their difference has no cost of them.
 FEW, MANY = 500, 2500
 MODEL = "items"
 TURN_S = 60

@@ -19,7 +19,7 @@ from ports import free_port  # noqa: E402  pylint: disable=wrong-import-position
 
 PROGRAM = os.environ.get("BAGSERVE", str(ROOT / "build" / "release" / "bagserve"))
 NAMES = ("ONE", "TWO", "THREE")
-# What the recipe for HAProxy can send again; larger bodies need a larger one.
+# The recipe for HAProxy sends bodies of up to this size again; larger ones need a larger buffer.
 BUFFER = "tune.bufsize 131072"
 
 # Where a connection is refused, nothing was sent: another server is tried at once.
@@ -41,7 +41,7 @@ backend bagserve
     server two "${{BAGSERVE_TWO}}"
     server three "${{BAGSERVE_THREE}}"
 """
-# What the recipe adds for retries, taken away.
+# The recipe adds this line for retries; a test takes it away.
 NGINX_RETRIES = "proxy_next_upstream error timeout http_503 non_idempotent;"
 
 

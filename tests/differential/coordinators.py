@@ -19,8 +19,8 @@ from tables import MASK, random_snapshot
 from v2 import Client, Tensor
 
 OF_FRONT = ("projection", "bias")  # what a front has of a model, and its shards do not
-# What a front may say otherwise than the one server: it looks up keys last, by several shards at once; it has no tables;
-# and it has FP32 rows first, which can be too large where encoded ones are not.
+# A front refuses some requests in other words than the one server. It looks up keys last, and asks several shards at once.
+# It has no tables. Its rows are FP32 until they are encoded, and can then be too large.
 LOOKED_UP = ("a key that the table does not have", "cannot be another key than the model's")
 OF_TABLES = "parameters part and partial are for servers that have tables"
 STAGED = "before they are encoded"

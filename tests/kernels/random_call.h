@@ -1,7 +1,7 @@
-/* Random calls of the kernels that favour edge cases: sizes around those of vectors and tiles,
- * special numbers, and unaligned memory that ends at a page that cannot be read. Some tables have
- * sizes around the bounds at which kernels prefetch differently. A seed gives the same call every
- * time. */
+/* Random calls of the kernels that favour edge cases: sizes around those of vectors and tiles, and
+ * special numbers. Their memory is unaligned and ends at a page that cannot be read. Some tables
+ * have sizes around the bounds at which kernels prefetch differently. A seed gives the same call
+ * every time. */
 #pragma once
 
 #include "kernels/pool.h"
