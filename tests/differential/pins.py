@@ -310,7 +310,12 @@ class Pins:
         self.check()
         if any((table, None) in self.versions[version].values() for table in self.tables for version in self.serving):
             return  # unloading the default version moves features that pin nothing, or the collection
-        self.server.admin.post(f"models/{name}/unload", {"parameters": parameters | {"unload_dependents": True}}).expect(200)
+        reply = self.server.admin.post(f"models/{name}/unload", {"parameters": parameters | {"unload_dependents": True}})
+        if "twice" in self.tables[name].wrong.values() and reply.status == 400:
+            expect("106" in reply.error(), f"an unload, which loads the version before, and finds key 106: {reply.error()}")
+            self.count("unloads refused")
+            return
+        reply.expect(200)
         for version in over:
             expect_equal(self.ask_collection(version), 404, f"version {version} of the collection")
         reply = self.server.admin.post("load", {"models": [{"name": name} for name in self.names]})
