@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# A minimal root of Debian 12 or 13 made from the archive this machine's own apt uses: what stands for
-# a newcomer's fresh machine, and for the image debian:trixie-slim.
+# A minimal root of Debian 12 or 13, made from the archive that this machine's own apt uses. It stands
+# for a newcomer's fresh machine, and for the image debian:trixie-slim.
 #
 # Sourced by the tests of this folder, which run as root in namespaces of their own: mounts and
 # processes end with them, whichever way they end.
@@ -82,7 +82,7 @@ wait_for() {
     done
 }
 
-# One that no outgoing connection is given.
+# Prints a port that no outgoing connection is given.
 free_port() {
     shuf --input-range=10000-29999 --head-count=1
 }
@@ -96,7 +96,7 @@ archive() {
         "Codename: $(own_release)" "Component: main" "Created-By: Packages" | head -n 1
 }
 
-# Makes BASE once; later runs take it as it is. Remove build/deploy for a new one.
+# Makes BASE if it is not there yet. Remove build/deploy for a new one.
 make_base() {
     local uri
     [ ! -e "$BASE.done" ] || return 0
@@ -120,7 +120,7 @@ copy_apt_configuration() {
     done
     mkdir -p "$root/usr/share/keyrings"
     cp -an /usr/share/keyrings/. "$root/usr/share/keyrings/"
-    # The same sources, of the root's release.
+    # The root's apt has the same sources, of its own release.
     find "$root/etc/apt" \( -name '*.list' -o -name '*.sources' \) \
         -exec sed -i "s/\b$(own_release)\b/$RELEASE/g" {} +
     apt-config dump | grep '^Acquire::' > "$root/etc/apt/apt.conf.d/90-machine"

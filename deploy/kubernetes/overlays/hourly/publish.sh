@@ -2,9 +2,9 @@
 # Publishes an hour: moves what the trainer wrote into the folder of models, and names it in MODELS/published.
 #
 # The trainer exports to MODELS/.incoming/HOUR/, so that models are in .incoming/HOUR/NAME/HOUR/, and then makes the file
-# .incoming/HOUR/complete. HOUR is a whole number that grows, as `date +%Y%m%d%H` prints it. Without the variable HOUR the
-# newest complete hour is published; with it that one, which may be an older one that is still in the folder: so one
-# goes back. KEEP hours stay in the folder. Run again, it does what is left to do.
+# .incoming/HOUR/complete. HOUR is a whole number that grows, as `date +%Y%m%d%H` prints it. Without the variable HOUR it
+# publishes the newest complete hour, with it that one. An older hour that is still in the folder may be named, to go back.
+# KEEP hours stay in the folder. Run again, it does what is left to do.
 set -eu
 MODELS=${MODELS:?} KEEP=${KEEP:-6}
 
@@ -31,7 +31,7 @@ link_unchanged() {
     done
 }
 
-# What is complete is moved, the tables before the collections over them.
+# Moves complete hours, and in each the tables before the collections over them.
 if [ -d "$MODELS/.incoming" ]; then
     for hour in $(hours_in "$MODELS/.incoming" | sort -n); do
         folder=$MODELS/.incoming/$hour
@@ -71,7 +71,7 @@ for name in $names; do
 done
 echo "$hour$names" | put "$MODELS/published"
 
-# What nobody goes back to is removed, but never what is served.
+# Removes hours that are older than the KEEP newest ones, but never one that is served.
 for name in $names; do
     for old in $(hours_in "$MODELS/$name" | tail -n "+$((KEEP + 1))"); do
         [ "$old" = "$hour" ] || rm -r "${MODELS:?}/$name/$old"
