@@ -17,7 +17,7 @@ from harness import PROGRAM, expect, expect_equal, wait_until
 PICTURES = pathlib.Path(os.environ.get("BROWSER_PICTURES", pathlib.Path(PROGRAM).parent / "browser"))
 WIDE, NARROW = (1280, 900), (390, 844)
 TIMEOUT_S = 30
-# What somebody can use: each needs a name that a screen reader says.
+# Roles of elements that somebody can use. Each needs a name that a screen reader says.
 CONTROLS = {"button", "link", "textbox", "searchbox", "combobox", "checkbox", "img", "meter", "progressbar", "option",
             "spinbutton", "region", "navigation", "dialog", "table"}
 

@@ -1,6 +1,6 @@
 /* Changes a JSON text as a tree: removes or doubles members and elements, renames members, and
- * replaces values by others of any type. libFuzzer changes its inputs with these functions
- * (mutator.c). tests/features loads them from Python as a library and changes the requests that it
+ * replaces values by others of any type. In mutator.c, libFuzzer changes its inputs with these
+ * functions. From Python, tests/features loads them as a library and changes the requests that it
  * sends. */
 #pragma once
 

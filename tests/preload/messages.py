@@ -65,7 +65,7 @@ def requests_of_every_kind():
         # Answered before its body, so that the server goes on reading for a while.
         "too long": (f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {1 << 30}\r\n\r\n"
                      ).encode() + bytes(1000),
-        # What these say changes by itself: only their form is compared.
+        # The contents of these replies change by themselves: only their form is compared.
         "metrics": get("/metrics"), "statistics": get("/v2/models/stats"),
         "history": get("/v2/server/history"), "list": get("/v2/server/models"), "options": get("/v2/server/options"),
         "model metrics": get("/v2/models/items/metrics"), "page": get("/console"),

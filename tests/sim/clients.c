@@ -2,8 +2,8 @@
  * unloads models, and one changes rows.
  *
  * Every row says which table, version and update it is of. A reply must have the state of the
- * tables at one moment between its request and its arrival: one version of each model, and all
- * updates of its rows up to one update. */
+ * tables at one moment between its request and its arrival. That state has one version of each
+ * model, and all updates of its rows up to one update. */
 #include "clients.h"
 
 #include <string.h>

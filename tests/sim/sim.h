@@ -1,9 +1,9 @@
 /* A whole server under a seeded simulation: its threads, time, sockets and signals.
  *
  * The server's own code and libmicrohttpd run unchanged. The test program defines the functions
- * that they call for threads, waiting, time and sockets, because the linker and the dynamic linker
- * prefer its symbols to those of libuv and libc. Everything runs on one thread of the system, so
- * that a seed decides all that happens, and repeats it.
+ * that they call for threads, waiting, time and sockets. That works because the linker and the
+ * dynamic linker prefer its symbols to those of libuv and libc. Everything runs on one thread of
+ * the system, so that a seed decides all that happens, and repeats it.
  *
  *   threads.c   threads as fibers, virtual time, events
  *   calls.c     locks, conditions, clocks

@@ -347,9 +347,9 @@ static size_t bytes_in_use(void)
 #endif
 }
 
-/* Runs one. What it leaves in the heap must be there once alone (buffers of streams, and the like):
- * the same schedule does it again, and then leaves nothing. Some of it comes with the second run
- * only, so a third one decides. */
+/* Runs one schedule. A schedule may leave memory in the heap only once (buffers of streams, and the
+ * like): the same schedule runs again, and then must leave nothing. Some of that memory comes with
+ * the second run only, so a third one decides. */
 static void run_clean(uint64_t seed)
 {
     size_t before, left = 0;

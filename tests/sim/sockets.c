@@ -207,7 +207,7 @@ static void empty_again(void *context)
     changed(socket->file);
 }
 
-/* Accepts less than was given only if no more fits, as a kernel does. */
+/* Accepts fewer than `count` bytes only if no more fit, like a kernel. */
 static size_t take_some(struct sim_socket *socket, size_t count)
 {
     size_t room = room_of(socket);

@@ -50,8 +50,9 @@ _REDUCTIONS = ("sum", "mean", "max", "sqrtn", "none")
 # Keys of a model that --table may set beside its reduction.
 _RULES = ("padding_idx", "include_last_offset", "default_index", "weighted_mean", "prune_invalid",
           "out_of_range", "output_datatype", "updates_through", "spare_rows")
-# Keys that say that the tensor beside them is not the weight alone: the end of the tensor's key, what has its place in the
-# other key, and whether that holds for codes only. A * is any end. The server has the same list (server/tables/import.c).
+# Pairs of keys in which the second says that the first tensor is not the weight alone. Each entry has the end of the
+# tensor's key, its replacement in the other key, and whether that holds for codes only. A * is any end. The server has the
+# same list (server/tables/import.c).
 _MATES = (
     ("", "_qscale", False), ("", "_qbias", False),
     *(("", mate, True) for mate in ("_scale", "_zero_point", "_global_scale", "_scale_2", "_scale_inv", ".absmax", "_scales",
