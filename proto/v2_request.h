@@ -52,6 +52,8 @@
 #include "problem.h"
 #include "text.h"
 
+#include <stdlib.h>
+
 /* An input tensor as the JSON header declares it. */
 struct bag_v2_input {
     struct bag_text name;
@@ -265,6 +267,12 @@ struct bag_control_item {
                                           over, for the reply */
     size_t num_failed;
 };
+
+/* Returns the version that an item names. Returns 0 if it names none, or if there is no item. */
+static inline uint64_t bag_control_version(const struct bag_control_item *item)
+{
+    return item ? strtoull(item->version, NULL, 10) : 0;
+}
 
 struct bag_control {
     struct bag_control_item *items; /* owned; names are unique */

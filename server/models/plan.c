@@ -157,7 +157,7 @@ static bool is_of(const struct bag_model *model, const struct bag_source *source
 static bool is_behind(const struct facts *facts, const struct bag_version_plan *version)
 {
     const struct bag_control_item *item = facts->steps.item;
-    bool is_asked = item && !item->unload && version->number == strtoull(item->version, NULL, 10);
+    bool is_asked = item && !item->unload && version->number == bag_control_version(item);
     return (is_asked || !version->was_default) &&
            bag_models_lack_updates(facts->plan->models, version->ready);
 }
@@ -263,7 +263,7 @@ static void gather_version(struct facts *facts, struct bag_version *version, boo
     struct bag_model *retained =
         version->made ? version->made : find_retained(facts->name, version->number);
     uint64_t wanted = is_pinned     ? version->number
-                      : steps->item ? strtoull(steps->item->version, NULL, 10)
+                      : steps->item ? bag_control_version(steps->item)
                                     : steps->desired->default_version;
     struct bag_source **source = version->made    ? &version->made->source
                                  : version->found ? &version->found
@@ -434,11 +434,10 @@ static bool fits_tables(struct bag_change_plan *plan, const struct bag_source *s
  * own. */
 static void check_collection(struct facts *facts, struct bag_version_plan *step)
 {
-    const struct bag_control_item *item = facts->steps.item;
     struct bag_version *version = facts->versions[step - facts->steps.versions];
     struct bag_source *source = *step->source;
     struct bag_problem why;
-    bool is_asked = item && strtoull(item->version, NULL, 10) == step->number, is_changing = false;
+    bool is_asked = bag_control_version(facts->steps.item) == step->number, is_changing = false;
     bool is_only = step == facts->steps.versions && facts->steps.preferred == SIZE_MAX;
     if (!is_only && !step->ready && !is_asked && !source->model->reason &&
         !fits_tables(facts->plan, source, &is_changing, &why) && !is_changing &&

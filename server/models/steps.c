@@ -30,7 +30,7 @@ bool bag_desired_state_unloads(const struct bag_desired_state *desired, uint64_t
 bool bag_desired_state_apply(struct bag_desired_state *desired, const struct bag_control_item *item,
                              uint64_t newest)
 {
-    uint64_t number = strtoull(item->version, NULL, 10);
+    uint64_t number = bag_control_version(item);
     if (item->unload && number) {
         /* Add a version to those that were unloaded one by one. */
         if (desired->default_version == number)
@@ -104,7 +104,7 @@ static const struct bag_version_plan *find(const struct bag_model_plan *plan, ui
 static enum bag_plan_outcome apply_item(struct bag_model_plan *plan)
 {
     const struct bag_control_item *item = plan->item;
-    uint64_t number = strtoull(item->version, NULL, 10);
+    uint64_t number = bag_control_version(item);
     uint64_t newest = plan->count ? plan->versions[plan->count - 1].number : 0;
     if (plan->count == 0 && !plan->serves)
         return BAG_PLAN_UNKNOWN;
@@ -132,7 +132,7 @@ static bool is_preferred(const struct bag_model_plan *plan, const struct bag_ver
  * names none, the default version or all versions are. */
 static bool is_bad(struct bag_model_plan *plan)
 {
-    uint64_t number = strtoull(plan->item->version, NULL, 10);
+    uint64_t number = bag_control_version(plan->item);
     const struct bag_version_plan *asked = number ? find(plan, number)
                                            : plan->preferred != SIZE_MAX
                                                ? &plan->versions[plan->preferred]
@@ -169,7 +169,7 @@ static bool is_named_bad(struct bag_model_plan *plan)
 void bag_plan_pinned(struct bag_model_plan *plan, struct bag_version_plan *version)
 {
     const struct bag_control_item *item = plan->item;
-    uint64_t number = item ? strtoull(item->version, NULL, 10) : 0;
+    uint64_t number = bag_control_version(item);
     bool is_unloaded = item && item->unload && (!number || number == version->number);
     version->action = BAG_ACTION_NONE;
     version->is_pinned = true;
