@@ -106,6 +106,12 @@ def serve(directory, *arguments, mode="explicit", **options):
             yield server
 
 
+def index(client, name):
+    """{version: (state, reason)}"""
+    entries = client.request("POST", "/v2/repository/index", b"").expect().json()
+    return {e["version"]: (e["state"], e["reason"]) for e in entries if e["name"] == name}
+
+
 def served(client, model="t", version=None):
     """The version whose rows a model answers with; a reply's status where it does not."""
     path = f"/v2/models/{model}" + (f"/versions/{version}" if version else "") + "/infer"
@@ -117,10 +123,11 @@ def served(client, model="t", version=None):
     return int(values[0])
 
 
-def served_together(client, model, features):
-    """The versions that the features of one answer are of."""
+def served_together(client, model, features, version=None):
+    """The versions that the features of one answer of a version are of; or a status."""
+    path = f"/v2/models/{model}" + (f"/versions/{version}" if version else "") + "/infer"
     inputs = [i64(f"{name}.indices", [[0, ROWS - 1]]) for name in features]
-    reply = client.infer(model, inputs)
+    reply = client.infer(model, inputs, path=path)
     if reply.status != 200:
         return reply.status
     found = []

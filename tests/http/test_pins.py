@@ -8,7 +8,8 @@ import signal
 import numpy as np
 import pytest
 
-from control import COLUMNS, KEYS_TWICE, publish, publish_keyed, replace, rows_of, serve, served, tokens
+from control import (COLUMNS, KEYS_TWICE, index, publish, publish_keyed, replace, rows_of, serve, served, served_together,
+                     tokens)
 from example import i64
 from harness import Server, expect, expect_equal, run, wait_until, write_json
 from live_versions import delta
@@ -42,27 +43,15 @@ def policy(root, name, value):
 
 def answers(client, version=None, features=FEATURES, name="c"):
     """The versions of the tables that answer for a version of the collection; or a status."""
-    path = f"/v2/models/{name}" + (f"/versions/{version}" if version else "") + "/infer"
-    inputs = [i64(f"{feature}.indices", [[0, 7]]) for feature in features]
-    reply = client.infer(name, inputs, path=path)
-    if reply.status != 200:
-        return reply.status
-    found = []
-    for feature in features:
-        values = np.unique(reply.outputs()[feature].array)
-        expect(values.size == 1, f"rows of several versions: {values}")
-        found.append(int(values[0]) // 2)
-    return found
+    return served_together(client, name, features, version)
 
 
 def states(client, name):
-    entries = client.request("POST", "/v2/repository/index", b"").expect().json()
-    return {e["version"]: e["state"] for e in entries if e["name"] == name}
+    return {version: state for version, (state, _) in index(client, name).items()}
 
 
 def reason(client, name, version):
-    entries = client.request("POST", "/v2/repository/index", b"").expect().json()
-    return next(e["reason"] for e in entries if (e["name"], e["version"]) == (name, str(version)))
+    return index(client, name)[str(version)][1]
 
 
 def both(client):

@@ -8,16 +8,11 @@ import threading
 import numpy as np
 import pytest
 
-from control import (BEARER, COLUMNS, KEYS_TWICE, ROWS, collection, publish, publish_keyed, replace, rows_of, serve,
-                     served, served_together)
+from control import (BEARER, COLUMNS, KEYS_TWICE, ROWS, collection, index, publish, publish_keyed, replace, rows_of,
+                     serve, served, served_together)
 from example import i64
 from harness import Server, expect, expect_equal, has_openblas, run, wait_until, write_json
 from v2 import Client
-
-
-def index(client, name):
-    entries = client.request("POST", "/v2/repository/index", b"").expect().json()
-    return {e["version"]: (e["state"], e["reason"]) for e in entries if e["name"] == name}
 
 
 def truncate(path, bytes_off=8):
