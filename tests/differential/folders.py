@@ -12,7 +12,7 @@ import os
 import numpy as np
 
 from harness import expect, expect_equal, wait_until
-from serving import PATIENT, Serving
+from serving import PATIENT, Serving, play
 from v2 import Tensor
 
 ROWS, COLUMNS, MANY = 8, 4, 1000
@@ -178,20 +178,9 @@ class Folders:
 
     # ---- the server -----------------------------------------------------------------------------
     def run(self, steps):
-        try:
-            self.start()
-            self.check()
-            for _ in range(steps):
-                step = self.pick([self.add, self.add, self.damage, self.update, self.update, self.add_delta, self.go_back,
-                                  self.restart, self.kill, self.change_many])
-                self.steps.append(step.__name__)
-                step()
-                self.check()
-                self.count("steps")
-            self.serving.stop()
-        except BaseException:
-            self.serving.abandon()
-            raise
+        choices = [self.add, self.add, self.damage, self.update, self.update, self.add_delta, self.go_back, self.restart,
+                   self.kill, self.change_many]
+        play(self, self.serving, lambda: self.pick(choices), self.check, steps)
 
     def documents(self):
         yield f"steps: {', '.join(self.steps)}; polls {self.polls}, journal {self.keeps_journal}"

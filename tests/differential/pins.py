@@ -14,7 +14,7 @@ import shutil
 import numpy as np
 
 from harness import expect, expect_equal, wait_until
-from serving import PATIENT, Serving
+from serving import PATIENT, Serving, play
 from v2 import Tensor
 
 ROWS, COLUMNS = 8, 4
@@ -188,20 +188,9 @@ class Pins:
 
     # ---- the server -----------------------------------------------------------------------------
     def run(self, steps):
-        try:
-            self.start()
-            self.check()
-            for _ in range(steps):
-                step = self.pick([self.hour, self.hour, self.tables_late, self.damage, self.table_alone, self.collection_alone,
-                                  self.roll_back, self.unload, self.update, self.remove, self.restart, self.kill])
-                self.steps.append(step.__name__)
-                step()
-                self.check()
-                self.count("steps")
-            self.server.stop()
-        except BaseException:
-            self.server.abandon()
-            raise
+        choices = [self.hour, self.hour, self.tables_late, self.damage, self.table_alone, self.collection_alone, self.roll_back,
+                   self.unload, self.update, self.remove, self.restart, self.kill]
+        play(self, self.server, lambda: self.pick(choices), self.check, steps)
 
     def documents(self):
         yield (f"steps: {', '.join(self.steps)}; polls {self.polls}, updates {self.updates}, journal {self.keeps_journal}, "

@@ -104,3 +104,18 @@ class Serving:
         connection.request("POST", path, body, headers | BEARER)
         return connection
 
+def play(world, serving, choose_step, check, steps):
+    """Starts the server of a world, and checks the world at first and after each of so many steps."""
+    try:
+        world.start()
+        check()
+        for _ in range(steps):
+            step = choose_step()
+            world.steps.append(step.__name__)
+            step()
+            check()
+            world.count("steps")
+        serving.stop()
+    except BaseException:
+        serving.abandon()
+        raise

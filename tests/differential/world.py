@@ -14,7 +14,7 @@ from converting import Conversion
 from harness import Failure, expect, expect_equal
 from making import Maker
 from pooling import Rejected, Rules, rows_alone
-from serving import PATIENT, Serving
+from serving import PATIENT, Serving, play
 from state import Batch
 from v2 import Tensor, infer_body
 
@@ -65,19 +65,7 @@ class World:
     def run(self, steps):
         checked = self.serving.check()
         expect_equal(checked.returncode, 0, f"serve --check: {checked.stderr}")
-        try:
-            self.start()
-            self.check_all()
-            for _ in range(steps):
-                step = self.choose_step()
-                self.steps.append(step.__name__)
-                step()
-                self.check_all()
-                self.count("steps")
-            self.serving.stop()
-        except BaseException:
-            self.serving.abandon()
-            raise
+        play(self, self.serving, self.choose_step, self.check_all, steps)
 
     def documents(self):
         """What happened, and the configuration files, for somebody who repeats a case by hand."""
