@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- versions ----------------------------------------------------------------------------------
- */
+/* ---- versions -------------------------------------------------------------------------------- */
 
 /* Reads "version", which may be a number or a string of digits. It is 1 if absent. Returns NULL and
  * sets the problem if it is neither. */

@@ -97,8 +97,7 @@ const char *bag_setting_misfit(const struct bag_setting *setting,
                : NULL;
 }
 
-/* ---- names and versions -----------------------------------------------------------------------
- */
+/* ---- names and versions ---------------------------------------------------------------------- */
 
 /* The maximum length of a model's name in bytes. */
 #define LONGEST_NAME 128

@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-/* ---- floats: the place of the point, and when there is an exponent ----------------------------
- */
+/* ---- floats: the place of the point, and when there is an exponent --------------------------- */
 
 /* The maximum number of digits of a shortest decimal. */
 #define F32_DIGITS 9

@@ -56,8 +56,7 @@ bool bag_arguments_ask_help(int argc, char *argv[])
     return bag_arguments_have(argc, argv, "--help") || bag_arguments_have(argc, argv, "-h");
 }
 
-/* ---- the demo ----------------------------------------------------------------------------------
- */
+/* ---- the demo -------------------------------------------------------------------------------- */
 
 static bool add_demo(struct bag_config *config, struct bag_problem *problem)
 {

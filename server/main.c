@@ -143,8 +143,7 @@ static int bag_cmd_health(int argc, char *argv[])
     return ok ? BAG_EXIT_OK : bag_commands_exit_code(problem.kind);
 }
 
-/* ---- help and the other commands --------------------------------------------------------------
- */
+/* ---- help and the other commands ------------------------------------------------------------- */
 
 static int print_help(FILE *stream)
 {

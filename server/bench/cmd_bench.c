@@ -32,8 +32,7 @@ static bool read_before(struct bag_bench_session *session, struct bag_problem *p
     return session->has_before || bag_problem_prefix(problem, "--compare %s", path);
 }
 
-/* ---- what is measured, and where --------------------------------------------------------------
- */
+/* ---- what is measured, and where ------------------------------------------------------------- */
 
 /* Prints the lengths of bags of a preset as --ids takes them. */
 static void print_ids(const struct bag_bench_lengths *lengths, char *text, size_t capacity)

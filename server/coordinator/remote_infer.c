@@ -23,8 +23,7 @@
 #define REFRESH_NS       (UINT64_C(2000000000))
 #define REFRESH_CHECK_NS (UINT64_C(20000000))
 
-/* ---- making -----------------------------------------------------------------------------------
- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 /* Adds to the time of partitioning and merging that of the inference on this server. If all its
  * tables are remote, nothing is pooled here. */
@@ -67,8 +66,7 @@ bool bag_remote_infer_make(struct bag_remote_infer *run, struct bag_infer *infer
     return bag_problem_no_memory(problem);
 }
 
-/* ---- states of an inference -------------------------------------------------------------------
- */
+/* ---- states of an inference ------------------------------------------------------------------ */
 
 static void on_timer(uv_timer_t *timer)
 {
@@ -141,8 +139,7 @@ static void on_subrequest_ended(struct bag_remote_infer *run,
     }
 }
 
-/* ---- the deadline, hedges and checks ----------------------------------------------------------
- */
+/* ---- the deadline, hedges and checks --------------------------------------------------------- */
 
 /* Returns when bag_coordinator_check must look at an active inference again. */
 static uint64_t due_of(const struct bag_remote_infer *run)
@@ -169,8 +166,7 @@ static bool lacks_versions(const struct bag_remote_infer *run)
     return found;
 }
 
-/* ---- events -----------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 /* Gives all events to their subrequests. This may add events and ended inferences. */
 static void handle_events(struct bag_coordinator *coordinator)
@@ -268,8 +264,7 @@ void bag_coordinator_check(struct bag_coordinator *coordinator)
     run_callbacks(coordinator);
 }
 
-/* ---- begin and end ----------------------------------------------------------------------------
- */
+/* ---- begin and end --------------------------------------------------------------------------- */
 
 void bag_remote_infer_begin(struct bag_remote_infer *run, struct bag_coordinator *coordinator,
                             uint64_t timeout_us)
@@ -334,8 +329,7 @@ void bag_remote_infer_free(struct bag_remote_infer *run)
     bag_subrequests_free(&run->subrequests);
 }
 
-/* ---- the coordinator --------------------------------------------------------------------------
- */
+/* ---- the coordinator ------------------------------------------------------------------------- */
 
 bool bag_coordinator_init(struct bag_coordinator *coordinator, uv_loop_t *loop,
                           struct bag_buffers *buffers, uint64_t timeout_ms)

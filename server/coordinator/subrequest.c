@@ -15,8 +15,7 @@
 /* No hedge is sent earlier than this. */
 #define MIN_HEDGE_NS (UINT64_C(1000000))
 
-/* ---- the set ----------------------------------------------------------------------------------
- */
+/* ---- the set --------------------------------------------------------------------------------- */
 
 /* Returns the remote table that a call pools. */
 static const struct bag_remote *remote_of(const struct bag_subrequests *all,
@@ -56,8 +55,7 @@ void bag_subrequests_free(struct bag_subrequests *all)
     all->list = NULL;
 }
 
-/* ---- spans ------------------------------------------------------------------------------------
- */
+/* ---- spans ----------------------------------------------------------------------------------- */
 
 /* Outcomes of an attempt, in addition to enum bag_shard_outcome. */
 enum {
@@ -135,8 +133,7 @@ static void end_span(const struct bag_subrequest *subrequest, const struct bag_a
     bag_trace_add(subrequest->all->trace, &span);
 }
 
-/* ---- ends -------------------------------------------------------------------------------------
- */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 /* Records the outcome of the subrequest and counts it for the shard. */
 static void count(struct bag_subrequest *subrequest, enum bag_shard_outcome outcome)
@@ -252,8 +249,7 @@ bool bag_subrequest_expire(struct bag_subrequest *subrequest)
                                                      : "shard_timeout_ms");
 }
 
-/* ---- sending ----------------------------------------------------------------------------------
- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 /* Starts an attempt, whose span begins while it may still wait for a connection. */
 static void start_attempt(struct bag_subrequest *subrequest, struct bag_attempt *attempt)
@@ -386,8 +382,7 @@ static bool send_attempt(struct bag_subrequest *subrequest, struct bag_attempt *
                 "has an address, and the client a traceparent, too long to ask");
 }
 
-/* ---- events -----------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 /* Handles a reply of status 200. Its latency counts from the start of the inference, as the time of
  * a hedge does. */
@@ -545,8 +540,7 @@ bool bag_subrequest_on_event(struct bag_subrequest *subrequest, struct bag_excha
     __builtin_unreachable();
 }
 
-/* ---- hedges -----------------------------------------------------------------------------------
- */
+/* ---- hedges ---------------------------------------------------------------------------------- */
 
 uint64_t bag_subrequest_hedge_ns(const struct bag_subrequest *subrequest)
 {

@@ -53,8 +53,7 @@ struct bag_upstream_connection {
     char head[BAG_REPLY_HEAD_BYTES];
 };
 
-/* ---- connections ------------------------------------------------------------------------------
- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -144,8 +143,7 @@ static void close_idle_since(struct bag_upstream *upstream, uint64_t until_ns)
     }
 }
 
-/* ---- exchanges and connections ----------------------------------------------------------------
- */
+/* ---- exchanges and connections --------------------------------------------------------------- */
 
 /* Appends an exchange to the list of events. */
 static void add_event(struct bag_upstreams *upstreams, struct bag_exchange *exchange,
@@ -254,8 +252,7 @@ static void fail_closed(struct bag_upstream_connection *connection)
          connection->is_kept && !exchange->has_begun ? BAG_EXCHANGE_STALE : BAG_EXCHANGE_CLOSED);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* Checks a head that has arrived with `rest` bytes after it, and makes room for the body. Returns
  * false if the exchange has failed. */
@@ -362,8 +359,7 @@ static void receive(struct bag_upstream_connection *connection)
         read_body(connection);
 }
 
-/* ---- sending ----------------------------------------------------------------------------------
- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 /* Writes what is left of the request. Returns false if the connection is broken. */
 static bool write_some(struct bag_upstream_connection *connection)
@@ -461,8 +457,7 @@ struct bag_upstreams *bag_upstreams_on_socket(uv_poll_t *poll, int status, int e
     return upstreams;
 }
 
-/* ---- exchanges --------------------------------------------------------------------------------
- */
+/* ---- exchanges ------------------------------------------------------------------------------- */
 
 /* Returns the upstream to a host, and makes it if there is none. Returns NULL if memory is
  * exhausted. */
@@ -574,8 +569,7 @@ struct bag_exchange *bag_upstreams_take(struct bag_upstreams *upstreams)
     return exchange;
 }
 
-/* ---- upstreams --------------------------------------------------------------------------------
- */
+/* ---- upstreams ------------------------------------------------------------------------------- */
 
 void bag_upstreams_init(struct bag_upstreams *upstreams, uv_loop_t *loop,
                         struct bag_buffers *buffers, uv_poll_cb on_socket)

@@ -36,8 +36,7 @@ bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *conf
 
 void bag_catalog_free(struct bag_catalog *catalog);
 
-/* ---- scanning (folder.c): private to the catalog ----------------------------------------------
- */
+/* ---- scanning (folder.c): private to the catalog --------------------------------------------- */
 
 /* The state of a scan, until its sources are made. */
 struct bag_scan {

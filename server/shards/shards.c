@@ -177,8 +177,7 @@ bool bag_shards_find_unavailable(struct bag_shards *shards,
     return found;
 }
 
-/* ---- endpoints ----------------------------------------------------------------------------------
- */
+/* ---- endpoints ------------------------------------------------------------------------------- */
 
 bool bag_shard_host_endpoint(struct bag_shards *shards, struct bag_shard_host *host,
                              struct bag_address *endpoint)

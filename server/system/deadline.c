@@ -31,8 +31,7 @@ static bool limit_time(int fd, int option, uint64_t deadline_ns)
     return ms > 0 && setsockopt(fd, SOL_SOCKET, option, &timeout, sizeof timeout) == 0;
 }
 
-/* ---- connecting -------------------------------------------------------------------------------
- */
+/* ---- connecting ------------------------------------------------------------------------------ */
 
 int bag_deadline_connect(const void *address, socklen_t bytes, uint64_t deadline_ns)
 {
@@ -149,8 +148,7 @@ int bag_deadline_connect_host(const char *host, int64_t port, uint64_t deadline_
     return fd;
 }
 
-/* ---- sending and receiving --------------------------------------------------------------------
- */
+/* ---- sending and receiving ------------------------------------------------------------------- */
 
 bool bag_deadline_send(int fd, const void *bytes, size_t count, uint64_t deadline_ns)
 {

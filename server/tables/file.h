@@ -103,8 +103,7 @@ bool bag_open_files_read(const struct bag_open_files *opened, size_t first, size
  * a CRC-32 are read once more. */
 bool bag_open_files_check(const struct bag_open_files *opened, struct bag_problem *problem);
 
-/* ---- for readers of further formats -----------------------------------------------------------
- */
+/* ---- for readers of further formats ---------------------------------------------------------- */
 
 /* Puts the file's path in front of a problem. Returns false. */
 bool bag_file_reject(const char *path, struct bag_problem *problem);

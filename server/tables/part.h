@@ -57,8 +57,7 @@ bool bag_source_check_feature_part(const struct bag_feature_source *feature, con
 bool bag_source_digest(const struct bag_source *source, uint64_t *digest,
                        struct bag_problem *problem);
 
-/* ---- a part by keys ---------------------------------------------------------------------------
- */
+/* ---- a part by keys -------------------------------------------------------------------------- */
 
 /* The rows of a part by keys. */
 struct bag_part_rows {
@@ -84,8 +83,7 @@ bool bag_part_rows_index(const struct bag_part_rows *rows, const struct bag_sour
                          const struct bag_load_options *options, struct bag_keys_index *index,
                          struct bag_problem *problem);
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* Reads the rows of a part. `kept` are the rows of a part by keys, else NULL. *memory is described
  * as source->own; on failure nothing stays allocated. */

@@ -15,9 +15,9 @@ features they have, is in the file that bagserve_torch.describe(model, "tables.j
 
 A table becomes models/NAME/VERSION/ with table.safetensors (its rows as the tensor "values", in the type that
 they have, or in a `row_format`) and config.json, which says how it pools; a collection is a config.json that
-names its features, and pins them to the tables of its own version. So the folder is one that --models, the image, the package
-and Kubernetes take as it is. Versions that are there are never written over. A table whose bytes are those of the version before is a hard link to its file,
-where the file system has these.
+names its features, and pins them to the tables of its own version. So the folder is one that --models, the image,
+the package and Kubernetes take as it is. Versions that are there are never written over. A table whose bytes are those
+of the version before is a hard link to its file, where the file system has these.
 
 Torch is not imported here but for reading a checkpoint: what has a tensor's attributes is taken for one.
 """
