@@ -13,12 +13,13 @@
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* The bytes that are not allowed in a token (T), a value (V), a target (U) and a Host (H); one bit
- * for each. */
+/* The bytes that are not allowed in a token (T), a value (V), a target (U) and a Host (H), and
+ * those that a Host which is no IPv6 address must not have either (N); one bit for each. */
 #define T 1
 #define V 2
 #define U 4
 #define H 8
+#define N 16
 
 static const unsigned char barred[256] = {
     [0 ... 8] = T | V | U | H,
@@ -35,9 +36,9 @@ static const unsigned char barred[256] = {
     ['='] = T,
     ['>'] = T | U | H,
     ['?' ... '@'] = T | H,
-    ['['] = T,
+    ['['] = T | N,
     ['\\'] = T | U | H,
-    [']'] = T,
+    [']'] = T | N,
     ['^'] = U | H,
     ['`'] = U | H,
     ['{'] = T | U | H,
@@ -76,15 +77,17 @@ static bool is(const char *text, size_t bytes, const char *word)
 const char *bag_http_target_fault(const char *target)
 {
     size_t bytes = strlen(target);
+    if (!all_in(target, bytes, U))
+        return "the target has a character that must be percent-encoded";
+    if (*target == '/' || strcmp(target, "*") == 0)
+        return NULL;
     size_t scheme_bytes = starts(target, bytes, "http://")    ? 7
                           : starts(target, bytes, "https://") ? 8
                                                               : 0;
-    if (!all_in(target, bytes, U))
-        return "the target has a character that must be percent-encoded";
-    if (scheme_bytes && (bytes == scheme_bytes || strchr("/?", target[scheme_bytes])))
-        return "the target is a URL without a host";
-    if (!scheme_bytes && *target != '/' && strcmp(target, "*") != 0)
+    if (!scheme_bytes)
         return "the target must be a path that begins with a slash, or a whole http URL";
+    if (bytes == scheme_bytes || strchr("/?", target[scheme_bytes]))
+        return "the target is a URL without a host";
     return NULL;
 }
 
@@ -105,13 +108,11 @@ static bool is_host(const char *value, size_t bytes)
 {
     const bool is_ipv6 = bytes && *value == '[';
     const char *end = value + bytes, *at = memchr(value, is_ipv6 ? ']' : ':', bytes);
-    if (!all_in(value, bytes, H) || (is_ipv6 && !at))
+    if (!all_in(value, bytes, is_ipv6 ? H : H | N))
+        return false;
+    if (is_ipv6 && (!at || value + 1 + strspn(value + 1, "0123456789abcdefABCDEF:.") != at))
         return false;
     at = !at ? end : at + is_ipv6;
-    const size_t name_bytes = (size_t)(at - value);
-    if (is_ipv6 ? strspn(value + 1, "0123456789abcdefABCDEF:.") != name_bytes - 2
-                : memchr(value, '[', name_bytes) || memchr(value, ']', name_bytes))
-        return false;
     return at == end || (*at == ':' && strspn(at + 1, "0123456789") == (size_t)(end - at) - 1);
 }
 
@@ -277,10 +278,10 @@ bool bag_http_head_check(const struct bag_http_head *head, const struct bag_http
 
 /* ---- hosts and origins ----------------------------------------------------------------------- */
 
-bool bag_http_host_is_ours(const char *host, const char *names)
+bool bag_http_host_is_ours(const char *host, const char *own, const char *names)
 {
-    char name[256], address[sizeof(struct in6_addr)];
-    if (!host || !*host)
+    char name[256] BAG_UNSET, address[sizeof(struct in6_addr)] BAG_UNSET;
+    if (!host || !*host || strcmp(host, own) == 0)
         return true;
     bool is_bracketed = *host == '[';
     size_t bytes = is_bracketed ? strcspn(++host, "]") : strcspn(host, ":");

@@ -102,8 +102,9 @@ bool bag_http_target_has_room(const char *target);
 
 /* Returns true if a Host (NULL: none) is an address, this machine, or one of `names`, which are
  * separated by commas. It is checked if the server listens on a loopback address, where a page of
- * another site can reach it by a name of its own (DNS rebinding). */
-bool bag_http_host_is_ours(const char *host, const char *names);
+ * another site can reach it by a name of its own (DNS rebinding). `own` is the listener's address
+ * with its port. Most clients send it as the Host, so it is compared first. */
+bool bag_http_host_is_ours(const char *host, const char *own, const char *names);
 
 /* Returns true if the request comes from a page of this server: its origin has the host of the
  * request.

@@ -297,7 +297,7 @@ static bool check_head(const struct bag_http_server *server, struct bag_http_con
                                "counts %d bytes more than it has",
                                BAG_HTTP_MAX_HEAD_BYTES, BAG_HTTP_LINE_BYTES);
     if (server->checks_host &&
-        !bag_http_host_is_ours(request->head.host,
+        !bag_http_host_is_ours(request->head.host, server->own.text,
                                server->context.service->config->options.host_names))
         return bag_problem_set(problem, BAG_ERROR_MISDIRECTED,
                                "Host '%s' is not one of this server's, which listens on a loopback "

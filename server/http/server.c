@@ -129,15 +129,17 @@ static void on_trim(uv_timer_t *trim)
         uv_idle_start(&server->again, on_again);
 }
 
-/* Returns true if the listener has a loopback address. A page of another site can reach such a
- * server from a browser by a name of its own (DNS rebinding). */
-static bool is_on_loopback(const struct bag_listener *listener)
+/* Keeps the address of the listener, and checks the Host of requests if it is a loopback address. A
+ * page of another site can reach such a server from a browser by a name of its own (DNS
+ * rebinding). */
+static void init_own(struct bag_http_server *server, const struct bag_listener *listener)
 {
     struct sockaddr_storage own = {.ss_family = AF_UNSPEC};
     socklen_t bytes = sizeof own;
     getsockname(listener->fd, (struct sockaddr *)&own, &bytes);
-    struct bag_http_peer address = bag_http_peer_of(&own);
-    return address.known && bag_address_is_loopback(address.address);
+    server->own = bag_http_peer_of(&own);
+    bag_http_peer_text(&server->own);
+    server->checks_host = server->own.known && bag_address_is_loopback(server->own.address);
 }
 
 static struct bag_engine_limits engine_limits(const struct bag_option_values *options)
@@ -240,7 +242,7 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
     server->context.targets.reader = reader;
     server->context.targets.routes = bag_http_routes;
     server->context.infers = infers;
-    server->checks_host = is_on_loopback(acceptor->listener);
+    init_own(server, acceptor->listener);
     init_connections(server, acceptor);
     if (!init_context(server))
         return bag_problem_set(problem, BAG_ERROR_SYSTEM,

@@ -59,7 +59,8 @@ struct bag_http_server {
     struct bag_http_context context;         /* shared by requests */
     struct bag_http_connections connections; /* the open ones */
     struct bag_http_overload overload;       /* decides about them if there are too many */
-    bool checks_host;                        /* the listener is on a loopback address */
+    struct bag_http_peer own;                /* the listener's address, with its text */
+    bool checks_host;                        /* that is a loopback address */
     struct MHD_Daemon *daemon;               /* owned */
     uv_poll_t poll;                          /* on the daemon's epoll descriptor */
     uv_timer_t timer;       /* for the daemon's next timeout; deferred and paused ones */

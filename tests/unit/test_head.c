@@ -207,6 +207,9 @@ TEST(test_hosts)
                  {"localhost", NULL, true},
                  {"LocalHost:8000", NULL, true},
                  {"127.0.0.1", NULL, true},
+                 {"127.0.0.1:8000", NULL, true},
+                 {"own.example.org:8000", NULL, true},
+                 {"own.example.org:8001", NULL, false},
                  {"10.1.2.3:80", NULL, true},
                  {"[::1]", NULL, true},
                  {"[fe80::1]:8000", NULL, true},
@@ -220,7 +223,8 @@ TEST(test_hosts)
                  {"org", "a, Example.Org", false},
                  {"example.org", "*", true}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        if (bag_http_host_is_ours(cases[i].host, cases[i].names) != cases[i].ours)
+        if (bag_http_host_is_ours(cases[i].host, "own.example.org:8000", cases[i].names) !=
+            cases[i].ours)
             fail_msg("%s, %s", cases[i].host, cases[i].names);
     }
 }
