@@ -140,13 +140,18 @@ static void add_quoted(struct line *line, const char *text)
     add(line, "\"");
 }
 
-/* Returns whether a value needs no quotes in a text line. */
-static bool is_word(const char *text)
+/* Returns the length of a value that needs no quotes in a text line, or 0 if it needs them. */
+static size_t word_bytes(const char *text)
 {
-    const char *at = text, *end = text + strlen(text);
+    const char *at = text, *end;
+    while (*at != ' ' && is_plain[(unsigned char)*at])
+        at++;
+    if (!*at) /* most are ASCII */
+        return (size_t)(at - text);
+    end = at + strlen(at);
     for (size_t bytes; at < end && (bytes = plain_bytes(at, end)); at += bytes)
         ;
-    return at > text && at == end && !strchr(text, ' ');
+    return at == end && !strchr(text, ' ') ? (size_t)(at - text) : 0;
 }
 
 uint64_t bag_epoch_ms(void)
@@ -209,10 +214,11 @@ static void add_text(struct line *line, enum bag_log_level level, const char *ev
         add(line, " "); /* then the name, without the punctuation of JSON */
         add_bytes(line, fields->key + 2, fields->key_bytes - 4, LINE_BYTES - 8);
         add(line, "=");
+        const size_t bytes = fields->text ? word_bytes(fields->text) : 0;
         if (!fields->text)
             add_number(line, fields->number);
-        else if (is_word(fields->text))
-            add_bytes(line, fields->text, strlen(fields->text), VALUES_BYTES);
+        else if (bytes)
+            add_bytes(line, fields->text, bytes, VALUES_BYTES);
         else
             add_quoted(line, fields->text);
     }
