@@ -15,7 +15,7 @@
  *     more bytes (sweep() in connection.c).
  *   - Each received byte restarts its timeout, and it examines all connections with a timeout in
  *     each round (connection.h).
- *   - It reports only in its log what it rejects itself. See on_log().
+ *   - It reports only in its log what it rejects itself, and names no connection. See on_log().
  *   - It reports no completion of a request if epoll has no memory. See on_connection().
  *   - It keeps the arguments of a query, and must have memory for them. See on_target().
  *   - It clears the memory of a connection after every request. See CONNECTION_BYTES.
@@ -469,6 +469,38 @@ static void *on_target(void *context, const char *target, struct MHD_Connection 
 
 /* ---- what the library rejects itself --------------------------------------------------------- */
 
+/* Returns the connection that the library has just answered with 431, or NULL if that cannot be
+ * known, because the library does not name it. It is one whose request line is complete and whose
+ * head is not, or, with chunks, one whose trailer is being received. A head usually arrives at
+ * once, so there is seldom another one of these. */
+static struct bag_http_connection *find_long_head(struct bag_http_server *server)
+{
+    const struct bag_http_connection_list *lists = server->connections.lists;
+    const size_t others = lists[BAG_HTTP_CONNECTION_SURPLUS].count +
+                          lists[BAG_HTTP_CONNECTION_SHUT_DOWN].count +
+                          (READS_CHUNKS ? lists[BAG_HTTP_CONNECTION_BODY].count : 0);
+    return others == 0 && lists[BAG_HTTP_CONNECTION_HEAD].count == 1
+               ? TAILQ_FIRST(&lists[BAG_HTTP_CONNECTION_HEAD].queue)
+               : NULL;
+}
+
+/* Sends 431 in place of the library, whose own reply then fails because nothing more can be sent.
+ * The client may still be sending its head. */
+static void reject_long_head(struct bag_http_server *server, struct bag_http_connection *connection)
+{
+    struct bag_http_connections *connections = &server->connections;
+    struct bag_problem problem BAG_UNSET;
+    bag_problem_set(&problem, BAG_ERROR_HEADERS_TOO_LARGE,
+                    "the headers do not fit into the memory of a connection: they may take %d "
+                    "bytes, where each line counts %d bytes more than it has and Cookie twice as "
+                    "many",
+                    BAG_HTTP_MAX_HEAD_BYTES, BAG_HTTP_LINE_BYTES);
+    reject_directly(server, connection, &problem);
+    bag_http_connection_linger(connections, connection->fd);
+    bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_SHUT_DOWN);
+    shutdown(connection->fd, SHUT_WR);
+}
+
 /* MHD_LogCallback: counts and logs a reply that the library sends itself. */
 __attribute__((format(printf, 2, 0))) static void on_log(void *context, const char *format,
                                                          va_list arguments)
@@ -478,11 +510,15 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *context, const ch
     char text[512];
     vsnprintf(text, sizeof text, format, arguments);
     text[strcspn(text, "\n")] = 0;
-    const char *status = strstr(text, status_is);
+    const char *digits = strstr(text, status_is);
+    const int status = digits ? (int)strtol(digits + sizeof status_is - 1, NULL, 10) : 0;
+    struct bag_http_connection *connection = status == 431 ? find_long_head(server) : NULL;
     bag_log(BAG_LOG_LEVEL_DEBUG, "http", BAG_LOG_TEXT("message", text));
-    if (status)
+    if (connection)
+        reject_long_head(server, connection);
+    else if (status)
         bag_http_access_reject(&server->context.service->config->options, server->context.recorder,
-                               (int)strtol(status + sizeof status_is - 1, NULL, 10), text);
+                               status, text);
 }
 
 /* ---- calling the library --------------------------------------------------------------------- */

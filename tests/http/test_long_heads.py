@@ -1,0 +1,107 @@
+"""A head that does not fit: it is rejected by the server itself, and the client can read why, whatever its length."""
+
+import contextlib
+import json
+import threading
+
+import pytest
+
+from harness import Server, expect, expect_equal, reads_chunks, wait_until
+from v2 import Client, Raw
+
+FIRST = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n"
+LIVE = FIRST + b"\r\n"
+LIMIT = "13312"
+
+
+def lines(count, line=b"X-%d: y\r\n"):
+    return b"".join(line % i for i in range(count))
+
+
+HEADS = {
+    "a value beyond the limit": FIRST + b"X: " + b"y" * 13500,
+    "a value of 20,000 bytes": FIRST + b"X: " + b"y" * 20000,
+    "a value of a MiB": FIRST + b"X: " + b"y" * (1 << 20),
+    "a name of 40,000 bytes": FIRST + b"X" * 40000 + b": y",
+    "200 lines": FIRST + lines(200, b"X-%d: " + b"y" * 50 + b"\r\n"),
+    "10,000 lines": FIRST + lines(10000),
+    "lines and a value": FIRST + lines(100) + b"X: " + b"y" * 20000,
+    "a long target and a value": b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 20000,
+    "a query and a value": b"GET /v2?" + b"a=b&" * 60 + b" HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 20000,
+    "a cookie of 10,000 bytes": FIRST + b"Cookie: a=" + b"y" * 10000,
+    "a body": b"POST /v2/models/example/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nX: " + b"y" * 20000,
+}
+
+
+@pytest.fixture(scope="module", name="server")
+def serve():
+    with Server("--demo", "--access-log", "on") as server:
+        yield server
+
+
+def rejections(server):
+    """The rejected heads in the access log."""
+    return [event for event in server.events() if event["event"] == "request" and event["status"] == 431]
+
+
+def send_all(raw, data, piece):
+    """In pieces, as far as the server takes them."""
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        for at in range(0, len(data), piece):
+            raw.send(data[at:at + piece])
+
+
+@pytest.mark.parametrize("piece", [1 << 21, 1000], ids=["at once", "in pieces"])
+@pytest.mark.parametrize("before", [0, 1, 3], ids=lambda count: f"behind {count} requests")
+@pytest.mark.parametrize("name", HEADS)
+def test_long_head(server, name, before, piece):
+    """Nothing behind it is answered. It is counted and logged once, with its client."""
+    logged = len(rejections(server))
+    with Raw(server) as raw:
+        sender = threading.Thread(target=send_all, args=(raw, LIVE * before + HEADS[name] + b"\r\n\r\n" + LIVE, piece))
+        sender.start()
+        for _ in range(before):
+            raw.reply().expect(200)
+        reply = raw.reply().expect(431)
+        sender.join()
+        expect_equal(json.loads(reply.body)["code"], "headers_too_large")
+        expect("headers" in reply.error() and LIMIT in reply.error(), reply.error())
+        expect_equal(reply.headers["connection"], "close")
+        expect(raw.at_end(), "still open")
+    wait_until(lambda: len(rejections(server)) == logged + 1, "not logged once")
+    expect(rejections(server)[-1]["client"].startswith("127.0.0.1:"), "whose it was is not logged")
+
+
+def test_others_are_not_rejected(server):
+    """While other heads are incomplete, the library rejects one in its own words. It does not say which."""
+    logged = len(rejections(server))
+    with Raw(server) as half, Raw(server) as raw:
+        half.send(FIRST)
+        with Client(server) as client:
+            wait_until(lambda: client.counted("bagserve_http_connections") == 3, "not accepted")
+        send_all(raw, HEADS["10,000 lines"] + b"\r\n\r\n", 1 << 21)
+        expect_equal(raw.reply().status, 431)
+        half.send(b"\r\n")
+        half.reply().expect(200)
+    wait_until(lambda: len(rejections(server)) == logged + 1, "not logged once")
+
+
+def test_a_rejected_query_is_not_taken_for_a_head(server):
+    """A query of too many arguments can exhaust the memory as well, after it was rejected."""
+    with Raw(server) as half, Raw(server) as raw:
+        half.send(FIRST)
+        with Client(server) as client:
+            wait_until(lambda: client.counted("bagserve_http_connections") == 3, "not accepted")
+        raw.send(b"GET /v2?" + b"a&" * 3900 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        raw.reply().expect(414)
+        half.send(b"\r\n")
+        half.reply().expect(200)
+
+
+def test_the_longest_head_is_read(server):
+    with Raw(server) as raw:
+        raw.send(FIRST + b"X: " + b"y" * 12000 + b"\r\n\r\n")
+        raw.reply().expect(200)
+        if not reads_chunks():
+            raw.send(FIRST + b"Cookie: a=" + b"y" * 5000 + b"\r\n\r\n")
+            raw.reply().expect(200)
