@@ -13,8 +13,8 @@
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* The bytes that are not allowed in a token (T), a value (V), a target (U) and a Host (H), and
- * those that a Host which is no IPv6 address must not have either (N); one bit for each. */
+/* The bytes that are not allowed in a token (T), a value (V), a target (U) and a Host (H); one bit
+ * for each. A Host that is a name must not have those of N either. */
 #define T 1
 #define V 2
 #define U 4

@@ -469,10 +469,10 @@ static void *on_target(void *context, const char *target, struct MHD_Connection 
 
 /* ---- what the library rejects itself --------------------------------------------------------- */
 
-/* Returns the connection that the library has just answered with 431, or NULL if that cannot be
- * known, because the library does not name it. It is one whose request line is complete and whose
- * head is not, or, with chunks, one whose trailer is being received. A head usually arrives at
- * once, so there is seldom another one of these. */
+/* Returns the connection that the library is about to answer with 431. Returns NULL if that cannot
+ * be known, because the library does not name it. Its request line is complete and its head is not.
+ * If the library reads chunks, its trailer may be incomplete instead. A head usually arrives at
+ * once, so other connections are seldom in this state. */
 static struct bag_http_connection *find_long_head(struct bag_http_server *server)
 {
     const struct bag_http_connection_list *lists = server->connections.lists;

@@ -60,7 +60,7 @@ struct bag_http_server {
     struct bag_http_connections connections; /* the open ones */
     struct bag_http_overload overload;       /* decides about them if there are too many */
     struct bag_http_peer own;                /* the listener's address, with its text */
-    bool checks_host;                        /* that is a loopback address */
+    bool checks_host;                        /* the listener has a loopback address */
     struct MHD_Daemon *daemon;               /* owned */
     uv_poll_t poll;                          /* on the daemon's epoll descriptor */
     uv_timer_t timer;       /* for the daemon's next timeout; deferred and paused ones */
