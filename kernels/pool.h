@@ -27,25 +27,29 @@
 enum bag_mode { BAG_MODE_PLAIN, BAG_MODE_WEIGHTED, BAG_MODE_GENERAL, BAG_MODE_COUNT };
 
 struct bag_pool_args;
-struct bag_tile;
+struct bag_tiles;
 
-/* Pools the tile's columns of the bags [first_bag, end_bag), which offsets describe. `out` is the
- * tile's part of the result of the first one. */
-typedef void bag_loop_fn(const struct bag_pool_args *args, const struct bag_tile *tile,
+/* Pools some columns of the bags [first_bag, end_bag), which offsets describe. `out` is their part
+ * of the result of the first one. */
+typedef void bag_loop_fn(const struct bag_pool_args *args, const struct bag_tiles *tiles,
                          size_t first_bag, size_t end_bag, char *out);
 
-/* Columns of a table that are pooled together, with the loop of the instruction set that was
- * selected when the tile was made. */
-struct bag_tile {
-    bag_loop_fn *pool;
-    const char *rows; /* the tile's part of the table's first row */
-    size_t row_bytes; /* from one row to the next */
+/* Columns of a table, as one tile or as several of the same width, with the loop of the instruction
+ * set that was selected when they were chosen. The sums of a tile stay in registers over a bag. */
+struct bag_tiles {
+    bag_loop_fn *pool; /* pools these columns */
+    bag_loop_fn *loop; /* the same, or what `pool` calls */
+    const char *rows;  /* these columns of the table's first row */
+    size_t row_bytes;  /* from one row to the next */
     size_t first_column, end_column;
-    size_t last_vector;  /* column of the tile at which its last vector starts */
-    ptrdiff_t params_at; /* position of scale and bias, relative to the tile's part of a row */
-    size_t last_byte;    /* last byte that is prefetched, likewise */
-    size_t bytes_before; /* number of bytes before the tile's part that are prefetched, too */
-    bool fetches_params; /* the first of several tiles: prefetches scale and bias for all */
+    size_t further;     /* number of columns after the first tile; the last tile may overlap the one
+                           before it */
+    size_t last_vector; /* column of a tile at which its last vector starts */
+    ptrdiff_t
+        params_at;    /* position of scale and bias, relative to the first tile's part of a row */
+    size_t last_byte; /* last byte of a tile that is prefetched, likewise */
+    size_t bytes_before; /* number of bytes before the first tile that are prefetched, too */
+    bool fetches_params; /* scale and bias are far from the first tile, which prefetches them */
 };
 
 /* Where the rows that will be summed soon are prefetched to. The rows of tables in memory go to L2,
@@ -58,9 +62,9 @@ struct bag_row_walk {
     size_t ahead; /* number of rows by which prefetching is ahead of summing; SIZE_MAX: no
                      prefetching */
     size_t early; /* maximum number of indices of a call whose rows bag_pool_prefetch prefetches */
-    struct bag_tile whole[BAG_MODE_COUNT]; /* all columns, or the first tile of several */
-    uint8_t kind;                          /* enum bag_row_kind */
-    uint8_t fetch;                         /* enum bag_fetch */
+    struct bag_tiles whole[BAG_MODE_COUNT]; /* all columns */
+    uint8_t kind;                           /* enum bag_row_kind */
+    uint8_t fetch;                          /* enum bag_fetch */
     bool straddles;   /* a row may touch one more cache line than its size needs */
     bool has_params;  /* rows have a scale, or scale and bias */
     bool half_params; /* scale and bias are f16 */
@@ -98,8 +102,8 @@ struct bag_pool_args {
                                 now; NULL: unknown. Used only to explain a result */
 
     /* Set by each request: */
-    const struct bag_tile *tile; /* all columns of the plan's table, for bag_pool_run; NULL:
-                                    bag_pool_range finds out how to pool */
+    const struct bag_tiles *tiles; /* all columns of the plan's table, for bag_pool_run; NULL:
+                                      bag_pool_range finds out how to pool */
     struct bag_ids indices;
     struct bag_ids groups; /* offsets or segment_ids; unset for the packed form */
     enum bag_form form;
@@ -108,16 +112,23 @@ struct bag_pool_args {
     size_t bag_length;   /* indices of each bag in the packed form */
 };
 
+struct bag_pool_plan;
+
+/* Checks a usual call by the shortest path: indices and offsets, perhaps with FP32 weights. Returns
+ * false if it is another one or has a fault, and `*args` is unspecified then. */
+typedef bool bag_check_fn(const struct bag_pool_plan *plan, const struct bag_inputs *inputs,
+                          size_t max_result_bytes, struct bag_pool_args *args);
+
 /* Everything about a call that a table and its rules determine. It borrows the table's rows, and
  * must live as long as the calls that were checked with it. */
 struct bag_pool_plan {
     struct bag_rules rules;
     struct bag_row_walk walk;
-    struct bag_pool_args args;       /* without the members that a request sets */
-    const struct bag_tile *tiles[2]; /* for usual calls without and with weights; NULL: see
-                                        bag_pool_args */
-    bool is_usual;                   /* indices and offsets can be checked by the shortest path */
-    bool takes_weights;              /* the shortest path also allows FP32 weights */
+    struct bag_pool_args args;        /* without the members that a request sets */
+    const struct bag_tiles *tiles[2]; /* for usual calls without and with weights; NULL: see
+                                         bag_pool_args */
+    bag_check_fn *check;              /* the selected instruction set's; NULL: no call is usual */
+    bool takes_weights;               /* usual calls may have FP32 weights */
     bool needs_rows; /* bag_keys_resolve must follow bag_pool_check: for keyed tables, and for dense
                         ones where a default row replaces indices outside; for parts the caller sets
                         it */
@@ -131,6 +142,12 @@ void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rul
  * with `whole_rows` rows. bag_keys_resolve must follow each check. */
 void bag_pool_prepare_part(struct bag_pool_plan *plan, int64_t whole_rows);
 
+/* Checks a call of any plan and inputs, with the arguments and results of bag_pool_check, which
+ * calls it. */
+enum bag_status bag_pool_check_all(const struct bag_pool_plan *plan,
+                                   const struct bag_inputs *inputs, size_t max_result_bytes,
+                                   struct bag_pool_args *args, struct bag_fault *fault);
+
 /* Checks `inputs` against the table and the rules of the plan, and fills `args`. The inputs
  * determine the form: offsets, segment_ids, or 2-D indices alone. With BAG_NONE the form is packed,
  * with bags of one index, whatever the shape of the indices; offsets are only checked. A result of
@@ -139,9 +156,15 @@ void bag_pool_prepare_part(struct bag_pool_plan *plan, int64_t whole_rows);
  * Returns the status. If it is a fault, `*fault` describes the first wrong position of the tensor,
  * and `*args` is unspecified. If the table is keyed, the indices and default_index are not checked:
  * `args` has the keys and no default row, and bag_keys_resolve (keys.h) must follow. */
-enum bag_status bag_pool_check(const struct bag_pool_plan *plan, const struct bag_inputs *inputs,
-                               size_t max_result_bytes, struct bag_pool_args *args,
-                               struct bag_fault *fault);
+static inline enum bag_status bag_pool_check(const struct bag_pool_plan *plan,
+                                             const struct bag_inputs *inputs,
+                                             size_t max_result_bytes, struct bag_pool_args *args,
+                                             struct bag_fault *fault)
+{
+    if (plan->check && plan->check(plan, inputs, max_result_bytes, args))
+        return BAG_STATUS_OK;
+    return bag_pool_check_all(plan, inputs, max_result_bytes, args, fault);
+}
 
 /* Makes a checked call with a result of FP16 or BF16 write FP32. The caller checks whether the
  * larger result is allowed. */
@@ -188,11 +211,11 @@ void bag_pool_range(const struct bag_pool_args *args, const struct bag_range *ra
  * copied in other units than it was written, which takes as long as pooling a few rows. */
 static inline void bag_pool_run(const struct bag_pool_args *args, struct bag_range range, void *out)
 {
-    const struct bag_tile *tile = args->tile;
-    if (tile && !args->streams && range.first_column == 0 && range.end_column == tile->end_column &&
-        range.first_bag < range.end_bag) {
-        tile->pool(args, tile, range.first_bag, range.end_bag,
-                   (char *)out + range.first_bag * args->bag_stride);
+    const struct bag_tiles *tiles = args->tiles;
+    if (tiles && !args->streams && range.first_column == 0 &&
+        range.end_column == tiles->end_column && range.first_bag < range.end_bag) {
+        tiles->pool(args, tiles, range.first_bag, range.end_bag,
+                    (char *)out + range.first_bag * args->bag_stride);
     } else {
         /* The address is that of a copy, so that `range` itself stays in registers. */
         const struct bag_range copy = range;

@@ -31,6 +31,21 @@ BAG_LANE void K(take_next)(const struct K(tile) * tile, enum bag_mode mode, int 
         walk->weight += sizeof(V(real));
 }
 
+/* Adds the rows up to the id at `end_id`. INT8 rows whose scale and bias are f32 have a loop of
+ * their own: a test at each row takes a fifth of the instructions for a vector. */
+BAG_LANE void K(take_rest)(const struct K(tile) * tile, enum bag_mode mode, int vectors,
+                           struct K(walk) * walk, const char *end_id, BODY *sums)
+{
+    struct K(tile) full = *tile;
+    full.half_params = false;
+    if (KIND == BAG_KIND_OF_INT8 && !tile->half_params)
+        while (walk->id != end_id)
+            K(take_next)(&full, mode, vectors, walk, sums);
+    else
+        while (walk->id != end_id)
+            K(take_next)(tile, mode, vectors, walk, sums);
+}
+
 /* Prefetches the result of a later bag. A store that waits for its cache line would delay those
  * after it. */
 BAG_LANE void K(fetch_result)(int vectors, const char *out)
@@ -41,81 +56,94 @@ BAG_LANE void K(fetch_result)(int vectors, const char *out)
 
 /* The bags of a call, and a position in them. */
 struct K(bags) {
-    const char *offset, *last; /* offsets of this bag and of the last one */
-    size_t offset_bytes;       /* from one offset to the next */
-    const char *end_offset;    /* end of all offsets of the call */
-    const char *ids;           /* the call's */
-    const char *end_id;        /* end of the ids of this bag */
-    const char *fetch_end;     /* ids before this one have a row to prefetch */
-    char *out;                 /* result of this bag */
+    const char *ids;       /* the call's */
+    const char *next;      /* offset of the bag after this one */
+    size_t offset_bytes;   /* from one offset to the next */
+    size_t left;           /* number of bags after this one */
+    const char *last_end;  /* end of the ids of the last bag */
+    const char *end_id;    /* end of the ids of this bag */
+    const char *fetch_end; /* ids before this one have a row to prefetch */
+    char *out;             /* result of this bag */
+    size_t stride;         /* from one result to the next */
+    bool finishes;         /* sums are divided, or results are narrower */
+    bool is_several;       /* a row has several tiles */
 };
 
-/* Returns the entry at which the bag ends. After the last offset it is the end of all. */
-BAG_LANE size_t K(end_of)(const struct bag_pool_args *args, const struct K(bags) * bags)
+/* Returns the first entry of this bag. */
+BAG_LANE size_t K(first_entry)(const struct K(bags) * bags)
 {
-    const char *const next = bags->offset + bags->offset_bytes;
-    return next == bags->end_offset ? args->indices.count : bag_load_id(next);
+    return bag_load_id(bags->next - bags->offset_bytes);
 }
 
-/* Moves to the next bag. Returns false if there is none. */
-BAG_LANE bool K(next_bag)(const struct bag_pool_args *args, size_t id_bytes, struct K(bags) * bags)
+/* Moves to the first entry of a bag. */
+BAG_LANE void K(begin)(const struct bag_pool_args *args, enum bag_mode mode, size_t entry,
+                       struct K(walk) * walk)
 {
-    if (bags->offset == bags->last)
-        return false;
-    bags->offset += bags->offset_bytes;
-    bags->out += args->bag_stride;
-    bags->end_id = bags->ids + K(end_of)(args, bags) * id_bytes;
-    return true;
+    walk->id = (const char *)args->indices.data + entry * walk->id_bytes;
+    if (mode == BAG_MODE_WEIGHTED)
+        walk->weight = (const char *)args->weights + entry * sizeof(V(real));
 }
 
-/* Counts the bags from this one on that have one entry each, as this one has, and moves to the last
- * of them. */
-BAG_LANE size_t K(skip_singles)(const struct bag_pool_args *args, struct K(bags) * bags)
+/* Moves by `count` bags. Does not set the end of the bag's ids. */
+BAG_LANE void K(skip)(struct K(bags) * bags, size_t count)
 {
-    const size_t first = bag_load_id(bags->offset);
-    size_t count = 1;
-    while (bags->offset != bags->last &&
-           bag_load_id(bags->offset + bags->offset_bytes) == first + count) {
-        bags->offset += bags->offset_bytes;
-        count++;
-    }
-    if (K(end_of)(args, bags) == first + count)
-        return count;
-    bags->offset -= bags->offset_bytes;
-    return count - 1;
+    bags->left -= count;
+    bags->next += count * bags->offset_bytes;
+    bags->out += count * bags->stride;
 }
 
-/* Pools this bag, which has one entry, and those after it that have one, too. Their offsets are
- * read before their rows: many rows are loaded at the same time if the loop has few instructions of
- * its own. A mean of one row is the row. */
-BAG_LANE void K(pool_singles)(const struct K(tile) * tile, enum bag_mode mode, int vectors,
+/* The maximum number of bags of one entry whose first tile is pooled before the next one: their
+ * rows stay in L1. */
+#define TURN_BAGS 16
+
+/* Counts the bags from this one on that have one entry each, as this one has. */
+BAG_LANE size_t K(count_singles)(const struct K(walk) * walk, const struct K(bags) * bags)
+{
+    const size_t left = bags->is_several && bags->left > TURN_BAGS ? TURN_BAGS : bags->left;
+    const size_t steps = count_steps(bags->next - bags->offset_bytes, left + 1,
+                                     bags->offset_bytes == sizeof(int64_t)) -
+                         1;
+    const bool is_last =
+        steps == bags->left && walk->id + (steps + 1) * walk->id_bytes == bags->last_end;
+    return steps + is_last;
+}
+
+/* Pools this bag, which has one entry, and those after it that have one, too; moves to the last of
+ * them. Their offsets are read before their rows: many rows are loaded at the same time if the loop
+ * has few instructions of its own. A mean of one row is the row. */
+BAG_LANE void K(pool_singles)(struct K(tile) * tile, enum bag_mode mode, int vectors,
                               struct K(walk) * walk, struct K(bags) * bags)
 {
-    /* The compiler keeps copies in registers, because no result can change them. */
-    const struct bag_tile own = *tile->own;
-    const struct bag_row_walk table = *tile->walk;
-    struct K(tile) copy = *tile;
-    const size_t stride = tile->args->bag_stride;
-    const char *const end_id = walk->id + K(skip_singles)(tile->args, bags) * walk->id_bytes;
-    const size_t ahead_bytes = table.ahead * walk->id_bytes;
-    copy.own = &own;
-    copy.walk = &table;
+    const size_t count = K(count_singles)(walk, bags);
+    const char *const end_id = walk->id + count * walk->id_bytes;
+    const size_t ahead_bytes = tile->walk->ahead * walk->id_bytes;
+    const size_t stride = bags->stride;
+    const bool narrows = K(narrows)(tile->args);
+    char *out = bags->out;
     for (;;) {
         BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
         K(clear)(sums, vectors);
         if (__builtin_expect(walk->id < bags->fetch_end, 0))
-            K(fetch)(&copy, vectors, bag_load_id(walk->id + ahead_bytes));
-        K(fetch_result)(vectors, bags->out + stride * (vectors <= 4 ? 8 : 2));
-        K(take_next)(&copy, mode, vectors, walk, sums);
-        K(store_result)(&copy, mode, vectors, true, bags->out, sums);
-        if (walk->id == end_id)
-            return;
-        bags->out += stride;
+            K(fetch)(tile, vectors, bag_load_id(walk->id + ahead_bytes));
+        K(fetch_result)(vectors, out + stride * (vectors <= 4 ? 8 : 2));
+        K(take_next)(tile, mode, vectors, walk, sums);
+        if (__builtin_expect(narrows, 0))
+            K(store_narrower)(tile, mode, vectors, true, out, sums);
+        else
+            K(store_sums)(tile, vectors, out, sums);
+        out += stride;
+        if (walk->id != end_id)
+            continue;
+        if (__builtin_expect(!bags->is_several, 1) || !K(move)(tile, vectors, &bags->out))
+            break;
+        K(begin)(tile->args, mode, K(first_entry)(bags), walk);
+        out = bags->out;
     }
+    K(skip)(bags, count - 1);
 }
 
-/* Pools this bag, which has entries: first those that have a row to prefetch, then the rest. Rows
- * of one cache line that need no conversion are added four at a time, which takes fewer
+/* Pools a tile of this bag, which has entries: first those that have a row to prefetch, then the
+ * rest. Rows of one cache line that need no conversion are added four at a time, which takes fewer
  * instructions. Bags of 20 entries in L2 take 0.83 of the time. */
 BAG_LANE void K(pool_bag)(const struct K(tile) * tile, enum bag_mode mode, int vectors,
                           struct K(walk) * walk, const struct K(bags) * bags)
@@ -129,7 +157,7 @@ BAG_LANE void K(pool_bag)(const struct K(tile) * tile, enum bag_mode mode, int v
     if (__builtin_expect(walk->id < bags->fetch_end, 0)) {
         const char *const fetched_id = end_id < bags->fetch_end ? end_id : bags->fetch_end;
         const size_t ahead_bytes = tile->walk->ahead * walk->id_bytes;
-        K(fetch_result)(vectors, bags->out + args->bag_stride);
+        K(fetch_result)(vectors, bags->out + bags->stride);
         do {
             K(fetch)(tile, vectors, bag_load_id(walk->id + ahead_bytes));
             K(take_next)(tile, mode, vectors, walk, sums);
@@ -141,71 +169,84 @@ BAG_LANE void K(pool_bag)(const struct K(tile) * tile, enum bag_mode mode, int v
         K(take_next)(tile, mode, vectors, walk, sums);
         K(take_next)(tile, mode, vectors, walk, sums);
     }
-    while (walk->id != end_id)
-        K(take_next)(tile, mode, vectors, walk, sums);
-    if (args->divides) {
-        const size_t entry = bag_load_id(bags->offset), end = K(end_of)(args, bags);
-        K(divide_sums)(args, mode, vectors, entry, end, end - entry, sums);
+    K(take_rest)(tile, mode, vectors, walk, end_id, sums);
+    if (__builtin_expect(bags->finishes, 0)) {
+        if (args->divides) {
+            const size_t first = K(first_entry)(bags);
+            const size_t end = bag_count_ids((size_t)(end_id - bags->ids), walk->id_bytes);
+            K(divide_sums)(args, mode, vectors, first, end, end - first, sums);
+        }
+        if (K(narrows)(args)) {
+            K(store_narrower)(tile, mode, vectors, false, bags->out, sums);
+            return;
+        }
     }
-    K(store_result)(tile, mode, vectors, false, bags->out, sums);
+    K(store_sums)(tile, vectors, bags->out, sums);
 }
 
-/* Pools bags whose entries all stay. Offsets, ids and weights are not copied first. Bags of one
- * entry have so few instructions of their own that many rows are loaded at the same time: in L2
- * they take two thirds of the time. */
-BAG_LANE void K(pool_all)(const struct K(tile) * tile, size_t first_bag, size_t end_bag,
+/* Pools bags whose entries all stay, and all tiles of a bag while its rows are in the nearest
+ * caches. Offsets, ids and weights are not copied first. Bags of one entry have so few instructions
+ * of their own that many rows are loaded at the same time: in L2 they take two thirds of the
+ * time. */
+BAG_LANE void K(pool_all)(const struct K(tile) * first, size_t first_bag, size_t end_bag,
                           enum bag_mode mode, int vectors, char *out)
 {
-    const struct bag_pool_args *args = tile->args;
+    const struct bag_pool_args *args = first->args;
     const size_t offset_bytes = bag_id_bytes(&args->groups);
     const size_t id_bytes = bag_id_bytes(&args->indices);
     const char *const ids = args->indices.data;
     const char *const offsets = args->groups.data;
     const char *const offset = offsets + first_bag * offset_bytes;
-    const size_t entry = bag_load_id(offset);
+    const size_t end = end_bag < args->groups.count ? bag_load_id(offsets + end_bag * offset_bytes)
+                                                    : args->indices.count;
     struct K(bags) bags = {
-        .offset = offset,
-        .last = offsets + (end_bag - 1) * offset_bytes,
-        .offset_bytes = offset_bytes,
-        .end_offset = offsets + args->groups.count * offset_bytes,
         .ids = ids,
+        .next = offset + offset_bytes,
+        .offset_bytes = offset_bytes,
+        .left = end_bag - first_bag - 1,
+        .last_end = ids + end * id_bytes,
         .fetch_end = ids + bag_fetch_end(args, args->indices.count) * id_bytes,
         .out = out,
+        .stride = args->bag_stride,
+        .finishes = args->divides | K(narrows)(args),
+        .is_several = vectors > 0 && first->all->further > 0,
     };
-    struct K(walk) walk = {
-        .id = ids + entry * id_bytes,
-        .weight = mode == BAG_MODE_WEIGHTED ? (const char *)args->weights + entry * sizeof(V(real))
-                                            : NULL,
-        .id_bytes = id_bytes,
-    };
-    bags.end_id = ids + K(end_of)(args, &bags) * id_bytes;
-    do {
-        const bool has_singles =
-            mode == BAG_MODE_PLAIN || (!bag_kind_is_rare(KIND) && !args->divides);
-        if (has_singles && (size_t)(bags.end_id - walk.id) == id_bytes)
-            K(pool_singles)(tile, mode, vectors, &walk, &bags);
-        else if (__builtin_expect(bags.end_id == walk.id, 0))
-            bag_ref_empty(args, tile->own, bags.out);
-        else
-            K(pool_bag)(tile, mode, vectors, &walk, &bags);
-    } while (K(next_bag)(args, id_bytes, &bags));
+    struct K(walk) walk = {.id_bytes = id_bytes};
+    struct K(tile) tile = *first;
+    const bool has_singles = !bag_kind_is_rare(KIND) && (mode == BAG_MODE_PLAIN || !args->divides);
+    K(begin)(args, mode, bag_load_id(offset), &walk);
+    for (;;) {
+        bags.end_id = bags.left > 0 ? ids + bag_load_id(bags.next) * id_bytes : bags.last_end;
+        const size_t bytes = (size_t)(bags.end_id - walk.id);
+        if (__builtin_expect(bytes > id_bytes, 1) || (bytes != 0 && !has_singles)) {
+            K(pool_bag)(&tile, mode, vectors, &walk, &bags);
+            if (__builtin_expect(bags.is_several, 0) && K(move)(&tile, vectors, &bags.out)) {
+                K(begin)(args, mode, K(first_entry)(&bags), &walk);
+                continue;
+            }
+        } else if (bytes != 0) {
+            K(pool_singles)(&tile, mode, vectors, &walk, &bags);
+        } else {
+            bag_ref_empty(args, tile.all, bags.out);
+        }
+        if (bags.left == 0)
+            return;
+        K(skip)(&bags, 1);
+    }
 }
 
-/* Pools a bag of the general mode, which tests which entries stay, and takes weights of every type.
- * Ids may be outside the table. Returns false if no entry stays. */
-BAG_LANE bool K(pool_kept)(const struct K(tile) * tile, int vectors, size_t entry, size_t end,
-                           char *out)
+/* Pools a tile of a bag of the general mode, which tests which entries stay, and takes weights of
+ * every type. Ids may be outside the table. `kept` entries stay, at least one. */
+BAG_LANE void K(pool_kept)(const struct K(tile) * tile, int vectors, size_t first, size_t end,
+                           size_t kept, char *out)
 {
     const struct bag_pool_args *args = tile->args;
-    const size_t first = entry, kept = bag_count_kept(args, first, end);
     const size_t fetch_end = bag_fetch_end(args, args->indices.count);
     const bool takes_larger = args->reduction == BAG_MAX;
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
     bool is_first = true;
-    if (kept == 0)
-        return false;
     K(clear)(sums, vectors);
-    for (; entry < end; entry++) {
+    for (size_t entry = first; entry < end; entry++) {
         const int64_t id = bag_id_at(&args->indices, entry);
         if (entry < fetch_end)
             K(fetch)(tile, vectors, bag_id_at(&args->indices, entry + args->walk->ahead));
@@ -218,37 +259,51 @@ BAG_LANE bool K(pool_kept)(const struct K(tile) * tile, int vectors, size_t entr
     }
     if (args->divides)
         K(divide_sums)(args, BAG_MODE_GENERAL, vectors, first, end, kept, sums);
-    K(store_result)(tile, BAG_MODE_GENERAL, vectors, false, out, sums);
-    return true;
+    if (K(narrows)(args))
+        K(store_narrower)(tile, BAG_MODE_GENERAL, vectors, false, out, sums);
+    else
+        K(store_sums)(tile, vectors, out, sums);
 }
 
-/* Pools the tile of some bags. */
+/* Pools bags of the general mode. */
+BAG_LANE void K(pool_some)(const struct K(tile) * first, size_t first_bag, size_t end_bag,
+                           int vectors, char *out)
+{
+    const struct bag_pool_args *args = first->args;
+    for (size_t bag = first_bag; bag < end_bag; bag++, out += args->bag_stride) {
+        const size_t entry = bag_offset_at(args, bag), end = bag_offset_at(args, bag + 1);
+        const size_t kept = bag_count_kept(args, entry, end);
+        struct K(tile) tile = *first;
+        char *to = out;
+        if (kept == 0) {
+            bag_ref_empty(args, first->all, out);
+            continue;
+        }
+        do
+            K(pool_kept)(&tile, vectors, entry, end, kept, to);
+        while (vectors > 0 && K(move)(&tile, vectors, &to));
+    }
+}
+
+/* Pools bags. */
 BAG_LANE void K(pool_tile)(const struct K(tile) * tile, size_t first_bag, size_t end_bag,
                            enum bag_mode mode, int vectors, char *out)
 {
-    const struct bag_pool_args *args = tile->args;
-    if (mode != BAG_MODE_GENERAL) {
+    if (mode == BAG_MODE_GENERAL)
+        K(pool_some)(tile, first_bag, end_bag, vectors, out);
+    else
         K(pool_all)(tile, first_bag, end_bag, mode, vectors, out);
-        return;
-    }
-    for (size_t bag = first_bag; bag < end_bag; bag++, out += args->bag_stride) {
-        if (!K(pool_kept)(tile, vectors, bag_offset_at(args, bag), bag_offset_at(args, bag + 1),
-                          out))
-            bag_ref_empty(args, tile->own, out);
-    }
 }
 
-BAG_LANE void K(pool)(const struct bag_pool_args *args, const struct bag_tile *own,
+BAG_LANE void K(pool)(const struct bag_pool_args *args, const struct bag_tiles *tiles,
                       size_t first_bag, size_t end_bag, char *out, enum bag_mode mode, int vectors)
 {
-    const size_t columns = own->end_column - own->first_column;
-    if (args->walk->fetch == BAG_FETCH_FAR && columns == args->table.row_elements)
-        bag_fetch_first(args, first_bag, end_bag);
-    const struct K(tile) tile = K(tile_of)(args, own, vectors);
+    const struct K(tile) tile = K(tile_of)(args, tiles, vectors);
 #if BAG_NARROW_ROWS
     /* The work for a row of a few columns is so small that a separate loop for each width is
      * faster. */
-    if (vectors == 0 && mode != BAG_MODE_GENERAL && !bag_kind_is_rare(KIND)) {
+    if (vectors == 0 && !bag_kind_is_rare(KIND) &&
+        (mode == BAG_MODE_PLAIN || (mode == BAG_MODE_WEIGHTED && !bag_kind_converts(KIND)))) {
         struct K(tile) narrow = tile;
         narrow.some.part = 4;
         if (tile.some.part == 4)
@@ -265,6 +320,7 @@ BAG_LANE void K(pool)(const struct bag_pool_args *args, const struct bag_tile *o
     K(pool_tile)(&tile, first_bag, end_bag, mode, vectors, out);
 }
 
+#undef TURN_BAGS
 #undef KIND
 #undef K
 #undef V

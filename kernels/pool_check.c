@@ -274,7 +274,7 @@ static void take_inputs(const struct bag_check *check, enum bag_form form,
     const struct bag_rules *rules = check->rules;
     const struct bag_tensor *weights = bag_check_input(check, BAG_PER_SAMPLE_WEIGHTS);
     memcpy(args, &check->plan->args, offsetof(struct bag_pool_args, indices));
-    args->tile = NULL;
+    args->tiles = NULL;
     args->form = form;
     args->indices = ids_of(bag_check_input(check, BAG_INDICES));
     if (form == BAG_FORM_SEGMENTS)
@@ -287,10 +287,9 @@ static void take_inputs(const struct bag_check *check, enum bag_form form,
         rules->prune_invalid && (rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN);
 }
 
-/* Checks a call that check_usual did not accept, and reports its fault. */
-static __attribute__((noinline)) enum bag_status
-check_thoroughly(const struct bag_pool_plan *plan, const struct bag_inputs *inputs,
-                 size_t max_result_bytes, struct bag_pool_args *args, struct bag_fault *fault)
+enum bag_status bag_pool_check_all(const struct bag_pool_plan *plan,
+                                   const struct bag_inputs *inputs, size_t max_result_bytes,
+                                   struct bag_pool_args *args, struct bag_fault *fault)
 {
     const struct bag_check check = {plan, &plan->args.table, &plan->rules, inputs, fault};
     enum bag_form form;
@@ -310,75 +309,4 @@ check_thoroughly(const struct bag_pool_plan *plan, const struct bag_inputs *inpu
     if (status == BAG_STATUS_OK && form == BAG_FORM_SEGMENTS)
         status = check_segments(&check, args);
     return status == BAG_STATUS_OK ? check_indices(&check, args) : status;
-}
-
-/* Returns whether both are INT32 or INT64 and have one dimension. Needs only one test. */
-static inline bool are_lists(const struct bag_tensor *a, const struct bag_tensor *b)
-{
-    const uint64_t least = (uint64_t)1 << 32 | BAG_I32;
-    const uint64_t first = ((uint64_t)a->rank << 32 | (uint32_t)a->dtype) - least;
-    const uint64_t second = ((uint64_t)b->rank << 32 | (uint32_t)b->dtype) - least;
-    return (first | second) <= BAG_I64 - BAG_I32;
-}
-
-static inline bool brings_more(const struct bag_tensor *const *tensor)
-{
-    return ((uintptr_t)tensor[BAG_SEGMENT_IDS] | (uintptr_t)tensor[BAG_NUM_SEGMENTS] |
-            (uintptr_t)tensor[BAG_DEFAULT_INDEX]) != 0;
-}
-
-/* Returns whether weights are FP32, one for each index, and the plan accepts them. */
-static inline bool are_usual_weights(const struct bag_pool_plan *plan,
-                                     const struct bag_tensor *weights,
-                                     const struct bag_tensor *indices)
-{
-    return plan->takes_weights && weights->dtype == BAG_F32 && weights->rank == 1 &&
-           weights->shape[0] == indices->shape[0];
-}
-
-/* Checks a usual call: indices and offsets, perhaps with weights. Returns true and fills `args` if
- * it is correct. The general check would take longer than pooling if there are only few ids. */
-static inline bool check_usual(const struct bag_pool_plan *plan,
-                               const struct bag_tensor *const *tensor, size_t max_result_bytes,
-                               struct bag_pool_args *args)
-{
-    const struct bag_tensor *indices = tensor[BAG_INDICES], *offsets = tensor[BAG_OFFSETS];
-    const struct bag_tensor *weights = tensor[BAG_PER_SAMPLE_WEIGHTS];
-    if (!plan->is_usual || !indices || !offsets || brings_more(tensor) ||
-        !are_lists(indices, offsets) || (weights && !are_usual_weights(plan, weights, indices)))
-        return false;
-    const struct bag_ids ids = ids_of(indices), groups = ids_of(offsets);
-    const size_t num_bags = groups.count - plan->rules.include_last_offset;
-    const size_t result_bytes = num_bags * plan->args.bag_stride;
-    if (groups.count == 0 || (num_bags | ids.count) > UINT32_MAX ||
-        result_bytes > max_result_bytes ||
-        (uint64_t)bag_id_at(&groups, groups.count - 1) > ids.count)
-        return false;
-    memcpy(args, &plan->args, offsetof(struct bag_pool_args, tile));
-    if (weights) {
-        args->weights = weights->data;
-        args->weights_dtype = BAG_F32;
-    }
-    /* Bags of many ids may be equal: see bag_pool_range. */
-    args->tile = num_bags > 1 && ids.count >= num_bags * BAG_EQUAL_LEAST_ENTRIES
-                     ? NULL
-                     : plan->tiles[weights != NULL];
-    args->indices = ids;
-    args->groups = groups;
-    args->form = BAG_FORM_OFFSETS;
-    args->num_bags = num_bags;
-    args->result_bytes = result_bytes;
-    return (groups.count == 1 ||
-            bag_kernels_used->ids_ascend(groups.data, groups.count, groups.wide)) &&
-           bag_kernels_used->ids_in_range(ids.data, ids.count, ids.wide,
-                                          plan->args.table.num_rows - 1, false);
-}
-
-enum bag_status bag_pool_check(const struct bag_pool_plan *plan, const struct bag_inputs *inputs,
-                               size_t max_result_bytes, struct bag_pool_args *args,
-                               struct bag_fault *fault)
-{
-    if (check_usual(plan, inputs->tensor, max_result_bytes, args))
-        return BAG_STATUS_OK;
-    return check_thoroughly(plan, inputs, max_result_bytes, args, fault);
 }

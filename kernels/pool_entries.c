@@ -8,6 +8,14 @@
 #define BAG_ID_VECTOR_BYTES 16
 #include "simd_ids.h"
 
+#include "pool_check_tmpl.h"
+
+bool bag_ref_check(const struct bag_pool_plan *plan, const struct bag_inputs *inputs,
+                   size_t max_result_bytes, struct bag_pool_args *args)
+{
+    return check_usual(plan, inputs, max_result_bytes, args);
+}
+
 /* ---- arrays of ids --------------------------------------------------------------------------- */
 
 bool bag_ref_ids_in_range(const void *ids, size_t count, bool wide, int64_t high, bool any_negative)

@@ -15,6 +15,8 @@
 #include "pool_loop.h"
 #include "simd_ids.h"
 
+#include "pool_check_tmpl.h"
+
 /* The types of a vector's lanes, and of a result that is not rounded. */
 typedef float f32v_real;
 typedef double f64v_real;
@@ -138,9 +140,9 @@ BAG_LANE void f32v_store(enum bag_dtype dtype, enum bag_bf16_of of, char *row, s
         f32v_store_bf16(of, row + column * sizeof(uint16_t), values);
 }
 
-/* Stores vectors as f16 or bf16 if the kind rarely has such results, which are not worth a copy in
- * every instance. The last vector begins at `last_vector`, and with `ends_in_pair` the one before
- * it at its side. */
+/* Stores f32 numbers, `vectors` vectors of them, as f16 or bf16 if the kind rarely has such
+ * results, which are not worth a copy in every instance. The last vector begins at `last_vector`,
+ * and with `ends_in_pair` the one before it at its side. */
 static __attribute__((noinline)) void f32v_store_rarely(enum bag_dtype dtype, char *row,
                                                         const f32v *values, int vectors,
                                                         size_t last_vector, bool ends_in_pair)
@@ -256,17 +258,28 @@ BAG_LANE void f64v_store_pair(enum bag_bf16_of of, char *row, size_t column, f64
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-/* Returns the divisor of a bag with weights, or with only `kept` entries. It is not worth a copy in
- * every instance. */
-#define DEFINE_DIVISOR(vector, type)                                             \
-    static __attribute__((noinline)) vector##_real vector##_divisor(             \
-        const struct bag_pool_args *args, size_t first, size_t end, size_t kept) \
-    {                                                                            \
-        return bag_divisor_##type(args, first, end, kept);                       \
+/* Counts the offsets from the first one on, of at least one, that are one more than the one before
+ * them: the bags of one entry. The first one counts. */
+static __attribute__((noinline)) size_t count_steps(const char *offsets, size_t count, bool wide)
+{
+    return wide ? steps_64(offsets, count) : steps_32(offsets, count);
+}
+
+/* Divides sums by the divisor of a bag with weights, or with only `kept` entries. It is not worth a
+ * copy in every instance. */
+#define DEFINE_DIVISION(vector, type)                                                             \
+    static __attribute__((noinline)) void vector##_divide_rarely(                                 \
+        const struct bag_pool_args *args, size_t first, size_t end, size_t kept, vector *sums,    \
+        int vectors)                                                                              \
+    {                                                                                             \
+        const vector##_real divisor = bag_divisor_##type(args, first, end, kept);                 \
+        for (int i = 0; i < vectors; i++)                                                         \
+            sums[i] =                                                                             \
+                divisor == 0 ? vector##_zero() : vector##_divide(sums[i], vector##_all(divisor)); \
     }
 
-DEFINE_DIVISOR(f32v, f32)
-DEFINE_DIVISOR(f64v, f64)
+DEFINE_DIVISION(f32v, f32)
+DEFINE_DIVISION(f64v, f64)
 
 #define BODY_KIND F32
 #define BODY      f32v
@@ -339,12 +352,12 @@ DEFINE_DIVISOR(f64v, f64)
 #define WIDE_TILES_F64(X, ...)
 
 /* An instance for tiles of `vectors` vectors; 0: rows narrower than a vector. */
-#define LOOP(kind, mode, vectors)                                                        \
-    static void kind##_##mode##_##vectors(const struct bag_pool_args *args,              \
-                                          const struct bag_tile *tile, size_t first_bag, \
-                                          size_t end_bag, char *out)                     \
-    {                                                                                    \
-        kind##_pool(args, tile, first_bag, end_bag, out, BAG_MODE_##mode, vectors);      \
+#define LOOP(kind, mode, vectors)                                                          \
+    static void kind##_##mode##_##vectors(const struct bag_pool_args *args,                \
+                                          const struct bag_tiles *tiles, size_t first_bag, \
+                                          size_t end_bag, char *out)                       \
+    {                                                                                      \
+        kind##_pool(args, tiles, first_bag, end_bag, out, BAG_MODE_##mode, vectors);       \
     }
 #define LOOP_NAME(kind, mode, vectors) [vectors] = kind##_##mode##_##vectors,
 
@@ -375,6 +388,7 @@ const struct bag_kernels BAG_KERNELS = {
             BAG_ROW_KINDS(BAG_X)
 #undef BAG_X
         },
+    .check = check_usual,
     .ids_in_range = ids_in_range,
     .ids_ascend = ids_ascend,
     .find_keys = BAG_FIND_KEYS,

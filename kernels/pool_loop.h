@@ -8,13 +8,10 @@
  * them. */
 #define BAG_LANE static inline __attribute__((always_inline, unused))
 
-/* Returns these columns as a tile of the selected instruction set, or the first one of several.
- * Reads only the members of `args` that a plan sets. */
-struct bag_tile bag_choose_tile(const struct bag_pool_args *args, enum bag_mode mode,
-                                size_t first_column, size_t end_column);
-
-/* Moves a tile to other columns of its table, of the same number. */
-void bag_move_tile(const struct bag_pool_args *args, size_t first_column, struct bag_tile *tile);
+/* Returns the tiles of the selected instruction set for these columns. Reads only the members of
+ * `args` that a plan sets. */
+struct bag_tiles bag_choose_tiles(const struct bag_pool_args *args, enum bag_mode mode,
+                                  size_t first_column, size_t end_column);
 
 /* Returns the mode in which a call is pooled. */
 enum bag_mode bag_mode_of(const struct bag_pool_args *args);
@@ -27,16 +24,16 @@ enum bag_mode bag_mode_of(const struct bag_pool_args *args);
  * because these are hints. */
 void bag_fetch_rows(const struct bag_pool_args *args, size_t first, size_t end);
 
-/* Prefetches the first rows of bags [first_bag, end_bag) of a table in memory, which the loop
- * itself does not prefetch. Does nothing if bag_pool_prefetch did it. */
-void bag_fetch_first(const struct bag_pool_args *args, size_t first_bag, size_t end_bag);
+/* Pools all columns of a table in memory by tiles->loop, and prefetches the first rows before,
+ * which the loop does not do. */
+bag_loop_fn bag_pool_far;
 
 /* Pools a range in plain C. It supports any table and defines every result. */
 bag_loop_fn bag_ref_loop;
 
-/* Writes the tile's columns of a bag in which no entry is left: the default row, or zeros. `out` is
- * the bag's part of the result. */
-void bag_ref_empty(const struct bag_pool_args *args, const struct bag_tile *tile, char *out);
+/* Writes these columns of a bag in which no entry is left: the default row, or zeros. `out` is the
+ * bag's part of the result. */
+void bag_ref_empty(const struct bag_pool_args *args, const struct bag_tiles *tiles, char *out);
 
 /* Returns whether no id is above `high`, which is at least -1, and none is negative unless that is
  * allowed. */
@@ -46,6 +43,9 @@ typedef bool bag_in_range_fn(const void *ids, size_t count, bool wide, int64_t h
 /* Returns whether no id is negative or less than the one before it. There must be at least one
  * id. */
 typedef bool bag_ascend_fn(const void *ids, size_t count, bool wide);
+
+/* Checks usual calls in plain C. */
+bag_check_fn bag_ref_check;
 
 bag_in_range_fn bag_ref_ids_in_range;
 bag_ascend_fn bag_ref_ids_ascend;
@@ -70,6 +70,7 @@ struct bag_tile_set {
 
 struct bag_kernels {
     const struct bag_tile_set *sets[BAG_ROW_KIND_COUNT]; /* NULL: use the plain C loop */
+    bag_check_fn *check;
     bag_in_range_fn *ids_in_range;
     bag_ascend_fn *ids_ascend;
     bag_keys_fn *find_keys;
@@ -229,6 +230,12 @@ BAG_LANE size_t bag_id_bytes(const struct bag_ids *ids)
     size_t bytes = sizeof(int32_t) + sizeof(int32_t) * ids->wide;
     __asm__("" : "+r"(bytes));
     return bytes;
+}
+
+/* Returns the number of ids in so many bytes. */
+BAG_LANE size_t bag_count_ids(size_t bytes, size_t id_bytes)
+{
+    return bytes / sizeof(int32_t) >> (id_bytes == sizeof(int64_t));
 }
 
 /* Loads a checked id or offset. It is not negative. Tables of more than 2^32 rows are pooled in the

@@ -142,49 +142,53 @@ static size_t tile_vectors(const struct bag_row_walk *walk, const struct bag_til
     return best;
 }
 
-void bag_move_tile(const struct bag_pool_args *args, size_t first_column, struct bag_tile *tile)
+/* Sets the positions in a row, relative to the first of these tiles of `width` columns. */
+static void set_positions(const struct bag_pool_args *args, size_t width, struct bag_tiles *tiles)
 {
     const struct bag_row_walk *walk = args->walk;
     const enum bag_row_kind kind = (enum bag_row_kind)walk->kind;
-    const size_t columns = tile->end_column - tile->first_column;
-    const size_t first_byte = walk->codes_at + bag_kind_bytes(kind, first_column);
-    const bool is_first = first_column == 0;
-    const bool is_last = first_column + columns == args->table.row_elements;
-    const bool reads_end = walk->has_params && is_last && walk->params_at > 0;
-    tile->first_column = first_column;
-    tile->end_column = first_column + columns;
-    tile->rows = (const char *)args->table.rows + first_byte;
-    tile->params_at = (ptrdiff_t)walk->params_at - (ptrdiff_t)first_byte;
-    tile->last_byte = (reads_end ? walk->row_bytes - bag_kind_bytes(kind, first_column)
-                                 : bag_kind_bytes(kind, columns)) -
-                      1;
-    tile->bytes_before = is_first ? walk->codes_at : 0;
-    tile->fetches_params = walk->has_params && is_first && !is_last;
+    const size_t first_byte = walk->codes_at + bag_kind_bytes(kind, tiles->first_column);
+    const bool is_behind = walk->params_at > 0;
+    const bool has_near_params = is_behind ? tiles->first_column + width == args->table.row_elements
+                                           : tiles->first_column == 0;
+    tiles->rows = (const char *)args->table.rows + first_byte;
+    tiles->params_at = (ptrdiff_t)walk->params_at - (ptrdiff_t)first_byte;
+    tiles->last_byte =
+        (walk->has_params && is_behind && has_near_params ? walk->row_bytes - first_byte
+                                                          : bag_kind_bytes(kind, width)) -
+        1;
+    tiles->bytes_before = tiles->first_column == 0 ? walk->codes_at : 0;
+    tiles->fetches_params = walk->has_params && !has_near_params;
 }
 
-struct bag_tile bag_choose_tile(const struct bag_pool_args *args, enum bag_mode mode,
-                                size_t first_column, size_t end_column)
+struct bag_tiles bag_choose_tiles(const struct bag_pool_args *args, enum bag_mode mode,
+                                  size_t first_column, size_t end_column)
 {
     const struct bag_row_walk *walk = args->walk;
     const struct bag_tile_set *set =
         set_for((enum bag_row_kind)walk->kind, first_column, end_column);
-    struct bag_tile tile = {.pool = bag_ref_loop,
-                            .row_bytes = walk->row_bytes,
-                            .first_column = first_column,
-                            .end_column = end_column};
+    struct bag_tiles tiles = {.loop = bag_ref_loop,
+                              .row_bytes = walk->row_bytes,
+                              .first_column = first_column,
+                              .end_column = end_column};
     const size_t columns = end_column - first_column;
+    size_t width = columns;
     if (set && columns < set->lanes) {
-        tile.pool = set->loops[mode][0];
+        tiles.loop = set->loops[mode][0];
     } else if (set) {
         const size_t vectors = (columns + set->lanes - 1) / set->lanes;
-        const size_t width = tile_vectors(walk, set, set->loops[mode], vectors);
-        tile.pool = set->loops[mode][width];
-        if (width * set->lanes < columns)
-            tile.end_column = first_column + width * set->lanes;
-        tile.last_vector = tile.end_column - first_column - set->lanes;
+        const size_t most = tile_vectors(walk, set, set->loops[mode], vectors);
+        tiles.loop = set->loops[mode][most];
+        if (most * set->lanes < columns)
+            width = most * set->lanes;
+        tiles.last_vector = width - set->lanes;
     }
-    bag_move_tile(args, first_column, &tile);
-    return tile;
+    tiles.pool = tiles.loop;
+    if (set && walk->fetch == BAG_FETCH_FAR && columns == args->table.row_elements)
+        tiles.pool = bag_pool_far;
+    tiles.further = columns - width;
+    set_positions(args, width, &tiles);
+    return tiles;
 }
 
 /* Returns the type of the weights that the loops for them read. */
@@ -201,19 +205,18 @@ enum bag_mode bag_mode_of(const struct bag_pool_args *args)
     return args->weights ? BAG_MODE_WEIGHTED : BAG_MODE_PLAIN;
 }
 
-/* Sets the tiles for all columns, and chooses those of usual calls if one tile is enough. */
+/* Chooses the tiles for all columns, and those of usual calls. */
 static void set_tiles(struct bag_pool_plan *plan)
 {
     const size_t columns = plan->args.table.row_elements;
-    struct bag_tile *whole = plan->walk.whole;
+    struct bag_tiles *whole = plan->walk.whole;
     for (int mode = 0; mode < BAG_MODE_COUNT; mode++)
-        whole[mode] = bag_choose_tile(&plan->args, (enum bag_mode)mode, 0, columns);
+        whole[mode] = bag_choose_tiles(&plan->args, (enum bag_mode)mode, 0, columns);
     for (int weighted = 0; weighted < 2; weighted++) {
         struct bag_pool_args args = plan->args;
         args.weights = weighted ? &args : NULL; /* not read */
         args.weights_dtype = BAG_F32;
-        const struct bag_tile *tile = &whole[bag_mode_of(&args)];
-        plan->tiles[weighted] = columns > 0 && tile->end_column == columns ? tile : NULL;
+        plan->tiles[weighted] = columns > 0 ? &whole[bag_mode_of(&args)] : NULL;
     }
 }
 
@@ -226,6 +229,20 @@ static void set_padding(struct bag_pool_plan *plan)
         plan->args.padding_row = rules->padding_idx < 0
                                      ? rules->padding_idx + plan->args.table.num_rows
                                      : rules->padding_idx;
+}
+
+/* Returns whether the rules are usual, and sets the size of a result, which does not overflow
+ * then. */
+static bool is_usual(struct bag_pool_plan *plan)
+{
+    const struct bag_rules *rules = &plan->rules;
+    struct bag_pool_args *args = &plan->args;
+    return !rules->keyed && rules->missing == BAG_MISSING_ERROR && !rules->prune_invalid &&
+           !rules->require_zero_first_offset && !rules->require_matching_index_types &&
+           rules->reduction != BAG_NONE &&
+           !__builtin_mul_overflow(args->table.row_elements, args->element_bytes,
+                                   &args->bag_stride) &&
+           args->bag_stride <= UINT32_MAX;
 }
 
 void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rules,
@@ -249,12 +266,7 @@ void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rul
         .divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN,
         .is_general = rules->reduction == BAG_MAX || table->num_rows > UINT32_MAX,
     };
-    plan->is_usual = !rules->keyed && rules->missing == BAG_MISSING_ERROR &&
-                     !rules->prune_invalid && !rules->require_zero_first_offset &&
-                     !rules->require_matching_index_types && rules->reduction != BAG_NONE &&
-                     !__builtin_mul_overflow(table->row_elements, plan->args.element_bytes,
-                                             &plan->args.bag_stride) &&
-                     plan->args.bag_stride <= UINT32_MAX;
+    plan->check = is_usual(plan) ? bag_kernels_used->check : NULL;
     plan->takes_weights = bag_dtypes[table->dtype].kind == BAG_KIND_FLOAT &&
                           (rules->reduction == BAG_SUM || rules->reduction == BAG_SQRTN ||
                            (rules->reduction == BAG_MEAN && rules->weighted_mean));

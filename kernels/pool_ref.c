@@ -339,28 +339,28 @@ static void copy_default(const struct bag_pool_args *args, size_t column, size_t
     }
 }
 
-void bag_ref_empty(const struct bag_pool_args *args, const struct bag_tile *tile, char *out)
+void bag_ref_empty(const struct bag_pool_args *args, const struct bag_tiles *tiles, char *out)
 {
-    const size_t count = tile->end_column - tile->first_column;
+    const size_t count = tiles->end_column - tiles->first_column;
     if (args->default_row < 0)
         memset(out, 0, count * args->element_bytes);
     else
-        copy_default(args, tile->first_column, count, out);
+        copy_default(args, tiles->first_column, count, out);
 }
 
-/* Pools the tile's columns of a bag with the entries [first, end). */
-static void pool_bag(const struct bag_pool_args *args, const struct bag_tile *tile, size_t first,
+/* Pools these columns of a bag with the entries [first, end). */
+static void pool_bag(const struct bag_pool_args *args, const struct bag_tiles *tiles, size_t first,
                      size_t end, char *out)
 {
     const struct steps *steps = steps_for(args->table.dtype);
     struct piece piece = {.args = args, .first_entry = first, .end_entry = end};
     piece.num_kept = bag_count_kept(args, first, end);
     if (piece.num_kept == 0) {
-        bag_ref_empty(args, tile, out);
+        bag_ref_empty(args, tiles, out);
         return;
     }
-    for (size_t column = tile->first_column; column < tile->end_column;) {
-        size_t left = tile->end_column - column;
+    for (size_t column = tiles->first_column; column < tiles->end_column;) {
+        size_t left = tiles->end_column - column;
         piece.column = column;
         piece.num_columns = left < PIECE_COLUMNS ? left : PIECE_COLUMNS;
         pool_piece(steps, &piece, out);
@@ -369,9 +369,9 @@ static void pool_bag(const struct bag_pool_args *args, const struct bag_tile *ti
     }
 }
 
-void bag_ref_loop(const struct bag_pool_args *args, const struct bag_tile *tile, size_t first_bag,
+void bag_ref_loop(const struct bag_pool_args *args, const struct bag_tiles *tiles, size_t first_bag,
                   size_t end_bag, char *out)
 {
     for (size_t bag = first_bag; bag < end_bag; bag++, out += args->bag_stride)
-        pool_bag(args, tile, bag_offset_at(args, bag), bag_offset_at(args, bag + 1), out);
+        pool_bag(args, tiles, bag_offset_at(args, bag), bag_offset_at(args, bag + 1), out);
 }

@@ -252,7 +252,7 @@ enum bag_status bag_keys_resolve(struct bag_resolving *resolving, struct bag_poo
 {
     enum bag_status status = BAG_STATUS_OK;
     resolving->num_missing = resolving->num_other = 0;
-    args->tile = NULL;
+    args->tiles = NULL;
     if (resolving->replaced)
         memset(resolving->replaced, 0, args->indices.count);
     if (resolving->keys)

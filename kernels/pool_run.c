@@ -11,36 +11,6 @@
 /* The size of the buffer in L1 in which results are pooled before they are streamed. */
 #define STAGE_BYTES 16384
 
-/* ---- prefetching ----------------------------------------------------------------------------- */
-
-void bag_fetch_rows(const struct bag_pool_args *args, size_t first, size_t end)
-{
-    const size_t row_bytes = args->walk->row_bytes;
-    for (; first < end; first++) {
-        uintptr_t id = (uintptr_t)bag_id_at(&args->indices, first);
-        uintptr_t row = (uintptr_t)args->table.rows + id * row_bytes;
-        bag_fetch_lines(2, (const char *)row, row_bytes);
-        if (args->walk->straddles)
-            bag_fetch_line(2, (const char *)(row + row_bytes - 1));
-    }
-    /* GCC drops calls of a function that only prefetches. */
-    __asm__ volatile("");
-}
-
-void bag_pool_prefetch_rows(const struct bag_pool_args *args)
-{
-    bag_fetch_rows(args, 0, args->indices.count);
-}
-
-void bag_fetch_first(const struct bag_pool_args *args, size_t first_bag, size_t end_bag)
-{
-    const size_t ahead = args->walk->ahead;
-    if (args->indices.count <= args->walk->early)
-        return;
-    const size_t first = bag_offset_at(args, first_bag), end = bag_offset_at(args, end_bag);
-    bag_fetch_rows(args, first, end - first < ahead ? end : first + ahead);
-}
-
 /* ---- results past the caches ----------------------------------------------------------------- */
 
 /* Writes a cache line past the caches if the processor supports that. `to` is aligned to a line. */
@@ -80,72 +50,20 @@ static bool has_all_columns(const struct bag_pool_args *args, const struct bag_r
     return range->first_column == 0 && range->end_column == args->table.row_elements;
 }
 
-/* ---- tiles ----------------------------------------------------------------------------------- */
-
-/* The size of the rows of which some columns are pooled before the others. The rows stay in L1, and
- * their pages in the TLB. */
-#define TURN_BYTES 16384
-
-/* Returns the end of the bags from `bag` on whose rows are pooled in one turn; at least one bag. */
-static size_t turn_end(const struct bag_pool_args *args, size_t bag, size_t end_bag)
-{
-    const size_t most = bag_offset_at(args, bag) + TURN_BYTES / args->walk->row_bytes;
-    do
-        bag++;
-    while (bag < end_bag && bag_offset_at(args, bag + 1) <= most);
-    return bag;
-}
-
-/* Pools one tile of the bags [first_bag, end_bag). `out` is the whole result. */
-static void pool_tile(const struct bag_pool_args *args, const struct bag_tile *tile,
-                      size_t first_bag, size_t end_bag, char *out)
-{
-    tile->pool(args, tile, first_bag, end_bag,
-               out + first_bag * args->bag_stride + tile->first_column * args->element_bytes);
-}
-
-/* Pools a range of several tiles, the first of which is given. The last tile overlaps the one
- * before it if the columns do not divide evenly. */
-static void pool_tiles(const struct bag_pool_args *args, const struct bag_range *range,
-                       const struct bag_tile *first, char *out)
-{
-    const size_t columns = first->end_column - first->first_column;
-    const size_t last_column = range->end_column - columns;
-    struct bag_tile second = *first, last = *first;
-    bag_move_tile(args, first->end_column, &second);
-    bag_move_tile(args, last_column, &last);
-    const ptrdiff_t bytes = second.rows - first->rows;
-    if (args->walk->fetch == BAG_FETCH_FAR && has_all_columns(args, range))
-        bag_fetch_first(args, range->first_bag, range->end_bag);
-    for (size_t bag = range->first_bag, end; bag < range->end_bag; bag = end) {
-        end = turn_end(args, bag, range->end_bag);
-        pool_tile(args, first, bag, end, out);
-        for (struct bag_tile tile = second; tile.first_column < last_column;) {
-            pool_tile(args, &tile, bag, end, out);
-            tile.first_column += columns;
-            tile.end_column += columns;
-            tile.rows += bytes;
-            tile.params_at -= bytes;
-        }
-        pool_tile(args, &last, bag, end, out);
-    }
-}
+/* ---- bags with offsets ----------------------------------------------------------------------- */
 
 static void pool_bags(const struct bag_pool_args *args, const struct bag_range *range, char *out)
 {
     const enum bag_mode mode = bag_mode_of(args);
-    struct bag_tile tile =
+    struct bag_tiles tiles =
         has_all_columns(args, range)
             ? args->walk->whole[mode]
-            : bag_choose_tile(args, mode, range->first_column, range->end_column);
-    if (args->indices.count > UINT32_MAX) {
-        tile.pool = bag_ref_loop;
-        tile.end_column = range->end_column;
-    }
-    if (tile.end_column == range->end_column)
-        pool_tile(args, &tile, range->first_bag, range->end_bag, out);
-    else
-        pool_tiles(args, range, &tile, out);
+            : bag_choose_tiles(args, mode, range->first_column, range->end_column);
+    if (args->indices.count > UINT32_MAX)
+        tiles.pool = bag_ref_loop;
+    tiles.pool(args, &tiles, range->first_bag, range->end_bag,
+               out + range->first_bag * args->bag_stride +
+                   range->first_column * args->element_bytes);
 }
 
 /* ---- equal bags ------------------------------------------------------------------------------ */

@@ -5,11 +5,16 @@
  * columns do not divide evenly. Columns are independent, so columns that are computed twice have
  * the same bits. */
 
-/* The tile that an instance of the loop pools. */
+/* The tile that an instance of the loop pools. It is a copy, so that the compiler knows that no
+ * result changes it, and keeps it in registers. */
 struct K(tile) {
     const struct bag_pool_args *args;
     const struct bag_row_walk *walk; /* the plan's */
-    const struct bag_tile *own;
+    const struct bag_tiles *all;     /* the tile and those after it */
+    const char *rows;                /* the tile's part of the table's first row */
+    ptrdiff_t params_at;             /* relative to the tile's part of a row */
+    size_t row_bytes, last_vector;
+    bool half_params;
 #if BAG_NARROW_ROWS
     struct V(some) some; /* lanes of a tile that is narrower than a vector */
 #endif
@@ -21,16 +26,47 @@ BAG_LANE int K(sums_of)(int vectors)
     return vectors > 0 ? vectors : 1;
 }
 
+/* Returns the first tile. */
 BAG_LANE struct K(tile)
-    K(tile_of)(const struct bag_pool_args *args, const struct bag_tile *own, int vectors)
+    K(tile_of)(const struct bag_pool_args *args, const struct bag_tiles *all, int vectors)
 {
-    struct K(tile) tile = {.args = args, .walk = args->walk, .own = own};
+    struct K(tile) tile = {
+        .args = args,
+        .walk = args->walk,
+        .all = all,
+        .rows = all->rows,
+        .params_at = all->params_at,
+        .row_bytes = all->row_bytes,
+        .last_vector = all->last_vector,
+        .half_params = args->walk->half_params,
+    };
 #if BAG_NARROW_ROWS
     if (vectors == 0)
-        tile.some = V(some_of)(own->end_column - own->first_column);
+        tile.some = V(some_of)(all->end_column - all->first_column);
 #endif
     (void)vectors;
     return tile;
+}
+
+/* Moves to the next tile, and from its part of the result to the next one's, or back to the first
+ * ones. Returns whether there is a next tile. */
+BAG_LANE bool K(move)(struct K(tile) * tile, int vectors, char **out)
+{
+    const size_t width = (size_t)vectors * V(lanes);
+    const size_t before = (size_t)(tile->rows - tile->all->rows) * 8 / bag_kind_bits(KIND);
+    const size_t further = tile->all->further - before;
+    const size_t step = further < width ? further : width;
+    const size_t bytes = bag_kind_bytes(KIND, step);
+    if (further == 0) {
+        tile->rows = tile->all->rows;
+        tile->params_at = tile->all->params_at;
+        *out -= before * tile->args->element_bytes;
+        return false;
+    }
+    tile->rows += bytes;
+    tile->params_at -= (ptrdiff_t)bytes;
+    *out += step * tile->args->element_bytes;
+    return true;
 }
 
 /* Returns the number of leading vectors that are summed in pairs. One vector of a pair has the even
@@ -46,9 +82,9 @@ BAG_LANE int K(paired)(int vectors)
 BAG_LANE size_t K(column)(const struct K(tile) * tile, int paired, int vectors, int i)
 {
     if (i == vectors - 1)
-        return vectors > 1 ? tile->own->last_vector : 0;
+        return vectors > 1 ? tile->last_vector : 0;
     if (i == vectors - 2 && paired == vectors)
-        return tile->own->last_vector - V(lanes);
+        return tile->last_vector - V(lanes);
     return (size_t)i * V(lanes);
 }
 
@@ -57,13 +93,13 @@ BAG_LANE size_t K(column)(const struct K(tile) * tile, int paired, int vectors, 
 BAG_LANE void K(fetch_into)(int cache, const struct K(tile) * tile, int vectors, int64_t id)
 {
     const size_t tile_bytes = (size_t)K(sums_of)(vectors) * V(lanes) * bag_kind_bits(KIND) / 8;
-    uintptr_t row = (uintptr_t)tile->own->rows + (uintptr_t)id * tile->own->row_bytes;
-    uintptr_t from = bag_kind_quantised(KIND) ? row - tile->own->bytes_before : row;
+    uintptr_t row = (uintptr_t)tile->rows + (uintptr_t)id * tile->row_bytes;
+    uintptr_t from = bag_kind_quantised(KIND) ? row - tile->all->bytes_before : row;
     bag_fetch_lines(cache, (const char *)from, tile_bytes);
     if (bag_kind_has_params(KIND) || tile->walk->straddles)
-        bag_fetch_line(cache, (const char *)(row + tile->own->last_byte));
-    if (bag_kind_quantised(KIND) && tile->own->fetches_params)
-        bag_fetch_line(cache, (const char *)(row + (uintptr_t)tile->own->params_at));
+        bag_fetch_line(cache, (const char *)(row + tile->all->last_byte));
+    if (bag_kind_quantised(KIND) && tile->all->fetches_params && tile->rows == tile->all->rows)
+        bag_fetch_line(cache, (const char *)(row + (uintptr_t)tile->params_at));
 }
 
 /* Prefetches the tile's part of a row into the cache that the plan chose. */
@@ -116,9 +152,9 @@ BAG_LANE void K(take_columns)(bool scaled, enum bag_mode mode, int vectors,
 BAG_LANE void K(take_row)(const struct K(tile) * tile, enum bag_mode mode, int vectors, int64_t id,
                           BODY weight, bool takes_larger, bool is_first, BODY *sums)
 {
-    const char *at = bag_in_register(tile->own->rows + (size_t)id * tile->own->row_bytes);
-    struct V(row) row = V(open)(KIND, tile->walk->half_params, tile->walk->has_params, at,
-                                at + tile->own->params_at);
+    const char *at = bag_in_register(tile->rows + (size_t)id * tile->row_bytes);
+    struct V(row) row =
+        V(open)(KIND, tile->half_params, tile->walk->has_params, at, at + tile->params_at);
     /* Multiplying by 1 would make e5m2 without a scale a fifth slower. */
     if (KIND == BAG_KIND_OF_E5M2 && mode == BAG_MODE_PLAIN && !tile->walk->has_params) {
         K(take_columns)(false, mode, vectors, tile, &row, weight, takes_larger, is_first, sums);
@@ -171,24 +207,31 @@ BAG_LANE void K(average)(BODY *sums, int vectors, size_t count)
     if (count == 1)
         return;
     if ((count & (count - 1)) == 0)
-        K(scale_all)(sums, vectors, 1 / (V(real))count);
+        K(scale_all)(sums, vectors, 1 / (V(real))(int64_t)count);
     else
-        K(divide_all)(sums, vectors, (V(real))count);
+        K(divide_all)(sums, vectors, (V(real))(int64_t)count);
+}
+
+/* Copies sums for a function that is called: they would leave their registers if it got them. */
+BAG_LANE void K(copy)(BODY *to, const BODY *sums, int vectors)
+{
+#pragma GCC unroll 16
+    for (int i = 0; i < K(sums_of)(vectors); i++)
+        to[i] = sums[i];
 }
 
 /* Divides the sums of the bag with the entries [first, end), of which `kept` stay. */
 BAG_LANE void K(divide_sums)(const struct bag_pool_args *args, enum bag_mode mode, int vectors,
                              size_t first, size_t end, size_t kept, BODY *sums)
 {
+    BODY copies[BAG_TILE_VECTORS] BAG_UNSET;
     if (mode == BAG_MODE_PLAIN && args->reduction == BAG_MEAN) {
         K(average)(sums, vectors, kept);
         return;
     }
-    const V(real) divisor = V(divisor)(args, first, end, kept);
-    if (divisor == 0)
-        K(clear)(sums, vectors);
-    else
-        K(divide_all)(sums, vectors, divisor);
+    K(copy)(copies, sums, vectors);
+    V(divide_rarely)(args, first, end, kept, copies, K(sums_of)(vectors));
+    K(copy)(sums, copies, vectors);
 }
 
 /* Stores a vector of the result, from `column` on. */
@@ -246,18 +289,16 @@ BAG_LANE void K(store_rarely)(const struct K(tile) * tile, int vectors, enum bag
     }
 #endif
     BODY copies[BAG_TILE_VECTORS] BAG_UNSET;
-#pragma GCC unroll 16
-    for (int i = 0; i < vectors; i++)
-        copies[i] = sums[i];
     const int paired = K(paired)(vectors);
+    K(copy)(copies, sums, vectors);
     V(store_rarely)
-    (result, out, copies, vectors, tile->own->last_vector, vectors > 1 && paired == vectors);
+    (result, out, copies, vectors, tile->last_vector, vectors > 1 && paired == vectors);
 }
 
-/* Writes the sums of a bag, or its largest values. `single`: they are of one row. Weights may
+/* Writes sums as elements of another type than theirs. `single`: they are of one row. Weights may
  * produce a NaN with any payload. */
-BAG_LANE void K(store_result)(const struct K(tile) * tile, enum bag_mode mode, int vectors,
-                              bool single, char *out, BODY *sums)
+BAG_LANE void K(store_narrower)(const struct K(tile) * tile, enum bag_mode mode, int vectors,
+                                bool single, char *out, BODY *sums)
 {
     const enum bag_dtype result = tile->args->output_dtype, usual = bag_usual_result(KIND);
     if (KIND == BAG_KIND_OF_BF16 && mode == BAG_MODE_PLAIN && result == BAG_BF16) {
@@ -268,10 +309,21 @@ BAG_LANE void K(store_result)(const struct K(tile) * tile, enum bag_mode mode, i
         return;
     }
     K(order)(tile, sums, vectors);
-    if (V(dtype) == BAG_F64 || __builtin_expect(result == V(dtype), 1))
-        K(store_all)(tile, vectors, V(dtype), BAG_BF16_OF_ANY, out, sums);
-    else if (usual != BAG_F32 && result == usual)
+    if (usual != BAG_F32 && result == usual)
         K(store_all)(tile, vectors, usual, BAG_BF16_OF_ANY, out, sums);
     else
         K(store_rarely)(tile, vectors, result, out, sums);
+}
+
+/* Writes sums as elements of their own type. */
+BAG_LANE void K(store_sums)(const struct K(tile) * tile, int vectors, char *out, BODY *sums)
+{
+    K(order)(tile, sums, vectors);
+    K(store_all)(tile, vectors, V(dtype), BAG_BF16_OF_ANY, out, sums);
+}
+
+/* Returns whether results are narrower than sums. */
+BAG_LANE bool K(narrows)(const struct bag_pool_args *args)
+{
+    return V(dtype) == BAG_F32 && args->output_dtype != BAG_F32;
 }

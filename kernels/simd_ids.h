@@ -40,7 +40,8 @@ static inline bool any_sign(int bits, const void *vector)
  * (at least -1), and with `ascending` those less than the one before them. A difference overflows
  * only with a negative id, whose own sign is enough. `any_negative` and `ascending` are constants
  * of each call. The ids after the last whole vector are checked with the vector that ends at the
- * array's end. */
+ * array's end. `steps` counts the ids from the first one on that are one more than the one before
+ * them; the first one counts. */
 #define BAG_DEFINE_IDS_VALID(bits)                                                                \
     typedef uint##bits##_t ids##bits##v __attribute__((vector_size(BAG_ID_VECTOR_BYTES)));        \
                                                                                                   \
@@ -74,6 +75,21 @@ static inline bool any_sign(int bits, const void *vector)
         return !(signs >> (bits - 1)) && !BAG_ANY_SIGN(bits, wrong);                              \
     }                                                                                             \
                                                                                                   \
+    static inline size_t steps_##bits(const char *ids, size_t count)                              \
+    {                                                                                             \
+        const size_t lanes = BAG_ID_VECTOR_BYTES * 8 / bits;                                      \
+        size_t at = 1;                                                                            \
+        for (; at + lanes <= count; at += lanes) {                                                \
+            ids##bits##v step = ids##bits##_at(ids, at) - ids##bits##_at(ids, at - 1);            \
+            ids##bits##v others = (ids##bits##v)(step != 1);                                      \
+            if (BAG_ANY_SIGN(bits, others))                                                       \
+                break;                                                                            \
+        }                                                                                         \
+        while (at < count && id##bits##_at(ids, at) == id##bits##_at(ids, at - 1) + 1)            \
+            at++;                                                                                 \
+        return at;                                                                                \
+    }                                                                                             \
+                                                                                                  \
     static inline ids##bits##v outside_##bits(const char *ids, size_t position,                   \
                                               uint##bits##_t high, bool any_negative)             \
     {                                                                                             \
@@ -103,16 +119,20 @@ static inline bool any_sign(int bits, const void *vector)
 BAG_DEFINE_IDS_VALID(32)
 BAG_DEFINE_IDS_VALID(64)
 
+/* Returns a bound of INT32 ids, none of which exceeds INT32_MAX. */
+static inline uint32_t narrow_high(int64_t high)
+{
+    return high > INT32_MAX ? INT32_MAX : (uint32_t)high;
+}
+
 /* Returns whether no id is above `high`, and none is negative unless that is allowed. */
 static bool ids_in_range(const void *ids, size_t count, bool wide, int64_t high, bool any_negative)
 {
     if (wide)
         return any_negative ? in_range_64(ids, count, (uint64_t)high, true)
                             : in_range_64(ids, count, (uint64_t)high, false);
-    /* No int32 exceeds INT32_MAX. */
-    const uint32_t narrow_high = high > INT32_MAX ? INT32_MAX : (uint32_t)high;
-    return any_negative ? in_range_32(ids, count, narrow_high, true)
-                        : in_range_32(ids, count, narrow_high, false);
+    return any_negative ? in_range_32(ids, count, narrow_high(high), true)
+                        : in_range_32(ids, count, narrow_high(high), false);
 }
 
 /* Returns whether no id is negative or less than the one before it. There must be at least one. */

@@ -309,7 +309,7 @@ static void pool_plainly(const struct bag_pool_args *args, const struct small_ca
         struct bag_pool_args one = *args;
         one.groups = (struct bag_ids){bounds, COUNT_OF(bounds), true};
         one.num_bags = 1;
-        const struct bag_tile all = {.end_column = one.table.row_elements};
+        const struct bag_tiles all = {.end_column = one.table.row_elements};
         bag_ref_loop(&one, &all, 0, 1, (char *)wanted + AROUND + bag * args->bag_stride);
     }
 }
@@ -374,8 +374,7 @@ static bool check_both(enum bag_isa isa, const struct small_call *call, struct b
     bag_isa_use(isa);
     bag_pool_prepare(&call->table, &call->rules, &plan);
     *status = bag_pool_check(&plan, &inputs, call->max_result_bytes, args, &fault);
-    plan.is_usual = false;
-    if (bag_pool_check(&plan, &inputs, call->max_result_bytes, &general, &fault) != *status)
+    if (bag_pool_check_all(&plan, &inputs, call->max_result_bytes, &general, &fault) != *status)
         return false;
     return *status != BAG_STATUS_OK || same_args(args, &general);
 }
