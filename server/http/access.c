@@ -83,7 +83,7 @@ static void log_request(const struct bag_http_access *access, const struct bag_m
                         uint64_t took_us, bool slow)
 {
     bool pooled = model && reply->status == 200;
-    char reason[LOGGED_BYTES];
+    char reason[LOGGED_BYTES] BAG_UNSET;
     struct bag_log_field error = {0};
     if (reply->status >= 400)
         error = (struct bag_log_field)BAG_LOG_TEXT("error", reason_of(reply, reason));

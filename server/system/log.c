@@ -74,6 +74,18 @@ static inline void add(struct line *line, const char *text)
     add_bytes(line, text, strlen(text), LINE_BYTES - 8);
 }
 
+/* Adds a part of a key, after which its padding is. */
+static inline void add_key(struct line *line, const char *key, size_t bytes)
+{
+    const size_t padding = sizeof BAG_LOG_PADDING - 1;
+    if (bytes > padding || line->bytes > LINE_BYTES - 8 - padding) {
+        add_bytes(line, key, bytes, LINE_BYTES - 8);
+    } else {
+        memcpy(line->text + line->bytes, key, padding);
+        line->bytes += bytes;
+    }
+}
+
 /* The maximum length of a number with its sign. Keys and numbers always fit, because values end
  * before. */
 #define NUMBER_BYTES (1 + BAG_DIGITS_BYTES)
@@ -121,12 +133,10 @@ static void add_escaped(struct line *line, unsigned char byte)
         add_bytes(line, other, sizeof other, VALUES_BYTES);
 }
 
-/* Adds a text in double quotes, as much of it as fits. Does not split a character of several bytes.
- */
-static void add_quoted(struct line *line, const char *text)
+/* Adds a text run by run, and each byte that must be escaped between two runs. */
+static __attribute__((noinline)) void add_runs(struct line *line, const char *text)
 {
     const char *end = text + strlen(text);
-    add(line, "\"");
     while (text < end) {
         size_t bytes = plain_bytes(text, end);
         size_t room = line->bytes < VALUES_BYTES ? VALUES_BYTES - line->bytes : 0;
@@ -137,6 +147,20 @@ static void add_quoted(struct line *line, const char *text)
             add_escaped(line, (unsigned char)*text);
         text += bytes ? bytes : 1;
     }
+}
+
+/* Adds a text in double quotes, as much of it as fits. Does not split a character of several bytes.
+ */
+static void add_quoted(struct line *line, const char *text)
+{
+    size_t bytes = 0, room = line->bytes < VALUES_BYTES ? VALUES_BYTES - line->bytes : 0;
+    while (is_plain[(unsigned char)text[bytes]])
+        bytes++;
+    add(line, "\"");
+    if (!text[bytes] && bytes < room) /* most are ASCII, without anything to escape */
+        add_bytes(line, text, bytes, VALUES_BYTES);
+    else
+        add_runs(line, text);
     add(line, "\"");
 }
 
@@ -163,22 +187,24 @@ uint64_t bag_epoch_ms(void)
 
 static void add_time(struct line *line)
 {
+    static const char example[] = "2026-11-29T02:03:04.567Z";
     static _Thread_local struct {
         time_t second;
-        char text[32];
+        char text[sizeof example];
     } last = {.second = -1};
     uint64_t now_ms = bag_epoch_ms();
     time_t now_s = (time_t)(now_ms / 1000);
     struct tm utc;
     if (now_s != last.second && gmtime_r(&now_s, &utc)) {
-        strftime(last.text, sizeof last.text, "%Y-%m-%dT%H:%M:%S.", &utc);
+        strftime(last.text, sizeof last.text, "%Y-%m-%dT%H:%M:%S.000Z", &utc);
         last.second = now_s;
     }
-    add(line, last.text);
     unsigned ms = (unsigned)(now_ms % 1000);
-    char fraction[] = {(char)('0' + ms / 100), (char)('0' + ms / 10 % 10), (char)('0' + ms % 10),
-                       'Z'};
-    add_bytes(line, fraction, sizeof fraction, LINE_BYTES - 8);
+    char *digits = last.text + sizeof example - sizeof "000Z";
+    digits[0] = (char)('0' + ms / 100);
+    digits[1] = (char)('0' + ms / 10 % 10);
+    digits[2] = (char)('0' + ms % 10);
+    add_bytes(line, last.text, sizeof example - 1, LINE_BYTES - 8);
 }
 
 static void add_json(struct line *line, enum bag_log_level level, const char *event,
@@ -192,7 +218,7 @@ static void add_json(struct line *line, enum bag_log_level level, const char *ev
     add(line, event);
     add(line, "\"");
     for (; fields->key; fields++) {
-        add_bytes(line, fields->key, fields->key_bytes, LINE_BYTES - 8);
+        add_key(line, fields->key, fields->key_bytes);
         if (fields->text)
             add_quoted(line, fields->text);
         else
@@ -212,7 +238,7 @@ static void add_text(struct line *line, enum bag_log_level level, const char *ev
     add(line, event);
     for (; fields->key; fields++) {
         add(line, " "); /* then the name, without the punctuation of JSON */
-        add_bytes(line, fields->key + 2, fields->key_bytes - 4, LINE_BYTES - 8);
+        add_key(line, fields->key + 2, fields->key_bytes - 4);
         add(line, "=");
         const size_t bytes = fields->text ? word_bytes(fields->text) : 0;
         if (!fields->text)

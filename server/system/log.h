@@ -14,13 +14,17 @@
 
 /* A field of an event. Its key is a word. The last field of a list has no key. */
 struct bag_log_field {
-    const char *key; /* in JSON's form: ,"name": */
+    const char *key; /* in JSON's form: ,"name": followed by BAG_LOG_PADDING */
     size_t key_bytes;
     const char *text; /* NULL: `number` is the value */
     int64_t number;
 };
 
-#define BAG_LOG_KEY(name) .key = ",\"" name "\":", .key_bytes = sizeof ",\"" name "\":" - 1
+/* The padding lets short keys be copied in one constant length, without a call. A line of the
+ * access log has thirteen. */
+#define BAG_LOG_PADDING "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+#define BAG_LOG_KEY(name) \
+    .key = ",\"" name "\":" BAG_LOG_PADDING, .key_bytes = sizeof ",\"" name "\":" - 1
 
 #define BAG_LOG_TEXT(name, value)          \
     {                                      \
