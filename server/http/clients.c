@@ -80,8 +80,35 @@ void bag_http_client_leave(struct bag_http_clients *clients, struct bag_http_cli
     uv_mutex_unlock(&clients->lock);
 }
 
+/* A client that got no connection wants one for WANTED_NS. Clients give way if they have more than
+ * WANTED_TIMES as many as it would have with that one. */
+#define WANTED_TIMES 3
+#define WANTED_NS    UINT64_C(1000000000)
+
+/* If several clients want a connection, the one with the fewest decides. Two threads that write at
+ * the same time may mix theirs, which costs one of them another attempt. */
+void bag_http_client_want(struct bag_http_clients *clients, const struct bag_http_client *client)
+{
+    const uint64_t now_ns = uv_hrtime();
+    const size_t above = WANTED_TIMES * (client->counted + 1);
+    if (now_ns < atomic_load(&clients->wanted_until_ns) && above > clients->wanted_above)
+        return;
+    atomic_store(&clients->wanted_above, above);
+    atomic_store(&clients->wanted_until_ns, now_ns + WANTED_NS);
+}
+
+bool bag_http_client_gives_way(const struct bag_http_clients *clients,
+                               const struct bag_http_client *client)
+{
+    const uint64_t until_ns = atomic_load_explicit(&clients->wanted_until_ns, memory_order_relaxed);
+    return until_ns > 0 && client && client->counted > clients->wanted_above &&
+           uv_hrtime() < until_ns;
+}
+
 bool bag_http_client_count(struct bag_http_clients *clients, struct bag_http_client *client)
 {
+    if (bag_http_client_gives_way(clients, client))
+        return false;
     if (atomic_fetch_add(&clients->counted, 1) >= clients->limits.connections) {
         atomic_fetch_sub(&clients->counted, 1);
         return false;

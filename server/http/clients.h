@@ -31,13 +31,15 @@ struct bag_http_limits {
 
 struct bag_http_clients {
     struct bag_http_limits limits;
-    struct bag_networks proxies; /* the trusted ones */
-    size_t num_loops;            /* loops that serve them; set before the start */
-    atomic_size_t open;          /* connections that were accepted and not yet closed */
-    atomic_size_t counted;       /* open connections that count among limits.connections */
-    atomic_bool closed;          /* no more connections are accepted */
-    uv_mutex_t lock;             /* guards `tree` */
-    void *tree;                  /* the clients by address; see tsearch(3) */
+    struct bag_networks proxies;      /* the trusted ones */
+    size_t num_loops;                 /* loops that serve them; set before the start */
+    atomic_size_t open;               /* connections that were accepted and not yet closed */
+    atomic_size_t counted;            /* open connections that count among limits.connections */
+    atomic_bool closed;               /* no more connections are accepted */
+    _Atomic uint64_t wanted_until_ns; /* until this uv_hrtime() clients with */
+    atomic_size_t wanted_above;       /* more counted connections than this give way */
+    uv_mutex_t lock;                  /* guards `tree` */
+    void *tree;                       /* the clients by address; see tsearch(3) */
 };
 
 /* Initialises the clients of a listener. `proxies` lists the networks of trusted proxies. Returns
@@ -71,8 +73,17 @@ bool bag_http_client_join(struct bag_http_clients *clients, const struct bag_htt
  * if the client is NULL. */
 void bag_http_client_leave(struct bag_http_clients *clients, struct bag_http_client *client);
 
+/* Notes that a new connection of a client was not counted in max_connections. For a moment, clients
+ * with several times as many give way. */
+void bag_http_client_want(struct bag_http_clients *clients, const struct bag_http_client *client);
+
+/* Returns whether a client, or NULL, gives way to others: it gets no further connections, and each
+ * reply closes one. */
+bool bag_http_client_gives_way(const struct bag_http_clients *clients,
+                               const struct bag_http_client *client);
+
 /* Counts a connection of a client, or of none, in max_connections. Returns false if that many are
- * counted already. */
+ * counted already, or if the client gives way. */
 bool bag_http_client_count(struct bag_http_clients *clients, struct bag_http_client *client);
 
 /* Undoes that. */

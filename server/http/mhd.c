@@ -216,7 +216,7 @@ static void reject_directly(struct bag_http_server *server, struct bag_http_conn
     if (!request)
         return;
     bag_http_request_reject(request, problem);
-    bag_http_overload_on_reply(&server->overload, connection, request->reply.status, false);
+    bag_http_overload_on_reply(&server->overload, connection, &request->reply, false);
     send_reply(server, connection, request, true);
     if (!connection->request)
         bag_http_request_end(request, connection->is_answered);
@@ -332,7 +332,7 @@ static enum MHD_Result on_complete(struct bag_http_server *server,
         bag_http_request_begin_work(request);
     const bool is_ready = request->stage == BAG_HTTP_READY;
     if (is_ready &&
-        !bag_http_overload_on_reply(&server->overload, connection, request->reply.status, true))
+        !bag_http_overload_on_reply(&server->overload, connection, &request->reply, true))
         return send_reply(server, connection, request, false);
     if (!is_held) {
         bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_WAITING);
@@ -378,8 +378,7 @@ static enum MHD_Result on_access(void *context, struct MHD_Connection *handle, c
     }
     if (next == BAG_HTTP_READ)
         return MHD_YES;
-    bag_http_overload_on_reply(&server->overload, connection, connection->request->reply.status,
-                               false);
+    bag_http_overload_on_reply(&server->overload, connection, &connection->request->reply, false);
     return send_reply(server, connection, connection->request, next == BAG_HTTP_CUT_OFF);
 }
 

@@ -137,12 +137,16 @@ void bag_http_overload_on_connection(struct bag_http_overload *overload,
                                      struct bag_http_connection *connection)
 {
     struct bag_http_connections *connections = overload->connections;
-    if (!connection->counts) {
+    if (!connection->counts &&
+        !bag_http_client_gives_way(connections->clients, connection->client)) {
         evict(connections, connection->client);
         bag_http_connection_count(connections, connection);
     }
-    if (!connection->counts)
+    if (!connection->counts) {
+        if (connection->client)
+            bag_http_client_want(connections->clients, connection->client);
         bound_surplus(connections);
+    }
     bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_ADMITTED);
     if (must_defer(overload, connection))
         bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_DEFERRED);
@@ -151,10 +155,13 @@ void bag_http_overload_on_connection(struct bag_http_overload *overload,
 /* ---- replies --------------------------------------------------------------------------------- */
 
 bool bag_http_overload_on_reply(struct bag_http_overload *overload,
-                                struct bag_http_connection *connection, int status, bool can_wait)
+                                struct bag_http_connection *connection,
+                                struct bag_http_reply *reply, bool can_wait)
 {
     const uint64_t now_ms = uv_now(overload->connections->timer.loop);
-    if (status != 503)
+    reply->close |= connection->counts &&
+                    bag_http_client_gives_way(overload->connections->clients, connection->client);
+    if (reply->status != 503)
         return false;
     if (can_wait && now_ms < overload->pauses_until_ms && connection->rejected_ms > 0 &&
         now_ms < connection->rejected_ms + STORM_MS && !overload->connections->on_drained)

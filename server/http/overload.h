@@ -1,9 +1,13 @@
 /* Decides what becomes of connections and requests if there are too many of them. The engine
- * decides which work is admitted (server/engine/engine.h). There are five policies:
+ * decides which work is admitted (server/engine/engine.h). There are six policies:
  *
  *   - Admit: a new connection is read as soon as it was accepted, if it counts in max_connections.
  *   - Evict: at max_connections a new connection takes the place of another one, either of one that
  *     is idle, or of a client that has more connections than the new one's.
+ *   - Give way: if a client gets no place, those with more than three times as many connections
+ *     give way for a second. They get no further ones, and each of their replies closes one. With
+ *     `--max-connections 64` and 8 addresses whose requests wait for workers, another client waited
+ *     2.8 s for a place without this.
  *   - Surplus: if no connection may be evicted, the new one is read all the same, and its
  *     request is answered with 503. Without this, clients see only a closed connection: with
  *     `--max-connections 64` and attacks from 8 addresses, another client waited 10 s, and
@@ -50,11 +54,12 @@ struct bag_http_overload {
 void bag_http_overload_on_connection(struct bag_http_overload *overload,
                                      struct bag_http_connection *connection);
 
-/* Decides on the reply to a request. Returns false, and counts it, if it must be sent now. Returns
- * true if the connection must be PAUSED first, which is possible only if it `can_wait`. The caller
- * calls again when it was resumed. */
+/* Decides on the reply to a request, and whether it closes the connection. Returns false, and
+ * counts it, if it must be sent now. Returns true if the connection must be PAUSED first, which is
+ * possible only if it `can_wait`. The caller calls again when it was resumed. */
 bool bag_http_overload_on_reply(struct bag_http_overload *overload,
-                                struct bag_http_connection *connection, int status, bool can_wait);
+                                struct bag_http_connection *connection,
+                                struct bag_http_reply *reply, bool can_wait);
 
 /* Begins an iteration of the loop: admits deferred connections, and resumes paused ones. Called
  * after new connections were taken, and before the library reads. */

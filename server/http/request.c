@@ -88,8 +88,9 @@ void bag_http_request_finish(struct bag_http_request *request)
     struct bag_http_context *context = request->context;
     struct bag_http_target *target = &request->target;
     enter(request, IN(READY), BAG_HTTP_FINISHED);
-    request->reply.close = request->rejected || request->head.chunked || request->head.may_be_cut ||
-                           context->service->state == BAG_SERVICE_DRAINING;
+    request->reply.close |= request->rejected || request->head.chunked ||
+                            request->head.may_be_cut ||
+                            context->service->state == BAG_SERVICE_DRAINING;
     bag_http_target_hold(&context->targets, target);
     bag_http_access_end(&request->access, target->model, &request->job, &request->reply,
                         target->route ? target->route->pattern : "", uv_now(context->engine.loop));

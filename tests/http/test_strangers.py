@@ -106,6 +106,34 @@ def test_many_connections_make_room_at_once(directory, surplus):
             raw.close()
 
 
+def test_clients_with_many_connections_give_way(directory):
+    """To one that has none: he gets 503 while the requests of ten others wait for a worker on all connections. Then each
+    of them has its answer, and some of the answers end connections."""
+    with Server("--table", f"items={save(directory / 'items.npy')}", "--max-connections", 40, "--workers", 1) as server:
+
+        def some_close():
+            with contextlib.ExitStack() as stack:
+                with held_workers(server):
+                    raws = [stack.enter_context(Raw(server, source=f"127.0.0.{20 + i % 10}")) for i in range(40)]
+                    for raw in raws:
+                        raw.send(head("GET", "/metrics"))
+                    wait_until(lambda: server.descriptors() > 40, "they are not accepted")
+                    with Raw(server, source="127.0.0.9") as raw:
+                        raw.send(LIVE)
+                        raw.reply().expect(503)
+                replies = [raw.reply().expect(200) for raw in raws]
+                closed = [raw for raw, reply in zip(raws, replies) if reply.headers.get("connection") == "close"]
+                for raw in closed:
+                    expect(raw.at_end(), "still open")
+                if closed:  # otherwise all took more than a second
+                    with Raw(server, source="127.0.0.9") as raw:
+                        raw.send(LIVE)
+                        raw.reply().expect(200)
+                return closed
+
+        wait_until(some_close, "nobody gives way")
+
+
 def test_unfinished_bodies_take_little(directory):
     """Of the length that they announce."""
     most = 256 << 20
