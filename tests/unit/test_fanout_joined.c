@@ -170,8 +170,10 @@ TEST(joins_what_shards_are_told_alike)
         other.reduction = world.rules.reduction = BAG_SQRTN;
         assert_int_equal(are_features_joined(rules, &other, "FP32"), !keyed);
         other.prune_invalid = rules->prune_invalid;
-        other.default_index = keyed ? key_of(3) : 3;
+        other.default_index = world.rules.default_index = -1; /* a key, but no row number */
         other.has_default_index = true;
+        assert_int_equal(are_features_joined(rules, &other, NULL), !keyed);
+        other.default_index = keyed ? key_of(3) : 3;
         assert_false(are_features_joined(rules, &other, NULL));
         assert_true(are_features_joined(&other, &other, NULL));
     }
