@@ -168,7 +168,7 @@ static char *put_id(char *at, enum bag_dtype dtype, int64_t id)
 }
 
 /* Allocates the body of a call and writes its header. Returns false if memory is exhausted. */
-static bool begin_body(const struct bag_infer *infer, const struct bag_partitioner *partitioner,
+static bool begin_body(struct bag_buffers *buffers, const struct bag_partitioner *partitioner,
                        struct bag_fanout_call *call)
 {
     static atomic_ullong number; /* the last one that was given to a request */
@@ -204,7 +204,7 @@ static bool begin_body(const struct bag_infer *infer, const struct bag_partition
     size_t bytes = bag_shard_request_tensor_bytes(&request);
     if (__builtin_add_overflow(bytes, (size_t)BAG_SHARD_HEADER_BYTES, &bytes))
         return false;
-    call->body = bag_buffers_get(infer->scratch.buffers, bytes);
+    call->body = bag_buffers_get(buffers, bytes);
     if (!call->body)
         return false;
     call->header_bytes = bag_shard_request_header(&request, call->body);
@@ -300,7 +300,7 @@ static inline size_t reply_bytes_of(const struct bag_partitioner *partitioner,
 
 /* Writes the bodies of the calls of joined ops, after counting. Returns false if memory is
  * exhausted. */
-static bool write_calls(const struct bag_infer *infer, struct bag_partitioner *partitioner,
+static bool write_calls(struct bag_buffers *buffers, struct bag_partitioner *partitioner,
                         struct bag_fanout_call *calls, uint32_t **bags)
 {
     for (size_t i = 0; i < partitioner->remote->num_shards; i++) {
@@ -310,7 +310,7 @@ static bool write_calls(const struct bag_infer *infer, struct bag_partitioner *p
             *bags += calls[i].num_bags;
         }
         if ((partitioner->by_columns || calls[i].num_ids > 0) &&
-            !begin_body(infer, partitioner, &calls[i]))
+            !begin_body(buffers, partitioner, &calls[i]))
             return false;
     }
     do
@@ -356,9 +356,10 @@ static bool are_told_alike(const struct bag_partitioner *partitioner,
              keys->default_is_asked == other_keys->default_is_asked));
 }
 
-/* Joins an op to an earlier one whose requests would be alike, if one request for all of them fits.
+/* Joins an op to an earlier one whose requests would be alike, if one request for all `work` fits.
  * Returns false if the op needs calls of its own. */
-static bool join(const struct bag_infer *infer, size_t op, struct bag_fanout *fanout)
+static bool join(const struct bag_infer *infer, size_t op, const struct bag_ops_work *work,
+                 struct bag_fanout *fanout)
 {
     const struct bag_partitioner partitioner = bag_partitioner_of(infer, op);
     struct bag_op *ops = infer->plan.ops;
@@ -366,14 +367,13 @@ static bool join(const struct bag_infer *infer, size_t op, struct bag_fanout *fa
     ops[op].is_joined = false;
     for (size_t i = 0; i < fanout->count;) {
         struct bag_fanout_call *call = &fanout->calls[i];
-        const struct bag_partitioner other = bag_partitioner_of(infer, call->op);
+        const struct bag_partitioner other = bag_partitioner_of(call->infer, call->op);
         i += other.remote->num_shards;
         if (!are_told_alike(&partitioner, &other))
             continue;
         /* Limits that are multiples of the request's size matter, because one request has fewer
          * bytes than several. */
         const struct bag_infer_limits *limits = infer->input.limits;
-        const struct bag_ops_work *work = &infer->plan.work;
         const struct bag_fanout_call one = {
             .shard = partitioner.remote->num_shards - 1, .num_bags = 1, .num_ids = 1};
         const size_t bag_bytes = reply_bytes_of(&partitioner, &one) - BAG_SHARD_MAX_REPLY_HEADER;
@@ -390,8 +390,8 @@ static bool join(const struct bag_infer *infer, size_t op, struct bag_fanout *fa
             (limits->max_work_ns_per_byte == 0 ||
              (bag_bytes + row_bytes) / sent_bytes < limits->max_work_ns_per_byte);
         if (ops[op].is_joined) {
-            ops[call->last_op].joined = &ops[op];
-            call->last_op = op;
+            call->last_op->joined = &ops[op];
+            call->last_op = &ops[op];
         }
         return ops[op].is_joined;
     }
@@ -400,75 +400,101 @@ static bool join(const struct bag_infer *infer, size_t op, struct bag_fanout *fa
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Makes the calls of all remote ops, and counts their ids and bags. Returns false if memory is
- * exhausted. */
-static bool take_calls(const struct bag_infer *infer, struct bag_fanout *fanout)
+/* Joins the remote ops of an inference, or adds calls for them. */
+static void take_ops(struct bag_infer *infer, const struct bag_ops_work *work,
+                     struct bag_fanout *fanout)
 {
-    const struct bag_plan *plan = &infer->plan;
-    size_t count = 0, most = 0;
+    struct bag_plan *plan = &infer->plan;
     for (size_t i = 0; i < plan->num_ops; i++) {
-        bool is_remote = plan->ops[i].kind == BAG_OP_REMOTE;
-        size_t shards = is_remote ? bag_partitioner_of(infer, i).remote->num_shards : 0;
-        count += shards;
-        most = shards > most ? shards : most;
-    }
-    fanout->calls = bag_buffers_get(infer->scratch.buffers, count * sizeof *fanout->calls);
-    fanout->shares = bag_buffers_get(infer->scratch.buffers, most * sizeof *fanout->shares);
-    if (!fanout->calls || !fanout->shares)
-        return false;
-    for (size_t i = 0; i < plan->num_ops; i++) {
-        if (plan->ops[i].kind == BAG_OP_REMOTE && !join(infer, i, fanout)) {
+        if (plan->ops[i].kind == BAG_OP_REMOTE && !join(infer, i, work, fanout)) {
             /* Add a call to each shard for an op, and for the ops that will be joined to it. */
             const size_t num_shards = bag_partitioner_of(infer, i).remote->num_shards;
             struct bag_fanout_call *calls = &fanout->calls[fanout->count];
             memset(calls, 0, num_shards * sizeof *calls);
             for (size_t shard = 0; shard < num_shards; shard++) {
-                calls[shard].op = calls[shard].last_op = i;
-                calls[shard].feature = infer->plan.ops[i].feature;
+                calls[shard].infer = infer;
+                calls[shard].op = i;
+                calls[shard].last_op = &plan->ops[i];
+                calls[shard].feature = plan->ops[i].feature;
                 calls[shard].shard = shard;
             }
             fanout->count += num_shards;
         }
     }
+}
+
+/* Makes the calls of all remote ops, and counts their ids and bags. Returns false if memory is
+ * exhausted. */
+static bool take_calls(struct bag_buffers *buffers, struct bag_fanout *fanout)
+{
+    struct bag_ops_work work = {.bags = 0};
+    size_t count = 0, most = 0;
+    for (size_t i = 0; i < fanout->num_infers; i++) {
+        const struct bag_plan *plan = &fanout->infers[i]->plan;
+        work.bags += plan->work.bags;
+        work.rows += plan->work.rows;
+        for (size_t op = 0; op < plan->num_ops; op++) {
+            bool is_remote = plan->ops[op].kind == BAG_OP_REMOTE;
+            size_t shards =
+                is_remote ? bag_partitioner_of(fanout->infers[i], op).remote->num_shards : 0;
+            count += shards;
+            most = shards > most ? shards : most;
+        }
+    }
+    fanout->calls = bag_buffers_get(buffers, count * sizeof *fanout->calls);
+    fanout->shares = bag_buffers_get(buffers, most * sizeof *fanout->shares);
+    if (!fanout->calls || !fanout->shares)
+        return false;
+    for (size_t i = 0; i < fanout->num_infers; i++)
+        take_ops(fanout->infers[i], &work, fanout);
     for (size_t i = 0; i < fanout->count;) {
-        struct bag_partitioner partitioner = bag_partitioner_of(infer, fanout->calls[i].op);
-        count_calls(&partitioner, &fanout->calls[i]);
+        struct bag_fanout_call *call = &fanout->calls[i];
+        struct bag_partitioner partitioner = bag_partitioner_of(call->infer, call->op);
+        count_calls(&partitioner, call);
         i += partitioner.remote->num_shards;
     }
     return true;
 }
 
 /* Allocates the lists of bags of all calls. */
-static bool take_bags(const struct bag_infer *infer, struct bag_fanout *fanout)
+static bool take_bags(struct bag_buffers *buffers, struct bag_fanout *fanout)
 {
     size_t num_bags = 0;
     for (size_t i = 0; i < fanout->count; i++)
         num_bags += fanout->calls[i].num_bags;
-    fanout->bags = bag_buffers_get(infer->scratch.buffers, num_bags * sizeof *fanout->bags);
+    fanout->bags = bag_buffers_get(buffers, num_bags * sizeof *fanout->bags);
     return fanout->bags != NULL;
 }
 
 /* Writes the bodies of all calls. */
-static bool write_all(const struct bag_infer *infer, struct bag_fanout *fanout)
+static bool write_all(struct bag_buffers *buffers, struct bag_fanout *fanout)
 {
     uint32_t *bags = fanout->bags;
     for (size_t i = 0; i < fanout->count;) {
-        struct bag_partitioner partitioner = bag_partitioner_of(infer, fanout->calls[i].op);
-        if (!write_calls(infer, &partitioner, &fanout->calls[i], &bags))
+        struct bag_fanout_call *call = &fanout->calls[i];
+        struct bag_partitioner partitioner = bag_partitioner_of(call->infer, call->op);
+        if (!write_calls(buffers, &partitioner, call, &bags))
             return false;
         i += partitioner.remote->num_shards;
     }
     return true;
 }
 
-bool bag_fanout_make(const struct bag_infer *infer, struct bag_fanout *fanout,
+bool bag_fanout_make(struct bag_infer *const *infers, size_t num_infers, struct bag_fanout *fanout,
                      struct bag_problem *problem)
 {
+    struct bag_buffers *buffers = infers[0]->scratch.buffers;
     memset(fanout, 0, sizeof *fanout);
-    if (!take_calls(infer, fanout) || !take_bags(infer, fanout) || !write_all(infer, fanout)) {
+    fanout->infers = bag_buffers_get(buffers, num_infers * sizeof *fanout->infers);
+    if (fanout->infers) {
+        memcpy(fanout->infers, infers, num_infers * sizeof *fanout->infers);
+        fanout->num_infers = num_infers;
+    }
+    if (!fanout->infers || !take_calls(buffers, fanout) || !take_bags(buffers, fanout) ||
+        !write_all(buffers, fanout)) {
         bag_fanout_free(fanout);
-        return bag_budget_reject(infer->scratch.buffers->budget, "requests to shards",
-                                 infer->input.body_bytes, problem);
+        return bag_budget_reject(buffers->budget, "requests to shards", infers[0]->input.body_bytes,
+                                 problem);
     }
     /* Remove the calls that ask for nothing. */
     size_t count = 0;
@@ -486,6 +512,7 @@ void bag_fanout_free(struct bag_fanout *fanout)
         bag_buffers_put(fanout->calls[i].body);
         bag_buffers_put(fanout->calls[i].reply);
     }
+    bag_buffers_put(fanout->infers);
     bag_buffers_put(fanout->calls);
     bag_buffers_put(fanout->bags);
     bag_buffers_put(fanout->shares);

@@ -1,10 +1,11 @@
-/* Fan-out: turns one inference into requests to shards, and their replies into its results. It
- * knows neither sockets nor threads.
+/* Fan-out: turns inferences into requests to shards, and the replies into their results. It knows
+ * neither sockets nor threads.
  *
  * A plan consists of ops, each of which pools ids of one feature. For every remote op the ids are
  * partitioned by shard (partitioner.h), and each shard that has some of them gets a call: the body
  * of one request. Ops on the same table with the same rules are joined, so that each shard gets one
- * request for all of them. The bags of an op follow those of the op before.
+ * request for all of them. The bags of an op follow those of the op before. Several inferences of
+ * one model may share a fan-out: ops are joined whichever inference they belong to.
  *
  * The content of a call depends on how the table is divided. By columns, every shard gets all ids
  * and replies its columns of the result. By rows and by keys, each shard gets its own ids in the
@@ -32,11 +33,12 @@
 /* A request to one shard, for an op and the ops that are joined to it. */
 struct bag_fanout_call {
     /* Set by bag_fanout_make. */
-    size_t op;       /* index of the first joined op in the plan */
-    size_t feature;  /* index of its feature in the model */
-    uint64_t number; /* id of the request, which the reply must repeat */
-    size_t shard;    /* index of the shard, and of its part, in the feature's remote table */
-    char *body;      /* owned; for POST .../infer */
+    const struct bag_infer *infer; /* inference of the first joined op; borrowed */
+    size_t op;                     /* index of that op in its plan */
+    size_t feature;                /* index of its feature in the model */
+    uint64_t number;               /* id of the request, which the reply must repeat */
+    size_t shard; /* index of the shard, and of its part, in the feature's remote table */
+    char *body;   /* owned; for POST .../infer */
     size_t body_bytes;
     size_t header_bytes;    /* bytes of the JSON in front: Inference-Header-Content-Length */
     size_t max_reply_bytes; /* maximum size of a reply of status 200 */
@@ -54,7 +56,7 @@ struct bag_fanout_call {
     enum bag_dtype ids_dtype; /* type of the ids and of the offsets */
     char *offsets;            /* in `body` */
     char *next_id, *next_offset, *next_weight; /* in `body`, while it is written */
-    size_t last_op;                            /* last joined op, while ops are joined */
+    struct bag_op *last_op;                    /* last joined op, while ops are joined */
     size_t last_bag, next_bag;                 /* positions while bags are counted and merged */
     const char *sums, *counts, *weight_sums;   /* in `reply`, at any alignment */
     struct bag_shard_missing missing;          /* reader of the explanation in `reply` */
@@ -62,34 +64,36 @@ struct bag_fanout_call {
 };
 
 struct bag_fanout {
+    struct bag_infer **infers; /* owned list of borrowed inferences */
+    size_t num_infers;
     struct bag_fanout_call *calls; /* owned; in the order of ops, then of shards */
     size_t count;                  /* 0: no shard is asked */
     uint32_t *bags;                /* owned; memory for `bags` of all calls */
     struct bag_share *shares;      /* owned; memory to merge one bag */
 };
 
-/* Makes the calls of a planned and prepared inference. Returns false and sets *problem if there is
- * not enough memory; then nothing is to be freed. */
-bool bag_fanout_make(const struct bag_infer *infer, struct bag_fanout *fanout,
+/* Makes the calls of planned and prepared inferences of one model, which must stay in place until
+ * the fan-out is freed. If there are several, none may explain its bags. Returns false and sets
+ * *problem if there is not enough memory; then nothing is to be freed. */
+bool bag_fanout_make(struct bag_infer *const *infers, size_t num_infers, struct bag_fanout *fanout,
                      struct bag_problem *problem);
 
 /* Checks a reply of status 200: its number, the model's version, the names, types, shapes and sizes
  * of its tensors, and the number of ids that were pooled. Returns false and sets *problem if the
  * reply is not what was asked for. The kind is BAD_GATEWAY, or NO_MEMORY. The text follows the
  * shard's name ("answered ..."). */
-bool bag_fanout_check(const struct bag_infer *infer, struct bag_fanout *fanout, size_t call,
-                      struct bag_problem *problem);
+bool bag_fanout_check(struct bag_fanout *fanout, size_t call, struct bag_problem *problem);
 
 /* Finds out whether a reply of status 400 is about an id of the client's that only a shard can
- * judge: a key that the table does not have. Returns true and sets *problem, of kind BAD_REQUEST,
+ * judge: a key that the table does not have. If several inferences share the
+ * fan-out, the feature may be of any of them. Returns true and sets *problem, of kind BAD_REQUEST,
  * to what a single server would say, with the client's position and feature. Returns false if the
  * shard or the coordinator is at fault. */
-bool bag_fanout_find_client_error(const struct bag_infer *infer, const struct bag_fanout *fanout,
-                                  size_t call, struct bag_problem *problem);
+bool bag_fanout_find_client_error(const struct bag_fanout *fanout, size_t call,
+                                  struct bag_problem *problem);
 
-/* Writes the results of all remote ops of a prepared inference. All calls were checked or are
- * absent. */
-void bag_fanout_merge(struct bag_infer *infer, const struct bag_fanout *fanout);
+/* Writes the results of all remote ops of the inferences. All calls were checked or are absent. */
+void bag_fanout_merge(const struct bag_fanout *fanout);
 
 /* Frees calls, bodies and replies. A zeroed fan-out is allowed. */
 void bag_fanout_free(struct bag_fanout *fanout);

@@ -36,11 +36,10 @@ static bool check_counts(const struct bag_partitioner *partitioner,
     return true;
 }
 
-bool bag_fanout_check(const struct bag_infer *infer, struct bag_fanout *fanout, size_t index,
-                      struct bag_problem *problem)
+bool bag_fanout_check(struct bag_fanout *fanout, size_t index, struct bag_problem *problem)
 {
     struct bag_fanout_call *call = &fanout->calls[index];
-    const struct bag_partitioner partitioner = bag_partitioner_of(infer, call->op);
+    const struct bag_partitioner partitioner = bag_partitioner_of(call->infer, call->op);
     struct bag_fanout_form form = bag_fanout_form(&partitioner, call);
     if (!bag_shard_reply_read(call->reply, call->reply_bytes, call->reply_header_bytes,
                               call->number, partitioner.remote->model, partitioner.remote->version,
@@ -74,10 +73,11 @@ static bool blame_key(const struct bag_infer *infer, const struct bag_partitione
 
 /* A key may occur several times. The message has its first position, like that of a single server.
  */
-bool bag_fanout_find_client_error(const struct bag_infer *infer, const struct bag_fanout *fanout,
-                                  size_t index, struct bag_problem *problem)
+bool bag_fanout_find_client_error(const struct bag_fanout *fanout, size_t index,
+                                  struct bag_problem *problem)
 {
     const struct bag_fanout_call *call = &fanout->calls[index];
+    const struct bag_infer *infer = call->infer;
     struct bag_partitioner partitioner = bag_partitioner_of(infer, call->op);
     const struct bag_op_keys *keys = &partitioner.op->keys;
     size_t position = 0;
@@ -265,15 +265,17 @@ static void merge_sums(const struct bag_partitioner *partitioner, struct bag_fan
     }
 }
 
-void bag_fanout_merge(struct bag_infer *infer, const struct bag_fanout *fanout)
+/* Writes the results of the ops of an inference that are not joined to earlier ones, and of those
+ * that are joined to them. Their calls begin at `end`. Returns the end of these calls. */
+static size_t merge_ops(const struct bag_infer *infer, const struct bag_fanout *fanout, size_t end)
 {
     struct bag_fanout_call *calls = fanout->calls;
-    for (size_t op = 0, end = 0; op < infer->plan.num_ops; op++) {
+    for (size_t op = 0; op < infer->plan.num_ops; op++) {
         if (infer->plan.ops[op].kind != BAG_OP_REMOTE || infer->plan.ops[op].is_joined)
             continue;
         struct bag_partitioner partitioner = bag_partitioner_of(infer, op);
         size_t first = end;
-        while (end < fanout->count && calls[end].op == op)
+        while (end < fanout->count && calls[end].infer == infer && calls[end].op == op)
             end++;
         do {
             if (partitioner.by_columns && partitioner.op->row_format != BAG_ROWS_PLAIN)
@@ -287,4 +289,12 @@ void bag_fanout_merge(struct bag_infer *infer, const struct bag_fanout *fanout)
                 bag_partitioner_explain(&partitioner, calls + first, end - first);
         } while (bag_partitioner_next(&partitioner));
     }
+    return end;
+}
+
+void bag_fanout_merge(const struct bag_fanout *fanout)
+{
+    size_t end = 0;
+    for (size_t i = 0; i < fanout->num_infers; i++)
+        end = merge_ops(fanout->infers[i], fanout, end);
 }

@@ -15,6 +15,19 @@
 #define PATIENCE_NS     (UINT64_C(1000000000))
 #define CLIENT_CHECK_NS (UINT64_C(250000000))
 
+/* Maximum number of inferences that travel together, and maximum sum of their estimated CPU times
+ * in ns, which are spent on the loop. One of them takes at most an eighth of this sum. */
+#define MAX_TOGETHER    128
+#define MAX_TOGETHER_NS UINT64_C(200000)
+
+/* Maximum age in ns of a RUNNING inference for whose end others wait. A slow shard must not delay
+ * inferences that may not even need it. */
+#define MAX_AWAITED_NS (UINT64_C(1000000))
+
+/* Minimum timeout in us of an inference that joins others. If a timeout passes, all are sent
+ * again. */
+#define MIN_JOINED_TIMEOUT_US 10000
+
 /* Maximum number of unavailable shards that a reply names. */
 #define MAX_NAMED_ABSENT 256
 
@@ -43,27 +56,63 @@ uint64_t bag_remote_infer_cost_ns(const struct bag_infer *infer)
            bag_infer_cost_ns(infer) - (is_local ? 0 : pooling_ns);
 }
 
+/* Inferences that travel together part if a shard turns out to be unavailable, so none joins others
+ * while that is known. */
+bool bag_remote_infer_may_join(const struct bag_infer *infer)
+{
+    const struct bag_plan *plan = &infer->plan;
+    if (plan->explains || plan->timeout_us < MIN_JOINED_TIMEOUT_US ||
+        bag_remote_infer_cost_ns(infer) > MAX_TOGETHER_NS / 8)
+        return false;
+    for (size_t i = 0; i < plan->num_ops; i++) {
+        const struct bag_remote *remote = plan->ops[i].memory->remote;
+        for (size_t j = 0; remote && j < remote->num_shards; j++) {
+            if (bag_shard_member_unavailable(&remote->group->members[remote->addresses[j]]))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Makes the subrequests of an inference and of those that follow it. Returns false and sets the
+ * problem if memory is exhausted. */
+static bool make_subrequests(struct bag_remote_infer *run)
+{
+    struct bag_subrequests *all = &run->subrequests;
+    struct bag_infer *infers[MAX_TOGETHER] BAG_UNSET;
+    size_t count = 1;
+    struct bag_remote_infer *follower;
+    infers[0] = all->infer;
+    TAILQ_FOREACH(follower, &run->followers, entry)
+    {
+        infers[count++] = follower->subrequests.infer;
+    }
+    if (!bag_fanout_make(infers, count, &all->fanout, &all->problem))
+        return false;
+    if (bag_subrequests_make(all))
+        return true;
+    bag_fanout_free(&all->fanout);
+    return bag_problem_no_memory(&all->problem);
+}
+
 bool bag_remote_infer_make(struct bag_remote_infer *run, struct bag_infer *infer,
-                           struct bag_buffers *buffers, struct bag_problem *problem)
+                           struct bag_buffers *buffers, bool joins, struct bag_problem *problem)
 {
     memset(run, 0, sizeof *run);
     run->subrequests.infer = infer;
+    run->joins = joins;
+    TAILQ_INIT(&run->waiting);
+    TAILQ_INIT(&run->followers);
     if (!bag_infer_prepare(infer, buffers, problem))
         return false;
-    if (!bag_fanout_make(infer, &run->subrequests.fanout, problem)) {
-        bag_infer_drop(infer);
-        return false;
-    }
     bag_infer_pool(infer, bag_split_all(infer->plan.num_ops));
-    if (!bag_infer_check(infer, problem)) {
-        bag_fanout_free(&run->subrequests.fanout);
+    if (!bag_infer_check(infer, problem))
         return false;
-    }
-    if (bag_subrequests_make(&run->subrequests))
+    if (joins || make_subrequests(run))
         return true;
-    bag_fanout_free(&run->subrequests.fanout);
+    *problem = run->subrequests.problem;
     bag_infer_drop(infer);
-    return bag_problem_no_memory(problem);
+    return false;
 }
 
 /* ---- states of an inference ------------------------------------------------------------------ */
@@ -97,24 +146,79 @@ static void cancel_all(struct bag_remote_infer *run)
         bag_subrequest_cancel(&run->subrequests.list[i]);
 }
 
-/* Ends an active inference. Its `done` is called when no event is left. */
-static void end(struct bag_remote_infer *run, bool failed)
+/* Has an inference, which is in no list, started when all events are handled. */
+static void queue(struct bag_remote_infer *run)
 {
-    assert(is_active(run));
+    run->state = BAG_REMOTE_INFER_QUEUED;
+    TAILQ_INSERT_TAIL(&run->coordinator->queued, run, entry);
+}
+
+/* Queues the inferences that wait for the end of this one. */
+static void queue_waiting(struct bag_remote_infer *run)
+{
+    for (struct bag_remote_infer *one; (one = TAILQ_FIRST(&run->waiting));) {
+        assert(one->state == BAG_REMOTE_INFER_WAITING);
+        TAILQ_REMOVE(&run->waiting, one, entry);
+        queue(one);
+    }
+}
+
+/* Adds an inference, which is in no list, to those that have ended. */
+static void add_ended(struct bag_remote_infer *run, bool failed)
+{
     run->state = BAG_REMOTE_INFER_ENDED;
     run->failed = failed;
-    TAILQ_REMOVE(&run->coordinator->active, run, entry);
     TAILQ_INSERT_TAIL(&run->coordinator->ended, run, entry);
+}
+
+/* Ends an active inference, and successfully those that follow it. Their `done` is called when no
+ * event is left. */
+static void end(struct bag_remote_infer *run, bool failed)
+{
+    assert(is_active(run) && (!failed || TAILQ_EMPTY(&run->followers)));
+    TAILQ_REMOVE(&run->coordinator->active, run, entry);
+    add_ended(run, failed);
     cancel_all(run);
+    if (!TAILQ_EMPTY(&run->followers)) {
+        bag_fanout_merge(&run->subrequests.fanout);
+        run->is_merged = true;
+    }
+    for (struct bag_remote_infer *one; (one = TAILQ_FIRST(&run->followers));) {
+        TAILQ_REMOVE(&run->followers, one, entry);
+        one->is_merged = true;
+        add_ended(one, false);
+    }
+    queue_waiting(run);
+}
+
+/* Has a RUNNING inference and those that follow it start again, each by itself. */
+static void part(struct bag_remote_infer *run)
+{
+    assert(run->state == BAG_REMOTE_INFER_RUNNING);
+    TAILQ_REMOVE(&run->coordinator->active, run, entry);
+    cancel_all(run);
+    bag_subrequests_free(&run->subrequests);
+    run->joins = false;
+    queue(run);
+    for (struct bag_remote_infer *one; (one = TAILQ_FIRST(&run->followers));) {
+        TAILQ_REMOVE(&run->followers, one, entry);
+        one->joins = false;
+        queue(one);
+    }
+    queue_waiting(run);
 }
 
 /* Handles a subrequest that has ended by itself. The last one ends the inference, and so does one
  * that has FAILED. After a mismatch the inference waits for a newer model instead, unless the
- * caller does not want that. */
+ * caller does not want that. Inferences that travel together part unless all is ANSWERED. */
 static void on_subrequest_ended(struct bag_remote_infer *run,
                                 const struct bag_subrequest *subrequest)
 {
     assert(run->state == BAG_REMOTE_INFER_RUNNING);
+    if (subrequest->state != BAG_SUBREQUEST_ANSWERED && !TAILQ_EMPTY(&run->followers)) {
+        part(run);
+        return;
+    }
     if (subrequest->state != BAG_SUBREQUEST_FAILED) {
         assert(subrequest->state == BAG_SUBREQUEST_ANSWERED ||
                subrequest->state == BAG_SUBREQUEST_ABSENT);
@@ -133,6 +237,7 @@ static void on_subrequest_ended(struct bag_remote_infer *run,
         if (now_ns + REFRESH_NS < all->deadline_ns)
             all->deadline_ns = now_ns + REFRESH_NS;
         cancel_all(run);
+        queue_waiting(run);
         wake_at(run->coordinator, run->refresh_check_ns);
     } else {
         end(run, true);
@@ -150,6 +255,8 @@ static uint64_t due_of(const struct bag_remote_infer *run)
         return run->refresh_check_ns < due_ns ? run->refresh_check_ns : due_ns;
     if (run->client_check_ns < due_ns)
         due_ns = run->client_check_ns;
+    if (!TAILQ_EMPTY(&run->waiting) && all->started_ns + MAX_AWAITED_NS < due_ns)
+        due_ns = all->started_ns + MAX_AWAITED_NS;
     for (size_t i = 0; i < all->fanout.count; i++) {
         uint64_t hedge_ns = bag_subrequest_hedge_ns(&all->list[i]);
         due_ns = hedge_ns < due_ns ? hedge_ns : due_ns;
@@ -166,20 +273,125 @@ static bool lacks_versions(const struct bag_remote_infer *run)
     return found;
 }
 
+/* Returns whether a client has left, of an inference or of one that follows it. */
+static bool has_leaver(struct bag_remote_infer *run)
+{
+    struct bag_remote_infer *one;
+    bool found = !run->is_connected(run);
+    TAILQ_FOREACH(one, &run->followers, entry)
+    {
+        found = found || !one->is_connected(one);
+    }
+    return found;
+}
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+/* Finds the inference for whose end another one waits. Searches the active ones from the last
+ * started back to those that were started too long ago. Returns NULL if there is none. */
+static struct bag_remote_infer *find_awaited(const struct bag_remote_infer *run, uint64_t now_ns)
+{
+    const struct bag_model *model = run->subrequests.infer->input.model;
+    struct bag_remote_infer *other;
+    TAILQ_FOREACH(other, &run->coordinator->active, entry)
+    {
+        if (other->subrequests.started_ns + MAX_AWAITED_NS <= now_ns)
+            return NULL;
+        if (other->joins && other->state == BAG_REMOTE_INFER_RUNNING &&
+            other->subrequests.infer->input.model == model)
+            return other;
+    }
+    return NULL;
+}
+
+/* Has queued inferences follow one that is started, if they fit. */
+static void take_followers(struct bag_remote_infer *run)
+{
+    struct bag_coordinator *coordinator = run->coordinator;
+    const struct bag_infer *infer = run->subrequests.infer;
+    uint64_t cost_ns = bag_remote_infer_cost_ns(infer);
+    size_t count = 1;
+    for (struct bag_remote_infer *one = TAILQ_FIRST(&coordinator->queued), *next; one; one = next) {
+        next = TAILQ_NEXT(one, entry);
+        if (!one->joins || one->subrequests.infer->input.model != infer->input.model)
+            continue;
+        cost_ns += bag_remote_infer_cost_ns(one->subrequests.infer);
+        if (++count > MAX_TOGETHER || cost_ns > MAX_TOGETHER_NS)
+            return;
+        TAILQ_REMOVE(&coordinator->queued, one, entry);
+        TAILQ_INSERT_TAIL(&run->followers, one, entry);
+        one->state = BAG_REMOTE_INFER_FOLLOWING;
+        one->leader = run;
+        if (one->deadline_ns < run->subrequests.deadline_ns)
+            run->subrequests.deadline_ns = one->deadline_ns;
+    }
+}
+
+/* Starts the subrequests of an inference, which is in no list. */
+static void start(struct bag_remote_infer *run, uint64_t now_ns)
+{
+    struct bag_subrequests *all = &run->subrequests;
+    run->state = BAG_REMOTE_INFER_RUNNING;
+    TAILQ_INSERT_HEAD(&run->coordinator->active, run, entry);
+    all->started_ns = now_ns;
+    all->deadline_ns = run->deadline_ns;
+    if (run->joins)
+        take_followers(run);
+    if (!all->list && !make_subrequests(run)) {
+        if (TAILQ_EMPTY(&run->followers))
+            end(run, true);
+        else
+            part(run);
+        return;
+    }
+    run->num_pending = all->fanout.count;
+    if (run->num_pending == 0)
+        end(run, false);
+    for (size_t i = 0; i < all->fanout.count && run->state == BAG_REMOTE_INFER_RUNNING; i++) {
+        if (bag_subrequest_start(&all->list[i]))
+            on_subrequest_ended(run, &all->list[i]);
+    }
+    if (is_active(run))
+        wake_at(run->coordinator, due_of(run));
+}
+
+/* Starts the inference that is queued for the longest time, or has it wait for another one. Returns
+ * false if none is queued. */
+static bool start_next(struct bag_coordinator *coordinator)
+{
+    struct bag_remote_infer *run = TAILQ_FIRST(&coordinator->queued);
+    if (!run)
+        return false;
+    const uint64_t now_ns = coordinator->upstreams.clock_ns();
+    TAILQ_REMOVE(&coordinator->queued, run, entry);
+    run->leader = run->joins ? find_awaited(run, now_ns) : NULL;
+    if (!run->leader) {
+        start(run, now_ns);
+        return true;
+    }
+    run->state = BAG_REMOTE_INFER_WAITING;
+    TAILQ_INSERT_TAIL(&run->leader->waiting, run, entry);
+    wake_at(coordinator, run->leader->subrequests.started_ns + MAX_AWAITED_NS);
+    return true;
+}
+
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* Gives all events to their subrequests. This may add events and ended inferences. */
+/* Gives all events to their subrequests, and starts what is queued. This may add events, queued
+ * and ended inferences. */
 static void handle_events(struct bag_coordinator *coordinator)
 {
-    struct bag_exchange *exchange;
-    while ((exchange = bag_upstreams_take(&coordinator->upstreams))) {
-        struct bag_subrequest *subrequest = exchange->owner;
-        struct bag_remote_infer *run =
-            (struct bag_remote_infer *)((char *)subrequest->all -
-                                        offsetof(struct bag_remote_infer, subrequests));
-        if (bag_subrequest_on_event(subrequest, exchange))
-            on_subrequest_ended(run, subrequest);
-    }
+    do {
+        struct bag_exchange *exchange;
+        while ((exchange = bag_upstreams_take(&coordinator->upstreams))) {
+            struct bag_subrequest *subrequest = exchange->owner;
+            struct bag_remote_infer *run =
+                (struct bag_remote_infer *)((char *)subrequest->all -
+                                            offsetof(struct bag_remote_infer, subrequests));
+            if (bag_subrequest_on_event(subrequest, exchange))
+                on_subrequest_ended(run, subrequest);
+        }
+    } while (start_next(coordinator));
 }
 
 /* Calls `done` for all inferences that have ended. */
@@ -214,6 +426,12 @@ static void handle_events_of_call(struct bag_coordinator *coordinator)
         wake_at(coordinator, 0);
 }
 
+void bag_coordinator_dispatch(struct bag_coordinator *coordinator)
+{
+    if (!TAILQ_EMPTY(&coordinator->queued))
+        handle_events_of_call(coordinator);
+}
+
 void bag_coordinator_check(struct bag_coordinator *coordinator)
 {
     uint64_t now_ns = coordinator->upstreams.clock_ns(), due_ns = UINT64_MAX;
@@ -234,7 +452,14 @@ void bag_coordinator_check(struct bag_coordinator *coordinator)
             /* Check the deadline, the client and the hedges of a RUNNING inference. */
             struct bag_subrequests *all = &run->subrequests;
             const bool is_late = now_ns >= all->deadline_ns;
-            if (!is_late && now_ns >= run->client_check_ns) {
+            const bool is_client_due = now_ns >= run->client_check_ns;
+            if (now_ns >= all->started_ns + MAX_AWAITED_NS)
+                queue_waiting(run);
+            if (!TAILQ_EMPTY(&run->followers) && (is_late || (is_client_due && has_leaver(run)))) {
+                part(run);
+                continue;
+            }
+            if (!is_late && is_client_due) {
                 run->client_check_ns = now_ns + CLIENT_CHECK_NS;
                 if (!run->is_connected(run)) {
                     bag_problem_set(&all->problem, BAG_ERROR_CANCELLED,
@@ -270,29 +495,16 @@ void bag_remote_infer_begin(struct bag_remote_infer *run, struct bag_coordinator
                             uint64_t timeout_us)
 {
     struct bag_subrequests *all = &run->subrequests;
-    const uint64_t timeout_ns = coordinator->timeout_ns;
+    const uint64_t timeout_ns = coordinator->timeout_ns, now_ns = coordinator->upstreams.clock_ns();
     assert(run->state == BAG_REMOTE_INFER_PREPARED);
-    run->state = BAG_REMOTE_INFER_RUNNING;
     run->coordinator = coordinator;
-    run->num_pending = all->fanout.count;
     all->upstreams = &coordinator->upstreams;
-    all->started_ns = coordinator->upstreams.clock_ns();
     all->has_client_deadline = timeout_us < timeout_ns / 1000;
-    all->deadline_ns =
-        all->started_ns + (all->has_client_deadline ? timeout_us * 1000 : timeout_ns);
+    run->deadline_ns = now_ns + (all->has_client_deadline ? timeout_us * 1000 : timeout_ns);
     all->timeout_ms =
         all->has_client_deadline ? all->infer->plan.timeout_us / 1000 : timeout_ns / 1000000;
-    run->client_check_ns = all->started_ns + PATIENCE_NS + CLIENT_CHECK_NS;
-    TAILQ_INSERT_HEAD(&coordinator->active, run, entry);
-    if (run->num_pending == 0)
-        end(run, false);
-    for (size_t i = 0; i < all->fanout.count && run->state == BAG_REMOTE_INFER_RUNNING; i++) {
-        if (bag_subrequest_start(&all->list[i]))
-            on_subrequest_ended(run, &all->list[i]);
-    }
-    handle_events_of_call(coordinator);
-    if (is_active(run))
-        wake_at(coordinator, due_of(run));
+    run->client_check_ns = now_ns + PATIENCE_NS + CLIENT_CHECK_NS;
+    queue(run);
 }
 
 void bag_remote_infer_finish(struct bag_remote_infer *run)
@@ -312,17 +524,25 @@ void bag_remote_infer_finish(struct bag_remote_infer *run)
     }
     if (count)
         bag_infer_add_absent(run->subrequests.infer, addresses, count);
-    bag_fanout_merge(run->subrequests.infer, &run->subrequests.fanout);
+    if (!run->is_merged)
+        bag_fanout_merge(&run->subrequests.fanout);
     bag_infer_finish(run->subrequests.infer);
 }
 
 void bag_remote_infer_free(struct bag_remote_infer *run)
 {
     struct bag_coordinator *coordinator = run->coordinator;
-    if (is_active(run))
-        end(run, true);
     if (coordinator) {
-        TAILQ_REMOVE(&coordinator->ended, run, entry);
+        if (run->state == BAG_REMOTE_INFER_FOLLOWING)
+            part(run->leader);
+        else if (is_active(run) && !TAILQ_EMPTY(&run->followers))
+            part(run);
+        if (is_active(run))
+            end(run, true);
+        TAILQ_REMOVE(run->state == BAG_REMOTE_INFER_WAITING  ? &run->leader->waiting
+                     : run->state == BAG_REMOTE_INFER_QUEUED ? &coordinator->queued
+                                                             : &coordinator->ended,
+                     run, entry);
         run->coordinator = NULL;
         handle_events_of_call(coordinator);
     }
@@ -338,6 +558,7 @@ bool bag_coordinator_init(struct bag_coordinator *coordinator, uv_loop_t *loop,
     bag_upstreams_init(&coordinator->upstreams, loop, buffers, on_socket);
     coordinator->timeout_ns = timeout_ms * 1000000;
     TAILQ_INIT(&coordinator->active);
+    TAILQ_INIT(&coordinator->queued);
     TAILQ_INIT(&coordinator->ended);
     coordinator->due_ns = UINT64_MAX;
     coordinator->timer.data = coordinator;
@@ -346,7 +567,8 @@ bool bag_coordinator_init(struct bag_coordinator *coordinator, uv_loop_t *loop,
 
 void bag_coordinator_stop(struct bag_coordinator *coordinator)
 {
-    assert(TAILQ_EMPTY(&coordinator->active) && TAILQ_EMPTY(&coordinator->ended));
+    assert(TAILQ_EMPTY(&coordinator->active) && TAILQ_EMPTY(&coordinator->queued) &&
+           TAILQ_EMPTY(&coordinator->ended));
     bag_upstreams_stop(&coordinator->upstreams);
     uv_close((uv_handle_t *)&coordinator->timer, NULL);
 }

@@ -1,4 +1,4 @@
-/* Remote inference: runs one inference on the shards that hold the parts of its tables.
+/* Remote inference: runs inferences on the shards that hold the parts of their tables.
  *
  * A server whose model has `shards` is a coordinator. It partitions an inference into subrequests,
  * at most one per shard and group of features, sends them in parallel over kept connections, and
@@ -13,18 +13,31 @@
  *
  *   bag_remote_infer_make    any thread: prepares the inference, pools the local features and
  *                            encodes the subrequests                                   PREPARED
- *   bag_remote_infer_begin   loop: starts all subrequests                              RUNNING
+ *   bag_remote_infer_begin   loop: has it started at the end of the iteration           QUEUED
+ *   bag_coordinator_dispatch loop: starts all subrequests                              RUNNING
  *   `done`                   loop: called later, when all replies have arrived or the
  *                            inference has failed                                      ENDED
  *   bag_remote_infer_finish  any thread: merges the replies and finishes the inference
  *   bag_remote_infer_free    loop
+ *
+ * Small inferences travel together, because a small request costs more than the rows that it asks
+ * for. An inference that joins others is WAITING while one of the same model is RUNNING. All that
+ * wait are then sent together. The first is RUNNING: its subrequests ask for the ids of all. The
+ * others are FOLLOWING it. Nothing is delayed for company. All that begin in one iteration of the
+ * loop start at its end, unless one of the model is RUNNING that was started less than a
+ * millisecond ago.
+ *
+ * Inferences that travel together part if a subrequest is not answered well: each is QUEUED again
+ * and sent by itself. A wrong id, a deadline or a client that has left therefore ends only one of
+ * them, with the message that it would get alone. The failures that follow are those of inferences
+ * that are sent by themselves.
  *
  * If a shard has another part or version than this server knows, the inference is REFRESHING for a
  * while, if the caller has set has_newer_model. The threads of server/shards query the shards
  * meanwhile. As soon as the server serves a newer model, the inference fails, and the caller starts
  * again with that model. A retry with the old model would find the same mismatch.
  *
- * A request is encoded once. A repeated attempt or a hedge sends the same tensors from the same
+ * A subrequest is encoded once. A repeated attempt or a hedge sends the same tensors from the same
  * memory; only the head and the remaining time are written for each attempt. A shard that is known
  * to be unavailable gets no request.
  *
@@ -51,7 +64,8 @@ TAILQ_HEAD(bag_remote_infer_list, bag_remote_infer);
 struct bag_coordinator {
     struct bag_upstreams upstreams;
     uint64_t timeout_ns;                 /* maximum time for a shard's reply */
-    struct bag_remote_infer_list active; /* RUNNING or REFRESHING */
+    struct bag_remote_infer_list active; /* RUNNING or REFRESHING; last started first */
+    struct bag_remote_infer_list queued; /* QUEUED; started next */
     struct bag_remote_infer_list ended;  /* ENDED; `done` has not been called yet */
     void (*on_turn)(void *context);      /* called after a batch of `done` callbacks */
     void *context;                       /* argument of on_turn */
@@ -72,11 +86,17 @@ void bag_coordinator_free(struct bag_coordinator *coordinator);
 /* Closes connections that have been idle for too long. */
 void bag_coordinator_close_idle(struct bag_coordinator *coordinator);
 
+/* Starts the inferences that were begun in this iteration of the loop. */
+void bag_coordinator_dispatch(struct bag_coordinator *coordinator);
+
 /* Does what is due by now (deadlines, hedges, checks) and calls `done`. The timer calls it. */
 void bag_coordinator_check(struct bag_coordinator *coordinator);
 
 enum bag_remote_infer_state {
     BAG_REMOTE_INFER_PREPARED,
+    BAG_REMOTE_INFER_QUEUED,     /* is started when all events are handled */
+    BAG_REMOTE_INFER_WAITING,    /* is queued when another inference has ended */
+    BAG_REMOTE_INFER_FOLLOWING,  /* the subrequests of another inference ask for its ids */
     BAG_REMOTE_INFER_RUNNING,    /* subrequests are under way */
     BAG_REMOTE_INFER_REFRESHING, /* waits for has_newer_model; no subrequest is under way */
     BAG_REMOTE_INFER_ENDED       /* `done` is called next, or was called */
@@ -99,22 +119,34 @@ struct bag_remote_infer {
 
     /* Private to remote_infer.c. */
     enum bag_remote_infer_state state;
-    struct bag_coordinator *coordinator; /* NULL: in no list */
-    TAILQ_ENTRY(bag_remote_infer) entry; /* in the coordinator's `active` or `ended` */
-    size_t num_pending;                  /* subrequests that have not ended */
-    uint64_t client_check_ns;            /* next call of is_connected */
-    uint64_t refresh_check_ns;           /* REFRESHING: next call of has_newer_model */
+    struct bag_coordinator *coordinator;    /* NULL: in no list */
+    TAILQ_ENTRY(bag_remote_infer) entry;    /* in a list of the coordinator or of `leader` */
+    struct bag_remote_infer *leader;        /* WAITING or FOLLOWING: the RUNNING inference */
+    struct bag_remote_infer_list waiting;   /* WAITING for the end of this one, oldest first */
+    struct bag_remote_infer_list followers; /* FOLLOWING this one */
+    bool joins;                             /* may travel with others */
+    bool is_merged;                         /* the results are complete */
+    uint64_t deadline_ns;                   /* own deadline; followers may have an earlier one */
+    size_t num_pending;                     /* subrequests that have not ended */
+    uint64_t client_check_ns;               /* next call of is_connected */
+    uint64_t refresh_check_ns;              /* REFRESHING: next call of has_newer_model */
 };
 
-/* Prepares a planned inference, pools its local features and encodes its subrequests. Returns
- * false, sets *problem and drops the inference if this fails, for example for lack of memory. */
+/* Prepares a planned inference, pools its local features and encodes its subrequests. If it joins
+ * others, they are encoded when it is started. Returns false, sets *problem and drops the inference
+ * if this fails, for example for lack of memory. */
 bool bag_remote_infer_make(struct bag_remote_infer *run, struct bag_infer *infer,
-                           struct bag_buffers *buffers, struct bag_problem *problem);
+                           struct bag_buffers *buffers, bool joins, struct bag_problem *problem);
+
+/* Returns whether a planned inference may join others. It must be small, must not explain its bags
+ * and must not have a short timeout. No shard of its tables may be known to be unavailable. */
+bool bag_remote_infer_may_join(const struct bag_infer *infer);
 
 /* Returns the estimated CPU time of bag_remote_infer_make and bag_remote_infer_finish. */
 uint64_t bag_remote_infer_cost_ns(const struct bag_infer *infer);
 
-/* Starts the subrequests. `done` is called later, never from this function. `timeout_us` is the
+/* Queues the inference for bag_coordinator_dispatch, so that all that begin in one iteration of the
+ * loop can travel together. `done` is called later, never from this function. `timeout_us` is the
  * remaining part of the request's own timeout; UINT64_MAX: no timeout. */
 void bag_remote_infer_begin(struct bag_remote_infer *run, struct bag_coordinator *coordinator,
                             uint64_t timeout_us);

@@ -391,7 +391,7 @@ static bool on_success(struct bag_subrequest *subrequest, struct bag_attempt *at
     struct bag_subrequests *all = subrequest->all;
     struct bag_problem problem BAG_UNSET;
     size_t call = (size_t)(subrequest->call - all->fanout.calls);
-    if (bag_fanout_check(all->infer, &all->fanout, call, &problem)) {
+    if (bag_fanout_check(&all->fanout, call, &problem)) {
         end_span(subrequest, attempt, BAG_SHARD_OK);
         count(subrequest, BAG_SHARD_OK);
         bag_shard_latency_add(&subrequest->member->latency,
@@ -433,8 +433,8 @@ static bool on_error(struct bag_subrequest *subrequest, struct bag_attempt *atte
     struct bag_problem problem BAG_UNSET;
     char sentence[200];
     if (status == 400 &&
-        bag_fanout_find_client_error(all->infer, &all->fanout,
-                                     (size_t)(subrequest->call - all->fanout.calls), &problem)) {
+        bag_fanout_find_client_error(&all->fanout, (size_t)(subrequest->call - all->fanout.calls),
+                                     &problem)) {
         end_span(subrequest, attempt, BAG_SHARD_OK);
         count(subrequest, BAG_SHARD_OK);
         all->problem = problem;

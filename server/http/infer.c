@@ -226,21 +226,36 @@ static bool is_in_memory(struct bag_job *job)
     return !job->infer.input.model->mapped || bag_infer_is_in_memory(&job->infer);
 }
 
-/* Makes the remote inference of a planned request: pools what is here, and writes the subrequests.
- * Returns false and sets job->problem if that fails. Runs on the loop or on a worker. */
-static bool make_remote(struct bag_job *job)
+/* Returns whether a planned request may be sent to its shards together with others. A trace has
+ * spans of its own, and shards get the traceparent of one client. */
+static bool may_join(struct bag_http_request *request)
+{
+    const struct bag_span_place *place = bag_http_access_place(&request->access);
+    return request->attempts == 0 && !request->head.traceparent && !(place && place->sampled) &&
+           bag_remote_infer_may_join(&request->job.infer);
+}
+
+/* Makes the remote inference of a planned request: pools what is here, and writes the subrequests
+ * unless it joins others. Returns false and sets job->problem if that fails. Runs on the loop or on
+ * a worker. */
+static bool make_remote(struct bag_job *job, bool joins)
 {
     struct bag_http_request *request = bag_http_request_of(job);
     struct bag_remote_infer *run = malloc(sizeof *run);
     if (!run)
         return bag_problem_no_memory(&job->problem);
-    if (!bag_remote_infer_make(run, &job->infer, &request->context->engine.buffers,
+    if (!bag_remote_infer_make(run, &job->infer, &request->context->engine.buffers, joins,
                                &job->problem)) {
         free(run);
         return false;
     }
     request->run = run;
     return true;
+}
+
+static bool make_remote_on_worker(struct bag_job *job)
+{
+    return make_remote(job, false);
 }
 
 /* Frees the remote inference, and cancels what is under way. */
@@ -270,7 +285,7 @@ static bool run_at_once(struct bag_http_request *request)
     if (!job->failed && model->is_remote) {
         is_late = true;
         if (is_merged_quickly(request) && is_in_memory(job))
-            job->failed = !make_remote(job);
+            job->failed = !make_remote(job, may_join(request));
     } else if (!job->failed &&
                (bag_infer_cost_ns(&job->infer) > context->inline_cost_ns || !is_in_memory(job))) {
         is_late = true;
@@ -421,7 +436,7 @@ static void begin(struct bag_http_request *request)
         bag_http_request_complete(request);
         return;
     }
-    job->run = job->infer.input.model->is_remote ? make_remote : NULL;
+    job->run = job->infer.input.model->is_remote ? make_remote_on_worker : NULL;
     job->done = on_job_done;
     job->is_connected = is_client_connected;
     bag_engine_submit(&request->context->engine, job);

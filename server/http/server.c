@@ -94,6 +94,7 @@ static void run_iteration(struct bag_http_server *server)
     bool is_timed = bag_http_mhd_run(server, &timeout_ms);
     remove_untaken(&server->connections);
     bag_engine_dispatch(&server->context.engine);
+    bag_coordinator_dispatch(&server->context.coordinator);
     if (free_some(&server->context) || (is_timed && timeout_ms == 0))
         uv_idle_start(&server->again, on_again);
     else

@@ -43,7 +43,7 @@ struct asked {
     struct bag_infer infer;
     struct bag_remote_infer run;
     char *body;
-    bool is_done;
+    bool is_done, client_left;
 };
 
 static void on_done(struct bag_remote_infer *run)
@@ -55,11 +55,11 @@ static void on_done(struct bag_remote_infer *run)
 
 static bool is_connected(struct bag_remote_infer *run)
 {
-    (void)run;
-    return !test.client_left;
+    const struct asked *asked = run->context;
+    return !test.client_left && !asked->client_left;
 }
 
-static bool has_newer_model(struct bag_remote_infer *run)
+static inline bool has_newer_model(struct bag_remote_infer *run)
 {
     (void)run;
     return test.has_newer_model;
@@ -74,6 +74,7 @@ static void on_turn(void *context)
 /* Lets the loop handle what has happened, without waiting. */
 static void turn(void)
 {
+    bag_coordinator_dispatch(&test.coordinator);
     for (int i = 0; i < 3; i++)
         uv_run(&test.loop, UV_RUN_NOWAIT);
 }
@@ -85,8 +86,8 @@ static void advance_ms(uint64_t ms)
     turn();
 }
 
-/* Plans and makes an inference of `count` bags of one id each. */
-static void make_inference(struct asked *asked, const int64_t *ids, size_t count)
+/* Plans and makes an inference of `count` bags of one id each, which may join others. */
+static void make_one(struct asked *asked, const int64_t *ids, size_t count, bool joins)
 {
     struct bag_problem problem;
     const size_t room = 256 + count * 4;
@@ -102,15 +103,20 @@ static void make_inference(struct asked *asked, const int64_t *ids, size_t count
     used += snprintf(asked->body + used, room - (size_t)used, "]}]}");
     begin(&asked->infer, &world.front.model, asked->body, (size_t)used, (size_t)used);
     if (!bag_infer_plan(&asked->infer, NULL, &problem) ||
-        !bag_remote_infer_make(&asked->run, &asked->infer, &world.buffers, &problem))
+        !bag_remote_infer_make(&asked->run, &asked->infer, &world.buffers, joins, &problem))
         fail_msg("%s", problem.text);
     asked->run.done = on_done;
     asked->run.is_connected = is_connected;
     asked->run.context = asked;
 }
 
-static void begin_inference(struct asked *asked, const int64_t *ids, size_t count,
-                            uint64_t timeout_us)
+static void make_inference(struct asked *asked, const int64_t *ids, size_t count)
+{
+    make_one(asked, ids, count, false);
+}
+
+static inline void begin_inference(struct asked *asked, const int64_t *ids, size_t count,
+                                   uint64_t timeout_us)
 {
     make_inference(asked, ids, count);
     bag_remote_infer_begin(&asked->run, &test.coordinator, timeout_us);
@@ -118,7 +124,7 @@ static void begin_inference(struct asked *asked, const int64_t *ids, size_t coun
     turn();
 }
 
-static void ask_for(struct asked *asked, int64_t id)
+static inline void ask_for(struct asked *asked, int64_t id)
 {
     begin_inference(asked, &id, 1, UINT64_MAX);
 }
@@ -240,7 +246,7 @@ static struct request accept_request(size_t shard)
     return read_request(shard, accept_one(shard));
 }
 
-static bool has_request(int fd)
+static inline bool has_request(int fd)
 {
     char byte;
     turn();
@@ -341,7 +347,7 @@ static unsigned long long outcomes(size_t shard, enum bag_shard_outcome outcome)
 }
 
 /* Makes the coordinator hedge requests that take longer than some milliseconds. */
-static void learn_latency(size_t shard)
+static inline void learn_latency(size_t shard)
 {
     for (int i = 0; i < 100; i++)
         bag_shard_latency_add(&member(shard)->latency, 1000000);

@@ -56,8 +56,7 @@ static char *answer(const struct bag_model *model, const char *body, size_t byte
 }
 
 /* Answers every call. Returns false and sets *problem if an answer shows a fault of the client. */
-static bool ask_shards(struct bag_infer *infer, struct bag_fanout *fanout,
-                       struct bag_problem *problem)
+static bool ask_shards(struct bag_fanout *fanout, struct bag_problem *problem)
 {
     for (size_t i = 0; i < fanout->count; i++) {
         struct bag_fanout_call *call = &fanout->calls[i];
@@ -69,13 +68,13 @@ static bool ask_shards(struct bag_infer *infer, struct bag_fanout *fanout,
             call->reply_bytes = strlen(error);
             call->reply = bag_buffers_get(&world.buffers, call->reply_bytes);
             memcpy(call->reply, error, call->reply_bytes);
-            if (!bag_fanout_find_client_error(infer, fanout, i, problem))
+            if (!bag_fanout_find_client_error(fanout, i, problem))
                 fail_msg("shard %zu rejects: %s", call->shard, error);
             free(error);
             return false;
         }
         assert_in_range(call->reply_bytes, 1, call->max_reply_bytes);
-        if (!bag_fanout_check(infer, fanout, i, problem))
+        if (!bag_fanout_check(fanout, i, problem))
             fail_msg("shard %zu: %s", call->shard, problem->text);
     }
     return true;
@@ -91,12 +90,12 @@ static char *ask_front(const struct bag_model *model, const char *body, size_t b
     bool ok = bag_infer_plan(&infer, NULL, &problem);
     if (ok) {
         assert_true(bag_infer_prepare(&infer, &world.buffers, &problem));
-        assert_true(bag_fanout_make(&infer, &fanout, &problem));
+        assert_true(bag_fanout_make(&(struct bag_infer *){&infer}, 1, &fanout, &problem));
         count_joined(&infer.plan);
-        ok = ask_shards(&infer, &fanout, &problem);
+        ok = ask_shards(&fanout, &problem);
         bag_infer_pool(&infer, bag_split_all(infer.plan.num_ops));
         if (ok)
-            bag_fanout_merge(&infer, &fanout);
+            bag_fanout_merge(&fanout);
         bag_fanout_free(&fanout);
         bag_infer_finish(&infer);
     }

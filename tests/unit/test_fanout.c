@@ -36,12 +36,12 @@ static void begin_call(struct bag_infer *infer, struct bag_fanout *fanout)
     begin(infer, &world.front.model, body, strlen(body), strlen(body));
     assert_true(bag_infer_plan(infer, NULL, &problem));
     assert_true(bag_infer_prepare(infer, &world.buffers, &problem));
-    assert_true(bag_fanout_make(infer, fanout, &problem));
+    assert_true(bag_fanout_make(&(struct bag_infer *){infer}, 1, fanout, &problem));
     assert_int_equal(fanout->count, 2); /* others have no id of it */
     struct bag_fanout_call *call = &fanout->calls[0];
     call->reply = answer(&world.parts[call->shard].model, call->body, call->body_bytes,
                          call->header_bytes, &call->reply_bytes, &call->reply_header_bytes);
-    assert_true(bag_fanout_check(infer, fanout, 0, &problem));
+    assert_true(bag_fanout_check(fanout, 0, &problem));
 }
 
 static void end_call(struct bag_infer *infer, struct bag_fanout *fanout)
@@ -75,7 +75,7 @@ TEST(refuses_other_replies)
             memmem(call->reply, call->reply_header_bytes, cases[i].from, strlen(cases[i].from));
         assert_non_null(at);
         memcpy(at, cases[i].to, strlen(cases[i].to));
-        assert_false(bag_fanout_check(&infer, &fanout, 0, &problem));
+        assert_false(bag_fanout_check(&fanout, 0, &problem));
         assert_int_equal(problem.kind, BAG_ERROR_BAD_GATEWAY);
         if (!strstr(problem.text, cases[i].words))
             fail_msg("'%s' does not have '%s'", problem.text, cases[i].words);
@@ -93,16 +93,16 @@ TEST(refuses_short_replies_and_wrong_counts)
     struct bag_fanout_call *call = &fanout.calls[0];
     const size_t bytes = call->reply_bytes, header_bytes = call->reply_header_bytes;
     for (call->reply_bytes = 0; call->reply_bytes < bytes; call->reply_bytes++)
-        assert_false(bag_fanout_check(&infer, &fanout, 0, &problem));
+        assert_false(bag_fanout_check(&fanout, 0, &problem));
     for (call->reply_header_bytes = 0; call->reply_header_bytes < bytes + 2;
          call->reply_header_bytes++)
-        assert_int_equal(bag_fanout_check(&infer, &fanout, 0, &problem),
+        assert_int_equal(bag_fanout_check(&fanout, 0, &problem),
                          call->reply_header_bytes == header_bytes);
     call->reply_header_bytes = header_bytes;
     static const int64_t counts[] = {-1, 0, 2, INT64_MIN, INT64_MAX};
     for (size_t i = 0; i < COUNT_OF(counts); i++) {
         memcpy(call->reply + header_bytes + 56, &counts[i], sizeof counts[i]);
-        assert_false(bag_fanout_check(&infer, &fanout, 0, &problem));
+        assert_false(bag_fanout_check(&fanout, 0, &problem));
         assert_non_null(strstr(problem.text, "of the 1 ids of a bag were pooled"));
     }
     end_call(&infer, &fanout);
@@ -127,20 +127,20 @@ TEST(refuses_other_explanations)
     begin(&infer, &world.front.model, body, strlen(body), strlen(body));
     assert_true(bag_infer_plan(&infer, NULL, &problem));
     assert_true(bag_infer_prepare(&infer, &world.buffers, &problem));
-    assert_true(bag_fanout_make(&infer, &fanout, &problem));
-    assert_true(ask_shards(&infer, &fanout, &problem));
+    assert_true(bag_fanout_make(&(struct bag_infer *){&infer}, 1, &fanout, &problem));
+    assert_true(ask_shards(&fanout, &problem));
     struct bag_fanout_call *call = &fanout.calls[0];
     char *list = memmem(call->reply, call->reply_header_bytes, "\"missing\":[0,1,2]", 17);
     assert_non_null(list);
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         memcpy(list + 11, wrong[i], strlen(wrong[i]));
-        assert_false(bag_fanout_check(&infer, &fanout, 0, &problem));
+        assert_false(bag_fanout_check(&fanout, 0, &problem));
         assert_non_null(strstr(problem.text, "without an explanation"));
     }
     memcpy(list + 11, "0,1,2]", 6);
-    assert_true(bag_fanout_check(&infer, &fanout, 0, &problem));
+    assert_true(bag_fanout_check(&fanout, 0, &problem));
     memcpy(memmem(call->reply, call->reply_header_bytes, "explain", 7), "exclaim", 7);
-    assert_false(bag_fanout_check(&infer, &fanout, 0, &problem));
+    assert_false(bag_fanout_check(&fanout, 0, &problem));
     end_call(&infer, &fanout);
 }
 
@@ -151,7 +151,7 @@ TEST(leaves_out_absent_shards)
     struct bag_fanout fanout;
     begin_call(&infer, &fanout);
     fanout.calls[1].is_absent = true;
-    bag_fanout_merge(&infer, &fanout);
+    bag_fanout_merge(&fanout);
     /* Bags of rows 0 and 39, and of 39 and 1: the last shard had row 39. */
     assert_memory_equal(infer.plan.ops[0].result, world.whole.rows, 2 * COLUMNS * sizeof(float));
     end_call(&infer, &fanout);

@@ -84,6 +84,74 @@ TEST(missing_keys_have_the_places_of_their_features)
     }
 }
 
+/* Returns the reply of an inference whose fan-out is merged; the caller frees it. */
+static char *take_reply(struct bag_infer *infer)
+{
+    bag_infer_finish(infer);
+    char *reply = bag_buffers_get(&world.buffers, infer->output.bytes + 1);
+    assert_non_null(reply);
+    memcpy(reply, infer->output.reply, infer->output.bytes);
+    reply[infer->output.bytes] = 0;
+    drop_signs_of_zeros(reply);
+    return reply;
+}
+
+/* Random requests that share a fan-out get the replies of one server, whether their ops are joined
+ * or not. Those that fail, or explain their bags, share none. */
+TEST(requests_share_a_fanout)
+{
+    enum { TOGETHER = 5 };
+    static struct text bodies[TOGETHER];
+    uint64_t first = first_seed();
+    size_t num_same = 0, joined = 0;
+    for (uint64_t seed = first; seed < first + REQUESTS; seed++) {
+        struct bag_infer infers[TOGETHER], *shared[TOGETHER];
+        char *wanted[TOGETHER];
+        struct bag_fanout fanout;
+        struct bag_problem problem;
+        size_t count = 0, bytes, header_bytes;
+        random_state = seed * UINT64_C(0x2545f4914f6cdd1d);
+        make_world();
+        for (size_t i = 0; i < TOGETHER; i++) {
+            struct bag_infer *infer = &infers[i];
+            make_request(&bodies[i]);
+            begin(infer, &world.front.model, bodies[i].bytes, bodies[i].used, bodies[i].used);
+            char *whole = answer(&world.whole.model, bodies[i].bytes, bodies[i].used,
+                                 bodies[i].used, &bytes, &header_bytes);
+            if (header_bytes != SIZE_MAX && bag_infer_plan(infer, NULL, &problem) &&
+                !infer->plan.explains) {
+                assert_true(bag_infer_prepare(infer, &world.buffers, &problem));
+                drop_signs_of_zeros(whole);
+                wanted[count] = whole;
+                shared[count++] = infer;
+            } else {
+                bag_buffers_put(whole);
+            }
+        }
+        if (count > 0) {
+            assert_true(bag_fanout_make(shared, count, &fanout, &problem));
+            if (!ask_shards(&fanout, &problem))
+                fail_msg("seed %llu: %s", (unsigned long long)seed, problem.text);
+            bag_fanout_merge(&fanout);
+            bag_fanout_free(&fanout);
+        }
+        for (size_t i = 0; i < count; i++) {
+            char *reply = take_reply(shared[i]);
+            if (strcmp(reply, wanted[i]) != 0)
+                reject(seed, shared[i]->input.body, wanted[i], reply);
+            joined += shared[i]->plan.ops[0].is_joined;
+            num_same++;
+            bag_buffers_put(reply);
+            bag_buffers_put(wanted[i]);
+        }
+        for (size_t i = 0; i < TOGETHER; i++)
+            bag_infer_free(&infers[i]);
+    }
+    print_message("%zu same, %zu joined\n", num_same, joined);
+    assert_in_range(num_same, REQUESTS, SIZE_MAX);
+    assert_in_range(joined, REQUESTS / 4, SIZE_MAX);
+}
+
 /* Returns whether two features of one bag each are joined, which the number of calls shows. Each
  * may have weights of a type; NULL: none. The second may bring its default row. */
 static bool are_joined(const char *weights, const char *other_weights, bool asks_default)
@@ -110,7 +178,7 @@ static bool are_joined(const char *weights, const char *other_weights, bool asks
     begin(&infer, &world.front_features.model, body.bytes, body.used, body.used);
     assert_true(bag_infer_plan(&infer, NULL, &problem));
     assert_true(bag_infer_prepare(&infer, &world.buffers, &problem));
-    assert_true(bag_fanout_make(&infer, &fanout, &problem));
+    assert_true(bag_fanout_make(&(struct bag_infer *){&infer}, 1, &fanout, &problem));
     const bool joined = infer.plan.ops[1].is_joined;
     size_t of_first = 0;
     for (size_t i = 0; i < fanout.count; i++)
