@@ -572,6 +572,7 @@ static void commit(struct bag_change_plan *plan)
         }
         name->desired = name->next_desired;
         name->is_decided = false;
+        *name->found.text = 0;
     }
 }
 

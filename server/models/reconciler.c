@@ -203,6 +203,18 @@ static void forget_problem(const struct bag_models *models, const char *text)
         *name->logged.text = 0;
 }
 
+/* Logs why names cannot change that no change of this poll has changed meanwhile. A table for which
+ * there is no memory may have changed together with a collection that pins it. */
+static void log_problems(struct bag_models *models)
+{
+    for (size_t i = 0; i < models->num_names; i++) {
+        struct bag_name *name = models->names[i];
+        if (*name->found.text)
+            log_poll(models, name->text, &name->found, name->is_counted);
+        *name->found.text = 0;
+    }
+}
+
 /* Scans the catalog for a poll. Returns false and logs the problem if that fails. */
 static bool scan_for_poll(struct bag_reconciler *reconciler)
 {
@@ -304,13 +316,15 @@ static bool change_polled(struct bag_models *models, struct bag_name *const *nam
     return ok;
 }
 
-/* Polls one name alone, and logs why it cannot change. */
+/* Polls one name alone, and remembers why it cannot change. */
 static void poll_name(struct bag_models *models, struct bag_name *name)
 {
     struct bag_problem why;
     bool counted;
-    if (!change_polled(models, &name, 1, &counted, &why))
-        log_poll(models, name->text, &why, counted);
+    if (change_polled(models, &name, 1, &counted, &why))
+        return;
+    name->found = why;
+    name->is_counted = counted;
 }
 
 /* Changes several names in one change. If that fails, changes them one by one, so that none is kept
@@ -319,10 +333,11 @@ static void poll_batch(struct bag_models *models, struct bag_name *const *names,
 {
     struct bag_problem ignored;
     bool counted;
-    if (count > 1 && change_polled(models, names, count, &counted, &ignored))
-        return;
-    for (size_t i = 0; i < count && !atomic_load(&models->cancelled); i++)
+    bool ok = count > 1 && change_polled(models, names, count, &counted, &ignored);
+    for (size_t i = 0; !ok && i < count && !atomic_load(&models->cancelled); i++)
         poll_name(models, names[i]);
+    for (size_t i = 0; i < count; i++)
+        names[i]->polled = models->num_polls;
 }
 
 /* Decides about a name alone to learn what its change would read. Returns false if nothing changes.
@@ -357,15 +372,15 @@ static bool is_interrupted(struct bag_reconciler *reconciler)
     return waits || atomic_load(&reconciler->models.cancelled);
 }
 
-/* Polls the models of these kinds in batches. Returns false if it ended early for a change that
- * waits, or because the server stops. */
-static bool poll_names(struct bag_reconciler *reconciler, unsigned polled)
+/* Polls all models in batches, except for those that this poll is done with. Returns false if it
+ * ended early for a change that waits, or because the server stops. */
+static bool poll_names(struct bag_reconciler *reconciler)
 {
     struct bag_models *models = &reconciler->models;
     uint64_t rate = (uint64_t)models->options->load_bytes_per_second;
     size_t limit = rate && rate < BATCH_BYTES ? (size_t)rate : BATCH_BYTES; /* at most a second */
     size_t count, batch = 0, batch_bytes = 0, i;
-    struct bag_name **names = list_polled(models, polled, &count);
+    struct bag_name **names = list_polled(models, ALL, &count);
     if (!names)
         return true;
     /* Names that change are moved to the front, where the batch is. */
@@ -373,8 +388,11 @@ static bool poll_names(struct bag_reconciler *reconciler, unsigned polled)
         struct bag_name *name = names[i];
         size_t bytes;
         bool is_alone;
+        if (name->polled == models->num_polls)
+            continue;
         if (!weigh(models, name, &bytes, &is_alone)) {
             forget_problem(models, name->text);
+            name->polled = models->num_polls;
             continue;
         }
         bool is_first = batch && bag_name_has_collection(name) != bag_name_has_collection(names[0]);
@@ -426,14 +444,16 @@ static void poll_shards(struct bag_reconciler *reconciler)
         for (size_t i = 0; names && i < count && !atomic_load(&models->cancelled); i++)
             poll_name(models, names[i]);
         free(names);
+        log_problems(models);
     }
     bag_models_detach(models);
 }
 
 /* Polls all models, and afterwards applies the deltas of the tables that serve. Returns false if a
- * change that waits has ended the poll, which must be repeated soon. The repeated poll has the same
- * number: files that were the same a moment ago may still be written to. For the same reason deltas
- * are looked at once in poll_ms, but also if changes end every poll. */
+ * change that waits has ended the poll, which must go on soon. It has the same number then: files
+ * that were the same a moment ago may still be written to. It leaves out the models that it is done
+ * with, so those behind a model that never can change wait for no more than one poll. Deltas are
+ * looked at once in poll_ms, but also if changes end every poll. */
 static bool poll_files(struct bag_reconciler *reconciler)
 {
     struct bag_models *models = &reconciler->models;
@@ -441,7 +461,9 @@ static bool poll_files(struct bag_reconciler *reconciler)
     uint64_t poll_ns = (uint64_t)models->options->poll_ms * 1000000;
     bool ok = scan_for_poll(reconciler), is_whole = true;
     if (ok)
-        is_whole = poll_names(reconciler, ALL);
+        is_whole = poll_names(reconciler);
+    if (is_whole)
+        log_problems(models);
     bag_models_detach(models);
     uint64_t now_ns = uv_hrtime();
     if (ok && now_ns - reconciler->deltas_ns >= poll_ns && !atomic_load(&models->cancelled)) {

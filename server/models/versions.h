@@ -84,6 +84,9 @@ struct bag_name {
     struct bag_retained_version *retained; /* owned; the newest last; several may have one number */
     size_t num_retained;
     struct bag_desired_state desired; /* by the changes that were made */
+    uint64_t polled;                  /* number of the last poll that is done with it */
+    struct bag_problem found;         /* why this poll cannot change it; "": none */
+    bool is_counted;                  /* `found` was counted as the problem of a version */
     struct bag_problem logged;        /* problem of the last poll, which is logged once; "": none */
 
     /* Set by the change that runs. */

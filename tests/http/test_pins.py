@@ -498,6 +498,9 @@ def test_unload_first(directory, mode, root):
             server.admin.group({"name": "t"}, {"name": "c"}).expect(200)
         wait_until(lambda: answers(server.client, features=["f_t"]) == [2], "version 2 is not served")
         wait_until(lambda: (states(server.client, "t"), states(server.client, "c")) == ({"2": "READY"},) * 2, "old versions")
+        if mode == "poll":  # which tries the table alone at first
+            expect_equal(server.client.counted("bagserve_failed_model_changes_total"), 0)
+            expect(not [e for e in server.events() if e["event"] == "not loaded"], server.log())
 
 
 # ---- updates -----------------------------------------------------------------------------------------------------

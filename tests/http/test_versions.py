@@ -1,5 +1,6 @@
 """Versions of a folder of models: which are served, bad and half-copied ones, readiness, polling."""
 
+import contextlib
 import json
 import os
 import signal
@@ -11,7 +12,9 @@ import pytest
 from control import (BEARER, COLUMNS, KEYS_TWICE, ROWS, collection, index, publish, publish_keyed, replace, rows_of,
                      serve, served, served_together)
 from example import i64
-from harness import Server, expect, expect_equal, has_openblas, run, wait_until, write_json
+from harness import Server, beside, expect, expect_equal, has_openblas, run, wait_until, write_json
+from live_versions import all_rows
+from updates import update
 from v2 import Client
 
 
@@ -722,6 +725,26 @@ def test_load_while_a_poll_reads(directory, root):
         expect(done < ready[-1], server.log())
 
 
+def test_polls_reach_models_behind_one_that_never_fits(directory, root):
+    """Though a load waits whenever a poll has tried that one, and ends the poll."""
+    for name in ("a", "m", "z"):
+        publish(root, name, 1)
+    write_json(root / "a" / "config.json", {"reload": "unload_first"})  # so that it changes alone
+    with polling(directory, "--max-table-bytes", "2KiB") as server:
+        publish(root, "a", 2, rows_of(2, 1000))
+        expect("max_table_bytes" in server.wait_event("not loaded")["reason"], server.log())
+
+        def load(stop):
+            with contextlib.closing(Client(server.admin.client.server, headers=BEARER)) as client:
+                while not stop.is_set():
+                    client.request("POST", "/v2/repository/models/m/load", "").expect(200)
+
+        with beside(*[load] * 4):
+            publish(root, "z", 2)
+            wait_for(server.client, 2, "z")
+        expect_equal((served(server.client, "a"), index(server.client, "a")["1"]), (1, ("READY", "")))
+
+
 def test_poll_of_tables_that_do_not_fit_twice(directory, root):
     """What memory does not hold twice is replaced one after the other."""
     rows = (8 << 20) // (COLUMNS * 4)
@@ -785,6 +808,64 @@ def test_sighup(directory):
         expect_equal([served(server.client, name) for name in ("a", "c", "t")], [99, 99, 2])
         expect("nowhere.npy" in json.dumps(events(server, "change failed")[1]), server.log())
         server.client.request("GET", "/v2/models", headers=BEARER).expect(200)
+
+
+@pytest.mark.parametrize("keeps_journal", [True, False], ids=["journal", "memory"])
+def test_sighup_that_fails_is_put_back(directory, keeps_journal):
+    """Models, rules, options and updates of rows are as they were, and changes go on from there: loads, updates, and the
+    next configuration."""
+    np.save(directory / "old.npy", rows_of(1))
+    np.save(directory / "new.npy", rows_of(2))
+    publish_keyed(directory, "twice", 1, KEYS_TWICE)
+    (directory / "models").mkdir()
+    config, want = directory / "c.json", rows_of(1)
+    before = {"models": [{"name": "t", "path": "old.npy", "reduction": "mean"},
+                         {"name": "c", "features": [{"name": "f", "model": "t"}]}]}
+    after = {"models": [{"name": "t", "path": "new.npy"}, {"name": "u", "path": "new.npy"}], "http": {"max_queue_size": 7}}
+    bad = {"nowhere.npy": {"path": "nowhere.npy"}, "reductoin": {"path": "new.npy", "reductoin": "sum"},
+           "gone": {"features": [{"name": "f", "model": "gone"}]},
+           "key 7": {"path": str(directory / "twice" / "1")}}  # found when the new tables are read
+    texts = {word: json.dumps(after | {"models": [*after["models"], {"name": "w"} | model]}) for word, model in bad.items()}
+    arguments = ["--config", config, "--updates", "on", *(["--journal-dir", directory / "journal"] if keeps_journal else [])]
+    write_json(config, before)
+    with serve(directory, *arguments) as server:
+        def shown():
+            paths = ["models/t/config", "models/c/config", "models/t", "server/options"]
+            return [server.client.get(f"/v2/{path}").expect(200).json() for path in paths]
+
+        def change(text, event):
+            seen = len(events(server, event))
+            config.write_text(text)
+            server.send(signal.SIGHUP)
+            wait_until(lambda: server.client.get("/v2/health/live") and len(events(server, event)) > seen, f"no {event}")
+            return events(server, event)[-1]
+
+        def update_row(number):
+            update(server.admin.client, "t", [number], [[-number] * COLUMNS]).expect(200)
+            want[number] = -number
+
+        first = shown()
+        update_row(1)
+        for number, (word, text) in enumerate(({"JSON": "{"} | texts).items(), start=2):
+            reason = change(text, "change failed")["reason"]
+            expect(word in reason, f"{word}: {reason}")
+            expect_equal(shown(), first, f"what is shown after {word}")
+            expect_equal(all_rows(server.client).tolist(), want.tolist(), f"rows after {word}")
+            expect(served(server.client, "u") in (404, 503), f"a model of {word} is served")
+            update_row(number)
+            server.admin.load("t").expect(200)
+            server.admin.load("u").expect(404)
+            outputs = server.client.infer("c", [i64("f.indices", [[1, 1], [0, 7]])]).outputs()
+            expect_equal(outputs["f"].array[:, 0].tolist(), [-1, 1], f"means after {word}")
+            expect_equal(server.client.counted("bagserve_failed_model_changes_total"), number - 1, word)
+        change(json.dumps(after), "change done")
+        want[want == 1] = 2
+        update_row(7)
+        expect_equal((all_rows(server.client).tolist(), served(server.client, "u"), served(server.client, "c")),
+                     (want.tolist(), 2, 404))
+    if keeps_journal:
+        with serve(directory, *arguments) as server:
+            expect_equal(all_rows(server.client).tolist(), want.tolist())
 
 
 def test_sighup_sets_what_a_feature_inherits(directory):
