@@ -39,7 +39,7 @@ class Model:
         self.latest = int(rng.integers(1, 3))
         self.is_keyed = self.part is None and bool(rng.integers(2))
         self.asked = None  # the version that a load named, until a newer one is served
-        self.was_asked = False  # a load has named one since the start
+        self.newest = 0  # the newest version that there was then
         self.serving = {}  # number -> its rows, the default one last
 
     @property
@@ -196,7 +196,7 @@ class Folders:
     def start(self):
         self.serving.start()
         for model in self.models:
-            model.asked, model.was_asked, model.serving = None, False, {}
+            model.asked, model.serving = None, {}
             if not self.keeps_journal:
                 model.batches = {}
             model.choose()
@@ -318,7 +318,7 @@ class Folders:
         older = [n for n, v in model.versions.items() if not v.why and model.rows_of(v) is not None]
         model.asked = int(self.pick(older)) if older else None
         if model.asked:
-            model.was_asked = True
+            model.newest = max(model.versions)
             self.serving.admin.load(model.name, model.asked).expect(200)
             model.choose()
             self.take_deltas(model)
@@ -408,6 +408,7 @@ class Folders:
                            f"the log of {place}, which should name {version.why}: {lines}")
 
     def is_listed(self, model, version):
-        """Whether a bad version is above those that are served, no request has chosen another one, and the load did not
-        fail late: then nothing has changed."""
-        return not model.was_asked and version.number > max(model.serving) and (self.polls or model.can_load())
+        """Whether a bad version is above those that are served, no request has chosen an older one since it came, and the
+        load did not fail late: then nothing has changed."""
+        is_passed_by = model.asked and not (self.polls and version.number > model.newest)
+        return version.number > max(model.serving) and not is_passed_by and (self.polls or model.can_load())
