@@ -56,6 +56,8 @@ struct serve {
     uv_timer_t trimming;  /* calls on_trim() once a second */
     struct bag_work trim; /* runs trim_heap() */
     atomic_bool trims;    /* `trim` was pushed and has not ended */
+    size_t trim_bytes;    /* most memory of requests and connections since the heap was trimmed */
+    unsigned fallen_seconds; /* time for which that has fallen by much; see TRIM_SECONDS */
     uv_async_t loaded;
 };
 
@@ -265,8 +267,14 @@ static bool start_recording(struct serve *serve, struct bag_problem *problem)
 
 /* ---- the heap -------------------------------------------------------------------------------- */
 
-/* The heap is trimmed if the memory of requests has fallen by at least this, and to half. */
-#define TRIM_BYTES ((size_t)16 << 20)
+/* The heap is trimmed if the memory of requests and connections has fallen by at least this, and to
+ * half, and has stayed there for so many seconds. By then pools and lists have freed what they
+ * kept. */
+#define TRIM_BYTES   ((size_t)16 << 20)
+#define TRIM_SECONDS 3
+
+/* The memory of a connection in libmicrohttpd, for this purpose. */
+#define CONNECTION_BYTES ((size_t)16 << 10)
 
 /* Returns the free parts of the heap to the system. glibc returns only its ends by itself. Takes
  * some milliseconds for each 100 MiB, so a worker does it. */
@@ -277,15 +285,24 @@ static void trim_heap(struct bag_work *work)
     atomic_store(&serve->trims, false);
 }
 
-/* Has the heap trimmed after a burst of requests. A steady load keeps what it uses again. */
+/* Has the heap trimmed after a burst of requests or connections. A steady load keeps what it uses
+ * again. */
 static void on_trim(uv_timer_t *timer)
 {
     struct serve *serve = timer->data;
     struct bag_budget *budget = &serve->service.budget;
-    size_t bytes = atomic_load(&budget->used_bytes), most = atomic_load(&budget->most_bytes);
-    if (bytes > most / 2 || most - bytes < TRIM_BYTES || atomic_exchange(&serve->trims, true))
-        return;
+    size_t connections = atomic_load(&serve->loops.acceptor.clients.open) * CONNECTION_BYTES;
+    size_t bytes = atomic_load(&budget->used_bytes) + connections;
+    size_t most = atomic_load(&budget->most_bytes) + connections;
+    if (most > serve->trim_bytes)
+        serve->trim_bytes = most;
+    bool has_fallen = bytes <= serve->trim_bytes / 2 && serve->trim_bytes - bytes >= TRIM_BYTES;
+    serve->fallen_seconds = has_fallen ? serve->fallen_seconds + 1 : 0;
     bag_budget_forget_most(budget);
+    if (serve->fallen_seconds < TRIM_SECONDS || atomic_exchange(&serve->trims, true))
+        return;
+    serve->trim_bytes = bytes;
+    serve->fallen_seconds = 0;
     bag_workers_push(&serve->workers, &serve->trim, BAG_WORK_IN_ORDER);
 }
 

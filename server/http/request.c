@@ -345,6 +345,18 @@ void bag_http_request_on_end(struct bag_http_request *request)
 
 /* ---- a request's life ------------------------------------------------------------------------ */
 
+/* Returns a request that is kept for reuse, or NULL if there is none. */
+static struct bag_http_request *take_spare(struct bag_http_context *context)
+{
+    struct bag_http_request *request = SLIST_FIRST(&context->spare);
+    if (!request)
+        return NULL;
+    SLIST_REMOVE_HEAD(&context->spare, link);
+    if (--context->num_spare < context->min_spare)
+        context->min_spare = context->num_spare;
+    return request;
+}
+
 /* Clears only the members of the job that are read before an inference sets them. Clearing all of
  * it would take longer than many requests do. */
 struct bag_http_request *bag_http_request_begin(struct bag_http_context *context,
@@ -352,10 +364,8 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
                                                 struct bag_http_connection *connection,
                                                 const struct bag_http_first_line *line)
 {
-    struct bag_http_request *request = SLIST_FIRST(&context->spare);
-    if (request)
-        SLIST_REMOVE_HEAD(&context->spare, link);
-    else if (!(request = calloc(1, sizeof *request)))
+    struct bag_http_request *request = take_spare(context);
+    if (!request && !(request = calloc(1, sizeof *request)))
         return NULL;
     memset(request, 0, offsetof(struct bag_http_request, job));
     request->job.infer.input.model = NULL;
@@ -393,14 +403,26 @@ void bag_http_request_end(struct bag_http_request *request, bool sent)
     bag_http_reply_drop(&request->reply);
     assert(bag_infer_is_reset(&request->job.infer));
     SLIST_INSERT_HEAD(&context->spare, request, link);
+    context->num_spare++;
+}
+
+/* Frees spare requests until `left` are left. */
+static void free_spare(struct bag_http_context *context, size_t left)
+{
+    while (context->num_spare > left) {
+        struct bag_http_request *request = take_spare(context);
+        bag_infer_free(&request->job.infer);
+        free(request);
+    }
+}
+
+void bag_http_requests_trim(struct bag_http_context *context)
+{
+    free_spare(context, context->num_spare - context->min_spare);
+    context->min_spare = context->num_spare;
 }
 
 void bag_http_requests_free(struct bag_http_context *context)
 {
-    struct bag_http_request *request;
-    while ((request = SLIST_FIRST(&context->spare))) {
-        SLIST_REMOVE_HEAD(&context->spare, link);
-        bag_infer_free(&request->job.infer);
-        free(request);
-    }
+    free_spare(context, 0);
 }

@@ -59,6 +59,7 @@ struct bag_http_context {
     struct bag_infer_limits infer_limits;
     uint64_t inline_cost_ns;              /* work estimated above this goes to the engine */
     SLIST_HEAD(, bag_http_request) spare; /* finished requests, for reuse */
+    size_t num_spare, min_spare;          /* their number, and its minimum since the last trim */
 };
 
 /* The functions that a request calls on its connection while it is suspended. */
@@ -158,7 +159,11 @@ void bag_http_request_reject(struct bag_http_request *request, const struct bag_
 /* Ends the request, whose work has not begun or is complete. `sent`: the whole reply was sent. */
 void bag_http_request_end(struct bag_http_request *request, bool sent);
 
-/* Frees the requests that are kept for reuse. */
+/* Frees the requests that were not needed since the last call. Each takes up to 9 KiB. Called about
+ * once a second: the process shrinks after a burst, and a steady load keeps its requests. */
+void bag_http_requests_trim(struct bag_http_context *context);
+
+/* Frees all requests that are kept for reuse. */
 void bag_http_requests_free(struct bag_http_context *context);
 
 /* Return the request that the job or the work is a member of. */

@@ -124,6 +124,7 @@ static void on_trim(uv_timer_t *trim)
 {
     struct bag_http_server *server = trim->data;
     bag_coordinator_close_idle(&server->context.coordinator);
+    bag_http_requests_trim(&server->context);
     bag_buffers_trim(&server->context.buffers);
     bag_buffers_trim(&server->context.engine.buffers);
     if (free_some(&server->context))
