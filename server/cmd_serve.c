@@ -486,6 +486,9 @@ static bool start(struct serve *serve, struct bag_problem *problem)
     int error;
     bag_loops_raise_descriptors();
     mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
+    /* One heap for all threads. Each of several would stay as large as it once was, and together
+     * they would have a multiple of the budget. */
+    mallopt(M_ARENA_MAX, 1);
     bag_budget_init(&serve->service.budget, (size_t)serve->config.options.max_memory,
                     serve->reconciler.first_bytes);
     serve->service.workers = &serve->workers;

@@ -3,6 +3,7 @@
 
 #include "kernels/bag.h"
 #include "kernels/random.h"
+#include "server/memory/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +60,7 @@ void bag_hot_rows_free(struct bag_hot_rows *hot)
 {
     if (!hot)
         return;
-    free(hot->sketch);
+    bag_memory_unmap(hot->sketch, sizeof *hot->sketch);
     pthread_mutex_destroy(&hot->lock);
     free(hot);
 }
@@ -165,10 +166,11 @@ void bag_hot_rows_add(struct bag_hot_rows *hot, const uint64_t *ids, size_t coun
     if (count == 0 || pthread_mutex_trylock(&hot->lock) != 0)
         return;
     struct bag_hot_sketch *sketch = hot->sketch;
-    if (!sketch && (sketch = hot->sketch = aligned_alloc(_Alignof(struct set), sizeof *sketch))) {
-        memset(sketch, 0, sizeof *sketch);
+    struct bag_problem ignored BAG_UNSET;
+    /* Outside the heap: it stays for as long as the model, and would lie between the buffers of
+     * requests, which come and go. */
+    if (!sketch && (sketch = hot->sketch = bag_memory_map(sizeof *sketch, &ignored)))
         sketch->seed = hot->seed;
-    }
     /* The rows of a large request have pushed the sets out of the caches. */
     for (size_t i = 0; sketch && i < count; i++) {
         const struct set *set = &sketch->top[hash_of(sketch, ids[i]) >> (64 - SET_BITS)];

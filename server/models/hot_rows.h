@@ -15,8 +15,8 @@
  * seed, so that clients cannot choose ids that crowd out others.
  *
  * Each feature of a model has one. It is made with the model and starts empty. Its memory, 64 KiB,
- * is allocated for the first sample. It does not count towards max_table_bytes: a table that fits
- * must not be rejected because the table before it was queried. Any thread may call the functions.
+ * is mapped for the first sample. It does not count towards max_table_bytes: a table that fits must
+ * not be rejected because the table before it was queried. Any thread may call the functions.
  * Threads that add samples never wait: samples are dropped while another thread has the lock. */
 #pragma once
 
