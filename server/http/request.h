@@ -59,7 +59,7 @@ struct bag_http_context {
     struct bag_infer_limits infer_limits;
     uint64_t inline_cost_ns;              /* work estimated above this goes to the engine */
     SLIST_HEAD(, bag_http_request) spare; /* finished requests, for reuse */
-    size_t num_spare, min_spare;          /* their number, and its minimum since the last trim */
+    size_t num_spare, min_spare;          /* number of these, and its minimum since the last trim */
 };
 
 /* The functions that a request calls on its connection while it is suspended. */
