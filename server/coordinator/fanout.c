@@ -351,8 +351,7 @@ static bool are_told_alike(const struct bag_partitioner *partitioner,
            mine->default_row == others->default_row &&
            bag_partitioner_may_lose(partitioner) == bag_partitioner_may_lose(other) &&
            (!mine->keyed ||
-            (keys->missing == other_keys->missing && keys->has_default == other_keys->has_default &&
-             keys->default_key == other_keys->default_key &&
+            (keys->missing == other_keys->missing && keys->default_key == other_keys->default_key &&
              keys->default_is_asked == other_keys->default_is_asked));
 }
 
