@@ -74,7 +74,7 @@ static inline void add(struct line *line, const char *text)
     add_bytes(line, text, strlen(text), LINE_BYTES - 8);
 }
 
-/* Adds a part of a key, after which its padding is. */
+/* Adds a key or the end of one, after which there is BAG_LOG_PADDING. */
 static inline void add_key(struct line *line, const char *key, size_t bytes)
 {
     const size_t padding = sizeof BAG_LOG_PADDING - 1;
