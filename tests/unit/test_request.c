@@ -523,6 +523,33 @@ TEST(test_client_that_leaves_before_the_work)
     assert_int_equal(world.resumed, 0);
 }
 
+/* Requests that were in progress at once are kept, and freed when so many were not needed between
+ * two trims. */
+TEST(test_requests_that_are_not_needed_are_freed)
+{
+    enum { COUNT = 5, NEEDED = 2 };
+    struct bag_http_request *requests[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
+        requests[i] = world.request;
+    }
+    for (size_t i = 0; i < COUNT; i++)
+        bag_http_request_end(requests[i], false);
+    bag_http_requests_trim(&world.context); /* all were needed before it */
+    assert_int_equal(world.context.num_spare, COUNT);
+    for (size_t i = 0; i < NEEDED; i++) {
+        assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
+        requests[i] = world.request;
+    }
+    for (size_t i = 0; i < NEEDED; i++)
+        bag_http_request_end(requests[i], false);
+    bag_http_requests_trim(&world.context);
+    assert_int_equal(world.context.num_spare, NEEDED);
+    bag_http_requests_trim(&world.context);
+    assert_int_equal(world.context.num_spare, 0);
+    assert_true(SLIST_EMPTY(&world.context.spare));
+}
+
 /* Work that is complete as it begins needs no further iteration of the loop. */
 TEST(test_late_work_that_is_complete_at_once)
 {
