@@ -470,32 +470,38 @@ static void *on_target(void *context, const char *target, struct MHD_Connection 
 
 /* ---- what the library rejects itself --------------------------------------------------------- */
 
-/* Returns the connection that the library is about to answer with 431. Returns NULL if that cannot
- * be known, because the library does not name it. Its request line is complete and its head is not.
- * If the library reads chunks, its trailer may be incomplete instead. A head usually arrives at
- * once, so other connections are seldom in this state. */
-static struct bag_http_connection *find_long_head(struct bag_http_server *server)
+/* Returns the connection that the library is about to answer with 414 or 431. Returns NULL if that
+ * cannot be known, because the library does not name it. Its head is not complete, and with 414 its
+ * request line may not be either. If the library reads chunks, its trailer may be incomplete
+ * instead. A head usually arrives at once, so other connections are seldom in the same state. */
+static struct bag_http_connection *find_too_long(struct bag_http_server *server, int status)
 {
     const struct bag_http_connection_list *lists = server->connections.lists;
-    const size_t others = lists[BAG_HTTP_CONNECTION_SURPLUS].count +
-                          lists[BAG_HTTP_CONNECTION_SHUT_DOWN].count +
-                          (READS_CHUNKS ? lists[BAG_HTTP_CONNECTION_BODY].count : 0);
-    return others == 0 && lists[BAG_HTTP_CONNECTION_HEAD].count == 1
-               ? TAILQ_FIRST(&lists[BAG_HTTP_CONNECTION_HEAD].queue)
-               : NULL;
+    const struct bag_http_connection_list *idle = &lists[BAG_HTTP_CONNECTION_IDLE];
+    const struct bag_http_connection_list *head = &lists[BAG_HTTP_CONNECTION_HEAD];
+    const size_t candidates = head->count + (status == 414 ? idle->count : 0) +
+                              lists[BAG_HTTP_CONNECTION_SURPLUS].count +
+                              lists[BAG_HTTP_CONNECTION_SHUT_DOWN].count +
+                              (READS_CHUNKS ? lists[BAG_HTTP_CONNECTION_BODY].count : 0);
+    if (candidates != 1 || (status != 414 && status != 431))
+        return NULL;
+    return head->count || status == 431 ? TAILQ_FIRST(&head->queue) : TAILQ_FIRST(&idle->queue);
 }
 
-/* Sends 431 in place of the library, whose own reply then fails because nothing more can be sent.
- * The client may still be sending its head. */
-static void reject_long_head(struct bag_http_server *server, struct bag_http_connection *connection)
+/* Sends 414 or 431 in place of the library, whose own reply then fails because nothing more can be
+ * sent. The client may still be sending its head. */
+static void reject_too_long(struct bag_http_server *server, struct bag_http_connection *connection,
+                            int status)
 {
     struct bag_http_connections *connections = &server->connections;
     struct bag_problem problem BAG_UNSET;
-    bag_problem_set(&problem, BAG_ERROR_HEADERS_TOO_LARGE,
-                    "the headers do not fit into the memory of a connection: they may take %d "
-                    "bytes, where each line counts %d bytes more than it has and Cookie twice as "
-                    "many",
-                    BAG_HTTP_MAX_HEAD_BYTES, BAG_HTTP_LINE_BYTES);
+    bag_problem_set(
+        &problem, status == 414 ? BAG_ERROR_TARGET_TOO_LONG : BAG_ERROR_HEADERS_TOO_LARGE,
+        "%s the memory of a connection: the request line and the headers may take %d "
+        "bytes, where each line counts %d bytes more than it has and Cookie twice as "
+        "many",
+        status == 414 ? "the request line does not fit into" : "the headers do not fit into",
+        BAG_HTTP_MAX_HEAD_BYTES, BAG_HTTP_LINE_BYTES);
     reject_directly(server, connection, &problem);
     bag_http_connection_linger(connections, connection->fd);
     bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_SHUT_DOWN);
@@ -513,10 +519,10 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *context, const ch
     text[strcspn(text, "\n")] = 0;
     const char *digits = strstr(text, status_is);
     const int status = digits ? (int)strtol(digits + sizeof status_is - 1, NULL, 10) : 0;
-    struct bag_http_connection *connection = status == 431 ? find_long_head(server) : NULL;
+    struct bag_http_connection *connection = find_too_long(server, status);
     bag_log(BAG_LOG_LEVEL_DEBUG, "http", BAG_LOG_TEXT("message", text));
     if (connection)
-        reject_long_head(server, connection);
+        reject_too_long(server, connection, status);
     else if (status)
         bag_http_access_reject(&server->context.service->config->options, server->context.recorder,
                                status, text);

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from harness import Server, expect, expect_equal, reads_chunks, wait_until
-from v2 import Client, Raw
+from v2 import Client, Raw, UnixRaw
 
 FIRST = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n"
 LIVE = FIRST + b"\r\n"
@@ -36,12 +36,13 @@ HEADS = {
 @pytest.fixture(scope="module", name="server")
 def serve():
     with Server("--demo", "--access-log", "on") as server:
+        server.idle_descriptors = server.descriptors()
         yield server
 
 
 def rejections(server):
     """The rejected heads in the access log."""
-    return [event for event in server.events() if event["event"] == "request" and event["status"] == 431]
+    return [event for event in server.events() if event["event"] == "request" and event["status"] in (414, 431)]
 
 
 def send_all(raw, data, piece):
@@ -72,18 +73,44 @@ def test_long_head(server, name, before, piece):
     expect(rejections(server)[-1]["client"].startswith("127.0.0.1:"), "whose it was is not logged")
 
 
-def test_others_are_not_rejected(server):
-    """While other heads are incomplete, the library rejects one in its own words. It does not say which."""
+@pytest.mark.parametrize("before", [0, 1], ids=lambda count: f"behind {count} requests")
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+def test_long_request_line(server, method, before):
+    """While nothing else is connected, as only then the library's word can be about this connection alone."""
+    with Client(server) as client:
+        counted = client.counted("bagserve_http_responses_total", code=414)
+    wait_until(lambda: server.descriptors() == server.idle_descriptors, "another connection is open")
+    with Raw(server) as raw:
+        line = method + b" /" + b"x" * 100000 + b" HTTP/1.1\r\n"
+        sender = threading.Thread(target=send_all, args=(raw, LIVE * before + line, 5000))
+        sender.start()
+        for _ in range(before):
+            raw.reply().expect(200)
+        reply = raw.reply().expect(414)
+        sender.join()
+        expect_equal(json.loads(reply.body)["code"], "target_too_long")
+        expect("request line" in reply.error() and LIMIT in reply.error(), reply.error())
+        expect(raw.at_end(), "still open")
+    with Client(server) as client:
+        expect_equal(client.counted("bagserve_http_responses_total", code=414), counted + 1)
+
+
+@pytest.mark.parametrize("too_long", [HEADS["10,000 lines"], b"GET /" + b"x" * 100000], ids=["headers", "request line"])
+def test_others_are_not_rejected(server, too_long):
+    """While other heads are incomplete, the library rejects one in its own words. It does not say which. It does not
+    wait for the client, which may not get to read them."""
     logged = len(rejections(server))
     with Raw(server) as half, Raw(server) as raw:
         half.send(FIRST)
         with Client(server) as client:
             wait_until(lambda: client.counted("bagserve_http_connections") == 3, "not accepted")
-        send_all(raw, HEADS["10,000 lines"] + b"\r\n\r\n", 1 << 21)
-        expect_equal(raw.reply().status, 431)
+        send_all(raw, too_long + b"\r\n\r\n", 1 << 21)
+        with contextlib.suppress(ConnectionResetError):
+            reply = raw.reply()
+            expect(reply is None or reply.status in (414, 431), "answered")
+        wait_until(lambda: len(rejections(server)) == logged + 1, "not logged once")
         half.send(b"\r\n")
         half.reply().expect(200)
-    wait_until(lambda: len(rejections(server)) == logged + 1, "not logged once")
 
 
 def test_a_rejected_query_is_not_taken_for_a_head(server):
@@ -96,6 +123,16 @@ def test_a_rejected_query_is_not_taken_for_a_head(server):
         raw.reply().expect(414)
         half.send(b"\r\n")
         half.reply().expect(200)
+
+
+def test_unix_socket(directory):
+    path = directory / "s"
+    with Server("--demo", "--unix", path), UnixRaw(path) as raw:
+        sender = threading.Thread(target=send_all, args=(raw, HEADS["a value of a MiB"] + b"\r\n\r\n", 5000))
+        sender.start()
+        expect("headers" in raw.reply().expect(431).error(), "another reason")
+        sender.join()
+        expect(raw.at_end(), "still open")
 
 
 def test_the_longest_head_is_read(server):
