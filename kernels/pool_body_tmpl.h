@@ -31,8 +31,8 @@ BAG_LANE void K(take_next)(const struct K(tile) * tile, enum bag_mode mode, int 
         walk->weight += sizeof(V(real));
 }
 
-/* Adds the rows up to the id at `end_id`. INT8 rows whose scale and bias are f32 have a loop of
- * their own: a test at each row takes a fifth of the instructions for a vector. */
+/* Adds the rows up to the id at `end_id`. INT8 rows whose scale and bias are f32 have
+ * a loop of their own: a test at each row takes a fifth of the instructions for a vector. */
 BAG_LANE void K(take_rest)(const struct K(tile) * tile, enum bag_mode mode, int vectors,
                            struct K(walk) * walk, const char *end_id, BODY *sums)
 {
@@ -50,8 +50,9 @@ BAG_LANE void K(take_rest)(const struct K(tile) * tile, enum bag_mode mode, int 
  * after it. */
 BAG_LANE void K(fetch_result)(int vectors, const char *out)
 {
+    const size_t bytes = (size_t)K(sums_of)(vectors) * V(lanes) * sizeof(V(real));
     if (!bag_kind_converts(KIND))
-        bag_fetch_lines(1, out, (size_t)K(sums_of)(vectors) * V(lanes) * sizeof(V(real)));
+        bag_fetch_lines(1, bytes > 64 ? bag_in_register(out) : out, bytes);
 }
 
 /* The bags of a call, and a position in them. */
@@ -116,15 +117,18 @@ BAG_LANE void K(pool_singles)(struct K(tile) * tile, enum bag_mode mode, int vec
 {
     const size_t count = K(count_singles)(walk, bags);
     const char *const end_id = walk->id + count * walk->id_bytes;
-    const size_t ahead_bytes = tile->walk->ahead * walk->id_bytes;
-    const size_t stride = bags->stride;
+    const struct K(way) way = K(way_of)(tile);
+    const size_t ahead_bytes = way.ahead * walk->id_bytes;
+    size_t stride = bags->stride;
     const bool narrows = K(narrows)(tile->args);
     char *out = bags->out;
+    /* The compiler would compute multiples of the stride for calls without such bags, too. */
+    __asm__("" : "+r"(stride));
     for (;;) {
         BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
         K(clear)(sums, vectors);
         if (__builtin_expect(walk->id < bags->fetch_end, 0))
-            K(fetch)(tile, vectors, bag_load_id(walk->id + ahead_bytes));
+            K(fetch)(way, tile, vectors, bag_load_id(walk->id + ahead_bytes));
         K(fetch_result)(vectors, out + stride * (vectors <= 4 ? 8 : 2));
         K(take_next)(tile, mode, vectors, walk, sums);
         if (__builtin_expect(narrows, 0))
@@ -156,10 +160,11 @@ BAG_LANE void K(pool_bag)(const struct K(tile) * tile, enum bag_mode mode, int v
     K(clear)(sums, vectors);
     if (__builtin_expect(walk->id < bags->fetch_end, 0)) {
         const char *const fetched_id = end_id < bags->fetch_end ? end_id : bags->fetch_end;
-        const size_t ahead_bytes = tile->walk->ahead * walk->id_bytes;
+        const struct K(way) way = K(way_of)(tile);
+        const size_t ahead_bytes = way.ahead * walk->id_bytes;
         K(fetch_result)(vectors, bags->out + bags->stride);
         do {
-            K(fetch)(tile, vectors, bag_load_id(walk->id + ahead_bytes));
+            K(fetch)(way, tile, vectors, bag_load_id(walk->id + ahead_bytes));
             K(take_next)(tile, mode, vectors, walk, sums);
         } while (walk->id != fetched_id);
     }
@@ -249,7 +254,8 @@ BAG_LANE void K(pool_kept)(const struct K(tile) * tile, int vectors, size_t firs
     for (size_t entry = first; entry < end; entry++) {
         const int64_t id = bag_id_at(&args->indices, entry);
         if (entry < fetch_end)
-            K(fetch)(tile, vectors, bag_id_at(&args->indices, entry + args->walk->ahead));
+            K(fetch)
+        (K(way_of)(tile), tile, vectors, bag_id_at(&args->indices, entry + args->walk->ahead));
         if (!bag_keeps(args, entry, id))
             continue;
         const BODY weight = args->weights ? V(weight)(KIND, args, entry) : V(all)(1);
@@ -303,7 +309,7 @@ BAG_LANE void K(pool)(const struct bag_pool_args *args, const struct bag_tiles *
     /* The work for a row of a few columns is so small that a separate loop for each width is
      * faster. */
     if (vectors == 0 && !bag_kind_is_rare(KIND) &&
-        (mode == BAG_MODE_PLAIN || (mode == BAG_MODE_WEIGHTED && !bag_kind_converts(KIND)))) {
+        (mode == BAG_MODE_PLAIN || (mode == BAG_MODE_WEIGHTED && KIND == BAG_KIND_OF_F32))) {
         struct K(tile) narrow = tile;
         narrow.some.part = 4;
         if (tile.some.part == 4)

@@ -88,27 +88,42 @@ BAG_LANE size_t K(column)(const struct K(tile) * tile, int paired, int vectors, 
     return (size_t)i * V(lanes);
 }
 
+/* How the plan prefetches rows, in registers. */
+struct K(way) {
+    size_t ahead; /* number of rows by which prefetching is ahead */
+    bool straddles, to_first;
+};
+
+BAG_LANE struct K(way) K(way_of)(const struct K(tile) * tile)
+{
+    const struct bag_row_walk *walk = tile->walk;
+    return (struct K(way)){walk->ahead, walk->straddles,
+                           BAG_TO_FIRST && walk->fetch == BAG_FETCH_FIRST};
+}
+
 /* Prefetches the tile's part of a row into `cache`. Rows with scale and bias hardly ever begin at
  * cache lines, so the line of their last byte is prefetched without a test. */
-BAG_LANE void K(fetch_into)(int cache, const struct K(tile) * tile, int vectors, int64_t id)
+BAG_LANE void K(fetch_into)(int cache, bool straddles, const struct K(tile) * tile, int vectors,
+                            int64_t id)
 {
     const size_t tile_bytes = (size_t)K(sums_of)(vectors) * V(lanes) * bag_kind_bits(KIND) / 8;
-    uintptr_t row = (uintptr_t)tile->rows + (uintptr_t)id * tile->row_bytes;
-    uintptr_t from = bag_kind_quantised(KIND) ? row - tile->all->bytes_before : row;
-    bag_fetch_lines(cache, (const char *)from, tile_bytes);
-    if (bag_kind_has_params(KIND) || tile->walk->straddles)
-        bag_fetch_line(cache, (const char *)(row + tile->all->last_byte));
+    const char *const row =
+        bag_in_register((const char *)((uintptr_t)tile->rows + (uintptr_t)id * tile->row_bytes));
+    bag_fetch_lines(cache, bag_kind_quantised(KIND) ? row - tile->all->bytes_before : row,
+                    tile_bytes);
+    if (bag_kind_has_params(KIND) || straddles)
+        bag_fetch_line(cache, row + tile->all->last_byte);
     if (bag_kind_quantised(KIND) && tile->all->fetches_params && tile->rows == tile->all->rows)
-        bag_fetch_line(cache, (const char *)(row + (uintptr_t)tile->params_at));
+        bag_fetch_line(cache, row + tile->params_at);
 }
 
 /* Prefetches the tile's part of a row into the cache that the plan chose. */
-BAG_LANE void K(fetch)(const struct K(tile) * tile, int vectors, int64_t id)
+BAG_LANE void K(fetch)(struct K(way) way, const struct K(tile) * tile, int vectors, int64_t id)
 {
-    if (BAG_TO_FIRST && tile->walk->fetch == BAG_FETCH_FIRST)
-        K(fetch_into)(1, tile, vectors, id);
+    if (way.to_first)
+        K(fetch_into)(1, way.straddles, tile, vectors, id);
     else
-        K(fetch_into)(2, tile, vectors, id);
+        K(fetch_into)(2, way.straddles, tile, vectors, id);
 }
 
 /* Returns a vector of a row, from `column` on. */
