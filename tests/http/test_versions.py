@@ -12,10 +12,10 @@ import pytest
 from control import (BEARER, COLUMNS, KEYS_TWICE, ROWS, collection, index, publish, publish_keyed, replace, rows_of,
                      serve, served, served_together)
 from example import i64
-from harness import Server, beside, expect, expect_equal, has_openblas, run, wait_until, write_json
+from harness import Server, expect, expect_equal, has_openblas, run, wait_until, write_json
 from live_versions import all_rows
 from updates import update
-from v2 import Client
+from v2 import Client, Raw, head
 
 
 def truncate(path, bytes_off=8):
@@ -726,22 +726,31 @@ def test_load_while_a_poll_reads(directory, root):
 
 
 def test_polls_reach_models_behind_one_that_never_fits(directory, root):
-    """Though a load waits whenever a poll has tried that one, and ends the poll."""
-    for name in ("a", "m", "z"):
+    """Though a load waits whenever a poll has tried that one, and ends the poll: clients ask for loads without waiting for
+    answers, and not all are made when the model behind is served."""
+    rows, clients = 16384, 8
+    for name in ("a", "z"):
         publish(root, name, 1)
+    for version in (1, 2):
+        publish(root, "m", version, rows_of(version, rows))
     write_json(root / "a" / "config.json", {"reload": "unload_first"})  # so that it changes alone
-    with polling(directory, "--max-table-bytes", "2KiB") as server:
-        publish(root, "a", 2, rows_of(2, 1000))
+    # Each load of the other version of m takes a fifth of a second.
+    with polling(directory, "--max-table-bytes", "8MiB", "--load-bytes-per-second", "1MiB") as server:
+        publish(root, "a", 2, rows_of(2, 40 * rows))
         expect("max_table_bytes" in server.wait_event("not loaded")["reason"], server.log())
-
-        def load(stop):
-            with contextlib.closing(Client(server.admin.client.server, headers=BEARER)) as client:
-                while not stop.is_set():
-                    client.request("POST", "/v2/repository/models/m/load", "").expect(200)
-
-        with beside(*[load] * 4):
+        bodies = [json.dumps({"parameters": {"version": str(version)}}).encode() for version in (1, 2)]
+        asked = [head("POST", "/v2/repository/models/m/load", BEARER, body) for body in bodies]
+        with contextlib.ExitStack() as stack:
+            raws = [stack.enter_context(Raw(server.admin.client.server)) for _ in range(clients)]
+            for i, raw in enumerate(raws):
+                raw.send(asked[i % 2] + asked[1 - i % 2])
             publish(root, "z", 2)
             wait_for(server.client, 2, "z")
+            done = len(events(server, "change done"))
+            for raw in raws:
+                for _ in asked:
+                    raw.reply().expect(200)
+            expect(done < clients * len(asked), "all loads were made before")
         expect_equal((served(server.client, "a"), index(server.client, "a")["1"]), (1, ("READY", "")))
 
 
