@@ -20,10 +20,6 @@
 #define MAX_TOGETHER    128
 #define MAX_TOGETHER_NS UINT64_C(200000)
 
-/* Maximum age in ns of a RUNNING inference for whose end others wait. A slow shard must not delay
- * inferences that may not even need it. */
-#define MAX_AWAITED_NS (UINT64_C(1000000))
-
 /* Minimum timeout in us of an inference that joins others. If a timeout passes, all are sent
  * again. */
 #define MIN_JOINED_TIMEOUT_US 10000
@@ -101,7 +97,6 @@ bool bag_remote_infer_make(struct bag_remote_infer *run, struct bag_infer *infer
     memset(run, 0, sizeof *run);
     run->subrequests.infer = infer;
     run->joins = joins;
-    TAILQ_INIT(&run->waiting);
     TAILQ_INIT(&run->followers);
     if (!bag_infer_prepare(infer, buffers, problem))
         return false;
@@ -153,16 +148,6 @@ static void queue(struct bag_remote_infer *run)
     TAILQ_INSERT_TAIL(&run->coordinator->queued, run, entry);
 }
 
-/* Queues the inferences that wait for the end of this one. */
-static void queue_waiting(struct bag_remote_infer *run)
-{
-    for (struct bag_remote_infer *one; (one = TAILQ_FIRST(&run->waiting));) {
-        assert(one->state == BAG_REMOTE_INFER_WAITING);
-        TAILQ_REMOVE(&run->waiting, one, entry);
-        queue(one);
-    }
-}
-
 /* Adds an inference, which is in no list, to those that have ended. */
 static void add_ended(struct bag_remote_infer *run, bool failed)
 {
@@ -188,7 +173,6 @@ static void end(struct bag_remote_infer *run, bool failed)
         one->is_merged = true;
         add_ended(one, false);
     }
-    queue_waiting(run);
 }
 
 /* Has a RUNNING inference and those that follow it start again, each by itself. */
@@ -205,7 +189,6 @@ static void part(struct bag_remote_infer *run)
         one->joins = false;
         queue(one);
     }
-    queue_waiting(run);
 }
 
 /* Handles a subrequest that has ended by itself. The last one ends the inference, and so does one
@@ -237,7 +220,6 @@ static void on_subrequest_ended(struct bag_remote_infer *run,
         if (now_ns + REFRESH_NS < all->deadline_ns)
             all->deadline_ns = now_ns + REFRESH_NS;
         cancel_all(run);
-        queue_waiting(run);
         wake_at(run->coordinator, run->refresh_check_ns);
     } else {
         end(run, true);
@@ -255,8 +237,6 @@ static uint64_t due_of(const struct bag_remote_infer *run)
         return run->refresh_check_ns < due_ns ? run->refresh_check_ns : due_ns;
     if (run->client_check_ns < due_ns)
         due_ns = run->client_check_ns;
-    if (!TAILQ_EMPTY(&run->waiting) && all->started_ns + MAX_AWAITED_NS < due_ns)
-        due_ns = all->started_ns + MAX_AWAITED_NS;
     for (size_t i = 0; i < all->fanout.count; i++) {
         uint64_t hedge_ns = bag_subrequest_hedge_ns(&all->list[i]);
         due_ns = hedge_ns < due_ns ? hedge_ns : due_ns;
@@ -287,23 +267,6 @@ static bool has_leaver(struct bag_remote_infer *run)
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
-/* Finds the inference for whose end another one waits. Searches the active ones from the last
- * started back to those that were started too long ago. Returns NULL if there is none. */
-static struct bag_remote_infer *find_awaited(const struct bag_remote_infer *run, uint64_t now_ns)
-{
-    const struct bag_model *model = run->subrequests.infer->input.model;
-    struct bag_remote_infer *other;
-    TAILQ_FOREACH(other, &run->coordinator->active, entry)
-    {
-        if (other->subrequests.started_ns + MAX_AWAITED_NS <= now_ns)
-            return NULL;
-        if (other->joins && other->state == BAG_REMOTE_INFER_RUNNING &&
-            other->subrequests.infer->input.model == model)
-            return other;
-    }
-    return NULL;
-}
-
 /* Has queued inferences follow one that is started, if they fit. */
 static void take_followers(struct bag_remote_infer *run)
 {
@@ -328,12 +291,12 @@ static void take_followers(struct bag_remote_infer *run)
 }
 
 /* Starts the subrequests of an inference, which is in no list. */
-static void start(struct bag_remote_infer *run, uint64_t now_ns)
+static void start(struct bag_remote_infer *run)
 {
     struct bag_subrequests *all = &run->subrequests;
     run->state = BAG_REMOTE_INFER_RUNNING;
     TAILQ_INSERT_HEAD(&run->coordinator->active, run, entry);
-    all->started_ns = now_ns;
+    all->started_ns = run->coordinator->upstreams.clock_ns();
     all->deadline_ns = run->deadline_ns;
     if (run->joins)
         take_followers(run);
@@ -355,23 +318,14 @@ static void start(struct bag_remote_infer *run, uint64_t now_ns)
         wake_at(run->coordinator, due_of(run));
 }
 
-/* Starts the inference that is queued for the longest time, or has it wait for another one. Returns
- * false if none is queued. */
+/* Starts the inference that is queued for the longest time. Returns false if none is queued. */
 static bool start_next(struct bag_coordinator *coordinator)
 {
     struct bag_remote_infer *run = TAILQ_FIRST(&coordinator->queued);
     if (!run)
         return false;
-    const uint64_t now_ns = coordinator->upstreams.clock_ns();
     TAILQ_REMOVE(&coordinator->queued, run, entry);
-    run->leader = run->joins ? find_awaited(run, now_ns) : NULL;
-    if (!run->leader) {
-        start(run, now_ns);
-        return true;
-    }
-    run->state = BAG_REMOTE_INFER_WAITING;
-    TAILQ_INSERT_TAIL(&run->leader->waiting, run, entry);
-    wake_at(coordinator, run->leader->subrequests.started_ns + MAX_AWAITED_NS);
+    start(run);
     return true;
 }
 
@@ -453,8 +407,6 @@ void bag_coordinator_check(struct bag_coordinator *coordinator)
             struct bag_subrequests *all = &run->subrequests;
             const bool is_late = now_ns >= all->deadline_ns;
             const bool is_client_due = now_ns >= run->client_check_ns;
-            if (now_ns >= all->started_ns + MAX_AWAITED_NS)
-                queue_waiting(run);
             if (!TAILQ_EMPTY(&run->followers) && (is_late || (is_client_due && has_leaver(run)))) {
                 part(run);
                 continue;
@@ -539,9 +491,8 @@ void bag_remote_infer_free(struct bag_remote_infer *run)
             part(run);
         if (is_active(run))
             end(run, true);
-        TAILQ_REMOVE(run->state == BAG_REMOTE_INFER_WAITING  ? &run->leader->waiting
-                     : run->state == BAG_REMOTE_INFER_QUEUED ? &coordinator->queued
-                                                             : &coordinator->ended,
+        TAILQ_REMOVE(run->state == BAG_REMOTE_INFER_QUEUED ? &coordinator->queued
+                                                           : &coordinator->ended,
                      run, entry);
         run->coordinator = NULL;
         handle_events_of_call(coordinator);

@@ -21,11 +21,10 @@
  *   bag_remote_infer_free    loop
  *
  * Small inferences travel together, because a small request costs more than the rows that it asks
- * for. An inference that joins others is WAITING while one of the same model is RUNNING. All that
- * wait are then sent together. The first is RUNNING: its subrequests ask for the ids of all. The
- * others are FOLLOWING it. Nothing is delayed for company. All that begin in one iteration of the
- * loop start at its end, unless one of the model is RUNNING that was started less than a
- * millisecond ago.
+ * for. Inferences that begin in one iteration of the loop are started at its end, and those of one
+ * model as one. The first is RUNNING: its subrequests ask for the ids of all. The others are
+ * FOLLOWING it. No inference waits for others to come. A busy loop has long iterations, in which
+ * many begin.
  *
  * Inferences that travel together part if a subrequest is not answered well: each is QUEUED again
  * and sent by itself. A wrong id, a deadline or a client that has left therefore ends only one of
@@ -64,7 +63,7 @@ TAILQ_HEAD(bag_remote_infer_list, bag_remote_infer);
 struct bag_coordinator {
     struct bag_upstreams upstreams;
     uint64_t timeout_ns;                 /* maximum time for a shard's reply */
-    struct bag_remote_infer_list active; /* RUNNING or REFRESHING; last started first */
+    struct bag_remote_infer_list active; /* RUNNING or REFRESHING */
     struct bag_remote_infer_list queued; /* QUEUED; started next */
     struct bag_remote_infer_list ended;  /* ENDED; `done` has not been called yet */
     void (*on_turn)(void *context);      /* called after a batch of `done` callbacks */
@@ -94,8 +93,7 @@ void bag_coordinator_check(struct bag_coordinator *coordinator);
 
 enum bag_remote_infer_state {
     BAG_REMOTE_INFER_PREPARED,
-    BAG_REMOTE_INFER_QUEUED,     /* is started when all events are handled */
-    BAG_REMOTE_INFER_WAITING,    /* is queued when another inference has ended */
+    BAG_REMOTE_INFER_QUEUED,     /* is started at the end of the iteration, or of the events */
     BAG_REMOTE_INFER_FOLLOWING,  /* the subrequests of another inference ask for its ids */
     BAG_REMOTE_INFER_RUNNING,    /* subrequests are under way */
     BAG_REMOTE_INFER_REFRESHING, /* waits for has_newer_model; no subrequest is under way */
@@ -121,8 +119,7 @@ struct bag_remote_infer {
     enum bag_remote_infer_state state;
     struct bag_coordinator *coordinator;    /* NULL: in no list */
     TAILQ_ENTRY(bag_remote_infer) entry;    /* in a list of the coordinator or of `leader` */
-    struct bag_remote_infer *leader;        /* WAITING or FOLLOWING: the RUNNING inference */
-    struct bag_remote_infer_list waiting;   /* WAITING for the end of this one, oldest first */
+    struct bag_remote_infer *leader;        /* FOLLOWING: the RUNNING inference */
     struct bag_remote_infer_list followers; /* FOLLOWING this one */
     bool joins;                             /* may travel with others */
     bool is_merged;                         /* the results are complete */

@@ -202,7 +202,7 @@ static int accept_one(size_t shard)
     return fd;
 }
 
-static void expect_no_connection(size_t shard)
+static inline void expect_no_connection(size_t shard)
 {
     assert_int_equal(accept_now(shard), -1);
 }
@@ -308,7 +308,7 @@ static int reply_with(struct request *request, const char *header)
     return request->fd;
 }
 
-static int reply_well(struct request *request)
+static inline int reply_well(struct request *request)
 {
     return reply_with(request, "");
 }
