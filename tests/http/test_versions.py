@@ -842,12 +842,15 @@ def test_sighup_that_fails_is_put_back(directory, keeps_journal):
             paths = ["models/t/config", "models/c/config", "server/options"]
             return [server.client.get(f"/v2/{path}").expect(200).json() for path in paths]
 
+        def said(event):
+            return [e for e in events(server, event) if e["asked_by"] == "SIGHUP"]
+
         def change(text, event):
-            seen = len(events(server, event))
+            seen = len(said(event))
             config.write_text(text)
             server.send(signal.SIGHUP)
-            wait_until(lambda: server.client.get("/v2/health/live") and len(events(server, event)) > seen, f"no {event}")
-            return events(server, event)[-1]
+            wait_until(lambda: server.client.get("/v2/health/live") and len(said(event)) > seen, f"no {event}")
+            return said(event)[-1]
 
         def update_row(number):
             update(server.admin.client, "t", [number], [[-number] * COLUMNS]).expect(200)
