@@ -267,6 +267,11 @@ static bool start_recording(struct serve *serve, struct bag_problem *problem)
 
 /* ---- the heap -------------------------------------------------------------------------------- */
 
+/* The number of threads that share one heap. Each of several heaps stays as large as it once was,
+ * and together they would have a multiple of the budget. Binary requests need no heap, and those in
+ * JSON spend 2 % of their time under its lock. */
+#define THREADS_PER_HEAP 16
+
 /* The heap is trimmed if the memory of requests and connections has fallen by at least this, and to
  * half, and has stayed there for so many seconds. By then pools and lists have freed what they
  * kept. */
@@ -486,9 +491,8 @@ static bool start(struct serve *serve, struct bag_problem *problem)
     int error;
     bag_loops_raise_descriptors();
     mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
-    /* One heap for all threads. Each of several would stay as large as it once was, and together
-     * they would have a multiple of the budget. */
-    mallopt(M_ARENA_MAX, 1);
+    mallopt(M_ARENA_MAX, 1 + (int)(serve->config.options.loops + serve->config.options.workers) /
+                                 THREADS_PER_HEAP);
     bag_budget_init(&serve->service.budget, (size_t)serve->config.options.max_memory,
                     serve->reconciler.first_bytes);
     serve->service.workers = &serve->workers;
