@@ -248,14 +248,14 @@ BAG_LANE void K(pool_kept)(const struct K(tile) * tile, int vectors, size_t firs
     const struct bag_pool_args *args = tile->args;
     const size_t fetch_end = bag_fetch_end(args, args->indices.count);
     const bool takes_larger = args->reduction == BAG_MAX;
+    const struct K(way) way = K(way_of)(tile);
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
     bool is_first = true;
     K(clear)(sums, vectors);
     for (size_t entry = first; entry < end; entry++) {
         const int64_t id = bag_id_at(&args->indices, entry);
         if (entry < fetch_end)
-            K(fetch)
-        (K(way_of)(tile), tile, vectors, bag_id_at(&args->indices, entry + args->walk->ahead));
+            K(fetch)(way, tile, vectors, bag_id_at(&args->indices, entry + way.ahead));
         if (!bag_keeps(args, entry, id))
             continue;
         const BODY weight = args->weights ? V(weight)(KIND, args, entry) : V(all)(1);
