@@ -6,6 +6,7 @@
 #include "loops.h"
 #include "report.h"
 #include "server/http/authorize.h"
+#include "server/http/mhd.h"
 #include "server/memory/memory.h"
 #include "server/models/reconciler.h"
 #include "server/system/log.h"
@@ -278,9 +279,6 @@ static bool start_recording(struct serve *serve, struct bag_problem *problem)
 #define TRIM_BYTES   ((size_t)16 << 20)
 #define TRIM_SECONDS 3
 
-/* The memory of a connection in libmicrohttpd, for this purpose. */
-#define CONNECTION_BYTES ((size_t)16 << 10)
-
 /* Returns the free parts of the heap to the system. glibc returns only its ends by itself. Takes
  * some milliseconds for each 100 MiB, so a worker does it. */
 static void trim_heap(struct bag_work *work)
@@ -296,7 +294,8 @@ static void on_trim(uv_timer_t *timer)
 {
     struct serve *serve = timer->data;
     struct bag_budget *budget = &serve->service.budget;
-    size_t connections = atomic_load(&serve->loops.acceptor.clients.open) * CONNECTION_BYTES;
+    size_t connections =
+        atomic_load(&serve->loops.acceptor.clients.open) * BAG_HTTP_CONNECTION_BYTES;
     size_t bytes = atomic_load(&budget->used_bytes) + connections;
     size_t most = atomic_load(&budget->most_bytes) + connections;
     if (most > serve->trim_bytes)

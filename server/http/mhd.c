@@ -18,7 +18,7 @@
  *   - It reports only in its log what it rejects itself, and names no connection. See on_log().
  *   - It reports no completion of a request if epoll has no memory. See on_connection().
  *   - It keeps the arguments of a query, and must have memory for them. See on_target().
- *   - It clears the memory of a connection after every request. See CONNECTION_BYTES.
+ *   - It clears the memory of a connection after every request. See BAG_HTTP_CONNECTION_BYTES.
  *   - It takes longer to make a response than to send a small one. See recycle_response().
  *   - A response needs a buffer, even if it is empty (bag_http_reply_empty).
  *   - After one failed accept() it accepts nothing until a connection ends (accept.h).
@@ -50,15 +50,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-/* The memory of a connection. A head of BAG_HTTP_MAX_HEAD_BYTES must fit beside the head of the
- * reply, and a body is read in pieces of half of it. The library clears one and a half times as
- * much after every request, which costs the caches of many connections. On a Zen 4, 8 KiB take 0.96
- * of the CPU time of a small request at 64 connections and 0.93 at 300, and 1.07 with bodies of 205
- * KB. They are too little for a token of 8,000 bytes. 11 and 12 KiB, which are enough, gain 0 to 2
- * %. MHD_OPTION_CONNECTION_MEMORY_INCREMENT cannot make the pieces larger: 0.9.75 lets a piece grow
- * by an eighth of the rest of the memory, and only if that is a KiB. */
-#define CONNECTION_BYTES (16 << 10)
 
 /* The library gets at most this much of one iteration of the loop. */
 #define MAX_ROUNDS    16
@@ -546,11 +537,11 @@ static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
         MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
             MHD_USE_SUPPRESS_DATE_NO_CLOCK,
         0, NULL, NULL, on_access, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, server, STRICTEST,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, server, MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,
-        MHD_OPTION_URI_LOG_CALLBACK, on_target, server, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes,
-        NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)server->connections.clients->limits.accepted,
-        MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)BAG_HTTP_CONNECTION_BYTES,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, server, MHD_OPTION_URI_LOG_CALLBACK, on_target, server,
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)server->connections.clients->limits.accepted, MHD_OPTION_END);
 }
 
 /* Returns false and sets *problem if the library is older than the header that this program was

@@ -26,7 +26,7 @@
  * Besides, one client may use only a part of the memory of all requests.
  *
  * There are four calls: for a new connection, for a reply, for each iteration of the loop, and for
- * memory. The thresholds are at the beginning of overload.c.
+ * memory. The thresholds are at the beginning of overload.c, and those of giving way in clients.c.
  *
  * All functions run on the loop's thread. */
 #pragma once
