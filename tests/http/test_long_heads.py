@@ -51,6 +51,17 @@ def send_all(raw, data, piece):
             raw.send(data[at:at + piece])
 
 
+def rejection(raw, before, data, status, piece):
+    """The reply to a head that does not fit, behind so many requests that are answered."""
+    sender = threading.Thread(target=send_all, args=(raw, LIVE * before + data, piece))
+    sender.start()
+    for _ in range(before):
+        raw.reply().expect(200)
+    reply = raw.reply().expect(status)
+    sender.join()
+    return reply
+
+
 @pytest.mark.parametrize("piece", [1 << 21, 1000], ids=["at once", "in pieces"])
 @pytest.mark.parametrize("before", [0, 1, 3], ids=lambda count: f"behind {count} requests")
 @pytest.mark.parametrize("name", HEADS)
@@ -58,12 +69,7 @@ def test_long_head(server, name, before, piece):
     """Nothing behind it is answered. It is counted and logged once, with its client."""
     logged = len(rejections(server))
     with Raw(server) as raw:
-        sender = threading.Thread(target=send_all, args=(raw, LIVE * before + HEADS[name] + b"\r\n\r\n" + LIVE, piece))
-        sender.start()
-        for _ in range(before):
-            raw.reply().expect(200)
-        reply = raw.reply().expect(431)
-        sender.join()
+        reply = rejection(raw, before, HEADS[name] + b"\r\n\r\n" + LIVE, 431, piece)
         expect_equal(json.loads(reply.body)["code"], "headers_too_large")
         expect("headers" in reply.error() and LIMIT in reply.error(), reply.error())
         expect_equal(reply.headers["connection"], "close")
@@ -79,12 +85,7 @@ def test_long_request_line(method, before):
     with Server("--demo") as server:
         with Raw(server) as raw:
             line = method + b" /" + b"x" * 100000 + b" HTTP/1.1\r\n"
-            sender = threading.Thread(target=send_all, args=(raw, LIVE * before + line, 5000))
-            sender.start()
-            for _ in range(before):
-                raw.reply().expect(200)
-            reply = raw.reply().expect(414)
-            sender.join()
+            reply = rejection(raw, before, line, 414, 5000)
             expect_equal(json.loads(reply.body)["code"], "target_too_long")
             expect("request line" in reply.error() and LIMIT in reply.error(), reply.error())
             expect(raw.at_end(), "still open")
@@ -125,10 +126,8 @@ def test_a_rejected_query_is_not_taken_for_a_head(server):
 def test_unix_socket(directory):
     path = directory / "s"
     with Server("--demo", "--unix", path), UnixRaw(path) as raw:
-        sender = threading.Thread(target=send_all, args=(raw, HEADS["a value of a MiB"] + b"\r\n\r\n", 5000))
-        sender.start()
-        expect("headers" in raw.reply().expect(431).error(), "another reason")
-        sender.join()
+        reply = rejection(raw, 0, HEADS["a value of a MiB"] + b"\r\n\r\n", 431, 5000)
+        expect("headers" in reply.error(), "another reason")
         expect(raw.at_end(), "still open")
 
 
