@@ -26,6 +26,14 @@ size_t bag_http_clients_room(const struct bag_http_clients *clients)
     return open < clients->limits.accepted ? clients->limits.accepted - open : 0;
 }
 
+size_t bag_http_clients_surplus_room(const struct bag_http_clients *clients)
+{
+    const size_t open = atomic_load(&clients->open), counted = atomic_load(&clients->counted);
+    const size_t surplus = open > counted ? open - counted : 0;
+    const size_t most = clients->limits.accepted - clients->limits.connections;
+    return surplus < most ? most - surplus : 0;
+}
+
 bool bag_http_clients_are_full(const struct bag_http_clients *clients)
 {
     return atomic_load(&clients->counted) >= clients->limits.connections;
@@ -60,7 +68,7 @@ bool bag_http_client_join(struct bag_http_clients *clients, const struct bag_htt
     if (!found || *found != made)
         free(made);
     if (found && (*found)->connections < clients->limits.per_client &&
-        (*found)->connections - (*found)->counted <= bag_http_clients_room(clients)) {
+        (*found)->connections - (*found)->counted <= bag_http_clients_surplus_room(clients)) {
         *client = *found;
         (*client)->connections++;
     }

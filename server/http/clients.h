@@ -53,6 +53,11 @@ void bag_http_clients_free(struct bag_http_clients *clients);
 /* Returns the number of further connections that may be open at once. */
 size_t bag_http_clients_room(const struct bag_http_clients *clients);
 
+/* Returns the number of further connections that may be open beyond max_connections. As many places
+ * as max_connections are left for others, even if fewer connections count there at the moment,
+ * because clients give way. */
+size_t bag_http_clients_surplus_room(const struct bag_http_clients *clients);
+
 /* Returns whether as many connections count in max_connections as may. */
 bool bag_http_clients_are_full(const struct bag_http_clients *clients);
 
@@ -65,7 +70,8 @@ bool bag_http_clients_trust(const struct bag_http_clients *clients,
  * there is no memory.
  *
  * A client may have limits.per_client connections. Beyond max_connections it may have as many as
- * places are left. So some places stay free for other clients, however many want all of them. */
+ * places are left there. So some places stay free for other clients, however many want all of
+ * them. */
 bool bag_http_client_join(struct bag_http_clients *clients, const struct bag_http_peer *peer,
                           struct bag_http_client **client);
 

@@ -96,7 +96,8 @@ static void bound_surplus(struct bag_http_connections *connections)
     const struct bag_http_limits *limits = &clients->limits;
     struct bag_http_connection *longest =
         TAILQ_FIRST(&connections->lists[BAG_HTTP_CONNECTION_SURPLUS].queue);
-    if (longest && 2 * bag_http_clients_room(clients) < limits->accepted - limits->connections &&
+    if (longest &&
+        2 * bag_http_clients_surplus_room(clients) < limits->accepted - limits->connections &&
         !bag_http_connection_has_unread(longest))
         bag_http_connection_shut_down(connections, longest);
 }

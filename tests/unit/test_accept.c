@@ -167,3 +167,41 @@ TEST_BETWEEN(accepts_all_up_to_the_limit, set_up, tear_down)
     assert_int_equal(count_open(), ACCEPTED);
     assert_int_equal(bag_http_clients_room(&world.acceptor.clients), 0);
 }
+
+/* Closes the oldest connections that count. */
+static void end_counted(int count)
+{
+    struct bag_http_connection *connection =
+        TAILQ_FIRST(&world.connections.lists[BAG_HTTP_CONNECTION_ADMITTED].queue);
+    while (connection && count > 0) {
+        struct bag_http_connection *next = TAILQ_NEXT(connection, link);
+        if (connection->counts) {
+            end(connection);
+            count--;
+        }
+        connection = next;
+    }
+    assert_int_equal(count, 0);
+}
+
+/* A client that gives way gets no more places beyond max_connections than at other times, though
+ * some of those within it are free. Otherwise the next clients would find none at all. */
+TEST_BETWEEN(leaves_places_while_a_client_gives_way, set_up, tear_down)
+{
+    const size_t beyond = ACCEPTED - CONNECTIONS;
+    for (int i = 0; i < CONNECTIONS; i++)
+        connect_from(2);
+    accept_all();
+    connect_from(9);
+    accept_all();
+    bag_http_new_connections_take(&world.overload);
+    assert_int_equal(atomic_load(&world.acceptor.clients.counted), CONNECTIONS);
+    end_counted(3); /* the client has more than three left, and gives way */
+    assert_int_equal(atomic_load(&world.acceptor.clients.counted), CONNECTIONS - 3);
+    for (int i = 0; i < 40; i++)
+        connect_from(2);
+    accept_all();
+    assert_int_equal(atomic_load(&world.acceptor.clients.counted), CONNECTIONS - 3);
+    assert_int_equal(bag_http_clients_surplus_room(&world.acceptor.clients), (beyond - 1) / 2);
+    assert_int_equal(bag_http_clients_room(&world.acceptor.clients), 3 + (beyond - 1) / 2);
+}
