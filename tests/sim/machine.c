@@ -361,6 +361,18 @@ SIM_PUBLIC int getpriority(__priority_which_t which, id_t who)
     return 0;
 }
 
+/* The seed says when a thread has waited for the disk. The count goes on from one schedule to the
+ * next, since threads remember what they were told last. */
+SIM_PUBLIC int getrusage(__rusage_who_t who, struct rusage *usage)
+{
+    static long reads;
+    if (who == RUSAGE_THREAD && sim_one_in(8))
+        reads++;
+    memset(usage, 0, sizeof *usage);
+    usage->ru_majflt = reads;
+    return 0;
+}
+
 void __wrap__exit(int code)
 {
     sim_on_exit(code);
