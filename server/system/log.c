@@ -29,7 +29,7 @@ static enum bag_log_level min_level = BAG_LOG_LEVEL_INFO;
 
 /* How long the writer pauses after writing, unless a line is urgent. It then writes many lines at
  * once and need not be woken for each. */
-#define REST_NS 5000000
+#define REST_NS 20000000
 
 /* The writer does not pause if more bytes than this wait. */
 #define MUCH_BYTES (BAG_LOG_BUFFER_BYTES / 4)

@@ -38,8 +38,8 @@ struct bag_log_field {
 /* bag_log(BAG_LOG_LEVEL_INFO, "listening", BAG_LOG_TEXT("host", host), ...) */
 #define bag_log(level, ...) bag_log_fields(level, BAG_LOG_ARGUMENTS(__VA_ARGS__, {0}))
 
-/* Logs an event that may occur thousands of times. The line may wait some milliseconds, so that
- * several lines are written together. */
+/* Logs an event that may occur thousands of times. The line may wait 20 ms, so that several
+ * lines are written together. */
 #define bag_log_often(level, ...) bag_log_often_fields(level, BAG_LOG_ARGUMENTS(__VA_ARGS__, {0}))
 #define BAG_LOG_ARGUMENTS(event, ...)     \
     event, (const struct bag_log_field[]) \
