@@ -362,7 +362,7 @@ SIM_PUBLIC int getpriority(__priority_which_t which, id_t who)
 }
 
 /* The seed says when a thread has waited for the disk. The count goes on from one schedule to the
- * next, since threads remember what they were told last. */
+ * next, since threads remember the number that they last got. */
 SIM_PUBLIC int getrusage(__rusage_who_t who, struct rusage *usage)
 {
     static long reads;
