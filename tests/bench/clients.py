@@ -142,11 +142,15 @@ class Clients:
                       busy=cpu * float(result["rps"]) / requests, client_cpu_us=client * 1e6 / requests, bad=0,
                       others=max(0, busy - cpu - client) / wall / os.cpu_count())
 
-    def load(self, server, query, normal_ms, *arguments):
-        """What became of the requests of `bagserve bench`'s last rate, or of its closed loop."""
+    def requests(self, server, query, *arguments):
+        """All requests of `bagserve bench`, and the report of its last rate."""
         with tempfile.NamedTemporaryFile("r") as log:
             run = self.bench(server, [query.model, *query.for_bench()], "--log", log.name, *arguments)[-1]
-            requests = [Request(*map(float, line.split())) for line in log]
+            return [Request(*map(float, line.split())) for line in log], run
+
+    def load(self, server, query, normal_ms, *arguments):
+        """What became of the requests of `bagserve bench`'s last rate, or of its closed loop."""
+        requests, run = self.requests(server, query, *arguments)
         end = max(request.due for request in requests)
         mine = [request for request in requests if request.due >= end - run["seconds"]]
         took = sorted(request.took_us / 1e3 for request in mine if request.status == 200)
